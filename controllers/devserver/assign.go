@@ -78,7 +78,7 @@ func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *fac
 // choosePorts chooses the ports that are missing. It returns why a port is not available.
 func (k *Kind) choosePorts(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
 	if current == nil && !ports.proxied {
-		k.fronts.Close(dev.UID) // the program itself is to listen on the port
+		k.proxies.Close(dev.UID) // the program itself is to listen on the port
 	}
 	refusal := k.assignPublic(ctx, dev, current, all, ports)
 	if refusal == nil && ports.proxied && current == nil {
@@ -93,7 +93,7 @@ func (k *Kind) assignPublic(ctx context.Context, dev *v1alpha1.DevServer, curren
 		return k.choose(dev, current, all, ports)
 	}
 	refusal := k.contest(dev, all, ports.public)
-	if refusal == nil && !k.fronts.Listens(dev.UID, ports.public) {
+	if refusal == nil && !k.proxies.Listens(dev.UID, ports.public) {
 		refusal = k.foreign(ctx, dev, all, ports.public)
 	}
 	if refusal == nil {

@@ -36,19 +36,19 @@ type Kind struct {
 	inspector runtime.Inspection // of this machine; nil if the backend has none
 	logs      runtime.Logs       // of this machine; nil if the backend has none
 	probes    *probe.Manager
-	fronts    *devproxy.Fronts
+	proxies   *devproxy.Proxies
 	ports     Range
 	network   network
 
-	// everybody lists the DevServers that may claim a port.
-	everybody everybody
+	// lister lists the DevServers that may claim a port.
+	lister listCoalescer
 	// claiming serializes the assignment of ports.
 	claiming     sync.Mutex
 	reservations map[int32]reservation
 
 	mu       sync.Mutex
 	began    time.Time // when this manager first assigned a port
-	memories map[types.UID]*memory
+	memories map[types.UID]*objectCache
 }
 
 var (
@@ -66,8 +66,8 @@ type network struct {
 	resolve func(ctx context.Context, host string) []netip.Addr
 }
 
-// memory is what the manager caches for one object.
-type memory struct {
+// objectCache is what the manager caches for one object.
+type objectCache struct {
 	// plan is the plan of the latest reconcile. It holds the environment for exec probes.
 	plan *process.StartSpec
 	// logEnd is the offset where the output of earlier incarnations ends; logKnown reports whether it is known.
@@ -120,32 +120,32 @@ func (*Kind) Asleep(context.Context, process.Object, time.Time) bool { return fa
 // Forget implements process.Kind: it stops the probes of a deleted object and releases its ports.
 func (k *Kind) Forget(uid types.UID) {
 	k.probes.Forget(uid)
-	k.fronts.Close(uid)
+	k.proxies.Close(uid)
 	k.release(uid)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.memories, uid)
 }
 
-// memory returns the cache of an object. Only one reconcile at a time uses it.
-func (k *Kind) memory(uid types.UID) *memory {
+// cacheOf returns the cache of an object. Only one reconcile at a time uses it.
+func (k *Kind) cacheOf(uid types.UID) *objectCache {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m, ok := k.memories[uid]
 	if !ok {
-		m = &memory{}
+		m = &objectCache{}
 		k.memories[uid] = m
 	}
 	return m
 }
 
 // enter prepares the memory for an incarnation and drops what it holds about another one. It reports whether the incarnation was not observed before.
-func (k *Kind) enter(uid types.UID, m *memory, incarnation int64) bool {
+func (k *Kind) enter(uid types.UID, m *objectCache, incarnation int64) bool {
 	if m.incarnation == incarnation {
 		return false
 	}
 	k.probes.Keep(uid, incarnation)
-	*m = memory{
+	*m = objectCache{
 		plan: m.plan, logEnd: m.logEnd, logKnown: m.logKnown,
 		incarnation: incarnation, hosts: map[int32]string{}, overV4: map[int32]bool{},
 		elsewhere: map[string]bool{},

@@ -47,7 +47,7 @@ type text struct {
 }
 
 // urls returns the URLs found in the output of this incarnation. It starts the worker that reads the output.
-func (k *Kind) urls(dev *v1alpha1.DevServer, m *memory, incarnation int64) []found {
+func (k *Kind) urls(dev *v1alpha1.DevServer, m *objectCache, incarnation int64) []found {
 	key := probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: output}
 	if k.logs == nil || inPod(dev) || dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled {
 		k.probes.Stop(key)
@@ -64,7 +64,7 @@ func (k *Kind) urls(dev *v1alpha1.DevServer, m *memory, incarnation int64) []fou
 }
 
 // readEnough stops the reader once no more URLs are needed. The URLs found so far are kept.
-func (k *Kind) readEnough(dev *v1alpha1.DevServer, m *memory, incarnation int64, s *sight, urls []found) {
+func (k *Kind) readEnough(dev *v1alpha1.DevServer, m *objectCache, incarnation int64, s *socketSnapshot, urls []found) {
 	_, detected := match(urls, s.port)
 	if s.settled && (detected || k.clock.Since(m.listeningSince) >= textTime) {
 		k.probes.Stop(probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: output})
@@ -72,7 +72,7 @@ func (k *Kind) readEnough(dev *v1alpha1.DevServer, m *memory, incarnation int64,
 }
 
 // noteLogEnd records the offset where the output of the next incarnation will begin.
-func (k *Kind) noteLogEnd(ctx context.Context, uid types.UID, m *memory) {
+func (k *Kind) noteLogEnd(ctx context.Context, uid types.UID, m *objectCache) {
 	m.logEnd, m.logKnown = 0, false
 	if k.logs == nil {
 		return

@@ -12,8 +12,8 @@ import (
 )
 
 // finds reads the output of incarnation 1 until exactly these addresses are found in it.
-func (s *stage) finds(want ...string) {
-	dev, m := server("web", 0, running(80)), s.memory("uid-web")
+func (s *fixture) finds(want ...string) {
+	dev, m := server("web", 0, running(80)), s.cacheOf("uid-web")
 	s.g.Eventually(func() []string {
 		got := []string{}
 		for _, u := range s.urls(dev, m, 1) {
@@ -25,7 +25,7 @@ func (s *stage) finds(want ...string) {
 }
 
 func TestOutputOfEarlierIncarnationsIsPassedOver(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.backend.log = newLog("http://localhost:1000/old/\n")
 	s.prepare(server("web", 0))
 	s.backend.log.append("http://localhost:2000/new/\nhttp://localhost:2000/later/\n")
@@ -33,13 +33,13 @@ func TestOutputOfEarlierIncarnationsIsPassedOver(t *testing.T) {
 }
 
 func TestOutputWhoseBeginningIsNotKnown(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.backend.log = newLog("http://localhost:1000/old/\nhttp://localhost:1000/new/\n")
 	s.finds("http://localhost:1000/new/")
 }
 
 func TestOutputThatComesLater(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.prepare(server("web", 0))
 	s.finds([]string{}...)
 	s.backend.mu.Lock()
@@ -52,7 +52,7 @@ func TestOutputThatComesLater(t *testing.T) {
 }
 
 func TestOutputWhoseBeginningIsGone(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.backend.log = newLog("")
 	s.prepare(server("web", 0))
 	gone := "http://localhost:1000/gone/\n"
@@ -62,10 +62,10 @@ func TestOutputWhoseBeginningIsGone(t *testing.T) {
 }
 
 func TestOutputIsSearchedUpToALimit(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.backend.log = newLog("http://localhost:1000/\n" + strings.Repeat("x", textLimit) + "\nhttp://localhost:2000/\n")
 	s.prepare(server("web", 0))
-	s.memory("uid-web").logEnd = 0
+	s.cacheOf("uid-web").logEnd = 0
 	s.finds("http://localhost:1000/")
-	s.g.Consistently(func() int { return len(s.urls(server("web", 0), s.memory("uid-web"), 1)) }, "300ms").Should(Equal(1))
+	s.g.Consistently(func() int { return len(s.urls(server("web", 0), s.cacheOf("uid-web"), 1)) }, "300ms").Should(Equal(1))
 }

@@ -53,7 +53,7 @@ func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current 
 
 // seePod is see for a Pod, whose sockets cannot be read. It assumes that the server listens on the port that it was given; the server must respond there to
 // become Ready.
-func (s *sight) seePod(dev *v1alpha1.DevServer, m *memory, current facts.Incarnation) {
+func (s *socketSnapshot) seePod(dev *v1alpha1.DevServer, m *objectCache, current facts.Incarnation) {
 	if current.Address == "" {
 		m.pod, s.blind = nowhere, "The Pod has no IP address yet."
 		return

@@ -32,11 +32,11 @@ func TestProbesOfAPodStayThere(t *testing.T) {
 	g := NewWithT(t)
 	k := &Kind{}
 	http := &v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{}}
-	_, known := k.config(probe.Key{}, http, &memory{pod: nowhere, aim: 80})
+	_, known := k.config(probe.Key{}, http, &objectCache{pod: nowhere, aim: 80})
 	g.Expect(known).To(BeFalse(), "a Pod without an address is not probed on loopback")
-	config, known := k.config(probe.Key{}, http, &memory{pod: "10.0.0.7", aim: 80})
+	config, known := k.config(probe.Key{}, http, &objectCache{pod: "10.0.0.7", aim: 80})
 	g.Expect(known).To(BeTrue())
 	g.Expect(config.Check.HTTP.URL).To(Equal("http://10.0.0.7:80/"))
-	_, known = k.config(probe.Key{}, &v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"true"}}}, &memory{pod: "10.0.0.7", aim: 80})
+	_, known = k.config(probe.Key{}, &v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"true"}}}, &objectCache{pod: "10.0.0.7", aim: 80})
 	g.Expect(known).To(BeFalse(), "no command runs beside the manager")
 }

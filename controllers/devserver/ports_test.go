@@ -22,7 +22,7 @@ import (
 )
 
 func TestFixedPort(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev := server("web", 0, fixed(8080))
 	plan := s.prepare(dev)
 	s.g.Expect(plan.Blocked).To(BeNil())
@@ -33,14 +33,14 @@ func TestFixedPort(t *testing.T) {
 }
 
 func TestVariablesOfTheUserStand(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev := server("web", 0, fixed(8080))
 	dev.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "BROWSER", Value: "firefox"}, {Name: "PORT", Value: "1"}}
 	s.g.Expect(s.prepare(dev).Variables).To(Equal(map[string]string{"PORT": "8080", "PYTHONUNBUFFERED": "1"}))
 }
 
 func TestAllocatedPortIsKept(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev := server("web", 0)
 	plan := s.prepare(dev)
 	chosen := dev.Status.Port
@@ -80,7 +80,7 @@ func TestWhoOwnsAPort(t *testing.T) {
 		}), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, tc.other)
+			s := newFixture(t, tc.other)
 			plan := s.prepare(tc.dev)
 			if !tc.loses {
 				s.g.Expect(plan.Blocked).To(BeNil())
@@ -99,7 +99,7 @@ func TestWhoOwnsAPort(t *testing.T) {
 
 func TestTwoAtOnceAreAllocatedDifferentPorts(t *testing.T) {
 	a, b := server("a", 0), server("b", 0)
-	s := newStage(t, a.DeepCopy(), b.DeepCopy())
+	s := newFixture(t, a.DeepCopy(), b.DeepCopy())
 	s.ports = Range{First: 20000, Last: 20001}
 	s.g.Expect(s.prepare(a).Blocked).To(BeNil())
 	s.g.Expect(s.prepare(b).Blocked).To(BeNil(), "although the port of the first one is not in the cache yet")
@@ -115,7 +115,7 @@ func TestTwoAtOnceAreAllocatedDifferentPorts(t *testing.T) {
 
 func TestTheDecisionIsKeptUntilItIsWritten(t *testing.T) {
 	a, b := server("a", 0, fixed(8080), stopped), server("b", 1, fixed(8080))
-	s := newStage(t, a.DeepCopy(), b.DeepCopy())
+	s := newFixture(t, a.DeepCopy(), b.DeepCopy())
 	s.g.Expect(s.prepare(b).Blocked).To(BeNil())
 	a.Spec.State = v1alpha1.StateRunning
 	s.g.Expect(s.prepare(a).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "the other one may be starting now")
@@ -126,7 +126,7 @@ func TestTheDecisionIsKeptUntilItIsWritten(t *testing.T) {
 
 func TestAllocatedPortOfAnOlderOne(t *testing.T) {
 	older := server("a", 0, fixed(20004))
-	s := newStage(t, older)
+	s := newFixture(t, older)
 	fresh := server("b", 1, given(20004))
 	s.g.Expect(s.prepare(fresh).Blocked).To(BeNil())
 	s.g.Expect(fresh.Status.Port).NotTo(Equal(int32(20004)), "nothing has run on that port, so any other will do")
@@ -137,7 +137,7 @@ func TestAllocatedPortOfAnOlderOne(t *testing.T) {
 }
 
 func TestForeignPort(t *testing.T) {
-	s := newStage(t, server("db", 5, fixed(9)))
+	s := newFixture(t, server("db", 5, fixed(9)))
 	blocked := func(dev *v1alpha1.DevServer) *lifecycle.Blocked { return s.prepare(dev).Blocked }
 
 	s.backend.owners[8080] = &runtime.PortOwner{PID: 1234, Command: "python3 -m  http.server\x00 8080"}
@@ -156,7 +156,7 @@ func TestForeignPort(t *testing.T) {
 }
 
 func TestForeignPortOfTheRange(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev := server("web", 0)
 	s.prepare(dev)
 	chosen := dev.Status.Port
@@ -171,7 +171,7 @@ func TestForeignPortOfTheRange(t *testing.T) {
 }
 
 func TestNoFreePort(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	for port := int32(20000); port <= 20009; port++ {
 		s.inUse[port] = true
 	}
@@ -185,7 +185,7 @@ func TestNoFreePort(t *testing.T) {
 }
 
 func TestRunningServerKeepsItsPort(t *testing.T) {
-	s := newStage(t, server("a", 0, fixed(8081)))
+	s := newFixture(t, server("a", 0, fixed(8081)))
 	dev := server("web", 1, fixed(8080), running(8080))
 	current := incarnation(1)
 	plan := s.prepareBeside(dev, &current)
@@ -206,7 +206,7 @@ func TestRunningServerKeepsItsPort(t *testing.T) {
 }
 
 func TestEndedForGoodContendsForNothing(t *testing.T) {
-	s := newStage(t, server("a", 0, fixed(8080), running(8080)))
+	s := newFixture(t, server("a", 0, fixed(8080), running(8080)))
 	dev := server("web", 1, fixed(8080), ended("Completed"))
 	s.g.Expect(s.prepare(dev).Blocked).To(BeNil(), "a completed server does not conflict")
 	dev.Generation = 2
@@ -214,7 +214,7 @@ func TestEndedForGoodContendsForNothing(t *testing.T) {
 }
 
 func TestBackendWithoutSockets(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.inspector = nil
 	s.inUse[20000] = true
 	s.g.Expect(s.prepare(server("web", 0)).Blocked).To(BeNil())
@@ -222,7 +222,7 @@ func TestBackendWithoutSockets(t *testing.T) {
 
 func TestRivals(t *testing.T) {
 	a, b, c, d := server("a", 0, fixed(8080)), server("b", 1, given(8080)), server("c", 2, fixed(8081)), server("d", 3, fixed(8080))
-	s := newStage(t, a, b, c, d)
+	s := newFixture(t, a, b, c, d)
 	var names []string
 	for _, request := range contested.Rivals(t.Context(), s.client, a) {
 		names = append(names, request.Name)

@@ -20,7 +20,7 @@ import (
 func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.StartSpec) error {
 	dev := devServer(object)
 	plan.Probed = true
-	m := k.memory(dev.UID)
+	m := k.cacheOf(dev.UID)
 	m.plan = plan
 	if current == nil && !inPod(dev) {
 		k.noteLogEnd(ctx, dev.UID, m)

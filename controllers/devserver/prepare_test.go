@@ -26,7 +26,7 @@ func of(name string) func(*v1alpha1.DevServer) {
 }
 
 // stored reads the object from the API server.
-func (s *stage) stored(name string) *v1alpha1.DevServer {
+func (s *fixture) stored(name string) *v1alpha1.DevServer {
 	var dev v1alpha1.DevServer
 	s.g.Expect(s.store.Get(s.ctx(), client.ObjectKey{Namespace: "default", Name: name}, &dev)).To(Succeed())
 	return &dev
@@ -42,7 +42,7 @@ func ownerOf(uid types.UID, controller bool) metav1.OwnerReference {
 }
 
 func TestInstanceBecomesTheOwner(t *testing.T) {
-	s := newStage(t, instance("agent", "i1"), server("web", 0, of("agent")))
+	s := newFixture(t, instance("agent", "i1"), server("web", 0, of("agent")))
 	s.g.Expect(s.prepare(s.stored("web")).Blocked).To(BeNil())
 	owned := s.stored("web")
 	s.g.Expect(owned.OwnerReferences).To(Equal([]metav1.OwnerReference{ownerOf("i1", true)}))
@@ -51,7 +51,7 @@ func TestInstanceBecomesTheOwner(t *testing.T) {
 }
 
 func TestOldReadDoesNotWriteTheOwner(t *testing.T) {
-	s := newStage(t, instance("agent", "i1"), server("web", 0, of("agent")))
+	s := newFixture(t, instance("agent", "i1"), server("web", 0, of("agent")))
 	old := s.stored("web")
 	changed := s.stored("web")
 	changed.Labels = map[string]string{"a": "b"}
@@ -61,7 +61,7 @@ func TestOldReadDoesNotWriteTheOwner(t *testing.T) {
 }
 
 func TestInstanceBesideAnotherController(t *testing.T) {
-	s := newStage(t, instance("agent", "i1"), server("web", 0, of("agent"), func(dev *v1alpha1.DevServer) {
+	s := newFixture(t, instance("agent", "i1"), server("web", 0, of("agent"), func(dev *v1alpha1.DevServer) {
 		yes := true
 		dev.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.org/v1", Kind: "App", Name: "app", UID: "app", Controller: &yes}}
 	}))
@@ -73,7 +73,7 @@ func TestInstanceMissing(t *testing.T) {
 	doomed := instance("doomed", "i2")
 	now := metav1.NewTime(epoch)
 	doomed.DeletionTimestamp, doomed.Finalizers = &now, []string{v1alpha1.FinalizerProcess}
-	s := newStage(t, instance("agent", "i1"), doomed)
+	s := newFixture(t, instance("agent", "i1"), doomed)
 	for name, want := range map[string]string{
 		"none":   "Instance none does not exist in namespace default; create it, or recreate this object without spec.instanceRef.",
 		"doomed": "Instance doomed is being deleted, and this object with it.",
@@ -89,13 +89,13 @@ func TestInstanceMissing(t *testing.T) {
 }
 
 func TestStoppedServerHasItsOwnerToo(t *testing.T) {
-	s := newStage(t, instance("agent", "i1"), server("web", 0, of("agent"), stopped))
-	s.Rest(s.ctx(), s.stored("web"))
+	s := newFixture(t, instance("agent", "i1"), server("web", 0, of("agent"), stopped))
+	s.ObserveStopped(s.ctx(), s.stored("web"))
 	s.g.Expect(s.stored("web").OwnerReferences).To(HaveLen(1))
 }
 
 func TestBlockedAlready(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev := server("web", 0)
 	plan := &process.StartSpec{Blocked: &lifecycle.Blocked{Reason: v1alpha1.ReasonInvalidEnvironment}}
 	s.g.Expect(s.Prepare(s.ctx(), dev, nil, plan)).To(Succeed())

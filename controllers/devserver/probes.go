@@ -28,7 +28,7 @@ const (
 const firstAnswer = 10 * time.Second
 
 // readiness determines whether the server is Ready.
-func (k *Kind) readiness(dev *v1alpha1.DevServer, m *memory, incarnation int64, s *sight, observed *lifecycle.Observed) {
+func (k *Kind) readiness(dev *v1alpha1.DevServer, m *objectCache, incarnation int64, s *socketSnapshot, observed *lifecycle.Observed) {
 	key := probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: probe.Readiness}
 	if dev.Spec.Readiness == nil {
 		k.serving(dev, m, key, s, observed)
@@ -41,7 +41,7 @@ func (k *Kind) readiness(dev *v1alpha1.DevServer, m *memory, incarnation int64, 
 }
 
 // serving determines readiness without a probe in the spec: the server listens, and has responded once since it started.
-func (k *Kind) serving(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sight, observed *lifecycle.Observed) {
+func (k *Kind) serving(dev *v1alpha1.DevServer, m *objectCache, key probe.Key, s *socketSnapshot, observed *lifecycle.Observed) {
 	switch {
 	case s.blind != "":
 		observed.NotReady = s.blind
@@ -77,7 +77,7 @@ func (k *Kind) serving(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sig
 }
 
 // probed determines readiness with the probe of the spec.
-func (k *Kind) probed(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sight, observed *lifecycle.Observed) {
+func (k *Kind) probed(dev *v1alpha1.DevServer, m *objectCache, key probe.Key, s *socketSnapshot, observed *lifecycle.Observed) {
 	config, ok := k.config(key, dev.Spec.Readiness, m)
 	if !ok {
 		k.probes.Stop(key)
@@ -96,7 +96,7 @@ func (k *Kind) probed(dev *v1alpha1.DevServer, m *memory, key probe.Key, s *sigh
 }
 
 // liveness determines whether the server must be restarted. It applies after the incarnation was Ready for the first time.
-func (k *Kind) liveness(dev *v1alpha1.DevServer, m *memory, incarnation int64, observed *lifecycle.Observed) {
+func (k *Kind) liveness(dev *v1alpha1.DevServer, m *objectCache, incarnation int64, observed *lifecycle.Observed) {
 	key := probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: probe.Liveness}
 	if dev.Spec.Liveness == nil || !m.proven {
 		k.probes.Stop(key)
@@ -114,7 +114,7 @@ func (k *Kind) liveness(dev *v1alpha1.DevServer, m *memory, incarnation int64, o
 
 // aim sets the port for probes that name none: where the server listens or last listened. For a server that was Ready and has no socket, it is the port used so
 // far, otherwise the port that the server was given.
-func (k *Kind) aim(dev *v1alpha1.DevServer, m *memory, s *sight) {
+func (k *Kind) aim(dev *v1alpha1.DevServer, m *objectCache, s *socketSnapshot) {
 	switch {
 	case s.port != 0:
 		m.aim = s.port
@@ -124,7 +124,7 @@ func (k *Kind) aim(dev *v1alpha1.DevServer, m *memory, s *sight) {
 }
 
 // config converts a probe of the spec. It returns false while the target is unknown.
-func (k *Kind) config(key probe.Key, spec *v1alpha1.Probe, m *memory) (probe.Config, bool) {
+func (k *Kind) config(key probe.Key, spec *v1alpha1.Probe, m *objectCache) (probe.Config, bool) {
 	if m.pod == nowhere || m.pod != "" && spec.Exec != nil {
 		return probe.Config{}, false // all probes of a Pod use its address
 	}
@@ -153,7 +153,7 @@ func (k *Kind) config(key probe.Key, spec *v1alpha1.Probe, m *memory) (probe.Con
 }
 
 // socket returns host:port for a port of the server, at the host where it last listened.
-func (m *memory) socket(port int32) string {
+func (m *objectCache) socket(port int32) string {
 	return join(cmp.Or(m.hosts[port], m.pod, "127.0.0.1"), port)
 }
 

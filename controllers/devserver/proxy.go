@@ -25,7 +25,7 @@ import (
 // frontAddress returns host:port of the proxy of dev, which has a proxy. The host is localhost unless another program may answer there: dev servers such as
 // Next accept localhost as the origin of a WebSocket, whatever address they listen on.
 func (k *Kind) frontAddress(dev *v1alpha1.DevServer) string {
-	if k.fronts.IPv6(dev.UID) != nil {
+	if k.proxies.IPv6(dev.UID) != nil {
 		return join("127.0.0.1", dev.Status.Port)
 	}
 	return join("localhost", dev.Status.Port)
@@ -37,7 +37,7 @@ func frontName(dev *v1alpha1.DevServer) string {
 
 // listen makes the proxy of an object listen on a port. It ignores the shutdown of the manager, because the next manager listens again.
 func (k *Kind) listen(dev *v1alpha1.DevServer, port int32) error {
-	if err := k.fronts.Listen(dev.UID, frontName(dev), port, dev.Spec.AllowedHosts...); err != nil && !errors.Is(err, devproxy.ErrEnded) {
+	if err := k.proxies.Listen(dev.UID, frontName(dev), port, dev.Spec.AllowedHosts...); err != nil && !errors.Is(err, devproxy.ErrEnded) {
 		return err
 	}
 	return nil
@@ -52,7 +52,7 @@ func published(dev *v1alpha1.DevServer, port int32) int32 {
 }
 
 // sofar returns the port that clients, or the proxy, used so far. It returns 0 if that is unknown.
-func (k *Kind) sofar(dev *v1alpha1.DevServer, m *memory) int32 {
+func (k *Kind) sofar(dev *v1alpha1.DevServer, m *objectCache) int32 {
 	if assigned(dev).proxied {
 		return m.aim
 	}
@@ -60,7 +60,7 @@ func (k *Kind) sofar(dev *v1alpha1.DevServer, m *memory) int32 {
 }
 
 // direct returns the URL of the server itself. Without a proxy, and outside of Pods, it is the URL that clients use.
-func (k *Kind) direct(dev *v1alpha1.DevServer, m *memory, s *sight) string {
+func (k *Kind) direct(dev *v1alpha1.DevServer, m *objectCache, s *socketSnapshot) string {
 	if !assigned(dev).proxied && !inPod(dev) {
 		return dev.Status.URL
 	}
@@ -72,7 +72,7 @@ func (k *Kind) direct(dev *v1alpha1.DevServer, m *memory, s *sight) string {
 }
 
 // backend returns the URL at which the proxy reaches a port of the server. It ignores a scheme in the output, which is only text.
-func (k *Kind) backend(dev *v1alpha1.DevServer, m *memory, port int32) string {
+func (k *Kind) backend(dev *v1alpha1.DevServer, m *objectCache, port int32) string {
 	return cmp.Or(dev.Spec.URL.Scheme, "http") + "://" + m.socket(port)
 }
 
@@ -90,7 +90,7 @@ func (k *Kind) listenAgain(ctx context.Context, dev *v1alpha1.DevServer) error {
 }
 
 // route sets where the proxy forwards requests. A server is not Ready while its proxy cannot listen on its port, even if the server itself responds.
-func (k *Kind) route(dev *v1alpha1.DevServer, m *memory, s *sight, unheld error, observed *lifecycle.Observed) {
+func (k *Kind) route(dev *v1alpha1.DevServer, m *objectCache, s *socketSnapshot, unheld error, observed *lifecycle.Observed) {
 	ports := assigned(dev)
 	if !ports.proxied {
 		return
@@ -108,7 +108,7 @@ func (k *Kind) route(dev *v1alpha1.DevServer, m *memory, s *sight, unheld error,
 
 // withoutIPv6 returns what to add to a message if the proxy cannot listen on ::1: browsers that try IPv6 first for localhost may reach another program.
 func (k *Kind) withoutIPv6(dev *v1alpha1.DevServer) string {
-	err := k.fronts.IPv6(dev.UID)
+	err := k.proxies.IPv6(dev.UID)
 	if err == nil {
 		return ""
 	}
@@ -121,7 +121,7 @@ func (k *Kind) withoutIPv6(dev *v1alpha1.DevServer) string {
 func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step lifecycle.Step, _ bool) error {
 	dev := devServer(object)
 	if !assigned(dev).proxied {
-		k.fronts.Close(dev.UID)
+		k.proxies.Close(dev.UID)
 		return nil
 	}
 	if err := k.listen(dev, dev.Status.Port); err != nil {
@@ -130,21 +130,21 @@ func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step 
 		return nil
 	}
 	if step.Action == lifecycle.StopProcess || step.Action == lifecycle.KillProcess {
-		k.fronts.End(dev.UID, step.Incarnation)
+		k.proxies.End(dev.UID, step.Incarnation)
 	}
 	ready := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil {
 		return nil
 	}
-	m := k.memory(dev.UID)
+	m := k.cacheOf(dev.UID)
 	reason := devproxy.Reason{Reason: ready.Reason, Message: ready.Message, Until: startsAt(dev)}
 	switch {
 	case ready.Status == metav1.ConditionTrue && dev.Status.Process != nil:
 		k.open(ctx, dev, m)
 	case !comes(dev):
-		k.fronts.Refuse(dev.UID, reason)
+		k.proxies.Refuse(dev.UID, reason)
 	default:
-		k.fronts.Hold(dev.UID, reason)
+		k.proxies.Hold(dev.UID, reason)
 	}
 	return nil
 }
@@ -162,11 +162,11 @@ func startsAt(dev *v1alpha1.DevServer) time.Time {
 }
 
 // open makes the proxy forward requests to the incarnation in the status, if it is the one that was checked.
-func (k *Kind) open(ctx context.Context, dev *v1alpha1.DevServer, m *memory) {
+func (k *Kind) open(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache) {
 	if m.incarnation != dev.Status.Incarnation || m.backend == "" {
 		return
 	}
-	if err := k.fronts.Open(dev.UID, m.incarnation, m.backend); err != nil {
+	if err := k.proxies.Open(dev.UID, m.incarnation, m.backend); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "The proxy now forwards requests to the server")
 	}
 }

@@ -59,7 +59,7 @@ func listenable(port int32) bool {
 }
 
 // decided passes a decision of the reconcile loop to the kind: the readiness, its reason, and the step.
-func (s *stage) decided(dev *v1alpha1.DevServer, ready bool, reason string, step lifecycle.Step) {
+func (s *fixture) decided(dev *v1alpha1.DevServer, ready bool, reason string, step lifecycle.Step) {
 	status := metav1.ConditionFalse
 	if ready {
 		status = metav1.ConditionTrue
@@ -90,7 +90,7 @@ func fetch(address string) (status int, reason, body string, err error) {
 }
 
 func TestProxyHasThePortAndTheProgramAnother(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	public := publicPort(t)
 	dev := server("web", 0, fixed(public), behindProxy)
 	plan := s.prepare(dev)
@@ -100,7 +100,7 @@ func TestProxyHasThePortAndTheProgramAnother(t *testing.T) {
 	s.g.Expect(backend).To(And(BeNumerically(">=", 20000), BeNumerically("<=", 20009)))
 	s.g.Expect(plan.Variables).To(HaveKeyWithValue("PORT", list([]int32{backend})))
 	s.g.Expect(plan.Fingerprint).To(Equal([]string{"port=" + list([]int32{public}), "proxy"}))
-	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeTrue(), "before the server starts")
+	s.g.Expect(s.proxies.Listens(dev.UID, public)).To(BeTrue(), "before the server starts")
 
 	again := s.prepare(dev)
 	s.g.Expect(dev.Status.BackendPort).To(Equal(backend), "the backend port stays")
@@ -110,7 +110,7 @@ func TestProxyHasThePortAndTheProgramAnother(t *testing.T) {
 }
 
 func TestBothPortsAreChosen(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	first := publicPort(t)
 	s.ports = Range{First: first, Last: first + 1}
 	dev := server("web", 0, behindProxy)
@@ -120,7 +120,7 @@ func TestBothPortsAreChosen(t *testing.T) {
 }
 
 func TestPrivatePortThatIsTakenIsAnother(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev := server("web", 0, fixed(publicPort(t)), behindProxy, ended("Failed"))
 	dev.Generation = 2
 	plan := s.prepare(dev)
@@ -134,7 +134,7 @@ func TestPrivatePortThatIsTakenIsAnother(t *testing.T) {
 }
 
 func TestProxyThatCanNotHaveItsPort(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	listener, port := listenOutside(t, "127.0.0.1")
 	dev := server("web", 0, fixed(port), behindProxy)
 	blocked := s.prepare(dev).Blocked
@@ -147,10 +147,10 @@ func TestProxyThatCanNotHaveItsPort(t *testing.T) {
 
 func TestProxyHoldsItsPortAsLongAsTheObjectIsThere(t *testing.T) {
 	rested := []func(*v1alpha1.DevServer){fixed(8080), given(8080), behindProxy, backendPort(20003), ended("Stopped"), stopped}
-	s := newStage(t, server("a", 0, rested...))
+	s := newFixture(t, server("a", 0, rested...))
 	s.g.Expect(s.prepare(server("b", 1, fixed(8080))).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)))
 	s.g.Expect(s.prepare(server("b", 1, fixed(20003))).Blocked).To(BeNil(), "the backend port of a stopped server is free")
-	s = newStage(t, server("a", 0, fixed(8080), running(8080), behindProxy, backendPort(20003)))
+	s = newFixture(t, server("a", 0, fixed(8080), running(8080), behindProxy, backendPort(20003)))
 	s.g.Expect(s.prepare(server("b", 1, fixed(20003))).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)))
 	for range 9 {
 		s.Forget("uid-c")
@@ -160,7 +160,7 @@ func TestProxyHoldsItsPortAsLongAsTheObjectIsThere(t *testing.T) {
 		s.inUse[c.Status.Port] = true
 	}
 	released := server("a", 0, append(rested, func(dev *v1alpha1.DevServer) { dev.Spec.Proxy = v1alpha1.ProxyDisabled })...)
-	s = newStage(t, released)
+	s = newFixture(t, released)
 	s.g.Expect(s.prepare(server("b", 1, fixed(8080))).Blocked).To(BeNil())
 	s.g.Expect(contested.Changed().Update(event.UpdateEvent{
 		ObjectOld: server("a", 0, rested...), ObjectNew: server("a", 0, fixed(8080), given(8080), ended("Stopped"), stopped),
@@ -168,7 +168,7 @@ func TestProxyHoldsItsPortAsLongAsTheObjectIsThere(t *testing.T) {
 }
 
 // proxied returns a DevServer behind a proxy, and the real HTTP server that answers for it.
-func (s *stage) proxied(t *testing.T) (*v1alpha1.DevServer, *site) {
+func (s *fixture) proxied(t *testing.T) (*v1alpha1.DevServer, *site) {
 	t.Helper()
 	here := newSite(t)
 	dev := server("web", 0, fixed(publicPort(t)), behindProxy)
@@ -180,7 +180,7 @@ func (s *stage) proxied(t *testing.T) (*v1alpha1.DevServer, *site) {
 }
 
 func TestLifeBehindAProxy(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev, here := s.proxied(t)
 	s.becomes(dev, 1, true)
 	address := fmt.Sprintf("http://localhost:%d/", dev.Status.Port)
@@ -204,7 +204,7 @@ func TestLifeBehindAProxy(t *testing.T) {
 		got <- status
 	}()
 	s.g.Consistently(got).WithTimeout(100 * time.Millisecond).ShouldNot(Receive())
-	s.Rest(t.Context(), dev)
+	s.ObserveStopped(t.Context(), dev)
 	s.decided(dev, false, "Starting", lifecycle.Step{})
 	dev.Status.Incarnation, dev.Status.Process.Incarnation = 2, 2
 	s.decided(dev, true, "Running", lifecycle.Step{}) // incarnation 2 has not been observed yet
@@ -217,7 +217,7 @@ func TestLifeBehindAProxy(t *testing.T) {
 }
 
 func TestWhoAsksAProxyThatHasNoServerIsTold(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev, _ := s.proxied(t)
 	address := fmt.Sprintf("http://127.0.0.1:%d/", dev.Status.Port)
 	expect := func(reason string) {
@@ -248,7 +248,7 @@ func TestWhoAsksAProxyThatHasNoServerIsTold(t *testing.T) {
 }
 
 func TestNewManagerHoldsTheAddressAgain(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev, here := s.proxied(t)
 	s.becomes(dev, 1, true)
 	s.restartManager(t)
@@ -269,7 +269,7 @@ func TestNewManagerHoldsTheAddressAgain(t *testing.T) {
 	stopped(dev)
 	ended("Stopped")(dev)
 	dev.Status.Process = nil
-	s.Rest(t.Context(), dev)
+	s.ObserveStopped(t.Context(), dev)
 	stalls(dev, true)
 	s.decided(dev, false, v1alpha1.ReasonStopped, lifecycle.Step{})
 	status, reason, _, err := fetch(address)
@@ -278,7 +278,7 @@ func TestNewManagerHoldsTheAddressAgain(t *testing.T) {
 
 	// The proxy is disabled.
 	dev.Spec.Proxy = v1alpha1.ProxyDisabled
-	s.Rest(t.Context(), dev)
+	s.ObserveStopped(t.Context(), dev)
 	s.g.Expect(dev.Status.BackendPort).To(BeZero())
 	s.g.Expect(s.BeforeAction(t.Context(), dev, dev, lifecycle.Step{}, true)).To(Succeed())
 	s.g.Expect(listenable(dev.Status.Port)).To(BeTrue())
@@ -294,7 +294,7 @@ func TestProxyThatMayNotListen(t *testing.T) {
 }
 
 func TestServerWhoseProxyLostItsPortIsNotReady(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev, _ := s.proxied(t)
 	s.becomes(dev, 1, true)
 	s.restartManager(t)
@@ -308,7 +308,7 @@ func TestServerWhoseProxyLostItsPortIsNotReady(t *testing.T) {
 }
 
 func TestManagerThatEndsTakesNothingAway(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev, _ := s.proxied(t)
 	s.becomes(dev, 1, true)
 	s.halt()
@@ -318,7 +318,7 @@ func TestManagerThatEndsTakesNothingAway(t *testing.T) {
 }
 
 func TestServerBehindAProxyThatMoved(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev, here := s.proxied(t)
 	dev.Status.BackendPort = 4 // the server ignores this port
 	s.look(dev, 1)
@@ -336,7 +336,7 @@ func TestServerBehindAProxyThatMoved(t *testing.T) {
 }
 
 func TestProxy_StaysWithThePortWhileTheServerReloads(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev, here := s.proxied(t)
 	s.becomes(dev, 1, true)
 	s.clock.Step(settleTime)
@@ -344,20 +344,20 @@ func TestProxy_StaysWithThePortWhileTheServerReloads(t *testing.T) {
 	s.backend.listen(on("127.0.0.1", 4)) // for example a port for hot reload
 	observed, _ := s.look(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "the proxy holds requests")
-	s.g.Expect(s.memory(dev.UID).backend).To(Equal(backend))
+	s.g.Expect(s.cacheOf(dev.UID).backend).To(Equal(backend))
 	s.backend.listen(on("127.0.0.1", 4), on("127.0.0.1", here.port))
 	observed, _ = s.look(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
-	s.g.Expect(s.memory(dev.UID).backend).To(Equal(backend))
+	s.g.Expect(s.cacheOf(dev.UID).backend).To(Equal(backend))
 }
 
 func TestAddressInTheOutputBehindAProxy(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev, here := s.proxied(t)
 	s.backend.log = newLog(fmt.Sprintf("Local: https://localhost:%d/app/\n", here.port))
 	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }).WithTimeout(long).
 		Should(Equal("http://"+s.frontAddress(dev)+"/app/"), "the path comes from the server, the rest from the proxy")
-	m := s.memory(dev.UID)
+	m := s.cacheOf(dev.UID)
 	s.g.Expect(m.backend).To(Equal("http://" + join("127.0.0.1", here.port)))
 	dev.Spec.URL.Scheme = "https"
 	s.look(dev, 1)
@@ -366,7 +366,7 @@ func TestAddressInTheOutputBehindAProxy(t *testing.T) {
 }
 
 func TestProxyIsTakenUpAndGivenUpWithARestart(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	public := publicPort(t)
 	dev := server("web", 0, fixed(public), running(public))
 	before := s.prepareBeside(dev, &facts.Incarnation{Number: 1})
@@ -377,27 +377,27 @@ func TestProxyIsTakenUpAndGivenUpWithARestart(t *testing.T) {
 	s.g.Expect(beside.Fingerprint).NotTo(Equal(before.Fingerprint), "the server needs another port")
 	s.g.Expect(beside.Variables).To(HaveKeyWithValue("PORT", list([]int32{public})), "the running process has this port")
 	s.g.Expect(dev.Status.BackendPort).To(BeZero())
-	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeFalse(), "the server itself listens there")
+	s.g.Expect(s.proxies.Listens(dev.UID, public)).To(BeFalse(), "the server itself listens there")
 
 	dev.Status.Process = nil
 	ended("SpecChanged")(dev)
 	s.g.Expect(s.prepare(dev).Fingerprint).To(Equal(beside.Fingerprint))
 	s.g.Expect(dev.Status.BackendPort).NotTo(BeZero())
-	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeTrue())
+	s.g.Expect(s.proxies.Listens(dev.UID, public)).To(BeTrue())
 
 	dev.Spec.Proxy = v1alpha1.ProxyDisabled
 	dev.Generation = 3
 	s.g.Expect(s.prepareBeside(dev, &facts.Incarnation{Number: 1}).Fingerprint).To(Equal(before.Fingerprint))
-	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeTrue(), "until the server has exited")
+	s.g.Expect(s.proxies.Listens(dev.UID, public)).To(BeTrue(), "until the server has exited")
 	s.g.Expect(s.prepare(dev).Blocked).To(BeNil())
-	s.g.Expect(s.fronts.Listens(dev.UID, public)).To(BeFalse())
+	s.g.Expect(s.proxies.Listens(dev.UID, public)).To(BeFalse())
 	s.g.Expect(dev.Status.BackendPort).To(BeZero())
 	s.g.Expect(listenable(public)).To(BeTrue())
 }
 
 func TestRivalsOfAPrivatePort(t *testing.T) {
 	a, b := server("a", 0, fixed(8080), behindProxy, backendPort(20003)), server("b", 1, fixed(20003))
-	s := newStage(t, a, b)
+	s := newFixture(t, a, b)
 	s.g.Expect(byPort(a)).To(Equal([]string{"8080", "20003"}))
 	s.g.Expect(byPort(client.Object(b))).To(Equal([]string{"20003"}))
 	s.g.Expect(contested.Rivals(t.Context(), s.client, a)).To(HaveLen(1))
@@ -405,7 +405,7 @@ func TestRivalsOfAPrivatePort(t *testing.T) {
 }
 
 func TestProxyAnswersUnderAllowedHosts(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev, _ := s.proxied(t)
 	s.becomes(dev, 1, true)
 	ask := func(host string) int {
@@ -428,7 +428,7 @@ func TestProxyAnswersUnderAllowedHosts(t *testing.T) {
 }
 
 func TestProxyThatCannotListenOverIPv6SaysSo(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	public := publicPort(t)
 	other, err := net.Listen("tcp6", join("::1", public))
 	if err != nil {

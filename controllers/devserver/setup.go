@@ -53,7 +53,7 @@ func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err := mgr.Add(kind.Probes()); err != nil {
 		return fmt.Errorf("add the probes of DevServers: %w", err)
 	}
-	if err := mgr.Add(kind.Fronts()); err != nil {
+	if err := mgr.Add(kind.Proxies()); err != nil {
 		return fmt.Errorf("add the proxies of DevServers: %w", err)
 	}
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
@@ -65,7 +65,7 @@ func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 }
 
 // New returns the kind. The client reads from a cache with the index IndexPort, the reader from the API server. New calls wake with the UID of each object that
-// must be checked because a probe has a new result; wake must not block. The caller runs the Runnables that Probes and Fronts return. New returns an error if
+// must be checked because a probe has a new result; wake must not block. The caller runs the Runnables that Probes and Proxies return. New returns an error if
 // options.Ports is invalid.
 func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, now clock.PassiveClock, options Options, wake func(types.UID)) (*Kind, error) {
 	if options.Ports == (Range{}) {
@@ -85,10 +85,10 @@ func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, 
 		client: cache, reader: reader, runtimes: runtimes, clock: now, timers: timers, ports: options.Ports,
 		owners:       owner.Setter{Client: cache, Reader: reader},
 		probes:       probe.NewManager(timers, wake),
-		fronts:       devproxy.New(options.Front),
+		proxies:      devproxy.New(options.Front),
 		network:      network{free: bindable, answers: answers, resolve: resolve},
 		reservations: map[int32]reservation{},
-		memories:     map[types.UID]*memory{},
+		memories:     map[types.UID]*objectCache{},
 	}
 	here := runtimes.For("").Capabilities()
 	kind.inspector, kind.logs = here.Inspection, here.Logs
@@ -98,5 +98,5 @@ func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, 
 // Probes returns the Runnable that runs the probes.
 func (k *Kind) Probes() *probe.Manager { return k.probes }
 
-// Fronts returns the Runnable that runs the proxies.
-func (k *Kind) Fronts() *devproxy.Fronts { return k.fronts }
+// Proxies returns the Runnable that runs the proxies.
+func (k *Kind) Proxies() *devproxy.Proxies { return k.proxies }

@@ -44,7 +44,7 @@ var epoch = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // backend is a runtime that implements only the sockets and the output.
 type backend struct {
-	runtime.Nothing
+	runtime.NoRuntime
 	runtime.NoLogs
 	runtime.NoInspection
 
@@ -178,8 +178,8 @@ func (l *memoryLog) followers() int {
 	return l.open
 }
 
-// stage is a kind over a fake API server, with a fake backend and clock.
-type stage struct {
+// fixture is a kind over a fake API server, with a fake backend and clock.
+type fixture struct {
 	*Kind
 	g       Gomega
 	backend *backend
@@ -191,13 +191,13 @@ type stage struct {
 	others  map[string]bool         // addresses on which other programs accept connections
 }
 
-func newStage(t *testing.T, objects ...client.Object) *stage {
+func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	t.Helper()
 	scheme := apiruntime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{
+	s := &fixture{
 		g:       NewWithT(t),
 		backend: &backend{owners: map[int32]*runtime.PortOwner{}},
 		clock:   clocktesting.NewFakeClock(epoch),
@@ -212,7 +212,7 @@ func newStage(t *testing.T, objects ...client.Object) *stage {
 }
 
 // restartManager replaces the kind with a new one without any state.
-func (s *stage) restartManager(t *testing.T) {
+func (s *fixture) restartManager(t *testing.T) {
 	t.Helper()
 	if s.Kind != nil {
 		s.halt()
@@ -230,16 +230,16 @@ func (s *stage) restartManager(t *testing.T) {
 	t.Cleanup(func() { stop(kind) })
 }
 
-func (s *stage) halt() { stop(s.Kind) }
+func (s *fixture) halt() { stop(s.Kind) }
 
-func (s *stage) ctx() context.Context { return context.Background() }
+func (s *fixture) ctx() context.Context { return context.Background() }
 
 // stop stops the probes and proxies of a kind and waits for them.
 func stop(kind *Kind) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = kind.probes.Start(ctx)
-	_ = kind.fronts.Start(ctx)
+	_ = kind.proxies.Start(ctx)
 }
 
 // server returns a DevServer created the given number of seconds after the epoch.
@@ -286,20 +286,20 @@ func deleted(dev *v1alpha1.DevServer) {
 }
 
 // prepare prepares an object without a process.
-func (s *stage) prepare(dev *v1alpha1.DevServer) *process.StartSpec {
+func (s *fixture) prepare(dev *v1alpha1.DevServer) *process.StartSpec {
 	return s.prepareBeside(dev, nil)
 }
 
-func (s *stage) prepareBeside(dev *v1alpha1.DevServer, current *facts.Incarnation) *process.StartSpec {
+func (s *fixture) prepareBeside(dev *v1alpha1.DevServer, current *facts.Incarnation) *process.StartSpec {
 	plan := &process.StartSpec{}
 	s.g.Expect(s.Prepare(context.Background(), dev, current, plan)).To(Succeed())
 	return plan
 }
 
-// look calls Look for an incarnation that has just started.
-func (s *stage) look(dev *v1alpha1.DevServer, number int64) (lifecycle.Observed, time.Duration) {
+// look calls ObserveRunning for an incarnation that has just started.
+func (s *fixture) look(dev *v1alpha1.DevServer, number int64) (lifecycle.Observed, time.Duration) {
 	var observed lifecycle.Observed
-	retry, err := s.Look(context.Background(), dev, incarnation(number), &observed)
+	retry, err := s.ObserveRunning(context.Background(), dev, incarnation(number), &observed)
 	s.g.Expect(err).NotTo(HaveOccurred())
 	return observed, retry
 }

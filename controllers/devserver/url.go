@@ -26,7 +26,7 @@ var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // observeURL sets status.url. The port is the port of a listening socket. The host is the one that the output names, if it leads to that socket. Scheme and
 // path come from the spec, else from the output.
-func (k *Kind) observeURL(ctx context.Context, dev *v1alpha1.DevServer, m *memory, s *sight, urls []found) {
+func (k *Kind) observeURL(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache, s *socketSnapshot, urls []found) {
 	if s.awaited != 0 {
 		return // status.url keeps the awaited port
 	}
@@ -59,7 +59,7 @@ func (k *Kind) observeURL(ctx context.Context, dev *v1alpha1.DevServer, m *memor
 }
 
 // address returns host:port for status.url. printed is the host that the output names, or empty.
-func (k *Kind) address(ctx context.Context, dev *v1alpha1.DevServer, m *memory, s *sight, printed string) string {
+func (k *Kind) address(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache, s *socketSnapshot, printed string) string {
 	switch {
 	case inPod(dev):
 		return join(serviceHost(dev), s.port)
@@ -72,7 +72,7 @@ func (k *Kind) address(ctx context.Context, dev *v1alpha1.DevServer, m *memory, 
 }
 
 // stands reports whether status.url still leads to the chosen port.
-func (k *Kind) stands(ctx context.Context, dev *v1alpha1.DevServer, m *memory, s *sight) bool {
+func (k *Kind) stands(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache, s *socketSnapshot) bool {
 	if assigned(dev).proxied {
 		return hostOf(dev.Status.URL) == k.frontAddress(dev)
 	}
@@ -84,7 +84,7 @@ func (k *Kind) stands(ctx context.Context, dev *v1alpha1.DevServer, m *memory, s
 }
 
 // detectedBefore reports whether the URL was found in the output of this incarnation for the current spec, and is still valid.
-func (k *Kind) detectedBefore(dev *v1alpha1.DevServer, s *sight) bool {
+func (k *Kind) detectedBefore(dev *v1alpha1.DevServer, s *socketSnapshot) bool {
 	condition := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionURLDetected)
 	return s.wasReady && condition != nil && condition.Reason == v1alpha1.ReasonDetected &&
 		condition.ObservedGeneration == dev.Generation && (s.port == 0 || portOf(dev.Status.URL) == published(dev, s.port))
@@ -123,14 +123,14 @@ func hostOf(address string) string {
 }
 
 // hosts records the host at which each port is reached.
-func (k *Kind) hosts(ctx context.Context, m *memory, s *sight) {
+func (k *Kind) hosts(ctx context.Context, m *objectCache, s *socketSnapshot) {
 	for _, port := range s.ports() {
 		m.hosts[port] = k.host(ctx, m, s.listeners, port)
 	}
 }
 
 // host returns a host name or address of this machine that leads to the listener.
-func (k *Kind) host(ctx context.Context, m *memory, listeners []runtime.Listener, port int32) string {
+func (k *Kind) host(ctx context.Context, m *objectCache, listeners []runtime.Listener, port int32) string {
 	addresses := listeningAt(listeners, port)
 	v4, v6 := first(addresses, func(ip netip.Addr) bool { return ip.Is4() && ip.IsLoopback() }), slices.Contains(addresses, netip.IPv6Loopback())
 	switch {
@@ -154,7 +154,7 @@ func (k *Kind) host(ctx context.Context, m *memory, listeners []runtime.Listener
 
 // leads reports whether a host leads to the listeners of the chosen port and to no other program. It returns false for every host other than localhost, a
 // name below localhost, or a loopback address. Browsers connect to 127.0.0.1 or ::1 for such a name; other programs need the resolver to know the name.
-func (k *Kind) leads(ctx context.Context, m *memory, s *sight, host string) bool {
+func (k *Kind) leads(ctx context.Context, m *objectCache, s *socketSnapshot, host string) bool {
 	if !weburl.IsLoopback(host) {
 		return false
 	}
@@ -174,7 +174,7 @@ func (k *Kind) leads(ctx context.Context, m *memory, s *sight, host string) bool
 }
 
 // listensOn reports whether a connection to the chosen port at a loopback address reaches a listener of the server.
-func (k *Kind) listensOn(ctx context.Context, m *memory, s *sight, ip netip.Addr) bool {
+func (k *Kind) listensOn(ctx context.Context, m *objectCache, s *socketSnapshot, ip netip.Addr) bool {
 	for _, address := range listeningAt(s.listeners, s.port) {
 		switch {
 		case address == ip, ip.Is4() && address == netip.IPv4Unspecified(), ip.Is6() && address == netip.IPv6Unspecified():
@@ -187,7 +187,7 @@ func (k *Kind) listensOn(ctx context.Context, m *memory, s *sight, ip netip.Addr
 }
 
 // answersElsewhere reports whether another program accepts connections at an address. It caches a positive result and does not connect again.
-func (k *Kind) answersElsewhere(ctx context.Context, m *memory, address string) bool {
+func (k *Kind) answersElsewhere(ctx context.Context, m *objectCache, address string) bool {
 	if !m.elsewhere[address] && k.network.answers(ctx, address) {
 		m.elsewhere[address] = true
 	}
@@ -215,7 +215,7 @@ func first(addresses []netip.Addr, which func(netip.Addr) bool) netip.Addr {
 
 // reachedOverV4 reports whether a socket on all IPv6 addresses also accepts IPv4 connections, as most do. Only a connection can show that; the result is
 // cached.
-func (k *Kind) reachedOverV4(ctx context.Context, m *memory, port int32) bool {
+func (k *Kind) reachedOverV4(ctx context.Context, m *objectCache, port int32) bool {
 	known, ok := m.overV4[port]
 	if !ok {
 		known = k.network.answers(ctx, join("127.0.0.1", port))

@@ -23,7 +23,7 @@ import (
 )
 
 // create creates the Instance of a thing. An existing name is not an error: another discovery has found the same thing, or a user has taken the name.
-func (r *Reconciler) create(ctx context.Context, p *pass, t *thing, entry *v1alpha1.DiscoveredInstance) (holder *v1alpha1.Instance, created bool, err error) {
+func (r *Reconciler) create(ctx context.Context, p *pass, t *candidate, entry *v1alpha1.DiscoveredInstance) (holder *v1alpha1.Instance, created bool, err error) {
 	object := wanted(p.discovery, t)
 	r.Hosts.Label(object)
 	key := client.ObjectKeyFromObject(object)
@@ -48,7 +48,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass, t *thing, entry *v1alp
 }
 
 // there reads the object that has the name from the API server.
-func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *thing, key types.NamespacedName, entry *v1alpha1.DiscoveredInstance) (
+func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *candidate, key types.NamespacedName, entry *v1alpha1.DiscoveredInstance) (
 	*v1alpha1.Instance, error,
 ) {
 	object := &v1alpha1.Instance{}
@@ -69,7 +69,7 @@ func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t
 }
 
 // wanted returns the Instance for a thing. That Instance never starts a process, and its deletion leaves the process running.
-func wanted(d *v1alpha1.InstanceDiscovery, t *thing) *v1alpha1.Instance {
+func wanted(d *v1alpha1.InstanceDiscovery, t *candidate) *v1alpha1.Instance {
 	template := &d.Spec.Template
 	labels := texts(template.Labels)
 	labels[v1alpha1.LabelDiscoveredBy] = d.Name
@@ -111,24 +111,24 @@ func texts(of map[string]v1alpha1.LabelText) map[string]string {
 // promiseTime is how long a thing stays promised to an Instance that is not readable yet. A cache takes milliseconds.
 const promiseTime = 10 * time.Second
 
-// promises keep two discoveries in different namespaces from each creating an Instance before either can read the other's. They only save objects: without
+// pendingClaims keep two discoveries in different namespaces from each creating an Instance before either can read the other's. They only save objects: without
 // them, the younger Instance would get the condition Conflict.
-type promises struct {
+type pendingClaims struct {
 	mu   sync.Mutex
-	made map[string]promise
+	made map[string]pendingClaim
 }
 
-type promise struct {
+type pendingClaim struct {
 	key   types.NamespacedName
 	until time.Time
 }
 
 // make promises a place to an Instance. If the place is promised to another Instance already, make returns that one.
-func (p *promises) make(place string, key types.NamespacedName, now time.Time) (holder types.NamespacedName, mine bool) {
+func (p *pendingClaims) make(place string, key types.NamespacedName, now time.Time) (holder types.NamespacedName, mine bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.made == nil {
-		p.made = map[string]promise{}
+		p.made = map[string]pendingClaim{}
 	}
 	for other, given := range p.made {
 		if !now.Before(given.until) {
@@ -138,12 +138,12 @@ func (p *promises) make(place string, key types.NamespacedName, now time.Time) (
 	if given, promised := p.made[place]; promised && given.key != key {
 		return given.key, false
 	}
-	p.made[place] = promise{key: key, until: now.Add(promiseTime)}
+	p.made[place] = pendingClaim{key: key, until: now.Add(promiseTime)}
 	return key, true
 }
 
 // drop withdraws a promise.
-func (p *promises) drop(place string, key types.NamespacedName) {
+func (p *pendingClaims) drop(place string, key types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.made[place].key == key {

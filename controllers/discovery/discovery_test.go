@@ -169,7 +169,7 @@ func TestWhatSomebodyHasStaysWhatItIs(t *testing.T) {
 }
 
 func TestANameThatIsTakenIsLeftAlone(t *testing.T) {
-	name := objectName(&thing{kind: v1alpha1.RuntimeTmux, socket: "default", Found: session("work")})
+	name := objectName(&candidate{kind: v1alpha1.RuntimeTmux, socket: "default", Found: session("work")})
 	for what, test := range map[string]struct {
 		object *v1alpha1.Instance
 		reason string

@@ -107,7 +107,7 @@ const (
 // objectName returns the name of the Instance for a session or container. Every manager derives the same name, and every other thing gets a different one. A
 // session or container that was created again is a different thing. A tmux server numbers its sessions from the beginning, so the creation time identifies a
 // session.
-func objectName(t *thing) string {
+func objectName(t *candidate) string {
 	identity := []string{string(t.kind), t.socket, t.Name, strconv.FormatInt(t.Created.Unix(), 10)}
 	if t.kind == v1alpha1.RuntimeDocker {
 		identity = []string{string(t.kind), t.ID}

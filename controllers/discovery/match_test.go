@@ -58,15 +58,15 @@ func TestWhatASourceMeans(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
-	session := func(socket, name string, created time.Time) *thing {
-		return &thing{kind: v1alpha1.RuntimeTmux, socket: socket, Found: runtime.Found{ID: "$1", Name: name, Created: created}}
+	session := func(socket, name string, created time.Time) *candidate {
+		return &candidate{kind: v1alpha1.RuntimeTmux, socket: socket, Found: runtime.Found{ID: "$1", Name: name, Created: created}}
 	}
-	container := func(id, name string) *thing {
-		return &thing{kind: v1alpha1.RuntimeDocker, Found: runtime.Found{ID: id, Name: name, Created: at}}
+	container := func(id, name string) *candidate {
+		return &candidate{kind: v1alpha1.RuntimeDocker, Found: runtime.Found{ID: id, Name: name, Created: at}}
 	}
 	g := NewWithT(t)
 	g.Expect(objectName(session("default", "Foo_Bar", at))).To(Equal(objectName(session("default", "Foo_Bar", at))), "the name depends only on the session")
-	all := []*thing{
+	all := []*candidate{
 		session("default", "Foo_Bar", at), session("default", "foo-bar", at), session("berth", "foo-bar", at), session("default", "foo-bar", at.Add(time.Second)),
 		container("0123", "foo-bar"), container("4567", "foo-bar"), session("default", "日本 語", at), session("default", "!!!", at),
 		session("default", strings.Repeat("long ", 40), at), session("default", "-a-", at),

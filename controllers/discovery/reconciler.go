@@ -46,7 +46,7 @@ type Reconciler struct {
 	// Permission is checked before sessions and containers of this machine are listed; nil permits all namespaces.
 	Permission *process.Permission
 
-	promises promises
+	promises pendingClaims
 	patterns pattern.Cache
 }
 
@@ -58,12 +58,12 @@ type Reconciler struct {
 type pass struct {
 	discovery *v1alpha1.InstanceDiscovery
 	now       time.Time
-	// things are the results of the search, in the order of the status. entries holds the outcome of each.
-	things  []thing
-	entries []v1alpha1.DiscoveredInstance
-	adopted int32
-	created []string
-	trouble trouble
+	// candidates are the results of the search, in the order of the status. entries holds the outcome of each.
+	candidates []candidate
+	entries    []v1alpha1.DiscoveredInstance
+	adopted    int32
+	created    []string
+	trouble    sourceErrors
 }
 
 // Reconcile searches the sources, creates missing Instances, and writes the status if it has changed.
@@ -84,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	p := &pass{discovery: object, now: r.Clock.Now().Truncate(time.Microsecond)}
-	for _, step := range []func(context.Context, *pass) error{r.look, r.settle, r.write} {
+	for _, step := range []func(context.Context, *pass) error{r.search, r.settle, r.write} {
 		err := step(ctx, p)
 		if errors.Is(err, consistency.ErrStale) {
 			return ctrl.Result{RequeueAfter: consistency.RetryAfter}, nil

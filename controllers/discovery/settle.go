@@ -22,13 +22,13 @@ import (
 
 // settle determines the outcome for each thing, and creates an Instance for each thing that has none.
 func (r *Reconciler) settle(ctx context.Context, p *pass) error {
-	p.entries = make([]v1alpha1.DiscoveredInstance, len(p.things))
-	holders := make([]*v1alpha1.Instance, len(p.things))
+	p.entries = make([]v1alpha1.DiscoveredInstance, len(p.candidates))
+	holders := make([]*v1alpha1.Instance, len(p.candidates))
 	var fresh []int
-	for i := range p.things {
+	for i := range p.candidates {
 		var settled bool
 		var err error
-		if holders[i], settled, err = r.judge(ctx, p.discovery, &p.things[i], &p.entries[i]); err != nil {
+		if holders[i], settled, err = r.matchExisting(ctx, p.discovery, &p.candidates[i], &p.entries[i]); err != nil {
 			return err
 		}
 		if !settled {
@@ -60,10 +60,10 @@ func (r *Reconciler) createAll(ctx context.Context, p *pass, fresh []int, holder
 	}
 	group, inside := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
-	news := make([]bool, len(p.things))
+	news := make([]bool, len(p.candidates))
 	for _, i := range fresh {
 		group.Go(func() (err error) {
-			holders[i], news[i], err = r.create(inside, p, &p.things[i], &p.entries[i])
+			holders[i], news[i], err = r.create(inside, p, &p.candidates[i], &p.entries[i])
 			return err
 		})
 	}
@@ -97,8 +97,8 @@ func (r *Reconciler) keptHolders(ctx context.Context, p *pass) ([]*v1alpha1.Inst
 // atOnce is the maximum number of concurrent creations.
 const atOnce = 16
 
-// judge determines the outcome for a thing that needs no new Instance. settled is false for a thing that needs one.
-func (r *Reconciler) judge(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *thing, entry *v1alpha1.DiscoveredInstance) (
+// matchExisting determines the outcome for a thing that needs no new Instance. settled is false for a thing that needs one.
+func (r *Reconciler) matchExisting(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *candidate, entry *v1alpha1.DiscoveredInstance) (
 	holder *v1alpha1.Instance, settled bool, err error,
 ) {
 	*entry = v1alpha1.DiscoveredInstance{Source: t.source, Name: conditions.Truncate(t.Name, longestShown), ID: shown(t)}
@@ -146,7 +146,7 @@ func (r *Reconciler) owner(ctx context.Context, uid types.UID) (*v1alpha1.Instan
 
 // claimant returns the Instance that a thing belongs to: the one that wins it by the rules of Instances, otherwise one that a user has created for it. It
 // ignores Instances that a discovery created and that have ended, because the things they represented are gone.
-func (r *Reconciler) claimant(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *thing) (*v1alpha1.Instance, error) {
+func (r *Reconciler) claimant(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *candidate) (*v1alpha1.Instance, error) {
 	byUID := map[types.UID]*v1alpha1.Instance{}
 	var claims []arbitration.Claim
 	var idle *v1alpha1.Instance
@@ -211,7 +211,7 @@ func (r *Reconciler) namedIn(ctx context.Context, d *v1alpha1.InstanceDiscovery,
 }
 
 // shown returns the ID in the form that users know.
-func shown(t *thing) string {
+func shown(t *candidate) string {
 	if t.kind == v1alpha1.RuntimeDocker && len(t.ID) > shortID {
 		return t.ID[:shortID]
 	}

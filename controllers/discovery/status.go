@@ -48,7 +48,7 @@ func (r *Reconciler) write(ctx context.Context, p *pass) error {
 	if err != nil {
 		return consistency.StaleOr(err, "write the status")
 	}
-	r.tell(p, base, after)
+	r.emitEvents(p, base, after)
 	return nil
 }
 
@@ -124,8 +124,8 @@ func (p *pass) be(which, reason, message string) {
 // mostNamed is the maximum number of new Instances that an event names.
 const mostNamed = 10
 
-// tell emits events for created Instances and for sources that can no longer be searched.
-func (r *Reconciler) tell(p *pass, before, after *v1alpha1.InstanceDiscovery) {
+// emitEvents emits events for created Instances and for sources that can no longer be searched.
+func (r *Reconciler) emitEvents(p *pass, before, after *v1alpha1.InstanceDiscovery) {
 	if n := len(p.created); n > 0 {
 		names := strings.Join(p.created[:min(n, mostNamed)], ", ")
 		if n > mostNamed {

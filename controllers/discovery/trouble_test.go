@@ -49,7 +49,7 @@ func TestWhatCannotBeLookedThrough(t *testing.T) {
 	w.sessions.Away(nil)
 	w.Expect(are(w.pass(d))).To(Equal("Ready Discovered"))
 
-	w.Runtimes = runtime.NewRegistry(runtime.Nothing{Reason: "This manager was started without a runtime."}, logr.Discard())
+	w.Runtimes = runtime.NewRegistry(runtime.NoRuntime{Reason: "This manager was started without a runtime."}, logr.Discard())
 	now = w.pass(d)
 	w.Expect(are(now)).To(Equal("Stalled RuntimeUnavailable"))
 	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("started without a runtime"))

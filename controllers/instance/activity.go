@@ -32,8 +32,8 @@ const (
 	lookEvery = 10 * time.Second
 )
 
-// memory is what the manager caches for one object. Losing it costs one check and one write.
-type memory struct {
+// objectCache is what the manager caches for one object. Losing it costs one check and one write.
+type objectCache struct {
 	// noted is when status.lastActivityTime was last written.
 	noted time.Time
 	// judged is the last activity for which the screen was examined; generation is the object generation of the patterns used then.
@@ -41,13 +41,13 @@ type memory struct {
 	generation int64
 }
 
-// memory returns the cache of an object. Only one reconcile at a time uses it.
-func (k *Kind) memory(uid types.UID) *memory {
+// cacheOf returns the cache of an object. Only one reconcile at a time uses it.
+func (k *Kind) cacheOf(uid types.UID) *objectCache {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m := k.memories[uid]
 	if m == nil {
-		m = &memory{}
+		m = &objectCache{}
 		k.memories[uid] = m
 	}
 	return m
@@ -110,7 +110,7 @@ func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current f
 	now, before := k.clock.Now(), instance.Status.DeepCopy()
 	idleIn := k.showIdle(instance, k.idleness(ctx, instance, current.StartedAt, now), now)
 	active, err := k.terminal(ctx, instance, now)
-	again := k.showWaiting(ctx, instance, current, sight{active, err, now})
+	again := k.showWaiting(ctx, instance, current, screenCheck{active, err, now})
 	anyway := !equality.Semantic.DeepEqual(before.Conditions, instance.Status.Conditions)
 	used, _ := k.present.Last(instance.UID)
 	return soonest(idleIn, again, k.note(instance, latest(active, used, current.StartedAt), now, anyway))
@@ -155,7 +155,7 @@ func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness
 
 // note records the last activity in the status: at once if the status is written anyway, otherwise at most every noteEvery. It returns when to check again.
 func (k *Kind) note(instance *v1alpha1.Instance, active, now time.Time, anyway bool) time.Duration {
-	m, noted := k.memory(instance.UID), instance.Status.LastActivityTime
+	m, noted := k.cacheOf(instance.UID), instance.Status.LastActivityTime
 	active = active.Truncate(time.Second)
 	if active.IsZero() || noted != nil && !active.After(noted.Time) {
 		return 0

@@ -34,7 +34,7 @@ type desk struct {
 	clock    *clocktesting.FakePassiveClock
 	runtime  *fake.Runtime
 	kind     *Kind
-	book     *activity.Book
+	book     *activity.Tracker
 	instance *v1alpha1.Instance
 }
 
@@ -55,9 +55,9 @@ func newDesk(t *testing.T) *desk {
 
 func (d *desk) pass(by time.Duration) { d.clock.SetTime(d.clock.Now().Add(by)) }
 
-// look calls Look and returns when to call it again.
+// look calls ObserveRunning and returns when to call it again.
 func (d *desk) look() time.Duration {
-	again, err := d.kind.Look(d.t.Context(), d.instance, facts.Incarnation{UID: "claude", Number: 1, Phase: facts.Running, StartedAt: morning}, &lifecycle.Observed{})
+	again, err := d.kind.ObserveRunning(d.t.Context(), d.instance, facts.Incarnation{UID: "claude", Number: 1, Phase: facts.Running, StartedAt: morning}, &lifecycle.Observed{})
 	d.Expect(err).NotTo(HaveOccurred())
 	return again
 }
@@ -145,7 +145,7 @@ func TestWhatNobodyUsesSleeps(t *testing.T) {
 	d.instance.Status.Stopping, d.instance.Status.Process = nil, nil
 	meta.SetStatusCondition(&d.instance.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonIdle})
 	d.Expect(d.asleep()).To(BeTrue())
-	d.kind.Rest(d.t.Context(), d.instance)
+	d.kind.ObserveStopped(d.t.Context(), d.instance)
 	d.Expect(d.condition(v1alpha1.ConditionIdle).Status).To(Equal(metav1.ConditionTrue))
 	d.Expect(d.instance.Status.AttachCommand).To(Equal("berth attach instance/claude"), "attaching with tmux would not wake the Instance")
 	d.Expect(arbitration.Wants(d.instance)).To(BeTrue(), "a sleeping Instance keeps its claim")
@@ -165,7 +165,7 @@ func TestWhatWasAdoptedDoesNotSleep(t *testing.T) {
 	meta.SetStatusCondition(&d.instance.Status.Conditions, adopted)
 	d.pass(time.Hour)
 	d.Expect(d.asleep()).To(BeFalse(), "an adopted session is not stopped")
-	_, err := d.kind.Look(t.Context(), d.instance, facts.Incarnation{UID: "claude", Adopted: true, StartedAt: morning}, &lifecycle.Observed{})
+	_, err := d.kind.ObserveRunning(t.Context(), d.instance, facts.Incarnation{UID: "claude", Adopted: true, StartedAt: morning}, &lifecycle.Observed{})
 	d.Expect(err).NotTo(HaveOccurred())
 	d.Expect(d.condition(v1alpha1.ConditionIdle).Status).To(Equal(metav1.ConditionTrue))
 	d.Expect(d.condition(v1alpha1.ConditionIdle).Message).To(ContainSubstring("adopted"))
@@ -215,10 +215,10 @@ func TestAwaitingInput(t *testing.T) {
 	// A question of an earlier incarnation no longer counts.
 	d.runtime.Show("claude", question)
 	d.pass(stillness)
-	_, err := d.kind.Look(t.Context(), d.instance, facts.Incarnation{UID: "claude", Number: 2, StartedAt: d.clock.Now()}, &lifecycle.Observed{})
+	_, err := d.kind.ObserveRunning(t.Context(), d.instance, facts.Incarnation{UID: "claude", Number: 2, StartedAt: d.clock.Now()}, &lifecycle.Observed{})
 	d.Expect(err).NotTo(HaveOccurred())
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
-	d.kind.Rest(t.Context(), d.instance)
+	d.kind.ObserveStopped(t.Context(), d.instance)
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
 }
 

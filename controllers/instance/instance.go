@@ -52,12 +52,12 @@ type Kind struct {
 	runtimes *runtime.Registry
 	clock    clock.PassiveClock
 	reserved *arbitration.Reservations
-	present  *activity.Book   // nil if there is no access through this manager
-	recorder process.Recorder // nil disables events
-	patterns pattern.Cache    // spec.terminal.awaitingInput.patterns, compiled
+	present  *activity.Tracker // nil if there is no access through this manager
+	recorder process.Recorder  // nil disables events
+	patterns pattern.Cache     // spec.terminal.awaitingInput.patterns, compiled
 
 	mu       sync.Mutex
-	memories map[types.UID]*memory
+	memories map[types.UID]*objectCache
 }
 
 var (
@@ -85,7 +85,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 
 // New returns the kind. The client reads from a cache with the index IndexPlace.
 func New(cache client.Client, runtimes *runtime.Registry, now clock.PassiveClock) *Kind {
-	return &Kind{client: cache, runtimes: runtimes, clock: now, reserved: arbitration.NewReservations(now), memories: map[types.UID]*memory{}}
+	return &Kind{client: cache, runtimes: runtimes, clock: now, reserved: arbitration.NewReservations(now), memories: map[types.UID]*objectCache{}}
 }
 
 // Resource implements process.Kind.
@@ -149,15 +149,15 @@ func stopSignal(instance *v1alpha1.Instance, usual string) string {
 	}
 }
 
-// Look implements process.Kind: it sets the status of a running Instance.
-func (k *Kind) Look(ctx context.Context, object process.Object, current facts.Incarnation, _ *lifecycle.Observed) (time.Duration, error) {
+// ObserveRunning implements process.Kind: it sets the status of a running Instance.
+func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, current facts.Incarnation, _ *lifecycle.Observed) (time.Duration, error) {
 	instance := object.(*v1alpha1.Instance) // New returns nothing else
 	k.show(instance, current.Adopted, k.handle(instance))
 	return k.watch(ctx, instance, current), nil
 }
 
-// Rest implements process.Kind: it sets the status of an Instance that is not running.
-func (k *Kind) Rest(_ context.Context, object process.Object) {
+// ObserveStopped implements process.Kind: it sets the status of an Instance that is not running.
+func (k *Kind) ObserveStopped(_ context.Context, object process.Object) {
 	instance := object.(*v1alpha1.Instance) // New returns nothing else
 	command := attachCommand(instance)
 	if arbitration.Wants(instance) && typeOf(instance) != v1alpha1.RuntimePod && !lifecycle.Asleep(&instance.Status.ProcessStatus) { // a restart keeps the session

@@ -31,7 +31,7 @@ func newKind(objects ...client.Object) *Kind {
 		panic(err)
 	}
 	cache := fake.NewClientBuilder().WithScheme(scheme).WithIndex(&v1alpha1.Instance{}, IndexPlace, byPlace).WithObjects(objects...).Build()
-	return New(cache, runtime.NewRegistry(runtime.Nothing{}, logr.Discard()), clock.RealClock{})
+	return New(cache, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), clock.RealClock{})
 }
 
 func inTmux(namespace, name, session string) *v1alpha1.Instance {
@@ -93,7 +93,7 @@ func TestAttachCommand(t *testing.T) {
 		"work":    "berth attach instance/claude -n work",
 	} {
 		instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "claude"}}
-		if _, err := newKind().Look(t.Context(), instance, facts.Incarnation{}, &lifecycle.Observed{}); err != nil {
+		if _, err := newKind().ObserveRunning(t.Context(), instance, facts.Incarnation{}, &lifecycle.Observed{}); err != nil {
 			t.Fatal(err)
 		}
 		if instance.Status.AttachCommand != want {
@@ -161,7 +161,7 @@ func TestOnlyOneInstanceIsGivenASession(t *testing.T) {
 
 // refuses is a backend that refuses every start.
 type refuses struct {
-	runtime.Nothing
+	runtime.NoRuntime
 	runtime.NoInspection
 	reason string
 }
@@ -182,7 +182,7 @@ func TestWhatARefusalMeans(t *testing.T) {
 	} {
 		g := NewWithT(t)
 		kind, plan := newKind(), &process.StartSpec{}
-		kind.runtimes = runtime.NewRegistry(runtime.Nothing{}, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: refuses{reason: reason}})
+		kind.runtimes = runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: refuses{reason: reason}})
 		g.Expect(kind.check(t.Context(), inTmux("default", "agent", "agent"), plan)).To(Succeed())
 		g.Expect(plan.Blocked).To(BeNil(), "the first start is attempted without a check")
 		plan.Refused = true

@@ -29,8 +29,8 @@ const (
 	enough = 64 << 10
 )
 
-// sight is one check of a terminal: when it last showed something new, the error if that is unknown, and when the check was made.
-type sight struct {
+// screenCheck is one check of a terminal: when it last showed something new, the error if that is unknown, and when the check was made.
+type screenCheck struct {
 	active time.Time
 	err    error
 	now    time.Time
@@ -38,8 +38,8 @@ type sight struct {
 
 // showWaiting sets the condition AwaitingInput and returns when to check again. It examines the screen once after each activity: when the terminal has been
 // still, or immediately if a question may have been answered.
-func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation, s sight) time.Duration {
-	m, condition := k.memory(instance.UID), meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput)
+func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation, s screenCheck) time.Duration {
+	m, condition := k.cacheOf(instance.UID), meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput)
 	waiting := condition != nil && condition.Status == metav1.ConditionTrue
 	if m.judged.IsZero() && stands(instance, condition, current, s) {
 		m.judged, m.generation = s.active, instance.Generation
@@ -64,7 +64,7 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 		k.waits(instance, "")
 		return left
 	}
-	k.judge(ctx, instance)
+	k.examineScreen(ctx, instance)
 	if left > 0 {
 		return left
 	}
@@ -74,7 +74,7 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 
 // stands reports whether a question that an earlier manager saw still stands, because no later activity is known. The output that a runtime has after its own
 // restart may lack exactly the line that asks, because that line is unterminated.
-func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current facts.Incarnation, s sight) bool {
+func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current facts.Incarnation, s screenCheck) bool {
 	noted := instance.Status.LastActivityTime
 	if asks == nil || asks.Status != metav1.ConditionTrue || noted == nil || noted.Time.Before(current.StartedAt.Truncate(time.Second)) || asks.ObservedGeneration != instance.Generation {
 		return false
@@ -83,7 +83,7 @@ func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current facts.I
 }
 
 // quiet requests a report of the next terminal change. It returns when to check if the backend cannot report changes.
-func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s sight) time.Duration {
+func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s screenCheck) time.Duration {
 	logs := k.Runtime(instance).Capabilities().Logs
 	if logs == nil || logs.Watch(ctx, instance.UID) != nil {
 		return lookEvery
@@ -94,8 +94,8 @@ func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s sight) 
 	return 0
 }
 
-// judge sets the condition AwaitingInput from the content of the screen.
-func (k *Kind) judge(ctx context.Context, instance *v1alpha1.Instance) {
+// examineScreen sets the condition AwaitingInput from the content of the screen.
+func (k *Kind) examineScreen(ctx context.Context, instance *v1alpha1.Instance) {
 	view, err := k.shown(ctx, instance)
 	if err != nil {
 		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "Cannot read the terminal.")
@@ -174,7 +174,7 @@ func draw(log runtime.Log, columns, rows int) (terminal.View, error) {
 
 // DeriveStatus implements process.StatusDeriver: it emits an event when the program begins to wait for input.
 func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, _ time.Time) {
-	if step.Action == lifecycle.LookAgain || isWaiting(base) || !isWaiting(object) {
+	if step.Action == lifecycle.Recheck || isWaiting(base) || !isWaiting(object) {
 		return
 	}
 	message := meta.FindStatusCondition(object.GetProcessStatus().Conditions, v1alpha1.ConditionAwaitingInput).Message

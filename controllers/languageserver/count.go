@@ -21,8 +21,8 @@ const (
 	memoryStep = 16 << 20
 )
 
-// figures are the parts of the status that change without any event that matters to a user.
-type figures struct {
+// usageCounts are the parts of the status that change without any event that matters to a user.
+type usageCounts struct {
 	clients, documents, held, oldest int32
 	memory                           int64
 	idle                             metav1.ConditionStatus
@@ -51,8 +51,8 @@ func (k *Kind) count(server *v1alpha1.LanguageServer, report lsp.Report, anyway 
 }
 
 // counts returns the figures for the status.
-func counts(server *v1alpha1.LanguageServer, report lsp.Report, now time.Time) figures {
-	f := figures{
+func counts(server *v1alpha1.LanguageServer, report lsp.Report, now time.Time) usageCounts {
+	f := usageCounts{
 		clients: small(report.Clients), documents: small(report.OpenDocuments), held: small(report.Held),
 		memory: steadyMemory(server.Status.MemoryBytes, report.MemoryBytes),
 		idle:   metav1.ConditionTrue,
@@ -68,9 +68,9 @@ func counts(server *v1alpha1.LanguageServer, report lsp.Report, now time.Time) f
 }
 
 // present returns the figures in the status.
-func present(server *v1alpha1.LanguageServer) figures {
+func present(server *v1alpha1.LanguageServer) usageCounts {
 	status := &server.Status
-	f := figures{
+	f := usageCounts{
 		clients: status.Clients, documents: status.OpenDocuments, held: status.HeldRequests, oldest: status.OldestRequestSeconds, memory: status.MemoryBytes,
 		idle: metav1.ConditionFalse, // which is left out
 	}
@@ -80,7 +80,7 @@ func present(server *v1alpha1.LanguageServer) figures {
 	return f
 }
 
-func (k *Kind) take(server *v1alpha1.LanguageServer, f figures) {
+func (k *Kind) take(server *v1alpha1.LanguageServer, f usageCounts) {
 	status := &server.Status
 	status.Clients, status.OpenDocuments, status.HeldRequests, status.OldestRequestSeconds = f.clients, f.documents, f.held, f.oldest
 	status.MemoryBytes = f.memory

@@ -47,15 +47,15 @@ type Kind struct {
 	runtimes *runtime.Registry
 
 	mu       sync.Mutex
-	memories map[types.UID]*memory
+	memories map[types.UID]*objectCache
 }
 
 var (
 	_ process.Kind = (*Kind)(nil)
 )
 
-// memory is what the manager caches for one object.
-type memory struct {
+// objectCache is what the manager caches for one object.
+type objectCache struct {
 	// counted is when the counts in the status were last updated.
 	counted time.Time
 	// asked is when the stop of incarnation was requested; trouble is what was wrong with it.
@@ -84,7 +84,7 @@ func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, 
 		now = clock.RealClock{}
 	}
 	return &Kind{
-		client: cache, reader: reader, owners: owner.Setter{Client: cache, Reader: reader}, clock: now, runtimes: runtimes, memories: map[types.UID]*memory{},
+		client: cache, reader: reader, owners: owner.Setter{Client: cache, Reader: reader}, clock: now, runtimes: runtimes, memories: map[types.UID]*objectCache{},
 	}
 }
 
@@ -174,12 +174,12 @@ func (k *Kind) gone(ctx context.Context, server *v1alpha1.LanguageServer) bool {
 }
 
 // memory returns the cache of an object. Only one reconcile at a time uses it.
-func (k *Kind) memory(uid types.UID) *memory {
+func (k *Kind) memory(uid types.UID) *objectCache {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	m, ok := k.memories[uid]
 	if !ok {
-		m = &memory{}
+		m = &objectCache{}
 		k.memories[uid] = m
 	}
 	return m

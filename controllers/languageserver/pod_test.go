@@ -24,7 +24,7 @@ func ofPod(image string) func(*v1alpha1.LanguageServer) {
 	}
 }
 
-func (s *stage) podConfig(plan process.StartSpec) (config langserver.PodConfig) {
+func (s *fixture) podConfig(plan process.StartSpec) (config langserver.PodConfig) {
 	s.t.Helper()
 	s.Expect(plan.Blocked).To(BeNil())
 	s.Expect(json.Unmarshal(plan.Process.Config, &config)).To(Succeed())
@@ -32,7 +32,7 @@ func (s *stage) podConfig(plan process.StartSpec) (config langserver.PodConfig) 
 }
 
 func TestAPodHasAServiceAndAnAddressInTheCluster(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls(ofPod("gopls:1"))
 	first := s.prepare(server)
 	config := s.podConfig(first)
@@ -45,7 +45,7 @@ func TestAPodHasAServiceAndAnAddressInTheCluster(t *testing.T) {
 	s.Expect(service.Spec.Ports).To(ConsistOf(HaveField("Port", int32(7077))))
 	s.Expect(first.Process.Dir).To(Equal("/src"))
 
-	s.kind.Rest(t.Context(), server)
+	s.kind.ObserveStopped(t.Context(), server)
 	s.Expect(server.Status.Endpoint).To(Equal("https://lsp-go.default.svc:7077/lsp"))
 	s.Expect(s.prepare(gopls(ofPod("gopls:1"))).Fingerprint).To(Equal(first.Fingerprint))
 	s.Expect(s.prepare(gopls(ofPod("gopls:2"))).Fingerprint).NotTo(Equal(first.Fingerprint), "a change of the Pod changes the fingerprint")
@@ -54,13 +54,13 @@ func TestAPodHasAServiceAndAnAddressInTheCluster(t *testing.T) {
 func TestAServiceOfSomebodyElseIsLeftAlone(t *testing.T) {
 	other := &corev1.Service{}
 	other.Namespace, other.Name = "default", "lsp-go"
-	s := newStage(t, other)
+	s := newFixture(t, other)
 	s.Expect(s.prepare(gopls(ofPod("gopls:1"))).Blocked).To(HaveValue(And(
 		HaveField("Reason", v1alpha1.ReasonNameTaken), HaveField("Conflict", true), HaveField("Message", ContainSubstring("does not belong to this LanguageServer")))))
 }
 
 func TestAPodThatIsGoneDoesNotSleep(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls(onDemand, ofPod("gopls:1"))
 	s.backend.report = serving(1)
 	s.backend.reports(func(r *lsp.Report) { r.Clients, r.IdleSince = 0, epoch })

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-func (s *stage) prepare(server *v1alpha1.LanguageServer) process.StartSpec {
+func (s *fixture) prepare(server *v1alpha1.LanguageServer) process.StartSpec {
 	s.t.Helper()
 	var plan process.StartSpec
 	plan.Process.Dir = server.Spec.Process.WorkingDir
@@ -47,7 +47,7 @@ func everything(server *v1alpha1.LanguageServer) {
 }
 
 func TestAllOfTheSpecReachesTheMultiplexer(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	plan := s.prepare(gopls(everything))
 	var got lsp.Config
 	s.Expect(json.Unmarshal(plan.Process.Config, &got)).To(Succeed())
@@ -73,7 +73,7 @@ func TestAllOfTheSpecReachesTheMultiplexer(t *testing.T) {
 }
 
 func TestWhatIsLeftOpenIsTheDefaultOfTheMultiplexer(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	var got lsp.Config
 	s.Expect(json.Unmarshal(s.prepare(gopls()).Process.Config, &got)).To(Succeed())
 	want := lsp.Config{Language: "go", Folders: []string{"/src", "/lib"}}
@@ -83,7 +83,7 @@ func TestWhatIsLeftOpenIsTheDefaultOfTheMultiplexer(t *testing.T) {
 }
 
 func TestNothingIsHeldWithATimeoutOf0(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	var got lsp.Config
 	plan := s.prepare(gopls(func(server *v1alpha1.LanguageServer) { server.Spec.Hold.TimeoutSeconds = ptr.To[int32](0) }))
 	s.Expect(json.Unmarshal(plan.Process.Config, &got)).To(Succeed())
@@ -91,13 +91,13 @@ func TestNothingIsHeldWithATimeoutOf0(t *testing.T) {
 }
 
 func TestDirectory(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	plan := s.prepare(gopls(func(server *v1alpha1.LanguageServer) { server.Spec.Process.WorkingDir = "/elsewhere" }))
 	s.Expect(plan.Process.Dir).To(Equal("/elsewhere"))
 }
 
 func TestFingerprint(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	before := s.prepare(gopls(everything)).Fingerprint
 	same := s.prepare(gopls(everything, func(server *v1alpha1.LanguageServer) {
 		server.Spec.Settings = raw("{\n  \"gopls\": {\"a\": {}, \"z\": true}}")
@@ -127,7 +127,7 @@ func TestInstanceOwnsTheServer(t *testing.T) {
 		server.Spec.InstanceRef = &v1alpha1.LocalReference{Name: "agent"}
 	})
 
-	s := newStage(t, server.DeepCopy())
+	s := newFixture(t, server.DeepCopy())
 	blocked := s.prepare(server).Blocked
 	s.Expect(blocked).NotTo(BeNil())
 	s.Expect(blocked.Reason).To(Equal(v1alpha1.ReasonInstanceMissing))

@@ -24,7 +24,7 @@ const defaultGrace = 10
 const maxRestarts = 10
 
 // enter prepares the memory for an incarnation and drops what it holds about another one.
-func (m *memory) enter(incarnation int64) {
+func (m *objectCache) enter(incarnation int64) {
 	if m.incarnation != incarnation {
 		m.incarnation, m.asked, m.trouble = incarnation, time.Time{}, ""
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 func TestRestartThatWasAskedFor(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	s.backend.report = serving(1)
 	s.look(server)
@@ -27,11 +27,11 @@ func TestRestartThatWasAskedFor(t *testing.T) {
 		Incarnation: 1, Reason: v1alpha1.ReasonRequested, Deadline: metav1.NewMicroTime(asked.Add(10 * time.Second)),
 	}
 	s.pass(300 * time.Millisecond)
-	s.kind.Rest(t.Context(), server)
+	s.kind.ObserveStopped(t.Context(), server)
 	s.Expect(server.Status.RecentRestarts).To(BeEmpty())
 
 	restartingTo(server, s.clock.Now(), v1alpha1.ReasonRequested, &v1alpha1.ProcessExit{Incarnation: 1, Reason: v1alpha1.ReasonStopped})
-	s.kind.Rest(t.Context(), server)
+	s.kind.ObserveStopped(t.Context(), server)
 	s.Expect(server.Status.RecentRestarts).To(HaveLen(1))
 	s.Expect(server.Status.RecentRestarts[0].TookMilliseconds).To(BeNil(), "the restart is not complete yet")
 	s.pass(200 * time.Millisecond)
@@ -49,7 +49,7 @@ func TestRestartThatWasAskedFor(t *testing.T) {
 }
 
 func TestRestartAfterACrash(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	ended := metav1.NewMicroTime(epoch.Add(-2 * time.Second))
 	restartingTo(server, epoch, v1alpha1.ReasonCrashed, &v1alpha1.ProcessExit{
@@ -68,7 +68,7 @@ func TestRestartAfterACrash(t *testing.T) {
 }
 
 func TestRestartOfAServerThatWasNoGood(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	s.backend.report = serving(1)
 	s.backend.reports(func(r *lsp.Report) {
@@ -86,7 +86,7 @@ func TestRestartOfAServerThatWasNoGood(t *testing.T) {
 }
 
 func TestWakingIsNoRestart(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls(onDemand)
 	server.Status.Incarnation = 2
 	restarted(server, epoch)
@@ -96,7 +96,7 @@ func TestWakingIsNoRestart(t *testing.T) {
 }
 
 func TestTenRestartsAreTold(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	for range 15 {
 		restartingTo(server, s.clock.Now(), v1alpha1.ReasonCrashed, &v1alpha1.ProcessExit{
@@ -112,11 +112,11 @@ func TestTenRestartsAreTold(t *testing.T) {
 }
 
 func TestStartThatFailsAgainIsToldTwice(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	s.backend.report = serving(1)
 	restartingTo(server, s.clock.Now(), v1alpha1.ReasonCrashed, &v1alpha1.ProcessExit{Incarnation: 1, Reason: v1alpha1.ReasonFailed})
-	s.kind.Rest(t.Context(), server)
+	s.kind.ObserveStopped(t.Context(), server)
 	s.pass(time.Second)
 	restartingTo(server, s.clock.Now(), v1alpha1.ReasonCrashed, &v1alpha1.ProcessExit{Incarnation: 2, Reason: v1alpha1.ReasonFailed})
 	s.backend.report = serving(3)

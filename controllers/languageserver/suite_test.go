@@ -40,7 +40,7 @@ const (
 
 // backend is a runtime that runs no programs. It implements only Reporter, which reports on the multiplexer.
 type backend struct {
-	runtime.Nothing
+	runtime.NoRuntime
 	report *lsp.Report
 	kept   map[types.UID]bool
 	socket string
@@ -58,8 +58,8 @@ func (b *backend) Keep(uid types.UID, keep bool)        { b.kept[uid] = keep }
 func (b *backend) Gone(context.Context, types.UID) bool { return b.gone }
 func (b *backend) reports(change func(*lsp.Report))     { change(b.report) }
 
-// stage is the kind with a fake backend and clock. Tests change the object where the reconcile loop would write it.
-type stage struct {
+// fixture is the kind with a fake backend and clock. Tests change the object where the reconcile loop would write it.
+type fixture struct {
 	Gomega
 	t       *testing.T
 	kind    *Kind
@@ -68,13 +68,13 @@ type stage struct {
 	store   client.WithWatch
 }
 
-func newStage(t *testing.T, objects ...client.Object) *stage {
+func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	t.Helper()
 	scheme := apiruntime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{
+	s := &fixture{
 		Gomega: NewWithT(t), t: t,
 		backend: &backend{socket: path, kept: map[types.UID]bool{}},
 		clock:   clocktesting.NewFakePassiveClock(epoch),
@@ -84,22 +84,22 @@ func newStage(t *testing.T, objects ...client.Object) *stage {
 	return s
 }
 
-func (s *stage) runtimes() *runtime.Registry {
+func (s *fixture) runtimes() *runtime.Registry {
 	return runtime.NewRegistry(s.backend, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: s.backend})
 }
 
-func (s *stage) pass(d time.Duration) { s.clock.SetTime(s.clock.Now().Add(d)) }
+func (s *fixture) pass(d time.Duration) { s.clock.SetTime(s.clock.Now().Add(d)) }
 
 // restartManager discards the state in memory.
-func (s *stage) restartManager() {
+func (s *fixture) restartManager() {
 	s.kind = New(s.store, s.store, s.runtimes(), s.clock)
 }
 
 // look does what the reconcile loop does for a running incarnation.
-func (s *stage) look(server *v1alpha1.LanguageServer) (lifecycle.Observed, time.Duration) {
+func (s *fixture) look(server *v1alpha1.LanguageServer) (lifecycle.Observed, time.Duration) {
 	s.t.Helper()
 	var observed lifecycle.Observed
-	retry, err := s.kind.Look(s.t.Context(), server, s.incarnation(server), &observed)
+	retry, err := s.kind.ObserveRunning(s.t.Context(), server, s.incarnation(server), &observed)
 	s.Expect(err).NotTo(HaveOccurred())
 	for _, condition := range server.Status.Conditions {
 		s.Expect(condition.ObservedGeneration).To(Equal(server.Generation), condition.Type)
@@ -107,11 +107,11 @@ func (s *stage) look(server *v1alpha1.LanguageServer) (lifecycle.Observed, time.
 	return observed, retry
 }
 
-func (s *stage) incarnation(server *v1alpha1.LanguageServer) facts.Incarnation {
+func (s *fixture) incarnation(server *v1alpha1.LanguageServer) facts.Incarnation {
 	return facts.Incarnation{UID: string(server.UID), Number: server.Status.Incarnation, Phase: facts.Running, StartedAt: s.clock.Now()}
 }
 
-func (s *stage) said(server *v1alpha1.LanguageServer, conditionType string) string {
+func (s *fixture) said(server *v1alpha1.LanguageServer, conditionType string) string {
 	s.t.Helper()
 	found := condition(server, conditionType)
 	if found == nil {

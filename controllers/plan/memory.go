@@ -13,5 +13,5 @@ type memory struct {
 	writes consistency.Writes
 	// own contains the runs that this manager created last; seen records when the end of a run was first observed.
 	own  process.Recent[bool]
-	seen process.Sightings
+	seen process.FirstObserved
 }

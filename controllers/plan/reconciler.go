@@ -90,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	v := &scope{plan: object, now: r.Clock.Now().Truncate(time.Microsecond)}
-	for _, step := range []func(context.Context, *scope) error{r.look, r.decide, r.act, r.expire} {
+	for _, step := range []func(context.Context, *scope) error{r.listRuns, r.decide, r.act, r.expire} {
 		if err := step(ctx, v); err != nil {
 			return r.result(req, v, err)
 		}
@@ -188,15 +188,15 @@ func (r *Reconciler) write(ctx context.Context, v *scope) error {
 	}
 	v.fresh = true
 	r.memory.writes.Record(v.plan)
-	r.tell(v)
+	r.emitEvents(v)
 	return nil
 }
 
 // longestEvent is the maximum length of an event message that the API server accepts, in bytes.
 const longestEvent = 1024
 
-// tell emits one event for each warning, and a single event for everything else in this step, with the reason of the last.
-func (r *Reconciler) tell(v *scope) {
+// emitEvents emits one event for each warning, and a single event for everything else in this step, with the reason of the last.
+func (r *Reconciler) emitEvents(v *scope) {
 	var reason, note string
 	for _, event := range v.step.Events {
 		if event.Warning {

@@ -39,9 +39,9 @@ func keptBy(object client.Object) []string {
 	return []string{owner.Name}
 }
 
-// look collects the runs of the plan. It reads listed runs that are missing in the cache from the API server, because only the API server can confirm that a
+// listRuns collects the runs of the plan. It reads listed runs that are missing in the cache from the API server, because only the API server can confirm that a
 // run does not exist.
-func (r *Reconciler) look(ctx context.Context, v *scope) error {
+func (r *Reconciler) listRuns(ctx context.Context, v *scope) error {
 	kept, err := r.kept(ctx, client.ObjectKeyFromObject(v.plan))
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (r *Reconciler) leave(ctx context.Context, v *scope, run *v1alpha1.Strategy
 	if err := r.confirm(ctx, v); err != nil {
 		return err
 	}
-	return r.letGo(ctx, run)
+	return r.removeFinalizer(ctx, run)
 }
 
 // abandon releases the runs of a plan that is deleted or being deleted, because no plan records their outcomes any more. As owned objects they are deleted with
@@ -99,7 +99,7 @@ func (r *Reconciler) abandon(ctx context.Context, key types.NamespacedName) erro
 		return err
 	}
 	for _, run := range runs {
-		if err := r.letGo(ctx, run); err != nil {
+		if err := r.removeFinalizer(ctx, run); err != nil {
 			return err
 		}
 	}
@@ -152,7 +152,7 @@ func (r *Reconciler) act(ctx context.Context, v *scope) error {
 			v.again(left)
 			continue
 		}
-		errs = append(errs, r.letGo(ctx, v.runs[name]))
+		errs = append(errs, r.removeFinalizer(ctx, v.runs[name]))
 	}
 	return errors.Join(errs...)
 }
@@ -201,7 +201,7 @@ func (r *Reconciler) create(ctx context.Context, object *v1alpha1.Plan, request 
 	if err != nil {
 		return fmt.Errorf("create run %s: %w", request.Name, err)
 	}
-	r.memory.own.Note(run.UID, true)
+	r.memory.own.Store(run.UID, true)
 	return nil
 }
 
@@ -218,8 +218,8 @@ func (r *Reconciler) cancel(ctx context.Context, run *v1alpha1.StrategyRun) erro
 	return nil
 }
 
-// letGo removes the finalizer of the plan from a run.
-func (r *Reconciler) letGo(ctx context.Context, run *v1alpha1.StrategyRun) error {
+// removeFinalizer removes the finalizer of the plan from a run.
+func (r *Reconciler) removeFinalizer(ctx context.Context, run *v1alpha1.StrategyRun) error {
 	if !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerPlan) {
 		return nil
 	}

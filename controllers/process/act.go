@@ -31,11 +31,11 @@ import (
 func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 	record := *v.object.GetProcessStatus().DeepCopy()
 	desired := v.desired(r.Kind.Resource())
-	v.observed.LastError = r.memory.trouble(v.object.GetUID())
+	v.observed.LastError = r.stateCache.lastError(v.object.GetUID())
 	v.observed.Program = v.checkProgram()
 	v.observed.Backlog = r.Restarts.backlog(v.object.GetNamespace(), v.now)
 	v.step = lifecycle.Next(desired, record, v.observed, v.now)
-	if v.step.Action == lifecycle.LookAgain {
+	if v.step.Action == lifecycle.Recheck {
 		// Either the record is stale, or it is the newest and was lost (a restored backup). A live read determines which.
 		if err := r.confirm(ctx, v); err != nil {
 			return err
@@ -43,14 +43,14 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 		v.observed.Confirmed = true
 		v.step = lifecycle.Next(desired, record, v.observed, v.now)
 	}
-	if v.step.Action == lifecycle.LookAgain {
+	if v.step.Action == lifecycle.Recheck {
 		return consistency.ErrStale
 	}
 	if v.step.PlannedRestart {
 		r.Restarts.plan(v.object.GetNamespace(), v.now)
 	}
 	*v.object.GetProcessStatus() = v.step.Status
-	if deriver, derives := r.Kind.(StatusDeriver); derives && !v.step.Ahead {
+	if deriver, derives := r.Kind.(StatusDeriver); derives && !v.step.PreStart {
 		deriver.DeriveStatus(v.object, v.base, &v.step, v.now)
 	}
 	v.retries = append(v.retries, v.step.Requeue)
@@ -81,16 +81,16 @@ func (r *Reconciler) write(ctx context.Context, v *scope) error {
 		return consistency.StaleOr(err, "write the status")
 	}
 	v.written = true
-	r.memory.writes.Record(v.object)
+	r.stateCache.writes.Record(v.object)
 	ctrl.LoggerFrom(ctx).V(1).Info("Wrote the status", "action", v.step.Action, "incarnation", incarnation)
-	r.tell(v)
+	r.emitEvents(v)
 	r.measure(v)
 	return nil
 }
 
-// tell emits the events of the step as one event, after the API server has acknowledged the status: an event costs the API server almost as much as a
+// emitEvents emits the events of the step as one event, after the API server has acknowledged the status: an event costs the API server almost as much as a
 // write.
-func (r *Reconciler) tell(v *scope) {
+func (r *Reconciler) emitEvents(v *scope) {
 	if len(v.step.Events) == 0 {
 		return
 	}
@@ -109,7 +109,7 @@ func (r *Reconciler) act(ctx context.Context, v *scope) error {
 			ctrl.LoggerFrom(ctx).Error(err, "Cannot carry out an action that the status records as done")
 		}
 	}
-	r.settle(ctx, v)
+	r.acknowledgeExit(ctx, v)
 	if v.step.Action == lifecycle.None || v.step.Action == "" {
 		return nil
 	}
@@ -130,7 +130,7 @@ func (r *Reconciler) carryOut(ctx context.Context, v *scope) error {
 	if err == nil {
 		return nil
 	}
-	first := r.memory.complain(v.object.GetUID(), conditions.Truncate(err.Error(), conditions.MaxMessage))
+	first := r.stateCache.recordFailure(v.object.GetUID(), conditions.Truncate(err.Error(), conditions.MaxMessage))
 	var refused *facts.StartError
 	if errors.As(err, &refused) && first {
 		return consistency.ErrStale // the next reconcile determines the cause and reports it in a condition
@@ -144,8 +144,8 @@ func (r *Reconciler) carryOut(ctx context.Context, v *scope) error {
 // settleRetry is how long to wait before calling Settle again after an error.
 const settleRetry = 5 * time.Second
 
-// settle lets the backend remove what it kept until the exit was recorded. Nothing depends on the result.
-func (r *Reconciler) settle(ctx context.Context, v *scope) {
+// acknowledgeExit lets the backend remove what it kept until the exit was recorded. Nothing depends on the result.
+func (r *Reconciler) acknowledgeExit(ctx context.Context, v *scope) {
 	end := v.object.GetProcessStatus().LastExit
 	if end == nil {
 		return
@@ -211,7 +211,7 @@ func (r *Reconciler) confirm(ctx context.Context, v *scope) error {
 
 // release removes the finalizer once nothing of the object is left in the backend.
 func (r *Reconciler) release(ctx context.Context, v *scope) error {
-	if !v.step.Released || v.want != lifecycle.Gone {
+	if !v.step.Released || v.want != lifecycle.DesiredDeleted {
 		return nil
 	}
 	if v.step.Action != lifecycle.Forget {
@@ -235,8 +235,8 @@ func (r *Reconciler) release(ctx context.Context, v *scope) error {
 
 // forget drops what is held in memory about a deleted object.
 func (r *Reconciler) forget(object Object) {
-	r.memory.leave(client.ObjectKeyFromObject(object))
-	counted.forget(object.GetUID())
+	r.stateCache.leave(client.ObjectKeyFromObject(object))
+	metricsCollector.forget(object.GetUID())
 	r.Kind.Forget(object.GetUID())
 }
 
@@ -244,7 +244,7 @@ func (r *Reconciler) forget(object Object) {
 // deletes only the version that it checked, so an object that a user changes in the meantime is kept.
 func (r *Reconciler) expire(ctx context.Context, v *scope) error {
 	ttl := v.object.GetProcessSpec().TTLSecondsAfterStopped
-	if ttl == nil || v.step.Expires.IsZero() || v.want == lifecycle.Gone {
+	if ttl == nil || v.step.Expires.IsZero() || v.want == lifecycle.DesiredDeleted {
 		return nil
 	}
 	left := v.step.Expires.Add(time.Duration(*ttl) * time.Second).Sub(v.now)

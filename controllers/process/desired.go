@@ -37,7 +37,7 @@ const (
 // prepare determines how to start the next incarnation, or why it cannot be started.
 func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 	v.hash = v.object.GetProcessStatus().SpecHash
-	if v.want == lifecycle.Stop || v.want == lifecycle.Gone || v.want == lifecycle.Move {
+	if v.want == lifecycle.DesiredStopped || v.want == lifecycle.DesiredDeleted || v.want == lifecycle.DesiredMoved {
 		return nil
 	}
 	var variables []variable
@@ -52,7 +52,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 			return err
 		}
 	}
-	v.plan = StartSpec{Process: r.process(v), Blocked: blocked, Refused: r.memory.trouble(v.object.GetUID()) != ""}
+	v.plan = StartSpec{Process: r.process(v), Blocked: blocked, Refused: r.stateCache.lastError(v.object.GetUID()) != ""}
 	v.plan.Process.Env = expandEnvironment(variables, nil).list
 	if err := r.Kind.Prepare(ctx, v.object, v.current, &v.plan); err != nil {
 		return fmt.Errorf("prepare the start: %w", err)
@@ -116,7 +116,7 @@ func (v *scope) desired(resource string) lifecycle.Desired {
 	return lifecycle.Desired{
 		UID:           v.object.GetUID(),
 		Generation:    v.object.GetGeneration(),
-		Want:          v.want,
+		State:         v.want,
 		Hosted:        v.hosted,
 		SpecHash:      v.hash,
 		RestartToken:  spec.RestartToken,
@@ -136,7 +136,7 @@ func (v *scope) desired(resource string) lifecycle.Desired {
 			CoolDown:  seconds(spec.Breaker.CoolDownSeconds, defaultBreakerCoolDown),
 		},
 		Orphan:   v.orphan,
-		Reserve:  v.reserves,
+		Reserve:  v.canPreStart,
 		KeepsEnd: v.runtime.Capabilities().KeepsBefore,
 		Blocked:  v.plan.Blocked,
 		Probed:   v.plan.Probed,

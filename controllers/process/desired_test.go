@@ -20,7 +20,7 @@ import (
 
 func TestDesired(t *testing.T) {
 	defaults := lifecycle.Desired{
-		UID: "u", Generation: 3, Want: lifecycle.Run, SpecHash: "h", Logs: "berth logs instance/x -n team",
+		UID: "u", Generation: 3, State: lifecycle.DesiredRunning, SpecHash: "h", Logs: "berth logs instance/x -n team",
 		RestartPolicy: v1alpha1.RestartAlways, UpdatePolicy: v1alpha1.UpdateRecreate, Grace: 10 * time.Second,
 		Backoff: lifecycle.Backoff{Initial: time.Second, Max: time.Minute, ResetAfter: time.Minute},
 		Breaker: lifecycle.Breaker{Threshold: 5, Window: 3 * time.Minute, CoolDown: 10 * time.Minute},
@@ -49,7 +49,7 @@ func TestDesired(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "x", UID: "u", Generation: 3}, Spec: v1alpha1.InstanceSpec{ProcessSpec: tc.spec}}
-			v := &scope{object: object, want: lifecycle.Run, hash: "h", runtime: runtime.Nothing{}}
+			v := &scope{object: object, want: lifecycle.DesiredRunning, hash: "h", runtime: runtime.NoRuntime{}}
 			if diff := cmp.Diff(tc.want, v.desired("instances")); diff != "" {
 				t.Errorf("desired (-want +got):\n%s", diff)
 			}
@@ -65,15 +65,15 @@ func (sleepyKind) Asleep(context.Context, Object, time.Time) bool { return true 
 func TestDeleteWinsOverStopAndStopOverSleep(t *testing.T) {
 	g := NewWithT(t)
 	object := &v1alpha1.Instance{}
-	want := func(kind Kind) lifecycle.Want {
+	want := func(kind Kind) lifecycle.DesiredState {
 		return (&Reconciler{Kind: kind}).want(t.Context(), &scope{object: object})
 	}
-	g.Expect(want(&testKind{})).To(Equal(lifecycle.Run))
-	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.Sleep))
+	g.Expect(want(&testKind{})).To(Equal(lifecycle.DesiredRunning))
+	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.DesiredAsleep))
 	object.Spec.State = v1alpha1.StateStopped
-	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.Stop))
+	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.DesiredStopped))
 	object.DeletionTimestamp = ptr.To(metav1.Now())
-	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.Gone))
+	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.DesiredDeleted))
 }
 
 func TestSpecHash(t *testing.T) {

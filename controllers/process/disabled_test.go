@@ -21,7 +21,7 @@ func TestADisabledRuntimeStallsObjects(t *testing.T) {
 			SecretKeyRef: &v1alpha1.KeyRef{Name: "not-there", Key: "token"},
 		}}}
 	})
-	b.r.Runtimes = runtime.NewRegistry(runtime.Nothing{Reason: "This manager was started without a runtime."}, logr.Discard())
+	b.r.Runtimes = runtime.NewRegistry(runtime.NoRuntime{Reason: "This manager was started without a runtime."}, logr.Discard())
 	b.reconcile()
 	stalled := b.condition(v1alpha1.ConditionStalled)
 	b.Expect(stalled.Status).To(Equal(metav1.ConditionTrue))

@@ -25,11 +25,11 @@ type snapshot struct {
 // collector holds the data for the gauges.
 type collector struct {
 	mu      sync.Mutex
-	tallies map[types.UID]*tally
+	tallies map[types.UID]*objectMetrics
 }
 
-// tally is the data of one object.
-type tally struct {
+// objectMetrics is the data of one object.
+type objectMetrics struct {
 	kind    string
 	running bool
 	breaker string
@@ -43,14 +43,14 @@ type tally struct {
 	missingSince time.Time
 }
 
-var counted = &collector{tallies: map[types.UID]*tally{}}
+var metricsCollector = &collector{tallies: map[types.UID]*objectMetrics{}}
 
-func (c *collector) note(kind string, uid types.UID, found snapshot, now time.Time) {
+func (c *collector) recordState(kind string, uid types.UID, found snapshot, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.tallies[uid]
 	if t == nil {
-		t = &tally{kind: kind, missingSince: found.missingSince}
+		t = &objectMetrics{kind: kind, missingSince: found.missingSince}
 		c.tallies[uid] = t
 	}
 	t.setRunning(found.running)
@@ -76,7 +76,7 @@ func (c *collector) forget(uid types.UID) {
 	}
 }
 
-func (t *tally) setRunning(running bool) {
+func (t *objectMetrics) setRunning(running bool) {
 	switch {
 	case running && !t.running:
 		live.WithLabelValues(t.kind).Inc()
@@ -86,7 +86,7 @@ func (t *tally) setRunning(running bool) {
 	t.running = running
 }
 
-func (t *tally) setBreaker(state string) {
+func (t *objectMetrics) setBreaker(state string) {
 	if t.breaker == state {
 		return
 	}
@@ -100,7 +100,7 @@ func (t *tally) setBreaker(state string) {
 }
 
 // miss records why the object is not ready although it should be. A change of the reason keeps missingSince.
-func (t *tally) miss(reason string, now time.Time) {
+func (t *objectMetrics) miss(reason string, now time.Time) {
 	switch {
 	case reason == "":
 		t.missingSince = time.Time{}
@@ -111,7 +111,7 @@ func (t *tally) miss(reason string, now time.Time) {
 }
 
 // wait observes how long each generation took to become ready, once per generation that was not ready when it was first observed.
-func (t *tally) wait(found snapshot, now time.Time) {
+func (t *objectMetrics) wait(found snapshot, now time.Time) {
 	if t.generation != found.generation {
 		t.generation, t.waitingSince = found.generation, time.Time{}
 		if !found.ready && !found.atRest {

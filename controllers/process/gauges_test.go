@@ -55,13 +55,13 @@ func TestWhatIsNotReadyAlthoughItOughtToBe(t *testing.T) {
 
 func TestWhoIsNotReadyForTheLongestTime(t *testing.T) {
 	g := NewWithT(t)
-	c := &collector{tallies: map[types.UID]*tally{}}
+	c := &collector{tallies: map[types.UID]*objectMetrics{}}
 	note := func(uid types.UID, at int64, reason string, since int64) {
 		found := snapshot{missing: reason}
 		if reason != "" {
 			found.missingSince = time.Unix(since, 0)
 		}
-		c.note("devservers", uid, found, time.Unix(at, 0))
+		c.recordState("devservers", uid, found, time.Unix(at, 0))
 	}
 	starting := cause{"devservers", v1alpha1.ReasonStarting}
 	for uid, since := range map[types.UID]int64{"a": 30, "b": 10, "c": 20} {

@@ -89,7 +89,7 @@ func (r *Reconciler) hostClaim(ctx context.Context, v *scope) (lifecycle.HostCla
 // leave does not touch an object of another host. If that host does not report, leave sets the reason HostUnavailable.
 func (r *Reconciler) leave(ctx context.Context, v *scope, owner string) (ctrl.Result, error) {
 	r.Kind.Forget(v.object.GetUID())
-	counted.forget(v.object.GetUID())
+	metricsCollector.forget(v.object.GetUID())
 	reports, known := r.Hosts.Reports(owner)
 	if reports || !known {
 		return ctrl.Result{RequeueAfter: retryHost(known)}, nil

@@ -46,12 +46,12 @@ type Kind interface {
 	// It is called in every reconcile of an object that should run, also while an incarnation is running: current is that incarnation, or nil.
 	Prepare(ctx context.Context, object Object, current *facts.Incarnation, plan *StartSpec) error
 
-	// Look adds what the kind knows about the current incarnation, which is running: readiness, liveness, addresses. It sets fields of the kind's own status
+	// ObserveRunning adds what the kind knows about the current incarnation, which is running: readiness, liveness, addresses. It sets fields of the kind's own status
 	// and its own conditions (through SetCondition). retry is when to check again; 0 means never.
-	Look(ctx context.Context, object Object, current facts.Incarnation, observed *lifecycle.Observed) (retry time.Duration, err error)
+	ObserveRunning(ctx context.Context, object Object, current facts.Incarnation, observed *lifecycle.Observed) (retry time.Duration, err error)
 
-	// Rest is called instead of Look while no incarnation is running. It removes the conditions of the kind that describe a running process.
-	Rest(ctx context.Context, object Object)
+	// ObserveStopped is called instead of ObserveRunning while no incarnation is running. It removes the conditions of the kind that describe a running process.
+	ObserveStopped(ctx context.Context, object Object)
 
 	// Forget is called after the object was deleted. The kind drops what it keeps in memory about this UID, such as probers.
 	Forget(uid types.UID)
@@ -104,6 +104,6 @@ type StartSpec struct {
 	Blocked *lifecycle.Blocked
 	// Refused reports that the runtime refused the last start.
 	Refused bool
-	// Probed reports that Ready depends on the result of Look.
+	// Probed reports that Ready depends on the result of ObserveRunning.
 	Probed bool
 }

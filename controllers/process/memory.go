@@ -12,23 +12,23 @@ import (
 	"github.com/berth-dev/berth/controllers/consistency"
 )
 
-// memory is what a reconciler keeps between two reconciles. Losing it only costs a repeated check.
-type memory struct {
+// stateCache is what a reconciler keeps between two reconciles. Losing it only costs a repeated check.
+type stateCache struct {
 	writes consistency.Writes
 
 	mu sync.Mutex
 	// uids maps each key to the UID of its last known object, so that a deletion is noticed.
 	uids map[types.NamespacedName]types.UID
-	// complained has an entry for each object whose runtime has failed since its last success. The value is why an action failed; empty if only an
+	// lastErrors has an entry for each object whose runtime has failed since its last success. The value is why an action failed; empty if only an
 	// observation failed.
-	complained map[types.UID]string
+	lastErrors map[types.UID]string
 	// began is when the first object was reconciled, and sighted holds the objects reconciled since then. Only metrics use them.
 	began   time.Time
 	sighted map[types.UID]bool
 }
 
 // firstSight reports whether this is the first reconcile of an object, and returns when the first object of all was reconciled.
-func (m *memory) firstSight(uid types.UID, now time.Time) (began time.Time, first bool) {
+func (m *stateCache) firstSight(uid types.UID, now time.Time) (began time.Time, first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.sighted == nil {
@@ -40,7 +40,7 @@ func (m *memory) firstSight(uid types.UID, now time.Time) (began time.Time, firs
 }
 
 // meet records the UID of a key. If the key had another UID before, meet returns that UID and true.
-func (m *memory) meet(key types.NamespacedName, uid types.UID) (before types.UID, other bool) {
+func (m *stateCache) meet(key types.NamespacedName, uid types.UID) (before types.UID, other bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.uids == nil {
@@ -56,7 +56,7 @@ func (m *memory) meet(key types.NamespacedName, uid types.UID) (before types.UID
 }
 
 // leave records that the object of a key is gone and returns its UID, if known.
-func (m *memory) leave(key types.NamespacedName) (uid types.UID, known bool) {
+func (m *stateCache) leave(key types.NamespacedName) (uid types.UID, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	uid, known = m.uids[key]
@@ -66,36 +66,36 @@ func (m *memory) leave(key types.NamespacedName) (uid types.UID, known bool) {
 	return uid, known
 }
 
-func (m *memory) drop(uid types.UID) {
-	delete(m.complained, uid)
+func (m *stateCache) drop(uid types.UID) {
+	delete(m.lastErrors, uid)
 	delete(m.sighted, uid)
 }
 
-// complain records a failure for uid and reports whether it is the first since the last success. trouble is why an action failed, or empty. The first one
+// recordFailure records a failure for uid and reports whether it is the first since the last success. trouble is why an action failed, or empty. The first one
 // is kept, because later ones often differ only in a number, and each difference would cause a write.
-func (m *memory) complain(uid types.UID, trouble string) (first bool) {
+func (m *stateCache) recordFailure(uid types.UID, trouble string) (first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.complained == nil {
-		m.complained = map[types.UID]string{}
+	if m.lastErrors == nil {
+		m.lastErrors = map[types.UID]string{}
 	}
-	before, complained := m.complained[uid]
+	before, complained := m.lastErrors[uid]
 	first = !complained || before == "" && trouble != ""
 	if first {
-		m.complained[uid] = trouble
+		m.lastErrors[uid] = trouble
 	}
 	return first
 }
 
-// trouble returns why an action for uid failed; empty if none has failed since the last success.
-func (m *memory) trouble(uid types.UID) string {
+// lastError returns why an action for uid failed; empty if none has failed since the last success.
+func (m *stateCache) lastError(uid types.UID) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.complained[uid]
+	return m.lastErrors[uid]
 }
 
-func (m *memory) content(uid types.UID) {
+func (m *stateCache) clearFailure(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	delete(m.complained, uid)
+	delete(m.lastErrors, uid)
 }

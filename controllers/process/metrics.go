@@ -55,7 +55,7 @@ var (
 )
 
 func init() {
-	metrics.Registry.MustRegister(starts, live, breakers, applyToReady, adoption, writesPerTransition, counted)
+	metrics.Registry.MustRegister(starts, live, breakers, applyToReady, adoption, writesPerTransition, metricsCollector)
 }
 
 // The reasons of starts that are not restarts.
@@ -92,8 +92,8 @@ func (r *Reconciler) measure(v *scope) {
 	if status.Breaker != nil {
 		found.breaker = string(status.Breaker.State)
 	}
-	counted.note(kind, uid, found, v.now)
-	if since, first := r.memory.firstSight(uid, v.now); first && v.current != nil {
+	metricsCollector.recordState(kind, uid, found, v.now)
+	if since, first := r.stateCache.firstSight(uid, v.now); first && v.current != nil {
 		adoption.WithLabelValues(kind).Observe(v.now.Sub(since).Seconds())
 	}
 }

@@ -21,14 +21,14 @@ func (r *Reconciler) observe(ctx context.Context, v *scope) error {
 	uid := v.object.GetUID()
 	found, err := v.runtime.Observe(ctx, uid)
 	if err != nil {
-		if r.memory.complain(uid, "") {
+		if r.stateCache.recordFailure(uid, "") {
 			r.Recorder.Eventf(v.object, nil, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeUnavailable, "Observe", "%s", conditions.Truncate(err.Error(), conditions.MaxMessage))
 		}
 		return fmt.Errorf("query the runtime: %w", err)
 	}
 	v.found, v.observed.Incarnations = found, found
 	for i := range found {
-		if lifecycle.IsCurrent(v.reserves, v.object.GetProcessStatus(), found[i].Number) && found[i].Alive() {
+		if lifecycle.IsCurrent(v.canPreStart, v.object.GetProcessStatus(), found[i].Number) && found[i].Alive() {
 			v.current = &found[i]
 		}
 	}
@@ -44,7 +44,7 @@ func (v *scope) checkProgram() *lifecycle.ProgramCheck {
 	}
 	for i := range v.found {
 		failed := v.found[i].StartError
-		if failed == nil || !lifecycle.CanHeal(failed.Reason) || !lifecycle.IsCurrent(v.reserves, v.object.GetProcessStatus(), v.found[i].Number) {
+		if failed == nil || !lifecycle.CanHeal(failed.Reason) || !lifecycle.IsCurrent(v.canPreStart, v.object.GetProcessStatus(), v.found[i].Number) {
 			continue
 		}
 		failure, known := inspection.CheckProgram(v.plan.Process)
@@ -59,20 +59,20 @@ func (v *scope) checkProgram() *lifecycle.ProgramCheck {
 	return nil
 }
 
-// look lets the kind add what it knows about the current incarnation.
-func (r *Reconciler) look(ctx context.Context, v *scope) error {
+// observeKind lets the kind add what it knows about the current incarnation.
+func (r *Reconciler) observeKind(ctx context.Context, v *scope) error {
 	switch {
 	case v.current == nil || v.current.Phase != facts.Running:
-		r.Kind.Rest(ctx, v.object)
+		r.Kind.ObserveStopped(ctx, v.object)
 	case v.current.LeaderExit != nil:
 		// The backend is ending the rest of the tree, so the process is no longer usable.
 		notReady := false
 		v.plan.Probed, v.observed.Ready = true, &notReady
 		v.observed.NotReady = "The program has exited; stopping the processes that it left behind."
-		r.Kind.Rest(ctx, v.object)
+		r.Kind.ObserveStopped(ctx, v.object)
 	default:
-		retry, err := r.Kind.Look(ctx, v.object, *v.current, &v.observed)
-		if err != nil && v.want == lifecycle.Run && v.object.GetProcessStatus().Stopping == nil {
+		retry, err := r.Kind.ObserveRunning(ctx, v.object, *v.current, &v.observed)
+		if err != nil && v.want == lifecycle.DesiredRunning && v.object.GetProcessStatus().Stopping == nil {
 			return fmt.Errorf("inspect the process: %w", err)
 		}
 		if err != nil {

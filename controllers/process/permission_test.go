@@ -115,9 +115,9 @@ func TestPermission_IsCheckedPastTheCacheBeforeAStart(t *testing.T) {
 // A reserved start needs no write, but the permission is checked all the same.
 func TestPermission_OfAStartAhead(t *testing.T) {
 	b := guardedBench(t)
-	v := &scope{object: b.object(), step: lifecycle.Step{Action: lifecycle.StartProcess, Incarnation: 1, Ahead: true}, runtime: b.rt, now: b.clock.Now()}
+	v := &scope{object: b.object(), step: lifecycle.Step{Action: lifecycle.StartProcess, Incarnation: 1, PreStart: true}, runtime: b.rt, now: b.clock.Now()}
 	v.base = copyOf(v.object)
-	b.Expect(b.r.startAhead(t.Context(), v)).To(MatchError(consistency.ErrStale))
+	b.Expect(b.r.preStart(t.Context(), v)).To(MatchError(consistency.ErrStale))
 	b.Expect(b.rt.Live(testUID)).To(BeEmpty())
 }
 

@@ -22,8 +22,8 @@ type Recent[T any] struct {
 	order []types.UID
 }
 
-// Note stores a value for an object.
-func (r *Recent[T]) Note(uid types.UID, value T) {
+// Store stores a value for an object.
+func (r *Recent[T]) Store(uid types.UID, value T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.note(uid, value)
@@ -51,8 +51,8 @@ func (r *Recent[T]) Get(uid types.UID) (value T, known bool) {
 	return value, known
 }
 
-// Sightings holds when the end of each run was first observed.
-type Sightings struct {
+// FirstObserved holds when the end of each run was first observed.
+type FirstObserved struct {
 	recent Recent[time.Time]
 }
 
@@ -61,7 +61,7 @@ type Sightings struct {
 const lately = 8 * time.Second
 
 // At returns when the end of the run was first observed; now if this is the first time. ok is false unless the run ended less than lately ago.
-func (s *Sightings) At(run *v1alpha1.StrategyRun, now time.Time) (at time.Time, ok bool) {
+func (s *FirstObserved) At(run *v1alpha1.StrategyRun, now time.Time) (at time.Time, ok bool) {
 	if run.Status.Outcome == "" || run.Status.FinishedAt == nil {
 		return time.Time{}, false
 	}

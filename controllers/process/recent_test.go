@@ -20,8 +20,8 @@ func TestRecentForgetsTheOldest(t *testing.T) {
 	g := NewWithT(t)
 	var recent Recent[int]
 	for i := range remembered + 1 {
-		recent.Note(types.UID(fmt.Sprint(i)), i)
-		recent.Note(types.UID(fmt.Sprint(i)), i)
+		recent.Store(types.UID(fmt.Sprint(i)), i)
+		recent.Store(types.UID(fmt.Sprint(i)), i)
 	}
 	_, known := recent.Get("0")
 	g.Expect(known).To(BeFalse())
@@ -34,7 +34,7 @@ func TestRecentForgetsTheOldest(t *testing.T) {
 func TestSightingsAreOfTheFirstTimeAndOfLate(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Unix(1_800_000_000, 0)
-	var seen Sightings
+	var seen FirstObserved
 	run := &v1alpha1.StrategyRun{}
 	run.UID = "run"
 	_, ok := seen.At(run, now)

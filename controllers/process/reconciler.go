@@ -50,7 +50,7 @@ type Reconciler struct {
 	// Permission is checked before a start on this machine; nil permits all of them.
 	Permission *Permission
 
-	memory memory
+	stateCache stateCache
 }
 
 // staleRequeue is how long to wait after a stale read. It is longer than consistency.RetryAfter, because it is also the wait for an older incarnation that
@@ -64,7 +64,7 @@ type scope struct {
 	base Object
 	now  time.Time
 
-	want lifecycle.Want
+	want lifecycle.DesiredState
 	// hosted is the host of the object. take writes the label of this host before anything else; move releases the object to another host.
 	hosted     lifecycle.Hosted
 	take, move bool
@@ -72,8 +72,8 @@ type scope struct {
 	// runtime is the backend of the object. orphan reports that the process keeps running when the object is deleted.
 	runtime runtime.Runtime
 	orphan  bool
-	// reserves reports that the next incarnation may be pre-started.
-	reserves bool
+	// canPreStart reports that the next incarnation may be pre-started.
+	canPreStart bool
 	// found is what the runtime reports for this UID. current is the recorded or pre-started incarnation, if it is alive.
 	found   []facts.Incarnation
 	current *facts.Incarnation
@@ -83,8 +83,8 @@ type scope struct {
 	observed lifecycle.Observed
 	step     lifecycle.Step
 
-	// ahead reports that this reconcile pre-started an incarnation, which the next reconcile records.
-	ahead bool
+	// didPreStart reports that this reconcile pre-started an incarnation, which the next reconcile records.
+	didPreStart bool
 	// written reports that the API server has acknowledged a status in this reconcile.
 	written bool
 	// retries are the times until the next checks that the steps of this reconcile requested.
@@ -112,9 +112,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return result, err
 	}
 	v.want = r.want(ctx, v)
-	v.reserves = r.reserves(v)
+	v.canPreStart = r.canPreStart(v)
 	steps := []func(context.Context, *scope) error{
-		r.claim, r.observe, r.prepare, r.look, r.decide, r.startAhead, r.write, r.act, r.release, r.expire,
+		r.claim, r.observe, r.prepare, r.observeKind, r.decide, r.preStart, r.write, r.act, r.release, r.expire,
 	}
 	for _, step := range steps {
 		err := step(ctx, v)
@@ -124,11 +124,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if err != nil {
 			return ctrl.Result{}, fmt.Errorf("%s: %w", name(r.Kind, object), err)
 		}
-		if v.ahead {
+		if v.didPreStart {
 			break
 		}
 	}
-	r.memory.content(object.GetUID())
+	r.stateCache.clearFailure(object.GetUID())
 	return ctrl.Result{RequeueAfter: soonest(v.retries)}, nil
 }
 
@@ -150,23 +150,23 @@ func (r *Reconciler) begin(ctx context.Context, object Object) (*scope, error) {
 func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error) {
 	object := r.Kind.New()
 	err := r.Client.Get(ctx, req.NamespacedName, object)
-	if err == nil && r.memory.writes.Behind(object) {
+	if err == nil && r.stateCache.writes.Behind(object) {
 		object = r.Kind.New()
 		err = r.Reader.Get(ctx, req.NamespacedName, object)
 	}
 	if apierrors.IsNotFound(err) {
-		if uid, known := r.memory.leave(req.NamespacedName); known {
+		if uid, known := r.stateCache.leave(req.NamespacedName); known {
 			r.Kind.Forget(uid)
-			counted.forget(uid)
+			metricsCollector.forget(uid)
 		}
 		return nil, nil // a missing object is not an error; the caller checks for nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s %s: %w", r.Kind.Resource(), req, err)
 	}
-	if before, other := r.memory.meet(req.NamespacedName, object.GetUID()); other {
+	if before, other := r.stateCache.meet(req.NamespacedName, object.GetUID()); other {
 		r.Kind.Forget(before)
-		counted.forget(before)
+		metricsCollector.forget(before)
 	}
 	return object, nil
 }
@@ -178,14 +178,14 @@ func (r *Reconciler) claim(ctx context.Context, v *scope) error {
 	session := v.object.GetProcessSpec().Session
 	labelled := session == "" || v.object.GetLabels()[v1alpha1.LabelSession] == session
 	claimed := controllerutil.ContainsFinalizer(v.object, v1alpha1.FinalizerProcess)
-	if v.want == lifecycle.Gone && !v.take || labelled && claimed && !v.take {
+	if v.want == lifecycle.DesiredDeleted && !v.take || labelled && claimed && !v.take {
 		return nil
 	}
 	before := copyOf(v.object)
-	if v.want != lifecycle.Gone {
+	if v.want != lifecycle.DesiredDeleted {
 		controllerutil.AddFinalizer(v.object, v1alpha1.FinalizerProcess)
 	}
-	if !claimed && v.want != lifecycle.Gone {
+	if !claimed && v.want != lifecycle.DesiredDeleted {
 		for _, finalizer := range v.traits.Finalizers {
 			controllerutil.AddFinalizer(v.object, finalizer)
 		}
@@ -206,7 +206,7 @@ func (r *Reconciler) claim(ctx context.Context, v *scope) error {
 	if err != nil {
 		return consistency.StaleOr(err, "write finalizers and labels")
 	}
-	r.memory.writes.Record(v.object)
+	r.stateCache.writes.Record(v.object)
 	return nil
 }
 
@@ -231,19 +231,19 @@ func (r *Reconciler) keepResolved(object Object, do func() error) error {
 }
 
 // want returns the desired state of the process.
-func (r *Reconciler) want(ctx context.Context, v *scope) lifecycle.Want {
+func (r *Reconciler) want(ctx context.Context, v *scope) lifecycle.DesiredState {
 	object := v.object
 	switch {
 	case !object.GetDeletionTimestamp().IsZero():
-		return lifecycle.Gone
+		return lifecycle.DesiredDeleted
 	case v.move:
-		return lifecycle.Move
+		return lifecycle.DesiredMoved
 	case object.GetProcessSpec().State == v1alpha1.StateStopped:
-		return lifecycle.Stop
+		return lifecycle.DesiredStopped
 	case r.Kind.Asleep(ctx, object, v.now):
-		return lifecycle.Sleep
+		return lifecycle.DesiredAsleep
 	default:
-		return lifecycle.Run
+		return lifecycle.DesiredRunning
 	}
 }
 

@@ -67,14 +67,14 @@ func (k *testKind) Prepare(_ context.Context, _ Object, _ *facts.Incarnation, pl
 	return nil
 }
 
-func (k *testKind) Look(_ context.Context, _ Object, _ facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
+func (k *testKind) ObserveRunning(_ context.Context, _ Object, _ facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	if k.look != nil {
 		return k.look(observed)
 	}
 	return 0, nil
 }
-func (k *testKind) Rest(context.Context, Object) {}
-func (k *testKind) Forget(uid types.UID)         { k.forgotten = append(k.forgotten, uid) }
+func (k *testKind) ObserveStopped(context.Context, Object) {}
+func (k *testKind) Forget(uid types.UID)                   { k.forgotten = append(k.forgotten, uid) }
 
 // told is a recorder that collects events.
 type told struct {

@@ -61,7 +61,7 @@ type Dependencies struct {
 	// Permission is checked before a start on this machine; nil permits all of them.
 	Permission *Permission
 	// Presence records who uses the terminals of objects; nil means that they are never in use.
-	Presence *activity.Book
+	Presence *activity.Tracker
 	// Concurrency is how many objects of one kind are reconciled at once; 0 means DefaultConcurrency.
 	Concurrency int
 }

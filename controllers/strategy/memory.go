@@ -18,10 +18,10 @@ type memory struct {
 	writes consistency.Writes
 	// gone contains the runs released last; seen records when the end of a run was first observed.
 	gone process.Recent[bool]
-	seen process.Sightings
+	seen process.FirstObserved
 }
 
-func (m *memory) released(uid types.UID) { m.gone.Note(uid, true) }
+func (m *memory) released(uid types.UID) { m.gone.Store(uid, true) }
 
 func (m *memory) isReleased(uid types.UID) bool {
 	gone, _ := m.gone.Get(uid)

@@ -149,7 +149,7 @@ func (k *Kind) placeOf(run *v1alpha1.StrategyRun) *v1alpha1.RuntimeSpec {
 }
 
 // keeper returns the store for the results of the run. It returns nil if the backend has none.
-func (k *Kind) keeper(run *v1alpha1.StrategyRun) runtime.Keeper {
+func (k *Kind) keeper(run *v1alpha1.StrategyRun) runtime.ResultStore {
 	return k.Runtime(run).Capabilities().Results
 }
 
@@ -214,10 +214,10 @@ func pin(strategy *v1alpha1.Strategy) *v1alpha1.PinnedStrategy {
 	}
 }
 
-// Look implements process.Kind: it stops a run that exceeds its timeout.
-func (k *Kind) Look(ctx context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
+// ObserveRunning implements process.Kind: it stops a run that exceeds its timeout.
+func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	run := runOf(object)
-	k.Rest(ctx, object)
+	k.ObserveStopped(ctx, object)
 	pinned := run.Status.Pinned
 	if pinned == nil || current.StartedAt.IsZero() {
 		return 0, nil
@@ -231,8 +231,8 @@ func (k *Kind) Look(ctx context.Context, object process.Object, current facts.In
 	return 0, nil
 }
 
-// Rest implements process.Kind. It does nothing.
-func (*Kind) Rest(context.Context, process.Object) {}
+// ObserveStopped implements process.Kind. It does nothing.
+func (*Kind) ObserveStopped(context.Context, process.Object) {}
 
 // Forget implements process.Kind.
 func (k *Kind) Forget(uid types.UID) { k.take(uid) }

@@ -42,7 +42,7 @@ func TestRunsSayOnlyWhatConcernsThem(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Unix(1_800_000_000, 0)
 	run := &v1alpha1.StrategyRun{}
-	desired := lifecycle.Desired{Want: lifecycle.Run, RestartPolicy: v1alpha1.RestartNever, UpdatePolicy: v1alpha1.UpdateOnRestart}
+	desired := lifecycle.Desired{State: lifecycle.DesiredRunning, RestartPolicy: v1alpha1.RestartNever, UpdatePolicy: v1alpha1.UpdateOnRestart}
 	step := lifecycle.Next(desired, run.Status.ProcessStatus, lifecycle.Observed{}, now)
 	run.Status.ProcessStatus = step.Status
 	New(nil, nil, nil, nil).DeriveStatus(run, &v1alpha1.StrategyRun{}, &step, now)

@@ -75,7 +75,7 @@ func (k *Kind) collect(run *v1alpha1.StrategyRun, step *lifecycle.Step) {
 }
 
 // resultOf converts the results of a run for its status. It returns nil if there are none.
-func resultOf(place runtime.Place, found runtime.Results) *v1alpha1.RunResult {
+func resultOf(place runtime.ResultPaths, found runtime.Results) *v1alpha1.RunResult {
 	if !found.File && !found.Artifacts && found.Problem == "" {
 		return nil
 	}

@@ -51,7 +51,7 @@ func TestSummaries(t *testing.T) {
 
 func TestResultsByReference(t *testing.T) {
 	g := NewWithT(t)
-	place := runtime.Place{File: "/r/result", Artifacts: "/r/artifacts"}
+	place := runtime.ResultPaths{File: "/r/result", Artifacts: "/r/artifacts"}
 	g.Expect(resultOf(place, runtime.Results{})).To(BeNil())
 	g.Expect(resultOf(place, runtime.Results{Artifacts: true})).To(Equal(&v1alpha1.RunResult{Artifacts: "/r/artifacts"}))
 	g.Expect(resultOf(place, runtime.Results{File: true, Size: 2, SHA256: "abc", Head: []byte("ok")})).To(
@@ -95,7 +95,7 @@ func TestBackendsWithoutAPlaceForResults(t *testing.T) {
 	run := &v1alpha1.StrategyRun{}
 	run.Status.Incarnation, run.Status.Outcome = 1, v1alpha1.RunSucceeded
 	next := &process.StartSpec{Variables: map[string]string{}}
-	kind := New(nil, nil, runtime.NewRegistry(runtime.Nothing{}, logr.Discard()), nil)
+	kind := New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), nil)
 	g.Expect(kind.place(run, next)).To(Succeed())
 	g.Expect(next.Variables).To(BeEmpty())
 	kind.collect(run, &lifecycle.Step{})
@@ -107,7 +107,7 @@ func TestStartIsKnownAfterTheEnd(t *testing.T) {
 	g := NewWithT(t)
 	at := ptr.To(metav1.NewMicroTime(time.Unix(1_800_000_000, 0)))
 	run := &v1alpha1.StrategyRun{}
-	kind := New(nil, nil, runtime.NewRegistry(runtime.Nothing{}, logr.Discard()), nil)
+	kind := New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), nil)
 	kind.collect(run, &lifecycle.Step{})
 	g.Expect(run.Status.StartedAt).To(BeNil())
 	kind.collect(run, &lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartedAt: at}})
@@ -125,7 +125,7 @@ func TestRunsOfAPlanStartWhatItIsPinnedTo(t *testing.T) {
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
 	run.Spec.StrategyRef.Name, run.Spec.Program = "build", plan.Program(strategy)
 	blocked := func() string {
-		kind, next := New(nil, nil, runtime.NewRegistry(runtime.Nothing{}, logr.Discard()), nil), &process.StartSpec{}
+		kind, next := New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), nil), &process.StartSpec{}
 		run.Status = v1alpha1.StrategyRunStatus{}
 		kind.found["u"] = strategy
 		g.Expect(kind.Prepare(context.Background(), run, nil, next)).To(Succeed())

@@ -13,9 +13,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Book records the use of terminals. It is kept in memory only, because users reconnect after a restart of the manager. It is safe for concurrent use. A nil
+// Tracker records the use of terminals. It is kept in memory only, because users reconnect after a restart of the manager. It is safe for concurrent use. A nil
 // Book never has any users.
-type Book struct {
+type Tracker struct {
 	clock clock.PassiveClock
 
 	mu    sync.Mutex
@@ -30,15 +30,15 @@ type page struct {
 }
 
 // New returns an empty Book. A nil clock means the real clock.
-func New(now clock.PassiveClock) *Book {
+func New(now clock.PassiveClock) *Tracker {
 	if now == nil {
 		now = clock.RealClock{}
 	}
-	return &Book{clock: now, pages: map[types.UID]*page{}}
+	return &Tracker{clock: now, pages: map[types.UID]*page{}}
 }
 
 // OnUse sets the function that is called with the UID of an object when it is used. The function must not block.
-func (b *Book) OnUse(wake func(types.UID)) {
+func (b *Tracker) OnUse(wake func(types.UID)) {
 	if b == nil {
 		return
 	}
@@ -48,7 +48,7 @@ func (b *Book) OnUse(wake func(types.UID)) {
 }
 
 // Use registers a user of the object uid until leave is called.
-func (b *Book) Use(uid types.UID) (leave func()) {
+func (b *Tracker) Use(uid types.UID) (leave func()) {
 	if b == nil {
 		return func() {}
 	}
@@ -71,7 +71,7 @@ func (b *Book) Use(uid types.UID) (leave func()) {
 }
 
 // Touch records that a user typed something.
-func (b *Book) Touch(uid types.UID) {
+func (b *Tracker) Touch(uid types.UID) {
 	if b == nil {
 		return
 	}
@@ -88,7 +88,7 @@ func (b *Book) Touch(uid types.UID) {
 // tellEvery is the minimum interval between two notifications while a user is typing.
 const tellEvery = time.Second
 
-func (b *Book) tell(uid types.UID) {
+func (b *Tracker) tell(uid types.UID) {
 	b.mu.Lock()
 	wake := b.wake
 	b.mu.Unlock()
@@ -98,7 +98,7 @@ func (b *Book) tell(uid types.UID) {
 }
 
 // Last returns the time of the last activity, or the zero time if there was none, and whether the object has a user now.
-func (b *Book) Last(uid types.UID) (last time.Time, here bool) {
+func (b *Tracker) Last(uid types.UID) (last time.Time, here bool) {
 	if b == nil {
 		return time.Time{}, false
 	}
@@ -112,7 +112,7 @@ func (b *Book) Last(uid types.UID) (last time.Time, here bool) {
 
 // Rest records that the process of an object is about to be put to sleep, and returns true. If the object has a user, it returns false, and the process must
 // not be put to sleep.
-func (b *Book) Rest(uid types.UID) bool {
+func (b *Tracker) Rest(uid types.UID) bool {
 	if b == nil {
 		return true
 	}
@@ -124,7 +124,7 @@ func (b *Book) Rest(uid types.UID) bool {
 }
 
 // Rise clears the record that Rest made.
-func (b *Book) Rise(uid types.UID) {
+func (b *Tracker) Rise(uid types.UID) {
 	if b == nil {
 		return
 	}
@@ -136,7 +136,7 @@ func (b *Book) Rise(uid types.UID) {
 }
 
 // Resting reports whether an object is asleep or about to be. A user must first call Use and then wait until Resting returns false.
-func (b *Book) Resting(uid types.UID) bool {
+func (b *Tracker) Resting(uid types.UID) bool {
 	if b == nil {
 		return false
 	}
@@ -147,7 +147,7 @@ func (b *Book) Resting(uid types.UID) bool {
 }
 
 // Forget drops the record of a deleted object.
-func (b *Book) Forget(uid types.UID) {
+func (b *Tracker) Forget(uid types.UID) {
 	if b == nil {
 		return
 	}
@@ -156,7 +156,7 @@ func (b *Book) Forget(uid types.UID) {
 	delete(b.pages, uid)
 }
 
-func (b *Book) page(uid types.UID) *page {
+func (b *Tracker) page(uid types.UID) *page {
 	p := b.pages[uid]
 	if p == nil {
 		p = &page{}

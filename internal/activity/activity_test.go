@@ -62,7 +62,7 @@ func TestTypingIsToldOnce(t *testing.T) {
 }
 
 func TestNoBook(t *testing.T) {
-	var b *Book
+	var b *Tracker
 	b.Use("a")()
 	b.Touch("a")
 	b.Rise("a")

@@ -98,11 +98,11 @@ func (a *app) line(ctx context.Context, to *connection, ref reference, size *run
 	return manager.Attach(ctx, to.endpointObject(ref), size)
 }
 
-// calm resets the terminal modes that an interrupted program may have left set: colors, a hidden cursor, mouse reporting and bracketed paste.
-const calm = "\x1b[0m\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l"
+// resetModes resets the terminal modes that an interrupted program may have left set: colors, a hidden cursor, mouse reporting and bracketed paste.
+const resetModes = "\x1b[0m\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l"
 
 // clearScreen leaves the alternate screen and clears the main screen.
-const clearScreen = calm + "\x1b[?1049l\x1b[H\x1b[2J"
+const clearScreen = resetModes + "\x1b[?1049l\x1b[H\x1b[2J"
 
 // window is the terminal of the user. in and out are file descriptors, or -1 if the stream is not a terminal.
 type window struct{ in, out int }
@@ -141,7 +141,7 @@ func (w window) raw() (restore func(), err error) {
 	return func() {
 		_ = term.Restore(w.in, before)
 		if w.out >= 0 {
-			_, _ = os.Stdout.WriteString(calm)
+			_, _ = os.Stdout.WriteString(resetModes)
 		}
 	}, nil
 }

@@ -27,7 +27,7 @@ var discoveryKind = &kind{
 		t := d.Status.Totals
 		r := row{ready: "Unknown", reason: v1alpha1.ReasonPending, restarts: "0"}
 		r.address = fmt.Sprintf("%d found, %d created, %d known, %d skipped", t.Found, t.Created, t.Known, t.Skipped)
-		r.judge(d.Status.Conditions)
+		r.setReady(d.Status.Conditions)
 		return r
 	},
 }

@@ -34,8 +34,8 @@ const (
 	endReason = v1alpha1.ReasonStopped
 )
 
-// ender stops all running processes after the manager has shut down.
-type ender struct {
+// processStopper stops all running processes after the manager has shut down.
+type processStopper struct {
 	api   client.Client
 	on    *runtime.Registry
 	clock clock.WithTicker
@@ -44,7 +44,7 @@ type ender struct {
 
 // endAll stops all processes of the runtime in parallel, except adopted ones. It first records each stop as requested, so that the next manager starts the
 // processes again without counting a failure.
-func (e *ender) endAll(ctx context.Context) error {
+func (e *processStopper) endAll(ctx context.Context) error {
 	found, err := e.on.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list running processes: %w", err)
@@ -68,7 +68,7 @@ func (e *ender) endAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (e *ender) objects(ctx context.Context) (map[types.UID]process.Object, error) {
+func (e *processStopper) objects(ctx context.Context) (map[types.UID]process.Object, error) {
 	byUID := map[types.UID]process.Object{}
 	for _, kind := range kinds {
 		objects, err := listAll(ctx, e.api, kind, "")
@@ -82,7 +82,7 @@ func (e *ender) objects(ctx context.Context) (map[types.UID]process.Object, erro
 	return byUID, nil
 }
 
-func (e *ender) end(ctx context.Context, incarnation facts.Incarnation, object process.Object) error {
+func (e *processStopper) end(ctx context.Context, incarnation facts.Incarnation, object process.Object) error {
 	grace := endGrace
 	if object != nil {
 		if seconds := object.GetProcessSpec().Process.Stop.GracePeriodSeconds; seconds != nil {
@@ -134,7 +134,7 @@ func tidy(ctx context.Context, backend runtime.Runtime, incarnation facts.Incarn
 
 // record writes to the status that the stop was requested and that the object is no longer ready. The manager has shut down, so no other client writes the
 // status.
-func (e *ender) record(ctx context.Context, object process.Object, number int64, grace time.Duration) error {
+func (e *processStopper) record(ctx context.Context, object process.Object, number int64, grace time.Duration) error {
 	before := object.DeepCopyObject().(client.Object)
 	status := object.GetProcessStatus()
 	if number == 0 || status.Incarnation != number {

@@ -276,7 +276,7 @@ func (t *tree) phase(phase v1alpha1.PlanPhase, now time.Time) (word, took string
 }
 
 // tell prints a line for each change.
-func (t *tree) tell(b *board, now time.Time) {
+func (t *tree) tell(b *statusTable, now time.Time) {
 	b.line("plan", "plan/"+t.plan.Name+" "+brief(t.plan), now)
 	for _, name := range slices.Sorted(maps.Keys(t.runs)) {
 		l := t.runs[name]

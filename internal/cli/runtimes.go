@@ -164,8 +164,8 @@ func (a *app) openRuntimes(names []string, config *rest.Config, opts runtimeOpti
 		return a.newRuntime(opts)
 	case opts.pods != nil:
 		pods := runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: opts.pods.pods}
-		return &clusterOnly{runtime.NewRegistry(runtime.Nothing{Reason: podsOnly}, opts.log.WithName("runtimes"), pods), opts.pods}, nil
+		return &clusterOnly{runtime.NewRegistry(runtime.NoRuntime{Reason: podsOnly}, opts.log.WithName("runtimes"), pods), opts.pods}, nil
 	default:
-		return &clusterOnly{registry: runtime.NewRegistry(runtime.Nothing{Reason: noRuntime}, opts.log)}, nil
+		return &clusterOnly{registry: runtime.NewRegistry(runtime.NoRuntime{Reason: noRuntime}, opts.log)}, nil
 	}
 }

@@ -32,7 +32,7 @@ var strategyKind = &kind{
 	row: func(object client.Object) row {
 		s := object.(*v1alpha1.Strategy)
 		r := row{ready: "Unknown", reason: v1alpha1.ReasonPending, restarts: "0", address: totals(s)}
-		r.judge(s.Status.Conditions)
+		r.setReady(s.Status.Conditions)
 		return r
 	},
 }
@@ -46,7 +46,7 @@ var planKind = &kind{
 		p := object.(*v1alpha1.Plan)
 		r := row{ready: "Unknown", reason: v1alpha1.ReasonPending, restarts: strconv.Itoa(int(max(p.Status.Attempt, 1) - 1))}
 		r.address = clean(strings.TrimRight(fmt.Sprintf("action/%s %s", p.Spec.ActionRef.Name, p.Status.CurrentPhase), " "))
-		r.judge(p.Status.Conditions)
+		r.setReady(p.Status.Conditions)
 		return r
 	},
 }
@@ -89,8 +89,8 @@ func (k *kind) show(object client.Object) row {
 	return r
 }
 
-// judge fills in the row from the condition Ready.
-func (r *row) judge(conditions []metav1.Condition) {
+// setReady fills in the row from the condition Ready.
+func (r *row) setReady(conditions []metav1.Condition) {
 	condition := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 	if condition == nil {
 		return

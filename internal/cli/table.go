@@ -39,7 +39,7 @@ func makeRow(kind *kind, object process.Object) row {
 		ready: "Unknown", reason: v1alpha1.ReasonPending, address: clean(kind.address(object)),
 		restarts: strconv.FormatInt(status.RestartCount, 10), created: object.GetCreationTimestamp().Time,
 	}
-	r.judge(status.Conditions)
+	r.setReady(status.Conditions)
 	if object.GetDeletionTimestamp() != nil {
 		r.ready, r.reason = "False", v1alpha1.ReasonDeleting
 	}
@@ -107,8 +107,8 @@ func align(cells [][]string) []string {
 	return laid
 }
 
-// board shows rows repeatedly: in place on a terminal, otherwise as one line for each changed row.
-type board struct {
+// statusTable shows rows repeatedly: in place on a terminal, otherwise as one line for each changed row.
+type statusTable struct {
 	// out receives readable text. raw is the same stream without filtering, for cursor movement.
 	out, raw   io.Writer
 	namespaces bool
@@ -119,8 +119,8 @@ type board struct {
 	said  map[string]string
 }
 
-func newBoard(raw io.Writer, namespaces bool) *board {
-	b := &board{out: &plainWriter{raw}, raw: raw, namespaces: namespaces, said: map[string]string{}}
+func newBoard(raw io.Writer, namespaces bool) *statusTable {
+	b := &statusTable{out: &plainWriter{raw}, raw: raw, namespaces: namespaces, said: map[string]string{}}
 	if file, ok := raw.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		b.size = func() (int, int) {
 			width, height, err := term.GetSize(int(file.Fd()))
@@ -133,7 +133,7 @@ func newBoard(raw io.Writer, namespaces bool) *board {
 	return b
 }
 
-func (b *board) show(rows []row, now time.Time) {
+func (b *statusTable) show(rows []row, now time.Time) {
 	sortRows(rows)
 	if b.size != nil {
 		b.draw(lines(rows, now, b.namespaces))
@@ -144,7 +144,7 @@ func (b *board) show(rows []row, now time.Time) {
 
 // draw replaces the table on the terminal. It truncates lines to the width and the table to the height of the terminal, because lines that have scrolled out of
 // view cannot be replaced.
-func (b *board) draw(table []string) {
+func (b *statusTable) draw(table []string) {
 	width, height := b.size()
 	if len(table) == 0 {
 		table = []string{"no objects yet"}
@@ -169,7 +169,7 @@ func (b *board) draw(table []string) {
 	_, _ = io.WriteString(b.raw, up+b.last+"\x1b[J")
 }
 
-func (b *board) tell(rows []row, now time.Time) {
+func (b *statusTable) tell(rows []row, now time.Time) {
 	seen := map[string]bool{}
 	for _, r := range rows {
 		key := r.namespace + " " + r.name
@@ -203,7 +203,7 @@ func (b *board) tell(rows []row, now time.Time) {
 	}
 }
 
-func (b *board) line(key, text string, now time.Time) {
+func (b *statusTable) line(key, text string, now time.Time) {
 	if b.said[key] == text {
 		return
 	}

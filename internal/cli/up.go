@@ -210,7 +210,7 @@ func (a *app) endWorkloads(ctx context.Context, config *rest.Config, opened open
 		return fmt.Errorf("stop the processes: %w", err)
 	}
 	// The signal has canceled ctx. The grace periods bound how long this takes.
-	return (&ender{api, opened.Runtimes(), a.clock, a.say}).endAll(context.WithoutCancel(ctx))
+	return (&processStopper{api, opened.Runtimes(), a.clock, a.say}).endAll(context.WithoutCancel(ctx))
 }
 
 // showTable shows the objects in the cache of the manager until the context is done.

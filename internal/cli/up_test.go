@@ -61,7 +61,7 @@ func TestEndRecordsFirstAndKillsLast(t *testing.T) {
 	sessions := fake.WithSessions(on)
 	sessions.Found("work")
 	g.Expect(sessions.Start(ctx, runtime.Process{UID: "uid-found", Incarnation: 1, Command: []string{"x"}, Config: []byte(`{"session":"work"}`)})).To(Succeed())
-	g.Expect((&ender{f.api, runtime.NewRegistry(sessions, logr.Discard()), clock.RealClock{}, f.app.say}).endAll(ctx)).To(Succeed())
+	g.Expect((&processStopper{f.api, runtime.NewRegistry(sessions, logr.Discard()), clock.RealClock{}, f.app.say}).endAll(ctx)).To(Succeed())
 	g.Expect(on.Live("uid-found")).NotTo(BeEmpty(), "an adopted session outlives Berth")
 	for _, uid := range []types.UID{"uid-web", "uid-shell", "uid-gone"} {
 		g.Expect(on.Live(uid)).To(BeEmpty())

@@ -87,7 +87,7 @@ const (
 // silent discards log messages of net/http about clients that disconnect.
 var silent = log.New(io.Discard, "", 0)
 
-func newAddress(name string, f *Fronts) *address {
+func newAddress(name string, f *Proxies) *address {
 	a := &address{
 		name: name, options: f.options,
 		connections: &quota{limit: max(f.connections.limit/2, 1)}, allConnections: f.connections, heldBytes: f.heldBytes,
@@ -217,7 +217,7 @@ func (a *address) open(incarnation int64, target *url.URL) {
 	}
 	a.newest = incarnation
 	a.retired.Store(nil)
-	a.become(&state{phase: open, backend: b, version: now.version + 1})
+	a.setState(&state{phase: open, backend: b, version: now.version + 1})
 }
 
 // close stops forwarding requests, for the given reason. to is held or refused.
@@ -228,7 +228,7 @@ func (a *address) close(to phase, reason Reason) {
 	if a.left || now.phase == to && now.backend == nil && now.reason == reason {
 		return
 	}
-	a.become(&state{phase: to, version: now.version, reason: reason})
+	a.setState(&state{phase: to, version: now.version, reason: reason})
 }
 
 // end permanently stops forwarding requests to this incarnation and older ones.
@@ -240,7 +240,7 @@ func (a *address) end(incarnation int64) {
 	if a.left || now.backend == nil || now.backend.incarnation > incarnation {
 		return
 	}
-	a.become(&state{version: now.version, reason: Reason{Reason: "Restarting", Message: "the server is being ended"}})
+	a.setState(&state{version: now.version, reason: Reason{Reason: "Restarting", Message: "the server is being ended"}})
 }
 
 // suspect holds requests although the server is reported as ready, because it accepts no connections. The address opens again when the server does.
@@ -254,7 +254,7 @@ func (a *address) suspect(doubted *state) {
 		backend: doubted.backend, version: doubted.version,
 		reason: Reason{Reason: "NotReachable", Message: "the server takes no connections"},
 	}
-	a.become(suspected)
+	a.setState(suspected)
 	a.work.Go(func() { a.revive(suspected) })
 }
 
@@ -277,12 +277,12 @@ func (a *address) revive(suspected *state) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.state.Load() == suspected {
-		a.become(&state{phase: open, backend: suspected.backend, version: suspected.version + 1})
+		a.setState(&state{phase: open, backend: suspected.backend, version: suspected.version + 1})
 	}
 }
 
-// become replaces the state. The caller holds the lock.
-func (a *address) become(next *state) {
+// setState replaces the state. The caller holds the lock.
+func (a *address) setState(next *state) {
 	next.over = make(chan struct{})
 	now := a.state.Swap(next)
 	if now.backend != nil && now.backend != next.backend {
@@ -305,7 +305,7 @@ func (a *address) leave(reason Reason) {
 	a.listeners = nil
 	if !a.left {
 		a.left = true
-		a.become(&state{phase: refused, version: a.state.Load().version, reason: reason})
+		a.setState(&state{phase: refused, version: a.state.Load().version, reason: reason})
 	}
 }
 

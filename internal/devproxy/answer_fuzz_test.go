@@ -49,7 +49,7 @@ func FuzzAnswers(f *testing.F) {
 			defer close(ended)
 			answerAll(listener, text, complete(text))
 		}()
-		w := &wire{address: listener.Addr().String()}
+		w := &connPool{address: listener.Addr().String()}
 		defer func() {
 			w.CloseIdleConnections()
 			_ = listener.Close()
@@ -68,7 +68,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-func getOver(ctx context.Context, w *wire, path string) (status int, body string, err error) {
+func getOver(ctx context.Context, w *connPool, path string) (status int, body string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.address+path, http.NoBody)
 	if err != nil {
 		return 0, "", err

@@ -19,7 +19,7 @@ type backend struct {
 	incarnation int64
 	target      url.URL
 	transport   *http.Transport
-	wire        *wire // for plain requests; nil if the server speaks TLS
+	wire        *connPool // for plain requests; nil if the server speaks TLS
 }
 
 const (
@@ -53,7 +53,7 @@ func newBackend(incarnation int64, target *url.URL) *backend {
 		},
 	}
 	if target.Scheme == "http" {
-		b.wire = &wire{address: target.Host, dialer: *dialer}
+		b.wire = &connPool{address: target.Host, dialer: *dialer}
 	}
 	return b
 }

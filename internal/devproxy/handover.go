@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// handed is a connection that net/http takes over, together with the bytes already read from it.
-type handed struct {
+// handedOverConn is a connection that net/http takes over, together with the bytes already read from it.
+type handedOverConn struct {
 	*countedConn
 	in *bufio.Reader
 	// begun is the exchange of the first request, if that was already sent to the server.
@@ -23,13 +23,13 @@ type handed struct {
 // exchange is a request that was already sent to a server.
 type exchange struct {
 	state *state
-	line  *line
+	line  *pooledConn
 }
 
 // handOver passes the connection to net/http. begun is the exchange of a request that was already sent, or nil.
 func (c *client) handOver(begun *exchange) next {
 	_ = c.SetReadDeadline(time.Time{})
-	h := &handed{countedConn: c.countedConn, in: c.in}
+	h := &handedOverConn{countedConn: c.countedConn, in: c.in}
 	h.begun.Store(begun)
 	select {
 	case c.address.handedOver.connections <- h:
@@ -41,7 +41,7 @@ func (c *client) handOver(begun *exchange) next {
 }
 
 // Read implements net.Conn.
-func (h *handed) Read(p []byte) (int, error) {
+func (h *handedOverConn) Read(p []byte) (int, error) {
 	if h.in != nil && h.in.Buffered() > 0 {
 		return h.in.Read(p)
 	}
@@ -50,12 +50,12 @@ func (h *handed) Read(p []byte) (int, error) {
 }
 
 // Close implements net.Conn.
-func (h *handed) Close() error {
+func (h *handedOverConn) Close() error {
 	h.release()
 	return h.countedConn.Close()
 }
 
-func (h *handed) release() {
+func (h *handedOverConn) release() {
 	if e := h.begun.Swap(nil); e != nil {
 		e.line.close()
 	}
@@ -70,7 +70,7 @@ func withHanded(ctx context.Context, connection net.Conn) context.Context {
 
 // begun returns the exchange of a request that was sent to the server before the handover of its connection. It returns nil if the request was not sent.
 func begun(ctx context.Context) *exchange {
-	if h, ok := ctx.Value(begunKey{}).(*handed); ok {
+	if h, ok := ctx.Value(begunKey{}).(*handedOverConn); ok {
 		return h.begun.Swap(nil)
 	}
 	return nil

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// line is one connection. It has a single user until it is returned to the pool.
-type line struct {
-	wire       *wire
+// pooledConn is one connection. It has a single user until it is returned to the pool.
+type pooledConn struct {
+	wire       *connPool
 	connection net.Conn
 	in         *bufio.Reader
 	out        *bufio.Writer
@@ -37,14 +37,14 @@ var (
 	errSwitched = errors.New("the server switched to a protocol that was not requested")
 )
 
-func newLine(w *wire, connection net.Conn) *line {
-	l := &line{wire: w, connection: connection, out: bufio.NewWriter(connection)}
+func newLine(w *connPool, connection net.Conn) *pooledConn {
+	l := &pooledConn{wire: w, connection: connection, out: bufio.NewWriter(connection)}
 	l.in = bufio.NewReaderSize(l, clientBuffer)
 	return l
 }
 
 // Read implements io.Reader.
-func (l *line) Read(p []byte) (int, error) {
+func (l *pooledConn) Read(p []byte) (int, error) {
 	if l.room <= 0 {
 		return 0, errHeader
 	}
@@ -56,7 +56,7 @@ func (l *line) Read(p []byte) (int, error) {
 
 // forward sends the head of a request and returns the head of the response, which remains in the buffer. The returned head is empty if the response is not
 // HTTP, or if its head is too long for the buffer.
-func (l *line) forward(head []byte) ([]byte, error) {
+func (l *pooledConn) forward(head []byte) ([]byte, error) {
 	l.room, l.heard = headerRoom, false
 	if _, err := l.connection.Write(head); err != nil {
 		return nil, err
@@ -77,10 +77,10 @@ func (l *line) forward(head []byte) ([]byte, error) {
 
 var protocol = []byte("HTTP/")
 
-func (l *line) close() { _ = l.connection.Close() }
+func (l *pooledConn) close() { _ = l.connection.Close() }
 
 // exchange sends a request and reads the response up to its body. The body returns the connection to the pool when it was read.
-func (l *line) exchange(req *http.Request) (*http.Response, error) {
+func (l *pooledConn) exchange(req *http.Request) (*http.Response, error) {
 	l.room, l.heard = headerRoom, false
 	stop := context.AfterFunc(req.Context(), l.close)
 	err := req.Write(l.out)
@@ -92,7 +92,7 @@ func (l *line) exchange(req *http.Request) (*http.Response, error) {
 
 // receive reads the response to a request up to its body. err is the error of sending the request, or nil. stop releases the hook that closes the connection
 // when the context of the request is done.
-func (l *line) receive(req *http.Request, stop func() bool, err error) (*http.Response, error) {
+func (l *pooledConn) receive(req *http.Request, stop func() bool, err error) (*http.Response, error) {
 	var response *http.Response
 	if err == nil {
 		response, err = l.hear(req)
@@ -119,7 +119,7 @@ func (l *line) receive(req *http.Request, stop func() bool, err error) (*http.Re
 }
 
 // hear reads the header of the response. It reports informational responses before it, such as early hints, to the trace of the request.
-func (l *line) hear(req *http.Request) (*http.Response, error) {
+func (l *pooledConn) hear(req *http.Request) (*http.Response, error) {
 	for {
 		response, err := http.ReadResponse(l.in, req)
 		switch {
@@ -141,7 +141,7 @@ func (l *line) hear(req *http.Request) (*http.Response, error) {
 // answerBody is the body of a response.
 type answerBody struct {
 	io.Reader
-	line *line
+	line *pooledConn
 	stop func() bool
 	last bool // the server accepts no further request on this connection
 	over bool

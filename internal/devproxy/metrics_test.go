@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// measured reads the metrics of fronts by name and label. For a histogram it returns the count and the sum.
+// measured reads the metrics of the proxies by name and label. For a histogram it returns the count and the sum.
 func measured(g Gomega) map[string]float64 {
 	families, err := metrics.Registry.Gather()
 	g.Expect(err).NotTo(HaveOccurred())
@@ -36,7 +36,7 @@ func measured(g Gomega) map[string]float64 {
 	return values
 }
 
-// since returns the increase of the metrics of fronts.
+// since returns the increase of the metrics of the proxies.
 func since(g Gomega, before map[string]float64) map[string]float64 {
 	grown := map[string]float64{}
 	for name, value := range measured(g) {

@@ -30,7 +30,7 @@ type client struct {
 	// deadline is the read deadline of the connection.
 	deadline time.Time
 	// line is the connection to the server while a request is in flight.
-	line *line
+	line *pooledConn
 	// watch checks for a disconnect of the client if a response takes longer than watchDelay; watched receives the result.
 	watch    *time.Timer
 	watched  chan bool
@@ -141,7 +141,7 @@ func (c *client) forward() next {
 }
 
 // exchange sends the request and parses the head of the response. more reports whether further requests were received after this one.
-func (c *client) exchange(l *line, r plainRequest, more bool) (a plainAnswer, plain bool, err error) {
+func (c *client) exchange(l *pooledConn, r plainRequest, more bool) (a plainAnswer, plain bool, err error) {
 	head, err := l.forward(c.head)
 	if err != nil {
 		return a, false, err
@@ -154,7 +154,7 @@ func (c *client) exchange(l *line, r plainRequest, more bool) (a plainAnswer, pl
 }
 
 // pass sends the response to the client.
-func (c *client) pass(l *line, r plainRequest, a plainAnswer) next {
+func (c *client) pass(l *pooledConn, r plainRequest, a plainAnswer) next {
 	countAnswer(a.status)
 	_, _ = l.in.Discard(a.head)
 	l.room = math.MaxInt64
@@ -194,7 +194,7 @@ func (c *client) unwatch() bool {
 }
 
 // answer copies the body of a response and reports whether the body was complete.
-func (c *client) answer(l *line, a plainAnswer) bool {
+func (c *client) answer(l *pooledConn, a plainAnswer) bool {
 	if a.length >= 0 && int64(l.in.Buffered()) >= a.length {
 		body, _ := l.in.Peek(int(a.length))
 		_, err := c.out.Write(body)
@@ -213,7 +213,7 @@ func (c *client) answer(l *line, a plainAnswer) bool {
 }
 
 // copy copies until the end of from. It flushes the data before it waits for more.
-func (c *client) copy(l *line, from io.Reader, chunks bool) (n int64, err error) {
+func (c *client) copy(l *pooledConn, from io.Reader, chunks bool) (n int64, err error) {
 	buffer := buffers.Get()
 	defer buffers.Put(buffer)
 	for {
@@ -243,7 +243,7 @@ func (c *client) copy(l *line, from io.Reader, chunks bool) (n int64, err error)
 }
 
 // copyChunks copies a chunked body and its trailers.
-func (c *client) copyChunks(l *line) bool {
+func (c *client) copyChunks(l *pooledConn) bool {
 	if _, err := c.copy(l, httputil.NewChunkedReader(l.in), true); err != nil {
 		return false
 	}

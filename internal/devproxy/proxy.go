@@ -49,8 +49,8 @@ type Reason struct {
 	Until time.Time
 }
 
-// Fronts are the addresses of one manager. It is a Runnable of the manager, and closes all addresses when the manager stops.
-type Fronts struct {
+// Proxies are the addresses of one manager. It is a Runnable of the manager, and closes all addresses when the manager stops.
+type Proxies struct {
 	options Options
 	// connections and heldBytes are shared by all addresses.
 	connections, heldBytes *quota
@@ -61,8 +61,8 @@ type Fronts struct {
 	closing   sync.WaitGroup
 }
 
-// New returns Fronts without addresses.
-func New(options Options) *Fronts {
+// New returns Proxies without addresses.
+func New(options Options) *Proxies {
 	if options.HoldTime == 0 {
 		options.HoldTime = defaultHoldTime
 	}
@@ -75,7 +75,7 @@ func New(options Options) *Fronts {
 	if options.Connections == 0 {
 		options.Connections = connections(openFiles())
 	}
-	return &Fronts{
+	return &Proxies{
 		options: options, addresses: map[types.UID]*address{},
 		connections: &quota{limit: int64(options.Connections)}, heldBytes: &quota{limit: options.HoldBytes},
 	}
@@ -86,7 +86,7 @@ var ErrEnded = errors.New("the manager is being ended")
 
 // Listen reserves the port for the object on loopback, and releases the object's previous port. name is used in messages. Requests may use this machine or one
 // of hosts as host: see CheckHost. It returns ErrEnded after the manager has stopped, and an error if the port cannot be bound on 127.0.0.1. For ::1 see IPv6.
-func (f *Fronts) Listen(uid types.UID, name string, port int32, hosts ...string) error {
+func (f *Proxies) Listen(uid types.UID, name string, port int32, hosts ...string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended {
@@ -111,7 +111,7 @@ func (f *Fronts) Listen(uid types.UID, name string, port int32, hosts ...string)
 }
 
 // IPv6 returns why the address of an object does not listen on ::1. It returns nil if the address does, and if the machine has no IPv6.
-func (f *Fronts) IPv6(uid types.UID) error {
+func (f *Proxies) IPv6(uid types.UID) error {
 	if a := f.of(uid); a != nil {
 		return a.withoutIPv6()
 	}
@@ -119,14 +119,14 @@ func (f *Fronts) IPv6(uid types.UID) error {
 }
 
 // Listens reports whether the port is reserved for the object.
-func (f *Fronts) Listens(uid types.UID, port int32) bool {
+func (f *Proxies) Listens(uid types.UID, port int32) bool {
 	a := f.of(uid)
 	return a != nil && a.port.Load() == port
 }
 
 // Open forwards requests to an incarnation at backend, a URL such as http://127.0.0.1:20001. It ignores an incarnation that was ended, or that is older than
 // the newest opened one. It returns an error for an invalid URL.
-func (f *Fronts) Open(uid types.UID, incarnation int64, backend string) error {
+func (f *Proxies) Open(uid types.UID, incarnation int64, backend string) error {
 	target, err := url.Parse(backend)
 	if err != nil {
 		return fmt.Errorf("open the front: %w", err)
@@ -138,28 +138,28 @@ func (f *Fronts) Open(uid types.UID, incarnation int64, backend string) error {
 }
 
 // Hold stops forwarding requests and holds them.
-func (f *Fronts) Hold(uid types.UID, reason Reason) {
+func (f *Proxies) Hold(uid types.UID, reason Reason) {
 	if a := f.of(uid); a != nil {
 		a.close(held, reason)
 	}
 }
 
 // Refuse rejects all requests immediately, because there is no server.
-func (f *Fronts) Refuse(uid types.UID, reason Reason) {
+func (f *Proxies) Refuse(uid types.UID, reason Reason) {
 	if a := f.of(uid); a != nil {
 		a.close(refused, reason)
 	}
 }
 
 // End permanently stops forwarding requests to this incarnation and older ones. The reconciler calls it before it stops the incarnation.
-func (f *Fronts) End(uid types.UID, incarnation int64) {
+func (f *Proxies) End(uid types.UID, incarnation int64) {
 	if a := f.of(uid); a != nil {
 		a.end(incarnation)
 	}
 }
 
 // Close closes the address of an object. The port is free when it returns.
-func (f *Fronts) Close(uid types.UID) {
+func (f *Proxies) Close(uid types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	a := f.addresses[uid]
@@ -171,14 +171,14 @@ func (f *Fronts) Close(uid types.UID) {
 	f.closing.Go(a.shut)
 }
 
-func (f *Fronts) of(uid types.UID) *address {
+func (f *Proxies) of(uid types.UID) *address {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.addresses[uid]
 }
 
 // Start blocks until the context is done; then it closes the addresses. Requests in flight may take up to drainTime to complete.
-func (f *Fronts) Start(ctx context.Context) error {
+func (f *Proxies) Start(ctx context.Context) error {
 	<-ctx.Done()
 	f.mu.Lock()
 	f.ended = true

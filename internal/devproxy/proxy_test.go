@@ -34,7 +34,7 @@ const uid = types.UID("uid-web")
 
 // stage is one proxied address with a client.
 type stage struct {
-	*Fronts
+	*Proxies
 	g      Gomega
 	port   int32
 	client *http.Client
@@ -43,7 +43,7 @@ type stage struct {
 
 func newStage(t *testing.T, options Options) *stage {
 	t.Helper()
-	s := &stage{Fronts: New(options), g: NewWithT(t), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+	s := &stage{Proxies: New(options), g: NewWithT(t), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -56,14 +56,14 @@ func newStage(t *testing.T, options Options) *stage {
 		<-ended
 	})
 	t.Cleanup(s.stop)
-	s.port = listenSomewhere(t, s.Fronts, uid)
+	s.port = listenSomewhere(t, s.Proxies, uid)
 	return s
 }
 
 var nextPort atomic.Int32
 
 // listenSomewhere listens on a free port outside the ephemeral range.
-func listenSomewhere(t *testing.T, f *Fronts, uid types.UID) int32 {
+func listenSomewhere(t *testing.T, f *Proxies, uid types.UID) int32 {
 	t.Helper()
 	for range 2000 {
 		port := 11000 + (int32(os.Getpid()%7000)+nextPort.Add(1))%7000
@@ -575,7 +575,7 @@ func TestPortIsHeldMovedAndGivenBack(t *testing.T) {
 	s.g.Expect(s.Listens("other", s.port)).To(BeFalse())
 
 	before := s.port
-	s.port = listenSomewhere(t, s.Fronts, uid)
+	s.port = listenSomewhere(t, s.Proxies, uid)
 	s.g.Expect(s.port).NotTo(Equal(before))
 	s.g.Expect(s.do(http.MethodGet, "/", nil).Body).To(Equal("one"))
 	s.g.Expect(free(before)).To(Succeed())

@@ -30,7 +30,7 @@ func (s *stage) connected(n int64) {
 
 func TestConnectionsAreLimited(t *testing.T) {
 	s := newStage(t, Options{Connections: 6})
-	first, second := s.port, listenSomewhere(t, s.Fronts, "other")
+	first, second := s.port, listenSomewhere(t, s.Proxies, "other")
 	refused := func(port int32) {
 		t.Helper()
 		response, err := http.ReadResponse(bufio.NewReader(s.dial(t, port)), nil)
@@ -61,7 +61,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	s.g.Expect(upgraded.Close()).To(Succeed())
 	s.connected(5)
 
-	third := listenSomewhere(t, s.Fronts, "third")
+	third := listenSomewhere(t, s.Proxies, "third")
 	s.dial(t, third)
 	s.connected(6)
 	refused(third)
@@ -89,7 +89,7 @@ func TestHeadsAreLimited(t *testing.T) {
 
 func TestBytesThatWaitAreLimitedOverAllAddresses(t *testing.T) {
 	s := newStage(t, Options{HoldBytes: 128 << 10})
-	first, second := s.port, listenSomewhere(t, s.Fronts, "other")
+	first, second := s.port, listenSomewhere(t, s.Proxies, "other")
 	begin := func(port int32, kilobytes int) <-chan answer {
 		req, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/", port), nil)
 		s.g.Expect(err).NotTo(HaveOccurred())

@@ -18,7 +18,7 @@ import (
 // A request that no server has accepted is sent to the next one. A request whose connection was lost before a byte of the response has reached the client is
 // retried if it is safe: GET, HEAD or OPTIONS without a body (see lost). Any other request may have taken effect, and its client receives an error.
 func (a *address) RoundTrip(req *http.Request) (*http.Response, error) {
-	w := &wait{until: time.Now().Add(a.options.HoldTime), request: req}
+	w := &hold{until: time.Now().Add(a.options.HoldTime), request: req}
 	payload := watchBody(req)
 	for sent := begun(req.Context()); ; sent = nil {
 		s, response, err := a.send(req, payload, w, sent)
@@ -29,7 +29,7 @@ func (a *address) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		case neverSent(err) && payload.untouched():
 			a.suspect(s)
-			w.after = s.version
+			w.failedVersion = s.version
 		case !safe(req) || !dropped(err) || !a.lost(req.Context(), s, w):
 			return nil, err
 		}
@@ -37,7 +37,7 @@ func (a *address) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // send waits for a server and sends the request, unless the request was already sent. The returned state is nil if there was no server.
-func (a *address) send(req *http.Request, payload *body, w *wait, sent *exchange) (*state, *http.Response, error) {
+func (a *address) send(req *http.Request, payload *body, w *hold, sent *exchange) (*state, *http.Response, error) {
 	if sent != nil {
 		response, err := sent.line.receive(req, context.AfterFunc(req.Context(), sent.line.close), nil)
 		return sent.state, response, err
@@ -50,22 +50,22 @@ func (a *address) send(req *http.Request, payload *body, w *wait, sent *exchange
 	return s, response, err
 }
 
-// wait tracks one request.
-type wait struct {
+// hold tracks one request.
+type hold struct {
 	request *http.Request
 	// until is when to stop holding the request.
 	until time.Time
-	// after is the version of the last state in which the server accepted no connections.
-	after int64
+	// failedVersion is the version of the last state in which the server accepted no connections.
+	failedVersion int64
 	// droppedBy is the incarnation that dropped the request, and drops is how often it did.
 	droppedBy int64
 	drops     int
 }
 
 // admit returns the state to send a request with, and waits for one if necessary.
-func (a *address) admit(ctx context.Context, w *wait) (*state, error) {
+func (a *address) admit(ctx context.Context, w *hold) (*state, error) {
 	s := a.state.Load()
-	if s.phase == open && w.after == 0 { // the usual case
+	if s.phase == open && w.failedVersion == 0 { // the usual case
 		return s, nil
 	}
 	if hopeless(s, w) {
@@ -91,10 +91,10 @@ func (a *address) admit(ctx context.Context, w *wait) (*state, error) {
 }
 
 // hopeless reports whether there is no server to wait for, or none that can be ready in time.
-func hopeless(s *state, w *wait) bool { return s.phase == refused || s.reason.Until.After(w.until) }
+func hopeless(s *state, w *hold) bool { return s.phase == refused || s.reason.Until.After(w.until) }
 
 // await waits until there is a state to send a request with, and returns the outcome.
-func (a *address) await(ctx context.Context, w *wait) (*state, outcome, error) {
+func (a *address) await(ctx context.Context, w *hold) (*state, outcome, error) {
 	remaining := time.Until(w.until)
 	if remaining <= 0 {
 		return nil, outcomeTimedOut, refuse(a.state.Load(), "it was not ready in time")
@@ -104,7 +104,7 @@ func (a *address) await(ctx context.Context, w *wait) (*state, outcome, error) {
 	for {
 		s := a.state.Load()
 		switch {
-		case s.phase == open && s.version > w.after:
+		case s.phase == open && s.version > w.failedVersion:
 			return s, outcomeServed, nil
 		case hopeless(s, w):
 			return nil, outcomeRefused, refuse(s, "")
@@ -129,7 +129,7 @@ const (
 
 // lost waits until a dropped request can be retried, and reports whether it may be: up to maxDrops times with the same incarnation, and once with another one,
 // because a request that has terminated two incarnations would terminate the next one as well.
-func (a *address) lost(ctx context.Context, s *state, w *wait) bool {
+func (a *address) lost(ctx context.Context, s *state, w *hold) bool {
 	incarnation := s.backend.incarnation
 	if w.drops > 0 && w.droppedBy != incarnation || w.drops == maxDrops-1 {
 		return false
@@ -145,7 +145,7 @@ func (a *address) lost(ctx context.Context, s *state, w *wait) bool {
 			a.suspect(s)
 		}
 		if a.state.Load() != s {
-			w.after = s.version
+			w.failedVersion = s.version
 			return true
 		}
 		select {

@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// wire is a pool of connections to a server. It is used for plain requests, and for requests of the reverse proxy that have no body and may be sent twice. One
+// connPool is a pool of connections to a server. It is used for plain requests, and for requests of the reverse proxy that have no body and may be sent twice. One
 // goroutine handles the whole request. http.Transport uses two for each connection, and switching between them takes longer than the rest.
-type wire struct {
+type connPool struct {
 	address string
 	dialer  net.Dialer
 
 	mu    sync.Mutex
-	idle  []*line // the most recently used connection is the last
+	idle  []*pooledConn // the most recently used connection is the last
 	sweep *time.Timer
 }
 
 // carries reports whether the wire can send the request.
-func (w *wire) carries(req *http.Request) bool {
+func (w *connPool) carries(req *http.Request) bool {
 	return w != nil && safe(req) && req.Header["Upgrade"] == nil && req.Header["Expect"] == nil
 }
 
 // RoundTrip implements http.RoundTripper. If the server has closed a pooled connection before responding, it sends the request on a new one.
-func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w *connPool) RoundTrip(req *http.Request) (*http.Response, error) {
 	l, kept, err := w.line(req.Context())
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // line returns an idle connection, or a new one if none is idle.
-func (w *wire) line(ctx context.Context) (l *line, kept bool, err error) {
+func (w *connPool) line(ctx context.Context) (l *pooledConn, kept bool, err error) {
 	if l = w.take(); l != nil {
 		return l, true, nil
 	}
@@ -53,7 +53,7 @@ func (w *wire) line(ctx context.Context) (l *line, kept bool, err error) {
 	return l, false, err
 }
 
-func (w *wire) dial(ctx context.Context) (*line, error) {
+func (w *connPool) dial(ctx context.Context) (*pooledConn, error) {
 	connection, err := w.dialer.DialContext(ctx, "tcp", w.address)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (w *wire) dial(ctx context.Context) (*line, error) {
 }
 
 // take returns a usable connection from the pool, or nil.
-func (w *wire) take() *line {
+func (w *connPool) take() *pooledConn {
 	for {
 		w.mu.Lock()
 		last := len(w.idle) - 1
@@ -81,7 +81,7 @@ func (w *wire) take() *line {
 }
 
 // keep returns a connection to the pool.
-func (w *wire) keep(l *line) {
+func (w *connPool) keep(l *pooledConn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.idle) == keptPerBackend {
@@ -96,11 +96,11 @@ func (w *wire) keep(l *line) {
 }
 
 // expire closes connections that were idle for keepTime, and schedules itself again while others remain.
-func (w *wire) expire() {
+func (w *connPool) expire() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.sweep = nil
-	w.idle = slices.DeleteFunc(w.idle, func(l *line) bool {
+	w.idle = slices.DeleteFunc(w.idle, func(l *pooledConn) bool {
 		old := time.Since(l.since) >= keepTime
 		if old {
 			_ = l.connection.Close()
@@ -113,7 +113,7 @@ func (w *wire) expire() {
 }
 
 // CloseIdleConnections closes the connections in the pool.
-func (w *wire) CloseIdleConnections() {
+func (w *connPool) CloseIdleConnections() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, l := range w.idle {

@@ -70,7 +70,7 @@ func (p *peer) serve(conn net.Conn) {
 	})
 }
 
-func (p *peer) wire() *wire { return p.of(uid).state.Load().backend.wire }
+func (p *peer) wire() *connPool { return p.of(uid).state.Load().backend.wire }
 
 func (p *peer) get() answer { return p.do(http.MethodGet, "/", nil) }
 
@@ -130,7 +130,7 @@ func TestKeptConnectionsEnd(t *testing.T) {
 }
 
 // open1 opens the address to the same server again.
-func (p *peer) open1(w *wire) { p.g.Expect(p.Open(uid, 1, "http://"+w.address)).To(Succeed()) }
+func (p *peer) open1(w *connPool) { p.g.Expect(p.Open(uid, 1, "http://"+w.address)).To(Succeed()) }
 
 func TestKeptConnectionThatTheServerCloses(t *testing.T) {
 	t.Run("while it is idle", func(t *testing.T) {

@@ -122,7 +122,7 @@ func (l *memoryLog) Close() error { return nil }
 
 // stub is a runtime with output and an echoing terminal.
 type stub struct {
-	runtime.Nothing
+	runtime.NoRuntime
 	runtime.NoLogs
 	runtime.NoTerminals
 	mu     sync.Mutex
@@ -191,7 +191,7 @@ type fixture struct {
 	server *Server
 	api    client.Client
 	stub   *stub
-	book   *activity.Book
+	book   *activity.Tracker
 	allow  func(authorizationv1.SubjectAccessReviewSpec) bool
 	stop   func()
 	mu     sync.Mutex

@@ -52,7 +52,7 @@ type Options struct {
 	// Runtimes are the backends that provide the output and the terminals of processes.
 	Runtimes *runtime.Registry
 	// Presence records the use of terminals. It is nil if no objects fall asleep.
-	Presence *activity.Book
+	Presence *activity.Tracker
 	Log      logr.Logger
 }
 

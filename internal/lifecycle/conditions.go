@@ -73,7 +73,7 @@ func (m *machine) rest(reason, message string) {
 
 func (m *machine) reconciling(reason, message string) {
 	m.writer().Be(v1alpha1.ConditionReconciling, reason, message)
-	if m.desired.Want == Stop || m.desired.Want == Gone || m.desired.Want == Move {
+	if m.desired.State == DesiredStopped || m.desired.State == DesiredDeleted || m.desired.State == DesiredMoved {
 		m.notRestarting()
 	}
 }

@@ -29,7 +29,7 @@ func (m *machine) absorbEnd(current *facts.Incarnation) {
 	switch {
 	case current == nil && m.status.Process == nil:
 		// The intent was recorded and the start has not happened. decideStart decides whether it still should.
-		if m.desired.Want != Run || asked {
+		if m.desired.State != DesiredRunning || asked {
 			m.recordEnd(v1alpha1.ProcessExit{Reason: v1alpha1.ReasonStopped, Message: neverStarted})
 		}
 	case current == nil && m.lostHost != "":

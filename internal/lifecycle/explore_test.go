@@ -122,7 +122,7 @@ func (w *world) comesToRest() string {
 		c.write()
 		quiet := c.manager.at == idle && c.version == before
 		c.act()
-		if unwanted := c.deleted || c.desired.Want == Stop; unwanted && len(c.processes) > started {
+		if unwanted := c.deleted || c.desired.State == DesiredStopped; unwanted && len(c.processes) > started {
 			return "a process starts although the object is stopped or deleted"
 		}
 		moved := c.settle()
@@ -151,19 +151,19 @@ func (w *world) restIsWanted() string {
 	switch {
 	case w.deleted:
 		return "at rest with a deletion timestamp, but the finalizer remains"
-	case w.desired.Want == Stop && w.live() > 0:
+	case w.desired.State == DesiredStopped && w.live() > 0:
 		return "stopped and at rest, but a process is alive"
-	case w.desired.Want == Stop && state[0] != v1alpha1.ConditionReady:
+	case w.desired.State == DesiredStopped && state[0] != v1alpha1.ConditionReady:
 		return "stopped and at rest, but not Ready"
-	case w.desired.Want == Stop:
+	case w.desired.State == DesiredStopped:
 		return ""
-	case w.desired.Want == Sleep && w.live() > 0:
+	case w.desired.State == DesiredAsleep && w.live() > 0:
 		return "asleep and at rest, but a process is alive"
-	case w.desired.Want == Sleep && state[0] == v1alpha1.ConditionReady && w.status.LastExit.Reason != v1alpha1.ReasonStopped:
+	case w.desired.State == DesiredAsleep && state[0] == v1alpha1.ConditionReady && w.status.LastExit.Reason != v1alpha1.ReasonStopped:
 		return "the object sleeps after " + w.status.LastExit.Reason
-	case w.desired.Want == Sleep && w.status.ObservedRestartToken != w.desired.RestartToken:
+	case w.desired.State == DesiredAsleep && w.status.ObservedRestartToken != w.desired.RestartToken:
 		return "a sleeping object does not observe its restart token"
-	case w.desired.Want == Sleep:
+	case w.desired.State == DesiredAsleep:
 		return ""
 	case w.live() == 1 && w.processes[len(w.processes)-1].origin != (facts.Origin{SpecHash: w.desired.SpecHash, RestartToken: w.desired.RestartToken}):
 		return fmt.Sprintf("the running process was started with %v", w.processes[len(w.processes)-1].origin)

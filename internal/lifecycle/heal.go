@@ -40,7 +40,7 @@ func CanHeal(reason string) bool {
 
 // heals reports whether Berth checks repeatedly for the cause of the failed start.
 func (m *machine) heals(reason string) bool {
-	return m.observed.Program != nil && CanHeal(reason) && m.desired.Want == Run && m.restartsAfter(reason)
+	return m.observed.Program != nil && CanHeal(reason) && m.desired.State == DesiredRunning && m.restartsAfter(reason)
 }
 
 // healed reports whether a new start is due because the cause of the failed start is gone or has changed. If not, it schedules the next check.

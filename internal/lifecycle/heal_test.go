@@ -90,7 +90,7 @@ func TestHeal_SpacesStartsThatTheCheckCannotForesee(t *testing.T) {
 func TestHeal_LeavesAloneWhatIsNotToRun(t *testing.T) {
 	for name, change := range map[string]func(*story){
 		"restartPolicy Never": func(s *story) { s.desired.RestartPolicy = v1alpha1.RestartNever },
-		"asleep":              func(s *story) { s.desired.Want = Sleep },
+		"asleep":              func(s *story) { s.desired.State = DesiredAsleep },
 		"no check":            func(s *story) { s.observed.Program = nil },
 		"another reason":      func(s *story) { s.status.LastExit.Reason = v1alpha1.ReasonImageMissing },
 	} {

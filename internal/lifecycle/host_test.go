@@ -53,13 +53,13 @@ func TestHostClaim_Decide(t *testing.T) {
 func TestNext_MovesToAnotherHost(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Unix(1_800_000_000, 0)
-	d := Desired{UID: "u", Generation: 1, Want: Run, SpecHash: "x", RestartPolicy: v1alpha1.RestartAlways, Grace: time.Second, Hosted: Hosted{Host: "a"}}
+	d := Desired{UID: "u", Generation: 1, State: DesiredRunning, SpecHash: "x", RestartPolicy: v1alpha1.RestartAlways, Grace: time.Second, Hosted: Hosted{Host: "a"}}
 	started := Next(d, v1alpha1.ProcessStatus{}, Observed{}, now)
 	g.Expect(started.Status.HostName).To(Equal("a"), "the write that records the intent also claims the object")
 	running := Observed{Incarnations: []facts.Incarnation{{Number: 1, Phase: facts.Running, PID: 7}}}
 	status := Next(d, started.Status, running, now).Status
 
-	d.Want, d.MoveTo = Move, "b"
+	d.State, d.MoveTo = DesiredMoved, "b"
 	stop := Next(d, status, running, now)
 	g.Expect(stop.Action).To(Equal(StopProcess))
 	g.Expect(stop.Status.HostName).To(Equal("a"), "while the process is alive")
@@ -69,7 +69,7 @@ func TestNext_MovesToAnotherHost(t *testing.T) {
 	g.Expect(released.Status.HostName).To(BeEmpty())
 	g.Expect(released.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped))
 
-	d.Want, d.Hosted = Run, Hosted{Host: "b"}
+	d.State, d.Hosted = DesiredRunning, Hosted{Host: "b"}
 	again := Next(d, released.Status, Observed{}, now)
 	g.Expect(again.Action).To(Equal(StartProcess))
 	g.Expect(again.Incarnation).To(Equal(int64(2)))
@@ -80,7 +80,7 @@ func TestNext_MovesToAnotherHost(t *testing.T) {
 func TestNext_LeavesAnAdoptedSessionWhereItIs(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Unix(1_800_000_000, 0)
-	d := Desired{UID: "u", Generation: 1, Want: Move, SpecHash: "x", Grace: time.Second, Orphan: true, Hosted: Hosted{Host: "a", MoveTo: "b"}}
+	d := Desired{UID: "u", Generation: 1, State: DesiredMoved, SpecHash: "x", Grace: time.Second, Orphan: true, Hosted: Hosted{Host: "a", MoveTo: "b"}}
 	record := v1alpha1.ProcessStatus{Incarnation: 1, HostName: "a", SpecHash: "x", Process: &v1alpha1.ProcessReference{Incarnation: 1, PID: 7}}
 	step := Next(d, record, Observed{Incarnations: []facts.Incarnation{{Number: 1, Phase: facts.Running}}}, now)
 	g.Expect(step.Action).To(Equal(Forget), "the same step releases the object")
@@ -90,7 +90,7 @@ func TestNext_LeavesAnAdoptedSessionWhereItIs(t *testing.T) {
 func TestNext_TakesOverFromALostHost(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Unix(1_800_000_000, 0)
-	d := Desired{UID: "u", Generation: 1, Want: Run, SpecHash: "x", RestartPolicy: v1alpha1.RestartAlways, Hosted: Hosted{Host: "a"}}
+	d := Desired{UID: "u", Generation: 1, State: DesiredRunning, SpecHash: "x", RestartPolicy: v1alpha1.RestartAlways, Hosted: Hosted{Host: "a"}}
 	record := v1alpha1.ProcessStatus{Incarnation: 3, HostName: "b", SpecHash: "x", Process: &v1alpha1.ProcessReference{Incarnation: 3, PID: 7}}
 	step := Next(d, record, Observed{}, now)
 	g.Expect(step.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonLost))
@@ -155,7 +155,7 @@ func (w *twoHosts) key() string {
 		w.status.LastExit != nil && w.status.LastExit.Incarnation == w.status.Incarnation, w.live, w.moves, w.crashes, w.deletes, w.exits)
 	for i := range w.managers {
 		m := &w.managers[i]
-		fmt.Fprint(&b, "|", m.at, m.version == w.version, m.claim, m.deleted, m.found, m.step.Action, m.step.Incarnation, m.step.Ahead, m.status.Incarnation, m.status.HostName)
+		fmt.Fprint(&b, "|", m.at, m.version == w.version, m.claim, m.deleted, m.found, m.step.Action, m.step.Incarnation, m.step.PreStart, m.status.Incarnation, m.status.HostName)
 	}
 	return b.String()
 }
@@ -191,23 +191,23 @@ func (w *twoHosts) write(i int, decide func(HostClaim) HostDecision) bool {
 		w.version++
 		m.version, m.claim.Label = w.version, w.label
 	}
-	d := Desired{UID: "u", Generation: 1, Want: Run, SpecHash: "x", RestartPolicy: v1alpha1.RestartAlways, Grace: time.Second,
+	d := Desired{UID: "u", Generation: 1, State: DesiredRunning, SpecHash: "x", RestartPolicy: v1alpha1.RestartAlways, Grace: time.Second,
 		Hosted: Hosted{Host: hostNames[i], MoveTo: m.claim.Label}, Reserve: w.reserve, KeepsEnd: true}
 	switch {
 	case m.deleted:
-		d.Want = Gone
+		d.State = DesiredDeleted
 	case decision == HostMove:
-		d.Want = Move
+		d.State = DesiredMoved
 	}
 	var observed Observed
 	for _, number := range m.found {
 		observed.Incarnations = append(observed.Incarnations, facts.Incarnation{Number: number, Phase: facts.Running, Origin: facts.Origin{SpecHash: "x"}})
 	}
 	step := Next(d, m.status, observed, w.now)
-	if step.Action == LookAgain || !step.Ahead && m.version != w.version {
+	if step.Action == Recheck || !step.PreStart && m.version != w.version {
 		return true
 	}
-	if !step.Ahead {
+	if !step.PreStart {
 		w.status = step.Status
 		w.version++
 	}

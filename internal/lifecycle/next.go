@@ -23,13 +23,13 @@ func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now
 	m.numberUnknown()
 	m.expandBefore()
 	if !m.recordIsNewest() {
-		return Step{Status: record, Action: LookAgain, Requeue: staleRetry}
+		return Step{Status: record, Action: Recheck, Requeue: staleRetry}
 	}
 	m.begin()
 	m.adopt()
 	m.decide()
 	if m.startsAhead(&record) {
-		return Step{Status: record, Action: StartProcess, Incarnation: m.step.Incarnation, Ahead: true, Why: m.why(), Requeue: aheadRetry}
+		return Step{Status: record, Action: StartProcess, Incarnation: m.step.Incarnation, PreStart: true, Why: m.why(), Requeue: aheadRetry}
 	}
 	m.reserve()
 	m.concludeConditions()
@@ -115,7 +115,7 @@ func (m *machine) decide() {
 		return
 	}
 	current := m.current()
-	if current != nil && current.Phase == facts.Unknown && !m.mayEndUnknown(*current) {
+	if current != nil && current.Phase == facts.Unknown && !m.canKillUnknown(*current) {
 		m.unknown(*current)
 		return
 	}
@@ -124,13 +124,13 @@ func (m *machine) decide() {
 	}
 	m.absorbReset()
 	switch {
-	case m.desired.Want == Gone:
+	case m.desired.State == DesiredDeleted:
 		m.decideGone(current)
-	case m.desired.Want == Move:
+	case m.desired.State == DesiredMoved:
 		m.decideMove(current)
-	case m.desired.Want == Stop:
+	case m.desired.State == DesiredStopped:
 		m.decideStop(current)
-	case m.desired.Want == Sleep && m.maySleep(current):
+	case m.desired.State == DesiredAsleep && m.maySleep(current):
 		m.decideSleep(current)
 	case current != nil && current.Alive():
 		m.decideRunning(*current)
@@ -158,13 +158,13 @@ func (m *machine) olderAlive() *facts.Incarnation {
 	return nil
 }
 
-// mayEndUnknown reports whether an incarnation in phase Unknown may be ended: an end is requested, and its exit will be observed even though its state
+// canKillUnknown reports whether an incarnation in phase Unknown may be ended: an end is requested, and its exit will be observed even though its state
 // cannot be read now.
-func (m *machine) mayEndUnknown(current facts.Incarnation) bool {
-	switch m.desired.Want {
-	case Gone, Stop, Move:
+func (m *machine) canKillUnknown(current facts.Incarnation) bool {
+	switch m.desired.State {
+	case DesiredDeleted, DesiredStopped, DesiredMoved:
 		return current.Killable
-	case Run:
+	case DesiredRunning:
 		reason, _ := m.reasonToRestart(current)
 		atRest := m.status.SpecHash == "" // no spec is recorded after a stop, a sleep or a move
 		return current.Killable && reason != "" && (reason != v1alpha1.ReasonSpecChanged || !atRest)

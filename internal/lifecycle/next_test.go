@@ -31,7 +31,7 @@ type story struct {
 
 func newStory(t *testing.T) *story {
 	return &story{t: t, g: NewWithT(t), now: start, desired: Desired{
-		UID: "uid", Generation: 1, Want: Run, SpecHash: "a", RestartPolicy: v1alpha1.RestartAlways, UpdatePolicy: v1alpha1.UpdateRecreate,
+		UID: "uid", Generation: 1, State: DesiredRunning, SpecHash: "a", RestartPolicy: v1alpha1.RestartAlways, UpdatePolicy: v1alpha1.UpdateRecreate,
 		Grace:   10 * time.Second,
 		Backoff: Backoff{Initial: time.Second, Max: time.Minute, ResetAfter: time.Minute},
 		Breaker: Breaker{Threshold: 3, Window: 3 * time.Minute, CoolDown: 10 * time.Minute},
@@ -181,14 +181,14 @@ func TestRestartRequested(t *testing.T) {
 
 func TestStopIsAskedAgainWhenTheManagerDiedBeforeTheSignal(t *testing.T) {
 	s := newStory(t).up()
-	s.desired.Want = Stop
+	s.desired.State = DesiredStopped
 	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
 	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
 }
 
 func TestGraceOnlyShrinksAndKillFollows(t *testing.T) {
 	s := newStory(t).up()
-	s.desired.Want = Stop
+	s.desired.State = DesiredStopped
 	s.tick()
 	s.observed.Incarnations[0].StopSent = true
 	s.now = s.now.Add(2 * time.Second)
@@ -207,7 +207,7 @@ func TestGraceOnlyShrinksAndKillFollows(t *testing.T) {
 
 func TestStopAndStart(t *testing.T) {
 	s := newStory(t).up()
-	s.desired.Want = Stop
+	s.desired.State = DesiredStopped
 	s.tick()
 	s.exits(facts.Exit{Known: true, Code: 143})
 	s.tick()
@@ -217,7 +217,7 @@ func TestStopAndStart(t *testing.T) {
 	s.rest()
 	s.desired.RestartToken = "while stopped"
 	s.rest()
-	s.desired.Want = Run
+	s.desired.State = DesiredRunning
 	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
 	s.g.Expect(s.status.ObservedRestartToken).To(Equal("while stopped"))
 	s.g.Expect(meta.IsStatusConditionTrue(s.status.Conditions, v1alpha1.ConditionRestarting)).To(BeFalse(), "a start after a stop is not a restart")
@@ -243,7 +243,7 @@ func TestItRestartsAsSoonAsItsProgramHasEnded(t *testing.T) {
 
 func TestSleepAndWake(t *testing.T) {
 	s := newStory(t).up()
-	s.desired.Want = Sleep
+	s.desired.State = DesiredAsleep
 	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
 	s.g.Expect(s.status.Stopping.Reason).To(Equal(v1alpha1.ReasonIdle))
 	s.exits(facts.Exit{Known: true, Code: 143})
@@ -255,7 +255,7 @@ func TestSleepAndWake(t *testing.T) {
 	s.desired.RestartToken = "while asleep"
 	s.tick()
 	s.rest()
-	s.desired.Want = Run
+	s.desired.State = DesiredRunning
 	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
 	s.g.Expect(meta.IsStatusConditionTrue(s.status.Conditions, v1alpha1.ConditionRestarting)).To(BeFalse(), "waking is not a restart")
 }
@@ -263,7 +263,7 @@ func TestSleepAndWake(t *testing.T) {
 func TestAFailureDoesNotSleep(t *testing.T) {
 	s := newStory(t).up()
 	s.exits(facts.Exit{Known: true, Code: 1})
-	s.desired.Want = Sleep
+	s.desired.State = DesiredAsleep
 	s.tick()
 	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
 }
@@ -288,10 +288,10 @@ func TestWhyItWasUnhealthy(t *testing.T) {
 func TestStopBeforeTheRecordedStart(t *testing.T) {
 	s := newStory(t)
 	s.tick()
-	s.desired.Want = Stop
+	s.desired.State = DesiredStopped
 	s.g.Expect(s.tick().Action).To(Equal(None))
 	s.expect(v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
-	s.desired.Want = Run
+	s.desired.State = DesiredRunning
 	s.g.Expect(s.tick().Incarnation).To(Equal(int64(2)))
 }
 
@@ -299,7 +299,7 @@ func TestDeleteWinsOverRestartAndStop(t *testing.T) {
 	s := newStory(t).up()
 	s.desired.RestartToken = "1"
 	s.tick()
-	s.desired.Want = Gone
+	s.desired.State = DesiredDeleted
 	step := s.tick()
 	s.g.Expect(step.Released).To(BeFalse())
 	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonDeleting)
@@ -311,7 +311,7 @@ func TestDeleteWinsOverRestartAndStop(t *testing.T) {
 
 func TestWhatWasAdoptedOutlivesItsObject(t *testing.T) {
 	s := newStory(t).up()
-	s.desired.Want, s.desired.Orphan = Gone, true
+	s.desired.State, s.desired.Orphan = DesiredDeleted, true
 	step := s.tick()
 	s.g.Expect(step.Action).To(Equal(Forget), "there is no process to stop")
 	s.g.Expect(step.Released).To(BeTrue())
@@ -351,7 +351,7 @@ func TestWhatIsLostComesBack(t *testing.T) {
 func TestWhatWasAskedForIsNotLost(t *testing.T) {
 	for _, exit := range []facts.Exit{{Known: true, Lost: true, Message: "the Pod was deleted"}, {Lost: true, Message: "the Pod was deleted"}} {
 		s := newStory(t).up()
-		s.desired.Want = Stop
+		s.desired.State = DesiredStopped
 		s.tick()
 		s.exits(exit)
 		s.tick()
@@ -408,7 +408,7 @@ func TestWhatClosesTheBreaker(t *testing.T) {
 		"a new spec":         func(s *story) { s.desired.SpecHash = "b" },
 		"another probe":      func(s *story) { s.desired.Generation++ },
 		"a restart token":    func(s *story) { s.desired.RestartToken = "1" },
-		"a stop and a start": func(s *story) { s.desired.Want = Stop; s.tick(); s.desired.Want = Run },
+		"a stop and a start": func(s *story) { s.desired.State = DesiredStopped; s.tick(); s.desired.State = DesiredRunning },
 		"the cool-down only": func(s *story) { s.now = s.now.Add(time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -664,9 +664,9 @@ func TestUnhealthyCountsAsAFailure(t *testing.T) {
 }
 
 func TestUnknownIsLeftAlone(t *testing.T) {
-	for _, want := range []Want{Run, Stop, Gone} {
+	for _, want := range []DesiredState{DesiredRunning, DesiredStopped, DesiredDeleted} {
 		s := newStory(t).up()
-		s.desired.Want = want
+		s.desired.State = want
 		s.is(facts.Incarnation{Number: 1, Phase: facts.Unknown, Message: "the shim does not respond"})
 		s.tick()
 		s.g.Expect(s.last.Action).To(Equal(None))
@@ -684,7 +684,7 @@ func TestUnknownWithoutANumberIsTheCurrentOne(t *testing.T) {
 	s.g.Expect(s.last.Action).To(Equal(None))
 	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonUnknown)
 	s.g.Expect(meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("spec.json is damaged"))
-	s.desired.Want = Gone
+	s.desired.State = DesiredDeleted
 	s.tick()
 	s.g.Expect(s.last.Action).To(Equal(StopProcess))
 	s.g.Expect(s.last.Incarnation).To(Equal(int64(1)))
@@ -693,8 +693,8 @@ func TestUnknownWithoutANumberIsTheCurrentOne(t *testing.T) {
 func TestUnknownIsEndedWhereItsEndWillBeKnown(t *testing.T) {
 	unreachable := facts.Incarnation{Number: 1, Phase: facts.Unknown, Message: "its Pod runs", Killable: true}
 	for name, change := range map[string]func(*Desired){
-		"stop":     func(d *Desired) { d.Want = Stop },
-		"deletion": func(d *Desired) { d.Want = Gone },
+		"stop":     func(d *Desired) { d.State = DesiredStopped },
+		"deletion": func(d *Desired) { d.State = DesiredDeleted },
 		"restart":  func(d *Desired) { d.RestartToken = "now" },
 		"change":   func(d *Desired) { d.SpecHash = "another" },
 	} {
@@ -718,19 +718,19 @@ func TestUnknownIsEndedWhereItsEndWillBeKnown(t *testing.T) {
 
 func TestUnknownSleepsOn(t *testing.T) {
 	s := newStory(t).up()
-	s.desired.Want = Sleep
+	s.desired.State = DesiredAsleep
 	s.tick()
 	s.exits(facts.Exit{Known: true, Code: 143})
 	s.tick()
 	s.is(facts.Incarnation{Number: 1, Phase: facts.Unknown, Message: "its Pod runs", Killable: true})
-	for _, want := range []Want{Sleep, Run} { // also the activity of an unknown process cannot be determined
-		s.desired.Want = want
+	for _, want := range []DesiredState{DesiredAsleep, DesiredRunning} { // also the activity of an unknown process cannot be determined
+		s.desired.State = want
 		s.tick()
 		s.g.Expect(s.last.Action).To(Equal(None), "no stop was requested")
 	}
 
 	// After a requested stop, the status keeps no trace of the unknown phase.
-	s.desired.Want = Stop
+	s.desired.State = DesiredStopped
 	s.g.Expect(s.tick().Action).To(Equal(StopProcess))
 	s.exits(facts.Exit{})
 	s.tick()
@@ -764,7 +764,7 @@ func TestOldRecordIsLeftAlone(t *testing.T) {
 	s.is(facts.Incarnation{Number: 5, Phase: facts.Running})
 	before := s.status.DeepCopy()
 	step := Next(s.desired, s.status, s.observed, s.now)
-	s.g.Expect(step.Action).To(Equal(LookAgain))
+	s.g.Expect(step.Action).To(Equal(Recheck))
 	s.g.Expect(step.Status).To(Equal(*before))
 
 	s.observed.Confirmed = true // the record is current and does not contain the incarnation: part of the record was lost
@@ -775,9 +775,9 @@ func TestOldRecordIsLeftAlone(t *testing.T) {
 
 func TestBackToRunningWhileBeingStopped(t *testing.T) {
 	s := newStory(t).up()
-	s.desired.Want = Stop
+	s.desired.State = DesiredStopped
 	s.tick()
-	s.desired.Want = Run
+	s.desired.State = DesiredRunning
 	s.observed.Incarnations[0].StopSent = true
 	s.tick()
 	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonStopped)

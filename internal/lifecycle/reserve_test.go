@@ -30,7 +30,7 @@ func crashed(t *testing.T) (Desired, v1alpha1.ProcessStatus, Observed, time.Time
 func TestCrashIsMendedAhead(t *testing.T) {
 	desired, record, observed, now := crashed(t)
 	step := Next(desired, record, observed, now)
-	if !step.Ahead || step.Action != StartProcess || step.Incarnation != 2 || step.Status.Incarnation != 1 || step.Requeue == 0 {
+	if !step.PreStart || step.Action != StartProcess || step.Incarnation != 2 || step.Status.Incarnation != 1 || step.Requeue == 0 {
 		t.Fatalf("incarnation 2 is not pre-started: %+v", step)
 	}
 	observed.Incarnations = append(observed.Incarnations, facts.Incarnation{Number: 2, Phase: facts.Running, PID: 2, StartedAt: now})
@@ -55,8 +55,8 @@ func TestNothingElseIsStartedAhead(t *testing.T) {
 		"no reservations":                 func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Reserve = false },
 		"no reserved incarnation":         func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 0 },
 		"an old reservation":              func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 1 },
-		"a stop":                          func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Want = Stop },
-		"a deletion":                      func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Want = Gone },
+		"a stop":                          func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.State = DesiredStopped },
+		"a deletion":                      func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.State = DesiredDeleted },
 		"a blocked object":                func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Blocked = &Blocked{Reason: "Conflict"} },
 		"no restart":                      func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RestartPolicy = v1alpha1.RestartNever },
 		"an earlier failure":              func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.Failures = 1 },
@@ -72,7 +72,7 @@ func TestNothingElseIsStartedAhead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			desired, record, observed, now := crashed(t)
 			change(&desired, &record, &observed)
-			if step := Next(desired, record, observed, now); step.Ahead {
+			if step := Next(desired, record, observed, now); step.PreStart {
 				t.Fatalf("incarnation %d is pre-started", step.Incarnation)
 			}
 		})
@@ -94,7 +94,7 @@ func TestStartsWithoutAWriteBefore(t *testing.T) {
 		},
 		"after a completed stop": func(d *Desired, r *v1alpha1.ProcessStatus, o *Observed) {
 			stop := *d
-			stop.Want = Stop
+			stop.State = DesiredStopped
 			*r = Next(stop, Next(stop, *r, Observed{Incarnations: o.Incarnations}, start.Add(time.Minute)).Status, *o, start.Add(time.Minute)).Status
 		},
 	} {
@@ -102,7 +102,7 @@ func TestStartsWithoutAWriteBefore(t *testing.T) {
 			desired, record, observed, now := crashed(t)
 			change(&desired, &record, &observed)
 			step := Next(desired, record, observed, now)
-			if !step.Ahead || step.Incarnation != record.Incarnation+1 {
+			if !step.PreStart || step.Incarnation != record.Incarnation+1 {
 				t.Fatalf("not pre-started: %+v", step)
 			}
 			observed.Incarnations = append(observed.Incarnations, facts.Incarnation{

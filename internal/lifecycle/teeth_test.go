@@ -40,26 +40,26 @@ var broken = map[string]decider{
 	},
 	"removes the finalizer before the process has exited": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
-		if d.Want == Gone {
+		if d.State == DesiredDeleted {
 			step.Action, step.Released = Forget, true
 		}
 		return step
 	},
 	"ignores a stop": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
-		if d.Want == Stop {
-			d.Want = Run
+		if d.State == DesiredStopped {
+			d.State = DesiredRunning
 		}
 		return Next(d, r, o, now)
 	},
 	"never sleeps": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
-		if d.Want == Sleep {
-			d.Want = Run
+		if d.State == DesiredAsleep {
+			d.State = DesiredRunning
 		}
 		return Next(d, r, o, now)
 	},
 	"sleeps after a failure": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
-		if d.Want == Sleep && r.LastExit != nil && r.LastExit.Reason == v1alpha1.ReasonFailed {
+		if d.State == DesiredAsleep && r.LastExit != nil && r.LastExit.Reason == v1alpha1.ReasonFailed {
 			m := &machine{desired: d, observed: o, now: now, status: step.Status}
 			m.decideSleep(nil)
 			return Step{Status: m.status, Action: None}
@@ -67,8 +67,8 @@ var broken = map[string]decider{
 		return step
 	},
 	"ignores a deletion": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
-		if d.Want == Gone {
-			d.Want = Stop
+		if d.State == DesiredDeleted {
+			d.State = DesiredStopped
 		}
 		return Next(d, r, o, now)
 	},
@@ -109,7 +109,7 @@ var broken = map[string]decider{
 	},
 	"starts ahead regardless of the desired state": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		if exited := len(o.Incarnations) > 0 && o.Incarnations[len(o.Incarnations)-1].Phase == facts.Exited; exited && r.ReservedIncarnation > r.Incarnation {
-			return Step{Status: r, Action: StartProcess, Incarnation: r.ReservedIncarnation, Ahead: true}
+			return Step{Status: r, Action: StartProcess, Incarnation: r.ReservedIncarnation, PreStart: true}
 		}
 		return Next(d, r, o, now)
 	},
@@ -129,9 +129,9 @@ var broken = map[string]decider{
 	},
 	"counts a start ahead twice": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
-		if step.Ahead {
+		if step.PreStart {
 			step.Status.RestartCount++
-			step.Ahead = false
+			step.PreStart = false
 		}
 		return step
 	},

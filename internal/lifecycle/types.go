@@ -16,27 +16,27 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Want is the desired state of the process.
-type Want string
+// DesiredState is the desired state of the process.
+type DesiredState string
 
 const (
-	// Run requires one running incarnation.
-	Run Want = "Run"
-	// Stop requires that no incarnation runs.
-	Stop Want = "Stop"
-	// Sleep requires that no incarnation runs for now. The object stays usable: the next use starts the process.
-	Sleep Want = "Sleep"
-	// Gone requires that no incarnation runs and that every trace is removed, because the object is being deleted.
-	Gone Want = "Gone"
-	// Move requires that no incarnation runs on this host, because another host takes over the object.
-	Move Want = "Move"
+	// DesiredRunning requires one running incarnation.
+	DesiredRunning DesiredState = "Run"
+	// DesiredStopped requires that no incarnation runs.
+	DesiredStopped DesiredState = "Stop"
+	// DesiredAsleep requires that no incarnation runs for now. The object stays usable: the next use starts the process.
+	DesiredAsleep DesiredState = "Sleep"
+	// DesiredDeleted requires that no incarnation runs and that every trace is removed, because the object is being deleted.
+	DesiredDeleted DesiredState = "Gone"
+	// DesiredMoved requires that no incarnation runs on this host, because another host takes over the object.
+	DesiredMoved DesiredState = "Move"
 )
 
 // Desired is what the spec requests.
 type Desired struct {
 	UID        types.UID
 	Generation int64
-	Want       Want
+	State      DesiredState
 
 	Hosted
 
@@ -129,8 +129,8 @@ const (
 	KillProcess Action = "Kill"
 	// Forget removes every trace of the UID from the backend.
 	Forget Action = "Forget"
-	// LookAgain reports that the record is older than the observed state. Nothing is written or done.
-	LookAgain Action = "LookAgain"
+	// Recheck reports that the record is older than the observed state. Nothing is written or done.
+	Recheck Action = "LookAgain"
 )
 
 // Step is what to do next: write Status if it differs from the record; after the API server has acknowledged that write, carry out Action; then check
@@ -139,8 +139,8 @@ type Step struct {
 	Status      v1alpha1.ProcessStatus
 	Action      Action
 	Incarnation int64
-	// Ahead reports a pre-start: Action is carried out without a write, because the record already contains the intent. The result is recorded afterwards.
-	Ahead bool
+	// PreStart reports a pre-start: Action is carried out without a write, because the record already contains the intent. The result is recorded afterwards.
+	PreStart bool
 	// Why is the reason of a restart that is a pre-start; empty if the step is not one.
 	Why     string
 	Requeue time.Duration

@@ -70,7 +70,7 @@ type budget struct {
 
 func newWorld(b budget, policy v1alpha1.RestartPolicy) world {
 	return world{
-		desired: Desired{UID: "uid", Generation: 1, Want: Run, SpecHash: "0", RestartToken: "0", ResetToken: "0", RestartPolicy: policy,
+		desired: Desired{UID: "uid", Generation: 1, State: DesiredRunning, SpecHash: "0", RestartToken: "0", ResetToken: "0", RestartPolicy: policy,
 			UpdatePolicy: v1alpha1.UpdateRecreate, Grace: 10 * time.Second, Probed: true, Reserve: true, KeepsEnd: true,
 			Backoff: Backoff{Initial: time.Second, Max: time.Minute, ResetAfter: time.Minute},
 			Breaker: Breaker{Threshold: 2, Window: 3 * time.Minute, CoolDown: 10 * time.Minute}},
@@ -89,19 +89,19 @@ var moves = []move{
 	{"state is toggled", func(w *world) bool {
 		return spend(&w.budget.toggles) && !w.deleted && w.edit(func() {
 			w.desired.Generation++
-			if w.desired.Want == Run {
-				w.desired.Want = Stop
+			if w.desired.State == DesiredRunning {
+				w.desired.State = DesiredStopped
 			} else {
-				w.desired.Want = Run
+				w.desired.State = DesiredRunning
 			}
 		})
 	}},
 	{"users go or come", func(w *world) bool {
-		return w.desired.Want != Stop && spend(&w.budget.sleeps) && !w.deleted && w.edit(func() {
-			if w.desired.Want == Run {
-				w.desired.Want = Sleep
+		return w.desired.State != DesiredStopped && spend(&w.budget.sleeps) && !w.deleted && w.edit(func() {
+			if w.desired.State == DesiredRunning {
+				w.desired.State = DesiredAsleep
 			} else {
-				w.desired.Want = Run
+				w.desired.State = DesiredRunning
 			}
 		})
 	}},
@@ -239,7 +239,7 @@ func (w *world) read() bool {
 	}
 	desired := w.desired
 	if w.deleted {
-		desired.Want = Gone
+		desired.State = DesiredDeleted
 	}
 	w.manager = manager{at: hasRead, version: w.version, deleted: w.deleted, desired: desired, status: w.status, observed: w.observe()}
 	return true
@@ -275,11 +275,11 @@ func (w *world) write() bool {
 		return false
 	}
 	step := next(m.desired, m.status, m.observed, w.now)
-	if step.Ahead { // regardless of any change to the object since the read
+	if step.PreStart { // regardless of any change to the object since the read
 		w.manager = manager{at: hasWritten, version: m.version, desired: m.desired, step: step}
 		return true
 	}
-	if m.version != w.version || step.Action == LookAgain {
+	if m.version != w.version || step.Action == Recheck {
 		w.manager = manager{}
 		return true
 	}
@@ -354,7 +354,7 @@ var seed = maphash.MakeSeed()
 func (w *world) key() uint64 {
 	var b strings.Builder
 	w.keyOfStatus(&b, &w.status)
-	fmt.Fprint(&b, w.desired.Want, w.desired.SpecHash, w.desired.RestartToken, w.desired.ResetToken, w.deleted, w.gone, w.budget,
+	fmt.Fprint(&b, w.desired.State, w.desired.SpecHash, w.desired.RestartToken, w.desired.ResetToken, w.deleted, w.gone, w.budget,
 		w.desired.Generation == w.status.ObservedGeneration)
 	for _, p := range w.processes {
 		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.ready, p.origin, p.exit.Code, p.exit.Signal, w.ago(p.exit.FinishedAt), w.ago(p.started))
@@ -369,7 +369,7 @@ func (w *world) keyOfManager(b *strings.Builder, m *manager) {
 	switch m.at {
 	case hasRead:
 		fmt.Fprint(b, m.version == w.version)
-		if step := next(m.desired, m.status, m.observed, w.now); step.Ahead {
+		if step := next(m.desired, m.status, m.observed, w.now); step.PreStart {
 			fmt.Fprint(b, "ahead", step.Incarnation, m.desired.SpecHash, m.desired.RestartToken)
 		}
 		if m.version == w.version {

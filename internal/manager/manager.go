@@ -75,7 +75,7 @@ type Options struct {
 	HealthProbeBindAddress string
 
 	// Presence records the use of terminals through the endpoint; nil means that there is no such use.
-	Presence *activity.Book
+	Presence *activity.Tracker
 
 	// LeaderElection allows several managers to run, of which only the leader acts.
 	LeaderElection bool

@@ -22,7 +22,7 @@ type Capabilities struct {
 	Terminals  Terminals
 	Adoption   Adoption
 	Inspection Inspection
-	Results    Keeper
+	Results    ResultStore
 
 	// KeepsOrigin reports that Origin is set for every incarnation that was started with one, for as long as the incarnation is known.
 	KeepsOrigin bool

@@ -27,35 +27,35 @@ func (d disabled) Capabilities() Capabilities { return Capabilities{Disabled: d.
 // Start implements Runtime. It always fails.
 func (d disabled) Start(context.Context, Process) error { return errors.New(d.reason) }
 
-// Nothing is the runtime of a manager that must not run programs itself, such as one in a cluster. It never has an incarnation.
-type Nothing struct {
+// NoRuntime is the runtime of a manager that must not run programs itself, such as one in a cluster. It never has an incarnation.
+type NoRuntime struct {
 	Local
 	// Reason is shown to the users of objects.
 	Reason string
 }
 
-var _ Runtime = Nothing{}
+var _ Runtime = NoRuntime{}
 
 // Capabilities implements Runtime.
-func (n Nothing) Capabilities() Capabilities { return Capabilities{Disabled: n.Reason} }
+func (n NoRuntime) Capabilities() Capabilities { return Capabilities{Disabled: n.Reason} }
 
 // Start implements Runtime. It always fails.
-func (n Nothing) Start(context.Context, Process) error { return errors.New(n.Reason) }
+func (n NoRuntime) Start(context.Context, Process) error { return errors.New(n.Reason) }
 
 // Stop implements Runtime.
-func (Nothing) Stop(context.Context, types.UID, int64) error { return nil }
+func (NoRuntime) Stop(context.Context, types.UID, int64) error { return nil }
 
 // Kill implements Runtime.
-func (Nothing) Kill(context.Context, types.UID, int64) error { return nil }
+func (NoRuntime) Kill(context.Context, types.UID, int64) error { return nil }
 
 // Observe implements Runtime.
-func (Nothing) Observe(context.Context, types.UID) ([]facts.Incarnation, error) { return nil, nil }
+func (NoRuntime) Observe(context.Context, types.UID) ([]facts.Incarnation, error) { return nil, nil }
 
 // List implements Runtime.
-func (Nothing) List(context.Context) ([]facts.Incarnation, error) { return nil, nil }
+func (NoRuntime) List(context.Context) ([]facts.Incarnation, error) { return nil, nil }
 
 // Forget implements Runtime.
-func (Nothing) Forget(context.Context, types.UID) error { return nil }
+func (NoRuntime) Forget(context.Context, types.UID) error { return nil }
 
 // Events implements Runtime. A nil channel never delivers anything.
-func (Nothing) Events() <-chan types.UID { return nil }
+func (NoRuntime) Events() <-chan types.UID { return nil }

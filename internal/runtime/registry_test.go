@@ -56,7 +56,7 @@ func TestBackendOfAType(t *testing.T) {
 		b.Expect(b.base.Live("x")).To(BeEmpty(), "the base starts no object that names another runtime")
 		b.Expect(missing.Observe(t.Context(), "web")).To(HaveLen(1), "a process of the base can still be stopped")
 	}
-	none := runtime.NewRegistry(runtime.Nothing{Reason: "no runtimes"}, logr.Discard())
+	none := runtime.NewRegistry(runtime.NoRuntime{Reason: "no runtimes"}, logr.Discard())
 	b.Expect(none.For(v1alpha1.RuntimeTmux).Capabilities().Disabled).To(Equal("no runtimes"))
 }
 

@@ -13,18 +13,18 @@ const (
 	ResultHeadBytes = 4 << 10
 )
 
-// Keeper is implemented by backends that keep the results of a program until Forget.
-type Keeper interface {
+// ResultStore is implemented by backends that keep the results of a program until Forget.
+type ResultStore interface {
 	// Place returns where a program of the UID that is started with Process.Results leaves its results and finds its inputs. The result never changes, and
 	// Place does no I/O.
-	Place(uid types.UID) Place
+	Place(uid types.UID) ResultPaths
 	// Results returns the results of a UID after Observe has reported the exit. It never blocks, regardless of what the program left there. If something
 	// cannot be read, Problem explains why.
 	Results(uid types.UID) Results
 }
 
-// Place is where the results of a program are. Paths are absolute.
-type Place struct {
+// ResultPaths is where the results of a program are. Paths are absolute.
+type ResultPaths struct {
 	// File is the result file, which the program creates. Artifacts is an existing folder.
 	File, Artifacts string
 	// Inputs is the folder with the files of Process.Inputs.

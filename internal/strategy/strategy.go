@@ -58,7 +58,7 @@ type Step struct {
 // Next counts finished runs. runs are all runs that still have the finalizer. A run that is on the list of counted runs and not among them no longer has the
 // finalizer.
 func Next(desired Desired, record v1alpha1.StrategyStatus, runs []Run, now time.Time) Step {
-	t := &tallier{desired: desired, step: Step{Status: *record.DeepCopy()}, now: now}
+	t := &evaluator{desired: desired, step: Step{Status: *record.DeepCopy()}, now: now}
 	if t.step.Status.Breaker == nil {
 		t.step.Status.Breaker = &v1alpha1.StrategyBreakerStatus{State: v1alpha1.BreakerClosed}
 	}
@@ -69,14 +69,14 @@ func Next(desired Desired, record v1alpha1.StrategyStatus, runs []Run, now time.
 	return t.step
 }
 
-type tallier struct {
+type evaluator struct {
 	desired Desired
 	step    Step
 	now     time.Time
 }
 
 // reset starts a new epoch if the reset token has changed.
-func (t *tallier) reset() {
+func (t *evaluator) reset() {
 	status := &t.step.Status
 	if t.desired.ResetToken == status.ObservedResetToken {
 		return
@@ -87,7 +87,7 @@ func (t *tallier) reset() {
 }
 
 // settle removes runs without the finalizer from the list, and requests the removal of the finalizer from the others.
-func (t *tallier) settle(runs []Run) {
+func (t *evaluator) settle(runs []Run) {
 	kept := map[types.UID]bool{}
 	for _, run := range runs {
 		if run.Kept {
@@ -103,7 +103,7 @@ func (t *tallier) settle(runs []Run) {
 }
 
 // count adds finished runs to the totals and to the breaker, in the order in which they finished.
-func (t *tallier) count(runs []Run) {
+func (t *evaluator) count(runs []Run) {
 	status := &t.step.Status
 	finished := slices.DeleteFunc(slices.Clone(runs), func(run Run) bool {
 		return !run.Kept || run.Outcome == "" || slices.Contains(status.Counted, run.UID)
@@ -145,7 +145,7 @@ func add(totals *v1alpha1.StrategyTotals, outcome v1alpha1.RunOutcome) {
 }
 
 // judge applies the outcome of one run to the breaker. While the breaker is not closed, only the trial run after a cool-down can change its state.
-func (t *tallier) judge(run Run) {
+func (t *evaluator) judge(run Run) {
 	breaker := t.step.Status.Breaker
 	trial := breaker.Trial != "" && breaker.Trial == run.UID
 	if breaker.State != v1alpha1.BreakerClosed && !trial {
@@ -168,7 +168,7 @@ func (t *tallier) judge(run Run) {
 }
 
 // try lets one trial run start when the cool-down of an open breaker is over: the run that has waited longest.
-func (t *tallier) try(runs []Run) {
+func (t *evaluator) try(runs []Run) {
 	breaker := t.step.Status.Breaker
 	if breaker.State == v1alpha1.BreakerClosed { // the spec may have lowered the threshold
 		circuit := t.desired.Breaker.Fail(lifecycle.Circuit{State: breaker.State}, int(breaker.Failures), t.now)
@@ -191,7 +191,7 @@ func (t *tallier) try(runs []Run) {
 }
 
 // choose selects the trial run, unless the current trial run has not finished.
-func (t *tallier) choose(runs []Run) {
+func (t *evaluator) choose(runs []Run) {
 	breaker := t.step.Status.Breaker
 	var oldest *Run
 	for i := range runs {

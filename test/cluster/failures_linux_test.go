@@ -24,7 +24,7 @@ const unreleased = 12 * time.Second
 
 // survives adds the specs of the failures that an installation survives. They stop processes of the cluster of `make cluster` and are skipped on another cluster.
 func survives() {
-	if !ours() {
+	if !isTestCluster() {
 		GinkgoWriter.Println("left out, as BERTH_CLUSTER names no cluster of `make cluster`: the failures that an installation survives")
 		return
 	}
@@ -54,7 +54,7 @@ func survives() {
 		tenant := devServer(ctx, "handover")
 		first, before := leader(ctx), holder(ctx)
 		begun := time.Now()
-		Expect(api.CoreV1().Pods(home).Delete(ctx, first.Name, metav1.DeleteOptions{})).To(Succeed())
+		Expect(api.CoreV1().Pods(managerNamespace).Delete(ctx, first.Name, metav1.DeleteOptions{})).To(Succeed())
 		Eventually(ctx, holder).ShouldNot(Or(Equal(before), BeEmpty()))
 		Expect(time.Since(begun)).To(BeNumerically("<", unreleased), "the lease was released and did not have to expire")
 		tenant.stayed(ctx, 1)
@@ -138,7 +138,7 @@ func survives() {
 		// Its replacement finds no node, so the disruption budget protects the other manager.
 		Eventually(ctx, func(ctx context.Context) error { return evict(ctx, &all[0]) }).Should(Succeed())
 		Eventually(ctx, func(ctx context.Context) error {
-			_, err := api.CoreV1().Pods(home).Get(ctx, all[0].Name, metav1.GetOptions{})
+			_, err := api.CoreV1().Pods(managerNamespace).Get(ctx, all[0].Name, metav1.GetOptions{})
 			return err
 		}).Should(Satisfy(apierrors.IsNotFound))
 		Expect(evict(ctx, &all[1])).To(Satisfy(apierrors.IsTooManyRequests))
@@ -189,7 +189,7 @@ func uids(pods []corev1.Pod) map[types.UID]bool {
 
 // holder returns the holder of the lease (a Pod and the start of its container), or "" without one.
 func holder(ctx context.Context) string {
-	lease, err := api.CoordinationV1().Leases(home).Get(ctx, "berth.dev", metav1.GetOptions{})
+	lease, err := api.CoordinationV1().Leases(managerNamespace).Get(ctx, "berth.dev", metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil {
 		return ""
 	}

@@ -129,7 +129,7 @@ func works() {
 	}, SpecTimeout(timeout))
 
 	It("runs its managers under the restricted Pod Security Standard", func(ctx context.Context) {
-		namespace, err := api.CoreV1().Namespaces().Get(ctx, home, metav1.GetOptions{})
+		namespace, err := api.CoreV1().Namespaces().Get(ctx, managerNamespace, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(namespace.Labels).To(HaveKeyWithValue("pod-security.kubernetes.io/enforce", "restricted"))
 		for _, pod := range managers(ctx) {
@@ -160,8 +160,8 @@ func works() {
 	}, SpecTimeout(timeout))
 
 	It("serves metrics to authorized clients only", func(ctx context.Context) {
-		may := tokenOf(ctx, home, "scraper", "berth-metrics-reader")
-		mayNot := tokenOf(ctx, home, "stranger", "")
+		may := tokenOf(ctx, managerNamespace, "scraper", "berth-metrics-reader")
+		mayNot := tokenOf(ctx, managerNamespace, "stranger", "")
 		for _, address := range []string{managers(ctx)[0].Status.PodIP, managers(ctx)[1].Status.PodIP, service(ctx)} {
 			Eventually(ctx, func(g Gomega, ctx context.Context) {
 				code, text, err := scrape(ctx, address, may)

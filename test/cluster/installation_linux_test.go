@@ -40,7 +40,7 @@ func image() (repository, tag string) {
 func helm(ctx context.Context, args ...string) {
 	GinkgoHelper()
 	own := GinkgoT().TempDir()
-	succeeds(ctx, "helm", append([]string{"--namespace=" + home, "--repository-cache=" + own, "--repository-config=" + filepath.Join(own, "repositories.yaml"),
+	succeeds(ctx, "helm", append([]string{"--namespace=" + managerNamespace, "--repository-cache=" + own, "--repository-config=" + filepath.Join(own, "repositories.yaml"),
 		"--registry-config=" + filepath.Join(own, "registry.json")}, args...)...)
 }
 
@@ -116,7 +116,7 @@ func brings(ctx context.Context) (found []string) {
 // byHelm installs the chart as documented.
 func byHelm(ctx context.Context) {
 	GinkgoHelper()
-	makeNamespace(ctx, home)
+	makeNamespace(ctx, managerNamespace)
 	repository, tag := image()
 	helm(ctx, "install", "berth", chart(), "--set=image.repository="+repository+",image.tag="+tag)
 }
@@ -145,7 +145,7 @@ func byKustomize(ctx context.Context) {
 // (kubernetes/kubernetes#130887). On a cluster that is not ours it does nothing, as nothing was installed there before.
 func readsParametersAgain(ctx context.Context) {
 	GinkgoHelper()
-	if !ours() {
+	if !isTestCluster() {
 		return
 	}
 	part(ctx, "kill", "kube-apiserver")
@@ -234,5 +234,5 @@ func removeAll(ctx context.Context) {
 		}
 	}
 	Eventually(ctx, ofBerth).Should(BeEmpty())
-	removeNamespace(ctx, home)
+	removeNamespace(ctx, managerNamespace)
 }

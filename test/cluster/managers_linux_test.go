@@ -30,7 +30,7 @@ const ofManagers = "app.kubernetes.io/name=berth,app.kubernetes.io/component=man
 // managers returns the Pods of the managers.
 func managers(ctx context.Context) []corev1.Pod {
 	GinkgoHelper()
-	pods, err := api.CoreV1().Pods(home).List(ctx, metav1.ListOptions{LabelSelector: ofManagers})
+	pods, err := api.CoreV1().Pods(managerNamespace).List(ctx, metav1.ListOptions{LabelSelector: ofManagers})
 	Expect(err).NotTo(HaveOccurred())
 	return pods.Items
 }
@@ -48,13 +48,13 @@ func ready(pod *corev1.Pod) bool {
 func rolledOut(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
-		deployment, err := api.AppsV1().Deployments(home).Get(ctx, "berth-manager", metav1.GetOptions{})
+		deployment, err := api.AppsV1().Deployments(managerNamespace).Get(ctx, "berth-manager", metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(deployment.Status.ObservedGeneration).To(Equal(deployment.Generation))
 		want := *deployment.Spec.Replicas
 		g.Expect(deployment.Status).To(And(
 			HaveField("UpdatedReplicas", want), HaveField("ReadyReplicas", want), HaveField("Replicas", want)), "%+v", deployment.Status)
-		pods, err := api.CoreV1().Pods(home).List(ctx, metav1.ListOptions{LabelSelector: ofManagers})
+		pods, err := api.CoreV1().Pods(managerNamespace).List(ctx, metav1.ListOptions{LabelSelector: ofManagers})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(pods.Items).To(HaveLen(int(want)))
 		for _, pod := range pods.Items {
@@ -69,12 +69,12 @@ func leader(ctx context.Context) *corev1.Pod {
 	var found *corev1.Pod
 	before := renewed(ctx)
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
-		lease, err := api.CoordinationV1().Leases(home).Get(ctx, "berth.dev", metav1.GetOptions{})
+		lease, err := api.CoordinationV1().Leases(managerNamespace).Get(ctx, "berth.dev", metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(lease.Spec.HolderIdentity).NotTo(BeNil())
 		g.Expect(lease.Spec.RenewTime.After(before)).To(BeTrue(), "%s has not renewed it", *lease.Spec.HolderIdentity)
 		name, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
-		found, err = api.CoreV1().Pods(home).Get(ctx, name, metav1.GetOptions{})
+		found, err = api.CoreV1().Pods(managerNamespace).Get(ctx, name, metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred(), "the Pod that holds the lease does not exist")
 	}).Should(Succeed())
 	return found
@@ -82,7 +82,7 @@ func leader(ctx context.Context) *corev1.Pod {
 
 // renewed returns the time of the last renewal of the lease by the clock of its holder, or the zero time without a lease.
 func renewed(ctx context.Context) time.Time {
-	lease, err := api.CoordinationV1().Leases(home).Get(ctx, "berth.dev", metav1.GetOptions{})
+	lease, err := api.CoordinationV1().Leases(managerNamespace).Get(ctx, "berth.dev", metav1.GetOptions{})
 	if err != nil || lease.Spec.RenewTime == nil {
 		return time.Time{}
 	}
@@ -157,7 +157,7 @@ func scrape(ctx context.Context, address, token string) (int, string, error) {
 // service returns the address of the metrics Service.
 func service(ctx context.Context) string {
 	GinkgoHelper()
-	found, err := api.CoreV1().Services(home).Get(ctx, "berth-metrics", metav1.GetOptions{})
+	found, err := api.CoreV1().Services(managerNamespace).Get(ctx, "berth-metrics", metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return found.Spec.ClusterIP
 }

@@ -74,8 +74,8 @@ func startAPIServer(ctx context.Context) {
 	}).WithPolling(time.Second).Should(Succeed())
 }
 
-// ours reports whether the cluster is that of `make cluster`, whose processes may be stopped.
-func ours() bool { return os.Getenv("BERTH_CLUSTER") != "" }
+// isTestCluster reports whether the cluster is that of `make cluster`, whose processes may be stopped.
+func isTestCluster() bool { return os.Getenv("BERTH_CLUSTER") != "" }
 
 // apiAnswers returns an error unless the API server is ready.
 func apiAnswers(ctx context.Context) error {
@@ -124,8 +124,8 @@ func explain(ctx context.Context) {
 		{"get", "pods,persistentvolumeclaims,services,lease", "--all-namespaces", "--output=wide"},
 		{"get", "devservers,instances,languageservers,actions,plans,strategies,strategyruns", "--all-namespaces", "--output=yaml"},
 		{"get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"},
-		{"--namespace=" + home, "logs", "--selector=app.kubernetes.io/component=manager", "--tail=100", "--prefix"},
-		{"--namespace=" + home, "logs", "--selector=app.kubernetes.io/component=manager", "--tail=50", "--prefix", "--previous"},
+		{"--namespace=" + managerNamespace, "logs", "--selector=app.kubernetes.io/component=manager", "--tail=100", "--prefix"},
+		{"--namespace=" + managerNamespace, "logs", "--selector=app.kubernetes.io/component=manager", "--tail=50", "--prefix", "--previous"},
 	} {
 		out, err := run(ctx, "kubectl", args...)
 		if err != nil {

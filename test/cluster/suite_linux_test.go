@@ -28,8 +28,8 @@ import (
 const (
 	// onCluster is the environment variable with the kubeconfig of the cluster.
 	onCluster = "BERTH_TEST_KUBECONFIG"
-	// home is the namespace of the installation.
-	home = "berth-system"
+	// managerNamespace is the namespace of the installation.
+	managerNamespace = "berth-system"
 	// timeout bounds every step: images are on the node, but the node may be busy.
 	timeout = 3 * time.Minute
 	poll    = 200 * time.Millisecond

@@ -30,21 +30,21 @@ var _ = Describe("berth send", func() {
 	DescribeTable("submits every text to a coding agent", func(ctx context.Context, agent func(ctx context.Context, model string) *subject, prompt string) {
 		model := newModel()
 		s := agent(ctx, model.URL).create(ctx).ready(ctx)
-		Eventually(func() string { return house.run(ctx, "logs", s.path()) }).WithTimeout(startTimeout).Should(ContainSubstring(prompt))
+		Eventually(func() string { return suiteBerth.run(ctx, "logs", s.path()) }).WithTimeout(startTimeout).Should(ContainSubstring(prompt))
 		// An agent that is still starting loses its input: Codex waits for answers of the terminal, and Gemini CLI sets up its input after its first
 		// screen. This waits for a pause of the output itself, because the status records the last activity at most every 30 s.
 		var shown string
 		var since time.Time
 		Eventually(func() time.Duration {
-			if now := house.run(ctx, "logs", s.path()); now != shown {
+			if now := suiteBerth.run(ctx, "logs", s.path()); now != shown {
 				shown, since = now, time.Now()
 			}
 			return time.Since(since)
 		}).WithTimeout(startTimeout).Should(BeNumerically(">", 4*time.Second))
 		for i := range sends {
 			text := fmt.Sprintf("what is the square of %d?", 1000+i)
-			house.run(ctx, "send", s.path(), text)
-			Eventually(model.asked).Should(HaveKey(text), "text %d of %d was not submitted:\n%s", i+1, sends, house.run(ctx, "logs", s.path(), "--tail", "200"))
+			suiteBerth.run(ctx, "send", s.path(), text)
+			Eventually(model.asked).Should(HaveKey(text), "text %d of %d was not submitted:\n%s", i+1, sends, suiteBerth.run(ctx, "logs", s.path(), "--tail", "200"))
 		}
 	},
 		Entry("Codex", NodeTimeout(10*time.Minute), codex, "Ask Codex"),
@@ -54,10 +54,10 @@ var _ = Describe("berth send", func() {
 	It("types the text that follows Ctrl-C after the interrupted program has exited", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		s := instance("interrupted", "/bin/bash", "--norc", "-i").create(ctx).ready(ctx)
 		for i := range 10 {
-			says := func() string { return house.run(ctx, "logs", s.path()) }
-			house.run(ctx, "send", s.path(), fmt.Sprintf("echo double $((2*%d)); cat", 1000+i))
+			says := func() string { return suiteBerth.run(ctx, "logs", s.path()) }
+			suiteBerth.run(ctx, "send", s.path(), fmt.Sprintf("echo double $((2*%d)); cat", 1000+i))
 			Eventually(says).Should(ContainSubstring(fmt.Sprint("double ", 2*(1000+i))))
-			house.run(ctx, "send", s.path(), "--interrupt", fmt.Sprintf("echo square $((%d*%d))", 1000+i, 1000+i))
+			suiteBerth.run(ctx, "send", s.path(), "--interrupt", fmt.Sprintf("echo square $((%d*%d))", 1000+i, 1000+i))
 			Eventually(says).Should(ContainSubstring(fmt.Sprint("square ", (1000+i)*(1000+i))), "text %d of 10 was lost", i+1)
 		}
 	})

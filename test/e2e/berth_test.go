@@ -31,8 +31,8 @@ const namespace = "default"
 
 var inNamespace = client.InNamespace(namespace)
 
-// houseMark is the environment variable that marks every process that berth started: all of them inherit it.
-const houseMark = "E2E_HOUSE"
+// suiteMark is the environment variable that marks every process that berth started: all of them inherit it.
+const suiteMark = "E2E_HOUSE"
 
 // berth is a `berth up` with a separate state directory, and the commands that use it.
 type berth struct {
@@ -69,7 +69,7 @@ func (b *berth) environment() []string {
 		"KUBEBUILDER_ASSETS="+b.assets,
 		"KUBECONFIG="+b.kubeconfig(),
 		"NEXT_TELEMETRY_DISABLED=1",
-		houseMark+"="+b.mark,
+		suiteMark+"="+b.mark,
 	)
 }
 

@@ -42,7 +42,7 @@ func browse(url string) *page {
 
 	cmd := exec.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--user-data-dir="+profile, "--remote-debugging-pipe")
-	cmd.Env = house.environment()
+	cmd.Env = suiteBerth.environment()
 	cmd.ExtraFiles = []*os.File{commands, answers} // Chromium reads commands from file descriptor 3 and writes answers to 4
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	Expect(cmd.Start()).To(Succeed())

@@ -23,7 +23,7 @@ var _ = Describe("DevServer", func() {
 			return devServer("gohello", "", "gohello")
 		}),
 		Entry("Python's http.server", NodeTimeout(storyTimeout), "Directory listing", func(context.Context) *subject {
-			return devServer("python", house.root, "python3", "-m", "http.server", "$(PORT)", "--bind", "127.0.0.1")
+			return devServer("python", suiteBerth.root, "python3", "-m", "http.server", "$(PORT)", "--bind", "127.0.0.1")
 		}),
 		Entry("Vite", NodeTimeout(storyTimeout), "Vite in a berth", func(ctx context.Context) *subject {
 			return devServer("vite", project(ctx, "samples/vite"), "npm", "run", "dev", "--", "--port", "$(PORT)", "--strictPort")
@@ -80,13 +80,13 @@ func serverStory(ctx context.Context, words string, prepare func(context.Context
 	port := s.server().Status.Port
 	url := s.server().Status.URL
 	Expect(s.server().Status.ObservedPorts).To(ContainElement(port))
-	Expect(house.kubectl(ctx, "get", "berth", "-A")).To(ContainSubstring(url))
-	Expect(house.run(ctx, "logs", s.path())).NotTo(BeEmpty())
+	Expect(suiteBerth.kubectl(ctx, "get", "berth", "-A")).To(ContainSubstring(url))
+	Expect(suiteBerth.run(ctx, "logs", s.path())).NotTo(BeEmpty())
 
 	By("restarting: the object is never missing, Restarting is True, one new incarnation")
 	first, old := *s.status().Process, tree(s.mark)
 	witness := s.watch(ctx)
-	house.run(ctx, "restart", s.path())
+	suiteBerth.run(ctx, "restart", s.path())
 	s.incarnation(ctx, first.Incarnation+1)
 	s.ready(ctx).answers(words)
 	missing, _, seen := witness.testify()
@@ -108,13 +108,13 @@ func serverStory(ctx context.Context, words string, prepare func(context.Context
 	Expect(s.status().LastExit.Incarnation).To(Equal(second.Incarnation))
 
 	By("stopping: no process remains, the object stays")
-	house.run(ctx, "stop", s.path())
+	suiteBerth.run(ctx, "stop", s.path())
 	s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
 	Expect(tree(s.mark)).To(BeEmpty())
 	Expect(listens(port)).To(BeFalse(), "a process still listens on port %d", port)
 
 	By("starting again")
-	house.run(ctx, "start", s.path())
+	suiteBerth.run(ctx, "start", s.path())
 	s.ready(ctx).answers(words)
 	Expect(s.server().Status.Port).To(Equal(port))
 

@@ -22,15 +22,15 @@ var _ = Describe("berth status", func() {
 		s.GetProcessSpec().State = v1alpha1.StateStopped
 		s.create(ctx)
 		s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
-		dir := filepath.Join(house.state, "host", "run", string(s.GetUID()))
+		dir := filepath.Join(suiteBerth.state, "host", "run", string(s.GetUID()))
 		cause, free := exhaust(dir)
 		DeferCleanup(func(ctx context.Context) {
-			house.run(ctx, "stop", s.path())
+			suiteBerth.run(ctx, "stop", s.path())
 			s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
 			free(true)
 		})
-		house.run(ctx, "start", s.path())
-		Eventually(func() string { return house.run(ctx, "status", s.path()) }).WithTimeout(15 * time.Second).
+		suiteBerth.run(ctx, "start", s.path())
+		Eventually(func() string { return suiteBerth.run(ctx, "status", s.path()) }).WithTimeout(15 * time.Second).
 			Should(And(ContainSubstring(v1alpha1.ReasonStartFailed), ContainSubstring(cause)))
 		free(false)
 		s.ready(ctx)

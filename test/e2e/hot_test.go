@@ -84,7 +84,7 @@ var _ = DescribeTable("Hot reload works in a browser at status.url, and again af
 			}).WithTimeout(startTimeout).Should(Succeed())
 		}
 		replaces()
-		house.run(ctx, "restart", s.path())
+		suiteBerth.run(ctx, "restart", s.path())
 		s.incarnation(ctx, 2)
 		Expect(s.server().Status.URL).To(Equal(url))
 		replaces()
@@ -102,7 +102,7 @@ func workingCopy(ctx context.Context, source string) string {
 	dir, err := os.MkdirTemp(filepath.Dir(installed), "copy-")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(os.RemoveAll(dir)).To(Succeed()) })
-	Expect(os.CopyFS(dir, os.DirFS(filepath.Join(house.root, source)))).To(Succeed())
+	Expect(os.CopyFS(dir, os.DirFS(filepath.Join(suiteBerth.root, source)))).To(Succeed())
 	text, err := exec.CommandContext(ctx, "cp", "-al", filepath.Join(installed, "node_modules"), dir).CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), "%s", text)
 	return dir

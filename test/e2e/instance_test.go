@@ -26,7 +26,7 @@ var _ = Describe("Instance", func() {
 		s := instance("shell", "/bin/sh")
 		s.GetProcessSpec().Process.Stop.Signal = "SIGHUP"
 		s.create(ctx).ready(ctx)
-		Expect(house.kubectl(ctx, "get", "berth", "-A")).To(ContainSubstring("berth attach " + s.path()))
+		Expect(suiteBerth.kubectl(ctx, "get", "berth", "-A")).To(ContainSubstring("berth attach " + s.path()))
 		pid := s.status().Process.PID
 
 		By("typing into the shell")
@@ -58,7 +58,7 @@ var _ = Describe("Instance", func() {
 		again.ends(ctx)
 		s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
 		Expect(s.status().LastExit.ExitCode).To(HaveValue(BeEquivalentTo(3)))
-		Expect(house.run(ctx, "logs", s.path())).To(ContainSubstring("still 42"))
+		Expect(suiteBerth.run(ctx, "logs", s.path())).To(ContainSubstring("still 42"))
 	})
 
 	It("keeps its input free of the answers of terminals that attach", NodeTimeout(5*time.Minute), func(ctx context.Context) {
@@ -68,10 +68,10 @@ var _ = Describe("Instance", func() {
 			printf '\033[c\033[>c\033[>q\033[6n\033]10;?\007\033]11;?\007\033[?2004$p\033[?u\033P+q544e\033\\'
 			echo waits; exec cat > `+typed).create(ctx).ready(ctx)
 		shell := instance("shell", "/bin/bash", "--norc", "-i").create(ctx).ready(ctx)
-		house.run(ctx, "send", shell.path(), `printf '\033[c\033[>q\033[6n\033]11;?\007'; sleep 1; read -rt 1; PS1='waits> '`)
+		suiteBerth.run(ctx, "send", shell.path(), `printf '\033[c\033[>q\033[6n\033]11;?\007'; sleep 1; read -rt 1; PS1='waits> '`)
 		server := newTmuxServer("attach")
 		for _, s := range []*subject{asks, shell} {
-			Eventually(func() string { return house.run(ctx, "logs", s.path()) }).Should(ContainSubstring("waits"))
+			Eventually(func() string { return suiteBerth.run(ctx, "logs", s.path()) }).Should(ContainSubstring("waits"))
 			for range 10 {
 				attachInTmux(server, s, "waits")
 				for _, terminal := range []string{"xterm-256color", "dumb"} {
@@ -82,11 +82,11 @@ var _ = Describe("Instance", func() {
 				}
 			}
 		}
-		house.run(ctx, "send", "--no-enter", asks.path(), "end")
+		suiteBerth.run(ctx, "send", "--no-enter", asks.path(), "end")
 		Eventually(func() (string, error) { text, err := os.ReadFile(typed); return string(text), err }).Should(ContainSubstring("end"))
 		Expect(os.ReadFile(typed)).To(BeEquivalentTo("end"))
-		house.run(ctx, "send", shell.path(), "clear; echo sum $((40+2))")
-		Eventually(func() string { return house.run(ctx, "logs", "--screen", shell.path()) }).Should(HavePrefix("sum 42\n"))
+		suiteBerth.run(ctx, "send", shell.path(), "clear; echo sum $((40+2))")
+		Eventually(func() string { return suiteBerth.run(ctx, "logs", "--screen", shell.path()) }).Should(HavePrefix("sum 42\n"))
 	})
 
 	It("shows its screen as plain text, and accepts input from a pipe", NodeTimeout(3*time.Minute), func(ctx context.Context) {
@@ -99,12 +99,12 @@ var _ = Describe("Instance", func() {
 				}
 			}
 			s.create(ctx).ready(ctx)
-			screen := func() string { return house.run(ctx, "logs", "--screen", s.path()) }
+			screen := func() string { return suiteBerth.run(ctx, "logs", "--screen", s.path()) }
 			Eventually(screen).Should(Equal("top\n\n    below\n"))
 
 			By("detaching at the end of the piped input, after the output that follows it")
-			cmd := exec.CommandContext(ctx, house.program(), "attach", s.path())
-			cmd.Env, cmd.Stdin = house.environment(), strings.NewReader("piped\n")
+			cmd := exec.CommandContext(ctx, suiteBerth.program(), "attach", s.path())
+			cmd.Env, cmd.Stdin = suiteBerth.environment(), strings.NewReader("piped\n")
 			text, err := cmd.CombinedOutput()
 			Expect(err).NotTo(HaveOccurred(), "%s", text)
 			Expect(string(text)).To(And(ContainSubstring("got <piped>"), ContainSubstring("the process keeps running")))
@@ -115,10 +115,10 @@ var _ = Describe("Instance", func() {
 	It("stops an interactive shell within seconds, and sends SIGHUP to the programs in it", NodeTimeout(3*time.Minute), func(ctx context.Context) {
 		saved := filepath.Join(GinkgoT().TempDir(), "saved")
 		s := instance("shell", "/bin/bash", "--norc", "-i").create(ctx).ready(ctx)
-		house.run(ctx, "send", s.path(), `bash -c 'trap "echo HUP > `+saved+`; exit" HUP; echo saves $((1+1)); while :; do sleep 0.1; done'`)
-		Eventually(func() string { return house.run(ctx, "logs", s.path()) }).Should(ContainSubstring("saves 2"))
+		suiteBerth.run(ctx, "send", s.path(), `bash -c 'trap "echo HUP > `+saved+`; exit" HUP; echo saves $((1+1)); while :; do sleep 0.1; done'`)
+		Eventually(func() string { return suiteBerth.run(ctx, "logs", s.path()) }).Should(ContainSubstring("saves 2"))
 		began := time.Now()
-		Expect(house.client.Delete(ctx, s.object)).To(Succeed())
+		Expect(suiteBerth.client.Delete(ctx, s.object)).To(Succeed())
 		Eventually(func() error { return s.read(ctx) }).Should(MatchError(apierrors.IsNotFound, "IsNotFound"))
 		Expect(time.Since(began)).To(BeNumerically("<", 2*time.Second), "the default grace period is 10 s")
 		Expect(os.ReadFile(saved)).To(BeEquivalentTo("HUP\n"))
@@ -138,7 +138,7 @@ type window struct {
 // attachInTmux attaches from a window of a tmux server, which answers queries, and detaches.
 func attachInTmux(server tmuxServer, s *subject, shows string) {
 	GinkgoHelper()
-	_, err := server.ask(append([]string{"new-session", "-d", "-s", "attached", "env"}, append(house.environment(), house.program(), "attach", s.path())...)...)
+	_, err := server.ask(append([]string{"new-session", "-d", "-s", "attached", "env"}, append(suiteBerth.environment(), suiteBerth.program(), "attach", s.path())...)...)
 	Expect(err).NotTo(HaveOccurred())
 	server.shows("attached", shows)
 	_, err = server.ask("send-keys", "-t", "=attached:", "C-]")
@@ -178,8 +178,8 @@ func attach(s *subject, rows, columns uint16) *window {
 // attachIn attaches in a terminal of the given type. Every terminal except a dumb one answers queries.
 func attachIn(kind string, s *subject, rows, columns uint16) *window {
 	GinkgoHelper()
-	cmd := exec.Command(house.program(), "attach", s.path())
-	cmd.Env = append(house.environment(), "TERM="+kind)
+	cmd := exec.Command(suiteBerth.program(), "attach", s.path())
+	cmd.Env = append(suiteBerth.environment(), "TERM="+kind)
 	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: rows, Cols: columns})
 	Expect(err).NotTo(HaveOccurred())
 	w := &window{terminal: terminal, output: &output{}, ended: make(chan error, 1)}

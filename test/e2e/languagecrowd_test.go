@@ -21,11 +21,11 @@ import (
 var _ = Describe("A language server with many clients", func() {
 	It("restarts once for the same request of many callers, without an error for any client", NodeTimeout(2*storyTimeout), func(ctx context.Context) {
 		const crowd, restarts = 8, 3
-		t := tongues["gopls"]
+		t := languageProjects["gopls"]
 		s, folder := t.languageServer(ctx, "crowd")
 		s.create(ctx)
 		s.ready(ctx)
-		var people []*person
+		var people []*lspUser
 		for i := range crowd {
 			people = append(people, t.join(ctx, fmt.Sprintf("client %d", i), s, folder, dialed(ctx, s)))
 		}
@@ -39,14 +39,14 @@ var _ = Describe("A language server with many clients", func() {
 		signalTo(s.status().Process.PID, s.mark, syscall.SIGKILL)
 		s.incarnation(ctx, restarts+2)
 		busy()
-		together(people, func(p *person) { p.understands(ctx) })
+		together(people, func(p *lspUser) { p.understands(ctx) })
 		Expect(s.read(ctx)).To(Succeed())
 		Expect(s.status().Incarnation).To(BeEquivalentTo(restarts+2), "one new incarnation for each request, and one for the crash")
-		together(people, func(p *person) { p.leaves(ctx) })
+		together(people, func(p *lspUser) { p.leaves(ctx) })
 	})
 
 	It("closes the documents of clients that disappear, and keeps those of the others", NodeTimeout(storyTimeout), func(ctx context.Context) {
-		t := tongues["gopls"]
+		t := languageProjects["gopls"]
 		s, folder := t.languageServer(ctx, "lost")
 		s.create(ctx)
 		s.ready(ctx)
@@ -54,7 +54,7 @@ var _ = Describe("A language server with many clients", func() {
 		bridge := bridged(s)
 		killed := t.join(ctx, "the killed one", s, folder, func() *lspclient.Client { return lspclient.New(bridge, lspclient.Options{}) })
 		cut := t.join(ctx, "the cut one", s, folder, dialed(ctx, s))
-		for i, p := range []*person{killed, cut} {
+		for i, p := range []*lspUser{killed, cut} {
 			// Their text of the helper was never saved, so it disappears with them.
 			Expect(p.Open(p.helper, t.language, 1, "package main\n\nfunc greeted"+strconv.Itoa(i)+"() {}\n")).To(Succeed())
 			_, err := p.Hover(ctx, p.uri, p.at())
@@ -83,7 +83,7 @@ func askedByAll(ctx context.Context, s *subject, token string, callers int) {
 			before.Namespace, before.Name = s.GetNamespace(), s.GetName()
 			after := before.DeepCopy()
 			after.Spec.RestartToken = token
-			failures <- house.client.Patch(ctx, after, client.MergeFrom(before))
+			failures <- suiteBerth.client.Patch(ctx, after, client.MergeFrom(before))
 		})
 	}
 	all.Wait()

@@ -20,8 +20,8 @@ import (
 // goplsVersion is the version to build for the tests if make has not built gopls.
 const goplsVersion = "golang.org/x/tools/gopls@v0.23.0"
 
-// tongue is a language, a language server for it, and a workspace in which main uses greet and helper defines it.
-type tongue struct {
+// languageProject is a language, a language server for it, and a workspace in which main uses greet and helper defines it.
+type languageProject struct {
 	language string
 	// command returns the argv of the server, options its initializationOptions.
 	command func(context.Context) []string
@@ -39,7 +39,7 @@ type tongue struct {
 	mistake, complaint string
 }
 
-var tongues = map[string]tongue{
+var languageProjects = map[string]languageProject{
 	"gopls": {
 		language: "go", comment: "// ", main: "main.go", helper: "helper.go", hover: "func greet(name string) string", references: 2,
 		command: func(ctx context.Context) []string { return []string{gopls(ctx)} },
@@ -102,7 +102,7 @@ func npmProgram(ctx context.Context, name string) string {
 // gopls returns the path of gopls. If make has not built it, it is built once into the user's cache.
 func gopls(ctx context.Context) string {
 	GinkgoHelper()
-	built := filepath.Join(house.root, "bin", "gopls")
+	built := filepath.Join(suiteBerth.root, "bin", "gopls")
 	if _, err := os.Stat(built); err == nil {
 		return built
 	}
@@ -122,7 +122,7 @@ func gopls(ctx context.Context) string {
 }
 
 // languageServer returns an object for a server with a separate workspace, and the folder of that workspace.
-func (t tongue) languageServer(ctx context.Context, name string) (s *subject, folder string) {
+func (t languageProject) languageServer(ctx context.Context, name string) (s *subject, folder string) {
 	GinkgoHelper()
 	folder, err := filepath.EvalSymlinks(GinkgoT().TempDir())
 	Expect(err).NotTo(HaveOccurred())

@@ -22,12 +22,12 @@ import (
 var _ = Describe("LanguageServer", func() {
 	for _, name := range []string{"gopls", "pyright", "bash-language-server", "typescript-language-server"} {
 		It("is shared by two clients, which do not notice restarts of "+name, NodeTimeout(2*storyTimeout), func(ctx context.Context) {
-			sharedStory(ctx, tongues[name], name)
+			sharedStory(ctx, languageProjects[name], name)
 		})
 	}
 
 	It("sleeps without a client, and starts for the next one", NodeTimeout(storyTimeout), func(ctx context.Context) {
-		t := tongues["gopls"]
+		t := languageProjects["gopls"]
 		s, folder := t.languageServer(ctx, "sleeper")
 		s.GetProcessSpec().State = v1alpha1.StateOnDemand
 		idle := int32(1)
@@ -53,7 +53,7 @@ func (s *subject) languageServer() *v1alpha1.LanguageServer {
 }
 
 // sharedStory tests the life of a server with two clients: one at the socket, one through berth lsp connect.
-func sharedStory(ctx context.Context, t tongue, name string) {
+func sharedStory(ctx context.Context, t languageProject, name string) {
 	s, folder := t.languageServer(ctx, name)
 	s.create(ctx)
 	s.ready(ctx)
@@ -63,8 +63,8 @@ func sharedStory(ctx context.Context, t tongue, name string) {
 	By("answering two clients at once")
 	editor := t.join(ctx, "the editor", s, folder, dialed(ctx, s))
 	agent := t.join(ctx, "the agent", s, folder, connected(s))
-	people := []*person{editor, agent}
-	together(people, func(p *person) { p.understands(ctx) })
+	people := []*lspUser{editor, agent}
+	together(people, func(p *lspUser) { p.understands(ctx) })
 
 	By("sending diagnostics for a mistake of one client")
 	editor.edits(t.mistake)
@@ -78,16 +78,16 @@ func sharedStory(ctx context.Context, t tongue, name string) {
 
 	By("answering each client on its own unsaved text")
 	agent.edits(t.comment + "not saved\n" + t.files[t.main])
-	together(people, func(p *person) { p.understands(ctx) })
+	together(people, func(p *lspUser) { p.understands(ctx) })
 
 	By("restarting the server: the clients do not notice")
 	first := *s.status().Process
 	witness := s.watch(ctx)
 	busy := asking(ctx, people)
-	house.run(ctx, "restart", s.path())
+	suiteBerth.run(ctx, "restart", s.path())
 	s.incarnation(ctx, first.Incarnation+1)
 	busy()
-	together(people, func(p *person) { p.understands(ctx) })
+	together(people, func(p *lspUser) { p.understands(ctx) })
 	missing, _, seen := witness.testify()
 	Expect(missing).To(BeZero(), "a client did not find the object")
 	Expect(seen).To(HaveKey(v1alpha1.ConditionRestarting))
@@ -99,12 +99,12 @@ func sharedStory(ctx context.Context, t tongue, name string) {
 	signalTo(second.PID, s.mark, syscall.SIGKILL)
 	s.incarnation(ctx, second.Incarnation+1)
 	busy()
-	together(people, func(p *person) { p.understands(ctx) })
+	together(people, func(p *lspUser) { p.understands(ctx) })
 	Expect(s.status().LastExit.Signal).To(Equal("SIGKILL"))
 	Expect(s.languageServer().Status.Endpoint).To(Equal(endpoint), "the endpoint changed")
 
 	By("showing its state in kubectl")
-	Eventually(func() string { return house.kubectl(ctx, "get", "languageservers", s.GetName(), "--no-headers") }).
+	Eventually(func() string { return suiteBerth.kubectl(ctx, "get", "languageservers", s.GetName(), "--no-headers") }).
 		Should(MatchRegexp(`^%s\s+True\s+Running\s+%s\s+.*\s2\s+2\s+\S+\s*$`, s.GetName(), t.language))
 	Expect(s.read(ctx)).To(Succeed())
 	var why []string
@@ -115,7 +115,7 @@ func sharedStory(ctx context.Context, t tongue, name string) {
 	Expect(why).To(Equal([]string{v1alpha1.ReasonRequested, v1alpha1.ReasonCrashed}))
 
 	By("disconnecting the clients and deleting the object: nothing remains")
-	together(people, func(p *person) { p.leaves(ctx) })
+	together(people, func(p *lspUser) { p.leaves(ctx) })
 	Eventually(func(g Gomega) {
 		g.Expect(s.read(ctx)).To(Succeed())
 		g.Expect(s.languageServer().Status.Clients).To(BeZero())
@@ -123,13 +123,13 @@ func sharedStory(ctx context.Context, t tongue, name string) {
 	}).Should(Succeed())
 	s.delete(ctx)
 	Expect(strings.TrimPrefix(endpoint, "unix://")).NotTo(BeAnExistingFile())
-	Expect(marked(houseMark, house.mark)).NotTo(ContainElement(ContainSubstring(string(s.GetUID()))), "its multiplexer is still running")
+	Expect(marked(suiteMark, suiteBerth.mark)).NotTo(ContainElement(ContainSubstring(string(s.GetUID()))), "its multiplexer is still running")
 }
 
-// person is a client with the main file open.
-type person struct {
+// lspUser is a client with the main file open.
+type lspUser struct {
 	*lspclient.Client
-	t       tongue
+	t       languageProject
 	name    string
 	uri     string
 	helper  string
@@ -156,8 +156,8 @@ func connected(s *subject) func() *lspclient.Client {
 // bridged starts `berth lsp connect`, the command that editors start.
 func bridged(s *subject) *lspclient.Program {
 	GinkgoHelper()
-	cmd := exec.Command(house.program(), "lsp", "connect", s.GetName())
-	cmd.Env = house.environment()
+	cmd := exec.Command(suiteBerth.program(), "lsp", "connect", s.GetName())
+	cmd.Env = suiteBerth.environment()
 	cmd.Stderr = GinkgoWriter
 	program, err := lspclient.Start(cmd)
 	Expect(err).NotTo(HaveOccurred())
@@ -165,9 +165,9 @@ func bridged(s *subject) *lspclient.Program {
 	return program
 }
 
-func (t tongue) join(ctx context.Context, name string, s *subject, folder string, connect func() *lspclient.Client) *person {
+func (t languageProject) join(ctx context.Context, name string, s *subject, folder string, connect func() *lspclient.Client) *lspUser {
 	GinkgoHelper()
-	p := &person{
+	p := &lspUser{
 		Client: connect(), t: t, name: name, text: t.files[t.main], version: 1,
 		uri: lspclient.URI(folder, t.main), helper: lspclient.URI(folder, t.helper),
 	}
@@ -179,7 +179,7 @@ func (t tongue) join(ctx context.Context, name string, s *subject, folder string
 	return p
 }
 
-func (p *person) edits(text string) {
+func (p *lspUser) edits(text string) {
 	GinkgoHelper()
 	p.version++
 	p.text = text
@@ -187,14 +187,14 @@ func (p *person) edits(text string) {
 }
 
 // at returns a position in the last occurrence of greet in main.
-func (p *person) at() lspclient.Position {
+func (p *lspUser) at() lspclient.Position {
 	at := lspclient.Find(p.text, "greet", strings.Count(p.text, "greet"))
 	at.Character++ // inside the word
 	return at
 }
 
 // understands waits until all answers are correct. A server may need time to load its workspace, but an error fails the spec.
-func (p *person) understands(ctx context.Context) {
+func (p *lspUser) understands(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
 		hover, err := p.Hover(ctx, p.uri, p.at())
@@ -212,21 +212,21 @@ func (p *person) understands(ctx context.Context) {
 }
 
 // place returns the range of the last greet.
-func (p *person) place() lspclient.Range {
+func (p *lspUser) place() lspclient.Range {
 	start := p.at()
 	start.Character--
 	return lspclient.Range{Start: start, End: lspclient.Position{Line: start.Line, Character: start.Character + len("greet")}}
 }
 
 // right fails the spec immediately on an error.
-func (p *person) right(err error) {
+func (p *lspUser) right(err error) {
 	GinkgoHelper()
 	if err != nil {
 		StopTrying(fmt.Sprintf("%s: %v", p.name, err)).Now()
 	}
 }
 
-func (p *person) leaves(ctx context.Context) {
+func (p *lspUser) leaves(ctx context.Context) {
 	GinkgoHelper()
 	Expect(p.Leave(ctx)).To(Succeed(), p.name)
 }
@@ -243,7 +243,7 @@ func complaint(words string) func(lspclient.Diagnostics) bool {
 }
 
 // together runs do for all clients concurrently.
-func together(people []*person, do func(*person)) {
+func together(people []*lspUser, do func(*lspUser)) {
 	GinkgoHelper()
 	var all sync.WaitGroup
 	for _, p := range people {
@@ -257,7 +257,7 @@ func together(people []*person, do func(*person)) {
 }
 
 // asking sends requests from all clients until the returned function is called, which fails the spec if any response was an error.
-func asking(ctx context.Context, people []*person) (enough func()) {
+func asking(ctx context.Context, people []*lspUser) (enough func()) {
 	GinkgoHelper()
 	ctx, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup

@@ -32,16 +32,16 @@ var _ = Describe("berth up", Serial, func() {
 		during, after := oneShot("during").create(ctx).ready(ctx), oneShot("after").create(ctx).ready(ctx)
 		waitingFor(ctx, during, after)
 		pids := []int64{pidOf(web), pidOf(shell), pidOf(after)}
-		witnesses := []*witness{web.watch(ctx), shell.watch(ctx), after.watch(ctx)}
+		witnesses := []*statusObserver{web.watch(ctx), shell.watch(ctx), after.watch(ctx)}
 
 		window := attach(shell, 24, 80)
 		window.typed("kept=$((6*7)); echo kept $kept\n")
 		window.shows("kept 42") // written by the shell: the terminal may echo input before the command is attached
-		house.kill(ctx)
+		suiteBerth.kill(ctx)
 		window.shows("reconnecting…")
 		signalTo(pidOf(during), during.mark, syscall.SIGUSR1)
 		Eventually(func() []int64 { return tree(during.mark) }).Should(BeEmpty())
-		house.up(ctx)
+		suiteBerth.up(ctx)
 
 		By("attaching to the same terminal again")
 		Eventually(func() string {
@@ -75,17 +75,17 @@ var _ = Describe("berth up", Serial, func() {
 		Expect(after.status().LastExit.ExitCode).To(HaveValue(BeEquivalentTo(37)))
 
 		By("restarting a process that this manager did not start")
-		house.run(ctx, "restart", web.path())
+		suiteBerth.run(ctx, "restart", web.path())
 		web.incarnation(ctx, 2)
 	})
 
 	It("stops the processes on Ctrl-C, and starts them again without counting a failure", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		web := devServer("web", "", "gohello").create(ctx).ready(ctx)
-		house.interrupt(ctx)
+		suiteBerth.interrupt(ctx)
 		Expect(tree(web.mark)).To(BeEmpty())
 		Expect(listens(web.server().Status.Port)).To(BeFalse())
 
-		house.up(ctx)
+		suiteBerth.up(ctx)
 		web.incarnation(ctx, 2)
 		web.answers("Hello")
 		Expect(web.status().Failures).To(BeZero())
@@ -94,29 +94,29 @@ var _ = Describe("berth up", Serial, func() {
 	It("claims objects at creation, after every start", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		claims := func(g Gomega) {
 			trial := instance("trial", "true").object.(*v1alpha1.Instance)
-			g.Expect(house.client.Create(ctx, trial, client.DryRunAll)).To(Succeed())
+			g.Expect(suiteBerth.client.Create(ctx, trial, client.DryRunAll)).To(Succeed())
 			g.Expect(trial.Finalizers).To(ConsistOf(v1alpha1.FinalizerProcess))
 		}
 		Eventually(ctx, claims).WithTimeout(startTimeout).Should(Succeed())
 		web := instance("web", "sleep", "infinity").create(ctx).ready(ctx)
 		Expect(web.object.GetManagedFields()).NotTo(ContainElement(And(HaveField("Manager", "berth"), HaveField("Subresource", ""))), "a controller wrote more than the status")
-		house.kill(ctx)
+		suiteBerth.kill(ctx)
 		killServers("kube-apiserver") // a new API server does not serve the kinds at first, and the policy still exists
-		house.up(ctx)
+		suiteBerth.up(ctx)
 		instance("at-once", "sleep", "infinity").create(ctx).ready(ctx)
 		Eventually(ctx, claims).WithTimeout(startTimeout).Should(Succeed())
 	})
 
 	It("keeps the processes running with --keep", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		web := devServer("web", "", "gohello").create(ctx).ready(ctx)
-		house.interrupt(ctx)
-		house.up(ctx, "--keep")
+		suiteBerth.interrupt(ctx)
+		suiteBerth.up(ctx, "--keep")
 		web.incarnation(ctx, 2)
 		pid := pidOf(web)
-		house.interrupt(ctx)
+		suiteBerth.interrupt(ctx)
 		Expect(tree(web.mark)).To(ConsistOf(pid))
 
-		house.up(ctx)
+		suiteBerth.up(ctx)
 		web.ready(ctx)
 		Expect(pidOf(web)).To(Equal(pid))
 	})
@@ -132,7 +132,7 @@ func oneShot(name string) *subject {
 func waitingFor(ctx context.Context, subjects ...*subject) {
 	GinkgoHelper()
 	for _, s := range subjects {
-		Eventually(func() string { return house.run(ctx, "logs", s.path()) }).Should(ContainSubstring("waiting"))
+		Eventually(func() string { return suiteBerth.run(ctx, "logs", s.path()) }).Should(ContainSubstring("waiting"))
 	}
 }
 

@@ -72,7 +72,7 @@ func rewrite(name, text string) func(context.Context, *mistaken) {
 	return func(ctx context.Context, c *mistaken) {
 		GinkgoHelper()
 		c.write(name, text)
-		house.run(ctx, "restart", c.path())
+		suiteBerth.run(ctx, "restart", c.path())
 	}
 }
 
@@ -265,8 +265,8 @@ var mistakes = []mistake{
 			return s
 		},
 		correct: func(ctx context.Context, c *mistaken) {
-			house.kubectl(ctx, "create", "secret", "generic", c.name, "--from-literal=token=x")
-			DeferCleanup(func(ctx context.Context) { house.kubectl(ctx, "delete", "secret", c.name) })
+			suiteBerth.kubectl(ctx, "create", "secret", "generic", c.name, "--from-literal=token=x")
+			DeferCleanup(func(ctx context.Context) { suiteBerth.kubectl(ctx, "delete", "secret", c.name) })
 		},
 	},
 	{
@@ -278,12 +278,12 @@ var mistakes = []mistake{
 				Name: "LEVEL", ValueFrom: &v1alpha1.EnvVarSource{ConfigMapKeyRef: &v1alpha1.KeyRef{Name: s.GetName(), Key: "level"}},
 			})
 			config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: s.GetName(), Namespace: namespace}}
-			Expect(house.client.Create(context.Background(), config)).To(Succeed())
-			DeferCleanup(func(ctx context.Context) { Expect(house.client.Delete(ctx, config)).To(Succeed()) })
+			Expect(suiteBerth.client.Create(context.Background(), config)).To(Succeed())
+			DeferCleanup(func(ctx context.Context) { Expect(suiteBerth.client.Delete(ctx, config)).To(Succeed()) })
 			return s
 		},
 		correct: func(ctx context.Context, c *mistaken) {
-			house.kubectl(ctx, "patch", "configmap", c.name, "--type=merge", `--patch={"data":{"level":"debug"}}`)
+			suiteBerth.kubectl(ctx, "patch", "configmap", c.name, "--type=merge", `--patch={"data":{"level":"debug"}}`)
 		},
 	},
 	{
@@ -296,7 +296,7 @@ var mistakes = []mistake{
 		},
 		correct: func(ctx context.Context, c *mistaken) {
 			Expect(os.Remove(filepath.Join(c.dir, "cache"))).To(Succeed())
-			house.run(ctx, "restart", c.path())
+			suiteBerth.run(ctx, "restart", c.path())
 		},
 	},
 	{
@@ -368,7 +368,7 @@ func (m mistake) row() string {
 
 var _ = Describe("A beginner's mistake", func() {
 	It("has a row in the documentation", func() {
-		text, err := os.ReadFile(filepath.Join(house.root, "docs", "troubleshooting.md"))
+		text, err := os.ReadFile(filepath.Join(suiteBerth.root, "docs", "troubleshooting.md"))
 		Expect(err).NotTo(HaveOccurred())
 		all := append(mistakes[:len(mistakes):len(mistakes)], silentManager)
 		Expect(len(all)).To(BeNumerically(">=", 20))
@@ -392,7 +392,7 @@ var _ = Describe("A beginner's mistake", func() {
 		for i, m := range mistakes {
 			c := made[i]
 			Eventually(ctx, func(g Gomega) {
-				said := house.run(ctx, "status", c.path())
+				said := suiteBerth.run(ctx, "status", c.path())
 				for _, word := range c.says(m.says) {
 					g.Expect(said).To(ContainSubstring(word), m.name)
 				}
@@ -412,24 +412,24 @@ var _ = Describe("A beginner's mistake", func() {
 
 	It("is reported for a suspended manager", NodeTimeout(startTimeout), func(ctx context.Context) {
 		s := devServer("silent", "", "gohello").create(ctx).ready(ctx)
-		Expect(house.cmd.Process.Signal(syscall.SIGSTOP)).To(Succeed())
-		proceed := func() { Expect(house.cmd.Process.Signal(syscall.SIGCONT)).To(Succeed()) }
+		Expect(suiteBerth.cmd.Process.Signal(syscall.SIGSTOP)).To(Succeed())
+		proceed := func() { Expect(suiteBerth.cmd.Process.Signal(syscall.SIGCONT)).To(Succeed()) }
 		DeferCleanup(proceed)
 		By("setting the last renewal of the lease back by one minute")
 		var leases coordinationv1.LeaseList
-		Expect(house.client.List(ctx, &leases, client.InNamespace("berth-system"), client.HasLabels{v1alpha1.LabelHost})).To(Succeed())
+		Expect(suiteBerth.client.List(ctx, &leases, client.InNamespace("berth-system"), client.HasLabels{v1alpha1.LabelHost})).To(Succeed())
 		Expect(leases.Items).To(HaveLen(1))
 		leases.Items[0].Spec.RenewTime.Time = leases.Items[0].Spec.RenewTime.Add(-time.Minute)
-		Expect(house.client.Update(ctx, &leases.Items[0])).To(Succeed())
+		Expect(suiteBerth.client.Update(ctx, &leases.Items[0])).To(Succeed())
 
 		for _, args := range [][]string{{"status"}, {"status", s.path()}, {"restart", s.path()}} {
-			said := house.run(ctx, args...)
+			said := suiteBerth.run(ctx, args...)
 			for _, word := range silentManager.says {
 				Expect(said).To(ContainSubstring(word), "%v", args)
 			}
 		}
 		begun := time.Now()
-		Expect(house.attempt(house.program(), "logs", "-f", s.path())).To(ContainSubstring("does not respond: is it suspended"))
+		Expect(suiteBerth.attempt(suiteBerth.program(), "logs", "-f", s.path())).To(ContainSubstring("does not respond: is it suspended"))
 		Expect(time.Since(begun)).To(BeNumerically("<", 20*time.Second))
 		proceed()
 		s.incarnation(ctx, 2)

@@ -46,7 +46,7 @@ func newSubject(o object, resource, name string) *subject {
 	unique := fmt.Sprintf("%s-%d", name, serial.Add(1))
 	o.SetName(unique)
 	o.SetNamespace(namespace)
-	s := &subject{object: o, resource: resource, mark: house.mark + "-" + unique}
+	s := &subject{object: o, resource: resource, mark: suiteBerth.mark + "-" + unique}
 	template := &o.GetProcessSpec().Process
 	template.Env = append(template.Env, v1alpha1.EnvVar{Name: objectMark, Value: s.mark})
 	return s
@@ -82,14 +82,14 @@ func conditionOf(o object, conditionType string) metav1.Condition {
 // create creates the object. At the end of the spec the object is deleted, and no process of it may remain.
 func (s *subject) create(ctx context.Context) *subject {
 	GinkgoHelper()
-	Expect(house.client.Create(ctx, s.object)).To(Succeed())
+	Expect(suiteBerth.client.Create(ctx, s.object)).To(Succeed())
 	DeferCleanup(s.delete)
 	return s
 }
 
 func (s *subject) delete(ctx context.Context) {
 	GinkgoHelper()
-	Expect(client.IgnoreNotFound(house.client.Delete(ctx, s.object))).To(Succeed())
+	Expect(client.IgnoreNotFound(suiteBerth.client.Delete(ctx, s.object))).To(Succeed())
 	s.gone(ctx)
 }
 
@@ -103,7 +103,7 @@ func (s *subject) gone(ctx context.Context) {
 // read reads the object into a new value, so that removed fields do not keep their old values.
 func (s *subject) read(ctx context.Context) error {
 	fresh := s.fresh()
-	if err := house.client.Get(ctx, client.ObjectKeyFromObject(s.object), fresh); err != nil {
+	if err := suiteBerth.client.Get(ctx, client.ObjectKeyFromObject(s.object), fresh); err != nil {
 		return err
 	}
 	s.object = fresh
@@ -125,7 +125,7 @@ func (s *subject) change(ctx context.Context, mutate func()) {
 	GinkgoHelper()
 	before := s.DeepCopyObject().(client.Object)
 	mutate()
-	Expect(house.client.Patch(ctx, s.object, client.MergeFrom(before))).To(Succeed())
+	Expect(suiteBerth.client.Patch(ctx, s.object, client.MergeFrom(before))).To(Succeed())
 }
 
 // ready waits until the object is Ready for the current generation.
@@ -176,8 +176,8 @@ func fetch(url string) (string, error) {
 	return string(body), err
 }
 
-// witness observes an object until testify is called: by polling, as a client would, and by a watch, which sees every change.
-type witness struct {
+// statusObserver observes an object until testify is called: by polling, as a client would, and by a watch, which sees every change.
+type statusObserver struct {
 	mu       sync.Mutex
 	missing  int
 	notReady int
@@ -186,10 +186,10 @@ type witness struct {
 }
 
 // watch starts observing the object.
-func (s *subject) watch(ctx context.Context) *witness {
+func (s *subject) watch(ctx context.Context) *statusObserver {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(ctx)
-	w := &witness{seen: map[string]bool{}}
+	w := &statusObserver{seen: map[string]bool{}}
 	list := client.ObjectList(&v1alpha1.DevServerList{})
 	switch s.resource {
 	case "instance":
@@ -197,12 +197,12 @@ func (s *subject) watch(ctx context.Context) *witness {
 	case "languageserver":
 		list = &v1alpha1.LanguageServerList{}
 	}
-	revisions, err := house.client.Watch(ctx, list, inNamespace,
+	revisions, err := suiteBerth.client.Watch(ctx, list, inNamespace,
 		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", s.GetName())})
 	Expect(err).NotTo(HaveOccurred())
 	var done sync.WaitGroup
 	done.Go(func() { w.follow(revisions) })
-	reader, key := house.client, client.ObjectKeyFromObject(s.object)
+	reader, key := suiteBerth.client, client.ObjectKeyFromObject(s.object)
 	done.Go(func() {
 		w.poll(ctx, func() (object, error) {
 			o := s.fresh()
@@ -218,7 +218,7 @@ func (s *subject) watch(ctx context.Context) *witness {
 	return w
 }
 
-func (w *witness) follow(revisions watch.Interface) {
+func (w *statusObserver) follow(revisions watch.Interface) {
 	for event := range revisions.ResultChan() {
 		o, ok := event.Object.(object)
 		if !ok {
@@ -238,7 +238,7 @@ func (w *witness) follow(revisions watch.Interface) {
 }
 
 // poll counts the reads in which the object is missing or not Ready. It ignores other errors, because the API server is unreachable while berth is killed.
-func (w *witness) poll(ctx context.Context, read func() (object, error)) {
+func (w *statusObserver) poll(ctx context.Context, read func() (object, error)) {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -260,7 +260,7 @@ func (w *witness) poll(ctx context.Context, read func() (object, error)) {
 }
 
 // testify stops observing and returns the results.
-func (w *witness) testify() (missing, notReady int, seen map[string]bool) {
+func (w *statusObserver) testify() (missing, notReady int, seen map[string]bool) {
 	w.stop()
 	return w.missing, w.notReady, w.seen
 }

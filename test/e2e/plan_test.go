@@ -21,7 +21,7 @@ var _ = Describe("the action check-module", Serial, func() {
 		module, reports := copyOf("samples/greeting"), GinkgoT().TempDir()
 		action(ctx)
 		use := func() string {
-			return house.run(ctx, "use", "check-module", "--arg", "module="+module, "--arg", "reports="+reports, "--key", module, "--to", "execute")
+			return suiteBerth.run(ctx, "use", "check-module", "--arg", "module="+module, "--arg", "reports="+reports, "--key", module, "--to", "execute")
 		}
 		Expect(use()).To(ContainSubstring("created"))
 		Expect(use()).To(ContainSubstring("already exists"), "the same key returns the same plan")
@@ -31,21 +31,21 @@ var _ = Describe("the action check-module", Serial, func() {
 		By("waiting for the approval gate")
 		awaitPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
 		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(BeEmpty(), "no report is written before the approval")
-		Expect(house.kubectl(ctx, "get", "plans", plan.Name)).To(MatchRegexp(`check-module +Execute +Complete +for approval of Apply`))
-		tree := house.run(ctx, "plan", "status", plan.Name)
+		Expect(suiteBerth.kubectl(ctx, "get", "plans", plan.Name)).To(MatchRegexp(`check-module +Execute +Complete +for approval of Apply`))
+		tree := suiteBerth.run(ctx, "plan", "status", plan.Name)
 		Expect(tree).To(MatchRegexp(`├─ Strategize +Complete(?s:.*)list-files +Succeeded(?s:.*)├─ Execute +Complete(?s:.*)test-module +Succeeded(?s:.*)└─ Apply`))
 		Expect(tree).To(ContainSubstring("to continue: berth plan approve " + plan.Name))
 		Expect(tree).To(And(MatchRegexp(`search-module +Succeeded +\S+ +2 findings\.`), MatchRegexp(`test-module +Succeeded +\S+ +The tests pass: 1 package\.`)))
-		Expect(house.kubectl(ctx, "get", "strategyruns", "-o", "wide")).To(MatchRegexp(`search-module +Succeeded +Succeeded +\d\S* +\d\S* +2 findings\.`))
-		Expect(house.run(ctx, "logs", "strategyrun/"+runOf(ctx, plan, "search-module").Name)).To(ContainSubstring("Goodbye has no comment"))
+		Expect(suiteBerth.kubectl(ctx, "get", "strategyruns", "-o", "wide")).To(MatchRegexp(`search-module +Succeeded +Succeeded +\d\S* +\d\S* +2 findings\.`))
+		Expect(suiteBerth.run(ctx, "logs", "strategyrun/"+runOf(ctx, plan, "search-module").Name)).To(ContainSubstring("Goodbye has no comment"))
 
 		By("keeping the gate across a restart of berth")
-		house.kill(ctx)
-		house.up(ctx)
+		suiteBerth.kill(ctx)
+		suiteBerth.up(ctx)
 		awaitPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
 
 		By("approving, which writes the report")
-		Expect(house.run(ctx, "plan", "approve", plan.Name, "--wait")).To(ContainSubstring("Apply Applied"))
+		Expect(suiteBerth.run(ctx, "plan", "approve", plan.Name, "--wait")).To(ContainSubstring("Apply Applied"))
 		found, err := filepath.Glob(filepath.Join(reports, "*.md"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found).To(HaveLen(1))
@@ -56,12 +56,12 @@ var _ = Describe("the action check-module", Serial, func() {
 
 		By("checking that each run happened once")
 		var runs v1alpha1.StrategyRunList
-		Expect(house.client.List(ctx, &runs, inNamespace, client.MatchingLabels{v1alpha1.LabelPlan: plan.Name})).To(Succeed())
+		Expect(suiteBerth.client.List(ctx, &runs, inNamespace, client.MatchingLabels{v1alpha1.LabelPlan: plan.Name})).To(Succeed())
 		Expect(runs.Items).To(HaveLen(5))
 		for _, name := range []string{"list-files", "search-module", "test-module", "summarize-module", "write-report"} {
 			Eventually(func(g Gomega) {
 				strategy := &v1alpha1.Strategy{}
-				g.Expect(house.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, strategy)).To(Succeed())
+				g.Expect(suiteBerth.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, strategy)).To(Succeed())
 				g.Expect(strategy.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: 1}), name)
 			}).Should(Succeed())
 		}
@@ -89,55 +89,55 @@ var _ = Describe("the action check-module", Serial, func() {
 		}
 		test(`t.Error("broken")`)
 		action(ctx)
-		house.run(ctx, "use", "check-module", "--arg", "module="+module, "--arg", "reports="+reports, "--to", "apply")
+		suiteBerth.run(ctx, "use", "check-module", "--arg", "module="+module, "--arg", "reports="+reports, "--to", "apply")
 		plan := onlyPlan(ctx)
 		DeferCleanup(withRuns, plan)
 		awaitPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanErrored)
 		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(BeEmpty())
-		tree := house.run(ctx, "plan", "status", plan.Name)
+		tree := suiteBerth.run(ctx, "plan", "status", plan.Name)
 		Expect(tree).To(And(ContainSubstring("Execute failed: test-module Failed"), ContainSubstring("berth plan retry "+plan.Name)))
 		Expect(tree).To(MatchRegexp(`test-module +Failed +\S+ +The run ended with exit code 1: The tests of example.com/greeting fail\.: berth logs`))
-		Expect(house.run(ctx, "logs", "strategyrun/"+runOf(ctx, plan, "test-module").Name)).To(ContainSubstring("--- FAIL: TestBroken"))
+		Expect(suiteBerth.run(ctx, "logs", "strategyrun/"+runOf(ctx, plan, "test-module").Name)).To(ContainSubstring("--- FAIL: TestBroken"))
 
 		test(`t.Log("mended")`)
-		Expect(house.run(ctx, "plan", "retry", plan.Name, "--reason", "the test is mended", "--wait")).To(ContainSubstring("Apply Applied"))
+		Expect(suiteBerth.run(ctx, "plan", "retry", plan.Name, "--reason", "the test is mended", "--wait")).To(ContainSubstring("Apply Applied"))
 		text, err := os.ReadFile(filepath.Join(reports, plan.Name+".md"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(text)).To(ContainSubstring("attempt 2"))
-		Expect(house.run(ctx, "plan", "status", plan.Name)).To(MatchRegexp(`attempt 1(?s:.*)test-module +Failed(?s:.*)attempt 2(?s:.*)test-module +Succeeded`))
+		Expect(suiteBerth.run(ctx, "plan", "status", plan.Name)).To(MatchRegexp(`attempt 1(?s:.*)test-module +Failed(?s:.*)attempt 2(?s:.*)test-module +Succeeded`))
 	})
 })
 
 // action applies the sample, and deletes it at the end of the spec.
 func action(ctx context.Context) {
 	GinkgoHelper()
-	file := filepath.Join(house.root, "config", "samples", "plan", "check-module.yaml")
-	house.kubectl(ctx, "apply", "-f", file)
-	DeferCleanup(func(ctx context.Context) { house.kubectl(ctx, "delete", "--ignore-not-found", "-f", file) })
+	file := filepath.Join(suiteBerth.root, "config", "samples", "plan", "check-module.yaml")
+	suiteBerth.kubectl(ctx, "apply", "-f", file)
+	DeferCleanup(func(ctx context.Context) { suiteBerth.kubectl(ctx, "delete", "--ignore-not-found", "-f", file) })
 }
 
 // copyOf returns a copy of a directory that a spec may change.
 func copyOf(source string) string {
 	GinkgoHelper()
 	dir := filepath.Join(GinkgoT().TempDir(), filepath.Base(source))
-	Expect(os.CopyFS(dir, os.DirFS(filepath.Join(house.root, source)))).To(Succeed())
+	Expect(os.CopyFS(dir, os.DirFS(filepath.Join(suiteBerth.root, source)))).To(Succeed())
 	return dir
 }
 
 func onlyPlan(ctx context.Context) *v1alpha1.Plan {
 	GinkgoHelper()
 	var plans v1alpha1.PlanList
-	Expect(house.client.List(ctx, &plans, inNamespace)).To(Succeed())
+	Expect(suiteBerth.client.List(ctx, &plans, inNamespace)).To(Succeed())
 	Expect(plans.Items).To(HaveLen(1))
 	return &plans.Items[0]
 }
 
 // withRuns deletes a plan and waits until its runs are deleted too.
 func withRuns(ctx context.Context, plan *v1alpha1.Plan) {
-	Expect(client.IgnoreNotFound(house.client.Delete(ctx, plan, client.PropagationPolicy(metav1.DeletePropagationBackground)))).To(Succeed())
+	Expect(client.IgnoreNotFound(suiteBerth.client.Delete(ctx, plan, client.PropagationPolicy(metav1.DeletePropagationBackground)))).To(Succeed())
 	Eventually(func(g Gomega) {
 		var runs v1alpha1.StrategyRunList
-		g.Expect(house.client.List(ctx, &runs, inNamespace, client.MatchingLabels{v1alpha1.LabelPlan: plan.Name})).To(Succeed())
+		g.Expect(suiteBerth.client.List(ctx, &runs, inNamespace, client.MatchingLabels{v1alpha1.LabelPlan: plan.Name})).To(Succeed())
 		g.Expect(runs.Items).To(BeEmpty())
 	}).WithTimeout(startTimeout).Should(Succeed())
 }
@@ -147,7 +147,7 @@ func awaitPlan(ctx context.Context, plan *v1alpha1.Plan, phase v1alpha1.PlanPhas
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		now := &v1alpha1.Plan{}
-		g.Expect(house.client.Get(ctx, client.ObjectKeyFromObject(plan), now)).To(Succeed())
+		g.Expect(suiteBerth.client.Get(ctx, client.ObjectKeyFromObject(plan), now)).To(Succeed())
 		g.Expect(now.Status.CurrentPhase).To(Equal(phase))
 		g.Expect(now.Status.State).To(Equal(state), "%v", now.Status.History)
 	}).WithTimeout(startTimeout).Should(Succeed())
@@ -157,7 +157,7 @@ func awaitPlan(ctx context.Context, plan *v1alpha1.Plan, phase v1alpha1.PlanPhas
 func runOf(ctx context.Context, plan *v1alpha1.Plan, strategy string) v1alpha1.PlanRun {
 	GinkgoHelper()
 	now := &v1alpha1.Plan{}
-	Expect(house.client.Get(ctx, client.ObjectKeyFromObject(plan), now)).To(Succeed())
+	Expect(suiteBerth.client.Get(ctx, client.ObjectKeyFromObject(plan), now)).To(Succeed())
 	for _, run := range now.Status.Runs {
 		if run.Strategy == strategy {
 			return run

@@ -72,20 +72,20 @@ func signalTo(pid int64, mark string, signal syscall.Signal) {
 	Expect(syscall.Kill(int(pid), signal)).To(Succeed())
 }
 
-// killServers kills all processes of the house that run this program, and waits until they have exited.
+// killServers kills all processes of the berth of the suite that run this program, and waits until they have exited.
 func killServers(program string) {
 	GinkgoHelper()
 	isOne := ContainSubstring("/" + program + " ")
-	servers := marked(houseMark, house.mark)
+	servers := marked(suiteMark, suiteBerth.mark)
 	Expect(servers).To(ContainElement(isOne))
 	for _, server := range servers {
-		if pid, line, _ := strings.Cut(server, " "); strings.HasPrefix(line, filepath.Join(house.assets, program)+" ") {
+		if pid, line, _ := strings.Cut(server, " "); strings.HasPrefix(line, filepath.Join(suiteBerth.assets, program)+" ") {
 			n, err := strconv.Atoi(pid)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(syscall.Kill(n, syscall.SIGKILL)).To(Succeed())
 		}
 	}
-	Eventually(func() []string { return marked(houseMark, house.mark) }).ShouldNot(ContainElement(isOne))
+	Eventually(func() []string { return marked(suiteMark, suiteBerth.mark) }).ShouldNot(ContainElement(isOne))
 }
 
 // listens reports whether a process accepts connections on the port.

@@ -22,7 +22,7 @@ import (
 // reused by later runs.
 func project(ctx context.Context, source string) string {
 	GinkgoHelper()
-	files := os.DirFS(filepath.Join(house.root, source))
+	files := os.DirFS(filepath.Join(suiteBerth.root, source))
 	cache, err := os.UserCacheDir()
 	Expect(err).NotTo(HaveOccurred())
 	dir := filepath.Join(cache, "berth-e2e", filepath.Base(source)+"-"+fingerprint(files))

@@ -34,7 +34,7 @@ var _ = Describe("A DevServer behind its proxy", func() {
 		By("restarting and killing it during continuous reads")
 		r := readAlways(url)
 		for i := range int64(3) {
-			house.run(ctx, "restart", s.path())
+			suiteBerth.run(ctx, "restart", s.path())
 			s.incarnation(ctx, i+2)
 		}
 		signalTo(s.status().Process.PID, s.mark, syscall.SIGKILL)
@@ -44,7 +44,7 @@ var _ = Describe("A DevServer behind its proxy", func() {
 		Expect(read).To(BeNumerically(">", 4))
 
 		By("stopping it: requests get an immediate response with the reason")
-		house.run(ctx, "stop", s.path())
+		suiteBerth.run(ctx, "stop", s.path())
 		s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
 		Expect(listens(backend)).To(BeFalse())
 		status, reason, text := get(url)
@@ -53,16 +53,16 @@ var _ = Describe("A DevServer behind its proxy", func() {
 		Expect(text).To(ContainSubstring(s.GetName()))
 
 		By("starting it again with the same ports")
-		house.run(ctx, "start", s.path())
+		suiteBerth.run(ctx, "start", s.path())
 		s.ready(ctx).answers("Hello")
 		Expect(s.server().Status.Port).To(Equal(port))
 		Expect(s.server().Status.BackendPort).To(Equal(backend))
 
 		By("replacing the manager")
 		pid := pidOf(s)
-		house.kill(ctx)
+		suiteBerth.kill(ctx)
 		Expect(listens(port)).To(BeFalse(), "while no manager runs, no process listens at the address")
-		house.up(ctx)
+		suiteBerth.up(ctx)
 		s.ready(ctx).answers("Hello")
 		Expect(pidOf(s)).To(Equal(pid))
 		Expect(s.server().Status.URL).To(Equal(url))
@@ -85,7 +85,7 @@ var _ = Describe("A DevServer behind its proxy", func() {
 
 		By("restarting it during continuous reads of the page")
 		r := readAlways(url)
-		house.run(ctx, "restart", s.path())
+		suiteBerth.run(ctx, "restart", s.path())
 		s.incarnation(ctx, 2)
 		_, failed := r.stop()
 		Expect(failed).To(BeEmpty())

@@ -30,9 +30,9 @@ const (
 )
 
 var (
-	// house is the `berth up` of this suite.
-	house    *berth
-	failures testenv.Failures
+	// suiteBerth is the `berth up` of this suite.
+	suiteBerth *berth
+	failures   testenv.Failures
 )
 
 var _ = ReportAfterEach(failures.Note)
@@ -59,46 +59,46 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(os.RemoveAll(state)).To(Succeed()) })
 
-	house = newBerth(root, assets, state)
-	house.up(ctx)
-	DeferCleanup(closeHouse)
+	suiteBerth = newBerth(root, assets, state)
+	suiteBerth.up(ctx)
+	DeferCleanup(stopSuiteBerth)
 }, NodeTimeout(5*time.Minute))
 
 var _ = BeforeEach(func(ctx context.Context) {
-	if !house.running() {
-		house.up(ctx) // a failed spec may have left it stopped
+	if !suiteBerth.running() {
+		suiteBerth.up(ctx) // a failed spec may have left it stopped
 	}
 }, NodeTimeout(5*time.Minute))
 
 var _ = AfterEach(func() {
 	if CurrentSpecReport().Failed() {
-		house.explain()
+		suiteBerth.explain()
 	}
 })
 
-// closeHouse deletes the remaining objects, stops berth and checks that nothing of it remains.
-func closeHouse(ctx context.Context) {
-	if !house.running() {
-		house.up(ctx)
+// stopSuiteBerth deletes the remaining objects, stops berth and checks that nothing of it remains.
+func stopSuiteBerth(ctx context.Context) {
+	if !suiteBerth.running() {
+		suiteBerth.up(ctx)
 	}
-	Expect(house.client.DeleteAllOf(ctx, &v1alpha1.DevServer{}, inNamespace)).To(Succeed())
-	Expect(house.client.DeleteAllOf(ctx, &v1alpha1.Instance{}, inNamespace)).To(Succeed())
-	Expect(house.client.DeleteAllOf(ctx, &v1alpha1.LanguageServer{}, inNamespace)).To(Succeed())
+	Expect(suiteBerth.client.DeleteAllOf(ctx, &v1alpha1.DevServer{}, inNamespace)).To(Succeed())
+	Expect(suiteBerth.client.DeleteAllOf(ctx, &v1alpha1.Instance{}, inNamespace)).To(Succeed())
+	Expect(suiteBerth.client.DeleteAllOf(ctx, &v1alpha1.LanguageServer{}, inNamespace)).To(Succeed())
 	Eventually(func(g Gomega) {
 		var servers v1alpha1.DevServerList
 		var instances v1alpha1.InstanceList
 		var languageServers v1alpha1.LanguageServerList
-		g.Expect(house.client.List(ctx, &servers)).To(Succeed())
-		g.Expect(house.client.List(ctx, &instances)).To(Succeed())
-		g.Expect(house.client.List(ctx, &languageServers)).To(Succeed())
+		g.Expect(suiteBerth.client.List(ctx, &servers)).To(Succeed())
+		g.Expect(suiteBerth.client.List(ctx, &instances)).To(Succeed())
+		g.Expect(suiteBerth.client.List(ctx, &languageServers)).To(Succeed())
 		g.Expect(servers.Items).To(BeEmpty())
 		g.Expect(instances.Items).To(BeEmpty())
 		g.Expect(languageServers.Items).To(BeEmpty())
 	}).WithTimeout(startTimeout).Should(Succeed())
 
-	house.interrupt(ctx)
+	suiteBerth.interrupt(ctx)
 	By("looking for processes, sockets and cgroups that remain")
-	Eventually(func() []string { return marked(houseMark, house.mark) }).Should(BeEmpty(), "processes")
-	Eventually(house.sockets).Should(BeEmpty(), "sockets")
-	Eventually(func() []string { return cgroupsBelow(house.cgroupsBefore) }).Should(BeEmpty(), "cgroups with processes or of objects")
+	Eventually(func() []string { return marked(suiteMark, suiteBerth.mark) }).Should(BeEmpty(), "processes")
+	Eventually(suiteBerth.sockets).Should(BeEmpty(), "sockets")
+	Eventually(func() []string { return cgroupsBelow(suiteBerth.cgroupsBefore) }).Should(BeEmpty(), "cgroups with processes or of objects")
 }

@@ -27,7 +27,7 @@ func newTmuxServer(name string) tmuxServer {
 	if _, err := exec.LookPath("tmux"); err != nil && os.Getenv("CI") == "" {
 		Skip(err.Error())
 	}
-	server := tmuxServer("e2e-" + house.mark + "-" + name)
+	server := tmuxServer("e2e-" + suiteBerth.mark + "-" + name)
 	DeferCleanup(func() {
 		_, _ = server.ask("kill-server") // fails if its last session has already ended
 		Eventually(func() bool {
@@ -67,24 +67,24 @@ var _ = Describe("An Instance in tmux", func() {
 		pid := s.status().Process.PID
 
 		By("typing a line with berth and reading it in tmux")
-		house.run(ctx, "send", s.path(), "echo answer", "$((6*7))")
+		suiteBerth.run(ctx, "send", s.path(), "echo answer", "$((6*7))")
 		tmux.shows("claude foo", "answer 42")
 
 		By("killing the tmux server")
 		_, err := tmux.ask("kill-server")
 		Expect(err).NotTo(HaveOccurred())
 		tmux.shows("claude foo", "answer 42")
-		house.run(ctx, "send", s.path(), "echo still $((7*7))")
+		suiteBerth.run(ctx, "send", s.path(), "echo still $((7*7))")
 		tmux.shows("claude foo", "still 49")
 		Expect(s.read(ctx)).To(Succeed())
 		Expect(s.status().Process.PID).To(Equal(pid))
 		Expect(s.status().Incarnation).To(BeEquivalentTo(1))
 
 		By("interrupting the program in it")
-		house.run(ctx, "send", s.path(), "sleep 1000; echo interrupted")
+		suiteBerth.run(ctx, "send", s.path(), "sleep 1000; echo interrupted")
 		tmux.shows("claude foo", "sleep 1000")
 		s.change(ctx, func() { s.object.(*v1alpha1.Instance).Spec.InterruptToken = "1" })
-		Eventually(func() string { return house.run(ctx, "logs", s.path()) }).WithTimeout(startTimeout).Should(ContainSubstring("^C"))
+		Eventually(func() string { return suiteBerth.run(ctx, "logs", s.path()) }).WithTimeout(startTimeout).Should(ContainSubstring("^C"))
 
 		By("deleting it")
 		s.delete(ctx)
@@ -104,7 +104,7 @@ var _ = Describe("An Instance in tmux", func() {
 		s.becomes(ctx, v1alpha1.ConditionAwaitingInput, v1alpha1.ReasonAwaitingInput)
 
 		By("answering it")
-		house.run(ctx, "send", s.path(), "yes")
+		suiteBerth.run(ctx, "send", s.path(), "yes")
 		tmux.shows("asks", "so: yes")
 		Eventually(func(g Gomega) {
 			g.Expect(s.read(ctx)).To(Succeed())
@@ -158,9 +158,9 @@ var _ = Describe("An Instance in tmux", func() {
 		s.create(ctx).ready(ctx)
 		Expect(s.condition(v1alpha1.ConditionAdopted).Status).To(Equal(metav1.ConditionTrue))
 		Expect(before).To(ContainSubstring("claude-foo " + strconv.FormatInt(s.status().Process.PID, 10) + "\n"))
-		house.run(ctx, "send", s.path(), "echo found", "$((6*7))")
+		suiteBerth.run(ctx, "send", s.path(), "echo found", "$((6*7))")
 		tmux.shows("claude-foo", "found 42")
-		Expect(house.run(ctx, "logs", s.path())).To(ContainSubstring("found 42"), "the log of an adopted session is its screen")
+		Expect(suiteBerth.run(ctx, "logs", s.path())).To(ContainSubstring("found 42"), "the log of an adopted session is its screen")
 
 		By("keeping the session when the object is deleted")
 		s.delete(ctx)

@@ -34,7 +34,7 @@ var _ = Describe("A process with a failure", func() {
 			return devServer("notfound", "", "no-such-program")
 		}),
 		Entry("no permission", NodeTimeout(timeout), v1alpha1.ReasonPermissionDenied, "README.md", func() *subject {
-			return devServer("denied", "", filepath.Join(house.root, "README.md"))
+			return devServer("denied", "", filepath.Join(suiteBerth.root, "README.md"))
 		}),
 		Entry("missing directory", NodeTimeout(timeout), v1alpha1.ReasonWorkingDirMissing, "/no/such/dir", func() *subject {
 			return devServer("nodir", "/no/such/dir", "gohello")
@@ -69,12 +69,12 @@ var _ = Describe("A process with a failure", func() {
 			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 			StringData: map[string]string{"token": "hush-hush"},
 		}
-		Expect(house.client.Create(ctx, secret)).To(Succeed())
-		DeferCleanup(func(ctx context.Context) { Expect(house.client.Delete(ctx, secret)).To(Succeed()) })
+		Expect(suiteBerth.client.Create(ctx, secret)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) { Expect(suiteBerth.client.Delete(ctx, secret)).To(Succeed()) })
 		s.ready(ctx)
 		Expect(marked("TOKEN", "hush-hush")).To(HaveLen(1), "only the server has the secret in its environment")
-		Expect(house.kubectl(ctx, "get", s.path(), "-o", "yaml")).NotTo(ContainSubstring("hush-hush"))
-		Expect(filesWith(house.state, "hush-hush", "etcd")).To(BeEmpty(), "the secret is on disk")
+		Expect(suiteBerth.kubectl(ctx, "get", s.path(), "-o", "yaml")).NotTo(ContainSubstring("hush-hush"))
+		Expect(filesWith(suiteBerth.state, "hush-hush", "etcd")).To(BeEmpty(), "the secret is on disk")
 	})
 
 	It("opens the circuit breaker, and a new spec closes it", NodeTimeout(startTimeout), func(ctx context.Context) {
@@ -98,7 +98,7 @@ var _ = Describe("A process with a failure", func() {
 			s.GetProcessSpec().Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
 			s.create(ctx).ready(ctx)
 			Eventually(func() []int64 { return tree(s.mark) }).Should(HaveLen(processes))
-			house.run(ctx, "stop", s.path())
+			suiteBerth.run(ctx, "stop", s.path())
 			s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
 			Expect(tree(s.mark)).To(BeEmpty())
 		},
@@ -124,14 +124,14 @@ while True:
 		By("serving another object at the same time")
 		calm := devServer("calm", "", "gohello").create(ctx).ready(ctx)
 		for n := int64(2); n <= 4; n++ {
-			house.run(ctx, "restart", calm.path())
+			suiteBerth.run(ctx, "restart", calm.path())
 			calm.incarnation(ctx, n)
 		}
 		By("keeping disk and memory within bounds")
 		// On a busy machine the shim is late, and then frees everything written in the meantime.
-		Eventually(func() int64 { return allocated(house.state, "etcd") }).WithTimeout(10 * time.Second).Should(BeNumerically("<", 512<<20))
-		Expect(residentOf(house.cmd.Process.Pid)).To(BeNumerically("<", 512<<20))
-		Expect(len(house.run(ctx, "logs", "--tail", "1", flood.path()))).To(BeNumerically("<=", 16<<10))
+		Eventually(func() int64 { return allocated(suiteBerth.state, "etcd") }).WithTimeout(10 * time.Second).Should(BeNumerically("<", 512<<20))
+		Expect(residentOf(suiteBerth.cmd.Process.Pid)).To(BeNumerically("<", 512<<20))
+		Expect(len(suiteBerth.run(ctx, "logs", "--tail", "1", flood.path()))).To(BeNumerically("<=", 16<<10))
 		flood.delete(ctx)
 	})
 
@@ -147,7 +147,7 @@ while True:
 		s.answers("Hello")
 		Expect(tree(s.mark)).To(ConsistOf(pid))
 		By("stopping it")
-		house.run(ctx, "stop", s.path())
+		suiteBerth.run(ctx, "stop", s.path())
 		s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
 		Expect(tree(s.mark)).To(BeEmpty())
 	})

@@ -50,7 +50,7 @@ var _ = Describe("AwaitingInput", func() {
 			}
 		}
 		subjects["bash-runs-rm"].ready(ctx)
-		house.run(ctx, "send", subjects["bash-runs-rm"].path(), "rm -i a")
+		suiteBerth.run(ctx, "send", subjects["bash-runs-rm"].path(), "rm -i a")
 
 		for name := range asking {
 			By(name)
@@ -71,7 +71,7 @@ var _ = Describe("AwaitingInput", func() {
 		By("answering")
 		s := subjects["rm"]
 		file := filepath.Join(s.GetProcessSpec().Process.WorkingDir, "a")
-		house.run(ctx, "send", s.path(), "y")
+		suiteBerth.run(ctx, "send", s.path(), "y")
 		Eventually(file).WithTimeout(startTimeout).ShouldNot(BeAnExistingFile())
 	})
 })

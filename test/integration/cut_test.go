@@ -18,8 +18,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// wire forwards connections between a manager and its API server.
-type wire struct {
+// cuttableProxy forwards connections between a manager and its API server.
+type cuttableProxy struct {
 	to       string
 	listener net.Listener
 	all      sync.WaitGroup
@@ -29,16 +29,16 @@ type wire struct {
 	dead chan struct{} // closed when the existing connections are cut
 }
 
-func newWire(to string) *wire {
+func newWire(to string) *cuttableProxy {
 	GinkgoHelper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
-	w := &wire{to: to, listener: listener, dead: make(chan struct{})}
+	w := &cuttableProxy{to: to, listener: listener, dead: make(chan struct{})}
 	w.all.Go(w.accept)
 	return w
 }
 
-func (w *wire) accept() {
+func (w *cuttableProxy) accept() {
 	for {
 		near, err := w.listener.Accept()
 		if err != nil {
@@ -80,14 +80,14 @@ func carry(to, from net.Conn, dead <-chan struct{}) {
 }
 
 // cut stops all traffic on existing connections without closing them. New connections work.
-func (w *wire) cut() {
+func (w *cuttableProxy) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	close(w.dead)
 	w.dead = make(chan struct{})
 }
 
-func (w *wire) close() {
+func (w *cuttableProxy) close() {
 	_ = w.listener.Close()
 	w.mu.Lock()
 	for _, end := range w.ends {
@@ -98,7 +98,7 @@ func (w *wire) close() {
 }
 
 // at returns a configuration that uses the wire with separate connections.
-func (w *wire) at(config *rest.Config) *rest.Config {
+func (w *cuttableProxy) at(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Host = strings.Replace(config.Host, w.to, w.listener.Addr().String(), 1)
 	config.Dial = (&net.Dialer{}).DialContext

@@ -100,8 +100,8 @@ var _ = Describe("a DevServer", func() {
 		started, _ := rt.Process(dev.UID)
 		Expect(started.Command).To(Equal([]string{"serve", "--port", strconv.Itoa(int(port))}))
 		Expect(started.Env).To(ContainElements("PORT="+strconv.Itoa(int(port)), "BROWSER=none", "PYTHONUNBUFFERED=1"))
-		reads(ctx, dev, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNotReady)
-		reads(ctx, dev, v1alpha1.ConditionPortVerified, metav1.ConditionFalse, v1alpha1.ReasonNotListening)
+		waitForCondition(ctx, dev, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNotReady)
+		waitForCondition(ctx, dev, v1alpha1.ConditionPortVerified, metav1.ConditionFalse, v1alpha1.ReasonNotListening)
 		Expect(dev.Status.URL).To(BeEmpty())
 
 		serve(port)
@@ -152,7 +152,7 @@ var _ = Describe("a DevServer", func() {
 		Expect(k8s.Create(ctx, loser)).To(Succeed())
 		Expect(stalls(ctx, loser, v1alpha1.ReasonPortClaimed)).To(ContainSubstring(
 			"Port %d belongs to DevServer %s/owner, which claimed it first", port, namespace))
-		reads(ctx, loser, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonPortClaimed)
+		waitForCondition(ctx, loser, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonPortClaimed)
 		staysUnwritten(ctx, loser)
 		Expect(rt.Count(loser.UID, fake.Start)).To(BeZero())
 
@@ -234,7 +234,7 @@ var _ = Describe("a DevServer", func() {
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
 		Expect(stalls(ctx, dev, v1alpha1.ReasonPortInUse)).To(Equal(
 			fmt.Sprintf("Port %d is used by pid 1234 (python3 -m http.server). Stop that process or set another spec.port.", port)))
-		reads(ctx, dev, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonPortInUse)
+		waitForCondition(ctx, dev, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonPortInUse)
 		staysUnwritten(ctx, dev)
 		rt.Occupy(port, nil)
 		becomesReady(ctx, dev)
@@ -249,7 +249,7 @@ var _ = Describe("a DevServer", func() {
 		other := serve(0)
 		rt.Listen(dev.UID, on(other))
 		becomesReady(ctx, dev)
-		condition := reads(ctx, dev, v1alpha1.ConditionPortVerified, metav1.ConditionFalse, v1alpha1.ReasonOtherPort)
+		condition := waitForCondition(ctx, dev, v1alpha1.ConditionPortVerified, metav1.ConditionFalse, v1alpha1.ReasonOtherPort)
 		Expect(condition.Message).To(ContainSubstring("listens on %d instead of %d", other, *dev.Spec.Port))
 		Expect(dev.Status.URL).To(Equal(fmt.Sprintf("http://127.0.0.1:%d/", other)))
 		Expect(dev.Status.ObservedPorts).To(Equal([]int32{other}))
@@ -263,7 +263,7 @@ var _ = Describe("a DevServer", func() {
 			becomesReady(ctx, object)
 		}
 		change(ctx, dev, func() { dev.Spec.Port = ptr.To(second) })
-		reads(ctx, dev, v1alpha1.ConditionDriftDetected, metav1.ConditionTrue, v1alpha1.ReasonPortClaimed)
+		waitForCondition(ctx, dev, v1alpha1.ConditionDriftDetected, metav1.ConditionTrue, v1alpha1.ReasonPortClaimed)
 		Expect(dev.Status.Port).To(Equal(first))
 		Expect(rt.Count(dev.UID, fake.Stop)).To(BeZero())
 		change(ctx, owner, func() { owner.Spec.State = v1alpha1.StateStopped })

@@ -78,7 +78,7 @@ var _ = Describe("an InstanceDiscovery", func() {
 		made := instancesOf(ctx, namespace)
 		Expect(made).To(HaveLen(2))
 		for i := range made {
-			reads(ctx, &made[i], v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted)
+			waitForCondition(ctx, &made[i], v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted)
 			becomesReady(ctx, &made[i])
 		}
 

@@ -45,8 +45,8 @@ func change(ctx context.Context, object process.Object, do func()) {
 	}).Should(Succeed())
 }
 
-// reads waits until a condition has this status and reason for the current generation, and returns it. The object is then as read.
-func reads(ctx context.Context, object process.Object, conditionType string, is metav1.ConditionStatus, reason string) metav1.Condition {
+// waitForCondition waits until a condition has this status and reason for the current generation, and returns it. The object is then as read.
+func waitForCondition(ctx context.Context, object process.Object, conditionType string, is metav1.ConditionStatus, reason string) metav1.Condition {
 	var found metav1.Condition
 	EventuallyWithOffset(1, func(g Gomega) {
 		get(ctx, g, object)
@@ -65,14 +65,14 @@ func reads(ctx context.Context, object process.Object, conditionType string, is 
 // becomesReady waits until the object is ready, and checks that it is at rest as it should be.
 func becomesReady(ctx context.Context, object process.Object) {
 	GinkgoHelper()
-	reads(ctx, object, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRunning)
+	waitForCondition(ctx, object, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRunning)
 	restsAs(object, status.CurrentStatus)
 }
 
 // rests waits until the object is Ready with this reason and without a process.
 func rests(ctx context.Context, object process.Object, reason string) {
 	GinkgoHelper()
-	reads(ctx, object, v1alpha1.ConditionReady, metav1.ConditionTrue, reason)
+	waitForCondition(ctx, object, v1alpha1.ConditionReady, metav1.ConditionTrue, reason)
 	restsAs(object, status.CurrentStatus)
 	Expect(object.GetProcessStatus().Process).To(BeNil())
 }
@@ -89,7 +89,7 @@ func leavesOut(ctx context.Context, object process.Object, conditionType string)
 // stalls waits until the object is Stalled with this reason, and returns the message.
 func stalls(ctx context.Context, object process.Object, reason string) string {
 	GinkgoHelper()
-	condition := reads(ctx, object, v1alpha1.ConditionStalled, metav1.ConditionTrue, reason)
+	condition := waitForCondition(ctx, object, v1alpha1.ConditionStalled, metav1.ConditionTrue, reason)
 	restsAs(object, status.FailedStatus)
 	return condition.Message
 }

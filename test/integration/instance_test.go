@@ -86,7 +86,7 @@ var _ = Describe("an Instance", func() {
 		becomesReady(ctx, instance)
 		for _, token := range []string{"a", "b", "c"} {
 			change(ctx, instance, func() { instance.Spec.RestartToken = token })
-			reads(ctx, instance, v1alpha1.ConditionRestarting, metav1.ConditionTrue, v1alpha1.ReasonRequested)
+			waitForCondition(ctx, instance, v1alpha1.ConditionRestarting, metav1.ConditionTrue, v1alpha1.ReasonRequested)
 		}
 		Expect(instance.Status.Stopping.Incarnation).To(BeEquivalentTo(1))
 		rt.Exit(instance.UID, facts.Exit{Known: true, Signal: "SIGTERM"})
@@ -126,7 +126,7 @@ var _ = Describe("an Instance", func() {
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
 		rt.Exit(instance.UID, facts.Exit{Known: true, Code: 37})
-		reads(ctx, instance, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonBackOff)
+		waitForCondition(ctx, instance, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonBackOff)
 		restsAs(instance, status.InProgressStatus)
 		Expect(instance.Status.NextRestartTime).NotTo(BeNil())
 		Expect(instance.Status.LastExit.ExitCode).To(HaveValue(BeEquivalentTo(37)))
@@ -171,7 +171,7 @@ var _ = Describe("an Instance", func() {
 
 		change(ctx, instance, func() { instance.Spec.UpdatePolicy = v1alpha1.UpdateOnRestart })
 		change(ctx, instance, func() { instance.Spec.Process.Command = []string{"claude", "--newer"} })
-		reads(ctx, instance, v1alpha1.ConditionDriftDetected, metav1.ConditionTrue, v1alpha1.ReasonDrifted)
+		waitForCondition(ctx, instance, v1alpha1.ConditionDriftDetected, metav1.ConditionTrue, v1alpha1.ReasonDrifted)
 		Expect(instance.Status.Incarnation).To(BeEquivalentTo(2))
 		change(ctx, instance, func() { instance.Spec.RestartToken = "now" })
 		leavesOut(ctx, instance, v1alpha1.ConditionDriftDetected)

@@ -79,7 +79,7 @@ var _ = Describe("A manager that checks namespaces", Serial, func() {
 
 		permit(ctx, namespace, "")
 		change(ctx, instance, func() { instance.Spec.Process.Command = []string{"evil"} })
-		reads(ctx, instance, v1alpha1.ConditionDriftDetected, metav1.ConditionTrue, v1alpha1.ReasonRuntimeForbidden)
+		waitForCondition(ctx, instance, v1alpha1.ConditionDriftDetected, metav1.ConditionTrue, v1alpha1.ReasonRuntimeForbidden)
 		becomesReady(ctx, instance)
 		Expect(rt.Live(instance.UID)).To(Equal([]int64{1}))
 		started, _ := rt.Process(instance.UID)

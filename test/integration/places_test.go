@@ -48,7 +48,7 @@ var _ = Describe("an Instance in tmux", func() {
 		becomesReady(ctx, first)
 		Expect(k8s.Create(ctx, second)).To(Succeed())
 		Expect(stalls(ctx, second, v1alpha1.ReasonSessionClaimed)).To(ContainSubstring("belongs to Instance " + namespace + "/first"))
-		reads(ctx, second, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonSessionClaimed)
+		waitForCondition(ctx, second, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonSessionClaimed)
 		Expect(tmux.Count(second.UID, fake.Start)).To(BeZero())
 
 		Expect(k8s.Delete(ctx, first)).To(Succeed())
@@ -62,7 +62,7 @@ var _ = Describe("an Instance in tmux", func() {
 		instance.Spec.Adoption = v1alpha1.AdoptionIfExists
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		becomesReady(ctx, instance)
-		reads(ctx, instance, v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted)
+		waitForCondition(ctx, instance, v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted)
 		staysUnwritten(ctx, instance)
 
 		Expect(k8s.Delete(ctx, instance, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())

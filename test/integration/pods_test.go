@@ -63,7 +63,7 @@ var _ = Describe("an object in a Pod", func() {
 		Expect(secret.Data).To(Equal(map[string][]byte{"TOKEN": []byte("hidden")}))
 		Expect(main.Env).To(ContainElement(corev1.EnvVar{Name: "PORT", Value: "8080"}), "the port is not a secret")
 
-		reads(ctx, dev, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonStarting)
+		waitForCondition(ctx, dev, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonStarting)
 		report(ctx, p, func() {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/0 nodes"}}
 		})
@@ -135,7 +135,7 @@ var _ = Describe("an object in a Pod", func() {
 		dev := devServerInPod(namespace, "web")
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
 		Expect(stalls(ctx, dev, v1alpha1.ReasonNameTaken)).To(ContainSubstring("Service web already exists"))
-		reads(ctx, dev, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonNameTaken)
+		waitForCondition(ctx, dev, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonNameTaken)
 		hasNoPod(ctx, dev)
 		Expect(k8s.Delete(ctx, theirs)).To(Succeed())
 		hasPod(ctx, dev, "1")

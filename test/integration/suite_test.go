@@ -49,8 +49,8 @@ var (
 	rt *fake.Sockets
 	// tmux is the runtime of Instances in tmux sessions.
 	tmux *fake.Sessions
-	// book records the use of terminals.
-	book *activity.Book
+	// activityTracker records the use of terminals.
+	activityTracker *activity.Tracker
 
 	failures    testenv.Failures
 	environment *envtest.Environment
@@ -87,7 +87,7 @@ var _ = BeforeSuite(func() {
 	ctx, stopRuntime = context.WithCancel(context.Background())
 	rt = fake.WithSockets(fake.New(ctx, clock.RealClock{}))
 	tmux = fake.WithSessions(fake.New(ctx, clock.RealClock{}))
-	book = activity.New(nil)
+	activityTracker = activity.New(nil)
 	stopManager = startManager()
 })
 
@@ -120,7 +120,7 @@ func startManagerWith(config *rest.Config, changes ...func(*manager.Options)) (s
 	Expect(err).NotTo(HaveOccurred())
 	all := runtime.NewRegistry(rt, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: tmux}, runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: pods})
 	options := manager.Options{
-		Runtimes: all, LanguageServersInPods: servers, Presence: book, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+		Runtimes: all, LanguageServersInPods: servers, Presence: activityTracker, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
 	}
 	for _, change := range changes {
 		change(&options)

@@ -54,7 +54,7 @@ var _ = Describe("an Instance with a failure", func() {
 		instance := crashing("reset", "crash-reset")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
 		stalls(ctx, instance, v1alpha1.ReasonCircuitOpen)
-		reads(ctx, instance, v1alpha1.ConditionCircuitOpen, metav1.ConditionTrue, v1alpha1.ReasonCircuitOpen)
+		waitForCondition(ctx, instance, v1alpha1.ConditionCircuitOpen, metav1.ConditionTrue, v1alpha1.ReasonCircuitOpen)
 		Expect(rt.Count(instance.UID, fake.Start)).To(Equal(3))
 		staysUnwritten(ctx, instance)
 		rt.Program("crash-reset", fake.Program{})

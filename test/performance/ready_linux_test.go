@@ -56,7 +56,7 @@ func floorTimes(t *testing.T) (times []float64) {
 		}}}
 		for _, observed := range []lifecycle.Observed{{}, running} {
 			before := instance.DeepCopy()
-			desired := lifecycle.Desired{UID: instance.UID, Generation: instance.Generation, Want: lifecycle.Run, SpecHash: "floor"}
+			desired := lifecycle.Desired{UID: instance.UID, Generation: instance.Generation, State: lifecycle.DesiredRunning, SpecHash: "floor"}
 			instance.Status.ProcessStatus = lifecycle.Next(desired, instance.Status.ProcessStatus, observed, time.Now()).Status
 			g.Expect(k8s.Status().Patch(ctx, instance, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))).To(Succeed())
 		}

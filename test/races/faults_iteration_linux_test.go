@@ -13,7 +13,7 @@ import (
 )
 
 func init() {
-	teeth = append(teeth, tooth{row: "R03", without: "the snapshot behind the pages of a list: each page is cut from the objects that exist at that moment", sees: "seen exactly once",
+	mutants = append(mutants, mutant{row: "R03", without: "the snapshot behind the pages of a list: each page is cut from the objects that exist at that moment", sees: "seen exactly once",
 		patient: true, all: true, writes: func(next http.RoundTripper) http.RoundTripper { return countsOff{next} }})
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// tooth removes the guard that a row covers. With that fault the row has to fail with the expected message.
-type tooth struct {
+// mutant removes the guard that a row covers. With that fault the row has to fail with the expected message.
+type mutant struct {
 	row string
 	// without describes the guard that is removed; sees is a text that the failure message of the row has to contain.
 	without, sees string
@@ -22,11 +22,11 @@ type tooth struct {
 	// wrap changes the runtime that the manager uses, speaks that of language servers, and writes the requests to the API server: those of the manager
 	// and, if all is set, those of users too.
 	wrap   func(backend) backend
-	speaks func(tongues) tongues
+	speaks func(languageBackend) languageBackend
 	writes func(http.RoundTripper) http.RoundTripper
 	all    bool
 	// terminals returns the runtime that the manager uses for tmux.
-	terminals func(*den) runtime.Runtime
+	terminals func(*sessionEnv) runtime.Runtime
 
 	// Faults that a wrapper cannot cause; the row itself applies them.
 	forgets bool // every manager gets a new state directory
@@ -45,7 +45,7 @@ type tooth struct {
 // listTeeth prints all rows, one per line, the slow ones first.
 func listTeeth() {
 	for _, slow := range []bool{true, false} {
-		for _, t := range teeth {
+		for _, t := range mutants {
 			if t.slow == slow {
 				fmt.Println(t.row, t.without)
 			}
@@ -62,8 +62,8 @@ func rounds(all, few int) int {
 	return all
 }
 
-// teeth lists the teeth of all rows; other files append theirs.
-var teeth = []tooth{
+// mutants lists the mutants of all rows; other files append theirs.
+var mutants = []mutant{
 	{row: "R04", without: "state that outlives a manager: each manager starts with an empty registry", sees: "steady: want: runs incarnation 1; got: incarnation 2", forgets: true},
 	{row: "R05", without: "independent keys: one lock around the whole runtime", sees: "another object is blocked", slow: true,
 		wrap: func(b backend) backend { return &oneLock{backend: b} }},
@@ -138,43 +138,45 @@ var teeth = []tooth{
 	{row: "R23", without: "the restart in the status: the condition Restarting is not reported", sees: "the server is neither ready nor restarting",
 		writes: func(next http.RoundTripper) http.RoundTripper { return forgetsRestart{next} }},
 	{row: "R24", without: "the hold: a request that arrives while no server is ready is refused with a retriable error", sees: "retriable",
-		speaks: func(b tongues) tongues { return configures{b, holdsNothing} }},
+		speaks: func(b languageBackend) languageBackend { return configures{b, holdsNothing} }},
 	{row: "R25", without: "the record of the last request that was carried out", sees: "one restart for",
 		writes: func(next http.RoundTripper) http.RoundTripper { return forgetsToken{next} }},
 	{row: "R26", without: "one server per object: a restart and a start create two", sees: "a start ran in addition to the restart",
 		wrap: func(b backend) backend { return hidesAgain{b} },
-		speaks: func(b tongues) tongues {
-			return &startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(p runtime.Process, again bool) bool { return !again && p.Incarnation > 1 }}
+		speaks: func(b languageBackend) languageBackend {
+			return &startsBeside{languageBackend: b, asked: map[string]runtime.Process{}, when: func(p runtime.Process, again bool) bool { return !again && p.Incarnation > 1 }}
 		}},
 	{row: "R27", without: "idempotent starts: a second request starts a second process", sees: "one spawn for all callers",
 		wrap: func(b backend) backend { return hidesAgain{b} },
-		speaks: func(b tongues) tongues {
-			return &startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(_ runtime.Process, again bool) bool { return again }}
+		speaks: func(b languageBackend) languageBackend {
+			return &startsBeside{languageBackend: b, asked: map[string]runtime.Process{}, when: func(_ runtime.Process, again bool) bool { return again }}
 		}},
 	{row: "R29", without: "the health check of silent servers: they may take any time", sees: "the other client of", slow: true,
-		speaks: func(b tongues) tongues { return configures{b, neverHung} }},
+		speaks: func(b languageBackend) languageBackend { return configures{b, neverHung} }},
 	{row: "R30", without: "the check for disconnected clients: a lost client is not noticed", sees: "left open", lingers: true},
 	{row: "S17", without: "consumers derived from connections: they are counted only when they connect", sees: "has 4 consumers",
-		speaks: func(b tongues) tongues { return &countsUp{tongues: b, most: map[types.UID]int{}} }},
+		speaks: func(b languageBackend) languageBackend {
+			return &countsUp{languageBackend: b, most: map[types.UID]int{}}
+		}},
 	{row: "S18", without: "a stop that is final: it starts the server again", sees: "resurrected", wrap: func(b backend) backend { return hidesAgain{b} },
-		speaks: func(b tongues) tongues {
-			return &resurrects{startsBeside{tongues: b, asked: map[string]runtime.Process{}, when: func(runtime.Process, bool) bool { return false }}}
+		speaks: func(b languageBackend) languageBackend {
+			return &resurrects{startsBeside{languageBackend: b, asked: map[string]runtime.Process{}, when: func(runtime.Process, bool) bool { return false }}}
 		}},
 	{row: "S19", without: "the host of an object: every manager serves all objects", sees: "one process per object", patient: true, slow: true, unnamed: true},
 	{row: "D01", without: "the proxy: clients connect to the server itself", sees: "requests failed", slow: true, noFront: true},
 }
 
-func toothOf(row string) *tooth {
-	for i := range teeth {
-		if teeth[i].row == row {
-			return &teeth[i]
+func toothOf(row string) *mutant {
+	for i := range mutants {
+		if mutants[i].row == row {
+			return &mutants[i]
 		}
 	}
 	return nil
 }
 
 // runtime returns the runtime as the manager sees it.
-func (t *tooth) runtime(b backend) backend {
+func (t *mutant) runtime(b backend) backend {
 	if t == nil || t.wrap == nil {
 		return b
 	}
@@ -182,7 +184,7 @@ func (t *tooth) runtime(b backend) backend {
 }
 
 // languages returns the runtime of language servers as the manager sees it.
-func (t *tooth) languages(b tongues) tongues {
+func (t *mutant) languages(b languageBackend) languageBackend {
 	if t == nil || t.speaks == nil {
 		return b
 	}
@@ -190,7 +192,7 @@ func (t *tooth) languages(b tongues) tongues {
 }
 
 // managers returns the client configuration of managers; users returns that of all other clients.
-func (t *tooth) managers(config *rest.Config) *rest.Config {
+func (t *mutant) managers(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	if t != nil && t.writes != nil {
 		config.Wrap(t.writes)
@@ -198,7 +200,7 @@ func (t *tooth) managers(config *rest.Config) *rest.Config {
 	return config
 }
 
-func (t *tooth) users(config *rest.Config) *rest.Config {
+func (t *mutant) users(config *rest.Config) *rest.Config {
 	if t == nil || !t.all {
 		return rest.CopyConfig(config)
 	}

@@ -25,15 +25,15 @@ import (
 
 // Faults of language servers.
 
-// tongues is the part of the language server backend that the rows use.
-type tongues interface {
+// languageBackend is the part of the language server backend that the rows use.
+type languageBackend interface {
 	runtime.Runtime
 	languageserver.Reporter
 }
 
 // configures starts servers with a changed configuration.
 type configures struct {
-	tongues
+	languageBackend
 	change func(*lsp.Config)
 }
 
@@ -48,7 +48,7 @@ func (c configures) Start(ctx context.Context, p runtime.Process) error {
 		return err
 	}
 	p.Config = changed
-	return c.tongues.Start(ctx, p)
+	return c.languageBackend.Start(ctx, p)
 }
 
 // holdsNothing disables waiting for a restart.
@@ -70,7 +70,7 @@ func (h hidesAgain) List(ctx context.Context) ([]facts.Incarnation, error) {
 
 // startsBeside starts a second server beside the requested one if when returns true.
 type startsBeside struct {
-	tongues
+	languageBackend
 	when func(p runtime.Process, again bool) bool
 
 	mu    sync.Mutex
@@ -86,7 +86,7 @@ func (s *startsBeside) Start(ctx context.Context, p runtime.Process) error {
 	if s.when(p, again) {
 		s.beside(ctx, p)
 	}
-	return s.tongues.Start(ctx, p)
+	return s.languageBackend.Start(ctx, p)
 }
 
 // beside starts the second server and returns when it runs: if it appeared only after the row's check, the row would miss it.
@@ -96,7 +96,7 @@ func (s *startsBeside) beside(ctx context.Context, p runtime.Process) {
 	}
 	p.UID += types.UID(fmt.Sprintf("%s%d", again, p.Incarnation)) // one UID per incarnation, so that none waits for another to exit
 	s.Keep(p.UID, true)
-	_ = s.tongues.Start(ctx, p)
+	_ = s.languageBackend.Start(ctx, p)
 	s.awaits(ctx, p.UID)
 }
 
@@ -112,7 +112,7 @@ func (s *startsBeside) awaits(ctx context.Context, uid types.UID) {
 type resurrects struct{ startsBeside }
 
 func (r *resurrects) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
-	err := r.tongues.Stop(ctx, uid, incarnation)
+	err := r.languageBackend.Stop(ctx, uid, incarnation)
 	r.mu.Lock()
 	p, known := r.asked[id(uid, incarnation)]
 	r.mu.Unlock()
@@ -124,13 +124,13 @@ func (r *resurrects) Stop(ctx context.Context, uid types.UID, incarnation int64)
 
 // countsUp counts clients when they connect, and does not subtract them when they disconnect.
 type countsUp struct {
-	tongues
+	languageBackend
 	mu   sync.Mutex
 	most map[types.UID]int
 }
 
 func (c *countsUp) Report(uid types.UID) (lsp.Report, bool) {
-	report, known := c.tongues.Report(uid)
+	report, known := c.languageBackend.Report(uid)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.most[uid] = max(c.most[uid], report.Clients)

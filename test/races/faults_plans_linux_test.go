@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// The teeth of the rows about plans.
+// The mutants of the rows about plans.
 func init() {
-	teeth = append(teeth, []tooth{
+	mutants = append(mutants, []mutant{
 		{row: "R14-plans", without: "a create that is refused when the name is taken: it reports success", sees: "exactly one create succeeds: shared-", all: true,
 			writes: func(next http.RoundTripper) http.RoundTripper { return createsOver{next} }},
 		{row: "R15", without: "the pin as one unit: its generation is that at the time of the write", sees: "pinned to one generation", slow: true,

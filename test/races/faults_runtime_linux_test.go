@@ -79,7 +79,7 @@ func (l *leaves) Start(ctx context.Context, p runtime.Process) error {
 		l.files = append(l.files, file)
 		l.mu.Unlock()
 	}
-	_ = exec.Command(filepath.Join(programs, "workload"), "-dir", y.dir, "-exit", "0").Start()
+	_ = exec.Command(filepath.Join(programs, "workload"), "-dir", env.dir, "-exit", "0").Start()
 	return l.backend.Start(ctx, p)
 }
 

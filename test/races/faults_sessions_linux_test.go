@@ -19,9 +19,9 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/tmux"
 )
 
-// The teeth of the rows about sessions and containers.
+// The mutants of the rows about sessions and containers.
 func init() {
-	teeth = append(teeth, []tooth{
+	mutants = append(mutants, []mutant{
 		{row: "R01", without: "names that identify the session that was found: every discovery makes up its own", sees: "exactly one object for each session", patient: true,
 			writes: func(next http.RoundTripper) http.RoundTripper {
 				return &ownNames{next: next, met: map[string]chan struct{}{}}
@@ -31,9 +31,9 @@ func init() {
 		{row: "S01", without: "a create that is refused when the name is taken: it changes the existing object", sees: "the loser changes nothing", patient: true,
 			writes: func(next http.RoundTripper) http.RoundTripper { return overwrites{next} }},
 		{row: "S04", without: "the runtime type in a look-up: the status is that of any object with the name", sees: "does not have the status of the container", patient: true,
-			terminals: func(d *den) runtime.Runtime { return byName{d.tmux, d} }},
+			terminals: func(d *sessionEnv) runtime.Runtime { return byName{d.tmux, d} }},
 		{row: "S06", without: "exact names: a prefix is enough", sees: "only the exact name matches",
-			terminals: func(d *den) runtime.Runtime { return byPrefix{d.tmux, d} }},
+			terminals: func(d *sessionEnv) runtime.Runtime { return byPrefix{d.tmux, d} }},
 	}...)
 }
 
@@ -100,7 +100,7 @@ func (o overwrites) RoundTrip(req *http.Request) (*http.Response, error) {
 // byName takes anything with the name of a session for the session, even a container.
 type byName struct {
 	*tmux.Runtime
-	den *den
+	den *sessionEnv
 }
 
 func (b byName) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
@@ -127,7 +127,7 @@ func (b byName) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation
 // byPrefix matches a session by a prefix of its name, as tmux itself does for a target without an equals sign.
 type byPrefix struct {
 	*tmux.Runtime
-	den *den
+	den *sessionEnv
 }
 
 // Capabilities returns a set in which Check is that of byPrefix.

@@ -26,15 +26,15 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// babel is the language server backend with faults that come from outside Berth.
-type babel struct {
-	tongues
-	y *yard
+// languageFaults is the language server backend with faults that come from outside Berth.
+type languageFaults struct {
+	languageBackend
+	y *testEnv
 }
 
-func (b babel) Start(ctx context.Context, p runtime.Process) error {
-	_, starting, _, _ := b.y.world.now()
-	start := func() error { return b.tongues.Start(context.WithoutCancel(ctx), p) }
+func (b languageFaults) Start(ctx context.Context, p runtime.Process) error {
+	_, starting, _, _ := b.y.faults.now()
+	start := func() error { return b.languageBackend.Start(context.WithoutCancel(ctx), p) }
 	if starting == nil {
 		return start()
 	}
@@ -42,17 +42,17 @@ func (b babel) Start(ctx context.Context, p runtime.Process) error {
 }
 
 // OnChange registers the function that is called on changes.
-func (b babel) OnChange(wake func(types.UID)) { b.y.languages.OnChange(wake) }
+func (b languageFaults) OnChange(wake func(types.UID)) { b.y.languages.OnChange(wake) }
 
-// tongue returns a LanguageServer that runs the fake server with that script. Its limits are long, so that a request without the right response is an
+// newLanguageServer returns a LanguageServer that runs the fake server with that script. Its limits are long, so that a request without the right response is an
 // error, however slow the machine is.
-func tongue(name string, plan script.Script) *v1alpha1.LanguageServer {
+func newLanguageServer(name string, plan script.Script) *v1alpha1.LanguageServer {
 	GinkgoHelper()
-	Expect(plan.Write(y.dir, name)).To(Succeed())
-	server := &v1alpha1.LanguageServer{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name}}
+	Expect(plan.Write(env.dir, name)).To(Succeed())
+	server := &v1alpha1.LanguageServer{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
 	server.Spec.Language = "fake"
-	server.Spec.Workspace.Folders = []string{y.dir}
-	fill(&server.Spec.ProcessSpec, []string{filepath.Join(programs, "lspfake"), "-dir", y.dir, "-name", name})
+	server.Spec.Workspace.Folders = []string{env.dir}
+	fill(&server.Spec.ProcessSpec, []string{filepath.Join(programs, "lspfake"), "-dir", env.dir, "-name", name})
 	server.Spec.Hold.TimeoutSeconds = ptr.To[int32](600)
 	server.Spec.Limits.RequestTimeoutSeconds = ptr.To[int32](3600)
 	return server
@@ -79,7 +79,7 @@ func dial(ctx context.Context, server *v1alpha1.LanguageServer) (client *lspclie
 	if client, err = lspclient.Dial(ctx, path, lspclient.Options{}); err != nil {
 		return nil, err
 	}
-	if _, err := client.Initialize(ctx, y.dir); err != nil {
+	if _, err := client.Initialize(ctx, env.dir); err != nil {
 		client.Close()
 		return nil, fmt.Errorf("initialize %s: %w", server.Name, err)
 	}
@@ -98,7 +98,7 @@ func join(ctx context.Context, server *v1alpha1.LanguageServer, who string) (*re
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{Client: client, uri: lspclient.URI(y.dir, who+".txt"), words: who}
+	r := &reader{Client: client, uri: lspclient.URI(env.dir, who+".txt"), words: who}
 	return r, r.Open(r.uri, "fake", 1, who+" has not saved this\n")
 }
 
@@ -141,8 +141,8 @@ func refused(err error) *lspclient.Error {
 	return nil
 }
 
-// chorus calls a function from many goroutines until it is ended; each goroutine stops at its first error.
-type chorus struct {
+// clientLoad calls a function from many goroutines until it is ended; each goroutine stops at its first error.
+type clientLoad struct {
 	stop   func()
 	all    sync.WaitGroup
 	mu     sync.Mutex
@@ -150,9 +150,9 @@ type chorus struct {
 	rounds map[int]int
 }
 
-func sing(ctx context.Context, n int, do func(ctx context.Context, i, round int) error) *chorus {
+func startClients(ctx context.Context, n int, do func(ctx context.Context, i, round int) error) *clientLoad {
 	ctx, cancel := context.WithCancel(ctx)
-	c := &chorus{stop: cancel, rounds: map[int]int{}}
+	c := &clientLoad{stop: cancel, rounds: map[int]int{}}
 	for i := range n {
 		c.all.Go(func() {
 			for round := 0; ctx.Err() == nil; round++ {
@@ -175,8 +175,8 @@ func sing(ctx context.Context, n int, do func(ctx context.Context, i, round int)
 	return c
 }
 
-// warm waits until each goroutine has made that many more calls, or one has failed.
-func (c *chorus) warm(ctx context.Context, n, times int) {
+// waitForRounds waits until each goroutine has made that many more calls, or one has failed.
+func (c *clientLoad) waitForRounds(ctx context.Context, n, times int) {
 	GinkgoHelper()
 	c.mu.Lock()
 	before := map[int]int{}
@@ -200,7 +200,7 @@ func (c *chorus) warm(ctx context.Context, n, times int) {
 }
 
 // end stops all goroutines and returns the number of calls; it fails if any call failed.
-func (c *chorus) end() (rounds int) {
+func (c *clientLoad) end() (rounds int) {
 	GinkgoHelper()
 	c.stop()
 	c.all.Wait()
@@ -221,7 +221,7 @@ func started(name string) int {
 // documents were opened and closed alternately, with increasing versions.
 func journal(name string) []script.Line {
 	GinkgoHelper()
-	lines, err := script.Journal(y.dir, name)
+	lines, err := script.Journal(env.dir, name)
 	Expect(err).NotTo(HaveOccurred())
 	for _, line := range lines {
 		Expect(line.What).NotTo(Equal(script.Violation), "server %s reports a violation of the protocol: %+v", name, line)
@@ -251,7 +251,7 @@ func openAt(name string, pid int) (open []string) {
 func multiplexers() (all []found) {
 	GinkgoHelper()
 	for _, p := range ours() {
-		if filepath.Base(p.args[0]) == "berth-lsp" && strings.HasPrefix(p.arg("--dir"), y.stateDir) {
+		if filepath.Base(p.args[0]) == "berth-lsp" && strings.HasPrefix(p.arg("--dir"), env.stateDir) {
 			all = append(all, p)
 		}
 	}

@@ -27,8 +27,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// outside is a manager in its own process, which can be killed, behind a proxy that sees its writes.
-type outside struct {
+// externalManager is a manager in its own process, which can be killed, behind a proxy that sees its writes.
+type externalManager struct {
 	kubeconfig string
 	proxy      *httptest.Server
 
@@ -44,22 +44,22 @@ type outside struct {
 }
 
 // outdoors stops the manager of the row and starts one in its own process instead. The returned function undoes that.
-func outdoors() (o *outside, back func()) {
+func outdoors() (o *externalManager, back func()) {
 	GinkgoHelper()
 	transport, err := rest.TransportFor(fault.managers(config))
 	Expect(err).NotTo(HaveOccurred())
 	target, err := url.Parse(config.Host)
 	Expect(err).NotTo(HaveOccurred())
-	o = &outside{at: -1, killed: make(chan struct{}, 1)}
+	o = &externalManager{at: -1, killed: make(chan struct{}, 1)}
 	forward := httputil.NewSingleHostReverseProxy(target)
 	forward.Transport, forward.FlushInterval = transport, -1
 	forward.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
 	o.proxy = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { o.pass(w, req, forward) }))
-	o.kubeconfig = filepath.Join(programs, y.namespace+".kubeconfig")
+	o.kubeconfig = filepath.Join(programs, env.namespace+".kubeconfig")
 	Expect(os.WriteFile(o.kubeconfig, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c",
 		"clusters":[{"name":"c","cluster":{"server":%q}}],"users":[{"name":"c","user":{}}],
 		"contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}]}`, o.proxy.URL), 0o600)).To(Succeed())
-	y.halt()
+	env.stopManager()
 	o.start()
 	var once sync.Once
 	end := func() {
@@ -73,12 +73,12 @@ func outdoors() (o *outside, back func()) {
 	return o, func() {
 		GinkgoHelper()
 		end()
-		y.start()
+		env.start()
 	}
 }
 
 // pass forwards a request, and kills the manager before or after the write that at selects.
-func (o *outside) pass(w http.ResponseWriter, req *http.Request, forward http.Handler) {
+func (o *externalManager) pass(w http.ResponseWriter, req *http.Request, forward http.Handler) {
 	if ours, _ := about(req); !ours || req.Method == http.MethodGet {
 		forward.ServeHTTP(w, req)
 		return
@@ -101,14 +101,14 @@ func (o *outside) pass(w http.ResponseWriter, req *http.Request, forward http.Ha
 }
 
 // die selects the write at which the manager is killed, counted from now.
-func (o *outside) die(at int, before bool) {
+func (o *externalManager) die(at int, before bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.at, o.before, o.seen = at, before, 0
 }
 
 // spare cancels the kill, and reports whether that was too late.
-func (o *outside) spare() (late bool) {
+func (o *externalManager) spare() (late bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.at = -1
@@ -116,12 +116,12 @@ func (o *outside) spare() (late bool) {
 }
 
 // start starts a manager on the state that the previous one left.
-func (o *outside) start() {
+func (o *externalManager) start() {
 	GinkgoHelper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.at, o.doomed = -1, false
-	o.cmd = exec.Command(filepath.Join(programs, "manager"), "-kubeconfig", o.kubeconfig, "-state", y.stateDir, "-shim", y.shim)
+	o.cmd = exec.Command(filepath.Join(programs, "manager"), "-kubeconfig", o.kubeconfig, "-state", env.stateDir, "-shim", env.shim)
 	o.cmd.Stderr = GinkgoWriter
 	var err error
 	o.stdin, err = o.cmd.StdinPipe()
@@ -130,7 +130,7 @@ func (o *outside) start() {
 }
 
 // kill kills the manager with SIGKILL.
-func (o *outside) kill() {
+func (o *externalManager) kill() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.cmd == nil {
@@ -142,8 +142,8 @@ func (o *outside) kill() {
 	o.cmd = nil
 }
 
-// freezer stands between a manager and the API server. Once frozen, the manager cannot write anything, and does not notice that.
-type freezer struct {
+// writeBlocker stands between a manager and the API server. Once frozen, the manager cannot write anything, and does not notice that.
+type writeBlocker struct {
 	mu sync.Mutex
 	// at is the write at which it freezes, counted from 0; before selects whether that is before the write is carried out or before its response
 	// arrives. -1: none.
@@ -154,20 +154,20 @@ type freezer struct {
 }
 
 // freeze selects the write, counted from now.
-func (f *freezer) freeze(at int, before bool) {
+func (f *writeBlocker) freeze(at int, before bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at, f.before, f.seen = at, before, 0
 }
 
 // frozen reports whether the write was reached.
-func (f *freezer) frozen() bool {
+func (f *writeBlocker) frozen() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ice != nil
 }
 
-func (f *freezer) thaw() {
+func (f *writeBlocker) thaw() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ice != nil {
@@ -176,14 +176,14 @@ func (f *freezer) thaw() {
 	f.at, f.ice = -1, nil
 }
 
-func (f *freezer) config() *rest.Config {
+func (f *writeBlocker) config() *rest.Config {
 	frozen := fault.managers(config)
 	frozen.Wrap(func(next http.RoundTripper) http.RoundTripper { return inIce{f, next} })
 	return frozen
 }
 
 type inIce struct {
-	*freezer
+	*writeBlocker
 	next http.RoundTripper
 }
 
@@ -208,7 +208,7 @@ func (i inIce) RoundTrip(req *http.Request) (*http.Response, error) {
 	return i.next.RoundTrip(req)
 }
 
-// melt waits until the freezer is thawed.
+// melt waits until the writeBlocker is released.
 func melt(req *http.Request, ice <-chan struct{}) {
 	if ice == nil {
 		return
@@ -227,22 +227,22 @@ type hears struct {
 
 func (h hears) Events() <-chan types.UID { return h.events }
 
-// twoLeaders replaces the manager of the row with two that both act as leaders, each with a freezer. The returned function undoes that.
-func twoLeaders() (a, b *freezer, back func()) {
+// twoLeaders replaces the manager of the row with two that both act as leaders, each with a writeBlocker. The returned function undoes that.
+func twoLeaders() (a, b *writeBlocker, back func()) {
 	GinkgoHelper()
-	y.stop()
-	y.stop = nil
+	env.stop()
+	env.stop = nil
 	ends := make(chan struct{})
 	var stops []func()
-	freezers, ears := []*freezer{{at: -1}, {at: -1}}, []hears{}
+	freezers, ears := []*writeBlocker{{at: -1}, {at: -1}}, []hears{}
 	for range freezers {
-		ears = append(ears, hears{y.rt, make(chan types.UID, 4096)})
+		ears = append(ears, hears{env.rt, make(chan types.UID, 4096)})
 	}
 	var spread sync.WaitGroup
 	spread.Go(func() {
 		for {
 			select {
-			case uid := <-y.host.Events():
+			case uid := <-env.host.Events():
 				for _, ear := range ears {
 					ear.events <- uid
 				}
@@ -263,14 +263,14 @@ func twoLeaders() (a, b *freezer, back func()) {
 			}
 			close(ends)
 			spread.Wait()
-			Expect(y.host.Close()).To(Succeed())
+			Expect(env.host.Close()).To(Succeed())
 		})
 	}
 	DeferCleanup(end)
 	return freezers[0], freezers[1], func() {
 		GinkgoHelper()
 		end()
-		y.start()
+		env.start()
 	}
 }
 

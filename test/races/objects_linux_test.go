@@ -27,19 +27,19 @@ import (
 
 // command returns the argv of a workload that has to be the only one with that name.
 func command(name string, args ...string) []string {
-	return append([]string{filepath.Join(programs, "workload"), "-dir", y.dir, "-name", name}, args...)
+	return append([]string{filepath.Join(programs, "workload"), "-dir", env.dir, "-name", name}, args...)
 }
 
 // server returns a DevServer that serves HTTP on the port that it is given.
 func server(name string, args ...string) *v1alpha1.DevServer {
-	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name}}
+	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
 	fill(&dev.Spec.ProcessSpec, command(name, append([]string{"-serve"}, args...)...))
 	return dev
 }
 
 // instance returns an Instance that runs a workload.
 func instance(name string, args ...string) *v1alpha1.Instance {
-	i := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name}}
+	i := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
 	fill(&i.Spec.ProcessSpec, command(name, args...))
 	return i
 }
@@ -105,7 +105,7 @@ func get[T process.Object](ctx context.Context, object T) (T, error) {
 	return fresh.(T), err
 }
 
-func must[T process.Object](ctx context.Context, object T) T {
+func mustGet[T process.Object](ctx context.Context, object T) T {
 	GinkgoHelper()
 	fresh, err := get(ctx, object)
 	Expect(err).NotTo(HaveOccurred())
@@ -121,8 +121,8 @@ func upToDate(object process.Object) bool {
 	return object.GetProcessStatus().ObservedGeneration == object.GetGeneration()
 }
 
-// comesTo waits until the object is up to date and satisfies be, and returns it as it was then.
-func comesTo[T process.Object](ctx context.Context, object T, what string, be func(T) bool) T {
+// waitFor waits until the object is up to date and satisfies be, and returns it as it was then.
+func waitFor[T process.Object](ctx context.Context, object T, what string, be func(T) bool) T {
 	GinkgoHelper()
 	var last T
 	Eventually(ctx, func() (bool, error) {
@@ -142,10 +142,10 @@ func tell(object process.Object) string {
 	return text
 }
 
-// runs waits until that incarnation is ready and has started, and returns its PID.
-func runs[T process.Object](ctx context.Context, object T, incarnation int64) int {
+// waitForRunning waits until that incarnation is ready and has started, and returns its PID.
+func waitForRunning[T process.Object](ctx context.Context, object T, incarnation int64) int {
 	GinkgoHelper()
-	ready := comesTo(ctx, object, fmt.Sprintf("runs incarnation %d", incarnation), func(o T) bool {
+	ready := waitFor(ctx, object, fmt.Sprintf("runs incarnation %d", incarnation), func(o T) bool {
 		status := o.GetProcessStatus()
 		return runsReady(o) && status.Process != nil && status.Process.Incarnation == incarnation
 	})
@@ -169,10 +169,10 @@ func isStopped(object process.Object) bool {
 	return ready != nil && ready.Status == metav1.ConditionTrue && ready.Reason == v1alpha1.ReasonStopped
 }
 
-// rests waits until the object is stopped.
-func rests[T process.Object](ctx context.Context, object T) {
+// waitForStopped waits until the object is stopped.
+func waitForStopped[T process.Object](ctx context.Context, object T) {
 	GinkgoHelper()
-	comesTo(ctx, object, "is stopped", func(o T) bool { return isStopped(o) })
+	waitFor(ctx, object, "is stopped", func(o T) bool { return isStopped(o) })
 }
 
 // isGone waits until the object does not exist any more; otherwise is a prefix of the failure message.
@@ -189,9 +189,9 @@ func everything(ctx context.Context, g Gomega) []process.Object {
 	var servers v1alpha1.DevServerList
 	var instances v1alpha1.InstanceList
 	var tongues v1alpha1.LanguageServerList
-	g.Expect(k8s.List(ctx, &servers, client.InNamespace(y.namespace))).To(Succeed())
-	g.Expect(k8s.List(ctx, &instances, client.InNamespace(y.namespace))).To(Succeed())
-	g.Expect(k8s.List(ctx, &tongues, client.InNamespace(y.namespace))).To(Succeed())
+	g.Expect(k8s.List(ctx, &servers, client.InNamespace(env.namespace))).To(Succeed())
+	g.Expect(k8s.List(ctx, &instances, client.InNamespace(env.namespace))).To(Succeed())
+	g.Expect(k8s.List(ctx, &tongues, client.InNamespace(env.namespace))).To(Succeed())
 	var all []process.Object
 	for i := range tongues.Items {
 		all = append(all, &tongues.Items[i])
@@ -205,8 +205,8 @@ func everything(ctx context.Context, g Gomega) []process.Object {
 	return all
 }
 
-// processesAreAsTheSpecsSay waits until the running processes are exactly those that the objects require.
-func processesAreAsTheSpecsSay(ctx context.Context, runs ...string) {
+// expectProcesses waits until the running processes are exactly those that the objects require.
+func expectProcesses(ctx context.Context, runs ...string) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
 		var want []int

@@ -29,12 +29,12 @@ case " $ARG_FAIL " in *" $ARG_PHASE-$ARG_ATTEMPT "*) code=1;; esac
 case " $ARG_HOLD " in *" $ARG_PHASE-$ARG_ATTEMPT "*) after="$1/$ARG_PLAN.gate";; esac
 exec "$0" -dir "$1" -name "$2.$ARG_PLAN.$ARG_PHASE.$ARG_ATTEMPT" -exit $code -after "$after"`
 
-// works creates the strategies that the plans of the row run; their breakers never open.
-func works(ctx context.Context, names ...string) {
+// createStrategies creates the strategies that the plans of the row run; their breakers never open.
+func createStrategies(ctx context.Context, names ...string) {
 	GinkgoHelper()
 	for _, name := range names {
-		s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name}}
-		s.Spec.Process.Command = []string{"/bin/sh", "-c", phaseScript, filepath.Join(programs, "workload"), y.dir, name}
+		s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
+		s.Spec.Process.Command = []string{"/bin/sh", "-c", phaseScript, filepath.Join(programs, "workload"), env.dir, name}
 		s.Spec.Breaker.FailureThreshold = ptr.To[int32](100000)
 		s.Spec.HistoryLimit = ptr.To[int32](10000)
 		Expect(k8s.Create(ctx, s)).To(Succeed())
@@ -43,7 +43,7 @@ func works(ctx context.Context, names ...string) {
 
 // newAction returns an action; it leaves out a phase without strategies.
 func newAction(name string, strategize, execute, apply []string) *v1alpha1.Action {
-	a := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name}}
+	a := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
 	a.Spec.Arguments = []v1alpha1.ActionArgument{{Name: "fail"}, {Name: "hold"}}
 	phase := func(strategies []string) *v1alpha1.PhaseSpec {
 		if len(strategies) == 0 {
@@ -143,14 +143,14 @@ func neverTwice() {
 func clearPlans(ctx context.Context) {
 	GinkgoHelper()
 	for _, object := range []client.Object{&v1alpha1.Plan{}, &v1alpha1.Action{}, &v1alpha1.StrategyRun{}} {
-		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(y.namespace))).To(Succeed())
+		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(env.namespace))).To(Succeed())
 	}
 	Eventually(ctx, func(g Gomega) {
 		var plans v1alpha1.PlanList
 		var runs v1alpha1.StrategyRunList
-		g.Expect(k8s.List(ctx, &plans, client.InNamespace(y.namespace))).To(Succeed())
+		g.Expect(k8s.List(ctx, &plans, client.InNamespace(env.namespace))).To(Succeed())
 		g.Expect(plans.Items).To(BeEmpty())
-		g.Expect(k8s.List(ctx, &runs, client.InNamespace(y.namespace), client.Limit(1))).To(Succeed())
+		g.Expect(k8s.List(ctx, &runs, client.InNamespace(env.namespace), client.Limit(1))).To(Succeed())
 		g.Expect(runs.Items).To(BeEmpty())
 	}).Should(Succeed())
 }
@@ -170,8 +170,8 @@ func watchPlans(ctx context.Context) *planWatch {
 	var ended sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
 	for _, list := range []client.ObjectList{&v1alpha1.PlanList{}, &v1alpha1.StrategyRunList{}} {
-		Expect(k8s.List(ctx, list, client.InNamespace(y.namespace))).To(Succeed())
-		watcher, err := k8s.Watch(ctx, list, client.InNamespace(y.namespace),
+		Expect(k8s.List(ctx, list, client.InNamespace(env.namespace))).To(Succeed())
+		watcher, err := k8s.Watch(ctx, list, client.InNamespace(env.namespace),
 			&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}})
 		Expect(err).NotTo(HaveOccurred())
 		ended.Go(func() {

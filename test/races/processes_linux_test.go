@@ -71,7 +71,7 @@ func workloads(name string) []int {
 	GinkgoHelper()
 	var pids []int
 	for _, p := range ours() {
-		if !p.shim() && p.arg("-dir") == y.dir && (name == "" || p.arg("-name") == name) {
+		if !p.shim() && p.arg("-dir") == env.dir && (name == "" || p.arg("-name") == name) {
 			pids = append(pids, p.PID)
 		}
 	}
@@ -128,7 +128,7 @@ type noted struct {
 // notes returns the lines that workloads wrote to a file of the row; if name is not empty, only those of that workload.
 func notes(file, name string) []noted {
 	GinkgoHelper()
-	data, err := os.ReadFile(filepath.Join(y.dir, file))
+	data, err := os.ReadFile(filepath.Join(env.dir, file))
 	if !errors.Is(err, fs.ErrNotExist) {
 		Expect(err).NotTo(HaveOccurred())
 	}

@@ -22,7 +22,7 @@ import (
 const mostWrites = 60
 
 var _ = row("R31", "apply takes effect once per plan and attempt, no matter at which write a manager is killed", func(ctx context.Context) {
-	works(ctx, "effect")
+	createStrategies(ctx, "effect")
 	action := newAction("act", nil, nil, []string{"effect"})
 	Expect(k8s.Create(ctx, action)).To(Succeed())
 	managers, back := outdoors()
@@ -50,7 +50,7 @@ var _ = row("R31", "apply takes effect once per plan and attempt, no matter at w
 })
 
 // revive waits until a plan is applied or the manager was killed. After a kill it starts a new manager.
-func (o *outside) revive(ctx context.Context, p *v1alpha1.Plan) (killed bool) {
+func (o *externalManager) revive(ctx context.Context, p *v1alpha1.Plan) (killed bool) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
 		select {
@@ -85,8 +85,8 @@ func counted(ctx context.Context) {
 	Eventually(ctx, func(g Gomega) {
 		var runs v1alpha1.StrategyRunList
 		var strategies v1alpha1.StrategyList
-		g.Expect(k8s.List(ctx, &runs, client.InNamespace(y.namespace))).To(Succeed())
-		g.Expect(k8s.List(ctx, &strategies, client.InNamespace(y.namespace))).To(Succeed())
+		g.Expect(k8s.List(ctx, &runs, client.InNamespace(env.namespace))).To(Succeed())
+		g.Expect(k8s.List(ctx, &strategies, client.InNamespace(env.namespace))).To(Succeed())
 		want := map[string]v1alpha1.StrategyTotals{}
 		for i := range runs.Items {
 			r := &runs.Items[i]
@@ -134,7 +134,7 @@ var _ = row("R31-unaware", "apply takes effect once per plan and attempt, no mat
 // plan.
 func freezeAtEveryWrite(ctx context.Context, before bool) {
 	GinkgoHelper()
-	works(ctx, "effect")
+	createStrategies(ctx, "effect")
 	action := newAction("act", nil, nil, []string{"effect"})
 	Expect(k8s.Create(ctx, action)).To(Succeed())
 	a, b, back := twoLeaders()
@@ -169,7 +169,7 @@ func freezeAtEveryWrite(ctx context.Context, before bool) {
 }
 
 // carriedOut retries a plan once, and lets the second leader continue where the first one freezes. It reports whether the first one froze.
-func carriedOut(ctx context.Context, p *v1alpha1.Plan, a, b *freezer) (frozen bool) {
+func carriedOut(ctx context.Context, p *v1alpha1.Plan, a, b *writeBlocker) (frozen bool) {
 	GinkgoHelper()
 	asked := false
 	Eventually(ctx, func(g Gomega) {
@@ -195,7 +195,7 @@ func carriedOut(ctx context.Context, p *v1alpha1.Plan, a, b *freezer) (frozen bo
 
 var _ = row("R31-many", "200 plans of 20 clients, some cancelled, reverted and retried, and a manager that is killed three times: every plan ends as requested and takes effect once", func(ctx context.Context) {
 	const clients, each, parallel = 20, 10, 1
-	works(ctx, "work-0", "work-1", "effect")
+	createStrategies(ctx, "work-0", "work-1", "effect")
 	action := newAction("act", nil, []string{"work-0", "work-1"}, []string{"effect"})
 	action.Spec.MaxParallel = ptr.To[int32](parallel)
 	Expect(k8s.Create(ctx, action)).To(Succeed())
@@ -260,7 +260,7 @@ func finished(ctx context.Context, uses []use) {
 		}
 	}
 	var runs v1alpha1.StrategyRunList
-	Expect(k8s.List(ctx, &runs, client.InNamespace(y.namespace))).To(Succeed())
+	Expect(k8s.List(ctx, &runs, client.InNamespace(env.namespace))).To(Succeed())
 	uids, ran := map[types.UID]bool{}, 0
 	for i := range runs.Items {
 		uids[runs.Items[i].UID] = true

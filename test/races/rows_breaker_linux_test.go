@@ -192,7 +192,7 @@ var _ = row("R33", "each run is executed once, although responses are lost, mana
 	Expect(k8s.Create(ctx, s)).To(Succeed())
 	lost := map[types.UID]bool{}
 	var mu sync.Mutex
-	y.world.will(func(w *world) {
+	env.faults.setHooks(func(w *faultInjector) {
 		w.starting = func(p runtime.Process, start func() error) error {
 			err := start()
 			mu.Lock()
@@ -204,7 +204,7 @@ var _ = row("R33", "each run is executed once, although responses are lost, mana
 			return err
 		}
 	})
-	another := y.manage(runtime.NewRegistry(whole{deaf{y.rt}}, logr.Discard()))
+	another := env.manage(runtime.NewRegistry(whole{deaf{env.rt}}, logr.Discard()))
 	defer func() { another() }()
 	gate := gateFile("once")
 	runs := make([]*v1alpha1.StrategyRun, 30)
@@ -214,9 +214,9 @@ var _ = row("R33", "each run is executed once, although responses are lost, mana
 	for _, part := range [][]*v1alpha1.StrategyRun{runs[:10], runs[10:20], runs[20:]} {
 		all(len(part), func(i int) error { return k8s.Create(ctx, part[i]) })
 		another()
-		y.halt()
-		y.start()
-		another = y.manage(runtime.NewRegistry(whole{deaf{y.rt}}, logr.Discard()))
+		env.stopManager()
+		env.start()
+		another = env.manage(runtime.NewRegistry(whole{deaf{env.rt}}, logr.Discard()))
 	}
 	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed())
 	fly(ctx, runs)

@@ -44,14 +44,14 @@ type seat struct {
 func (s *seat) start(elect bool) {
 	GinkgoHelper()
 	var err error
-	s.host, err = host.New(host.Options{StateDir: s.dir, ShimPath: y.shim})
+	s.host, err = host.New(host.Options{StateDir: s.dir, ShimPath: env.shim})
 	Expect(err).NotTo(HaveOccurred())
 	options := manager.Options{
 		Runtimes: runtime.NewRegistry(s.host, logr.Discard()), LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
-		LeaderElection: elect, LeaderElectionNamespace: y.namespace,
+		LeaderElection: elect, LeaderElectionNamespace: env.namespace,
 	}
 	if fault == nil || !fault.unnamed {
-		options.Host = manager.Host{Name: s.name, Namespace: y.namespace, Runtimes: []v1alpha1.RuntimeType{v1alpha1.RuntimeHost}}
+		options.Host = manager.Host{Name: s.name, Namespace: env.namespace, Runtimes: []v1alpha1.RuntimeType{v1alpha1.RuntimeHost}}
 	}
 	mgr, err := manager.New(config, options)
 	Expect(err).NotTo(HaveOccurred())
@@ -67,7 +67,7 @@ func (s *seat) start(elect bool) {
 		Eventually(ended).Should(BeClosed())
 		for _, p := range ours() {
 			if p.shim() {
-				y.abandoned = append(y.abandoned, p.PID)
+				env.abandoned = append(env.abandoned, p.PID)
 			}
 		}
 		Expect(s.host.Close()).To(Succeed())
@@ -83,10 +83,10 @@ func (s *seat) stop() {
 }
 
 var _ = row("S19", "two managers with two state directories: each object runs on one host, whatever happens to managers, processes and labels", func(ctx context.Context) {
-	y.halt()
-	seats := [2]*seat{{name: "one", dir: y.stateDir + "-one"}, {name: "two", dir: y.stateDir + "-two"}}
+	env.stopManager()
+	seats := [2]*seat{{name: "one", dir: env.stateDir + "-one"}, {name: "two", dir: env.stateDir + "-two"}}
 	for _, s := range seats {
-		y.stateDirs = append(y.stateDirs, s.dir)
+		env.stateDirs = append(env.stateDirs, s.dir)
 		s.start(false)
 		DeferCleanup(s.stop)
 	}
@@ -101,7 +101,7 @@ var _ = row("S19", "two managers with two state directories: each object runs on
 	create(ctx, objects...)
 	Eventually(ctx, notes).WithArguments("starts", "").Should(HaveLen(len(objects)), "one process per object: one start for each object")
 	Consistently(ctx, notes).WithArguments("violations", "").Should(BeEmpty(), "one process per object: no two ran at once under one name")
-	processesAreAsTheSpecsSay(ctx)
+	expectProcesses(ctx)
 
 	strategy := newStrategy("lint", 3)
 	Expect(k8s.Create(ctx, strategy)).To(Succeed())
@@ -116,7 +116,7 @@ var _ = row("S19", "two managers with two state directories: each object runs on
 	random := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 19)) //nolint:gosec // a seed
 	for round := 0; round < rounds(4, 2) || time.Now().Before(over); round++ {
 		disturb(ctx, seats, objects, random, round%2 == 1)
-		processesAreAsTheSpecsSay(ctx, runs[0].Name, runs[1].Name)
+		expectProcesses(ctx, runs[0].Name, runs[1].Name)
 		neverTwo()
 		for _, run := range runs {
 			now, err := runNow(ctx, run)

@@ -23,7 +23,7 @@ import (
 )
 
 var _ = row("S05", "clean-up decides on a fresh read: a stopped object is deleted, and one that was requested again stays", func(ctx context.Context) {
-	tmux := y.withTmux()
+	tmux := env.withTmux()
 	done, dead := tmux.instance("done", "-exit", "0"), tmux.instance("dead", "-exit", "3")
 	done.Spec.RestartPolicy, dead.Spec.RestartPolicy = v1alpha1.RestartNever, v1alpha1.RestartNever
 	create(ctx, done, dead)
@@ -34,7 +34,7 @@ var _ = row("S05", "clean-up decides on a fresh read: a stopped object is delete
 	for round := range 4 {
 		again := tmux.instance(fmt.Sprintf("again-%d", round))
 		create(ctx, again)
-		runs(ctx, again, 1)
+		waitForRunning(ctx, again, 1)
 		Expect(set(ctx, again, stopped)).To(Succeed())
 		// Request the object again at the first Observe of the reconcile that deletes it, or between its last Observe and the deletion.
 		due, looks := time.Time{}, 0
@@ -66,7 +66,7 @@ var _ = row("S05", "clean-up decides on a fresh read: a stopped object is delete
 		}).Should(Equal("runs"), again.Name)
 		tmux.whenLooking(nil)
 	}
-	processesAreAsTheSpecsSay(ctx)
+	expectProcesses(ctx)
 })
 
 // expiry returns when a stopped object may be deleted; the zero time if it is not stopped.
@@ -87,7 +87,7 @@ func expiry(ctx context.Context, object *v1alpha1.Instance) time.Time {
 }
 
 var _ = row("R06", "create, update, delete, activity, status and clean-up interleave as if executed one after another", func(ctx context.Context) {
-	tmux := y.withTmux()
+	tmux := env.withTmux()
 	names := []string{"a", "b", "c", "d"}
 	const workers, rounds = 6, 10
 	var all sync.WaitGroup
@@ -117,7 +117,7 @@ var _ = row("R06", "create, update, delete, activity, status and clean-up interl
 		// Activity is recorded shortly before the Instance is deleted.
 		Eventually(ctx, func() error { return tmux.wanted(ctx, name) }).Should(Succeed())
 		last := &v1alpha1.Instance{}
-		Expect(k8s.Get(ctx, client.ObjectKey{Namespace: y.namespace, Name: name}, last)).To(Succeed())
+		Expect(k8s.Get(ctx, client.ObjectKey{Namespace: env.namespace, Name: name}, last)).To(Succeed())
 		Expect(last.Status.LastActivityTime).NotTo(BeNil())
 		Expect(ignoreGone(tmux.Type(ctx, last.UID, []byte("x")))).To(Succeed())
 		Expect(k8s.Delete(ctx, last)).To(Succeed())
@@ -125,12 +125,12 @@ var _ = row("R06", "create, update, delete, activity, status and clean-up interl
 	}
 	Consistently(ctx, func(g Gomega) {
 		var list v1alpha1.InstanceList
-		g.Expect(k8s.List(ctx, &list, client.InNamespace(y.namespace))).To(Succeed())
+		g.Expect(k8s.List(ctx, &list, client.InNamespace(env.namespace))).To(Succeed())
 		for i := range list.Items {
 			g.Expect(names[:2]).To(ContainElement(list.Items[i].Name), "a deleted Instance was recreated")
 		}
 	}).Should(Succeed())
-	processesAreAsTheSpecsSay(ctx)
+	expectProcesses(ctx)
 	Eventually(ctx, func(g Gomega) { g.Expect(tmux.sessions(ctx, g)).To(ConsistOf(names[:2])) }).Should(Succeed(), "the sessions are those of the objects")
 })
 

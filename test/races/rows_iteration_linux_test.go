@@ -76,7 +76,7 @@ var _ = row("R03", "paginated lists and clean-up while objects are created and d
 		Expect(err).NotTo(HaveOccurred())
 	}
 	for _, name := range lasting {
-		Expect(must(ctx, instance(name)).UID).NotTo(BeEmpty(), "objects that stay were not cleaned up")
+		Expect(mustGet(ctx, instance(name)).UID).NotTo(BeEmpty(), "objects that stay were not cleaned up")
 	}
 	for i := range go1 {
 		Expect(len(notes("starts", fmt.Sprintf("a-goes-%d", i)))).To(BeNumerically("<=", turns), "each object was started once for each time that it existed")
@@ -88,7 +88,7 @@ func pageByPage(ctx context.Context, lasting []string) error {
 	seen := map[string]int{}
 	for next := ""; ; {
 		var page v1alpha1.InstanceList
-		if err := k8s.List(ctx, &page, client.InNamespace(y.namespace), client.Limit(4), client.Continue(next)); err != nil {
+		if err := k8s.List(ctx, &page, client.InNamespace(env.namespace), client.Limit(4), client.Continue(next)); err != nil {
 			return fmt.Errorf("a list failed: %w", err)
 		}
 		for i := range page.Items {

@@ -28,7 +28,7 @@ type holdings struct{ files, zombies, processes, traces, routines int }
 
 func count() holdings {
 	GinkgoHelper()
-	h := holdings{zombies: len(zombies()), processes: len(ours()), traces: len(traces(y.stateDir))}
+	h := holdings{zombies: len(zombies()), processes: len(ours()), traces: len(traces(env.stateDir))}
 	descriptors, err := os.ReadDir("/proc/self/fd")
 	Expect(err).NotTo(HaveOccurred())
 	for _, descriptor := range descriptors {
@@ -49,7 +49,7 @@ func count() holdings {
 
 var _ = row("R28", "a start that fails half-way leaves nothing behind", func(ctx context.Context) {
 	program := func(name, content string, mode os.FileMode) string {
-		path := filepath.Join(y.dir, name)
+		path := filepath.Join(env.dir, name)
 		Expect(os.WriteFile(path, []byte(content), mode)).To(Succeed())
 		return path
 	}
@@ -61,7 +61,7 @@ var _ = row("R28", "a start that fails half-way leaves nothing behind", func(ctx
 		Expect(err).NotTo(HaveOccurred())
 		Expect(info.Size()).To(BeNumerically(">", 0))
 	}
-	if y.host.Containment() == shim.Cgroup { // otherwise no shim is kept ready
+	if env.host.Containment() == shim.Cgroup { // otherwise no shim is kept ready
 		Eventually(ctx, func() bool { return slices.ContainsFunc(ours(), found.spare) }).Should(BeTrue())
 	}
 	before := count()
@@ -83,7 +83,7 @@ var _ = row("R28", "a start that fails half-way leaves nothing behind", func(ctx
 			}
 			create(ctx, i)
 			failing = append(failing, i)
-			comesTo(ctx, i, "fails with the expected reason", func(o *v1alpha1.Instance) bool {
+			waitFor(ctx, i, "fails with the expected reason", func(o *v1alpha1.Instance) bool {
 				return o.Status.LastExit != nil && (o.Status.LastExit.Reason == reason || reason == "interpreter")
 			})
 		}
@@ -93,9 +93,9 @@ var _ = row("R28", "a start that fails half-way leaves nothing behind", func(ctx
 		}
 	}
 	// Not even the shim can be started: everything that was prepared for it is removed with the object.
-	Expect(os.Rename(y.shim, y.shim+".away")).To(Succeed())
+	Expect(os.Rename(env.shim, env.shim+".away")).To(Succeed())
 	var first, tries atomic.Int32
-	y.world.will(func(w *world) {
+	env.faults.setHooks(func(w *faultInjector) {
 		w.starting = func(p runtime.Process, start func() error) error {
 			err := start()
 			if strings.HasSuffix(p.Name, "/shimless") {
@@ -115,7 +115,7 @@ var _ = row("R28", "a start that fails half-way leaves nothing behind", func(ctx
 		Expect(k8s.Delete(ctx, i)).To(Succeed())
 		isGone(ctx, i)
 	}
-	Expect(os.Rename(y.shim+".away", y.shim)).To(Succeed())
+	Expect(os.Rename(env.shim+".away", env.shim)).To(Succeed())
 	Expect(workloads("")).To(BeEmpty())
 	Eventually(ctx, func(g Gomega) {
 		now := count()

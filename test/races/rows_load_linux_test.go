@@ -39,7 +39,7 @@ var _ = row("R12", "1,000 operations with random delays from 20 clients: the pro
 	fmt.Printf("R12 seed %d\n", seed)
 	bystander := instance("bystander")
 	create(ctx, bystander)
-	runs(ctx, bystander, 1)
+	waitForRunning(ctx, bystander, 1)
 	var contended, spread, more []time.Duration
 	for round := range rounds(turns, 3) {
 		for _, names := range []int{few, many} {
@@ -56,7 +56,7 @@ var _ = row("R12", "1,000 operations with random delays from 20 clients: the pro
 	fmt.Printf("R12 a bystander's change takes %v while %d clients use %d objects, %v while they use %d (medians of %d)\n",
 		median(contended), clients, few, median(spread), many, len(spread))
 	Expect(median(more)).To(BeNumerically("<=", noise), "contention on few objects slows down the others: %v, and %v without", contended, spread)
-	processesAreAsTheSpecsSay(ctx)
+	expectProcesses(ctx)
 	Expect(notes("starts", "bystander")).To(HaveLen(1))
 })
 

@@ -44,37 +44,37 @@ var hostileServers = []struct {
 }
 
 var _ = row("R29", "hostile messages and silent peers: memory and time are bounded, and other clients are not affected", func(ctx context.Context) {
-	server := tongue("srv", script.Script{})
+	server := newLanguageServer("srv", script.Script{})
 	create(ctx, server)
-	pid := runs(ctx, server, 1)
+	pid := waitForRunning(ctx, server, 1)
 	guard := multiplexerOf(pid)
 	good := joined(ctx, server, "good")
-	others := sing(ctx, 1, func(ctx context.Context, _, _ int) error {
+	others := startClients(ctx, 1, func(ctx context.Context, _, _ int) error {
 		_, err := good.asks(context.WithoutCancel(ctx))
 		return err
 	})
 	path, err := endpoint(ctx, server)
 	Expect(err).NotTo(HaveOccurred())
 	hostileClients(ctx, path)
-	others.warm(ctx, 1, 5)
+	others.waitForRounds(ctx, 1, 5)
 	others.end()
 	Expect(peak(guard.PID)).To(BeNumerically("<", bound), "hostile clients exceed the memory bound")
-	Expect(runs(ctx, server, 1)).To(Equal(pid), "the server was restarted because of its clients")
+	Expect(waitForRunning(ctx, server, 1)).To(Equal(pid), "the server was restarted because of its clients")
 
 	// Each server fails in its own way at the first request; its other clients wait for the next server.
 	var servers []*v1alpha1.LanguageServer
 	guards := map[string]found{}
 	for _, hostile := range hostileServers {
-		hostile.what.URI = lspclient.URI(y.dir, hostile.name+".txt")
+		hostile.what.URI = lspclient.URI(env.dir, hostile.name+".txt")
 		hostile.what.Method = "textDocument/hover"
-		s := tongue(hostile.name, script.Script{Faults: []script.Fault{hostile.what}})
+		s := newLanguageServer(hostile.name, script.Script{Faults: []script.Fault{hostile.what}})
 		s.Spec.Health.PingAfterSeconds, s.Spec.Health.HangTimeoutSeconds = ptr.To[int32](1), ptr.To[int32](3)
 		if !hostile.ends {
 			s.Spec.Health.HangTimeoutSeconds = ptr.To[int32](30) // slowness must not count as a hang
 		}
 		s.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
 		create(ctx, s)
-		guards[hostile.name] = multiplexerOf(runs(ctx, s, 1))
+		guards[hostile.name] = multiplexerOf(waitForRunning(ctx, s, 1))
 		servers = append(servers, s)
 	}
 	all(len(servers), func(i int) error {
@@ -104,7 +104,7 @@ func againstServer(ctx context.Context, server *v1alpha1.LanguageServer, name st
 		return err
 	}
 	// The next server is not hostile.
-	if err := (script.Script{}).Write(y.dir, name); err != nil {
+	if err := (script.Script{}).Write(env.dir, name); err != nil {
 		return err
 	}
 	call, err := victim.begins(script.Fault{})
@@ -181,7 +181,7 @@ func deafClient(ctx context.Context, path string) {
 	}
 	Expect(send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":{}}}`)).To(Succeed())
 	Expect(send(`{"jsonrpc":"2.0","method":"initialized","params":{}}`)).To(Succeed())
-	uri := lspclient.URI(y.dir, "deaf.txt")
+	uri := lspclient.URI(env.dir, "deaf.txt")
 	Expect(send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"textDocument/didOpen","params":{"textDocument":{"uri":%q,"languageId":"fake","version":1,"text":"x"}}}`, uri))).To(Succeed())
 	for id := range 200 {
 		if send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"textDocument/hover","params":{"textDocument":{"uri":%q},"position":{"line":0,"character":0},"fake":{"do":"huge","bytes":1048576}}}`, id+2, uri)) != nil {
@@ -192,9 +192,9 @@ func deafClient(ctx context.Context, path string) {
 }
 
 var _ = row("R30", "a document that a client opens and never closes is closed for it, however the client disconnects", func(ctx context.Context) {
-	server := tongue("srv", script.Script{})
+	server := newLanguageServer("srv", script.Script{})
 	create(ctx, server)
-	pid := runs(ctx, server, 1)
+	pid := waitForRunning(ctx, server, 1)
 	holder := joined(ctx, server, "shared")
 	leaves := map[string]func(r *reader){
 		"exits":   func(r *reader) { _ = r.Notify("exit", nil) },
@@ -219,20 +219,20 @@ var _ = row("R30", "a document that a client opens and never closes is closed fo
 		leave(r)
 		Eventually(ctx, func() []string { return openAt("srv", pid) }).Should(ConsistOf(holder.uri), "left open: documents of a client that %s", who)
 	}
-	comesTo(ctx, server, "counts one document", func(o *v1alpha1.LanguageServer) bool { return o.Status.OpenDocuments == 1 && o.Status.Clients == 1 })
+	waitFor(ctx, server, "counts one document", func(o *v1alpha1.LanguageServer) bool { return o.Status.OpenDocuments == 1 && o.Status.Clients == 1 })
 
 	// One client disconnects while there is no server: the next server does not receive its document.
 	gone := joined(ctx, server, "gone")
 	Expect(gone.asks(ctx)).To(Equal(pid))
-	Expect(script.Script{InitializeMS: 500}.Write(y.dir, "srv")).To(Succeed())
+	Expect(script.Script{InitializeMS: 500}.Write(env.dir, "srv")).To(Succeed())
 	victim, err := shim.Identify(pid)
 	Expect(err).NotTo(HaveOccurred())
 	end(victim)
 	gone.Close()
-	next := runs(ctx, server, 2)
+	next := waitForRunning(ctx, server, 2)
 	Expect(holder.asks(ctx)).To(Equal(next))
 	Eventually(ctx, func() []string { return openAt("srv", next) }).Should(ConsistOf(holder.uri), "left open: a document of a client that disconnected between two servers")
 	holder.Close()
 	Eventually(ctx, func() []string { return openAt("srv", next) }).Should(BeEmpty(), "left open: documents without a client")
-	comesTo(ctx, server, "counts no documents or clients", func(o *v1alpha1.LanguageServer) bool { return o.Status.OpenDocuments == 0 && o.Status.Clients == 0 })
+	waitFor(ctx, server, "counts no documents or clients", func(o *v1alpha1.LanguageServer) bool { return o.Status.OpenDocuments == 0 && o.Status.Clients == 0 })
 })

@@ -49,29 +49,29 @@ func healthy(ctx context.Context, server *v1alpha1.LanguageServer, address strin
 // kill kills the server of that incarnation as the kernel does when memory runs out, and waits for the next one.
 func kill(ctx context.Context, server *v1alpha1.LanguageServer, incarnation int64) {
 	GinkgoHelper()
-	victim, err := shim.Identify(runs(ctx, server, incarnation))
+	victim, err := shim.Identify(waitForRunning(ctx, server, incarnation))
 	Expect(err).NotTo(HaveOccurred())
 	end(victim)
-	runs(ctx, server, incarnation+1)
+	waitForRunning(ctx, server, incarnation+1)
 }
 
 var _ = row("R23", "restart and health check: the answer is restarting, never not found", func(ctx context.Context) {
 	// The server takes a while to start, so that health checks see the restart.
-	server := tongue("srv", script.Script{InitializeMS: 100})
+	server := newLanguageServer("srv", script.Script{InitializeMS: 100})
 	create(ctx, server)
-	runs(ctx, server, 1)
-	address := must(ctx, server).Status.Endpoint
-	checks := sing(ctx, 8, func(ctx context.Context, _, _ int) error {
+	waitForRunning(ctx, server, 1)
+	address := mustGet(ctx, server).Status.Endpoint
+	checks := startClients(ctx, 8, func(ctx context.Context, _, _ int) error {
 		defer breathe(ctx, 5*interval)
 		return healthy(ctx, server, address)
 	})
 	for n := range int64(4) {
 		Expect(set(ctx, server, restart, strconv.FormatInt(n, 10))).To(Succeed())
-		runs(ctx, server, n+2)
-		checks.warm(ctx, 8, 1)
+		waitForRunning(ctx, server, n+2)
+		checks.waitForRounds(ctx, 8, 1)
 	}
 	kill(ctx, server, 5)
-	checks.warm(ctx, 8, 1)
+	checks.waitForRounds(ctx, 8, 1)
 	checks.end()
 	Expect(started("srv")).To(Equal(6))
 })
@@ -110,7 +110,7 @@ func (w *worker) work(ctx context.Context, round int) error {
 		return err
 	case 5:
 		// Change to another document: one that was open at several consecutive crashes is deliberately withheld from the server.
-		next := lspclient.URI(y.dir, fmt.Sprintf("%s-%d.txt", w.name, round))
+		next := lspclient.URI(env.dir, fmt.Sprintf("%s-%d.txt", w.name, round))
 		err := errors.Join(w.CloseDocument(w.uri), w.Open(next, "fake", 1, w.words+" has not saved this\n"))
 		w.uri = next
 		return err
@@ -121,19 +121,19 @@ func (w *worker) work(ctx context.Context, round int) error {
 
 var _ = row("R24", "restart and get client: under kill -9 each request is answered once and correctly, and no effect happens twice", func(ctx context.Context) {
 	const clients, kills = 20, 12
-	server := tongue("srv", script.Script{})
+	server := newLanguageServer("srv", script.Script{})
 	server.Spec.Breaker.FailureThreshold = ptr.To[int32](64)
 	create(ctx, server)
-	runs(ctx, server, 1)
+	waitForRunning(ctx, server, 1)
 	workers := make([]*worker, clients)
 	for i := range workers {
 		name := fmt.Sprintf("worker-%d", i)
 		workers[i] = &worker{reader: joined(ctx, server, name), server: server, name: name}
 	}
-	work := sing(ctx, clients, func(ctx context.Context, i, round int) error { return workers[i].work(ctx, round) })
+	work := startClients(ctx, clients, func(ctx context.Context, i, round int) error { return workers[i].work(ctx, round) })
 	for n := range int64(kills) {
-		work.warm(ctx, clients, 6)
-		victim, err := shim.Identify(runs(ctx, server, n+1))
+		work.waitForRounds(ctx, clients, 6)
+		victim, err := shim.Identify(waitForRunning(ctx, server, n+1))
 		Expect(err).NotTo(HaveOccurred())
 		end(victim)
 		// Another client connects while no server is ready, and waits like the others.
@@ -141,12 +141,12 @@ var _ = row("R24", "restart and get client: under kill -9 each request is answer
 		Expect(err).NotTo(HaveOccurred())
 		Expect(late.asks(ctx)).NotTo(Equal(victim.PID), "the dead server answered")
 		late.Close()
-		runs(ctx, server, n+2)
+		waitForRunning(ctx, server, n+2)
 	}
-	work.warm(ctx, clients, 6)
+	work.waitForRounds(ctx, clients, 6)
 	work.end()
 	Expect(started("srv")).To(Equal(kills + 1))
-	effects, err := script.Effects(y.dir, "srv")
+	effects, err := script.Effects(env.dir, "srv")
 	Expect(err).NotTo(HaveOccurred())
 	for effect, times := range effects {
 		Expect(times).To(Equal(1), "an effect happened twice: %s", effect)
@@ -163,10 +163,10 @@ var _ = row("R24", "restart and get client: under kill -9 each request is answer
 
 var _ = row("R25", "100 callers over 50 restarts: one restart for each distinct request, and no caller finds the server missing", func(ctx context.Context) {
 	const callers, restarts = 100, 50
-	server := tongue("srv", script.Script{})
+	server := newLanguageServer("srv", script.Script{})
 	create(ctx, server)
-	runs(ctx, server, 1)
-	address := must(ctx, server).Status.Endpoint
+	waitForRunning(ctx, server, 1)
+	address := mustGet(ctx, server).Status.Endpoint
 	var token atomic.Int64
 	var asked [callers]atomic.Int64
 	var asking sync.RWMutex // a late caller would request the previous restart, which counts as a new request
@@ -174,7 +174,7 @@ var _ = row("R25", "100 callers over 50 restarts: one restart for each distinct 
 	for i := range readers {
 		readers[i] = joined(ctx, server, fmt.Sprintf("reader-%d", i))
 	}
-	calls := sing(ctx, callers, func(ctx context.Context, i, round int) error {
+	calls := startClients(ctx, callers, func(ctx context.Context, i, round int) error {
 		defer breathe(ctx, 50*interval)
 		switch i % 5 {
 		case 0:
@@ -208,32 +208,32 @@ var _ = row("R25", "100 callers over 50 restarts: one restart for each distinct 
 		_, err := readers[i/5].asks(context.WithoutCancel(ctx))
 		return err
 	})
-	calls.warm(ctx, callers, 1)
+	calls.waitForRounds(ctx, callers, 1)
 	for n := range int64(restarts) {
 		asking.Lock()
 		token.Store(n + 1)
 		asking.Unlock()
-		comesTo(ctx, server, fmt.Sprintf("one restart for request %d", n+1), func(o *v1alpha1.LanguageServer) bool {
+		waitFor(ctx, server, fmt.Sprintf("one restart for request %d", n+1), func(o *v1alpha1.LanguageServer) bool {
 			return o.Status.ObservedRestartToken == strconv.FormatInt(n+1, 10) && runsReady(o) && o.Status.Incarnation == n+2
 		})
 	}
-	calls.warm(ctx, callers, 1)
+	calls.waitForRounds(ctx, callers, 1)
 	calls.end()
 	Expect(started("srv")).To(Equal(restarts+1), "one restart for each distinct request")
-	pid := runs(ctx, server, restarts+1)
+	pid := waitForRunning(ctx, server, restarts+1)
 	for _, r := range readers {
 		Expect(r.asks(ctx)).To(Equal(pid))
 		Expect(r.Strays()).To(BeEmpty(), "a request was answered more than once")
 	}
 	Expect(workloads("srv")).To(Equal([]int{pid}))
-	Expect(must(ctx, server).Status.RestartCount).To(BeEquivalentTo(restarts))
+	Expect(mustGet(ctx, server).Status.RestartCount).To(BeEquivalentTo(restarts))
 	journal("srv")
 })
 
 var _ = row("R26", "restart and start: the start joins the restart", func(ctx context.Context) {
-	server := tongue("srv", script.Script{InitializeMS: 50})
+	server := newLanguageServer("srv", script.Script{InitializeMS: 50})
 	create(ctx, server)
-	runs(ctx, server, 1)
+	waitForRunning(ctx, server, 1)
 	r := joined(ctx, server, "reader")
 	for n := range int64(5) {
 		token := strconv.FormatInt(n, 10)
@@ -255,7 +255,7 @@ var _ = row("R26", "restart and start: the start joins the restart", func(ctx co
 			}
 			return err
 		})
-		pid := runs(ctx, server, n+2)
+		pid := waitForRunning(ctx, server, n+2)
 		Expect(r.asks(ctx)).To(Equal(pid))
 		Expect(started("srv")).To(Equal(int(n+2)), "a start ran in addition to the restart")
 	}
@@ -263,7 +263,7 @@ var _ = row("R26", "restart and start: the start joins the restart", func(ctx co
 
 var _ = row("R27", "start and start: one spawn, and all callers use it", func(ctx context.Context) {
 	// Every start is requested three times at once, and twice more after that.
-	y.world.will(func(w *world) {
+	env.faults.setHooks(func(w *faultInjector) {
 		w.starting = func(_ runtime.Process, start func() error) error {
 			errs := make(chan error, 3)
 			for range cap(errs) {
@@ -272,13 +272,13 @@ var _ = row("R27", "start and start: one spawn, and all callers use it", func(ct
 			return errors.Join(<-errs, <-errs, <-errs, start(), start())
 		}
 	})
-	server := tongue("srv", script.Script{})
+	server := newLanguageServer("srv", script.Script{})
 	server.Spec.State = v1alpha1.StateOnDemand
 	server.Spec.IdleTimeoutSeconds = ptr.To[int32](1)
 	create(ctx, server)
 	const callers = 30
 	for n := range int64(3) {
-		asleep := comesTo(ctx, server, "is idle", func(o *v1alpha1.LanguageServer) bool {
+		asleep := waitFor(ctx, server, "is idle", func(o *v1alpha1.LanguageServer) bool {
 			ready := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionReady)
 			return o.Status.Incarnation == n+1 && o.Status.Process == nil && ready != nil && ready.Reason == v1alpha1.ReasonIdle
 		})

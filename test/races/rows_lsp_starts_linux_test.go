@@ -25,26 +25,26 @@ var _ = row("R28", "a language server whose start fails half-way, at each of twe
 	for _, where := range append(slices.Clone(script.Starts), "missing") {
 		name := "fails-" + strings.ToLower(where)
 		// It fails twice and then succeeds: a failed start must not leave anything that blocks the next one.
-		server := tongue(name, script.Script{Start: where, Fails: 2})
+		server := newLanguageServer(name, script.Script{Start: where, Fails: 2})
 		server.Spec.StartupTimeoutSeconds = ptr.To[int32](2)
 		server.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
 		if where == "missing" {
-			server.Spec.Process.Command = []string{filepath.Join(y.dir, "no such server")}
+			server.Spec.Process.Command = []string{filepath.Join(env.dir, "no such server")}
 		}
 		create(ctx, server)
 		servers = append(servers, server)
 	}
 	for _, server := range servers {
 		if strings.HasSuffix(server.Name, "missing") {
-			comesTo(ctx, server, "fails with the expected reason", func(o *v1alpha1.LanguageServer) bool {
+			waitFor(ctx, server, "fails with the expected reason", func(o *v1alpha1.LanguageServer) bool {
 				return o.Status.LastExit != nil && o.Status.LastExit.Reason == v1alpha1.ReasonCommandNotFound
 			})
 			continue
 		}
-		comesTo(ctx, server, "fails twice, then is ready", func(o *v1alpha1.LanguageServer) bool {
+		waitFor(ctx, server, "fails twice, then is ready", func(o *v1alpha1.LanguageServer) bool {
 			return runsReady(o) && o.Status.Incarnation >= 3
 		})
-		pid := int(must(ctx, server).Status.Process.PID)
+		pid := int(mustGet(ctx, server).Status.Process.PID)
 		Expect(workloads(server.Name)).To(Equal([]int{pid}), "left behind: servers of failed starts")
 		Expect(workloads(server.Name+".child")).To(BeEmpty(), "left behind: children of failed starts")
 		r := joined(ctx, server, server.Name)
@@ -58,7 +58,7 @@ var _ = row("R28", "a language server whose start fails half-way, at each of twe
 		isGone(ctx, server)
 	}
 	Eventually(ctx, func(g Gomega) {
-		y.reap()
+		env.reap()
 		now := count()
 		g.Expect(now.zombies).To(BeNumerically("<=", before.zombies), "left behind: zombies")
 		g.Expect(now.processes).To(BeNumerically("<=", before.processes), "left behind: processes")
@@ -69,9 +69,9 @@ var _ = row("R28", "a language server whose start fails half-way, at each of twe
 })
 
 var _ = row("S17", "consumers are the connected clients, whatever dies, and a slow stop does not delay other objects", func(ctx context.Context) {
-	server := tongue("srv", script.Script{})
+	server := newLanguageServer("srv", script.Script{})
 	create(ctx, server)
-	runs(ctx, server, 1)
+	waitForRunning(ctx, server, 1)
 	const clients = 6
 	var readers []*reader
 	for i := range clients {
@@ -79,11 +79,11 @@ var _ = row("S17", "consumers are the connected clients, whatever dies, and a sl
 	}
 	consumers := func(n int) {
 		GinkgoHelper()
-		comesTo(ctx, server, fmt.Sprintf("has %d consumers", n), func(o *v1alpha1.LanguageServer) bool { return int(o.Status.Clients) == n })
+		waitFor(ctx, server, fmt.Sprintf("has %d consumers", n), func(o *v1alpha1.LanguageServer) bool { return int(o.Status.Clients) == n })
 	}
 	consumers(clients)
 	// Some clients disconnect without a message while the server is dead; one connects.
-	Expect(script.Script{InitializeMS: 1000}.Write(y.dir, "srv")).To(Succeed())
+	Expect(script.Script{InitializeMS: 1000}.Write(env.dir, "srv")).To(Succeed())
 	kill(ctx, server, 1)
 	for _, r := range readers[:3] {
 		r.Close()
@@ -92,10 +92,10 @@ var _ = row("S17", "consumers are the connected clients, whatever dies, and a sl
 	consumers(clients - 2)
 
 	// The multiplexer dies, and all connections with it: there are no consumers.
-	Expect(script.Script{}.Write(y.dir, "srv")).To(Succeed())
-	pid := runs(ctx, server, 2)
+	Expect(script.Script{}.Write(env.dir, "srv")).To(Succeed())
+	pid := waitForRunning(ctx, server, 2)
 	end(multiplexerOf(pid).Process)
-	comesTo(ctx, server, "is ready again", func(o *v1alpha1.LanguageServer) bool {
+	waitFor(ctx, server, "is ready again", func(o *v1alpha1.LanguageServer) bool {
 		return runsReady(o) && o.Status.Incarnation > 2
 	})
 	consumers(0)
@@ -107,38 +107,38 @@ var _ = row("S17", "consumers are the connected clients, whatever dies, and a sl
 	// More servers than there are workers stop slowly; another one is restarted meanwhile.
 	var slow []*v1alpha1.LanguageServer
 	for i := range 10 {
-		slow = append(slow, tongue(fmt.Sprintf("slow-%d", i), script.Script{IgnoreShutdown: true, IgnoreEOF: true, IgnoreTERM: true}))
+		slow = append(slow, newLanguageServer(fmt.Sprintf("slow-%d", i), script.Script{IgnoreShutdown: true, IgnoreEOF: true, IgnoreTERM: true}))
 		slow[i].Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](300)
 		create(ctx, slow[i])
 	}
 	for _, s := range slow {
-		runs(ctx, s, 1)
+		waitForRunning(ctx, s, 1)
 		Expect(set(ctx, s, stopped)).To(Succeed())
 	}
 	for _, s := range slow {
-		comesTo(ctx, s, "is stopping", func(o *v1alpha1.LanguageServer) bool { return o.Status.Stopping != nil })
+		waitFor(ctx, s, "is stopping", func(o *v1alpha1.LanguageServer) bool { return o.Status.Stopping != nil })
 	}
-	incarnation := must(ctx, server).Status.Incarnation
+	incarnation := mustGet(ctx, server).Status.Incarnation
 	for n := range int64(3) {
 		Expect(set(ctx, server, restart, fmt.Sprintf("beside slow stops %d", n))).To(Succeed())
-		runs(ctx, server, incarnation+n+1)
+		waitForRunning(ctx, server, incarnation+n+1)
 		_, err := back.asks(ctx)
 		Expect(err).NotTo(HaveOccurred())
 	}
 	for _, s := range slow {
-		Expect(must(ctx, s).Status.Stopping).NotTo(BeNil(), "delayed by slow stops: %s exited before the restarts were done", s.Name)
+		Expect(mustGet(ctx, s).Status.Stopping).NotTo(BeNil(), "delayed by slow stops: %s exited before the restarts were done", s.Name)
 		Expect(set(ctx, s, `{"spec":{"process":{"stop":{"gracePeriodSeconds":0}}}}`)).To(Succeed())
 	}
 	for _, s := range slow {
-		rests(ctx, s)
+		waitForStopped(ctx, s)
 	}
 })
 
 var _ = row("S18", "restart against stop and delete: stop and delete win; a restart that fails keeps the object and reports the cause", func(ctx context.Context) {
 	for n := range 4 {
-		server := tongue(fmt.Sprintf("srv-%d", n), script.Script{InitializeMS: 50})
+		server := newLanguageServer(fmt.Sprintf("srv-%d", n), script.Script{InitializeMS: 50})
 		create(ctx, server)
-		runs(ctx, server, 1)
+		waitForRunning(ctx, server, 1)
 		all(24, func(i int) error {
 			if i == 12 {
 				if n%2 == 0 {
@@ -155,19 +155,19 @@ var _ = row("S18", "restart against stop and delete: stop and delete win; a rest
 		if n%2 == 0 {
 			isGone(ctx, server, "not resurrected: ")
 		} else {
-			rests(ctx, server)
+			waitForStopped(ctx, server)
 		}
 		Expect(workloads(server.Name)).To(BeEmpty(), "resurrected: a server of an object that was stopped or deleted")
 		Consistently(ctx, func() []int { return workloads(server.Name) }).Should(BeEmpty(), "resurrected: a server of an object that was stopped or deleted")
 	}
 
-	server := tongue("srv", script.Script{})
+	server := newLanguageServer("srv", script.Script{})
 	create(ctx, server)
-	runs(ctx, server, 1)
+	waitForRunning(ctx, server, 1)
 	r := joined(ctx, server, "reader")
 	right := server.Spec.Process.Command
 	Expect(set(ctx, server, `{"spec":{"process":{"command":["/does/not/exist"]}}}`)).To(Succeed())
-	failed := comesTo(ctx, server, "exists and reports why it is not ready", func(o *v1alpha1.LanguageServer) bool {
+	failed := waitFor(ctx, server, "exists and reports why it is not ready", func(o *v1alpha1.LanguageServer) bool {
 		return !runsReady(o) && o.Status.LastExit != nil && o.Status.LastExit.Reason == v1alpha1.ReasonCommandNotFound
 	})
 	Expect(failed.Status.Endpoint).NotTo(BeEmpty())

@@ -25,7 +25,7 @@ import (
 
 var _ = row("R14-plans", "concurrent creates of plans: all different names exist, and of the creates of one name exactly one succeeds", func(ctx context.Context) {
 	const creators, names = 20, 3
-	works(ctx, "effect")
+	createStrategies(ctx, "effect")
 	action := newAction("act", nil, nil, []string{"effect"})
 	Expect(k8s.Create(ctx, action)).To(Succeed())
 	var won, winners [names]atomic.Int32
@@ -61,7 +61,7 @@ var _ = row("R14-plans", "concurrent creates of plans: all different names exist
 
 var _ = row("R15", "an action that is created and edited while it is used: every plan is pinned to one generation of it, and N uses make N plans", func(ctx context.Context) {
 	const uses, edits = 40, 30
-	works(ctx, "think", "work-0", "work-1", "work-2")
+	createStrategies(ctx, "think", "work-0", "work-1", "work-2")
 	// Generation n allows n reversions, and executes a strategy that is derived from n.
 	work := func(generation int64) string { return fmt.Sprintf("work-%d", generation%3) }
 	action := newAction("act", []string{"think"}, []string{work(1)}, nil)
@@ -130,7 +130,7 @@ func begun(ctx context.Context, namespace string, wanted int) error {
 
 var _ = row("R16-plans", "reads of a plan during writes are never older than the reader's own writes", func(ctx context.Context) {
 	const writes = 100
-	works(ctx, "think")
+	createStrategies(ctx, "think")
 	action := newAction("act", []string{"think"}, nil, []string{"think"})
 	Expect(k8s.Create(ctx, action)).To(Succeed())
 	p := newPlan(action, "read", v1alpha1.PhaseStrategize)
@@ -158,7 +158,7 @@ var _ = row("R16-plans", "reads of a plan during writes are never older than the
 
 var _ = row("R33-plans", "20 plans with one idempotency key: exactly one of them runs, whatever happens to managers", func(ctx context.Context) {
 	const callers, keys = 20, 3
-	works(ctx, "effect")
+	createStrategies(ctx, "effect")
 	action := newAction("act", nil, nil, []string{"effect"})
 	Expect(k8s.Create(ctx, action)).To(Succeed())
 	var restarts sync.WaitGroup
@@ -174,8 +174,8 @@ var _ = row("R33-plans", "20 plans with one idempotency key: exactly one of them
 				return k8s.Create(ctx, p)
 			})
 		})
-		y.halt()
-		y.start()
+		env.stopManager()
+		env.start()
 	}
 	restarts.Wait()
 	for key := range keys {
@@ -209,10 +209,10 @@ var _ = row("R33-plans", "20 plans with one idempotency key: exactly one of them
 
 var _ = row("S16", "no transition happens twice, a manual plan never advances by itself, and an error is never reported as applied", func(ctx context.Context) {
 	const plans, clients = 4, 10
-	works(ctx, "think", "work", "effect")
+	createStrategies(ctx, "think", "work", "effect")
 	action := newAction("act", []string{"think"}, []string{"work"}, []string{"effect"})
 	Expect(k8s.Create(ctx, action)).To(Succeed())
-	another := y.manage(runtime.NewRegistry(whole{deaf{y.rt}}, logr.Discard()))
+	another := env.manage(runtime.NewRegistry(whole{deaf{env.rt}}, logr.Discard()))
 	defer func() { another() }()
 	seen := watchPlans(ctx)
 	manual := make([]*v1alpha1.Plan, plans)
@@ -227,9 +227,9 @@ var _ = row("S16", "no transition happens twice, a manual plan never advances by
 			mustStand(ctx, p, phase, state)
 		}
 		another()
-		y.halt()
-		y.start()
-		another = y.manage(runtime.NewRegistry(whole{deaf{y.rt}}, logr.Discard()))
+		env.stopManager()
+		env.start()
+		another = env.manage(runtime.NewRegistry(whole{deaf{env.rt}}, logr.Discard()))
 		Expect(apply(ctx, action, fmt.Sprintf(`{"spec":{"description":"after %s %s"}}`, phase, state))).To(Succeed())
 		Consistently(ctx, func(g Gomega) {
 			for _, p := range manual {

@@ -32,8 +32,8 @@ var _ = row("D01", "under load, a restart fails only requests that were in fligh
 	dev := server("web")
 	dev.Spec.Proxy = v1alpha1.ProxyEnabled
 	create(ctx, dev)
-	pid := runs(ctx, dev, 1)
-	dev = must(ctx, dev)
+	pid := waitForRunning(ctx, dev, 1)
+	dev = mustGet(ctx, dev)
 	port := dev.Status.Port
 	if fault != nil && fault.noFront {
 		port = dev.Status.BackendPort
@@ -46,7 +46,7 @@ var _ = row("D01", "under load, a restart fails only requests that were in fligh
 		} else {
 			Expect(set(ctx, dev, restart, strconv.FormatInt(i, 10))).To(Succeed())
 		}
-		pid = runs(ctx, dev, i+2)
+		pid = waitForRunning(ctx, dev, i+2)
 	}
 	Eventually(ctx, func() int { return l.servedBy(pid) }).Should(BeNumerically(">=", loadServed))
 	failures, interrupted, sent := l.stop()
@@ -54,7 +54,7 @@ var _ = row("D01", "under load, a restart fails only requests that were in fligh
 	// Few requests are in flight when a process dies: each takes far less than a millisecond, and there is one every five milliseconds.
 	Expect(interrupted).To(BeNumerically("<", sent/20), "of %d requests", sent)
 	Expect(sent).To(BeNumerically(">", loadRestarts*loadServed))
-	after := must(ctx, dev)
+	after := mustGet(ctx, dev)
 	Expect(after.Status.Port).To(Equal(dev.Status.Port))
 	Expect(after.Status.BackendPort).To(Equal(dev.Status.BackendPort))
 	Expect(notes("collisions", "")).To(BeEmpty())

@@ -27,13 +27,13 @@ var _ = row("R04", "the saved state and the state in memory are the same: a new 
 	create(ctx, steady, web, killed, halted, deleted, restarted)
 	before := map[string]int{}
 	for _, i := range []*v1alpha1.Instance{steady, killed, halted, deleted} {
-		before[i.Name] = runs(ctx, i, 1)
+		before[i.Name] = waitForRunning(ctx, i, 1)
 	}
 	for _, s := range []*v1alpha1.DevServer{web, restarted} {
-		before[s.Name] = runs(ctx, s, 1)
+		before[s.Name] = waitForRunning(ctx, s, 1)
 	}
 
-	y.halt()
+	env.stopManager()
 	for _, p := range ours() {
 		if p.PID == before["killed"] {
 			end(p.Process)
@@ -44,30 +44,30 @@ var _ = row("R04", "the saved state and the state in memory are the same: a new 
 	Expect(set(ctx, restarted, restart, "while nobody was there")).To(Succeed())
 	late := instance("late")
 	create(ctx, late)
-	y.start()
+	env.start()
 
-	rests(ctx, halted)
+	waitForStopped(ctx, halted)
 	isGone(ctx, deleted)
-	Expect(runs(ctx, steady, 1)).To(Equal(before["steady"]), "the process is the same as before")
-	Expect(runs(ctx, web, 1)).To(Equal(before["web"]), "the process is the same as before")
-	Expect(runs(ctx, killed, 2)).NotTo(Equal(before["killed"]))
-	Expect(must(ctx, killed).Status.LastExit.Signal).To(Equal("SIGKILL"), "the exit is known although no manager was running")
-	Expect(runs(ctx, restarted, 2)).NotTo(Equal(before["restarted"]))
-	runs(ctx, late, 1)
+	Expect(waitForRunning(ctx, steady, 1)).To(Equal(before["steady"]), "the process is the same as before")
+	Expect(waitForRunning(ctx, web, 1)).To(Equal(before["web"]), "the process is the same as before")
+	Expect(waitForRunning(ctx, killed, 2)).NotTo(Equal(before["killed"]))
+	Expect(mustGet(ctx, killed).Status.LastExit.Signal).To(Equal("SIGKILL"), "the exit is known although no manager was running")
+	Expect(waitForRunning(ctx, restarted, 2)).NotTo(Equal(before["restarted"]))
+	waitForRunning(ctx, late, 1)
 	for name, starts := range map[string]int{"steady": 1, "web": 1, "killed": 2, "halted": 1, "deleted": 1, "restarted": 2, "late": 1} {
 		Expect(notes("starts", name)).To(HaveLen(starts), "exactly the expected starts of %s", name)
 	}
-	processesAreAsTheSpecsSay(ctx)
+	expectProcesses(ctx)
 })
 
 var _ = row("R05", "no operation waits for the reconcile of another object, and reads wait for no reconcile", func(ctx context.Context) {
 	held := instance("held")
 	create(ctx, held)
-	runs(ctx, held, 1)
+	waitForRunning(ctx, held, 1)
 	entered, release := make(chan struct{}, 1000), make(chan struct{})
 	let := sync.OnceFunc(func() { close(release) })
 	DeferCleanup(let)
-	y.world.will(func(w *world) {
+	env.faults.setHooks(func(w *faultInjector) {
 		w.looking = func(uid types.UID) {
 			if uid == held.UID {
 				entered <- struct{}{}
@@ -90,16 +90,16 @@ var _ = row("R05", "no operation waits for the reconcile of another object, and 
 				return fmt.Errorf("read the held object: %w", err)
 			}
 			var list v1alpha1.InstanceList
-			if err := k8s.List(ctx, &list, client.InNamespace(y.namespace)); err != nil || len(list.Items) == 0 {
+			if err := k8s.List(ctx, &list, client.InNamespace(env.namespace)); err != nil || len(list.Items) == 0 {
 				return fmt.Errorf("list while an object is held: %w", err)
 			}
 		}
 		return nil
 	})
-	Expect(must(ctx, held).Status.Incarnation).To(Equal(int64(1)), "the object is still held")
+	Expect(mustGet(ctx, held).Status.Incarnation).To(Equal(int64(1)), "the object is still held")
 	let()
-	runs(ctx, held, 2)
-	processesAreAsTheSpecsSay(ctx)
+	waitForRunning(ctx, held, 2)
+	expectProcesses(ctx)
 })
 
 // live3 takes an object through its life cycle: start, restart, stop, deletion.
@@ -171,12 +171,12 @@ var _ = row("S02", "status belongs to a UID: a new object with an old name start
 
 var _ = row("S03", "many writers of one record: no write is lost", func(ctx context.Context) {
 	// No other manager can write the state of the runtime.
-	_, err := host.New(host.Options{StateDir: y.stateDirs[0], ShimPath: y.shim})
+	_, err := host.New(host.Options{StateDir: env.stateDirs[0], ShimPath: env.shim})
 	Expect(err).To(MatchError(ContainSubstring("another berth manager uses the state directory")))
 
 	i := instance("shared")
 	create(ctx, i)
-	runs(ctx, i, 1)
+	waitForRunning(ctx, i, 1)
 	const writers, each = 8, 8
 	all(writers, func(writer int) error {
 		for n := range each {
@@ -200,14 +200,14 @@ var _ = row("S03", "many writers of one record: no write is lost", func(ctx cont
 		}
 		return nil
 	})
-	final := comesTo(ctx, i, "has seen the last write", func(o *v1alpha1.Instance) bool { return o.Status.ObservedResetToken == o.Spec.ResetToken })
+	final := waitFor(ctx, i, "has seen the last write", func(o *v1alpha1.Instance) bool { return o.Status.ObservedResetToken == o.Spec.ResetToken })
 	Expect(final.Annotations).To(HaveKeyWithValue("count", strconv.Itoa(writers*each)), "no write is lost")
 	Expect(notes("starts", "shared")).To(HaveLen(1))
-	processesAreAsTheSpecsSay(ctx)
+	expectProcesses(ctx)
 })
 
 var _ = row("S07", "a reused PID is not mistaken for the process that had it", func(ctx context.Context) {
-	stranger := exec.Command(filepath.Join(programs, "workload"), "-dir", y.dir, "-name", "stranger")
+	stranger := exec.Command(filepath.Join(programs, "workload"), "-dir", env.dir, "-name", "stranger")
 	Expect(stranger.Start()).To(Succeed())
 	DeferCleanup(func() {
 		_ = stranger.Process.Kill()
@@ -217,11 +217,11 @@ var _ = row("S07", "a reused PID is not mistaken for the process that had it", f
 
 	i := instance("victim")
 	create(ctx, i)
-	pid := runs(ctx, i, 1)
-	y.halt()
+	pid := waitForRunning(ctx, i, 1)
+	env.stopManager()
 	// The shim and the process end while no manager is running; then an unrelated process has the PID.
 	var identity shim.Identity
-	file := filepath.Join(y.stateDir, "run", string(i.UID), shim.IdentityFile)
+	file := filepath.Join(env.stateDir, "run", string(i.UID), shim.IdentityFile)
 	known, err := shim.ReadFile(file, &identity)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(known).To(BeTrue())
@@ -236,11 +236,11 @@ var _ = row("S07", "a reused PID is not mistaken for the process that had it", f
 		identity.Child.Ticks = strange.Ticks
 	}
 	Expect(shim.WriteFile(file, &identity, true)).To(Succeed())
-	y.start()
+	env.start()
 
-	comesTo(ctx, i, "is detected as exited and restarted", func(o *v1alpha1.Instance) bool { return o.Status.Incarnation == 2 })
-	runs(ctx, i, 2)
-	Expect(must(ctx, i).Status.LastExit.Reason).To(Equal(v1alpha1.ReasonUnknown), "the exit was not observed, and its reason is unknown")
+	waitFor(ctx, i, "is detected as exited and restarted", func(o *v1alpha1.Instance) bool { return o.Status.Incarnation == 2 })
+	waitForRunning(ctx, i, 2)
+	Expect(mustGet(ctx, i).Status.LastExit.Reason).To(Equal(v1alpha1.ReasonUnknown), "the exit was not observed, and its reason is unknown")
 	Expect(k8s.Delete(ctx, i)).To(Succeed())
 	isGone(ctx, i)
 	Expect(signalsTo(stranger.Process.Pid)).To(BeZero())

@@ -25,14 +25,14 @@ var _ = row("R07", "start and stop of the same server: a stop ends the incarnati
 	dev := server("web")
 	create(ctx, dev)
 	last := int64(1)
-	runs(ctx, dev, last)
+	waitForRunning(ctx, dev, last)
 	for range 3 {
 		last++
 		Expect(set(ctx, dev, restart, strconv.FormatInt(last, 10))).To(Succeed())
-		pid := runs(ctx, dev, last)
+		pid := waitForRunning(ctx, dev, last)
 		// The stop of the previous incarnation arrives late, and again: from a manager that was delayed, or from a request that was repeated.
-		Expect(y.rt.Stop(ctx, dev.UID, last-1)).To(Succeed())
-		Expect(y.rt.Kill(ctx, dev.UID, last-1)).To(Succeed())
+		Expect(env.rt.Stop(ctx, dev.UID, last-1)).To(Succeed())
+		Expect(env.rt.Kill(ctx, dev.UID, last-1)).To(Succeed())
 		Expect(workloads("web")).To(Equal([]int{pid}), "the newer incarnation keeps running")
 		Expect(signalsTo(pid)).To(BeZero(), "the newer incarnation was not asked to stop")
 	}
@@ -47,15 +47,15 @@ var _ = row("R07", "start and stop of the same server: a stop ends the incarnati
 		return nil
 	})
 	Expect(set(ctx, dev, running)).To(Succeed())
-	processesAreAsTheSpecsSay(ctx)
+	expectProcesses(ctx)
 	Expect(workloads("web")).To(HaveLen(1))
 })
 
 var _ = row("R08", "many stops of one server: one is carried out, the others succeed", func(ctx context.Context) {
-	enough := filepath.Join(y.dir, "enough")
+	enough := filepath.Join(env.dir, "enough")
 	dev := server("web", "-until", enough)
 	create(ctx, dev)
-	pid := runs(ctx, dev, 1)
+	pid := waitForRunning(ctx, dev, 1)
 	stops := func(n int) {
 		GinkgoHelper()
 		all(n, func(i int) error {
@@ -72,7 +72,7 @@ var _ = row("R08", "many stops of one server: one is carried out, the others suc
 	// All stops have arrived and were handled: of two reconciles, everything that the first one requested happened before the second.
 	for _, look := range []string{"first", "second"} {
 		Expect(set(ctx, dev, `{"spec":{"resetToken":%q}}`, look)).To(Succeed())
-		looked := comesTo(ctx, dev, "was reconciled while it is stopping", func(o *v1alpha1.DevServer) bool { return o.Status.ObservedResetToken == look })
+		looked := waitFor(ctx, dev, "was reconciled while it is stopping", func(o *v1alpha1.DevServer) bool { return o.Status.ObservedResetToken == look })
 		Expect(looked.Status.Stopping).NotTo(BeNil())
 	}
 	Expect(os.WriteFile(enough, nil, 0o600)).To(Succeed())
@@ -80,8 +80,8 @@ var _ = row("R08", "many stops of one server: one is carried out, the others suc
 	Expect(signalsTo(pid)).To(Equal(1), "the process received exactly one stop signal")
 	Expect(notes("ends", "web")).To(HaveLen(1), "the process exited by itself, and was not killed")
 	// Stops of a process that is gone are no-ops.
-	Expect(y.rt.Stop(ctx, dev.UID, 1)).To(Succeed())
-	Expect(y.rt.Kill(ctx, dev.UID, 1)).To(Succeed())
+	Expect(env.rt.Stop(ctx, dev.UID, 1)).To(Succeed())
+	Expect(env.rt.Kill(ctx, dev.UID, 1)).To(Succeed())
 })
 
 var _ = row("R09", "list while servers start and stop: every list is a snapshot of complete objects", func(ctx context.Context) {
@@ -134,13 +134,13 @@ var _ = row("R09", "list while servers start and stop: every list is a snapshot 
 	for err := range complaints {
 		Expect(err).NotTo(HaveOccurred())
 	}
-	processesAreAsTheSpecsSay(ctx)
+	expectProcesses(ctx)
 })
 
 // oneList lists the servers and checks the result.
 func oneList(ctx context.Context, servers int, incarnations map[string]int64) error {
 	var list v1alpha1.DevServerList
-	if err := k8s.List(ctx, &list, client.InNamespace(y.namespace)); err != nil {
+	if err := k8s.List(ctx, &list, client.InNamespace(env.namespace)); err != nil {
 		return fmt.Errorf("a list failed: %w", err)
 	}
 	names := map[string]bool{}
@@ -182,9 +182,9 @@ var _ = row("R10", "clean-up of a session while new servers start in it: the old
 		create(ctx, old[i])
 	}
 	for _, dev := range old {
-		runs(ctx, dev, 1)
+		waitForRunning(ctx, dev, 1)
 	}
-	Expect(k8s.DeleteAllOf(ctx, &v1alpha1.DevServer{}, client.InNamespace(y.namespace), client.MatchingFields{"spec.session": "one"})).To(Succeed())
+	Expect(k8s.DeleteAllOf(ctx, &v1alpha1.DevServer{}, client.InNamespace(env.namespace), client.MatchingFields{"spec.session": "one"})).To(Succeed())
 	// The old servers are still stopping. New ones start beside them, and others as soon as a name is free.
 	created := make([]*v1alpha1.DevServer, 2*each)
 	all(2*each, func(i int) error {
@@ -204,13 +204,13 @@ var _ = row("R10", "clean-up of a session while new servers start in it: the old
 		isGone(ctx, dev)
 	}
 	for _, dev := range created {
-		alive := comesTo(ctx, dev, "was created after the clean-up began and runs", func(o *v1alpha1.DevServer) bool { return runsReady(o) })
+		alive := waitFor(ctx, dev, "was created after the clean-up began and runs", func(o *v1alpha1.DevServer) bool { return runsReady(o) })
 		Expect(alive.Status.Incarnation).To(Equal(int64(1)), "a server created after the clean-up began was not ended by it: %s", tell(alive))
 		pid := int(alive.Status.Process.PID)
 		Expect(signalsTo(pid)).To(BeZero(), "a server created after the clean-up began was not asked to stop")
 		Expect(workloads(dev.Name)).To(Equal([]int{pid}), "a server created after the clean-up began keeps running")
 	}
-	processesAreAsTheSpecsSay(ctx)
+	expectProcesses(ctx)
 })
 
 var _ = row("R11", "100 concurrent starts and stops: the processes match the specs", func(ctx context.Context) {
@@ -220,7 +220,7 @@ var _ = row("R11", "100 concurrent starts and stops: the processes match the spe
 	var mu sync.Mutex
 	underway := map[string]func() error{}
 	asked := 0
-	y.world.will(func(w *world) {
+	env.faults.setHooks(func(w *faultInjector) {
 		w.starting = func(p runtime.Process, start func() error) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -254,7 +254,7 @@ var _ = row("R11", "100 concurrent starts and stops: the processes match the spe
 		}
 		return apply(ctx, devs[i*7%objects], change)
 	})
-	processesAreAsTheSpecsSay(ctx)
+	expectProcesses(ctx)
 	neverTwo()
 })
 
@@ -268,7 +268,7 @@ var _ = row("R13", "stops that take 65 seconds do not delay other objects", func
 		create(ctx, slow[i])
 	}
 	for _, dev := range slow {
-		runs(ctx, dev, 1)
+		waitForRunning(ctx, dev, 1)
 		Expect(set(ctx, dev, stopped)).To(Succeed())
 	}
 	const others = 5
@@ -298,14 +298,14 @@ var _ = row("R13", "stops that take 65 seconds do not delay other objects", func
 		return nil
 	})
 	for _, dev := range slow {
-		o := must(ctx, dev)
+		o := mustGet(ctx, dev)
 		Expect(o.Status.Stopping).NotTo(BeNil(), "delayed by slow stops: %s exited before the others were done", dev.Name)
 		Expect(workloads(dev.Name)).To(HaveLen(1))
 		// The grace period may shrink, so that the row does not have to wait for it.
 		Expect(set(ctx, dev, `{"spec":{"process":{"stop":{"gracePeriodSeconds":0}}}}`)).To(Succeed())
 	}
 	for _, dev := range slow {
-		rests(ctx, dev)
+		waitForStopped(ctx, dev)
 	}
-	processesAreAsTheSpecsSay(ctx)
+	expectProcesses(ctx)
 })

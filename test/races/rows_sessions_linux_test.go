@@ -20,7 +20,7 @@ import (
 
 var _ = row("R01", "two discoveries at once: the result is the union, and every session has exactly one object", func(ctx context.Context) {
 	const pairs = 20
-	d := inDen(nil)
+	d := newSessionEnv(nil)
 	defer d.end()
 	var names []string
 	for i := range pairs { // the legal name of both is the same
@@ -30,15 +30,15 @@ var _ = row("R01", "two discoveries at once: the result is the union, and every 
 	elsewhere := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "race-"}}
 	Expect(k8s.Create(ctx, elsewhere)).To(Succeed())
 	all(2, func(i int) error {
-		return k8s.Create(ctx, d.discovery(y.namespace, fmt.Sprintf("at-once-%d", i), ""))
+		return k8s.Create(ctx, d.discovery(env.namespace, fmt.Sprintf("at-once-%d", i), ""))
 	})
 	Expect(k8s.Create(ctx, d.discovery(elsewhere.Name, "elsewhere", ""))).To(Succeed())
 	for _, found := range []*v1alpha1.InstanceDiscovery{
-		d.discovery(y.namespace, "at-once-0", ""), d.discovery(y.namespace, "at-once-1", ""), d.discovery(elsewhere.Name, "elsewhere", ""),
+		d.discovery(env.namespace, "at-once-0", ""), d.discovery(env.namespace, "at-once-1", ""), d.discovery(elsewhere.Name, "elsewhere", ""),
 	} {
-		looks(ctx, found, "has found all sessions", func(t v1alpha1.DiscoveryTotals) bool { return t.Found == 2*pairs && t.Created+t.Known == 2*pairs })
+		waitForDiscovery(ctx, found, "has found all sessions", func(t v1alpha1.DiscoveryTotals) bool { return t.Found == 2*pairs && t.Created+t.Known == 2*pairs })
 	}
-	objects := instancesIn(ctx, y.namespace, elsewhere.Name)
+	objects := instancesIn(ctx, env.namespace, elsewhere.Name)
 	of := map[string]int{}
 	for i := range objects {
 		of[objects[i].Spec.DisplayName]++
@@ -46,7 +46,7 @@ var _ = row("R01", "two discoveries at once: the result is the union, and every 
 	Expect(of).To(HaveLen(2*pairs), "every session has an object")
 	Expect(objects).To(HaveLen(2*pairs), "exactly one object for each session")
 	for i := range objects {
-		comesTo(ctx, &objects[i], "has adopted its session", func(o *v1alpha1.Instance) bool {
+		waitFor(ctx, &objects[i], "has adopted its session", func(o *v1alpha1.Instance) bool {
 			return is(o, v1alpha1.ConditionAdopted) && runsReady(o)
 		})
 	}
@@ -54,12 +54,12 @@ var _ = row("R01", "two discoveries at once: the result is the union, and every 
 	for i := range objects {
 		Expect(marks).To(HaveKeyWithValue(objects[i].Spec.DisplayName, string(objects[i].UID)))
 	}
-	clearFound(ctx, y.namespace, elsewhere.Name)
+	clearFound(ctx, env.namespace, elsewhere.Name)
 	Expect(workloads("")).To(HaveLen(2*pairs), "no process in a session has ended")
 })
 
 var _ = row("R02", "reads while discoveries run: every read returns complete objects", func(ctx context.Context) {
-	d := inDen(nil)
+	d := newSessionEnv(nil)
 	defer d.end()
 	done := make(chan struct{})
 	complaints := make(chan error, 3)
@@ -79,13 +79,13 @@ var _ = row("R02", "reads while discoveries run: every read returns complete obj
 			}
 		})
 	}
-	found := d.discovery(y.namespace, "agents", "")
+	found := d.discovery(env.namespace, "agents", "")
 	Expect(k8s.Create(ctx, found)).To(Succeed())
 	for i := range 10 {
 		d.open(fmt.Sprintf("agent-%d", i))
 		Expect(set(ctx, found, `{"spec":{"refreshToken":"%d"}}`, i)).To(Succeed())
 		want := int32(i + 1)
-		looks(ctx, d.discovery(y.namespace, "agents", ""), "has found the new session", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == want })
+		waitForDiscovery(ctx, d.discovery(env.namespace, "agents", ""), "has found the new session", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == want })
 	}
 	close(done)
 	readers.Wait()
@@ -93,17 +93,17 @@ var _ = row("R02", "reads while discoveries run: every read returns complete obj
 	for err := range complaints {
 		Expect(err).NotTo(HaveOccurred())
 	}
-	clearFound(ctx, y.namespace)
+	clearFound(ctx, env.namespace)
 })
 
 // wholeObjects reads the objects that discoveries write, and checks that none of them is partially written.
 func wholeObjects(ctx context.Context) error {
 	var discoveries v1alpha1.InstanceDiscoveryList
 	var instances v1alpha1.InstanceList
-	if err := k8s.List(ctx, &discoveries, client.InNamespace(y.namespace)); err != nil {
+	if err := k8s.List(ctx, &discoveries, client.InNamespace(env.namespace)); err != nil {
 		return fmt.Errorf("a list failed: %w", err)
 	}
-	if err := k8s.List(ctx, &instances, client.InNamespace(y.namespace)); err != nil {
+	if err := k8s.List(ctx, &instances, client.InNamespace(env.namespace)); err != nil {
 		return fmt.Errorf("a list failed: %w", err)
 	}
 	there := map[string]bool{}
@@ -136,36 +136,36 @@ func wholeObjects(ctx context.Context) error {
 }
 
 var _ = row("S01", "two creators of one name, a user and a discovery: the loser changes nothing", func(ctx context.Context) {
-	d := inDen(nil)
+	d := newSessionEnv(nil)
 	defer d.end()
 	d.open("work")
-	found := d.discovery(y.namespace, "agents", "")
+	found := d.discovery(env.namespace, "agents", "")
 	Expect(k8s.Create(ctx, found)).To(Succeed())
-	looks(ctx, found, "has created an Instance", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 1 && t.Adopted == 1 })
+	waitForDiscovery(ctx, found, "has created an Instance", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 1 && t.Adopted == 1 })
 	name := found.Status.Found[0].Instance
 	session := workloads("work")
 	for round := range 4 {
-		clearFound(ctx, y.namespace)
+		clearFound(ctx, env.namespace)
 		mine := instance(name)
 		mine.Spec.Process.Command = command("mine")
 		mine.Spec.DisplayName = "mine"
 		var lost bool
 		if round == 0 { // the discovery is second, at least once
 			Expect(k8s.Create(ctx, mine)).To(Succeed())
-			Expect(k8s.Create(ctx, d.discovery(y.namespace, "agents", ""))).To(Succeed())
+			Expect(k8s.Create(ctx, d.discovery(env.namespace, "agents", ""))).To(Succeed())
 		} else {
 			all(2, func(i int) error {
 				if i == 0 {
-					return k8s.Create(ctx, d.discovery(y.namespace, "agents", ""))
+					return k8s.Create(ctx, d.discovery(env.namespace, "agents", ""))
 				}
 				err := k8s.Create(ctx, mine)
 				lost = apierrors.IsAlreadyExists(err)
 				return client.IgnoreAlreadyExists(err)
 			})
 		}
-		again := d.discovery(y.namespace, "agents", "")
-		looks(ctx, again, "has run", func(t v1alpha1.DiscoveryTotals) bool { return t.Found == 1 })
-		objects := instancesIn(ctx, y.namespace)
+		again := d.discovery(env.namespace, "agents", "")
+		waitForDiscovery(ctx, again, "has run", func(t v1alpha1.DiscoveryTotals) bool { return t.Found == 1 })
+		objects := instancesIn(ctx, env.namespace)
 		Expect(objects).To(HaveLen(1), "exactly one object has the name")
 		if lost {
 			Expect(objects[0].Spec.DisplayName).To(Equal("work"), "the loser changes nothing: the discovery was first")
@@ -174,66 +174,66 @@ var _ = row("S01", "two creators of one name, a user and a discovery: the loser 
 		Expect(objects[0].UID).To(Equal(mine.UID), "the loser changes nothing: the object is the user's")
 		Expect(objects[0].Spec.DisplayName).To(Equal("mine"), "the loser changes nothing: the spec is the user's")
 		Expect(again.Status.Found[0].Reason).To(Equal(v1alpha1.ReasonNameTaken))
-		runs(ctx, mine, 1)
+		waitForRunning(ctx, mine, 1)
 	}
 	Expect(workloads("work")).To(Equal(session), "the session was not affected")
-	clearFound(ctx, y.namespace)
+	clearFound(ctx, env.namespace)
 })
 
 var _ = row("S04", "a tmux session and a container with one name: neither gets the other's status", func(ctx context.Context) {
-	d := inDen(startEngine(ctx))
+	d := newSessionEnv(startEngine(ctx))
 	defer d.end()
 	d.open("claude", "codex")
-	claude, codex := d.box(ctx, "claude"), d.box(ctx, "codex")
-	found := d.discovery(y.namespace, "agents", "")
+	claude, codex := d.startContainer(ctx, "claude"), d.startContainer(ctx, "codex")
+	found := d.discovery(env.namespace, "agents", "")
 	found.Spec.Sources = append(found.Spec.Sources, v1alpha1.DiscoverySource{Name: "docker", Type: v1alpha1.RuntimeDocker})
 	Expect(k8s.Create(ctx, found)).To(Succeed())
-	looks(ctx, found, "has found all four", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 4 && t.Adopted == 4 })
+	waitForDiscovery(ctx, found, "has found all four", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 4 && t.Adopted == 4 })
 	session, boxed := instanceOf(ctx, v1alpha1.RuntimeTmux, "claude"), instanceOf(ctx, v1alpha1.RuntimeDocker, "claude")
 	pid := session.Status.Process.PID
 	Expect(session.Status.Process.ContainerID).To(BeEmpty())
 	Expect(boxed.Status.Process.ContainerID).To(Equal(claude))
 
 	d.unbox(ctx, claude)
-	comesTo(ctx, boxed, "has ended with its container", func(o *v1alpha1.Instance) bool { return !runsReady(o) && o.Status.LastExit != nil })
+	waitFor(ctx, boxed, "has ended with its container", func(o *v1alpha1.Instance) bool { return !runsReady(o) && o.Status.LastExit != nil })
 	Expect(set(ctx, session, `{"spec":{"resetToken":"look"}}`)).To(Succeed())
-	Eventually(ctx, func() string { return must(ctx, session).Status.ObservedResetToken }).Should(Equal("look"))
-	Expect(isReady(must(ctx, session))).To(Equal("True Running"), "the session does not have the status of the container")
-	Expect(must(ctx, session).Status.Process.PID).To(Equal(pid))
+	Eventually(ctx, func() string { return mustGet(ctx, session).Status.ObservedResetToken }).Should(Equal("look"))
+	Expect(isReady(mustGet(ctx, session))).To(Equal("True Running"), "the session does not have the status of the container")
+	Expect(mustGet(ctx, session).Status.Process.PID).To(Equal(pid))
 
 	session, boxed = instanceOf(ctx, v1alpha1.RuntimeTmux, "codex"), instanceOf(ctx, v1alpha1.RuntimeDocker, "codex")
 	_, err := d.ask("kill-session", "-t", "=codex")
 	Expect(err).NotTo(HaveOccurred())
-	comesTo(ctx, session, "has ended with its session", func(o *v1alpha1.Instance) bool { return !runsReady(o) && o.Status.LastExit != nil })
+	waitFor(ctx, session, "has ended with its session", func(o *v1alpha1.Instance) bool { return !runsReady(o) && o.Status.LastExit != nil })
 	Expect(set(ctx, boxed, `{"spec":{"resetToken":"look"}}`)).To(Succeed())
-	Eventually(ctx, func() string { return must(ctx, boxed).Status.ObservedResetToken }).Should(Equal("look"))
-	Expect(isReady(must(ctx, boxed))).To(Equal("True Running"), "the container does not have the status of the session")
-	clearFound(ctx, y.namespace)
+	Eventually(ctx, func() string { return mustGet(ctx, boxed).Status.ObservedResetToken }).Should(Equal("look"))
+	Expect(isReady(mustGet(ctx, boxed))).To(Equal("True Running"), "the container does not have the status of the session")
+	clearFound(ctx, env.namespace)
 	d.unbox(ctx, codex)
 })
 
 var _ = row("S06", "claude-foo and claude-foobar: an operation on one never affects the other", func(ctx context.Context) {
-	d := inDen(nil)
+	d := newSessionEnv(nil)
 	defer d.end()
 	d.open("claude-foobar")
 	longer := workloads("claude-foobar")
 	missing := d.adopts("missing", "claude-foo")
 	create(ctx, missing)
-	Eventually(ctx, func() string { return isReady(must(ctx, missing)) }).Should(Equal("False NothingToAdopt"), "only the exact name matches: there is no claude-foo")
+	Eventually(ctx, func() string { return isReady(mustGet(ctx, missing)) }).Should(Equal("False NothingToAdopt"), "only the exact name matches: there is no claude-foo")
 	Expect(d.marks(ctx)).To(Equal(map[string]string{"claude-foobar": ""}), "only the exact name matches: claude-foobar has no owner")
 	Expect(k8s.Delete(ctx, missing)).To(Succeed())
 	isGone(ctx, missing)
 
 	d.open("claude-foo")
-	found := d.discovery(y.namespace, "agents", "claude-")
+	found := d.discovery(env.namespace, "agents", "claude-")
 	Expect(k8s.Create(ctx, found)).To(Succeed())
-	looks(ctx, found, "has found both", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 2 && t.Adopted == 2 })
+	waitForDiscovery(ctx, found, "has found both", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 2 && t.Adopted == 2 })
 	foo, foobar := instanceOf(ctx, v1alpha1.RuntimeTmux, "claude-foo"), instanceOf(ctx, v1alpha1.RuntimeTmux, "claude-foobar")
 	Expect(d.marks(ctx)).To(Equal(map[string]string{"claude-foo": string(foo.UID), "claude-foobar": string(foobar.UID)}))
 	Expect(set(ctx, foo, `{"spec":{"state":"Stopped","process":{"stop":{"signal":"SIGHUP"}}}}`)).To(Succeed())
-	rests(ctx, foo)
+	waitForStopped(ctx, foo)
 	Expect(workloads("claude-foobar")).To(Equal(longer), "only the exact name matches: claude-foobar was not stopped")
-	Expect(isReady(must(ctx, foobar))).To(Equal("True Running"))
-	clearFound(ctx, y.namespace)
+	Expect(isReady(mustGet(ctx, foobar))).To(Equal("True Running"))
+	clearFound(ctx, env.namespace)
 	Expect(workloads("claude-foobar")).To(Equal(longer))
 })

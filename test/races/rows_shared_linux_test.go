@@ -29,7 +29,7 @@ var _ = row("S08", "the limit holds: 100 concurrent creates result in ten server
 	if fault != nil && fault.noQuota {
 		create = func(ctx context.Context, object client.Object, options ...client.CreateOption) error {
 			var list v1alpha1.DevServerList
-			if err := k8s.List(ctx, &list, client.InNamespace(y.namespace)); err != nil {
+			if err := k8s.List(ctx, &list, client.InNamespace(env.namespace)); err != nil {
 				return err
 			}
 			if len(list.Items) >= limit {
@@ -49,9 +49,9 @@ var _ = row("S08", "the limit holds: 100 concurrent creates result in ten server
 		})
 	})
 	var list v1alpha1.DevServerList
-	Expect(k8s.List(ctx, &list, client.InNamespace(y.namespace))).To(Succeed())
+	Expect(k8s.List(ctx, &list, client.InNamespace(env.namespace))).To(Succeed())
 	Expect(list.Items).To(HaveLen(limit), "exactly ten servers were let in")
-	processesAreAsTheSpecsSay(ctx)
+	expectProcesses(ctx)
 	Expect(notes("starts", "")).To(HaveLen(limit), "exactly ten processes were started")
 })
 
@@ -66,13 +66,13 @@ func limitServers(ctx context.Context, limit int64) {
 		"count/devservers.berth.dev": *resource.NewQuantity(limit, resource.DecimalSI),
 		"count/configmaps":           *resource.NewQuantity(1, resource.DecimalSI),
 	}
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: "limit"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: "limit"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 	Expect(k8s.Create(ctx, quota)).To(Succeed())
 	quota.Status.Hard = hard
 	quota.Status.Used = corev1.ResourceList{"count/devservers.berth.dev": resource.MustParse("0"), "count/configmaps": resource.MustParse("0")}
 	Expect(k8s.Status().Update(ctx, quota)).To(Succeed())
 	Eventually(ctx, func() bool {
-		return apierrors.IsForbidden(k8s.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, GenerateName: "try-"}}))
+		return apierrors.IsForbidden(k8s.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, GenerateName: "try-"}}))
 	}).Should(BeTrue(), "the quota is in force")
 }
 
@@ -85,7 +85,7 @@ func conflicted(dev *v1alpha1.DevServer) bool {
 var _ = row("S09", "two servers claim one port: one owner, and the other starts nothing", func(ctx context.Context) {
 	const contenders = 4
 	// All servers exist before a manager runs, because the order in which it reconciles them must not matter.
-	y.halt()
+	env.stopManager()
 	port := freePort()
 	var devs []*v1alpha1.DevServer
 	for i := range contenders {
@@ -95,22 +95,22 @@ var _ = row("S09", "two servers claim one port: one owner, and the other starts 
 	}
 	all(contenders, func(i int) error { return k8s.Create(ctx, devs[i]) })
 	for left := devs; len(left) > 0; {
-		y.start()
+		env.start()
 		owner := first(left)
-		comesTo(ctx, owner, "is the one owner of the port, because it was created first", func(o *v1alpha1.DevServer) bool { return runsReady(o) })
+		waitFor(ctx, owner, "is the one owner of the port, because it was created first", func(o *v1alpha1.DevServer) bool { return runsReady(o) })
 		var others []*v1alpha1.DevServer
 		for _, dev := range left {
 			if dev.UID == owner.UID {
 				continue
 			}
 			others = append(others, dev)
-			comesTo(ctx, dev, "is not the one owner, and reports that", conflicted)
+			waitFor(ctx, dev, "is not the one owner, and reports that", conflicted)
 			Expect(notes("starts", dev.Name)).To(BeEmpty(), "there is one owner, and %s started a process", dev.Name)
 		}
 		// Another manager chooses the same owner.
-		y.halt()
-		y.start()
-		Expect(runs(ctx, owner, 1)).To(Equal(workloads(owner.Name)[0]))
+		env.stopManager()
+		env.start()
+		Expect(waitForRunning(ctx, owner, 1)).To(Equal(workloads(owner.Name)[0]))
 		Expect(notes("starts", owner.Name)).To(HaveLen(1))
 		Expect(k8s.Delete(ctx, owner)).To(Succeed())
 		isGone(ctx, owner)
@@ -147,12 +147,12 @@ func freePort() int32 {
 var _ = row("S10", "a server whose port cannot be verified is tracked, and is stopped when it is no longer wanted", func(ctx context.Context) {
 	silent := instanceless("silent")
 	elsewhere := instanceless("elsewhere", "-listen", fmt.Sprint(freePort()))
-	refusing := server("refusing", "-gate", filepath.Join(y.dir, "never"))
+	refusing := server("refusing", "-gate", filepath.Join(env.dir, "never"))
 	for dev, reason := range map[*v1alpha1.DevServer]string{
 		silent: v1alpha1.ReasonNotListening, elsewhere: v1alpha1.ReasonOtherPort, refusing: "",
 	} {
 		create(ctx, dev)
-		comesTo(ctx, dev, "is tracked although it does not serve as specified", func(o *v1alpha1.DevServer) bool {
+		waitFor(ctx, dev, "is tracked although it does not serve as specified", func(o *v1alpha1.DevServer) bool {
 			found := "" // a condition in its usual status is left out
 			if condition := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionPortVerified); condition != nil {
 				found = condition.Reason
@@ -162,12 +162,12 @@ var _ = row("S10", "a server whose port cannot be verified is tracked, and is st
 				int64(here[0]) == o.Status.Process.PID
 		})
 	}
-	Expect(runsReady(must(ctx, silent))).To(BeFalse())
-	Expect(runsReady(must(ctx, refusing))).To(BeFalse())
+	Expect(runsReady(mustGet(ctx, silent))).To(BeFalse())
+	Expect(runsReady(mustGet(ctx, refusing))).To(BeFalse())
 	for _, dev := range []*v1alpha1.DevServer{silent, elsewhere, refusing} {
 		Eventually(ctx, func() []noted { return notes("starts", dev.Name) }).Should(HaveLen(1), "the server is tracked: no second process was started")
 		Expect(set(ctx, dev, stopped)).To(Succeed())
-		rests(ctx, dev)
+		waitForStopped(ctx, dev)
 		Expect(workloads(dev.Name)).To(BeEmpty(), "a server that is no longer tracked was stopped")
 	}
 })
@@ -188,7 +188,7 @@ var _ = row("S11", "an object is deleted only after its process was observed to 
 		i := instance(kind, args...)
 		i.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](2)
 		create(ctx, i)
-		runs(ctx, i, 1)
+		waitForRunning(ctx, i, 1)
 		Eventually(ctx, func() []int { return workloads(kind + ".child") }).Should(HaveLen(1))
 		Expect(k8s.Delete(ctx, i)).To(Succeed())
 		Eventually(ctx, func(g Gomega) {
@@ -207,11 +207,11 @@ var _ = row("S12", "the same command twice: two objects, two processes", func(ct
 	one, two := instance("one"), instance("two")
 	one.Spec.Process.Command, two.Spec.Process.Command = same, same
 	create(ctx, one, two)
-	first, second := runs(ctx, one, 1), runs(ctx, two, 1)
+	first, second := waitForRunning(ctx, one, 1), waitForRunning(ctx, two, 1)
 	Expect(first).NotTo(Equal(second), "each object has its own process")
 	Expect(workloads("")).To(ConsistOf(first, second), "each object has its own process")
 	Expect(set(ctx, one, restart, "1")).To(Succeed())
-	third := runs(ctx, one, 2)
+	third := waitForRunning(ctx, one, 2)
 	Expect(workloads("")).To(ConsistOf(third, second), "one was restarted, and the other was not")
 	Expect(k8s.Delete(ctx, one)).To(Succeed())
 	isGone(ctx, one)

@@ -44,7 +44,7 @@ var _ = row("R14", "concurrent creates: all different names exist, and of the cr
 		Expect(s.Generation).To(Equal(int64(1)))
 	}
 	var list v1alpha1.StrategyList
-	Expect(k8s.List(ctx, &list, client.InNamespace(y.namespace))).To(Succeed())
+	Expect(k8s.List(ctx, &list, client.InNamespace(env.namespace))).To(Succeed())
 	Expect(list.Items).To(HaveLen(creators + names))
 })
 
@@ -124,11 +124,11 @@ var _ = row("R32", "a run that is alive is never counted as failed, whatever hap
 		return nil
 	}
 	for range 3 {
-		y.halt() // no manager runs
+		env.stopManager() // no manager runs
 		Expect(alive()).To(Succeed())
-		y.start()
+		env.start()
 		for _, r := range runs { // the new manager reconciles each run
-			Expect(apply(ctx, r, fmt.Sprintf(`{"metadata":{"annotations":{"look":"%d"}}}`, len(y.stateDirs)))).To(Succeed())
+			Expect(apply(ctx, r, fmt.Sprintf(`{"metadata":{"annotations":{"look":"%d"}}}`, len(env.stateDirs)))).To(Succeed())
 		}
 		Consistently(ctx, alive).Should(Succeed())
 	}

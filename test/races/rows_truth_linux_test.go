@@ -28,14 +28,14 @@ import (
 var _ = row("R16", "reads during writes are consistent, and never older than the reader's own writes", func(ctx context.Context) {
 	i := instance("read")
 	create(ctx, i)
-	runs(ctx, i, 1)
+	waitForRunning(ctx, i, 1)
 	const writes = 150
 	for n := 1; n <= writes; n++ {
 		written := i.DeepCopy()
 		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"resetToken":"%d"}}`, n))
 		Expect(k8s.Patch(ctx, written, patch)).To(Succeed())
 		for range 3 {
-			o := must(ctx, i)
+			o := mustGet(ctx, i)
 			Expect(o.Spec.ResetToken).To(Equal(strconv.Itoa(n)), "the spec is older than the last write")
 			Expect(o.Generation).To(BeNumerically(">=", written.Generation))
 			seen, _ := strconv.Atoi(o.Status.ObservedResetToken)
@@ -47,7 +47,7 @@ var _ = row("R16", "reads during writes are consistent, and never older than the
 			}
 		}
 	}
-	comesTo(ctx, i, "has seen the last write", func(o *v1alpha1.Instance) bool { return o.Status.ObservedResetToken == strconv.Itoa(writes) })
+	waitFor(ctx, i, "has seen the last write", func(o *v1alpha1.Instance) bool { return o.Status.ObservedResetToken == strconv.Itoa(writes) })
 	Expect(notes("starts", "read")).To(HaveLen(1))
 })
 
@@ -56,7 +56,7 @@ var _ = row("S13", "a list of running processes is a snapshot, whatever starts a
 	for n := range 4 {
 		i := instance(fmt.Sprintf("steady-%d", n))
 		create(ctx, i)
-		runs(ctx, i, 1)
+		waitForRunning(ctx, i, 1)
 		steady[i.UID] = i.Name
 	}
 	done := make(chan struct{})
@@ -110,7 +110,7 @@ var _ = row("S13", "a list of running processes is a snapshot, whatever starts a
 })
 
 func listRunning(ctx context.Context, steady map[types.UID]string) error {
-	list, err := y.rt.List(ctx)
+	list, err := env.rt.List(ctx)
 	if err != nil {
 		return fmt.Errorf("every list succeeds, and this one failed: %w", err)
 	}
@@ -135,9 +135,9 @@ var _ = row("S14", "only observed facts are reported: neither a failed kill nor 
 	i := instance("undead", "-ignore")
 	i.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
 	create(ctx, i)
-	pid := runs(ctx, i, 1)
+	pid := waitForRunning(ctx, i, 1)
 	var kills atomic.Int32
-	y.world.will(func(w *world) {
+	env.faults.setHooks(func(w *faultInjector) {
 		w.killing = func(types.UID, func() error) error {
 			kills.Add(1)
 			return errors.New("the process cannot be killed at the moment")
@@ -145,36 +145,36 @@ var _ = row("S14", "only observed facts are reported: neither a failed kill nor 
 	})
 	Expect(set(ctx, i, stopped)).To(Succeed())
 	Eventually(ctx, func(g Gomega) {
-		o := must(ctx, i)
+		o := mustGet(ctx, i)
 		if o.Status.LastExit != nil || o.Status.Process == nil || isStopped(o) || is(o, v1alpha1.ConditionStalled) {
 			StopTrying("reported stopped while the process is alive: " + tell(o)).Now()
 		}
 		g.Expect(kills.Load()).To(BeNumerically(">=", 4))
 	}).Should(Succeed())
 	Consistently(ctx, func(g Gomega) {
-		o := must(ctx, i)
+		o := mustGet(ctx, i)
 		g.Expect(o.Status.LastExit).To(BeNil(), "reported stopped while the process is alive")
 		g.Expect(o.Status.Process).NotTo(BeNil(), "reported stopped while the process is alive")
 	}).Should(Succeed())
 	Expect(workloads("undead")).To(Equal([]int{pid}))
-	y.world.calm()
-	rests(ctx, i)
+	env.faults.clearHooks()
+	waitForStopped(ctx, i)
 	Expect(workloads("undead")).To(BeEmpty())
-	Expect(must(ctx, i).Status.LastExit.Signal).To(Equal("SIGKILL"))
+	Expect(mustGet(ctx, i).Status.LastExit.Signal).To(Equal("SIGKILL"))
 
-	gate := filepath.Join(y.dir, "gate")
+	gate := filepath.Join(env.dir, "gate")
 	dev := server("gated", "-gate", gate)
 	dev.Spec.Readiness = &v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{Path: "/"}}
 	create(ctx, dev)
 	Eventually(ctx, func(g Gomega) {
-		if o := must(ctx, dev); runsReady(o) {
+		if o := mustGet(ctx, dev); runsReady(o) {
 			StopTrying("reported ready although the probe fails: " + tell(o)).Now()
 		}
 		g.Expect(len(notes("refusals", "gated"))).To(BeNumerically(">=", 5))
 	}).Should(Succeed())
-	Expect(runsReady(must(ctx, dev))).To(BeFalse())
+	Expect(runsReady(mustGet(ctx, dev))).To(BeFalse())
 	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed())
-	runs(ctx, dev, 1)
+	waitForRunning(ctx, dev, 1)
 })
 
 var _ = row("S15", "every reader of a log has its own cursor", func(ctx context.Context) {
@@ -182,7 +182,7 @@ var _ = row("S15", "every reader of a log has its own cursor", func(ctx context.
 	dev := server("talker", "-lines", strconv.Itoa(lines))
 	create(ctx, dev)
 	all(6, func(int) error { return readAll(ctx, dev.UID, lines) })
-	runs(ctx, dev, 1)
+	waitForRunning(ctx, dev, 1)
 })
 
 // readAll follows a log from its beginning until it has seen all lines, in order.
@@ -190,7 +190,7 @@ func readAll(ctx context.Context, uid types.UID, lines int) error {
 	var log runtime.Log
 	err := until(ctx, func() (bool, error) {
 		var err error
-		log, err = y.rt.OpenLog(ctx, uid)
+		log, err = env.rt.OpenLog(ctx, uid)
 		return err == nil, err
 	})
 	if err != nil {

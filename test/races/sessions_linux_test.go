@@ -30,8 +30,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/tmux"
 )
 
-// den is the tmux server of one row, with a manager that runs Instances there, and with containers if the row needs them.
-type den struct {
+// sessionEnv is the tmux server of one row, with a manager that runs Instances there, and with containers if the row needs them.
+type sessionEnv struct {
 	socket string
 	tmux   *tmux.Runtime
 	docker *docker.Runtime
@@ -43,28 +43,28 @@ type den struct {
 // image is the image of the containers; it contains the workload and nothing else.
 const image = "berth-race:latest"
 
-// inDen replaces the manager of the row with one that supports tmux. The row calls end after its clean-up.
-func inDen(engine *dockertest.Engine) *den {
+// newSessionEnv replaces the manager of the row with one that supports tmux. The row calls end after its clean-up.
+func newSessionEnv(engine *dockertest.Engine) *sessionEnv {
 	GinkgoHelper()
 	needTmux()
-	d := &den{socket: "berth-" + y.namespace, engine: engine}
-	y.stop()
-	y.stop = nil
+	d := &sessionEnv{socket: "berth-" + env.namespace, engine: engine}
+	env.stop()
+	env.stop = nil
 	var err error
-	d.tmux, err = tmux.New(y.host, tmux.Options{Dir: filepath.Join(y.stateDir, "tmux"), Shim: y.shim, Socket: d.socket})
+	d.tmux, err = tmux.New(env.host, tmux.Options{Dir: filepath.Join(env.stateDir, "tmux"), Shim: env.shim, Socket: d.socket})
 	Expect(err).NotTo(HaveOccurred())
 	members := []runtime.Backend{{Type: v1alpha1.RuntimeTmux, Runtime: d.tmux}}
 	if fault != nil && fault.terminals != nil {
 		members[0].Runtime = fault.terminals(d)
 	}
 	if engine != nil {
-		d.docker, err = docker.New(docker.Options{Host: engine.Host, Dir: filepath.Join(y.stateDir, "docker")})
+		d.docker, err = docker.New(docker.Options{Host: engine.Host, Dir: filepath.Join(env.stateDir, "docker")})
 		Expect(err).NotTo(HaveOccurred())
 		d.api, err = engine.Client()
 		Expect(err).NotTo(HaveOccurred())
 		members = append(members, runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: d.docker})
 	}
-	all := runtime.NewRegistry(whole{y.rt}, logr.Discard(), members...)
+	all := runtime.NewRegistry(whole{env.rt}, logr.Discard(), members...)
 	leave := lead(fault.managers(config), all)
 	d.end = func() {
 		leave()
@@ -74,21 +74,21 @@ func inDen(engine *dockertest.Engine) *den {
 			_ = d.docker.Close()
 		}
 		d.killServer()
-		y.languages.Close()
-		_ = y.host.Close()
+		env.languages.Close()
+		_ = env.host.Close()
 	}
 	return d
 }
 
 // ask runs a command on the tmux server of the row.
-func (d *den) ask(args ...string) (string, error) {
+func (d *sessionEnv) ask(args ...string) (string, error) {
 	cmd := exec.Command("tmux", append([]string{"-L", d.socket, "-f", os.DevNull}, args...)...)
 	cmd.Dir = "/"
 	answer, err := cmd.CombinedOutput()
 	return string(answer), err
 }
 
-func (d *den) killServer() {
+func (d *sessionEnv) killServer() {
 	_, _ = d.ask("kill-server") // fails if the server has exited with its last session
 	Eventually(func() error {
 		_, err := d.ask("list-sessions")
@@ -100,7 +100,7 @@ func (d *den) killServer() {
 }
 
 // open creates sessions, each with a workload of the same name.
-func (d *den) open(names ...string) {
+func (d *sessionEnv) open(names ...string) {
 	GinkgoHelper()
 	for _, name := range names {
 		answer, err := d.ask(append([]string{"new-session", "-d", "-s", name}, command(name)...)...)
@@ -110,7 +110,7 @@ func (d *den) open(names ...string) {
 }
 
 // marks returns the UID with which each session is marked.
-func (d *den) marks(ctx context.Context) map[string]string {
+func (d *sessionEnv) marks(ctx context.Context) map[string]string {
 	GinkgoHelper()
 	sessions, err := d.tmux.Sessions(ctx, d.socket)
 	Expect(err).NotTo(HaveOccurred())
@@ -122,7 +122,7 @@ func (d *den) marks(ctx context.Context) map[string]string {
 }
 
 // discovery returns a discovery of the sessions of the row.
-func (d *den) discovery(namespace, name, prefix string) *v1alpha1.InstanceDiscovery {
+func (d *sessionEnv) discovery(namespace, name, prefix string) *v1alpha1.InstanceDiscovery {
 	o := &v1alpha1.InstanceDiscovery{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.Spec.IntervalSeconds = ptr.To[int32](5)
 	o.Spec.Sources = []v1alpha1.DiscoverySource{{Name: "tmux", Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxSource{Socket: d.socket, Prefix: prefix}}}
@@ -130,15 +130,15 @@ func (d *den) discovery(namespace, name, prefix string) *v1alpha1.InstanceDiscov
 }
 
 // adopts returns an Instance for a session that has to exist.
-func (d *den) adopts(name, session string) *v1alpha1.Instance {
+func (d *sessionEnv) adopts(name, session string) *v1alpha1.Instance {
 	i := instance(name)
 	i.Spec.Adoption = v1alpha1.AdoptionRequired
 	i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: session, Socket: d.socket}}
 	return i
 }
 
-// looks waits until a discovery has run and its totals satisfy be.
-func looks(ctx context.Context, d *v1alpha1.InstanceDiscovery, what string, be func(v1alpha1.DiscoveryTotals) bool) {
+// waitForDiscovery waits until a discovery has run and its totals satisfy be.
+func waitForDiscovery(ctx context.Context, d *v1alpha1.InstanceDiscovery, what string, be func(v1alpha1.DiscoveryTotals) bool) {
 	GinkgoHelper()
 	Eventually(ctx, func() (bool, error) {
 		fresh := &v1alpha1.InstanceDiscovery{}
@@ -162,7 +162,7 @@ func instancesIn(ctx context.Context, namespaces ...string) []v1alpha1.Instance 
 // instanceOf returns the Instance of a session or container with that runtime and display name.
 func instanceOf(ctx context.Context, kind v1alpha1.RuntimeType, displayName string) *v1alpha1.Instance {
 	GinkgoHelper()
-	all := instancesIn(ctx, y.namespace)
+	all := instancesIn(ctx, env.namespace)
 	at := slices.IndexFunc(all, func(i v1alpha1.Instance) bool {
 		return i.Spec.Runtime != nil && i.Spec.Runtime.Type == kind && i.Spec.DisplayName == displayName
 	})
@@ -192,8 +192,8 @@ func isReady(object *v1alpha1.Instance) string {
 	return string(ready.Status) + " " + ready.Reason
 }
 
-// box starts a container that runs the workload under that name.
-func (d *den) box(ctx context.Context, name string) (id string) {
+// startContainer starts a container that runs the workload under that name.
+func (d *sessionEnv) startContainer(ctx context.Context, name string) (id string) {
 	GinkgoHelper()
 	made, err := d.api.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: name, Config: &container.Config{Image: image, Cmd: []string{"-dir", "/", "-name", name}},
@@ -205,7 +205,7 @@ func (d *den) box(ctx context.Context, name string) (id string) {
 	return made.ID
 }
 
-func (d *den) unbox(ctx context.Context, id string) {
+func (d *sessionEnv) unbox(ctx context.Context, id string) {
 	GinkgoHelper()
 	_, err := d.api.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true})
 	Expect(err).NotTo(HaveOccurred())

@@ -24,7 +24,7 @@ import (
 
 // newStrategy returns a strategy whose runs take their name and their result from their arguments: see newRun.
 func newStrategy(name string, threshold int32) *v1alpha1.Strategy {
-	s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: y.namespace, Name: name}}
+	s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
 	s.Spec.Process.Command = command("$(ARG_NAME)", "-exit", "$(ARG_EXIT)", "-after", "$(ARG_AFTER)")
 	s.Spec.Breaker.FailureThreshold = ptr.To(threshold)
 	s.Spec.HistoryLimit = ptr.To[int32](10000)
@@ -39,7 +39,7 @@ func newRun(s *v1alpha1.Strategy, name string, exit int, gate string) *v1alpha1.
 	return r
 }
 
-func gateFile(name string) string { return filepath.Join(y.dir, name+".gate") }
+func gateFile(name string) string { return filepath.Join(env.dir, name+".gate") }
 
 // strategyNow and runNow read the current object.
 func strategyNow(ctx context.Context, s *v1alpha1.Strategy) (*v1alpha1.Strategy, error) {

@@ -30,8 +30,8 @@ import (
 
 const (
 	interval = 20 * time.Millisecond
-	// calm is how long a state has to remain unchanged.
-	calm = 500 * time.Millisecond
+	// stablePeriod is how long a state has to remain unchanged.
+	stablePeriod = 500 * time.Millisecond
 	// specTime is the time limit of one row. On a good machine no row needs a tenth of it.
 	specTime = 8 * time.Minute
 )
@@ -40,7 +40,7 @@ var (
 	// patience is how long to wait for an expected event.
 	patience = 60 * time.Second
 	// fault is the guard that is removed in this run; nil if all guards are in place.
-	fault *tooth
+	fault *mutant
 
 	config *rest.Config
 	// k8s is a user's client; it reads and writes without a cache.
@@ -81,7 +81,7 @@ func TestRaces(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(patience)
 	SetDefaultEventuallyPollingInterval(interval)
-	SetDefaultConsistentlyDuration(calm)
+	SetDefaultConsistentlyDuration(stablePeriod)
 	SetDefaultConsistentlyPollingInterval(interval)
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "Races")

@@ -51,7 +51,7 @@ func (p *panes) whenLooking(do func(uid types.UID)) {
 }
 
 // withTmux replaces the manager of the row with one that can run Instances in tmux, on its own tmux server.
-func (y *yard) withTmux() *panes {
+func (y *testEnv) withTmux() *panes {
 	GinkgoHelper()
 	needTmux()
 	y.stop()

@@ -153,7 +153,7 @@ func (b *backend) add(frame func(buffer []byte) []byte) {
 }
 
 // request sends the server a request of the multiplexer itself.
-func (m *Mux) request(b *backend, what own, method string, params []byte) {
+func (m *Mux) request(b *backend, what requestOwner, method string, params []byte) {
 	r := m.blank()
 	r.own, r.method, r.arrived = what, method, m.now()
 	m.track(b, r)
@@ -178,7 +178,7 @@ func (m *Mux) readServer(b *backend) {
 		if err != nil {
 			m.lock()
 			m.counters.Rejected++
-			m.blame(b, lsp.ReasonProtocolError, "the language server broke the protocol: "+err.Error())
+			m.markFaulty(b, lsp.ReasonProtocolError, "the language server broke the protocol: "+err.Error())
 			m.unlock()
 			_, _ = io.Copy(io.Discard, b.stdout) // the server must not block on its output while it is being stopped
 			return
@@ -187,8 +187,8 @@ func (m *Mux) readServer(b *backend) {
 	}
 }
 
-// blame marks the server for a restart. Nothing more is sent to it.
-func (m *Mux) blame(b *backend, reason, message string) {
+// markFaulty marks the server for a restart. Nothing more is sent to it.
+func (m *Mux) markFaulty(b *backend, reason, message string) {
 	if m.server != b || b.fault != "" || m.holding {
 		return
 	}

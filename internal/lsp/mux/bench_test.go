@@ -23,7 +23,7 @@ func relay(size int) (once func(), sent func() int) {
 		out: newQueue(0), ready: true, indexed: true, pending: map[int64]*request{}, tokens: map[int64]*request{}, work: map[string]*work{},
 	}
 	m.server = b
-	s := &session{key: 1, out: newQueue(8 << 20), stage: ready, asked: map[int64]*question{}}
+	s := &session{key: 1, out: newQueue(8 << 20), stage: ready, asked: map[int64]*serverRequest{}}
 	m.sessions[document.Session(1)] = s
 	question := []byte(`{"jsonrpc":"2.0","id":"client id","method":"textDocument/hover","params":{"textDocument":{"uri":"file:///a.go"},"position":{"line":1,"character":1}}}`)
 	filler := strings.Repeat("x", size)

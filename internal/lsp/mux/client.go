@@ -25,20 +25,20 @@ func (m *Mux) fromClient(s *session, body []byte, e *wire.Envelope) bool {
 	m.dirty = true
 	switch e.Kind {
 	case wire.Request:
-		m.asked(s, body, e)
+		m.handleClientRequest(s, body, e)
 	case wire.Notification:
 		if string(e.Method) == "exit" {
 			return false
 		}
-		m.told(s, body, e)
+		m.handleClientNotification(s, body, e)
 	case wire.Response:
 		m.clientAnswered(s, body, e)
 	}
 	return !s.closing
 }
 
-// asked handles a request of a client.
-func (m *Mux) asked(s *session, body []byte, e *wire.Envelope) {
+// handleClientRequest handles a request of a client.
+func (m *Mux) handleClientRequest(s *session, body []byte, e *wire.Envelope) {
 	m.counters.Requests++
 	switch {
 	case string(e.Method) == "initialize":
@@ -98,8 +98,8 @@ func (m *Mux) welcome(s *session) {
 	s.out.end(m.answer.envelope.AppendWithID(buffer, m.answer.body, s.initID), needed, "")
 }
 
-// told handles a notification of a client.
-func (m *Mux) told(s *session, body []byte, e *wire.Envelope) {
+// handleClientNotification handles a notification of a client.
+func (m *Mux) handleClientNotification(s *session, body []byte, e *wire.Envelope) {
 	switch string(e.Method) {
 	case "initialized":
 		if s.stage == initialized {

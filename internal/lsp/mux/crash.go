@@ -62,7 +62,7 @@ func (m *Mux) detach(b *backend, asked bool) {
 	m.suspect(b, asked)
 	m.settleOwed(b, asked)
 	for _, s := range m.sessions {
-		maps.DeleteFunc(s.asked, func(_ int64, q *question) bool { return q.id != nil })
+		maps.DeleteFunc(s.asked, func(_ int64, q *serverRequest) bool { return q.id != nil })
 	}
 	for _, p := range m.published {
 		p.stale = true

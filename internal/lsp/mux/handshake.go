@@ -87,7 +87,7 @@ func (m *Mux) initializeParams() json.RawMessage {
 }
 
 // answeredOwn handles the answer to a request of the multiplexer.
-func (m *Mux) answeredOwn(b *backend, what own, body []byte, e *wire.Envelope) {
+func (m *Mux) answeredOwn(b *backend, what requestOwner, body []byte, e *wire.Envelope) {
 	switch what {
 	case ownInitialize:
 		m.introduced(b, body, e)
@@ -110,7 +110,7 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 		err = json.Unmarshal(made.body[span.Start:span.End], &made.result)
 	}
 	if e.IsError || err != nil || made.result.Capabilities == nil {
-		m.blame(b, lsp.ReasonProtocolError, "the language server refused to initialize: "+abridged(body[span.Start:span.End]))
+		m.markFaulty(b, lsp.ReasonProtocolError, "the language server refused to initialize: "+abridged(body[span.Start:span.End]))
 		return
 	}
 	m.answer = made

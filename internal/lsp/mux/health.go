@@ -94,9 +94,9 @@ func (s silence) computes() bool {
 func (m *Mux) examine(b *backend, now time.Time) {
 	switch {
 	case !b.endedAt.IsZero() && now.Sub(b.endedAt) >= outputPatience:
-		m.blame(b, lsp.ReasonProtocolError, "the language server has closed its output, but runs on")
+		m.markFaulty(b, lsp.ReasonProtocolError, "the language server has closed its output, but runs on")
 	case b.overflow:
-		m.blame(b, lsp.ReasonHung, doesNotRead)
+		m.markFaulty(b, lsp.ReasonHung, doesNotRead)
 	case !b.ready:
 		m.examineStart(b, now)
 	default:
@@ -117,7 +117,7 @@ func (m *Mux) examineStart(b *backend, now time.Time) {
 		last = heard
 	}
 	if now.Sub(last) >= patience || now.Sub(b.attachedAt) >= startFactor*patience {
-		m.blame(b, lsp.ReasonHung, fmt.Sprintf("the language server has not answered initialize for %s", now.Sub(b.attachedAt).Round(time.Second)))
+		m.markFaulty(b, lsp.ReasonHung, fmt.Sprintf("the language server has not answered initialize for %s", now.Sub(b.attachedAt).Round(time.Second)))
 	}
 }
 
@@ -160,7 +160,7 @@ func (m *Mux) examineAge(b *backend, now time.Time) {
 		}
 	}
 	if len(m.timedOut) >= lateInARow {
-		m.blame(b, lsp.ReasonHung, fmt.Sprintf("the language server has left %d requests in a row without an answer for more than %s",
+		m.markFaulty(b, lsp.ReasonHung, fmt.Sprintf("the language server has left %d requests in a row without an answer for more than %s",
 			len(m.timedOut), m.config.Limits.RequestTimeout))
 	}
 }
@@ -199,7 +199,7 @@ func (m *Mux) examineSilence(b *backend, now time.Time) {
 		patience *= busyFactor
 	}
 	if silent = min(silent, now.Sub(owedSince)); silent >= patience {
-		m.blame(b, lsp.ReasonHung, fmt.Sprintf("the language server owes answers and has said nothing for %s", silent.Round(time.Second)))
+		m.markFaulty(b, lsp.ReasonHung, fmt.Sprintf("the language server owes answers and has said nothing for %s", silent.Round(time.Second)))
 	}
 }
 
@@ -240,7 +240,7 @@ func (m *Mux) canaryFailed(b *backend, got string) {
 	b.canaryMessage = fmt.Sprintf("the language server answers %s with nothing of use: %s", m.config.Health.Canary.Method, got)
 	m.changed = true
 	if b.canaryBad >= canaryInARow {
-		m.blame(b, lsp.ReasonCanaryFailed, b.canaryMessage)
+		m.markFaulty(b, lsp.ReasonCanaryFailed, b.canaryMessage)
 	}
 }
 

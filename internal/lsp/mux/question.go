@@ -21,16 +21,16 @@ const (
 	methodShowDoc    = "window/showDocument"
 )
 
-// question is a request that was sent to a client.
-type question struct {
+// serverRequest is a request that was sent to a client.
+type serverRequest struct {
 	server   *backend
 	id       []byte // of the server's request; nil: the answer is dropped
 	method   string
 	deadline time.Time
 }
 
-// serverAsks answers a request of the server, or forwards it to the client that caused it. Every request is answered.
-func (m *Mux) serverAsks(b *backend, body []byte, e *wire.Envelope) {
+// handleServerRequest answers a request of the server, or forwards it to the client that caused it. Every request is answered.
+func (m *Mux) handleServerRequest(b *backend, body []byte, e *wire.Envelope) {
 	var params json.RawMessage
 	if span := e.ParamsSpan; span.End > 0 {
 		params = body[span.Start:span.End]
@@ -141,7 +141,7 @@ func (m *Mux) causer(b *backend, method string) *session {
 func (m *Mux) ask(s *session, b *backend, id []byte, method string, params json.RawMessage) {
 	m.askedOfClients++
 	number := m.askedOfClients
-	s.asked[number] = &question{server: b, id: id, method: method, deadline: m.now().Add(questionPatience)}
+	s.asked[number] = &serverRequest{server: b, id: id, method: method, deadline: m.now().Add(questionPatience)}
 	m.send(s, requestBody(appendToken(nil, number), method, params))
 	m.nudge()
 }
@@ -161,7 +161,7 @@ func (m *Mux) clientAnswered(s *session, body []byte, e *wire.Envelope) {
 }
 
 // giveUp answers the server in place of a client that did not.
-func (m *Mux) giveUp(s *session, number int64, q *question) {
+func (m *Mux) giveUp(s *session, number int64, q *serverRequest) {
 	delete(s.asked, number)
 	if q.id != nil && q.server == m.server && m.server != nil {
 		m.server.put(resultBody(q.id, noAnswer(q.method, "the client did not answer")))

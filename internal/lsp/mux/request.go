@@ -52,11 +52,11 @@ var classes = map[string]class{
 	"textDocument/willSaveWaitUntil": effect,
 }
 
-// own identifies a request of the multiplexer itself, and its purpose.
-type own uint8
+// requestOwner identifies a request of the multiplexer itself, and its purpose.
+type requestOwner uint8
 
 const (
-	ofClient own = iota
+	ofClient requestOwner = iota
 	ownInitialize
 	ownPing
 	ownCanary
@@ -76,7 +76,7 @@ const (
 
 // request is one unanswered request, or a waiting notification.
 type request struct {
-	own     own
+	own     requestOwner
 	place   place
 	class   class
 	session *session

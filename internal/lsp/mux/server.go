@@ -25,12 +25,12 @@ func (m *Mux) fromServer(b *backend, body []byte, e *wire.Envelope) {
 	case wire.Response:
 		m.answered(b, body, e)
 	case wire.Request:
-		m.serverAsks(b, body, e)
+		m.handleServerRequest(b, body, e)
 	case wire.Notification:
-		m.serverTells(b, body, e)
+		m.handleServerNotification(b, body, e)
 	}
 	if b.overflow {
-		m.blame(b, lsp.ReasonHung, doesNotRead)
+		m.markFaulty(b, lsp.ReasonHung, doesNotRead)
 	}
 }
 
@@ -130,8 +130,8 @@ func dropVersions(tree any) {
 	}
 }
 
-// serverTells handles a notification of the server.
-func (m *Mux) serverTells(b *backend, body []byte, e *wire.Envelope) {
+// handleServerNotification handles a notification of the server.
+func (m *Mux) handleServerNotification(b *backend, body []byte, e *wire.Envelope) {
 	var params json.RawMessage
 	if span := e.ParamsSpan; span.End > 0 {
 		params = body[span.Start:span.End]

@@ -51,7 +51,7 @@ type session struct {
 	waiting      int // number of its waiting requests and notifications; waitingBytes is their size
 	waitingBytes int
 	blocked      int64 // the pump at which it had to keep waiting
-	asked        map[int64]*question
+	asked        map[int64]*serverRequest
 }
 
 // join creates a session for a connection, or returns why it cannot.
@@ -69,7 +69,7 @@ func (m *Mux) join(conn net.Conn) (s *session, refusal string) {
 	}
 	m.newestSession++
 	s = &session{
-		key: m.newestSession, conn: conn, out: newQueue(limits.QueueBytes), asked: map[int64]*question{},
+		key: m.newestSession, conn: conn, out: newQueue(limits.QueueBytes), asked: map[int64]*serverRequest{},
 		reader: wire.NewReader(conn, clientLimits(limits), m.budget), configured: m.configured,
 	}
 	s.out.attempt, s.out.unflushed = attempt(conn), &m.unflushed

@@ -47,7 +47,7 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 		return false, refused
 	}
 	e.record.Adopted, e.record.Container, e.record.ContainerName = true, c.ID, nameOf([]string{c.Name})
-	if lives(c.State.Status) {
+	if isAlive(c.State.Status) {
 		e.record.Started, e.record.StartedAt = true, when(c.State.StartedAt)
 		if err := r.save(e); err != nil {
 			return false, err

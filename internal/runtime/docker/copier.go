@@ -121,7 +121,7 @@ func (r *Runtime) begin(e *entry, c *copier) {
 			r.log.Error(err, "Cannot close the copy of the output of a container")
 		}
 		close(c.done)
-		r.events.Tell(uid)
+		r.events.Add(uid)
 	})
 }
 

@@ -70,7 +70,7 @@ type Runtime struct {
 	client  *client.Client
 	install string // value of LabelInstall; containers with another value belong to another install
 	single  *flock.Flock
-	events  *eventqueue.Notifier
+	events  *eventqueue.Queue
 	notice  *logfile.Notice // nil if the system has no inotify instance left
 
 	ctx    context.Context // ends with Close
@@ -122,7 +122,7 @@ func New(options Options) (*Runtime, error) {
 	if err := r.readRecords(); err != nil {
 		return nil, errors.Join(err, api.Close(), r.single.Close())
 	}
-	if r.notice, err = logfile.NewNotice(r.events.Tell); err != nil {
+	if r.notice, err = logfile.NewNotice(r.events.Add); err != nil {
 		r.log.Info("Cannot watch output files; polling them instead", "cause", err.Error())
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())

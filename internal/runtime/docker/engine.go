@@ -108,7 +108,7 @@ func (r *Runtime) stream() (connected bool, err error) {
 		select {
 		case message := <-stream.Messages:
 			if uid := r.owner(message); uid != "" {
-				r.events.Tell(uid)
+				r.events.Add(uid)
 			}
 		case err := <-stream.Err:
 			return true, err
@@ -141,6 +141,6 @@ func (r *Runtime) wake(ctx context.Context) {
 	}
 	for uid := range uids {
 		_, _ = r.Observe(ctx, uid) // continues copying the output, even if no other caller observes the UID
-		r.events.Tell(uid)
+		r.events.Add(uid)
 	}
 }

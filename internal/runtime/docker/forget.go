@@ -37,7 +37,7 @@ func (r *Runtime) forget(ctx context.Context, e *entry) error {
 		return fmt.Errorf("cancelled the pull of image %s, which was in progress", e.pull.image)
 	}
 	for _, c := range all {
-		if lives(c.State) {
+		if isAlive(c.State) {
 			return fmt.Errorf("its container %s is %s; stop it first", nameOf(c.Names), c.State)
 		}
 	}
@@ -46,7 +46,7 @@ func (r *Runtime) forget(ctx context.Context, e *entry) error {
 		if err != nil {
 			return err
 		}
-		if c != nil && lives(c.State.Status) {
+		if c != nil && isAlive(c.State.Status) {
 			return fmt.Errorf("the adopted container %s is %s; stop or release it first", e.record.ContainerName, c.State.Status)
 		}
 	}

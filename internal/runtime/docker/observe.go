@@ -76,14 +76,14 @@ func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Su
 		waiting = append(waiting, newest)
 	}
 	for _, c := range all {
-		if number(c.Labels) >= e.record.Incarnation || !lives(c.State) {
+		if number(c.Labels) >= e.record.Incarnation || !isAlive(c.State) {
 			continue
 		}
 		older, err := r.inspect(ctx, c.ID)
 		if err != nil {
 			return nil, nil, fmt.Errorf("observe %s: %w", uid, err)
 		}
-		if older != nil && lives(older.State.Status) {
+		if older != nil && isAlive(older.State.Status) {
 			i := facts.Incarnation{UID: string(uid), Number: number(c.Labels), Name: c.Labels[LabelName], Origin: origin(c.Labels)}
 			r.describe(&i, older)
 			found = append(found, i)
@@ -170,7 +170,7 @@ func (r *Runtime) conclude(e *entry, i *facts.Incarnation, c *container.InspectR
 		now := time.Now()
 		if e.drainBy.IsZero() {
 			e.drainBy = now.Add(drainTime)
-			time.AfterFunc(drainTime, func() { r.events.Tell(e.uid) })
+			time.AfterFunc(drainTime, func() { r.events.Add(e.uid) })
 		}
 		if now.Before(e.drainBy) {
 			i.Phase, i.LeaderExit, i.Exit = facts.Running, i.Exit, nil

@@ -35,7 +35,7 @@ func (c *copier) plain(ctx context.Context) {
 		if state == nil {
 			break
 		}
-		running := lives(state.State.Status)
+		running := isAlive(state.State.Status)
 		begun := time.Now()
 		err := c.pass(ctx, running)
 		if ctx.Err() != nil {

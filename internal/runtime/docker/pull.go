@@ -26,7 +26,7 @@ func (r *Runtime) pullFor(e *entry, l launch) {
 		defer cancel()
 		err := r.pullImage(ctx, l.config.Image)
 		e.mu.Lock()
-		defer r.events.Tell(e.uid)
+		defer r.events.Add(e.uid)
 		defer r.release(e)
 		e.pull = nil
 		if ctx.Err() != nil {

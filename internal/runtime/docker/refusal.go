@@ -26,7 +26,7 @@ func (r *Runtime) refusal(ctx context.Context, id string, err error) *facts.Star
 
 // refused does the same for a container whose start failed unobserved.
 func refused(c *container.InspectResponse) *facts.StartError {
-	if c.State.Error == "" || lives(c.State.Status) || !when(c.State.StartedAt).IsZero() || c.Config == nil {
+	if c.State.Error == "" || isAlive(c.State.Status) || !when(c.State.StartedAt).IsZero() || c.Config == nil {
 		return nil
 	}
 	return classify(c.State.Error, argv(c), c.Config.Env)

@@ -35,7 +35,7 @@ func (c *copier) screen(ctx context.Context) {
 			if state == nil {
 				return
 			}
-			if !lives(state.State.Status) {
+			if !isAlive(state.State.Status) {
 				c.catchUp(ctx)
 				if ctx.Err() == nil {
 					c.complete()
@@ -54,7 +54,7 @@ func (c *copier) screen(ctx context.Context) {
 			c.r.log.Error(err, "Cannot copy the output of a terminal")
 		}
 		conn, resumed = nil, true
-		if state := c.state(ctx); state != nil && lives(state.State.Status) {
+		if state := c.state(ctx); state != nil && isAlive(state.State.Status) {
 			wait = pause(ctx, wait)
 		}
 	}

@@ -18,7 +18,7 @@ const defaultStopSignal = "SIGTERM"
 // Stop implements runtime.Runtime. It does nothing for a container that was never started.
 func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
 	err := r.end(ctx, uid, incarnation, func(ctx context.Context, e *entry, c *container.InspectResponse, newest bool) error {
-		if !lives(c.State.Status) {
+		if !isAlive(c.State.Status) {
 			return nil
 		}
 		signal := defaultStopSignal
@@ -53,7 +53,7 @@ func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) er
 			r.remove(ctx, c.ID)
 			return nil
 		}
-		if !lives(c.State.Status) {
+		if !isAlive(c.State.Status) {
 			return nil
 		}
 		if newest {

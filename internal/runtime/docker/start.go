@@ -38,7 +38,7 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	defer r.release(e)
 	ctx, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()
-	defer r.events.Tell(p.UID)
+	defer r.events.Add(p.UID)
 	if err := r.start(ctx, e, p); err != nil {
 		return fmt.Errorf("start incarnation %d of %s: %w", p.Incarnation, p.Name, err)
 	}
@@ -90,7 +90,7 @@ func (r *Runtime) mayStart(ctx context.Context, e *entry, p runtime.Process, all
 		return true, nil
 	}
 	for _, c := range all {
-		if n := number(c.Labels); n < p.Incarnation && lives(c.State) {
+		if n := number(c.Labels); n < p.Incarnation && isAlive(c.State) {
 			return false, fmt.Errorf("%w: container %s of incarnation %d is %s; stop it first", runtime.ErrOldAlive, nameOf(c.Names), n, c.State)
 		}
 	}
@@ -116,7 +116,7 @@ func (r *Runtime) hasRun(ctx context.Context, e *entry, incarnation int64) (bool
 	if e.record.Incarnation == incarnation {
 		return e.record.ran(c), nil
 	}
-	if lives(c.State.Status) {
+	if isAlive(c.State.Status) {
 		return false, fmt.Errorf("%w: the adopted container %s is %s; stop it first", runtime.ErrOldAlive, e.record.ContainerName, c.State.Status)
 	}
 	return false, nil

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Notifier queues UIDs in the order in which they were first added. It loses none, and Tell never blocks, however slow the reader is.
-type Notifier struct {
+// Queue queues UIDs in the order in which they were first added. It loses none, and Tell never blocks, however slow the reader is.
+type Queue struct {
 	out  chan types.UID
 	wake chan struct{}
 
@@ -20,16 +20,16 @@ type Notifier struct {
 	queue []types.UID
 }
 
-// New returns a Notifier that delivers nothing until Run is called.
-func New() *Notifier {
-	return &Notifier{out: make(chan types.UID), wake: make(chan struct{}, 1), known: map[types.UID]bool{}}
+// New returns a Queue that delivers nothing until Run is called.
+func New() *Queue {
+	return &Queue{out: make(chan types.UID), wake: make(chan struct{}, 1), known: map[types.UID]bool{}}
 }
 
 // C returns the channel that delivers the UIDs.
-func (n *Notifier) C() <-chan types.UID { return n.out }
+func (n *Queue) C() <-chan types.UID { return n.out }
 
-// Tell adds a UID. Until the reader receives it, further calls with the same UID have no effect.
-func (n *Notifier) Tell(uid types.UID) {
+// Add adds a UID. Until the reader receives it, further calls with the same UID have no effect.
+func (n *Queue) Add(uid types.UID) {
 	n.mu.Lock()
 	if !n.known[uid] {
 		n.known[uid] = true
@@ -42,7 +42,7 @@ func (n *Notifier) Tell(uid types.UID) {
 	}
 }
 
-func (n *Notifier) next() (types.UID, bool) {
+func (n *Queue) next() (types.UID, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.queue) == 0 {
@@ -56,7 +56,7 @@ func (n *Notifier) next() (types.UID, bool) {
 }
 
 // Run delivers UIDs until closed is closed.
-func (n *Notifier) Run(closed <-chan struct{}) {
+func (n *Queue) Run(closed <-chan struct{}) {
 	for {
 		uid, ok := n.next()
 		if !ok {

@@ -10,9 +10,9 @@ import (
 )
 
 // Place implements runtime.Keeper. The paths do not exist on disk.
-func (r *Runtime) Place(uid types.UID) runtime.Place {
+func (r *Runtime) Place(uid types.UID) runtime.ResultPaths {
 	dir := "/fake/" + string(uid)
-	return runtime.Place{File: dir + "/result", Artifacts: dir + "/artifacts", Inputs: dir + "/inputs"}
+	return runtime.ResultPaths{File: dir + "/result", Artifacts: dir + "/artifacts", Inputs: dir + "/inputs"}
 }
 
 // Results implements runtime.Keeper. It returns what Leave set, until Forget.

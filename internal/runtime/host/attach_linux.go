@@ -55,7 +55,7 @@ func (h *Host) terminalRecord(uid types.UID) (*shim.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := h.look(e)
+	f := h.inspect(e)
 	h.release(e, f.exists || f.recorded)
 	switch {
 	case !f.recorded || f.incarnation.Phase != facts.Running || f.incarnation.LeaderExit != nil:

@@ -11,7 +11,7 @@ import (
 
 // before returns the exit of the incarnation that precedes the one to start. If an earlier attempt to start the latter had no effect, the record of that
 // attempt contains this exit.
-func before(f *found, p runtime.Process) *shim.Before {
+func before(f *observation, p runtime.Process) *shim.Before {
 	switch {
 	case !f.recorded:
 		return nil
@@ -31,7 +31,7 @@ func endedOf(before *shim.Before) *facts.Ended {
 }
 
 // nothing handles a record whose start had no effect: the previous incarnation, if any, is reported as exited.
-func (f *found) nothing() {
+func (f *observation) nothing() {
 	before := f.record.Before
 	if f.exists = before != nil; f.exists {
 		f.incarnation.Number, f.incarnation.Before, f.incarnation.Origin = before.Incarnation, nil, facts.Origin{}

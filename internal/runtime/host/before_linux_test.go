@@ -37,10 +37,10 @@ func TestTheEndBeforeOutlivesAStartThatCameToNothing(t *testing.T) {
 }
 
 // found returns what the host finds for a UID.
-func (b *bench) found(uid string) *found {
+func (b *bench) found(uid string) *observation {
 	b.Helper()
 	e, err := b.acquire(types.UID(uid))
 	b.Expect(err).NotTo(HaveOccurred())
 	defer b.release(e, true)
-	return b.look(e)
+	return b.inspect(e)
 }

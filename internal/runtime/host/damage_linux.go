@@ -26,7 +26,7 @@ const (
 )
 
 // readable reads a file and treats a damaged one as missing; f.damage then holds the error.
-func (f *found) readable(path string, value any) (bool, error) {
+func (f *observation) readable(path string, value any) (bool, error) {
 	present, err := shim.ReadFile(path, value)
 	if errors.Is(err, shim.ErrDamaged) {
 		f.damage = err
@@ -36,7 +36,7 @@ func (f *found) readable(path string, value any) (bool, error) {
 }
 
 // valid reports whether a file exists and is complete, and sets f.damage otherwise.
-func (f *found) valid(path string, present, complete bool) bool {
+func (f *observation) valid(path string, present, complete bool) bool {
 	switch {
 	case present && !complete:
 		f.damage = fmt.Errorf("%w: %s has no token, or the token of another object", shim.ErrDamaged, path)
@@ -47,13 +47,13 @@ func (f *found) valid(path string, present, complete bool) bool {
 }
 
 // needsMending reports whether a live shim has to be queried for the contents of its files.
-func (f *found) needsMending() bool {
+func (f *observation) needsMending() bool {
 	return f.held && f.end == nil && (!f.recorded || !f.identified && time.Since(f.record.CreatedAt) > identityAfter)
 }
 
 // mend queries the shim and rewrites the lost records. The socket is in a directory that only this user can access, and mend verifies that its peer is the live
 // process that it claims to be.
-func (h *Host) mend(e *entry, f *found) bool {
+func (h *Host) mend(e *entry, f *observation) bool {
 	if time.Since(e.mended) < mendEvery {
 		return false
 	}
@@ -66,7 +66,7 @@ func (h *Host) mend(e *entry, f *found) bool {
 	return true
 }
 
-func (h *Host) askShim(e *entry, f *found) error {
+func (h *Host) askShim(e *entry, f *observation) error {
 	client, err := h.dial(e.uid, f.record.Token)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func (h *Host) askShim(e *entry, f *found) error {
 }
 
 // rebuild derives the record from the identity. It returns false if there is no identity either.
-func (h *Host) rebuild(f *found) bool {
+func (h *Host) rebuild(f *observation) bool {
 	if !f.identified || f.damage == nil {
 		return false
 	}
@@ -109,7 +109,7 @@ func (h *Host) rebuild(f *found) bool {
 }
 
 // recordOf returns the part of a record that follows from the identity. The missing fields only name the process or describe how to stop it.
-func (h *Host) recordOf(f *found, identity *shim.Identity) *shim.Record {
+func (h *Host) recordOf(f *observation, identity *shim.Identity) *shim.Record {
 	record := h.record(runtime.Process{UID: types.UID(f.incarnation.UID), Incarnation: identity.Incarnation})
 	record.Token, record.CreatedAt = identity.Token, identity.StartedAt
 	if populated, err := shim.Populated(record.Cgroup); err == nil && !populated { // it was started without cgroups, or has exited
@@ -119,7 +119,7 @@ func (h *Host) recordOf(f *found, identity *shim.Identity) *shim.Record {
 }
 
 // withoutRecord handles a UID of which neither the record nor the identity can be read.
-func (h *Host) withoutRecord(e *entry, f *found) {
+func (h *Host) withoutRecord(e *entry, f *observation) {
 	switch {
 	case f.held:
 		f.endable()
@@ -136,7 +136,7 @@ func (h *Host) withoutRecord(e *entry, f *found) {
 	}
 }
 
-func (f *found) whatIsWrong() error {
+func (f *observation) whatIsWrong() error {
 	if f.damage == nil {
 		return fmt.Errorf("%s belongs to an earlier start", shim.IdentityFile)
 	}
@@ -144,13 +144,13 @@ func (f *found) whatIsWrong() error {
 }
 
 // endable reports the incarnation as Unknown but killable.
-func (f *found) endable() {
+func (f *observation) endable() {
 	f.unknown(fmt.Errorf("%w; the shim does not respond", f.whatIsWrong()))
 	f.incarnation.Killable = true
 }
 
 // leavesProcesses reports whether an incarnation without an identity nevertheless has live processes.
-func (f *found) leavesProcesses() bool {
+func (f *observation) leavesProcesses() bool {
 	if f.identified {
 		return false
 	}
@@ -159,7 +159,7 @@ func (f *found) leavesProcesses() bool {
 }
 
 // endDamaged stops or kills an incarnation that is known only by its directory and cgroup. Its shim, if alive, then records the exit and exits as usual.
-func (h *Host) endDamaged(e *entry, f *found, kill bool) error {
+func (h *Host) endDamaged(e *entry, f *observation, kill bool) error {
 	holders := h.shimsIn(h.dir(e.uid))
 	if !f.held && kill && len(holders) == 0 {
 		// No process was found, and the files would block the UID forever. A free lock alone does not prove that the shim has exited, because the program may have

@@ -95,7 +95,7 @@ func (h *Host) beginCommand(p runtime.Process) (*command, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := h.look(e)
+	f := h.inspect(e)
 	defer func() { h.release(e, f.exists || f.recorded) }()
 	switch {
 	case !f.exists || f.incarnation.Phase != facts.Running || f.incarnation.Number != p.Incarnation:

@@ -42,11 +42,11 @@ type Host struct {
 	cgroupLock *os.File
 
 	single  *flock.Flock
-	events  *eventqueue.Notifier
+	events  *eventqueue.Queue
 	watcher *watcher
 	socket  *net.UnixConn
-	tender  *tender
-	spares  spares
+	tender  *orphanPoller
+	spares  warmShims
 	notice  *logfile.Notice // nil if the system has no inotify instance left
 	closed  chan struct{}
 	once    sync.Once
@@ -94,7 +94,7 @@ func New(options Options) (*Host, error) {
 	}
 	h := &Host{
 		options: options, log: options.Logger, events: eventqueue.New(), closed: make(chan struct{}), entries: map[types.UID]*entry{},
-		spares: spares{wanted: make(chan struct{}, 1)}, writeRequest: shim.WriteFile,
+		spares: warmShims{wanted: make(chan struct{}, 1)}, writeRequest: shim.WriteFile,
 		single: flock.New(filepath.Join(options.StateDir, lockName), flock.SetPermissions(0o600)),
 	}
 	if err := h.lockStateDir(); err != nil {
@@ -138,7 +138,7 @@ func (h *Host) open() error {
 		return err
 	}
 	h.tender = newTender()
-	if h.notice, err = logfile.NewNotice(h.events.Tell); err != nil {
+	if h.notice, err = logfile.NewNotice(h.events.Add); err != nil {
 		h.log.Info("Cannot watch output files; polling them instead", "cause", err.Error())
 	}
 	h.loops.Go(func() { h.events.Run(h.closed) })

@@ -20,7 +20,7 @@ type Host struct {
 	runtime.Logs
 	runtime.Terminals
 	runtime.Inspection
-	runtime.Keeper
+	runtime.ResultStore
 }
 
 // New returns an error that explains what this system lacks.

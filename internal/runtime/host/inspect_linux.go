@@ -23,12 +23,12 @@ import (
 const commandLength = 200
 
 // running returns the state of a UID, or nil if no process of it is running.
-func (h *Host) running(uid types.UID) (*found, error) {
+func (h *Host) running(uid types.UID) (*observation, error) {
 	e, err := h.acquire(uid)
 	if err != nil {
 		return nil, err
 	}
-	f := h.look(e)
+	f := h.inspect(e)
 	h.release(e, f.exists || f.recorded)
 	if !f.exists || f.incarnation.Phase != facts.Running {
 		return nil, nil

@@ -17,8 +17,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// found is the observed state of a UID.
-type found struct {
+// observation is the observed state of a UID.
+type observation struct {
 	exists     bool // there is a record, or processes without one
 	record     shim.Record
 	recorded   bool
@@ -36,11 +36,11 @@ type found struct {
 }
 
 // started reports whether the record led to a shim. If not, the same incarnation may be started again.
-func (f *found) started() bool {
+func (f *observation) started() bool {
 	return f.recorded && (f.held || f.identified || f.end != nil || f.err != nil)
 }
 
-func (f *found) unknown(err error) *found {
+func (f *observation) unknown(err error) *observation {
 	f.err, f.exists = err, true
 	f.incarnation.Phase, f.incarnation.Message = facts.Unknown, err.Error()
 	return f
@@ -54,20 +54,20 @@ func (e *entry) reset(token string) {
 	e.token, e.spawned, e.watched, e.leader, e.orphan, e.distrust = token, false, false, -1, orphan{}, nil
 }
 
-// look determines the state of a UID. The caller holds the entry.
-func (h *Host) look(e *entry) *found {
+// inspect determines the state of a UID. The caller holds the entry.
+func (h *Host) inspect(e *entry) *observation {
 	// If a shim exits between two reads, the results are inconsistent and the reads are repeated.
 	for range 3 {
 		if f, settled := h.lookOnce(e); settled {
 			return f
 		}
 	}
-	f := &found{incarnation: facts.Incarnation{UID: string(e.uid), Node: h.node}}
+	f := &observation{incarnation: facts.Incarnation{UID: string(e.uid), Node: h.node}}
 	return f.unknown(errors.New("the state of the process changes too often to be read consistently"))
 }
 
-func (h *Host) lookOnce(e *entry) (*found, bool) {
-	f := &found{incarnation: facts.Incarnation{UID: string(e.uid), Node: h.node}}
+func (h *Host) lookOnce(e *entry) (*observation, bool) {
+	f := &observation{incarnation: facts.Incarnation{UID: string(e.uid), Node: h.node}}
 	// The lock is read first: once it is free, the shim writes nothing more.
 	var err error
 	if f.held, err = lockHeld(filepath.Join(h.dir(e.uid), shim.LockFile)); err != nil {
@@ -88,11 +88,11 @@ func (h *Host) lookOnce(e *entry) (*found, bool) {
 		e.reset(f.record.Token)
 	}
 	h.describe(f)
-	return f, h.judge(e, f)
+	return f, h.derivePhase(e, f)
 }
 
 // read reads the files of a UID. It treats files of another start and damaged files as missing; f.damage names a damaged file.
-func (h *Host) read(e *entry, f *found) (err error) {
+func (h *Host) read(e *entry, f *observation) (err error) {
 	path := func(name string) string { return filepath.Join(h.dir(e.uid), name) }
 	if f.recorded, err = f.readable(path(shim.RecordFile), &f.record); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (h *Host) read(e *entry, f *found) (err error) {
 	return f.readEnd(path(shim.EndFile))
 }
 
-func (f *found) readEnd(path string) error {
+func (f *observation) readEnd(path string) error {
 	var end shim.End
 	present, err := f.readable(path, &end)
 	if present && (end.Exit != nil || end.Failure != nil) && (!f.recorded || end.Token == f.record.Token) {
@@ -129,7 +129,7 @@ func beforeBoot(path string) bool {
 }
 
 // describe fills in the fields that do not depend on which processes are alive.
-func (h *Host) describe(f *found) {
+func (h *Host) describe(f *observation) {
 	i := &f.incarnation
 	i.Number, i.Name, i.BootID, i.Containment = f.record.Incarnation, f.record.Name, f.record.BootID, f.record.Containment
 	i.Before, i.Origin = endedOf(f.record.Before), facts.Origin(f.record.Origin)
@@ -145,8 +145,8 @@ func (h *Host) describe(f *found) {
 	i.StopSent = sent && stopped.Incarnation == i.Number
 }
 
-// judge determines the phase. It returns false if the observations are inconsistent.
-func (h *Host) judge(e *entry, f *found) bool {
+// derivePhase determines the phase. It returns false if the observations are inconsistent.
+func (h *Host) derivePhase(e *entry, f *observation) bool {
 	sameBoot := f.record.BootID == h.boot
 	switch {
 	case f.end != nil && (!f.held || !sameBoot):
@@ -167,7 +167,7 @@ func (h *Host) judge(e *entry, f *found) bool {
 }
 
 // judgeHeld handles an incarnation whose shim is alive and will report its exit.
-func (h *Host) judgeHeld(e *entry, f *found) bool {
+func (h *Host) judgeHeld(e *entry, f *observation) bool {
 	f.incarnation.Phase = facts.Running
 	if !f.identified || (f.identity.Child.PID == 0 && f.end == nil) {
 		f.incarnation.Phase = facts.Starting
@@ -215,7 +215,7 @@ func (h *Host) judgeHeld(e *entry, f *found) bool {
 }
 
 // openLeader keeps a pidfd of the program. If the shim is killed, only a pidfd opened while the program was alive can return its exit code.
-func (h *Host) openLeader(e *entry, f *found) {
+func (h *Host) openLeader(e *entry, f *observation) {
 	if e.leader >= 0 || f.identity.Child.PID == 0 {
 		return
 	}
@@ -231,7 +231,7 @@ func (h *Host) openLeader(e *entry, f *found) {
 }
 
 // finish copies the End to the incarnation.
-func (f *found) finish() {
+func (f *observation) finish() {
 	i := &f.incarnation
 	i.LeaderExit = nil
 	if f.end.Failure != nil {
@@ -244,7 +244,7 @@ func (f *found) finish() {
 }
 
 // settle writes the End where no shim can, so that later reads return the same result.
-func (h *Host) settle(e *entry, f *found, end shim.End) {
+func (h *Host) settle(e *entry, f *observation, end shim.End) {
 	end.Version, end.Incarnation, end.Token = shim.Version, f.record.Incarnation, f.record.Token
 	if end.Exit != nil {
 		end.Exit.FinishedAt = end.Exit.FinishedAt.UTC().Round(0) // as a later read returns it
@@ -257,7 +257,7 @@ func (h *Host) settle(e *entry, f *found, end shim.End) {
 }
 
 // leftover finds processes in the cgroup of a UID that has no record.
-func (h *Host) leftover(f *found) {
+func (h *Host) leftover(f *observation) {
 	if h.cgroup == "" {
 		return
 	}
@@ -281,11 +281,11 @@ type seen struct {
 	leader bool
 }
 
-func (f *found) summary() seen {
+func (f *observation) summary() seen {
 	return seen{phase: f.incarnation.Phase, number: f.incarnation.Number, leader: f.incarnation.LeaderExit != nil}
 }
 
-func (f *found) list() []facts.Incarnation {
+func (f *observation) list() []facts.Incarnation {
 	if !f.exists {
 		return nil
 	}

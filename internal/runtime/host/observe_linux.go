@@ -32,7 +32,7 @@ func (h *Host) Observe(_ context.Context, uid types.UID) ([]facts.Incarnation, e
 	if err != nil {
 		return nil, err
 	}
-	f := h.look(e)
+	f := h.inspect(e)
 	h.release(e, f.exists || f.recorded)
 	return f.list(), nil
 }
@@ -99,7 +99,7 @@ func (h *Host) adoptOne(uid types.UID) {
 		return
 	}
 	h.killCommands(uid) // left by a manager that was killed
-	f := h.look(e)
+	f := h.inspect(e)
 	e.seen = f.summary()
 	switch {
 	case f.held && f.identified:
@@ -115,7 +115,7 @@ func (h *Host) adoptOne(uid types.UID) {
 	}
 	h.release(e, f.exists || f.recorded)
 	if f.exists {
-		h.events.Tell(uid)
+		h.events.Add(uid)
 	}
 }
 

@@ -36,7 +36,7 @@ type orphan struct {
 }
 
 // judgeOrphan handles an incarnation whose shim was killed before it recorded the exit.
-func (h *Host) judgeOrphan(e *entry, f *found) {
+func (h *Host) judgeOrphan(e *entry, f *observation) {
 	h.openLeader(e, f)
 	if f.err != nil {
 		f.unknown(f.err)
@@ -103,18 +103,18 @@ func (o *orphan) lastWord() *facts.Exit {
 	return &facts.Exit{FinishedAt: at.UTC().Round(0), Message: "its shim was killed, so its exit status is unknown"}
 }
 
-// tender holds the UIDs that must be polled because no event reports their changes.
-type tender struct {
+// orphanPoller holds the UIDs that must be polled because no event reports their changes.
+type orphanPoller struct {
 	wake chan struct{}
 	mu   sync.Mutex
 	uids map[types.UID]bool
 }
 
-func newTender() *tender {
-	return &tender{wake: make(chan struct{}, 1), uids: map[types.UID]bool{}}
+func newTender() *orphanPoller {
+	return &orphanPoller{wake: make(chan struct{}, 1), uids: map[types.UID]bool{}}
 }
 
-func (t *tender) add(uid types.UID) {
+func (t *orphanPoller) add(uid types.UID) {
 	t.mu.Lock()
 	t.uids[uid] = true
 	t.mu.Unlock()
@@ -124,7 +124,7 @@ func (t *tender) add(uid types.UID) {
 	}
 }
 
-func (t *tender) take() []types.UID {
+func (t *orphanPoller) take() []types.UID {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	uids := make([]types.UID, 0, len(t.uids))
@@ -159,7 +159,7 @@ func (h *Host) tendOne(uid types.UID) {
 	if err != nil {
 		return
 	}
-	f := h.look(e)
+	f := h.inspect(e)
 	if f.orphaned {
 		h.nurse(e, f)
 	}
@@ -167,12 +167,12 @@ func (h *Host) tendOne(uid types.UID) {
 	e.seen = f.summary()
 	h.release(e, f.exists)
 	if changed {
-		h.events.Tell(uid)
+		h.events.Add(uid)
 	}
 }
 
 // nurse performs the tasks of the killed shim: it bounds the log and terminates the processes that the program leaves behind.
-func (h *Host) nurse(e *entry, f *found) {
+func (h *Host) nurse(e *entry, f *observation) {
 	o := &e.orphan
 	now := time.Now()
 	if o.puncher == nil || now.After(o.punchAfter) {

@@ -27,9 +27,9 @@ const (
 )
 
 // Place implements runtime.Keeper.
-func (h *Host) Place(uid types.UID) runtime.Place {
+func (h *Host) Place(uid types.UID) runtime.ResultPaths {
 	dir, _ := h.place(uid)
-	return runtime.Place{File: filepath.Join(dir, fileName), Artifacts: filepath.Join(dir, artifactsName), Inputs: filepath.Join(dir, inputsName)}
+	return runtime.ResultPaths{File: filepath.Join(dir, fileName), Artifacts: filepath.Join(dir, artifactsName), Inputs: filepath.Join(dir, inputsName)}
 }
 
 // sharedPlace returns the results directory for programs that run as another user. It belongs to that user, its parent to the manager.

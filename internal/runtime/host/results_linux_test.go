@@ -20,16 +20,18 @@ import (
 // Whatever a program creates in place of the result file, Results returns immediately and never returns the content of another file.
 func TestResultsOfHostilePrograms(t *testing.T) {
 	for name, test := range map[string]struct {
-		put     func(g Gomega, place runtime.Place)
+		put     func(g Gomega, place runtime.ResultPaths)
 		problem string
 		found   bool
 	}{
-		"nothing":       {func(Gomega, runtime.Place) {}, "", false},
-		"a pipe":        {func(g Gomega, place runtime.Place) { g.Expect(unix.Mkfifo(place.File, 0o600)).To(Succeed()) }, "not a regular file", true},
-		"a link":        {func(g Gomega, place runtime.Place) { g.Expect(os.Symlink("/etc/hostname", place.File)).To(Succeed()) }, "symbolic link", true},
-		"a broken link": {func(g Gomega, place runtime.Place) { g.Expect(os.Symlink("nowhere", place.File)).To(Succeed()) }, "symbolic link", true},
-		"a folder":      {func(g Gomega, place runtime.Place) { g.Expect(os.Mkdir(place.File, 0o700)).To(Succeed()) }, "not a regular file", true},
-		"a socket": {func(g Gomega, place runtime.Place) {
+		"nothing": {func(Gomega, runtime.ResultPaths) {}, "", false},
+		"a pipe":  {func(g Gomega, place runtime.ResultPaths) { g.Expect(unix.Mkfifo(place.File, 0o600)).To(Succeed()) }, "not a regular file", true},
+		"a link": {func(g Gomega, place runtime.ResultPaths) {
+			g.Expect(os.Symlink("/etc/hostname", place.File)).To(Succeed())
+		}, "symbolic link", true},
+		"a broken link": {func(g Gomega, place runtime.ResultPaths) { g.Expect(os.Symlink("nowhere", place.File)).To(Succeed()) }, "symbolic link", true},
+		"a folder":      {func(g Gomega, place runtime.ResultPaths) { g.Expect(os.Mkdir(place.File, 0o700)).To(Succeed()) }, "not a regular file", true},
+		"a socket": {func(g Gomega, place runtime.ResultPaths) {
 			// The path of a socket is limited in length, and that of the place is longer.
 			g.Expect(inDirectory(filepath.Dir(place.File), filepath.Base(place.File), func(address *net.UnixAddr) error {
 				listener, err := net.ListenUnix("unix", address)
@@ -40,7 +42,7 @@ func TestResultsOfHostilePrograms(t *testing.T) {
 				return err
 			})).To(Succeed())
 		}, "not a regular file", true},
-		"too much": {func(g Gomega, place runtime.Place) {
+		"too much": {func(g Gomega, place runtime.ResultPaths) {
 			g.Expect(os.WriteFile(place.File, nil, 0o600)).To(Succeed())
 			g.Expect(os.Truncate(place.File, 1<<30)).To(Succeed()) // a sparse file, which uses no space
 		}, "1073741824 bytes; the limit is 1048576", true},

@@ -31,7 +31,7 @@ func (h *Host) ask(uid types.UID, incarnation int64, kill bool) error {
 	if err != nil {
 		return err
 	}
-	f := h.look(e)
+	f := h.inspect(e)
 	if f.exists && (f.incarnation.Number == incarnation || f.incarnation.Killable && f.incarnation.Number == 0) {
 		err = h.end(e, f, kill)
 		f.exists = true
@@ -43,7 +43,7 @@ func (h *Host) ask(uid types.UID, incarnation int64, kill bool) error {
 	return nil
 }
 
-func (h *Host) end(e *entry, f *found, kill bool) error {
+func (h *Host) end(e *entry, f *observation, kill bool) error {
 	h.cancelCommands(e)
 	switch f.incarnation.Phase {
 	case facts.Exited, facts.Failed:
@@ -62,11 +62,11 @@ func (h *Host) end(e *entry, f *found, kill bool) error {
 
 // endRunning stops or kills an incarnation whose record is complete. It writes the request first, and the shim reads the request after it has recorded the
 // program, so either the manager or the shim sends the signal. Killing a running process does not depend on the request, so a full disk does not prevent it.
-func (h *Host) endRunning(e *entry, f *found, kill bool) error {
+func (h *Host) endRunning(e *entry, f *observation, kill bool) error {
 	if err := h.request(e, f, kill); err != nil && (!kill || f.incarnation.Phase != facts.Running) {
 		return h.hint(err)
 	}
-	f = h.look(e)
+	f = h.inspect(e)
 	running := f.incarnation.Phase == facts.Running
 	if kill {
 		if !running {
@@ -102,7 +102,7 @@ func (h *Host) hint(err error) error {
 }
 
 // request records the request. A later stop does not revoke a kill.
-func (h *Host) request(e *entry, f *found, kill bool) error {
+func (h *Host) request(e *entry, f *observation, kill bool) error {
 	path := filepath.Join(h.dir(e.uid), shim.RequestFile)
 	var before shim.Request
 	known, err := shim.ReadFile(path, &before)
@@ -116,7 +116,7 @@ func (h *Host) request(e *entry, f *found, kill bool) error {
 }
 
 // wakeShim resumes a stopped shim, which has to observe the exit of the tree.
-func (h *Host) wakeShim(f *found) {
+func (h *Host) wakeShim(f *observation) {
 	if !f.held {
 		return
 	}
@@ -126,7 +126,7 @@ func (h *Host) wakeShim(f *found) {
 	}
 }
 
-func endLeftover(f *found, kill bool) error {
+func endLeftover(f *observation, kill bool) error {
 	if kill {
 		return f.tree.Kill()
 	}

@@ -19,19 +19,19 @@ import (
 // spareDelay is how long no process may have been started before the next warm shim is started, so that it does not compete with workloads for the CPU.
 const spareDelay = 20 * time.Millisecond
 
-// spare is a warm shim that waits for a workload at the other end of a socket. The watcher owns its pidfd.
-type spare struct{ pid, pidfd, socket int }
+// warmShim is a warm shim that waits for a workload at the other end of a socket. The watcher owns its pidfd.
+type warmShim struct{ pid, pidfd, socket int }
 
-// spares keeps one warm shim. One that exited stays until it is taken, and giveToSpare then fails: if it exited by itself, so would another. Without cgroups
+// warmShims keeps one warm shim. One that exited stays until it is taken, and giveToSpare then fails: if it exited by itself, so would another. Without cgroups
 // there are none: the descendants of a shim are then identified by an environment variable, which a warm shim cannot have yet.
-type spares struct {
+type warmShims struct {
 	wanted chan struct{}
 	mu     sync.Mutex
-	ready  *spare
+	ready  *warmShim
 }
 
 // take returns the warm shim, or nil, and requests the next.
-func (s *spares) take() *spare {
+func (s *warmShims) take() *warmShim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ready := s.ready
@@ -87,7 +87,7 @@ func (h *Host) readySpare() error {
 	return nil
 }
 
-func (h *Host) forkSpare() (*spare, error) {
+func (h *Host) forkSpare() (*warmShim, error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("create a socket: %w", err)
@@ -96,7 +96,7 @@ func (h *Host) forkSpare() (*spare, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err == nil {
 		defer func() { _ = null.Close() }()
-		s := &spare{socket: ends[0]}
+		s := &warmShim{socket: ends[0]}
 		attributes := &syscall.ProcAttr{Dir: h.options.StateDir, Env: shimEnv(), Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), uintptr(ends[1])}}
 		// It stays in the cgroup of the install after it has become a shim: moving it takes the kernel longer than starting one.
 		if s.pid, s.pidfd, err = h.execShim(shim.SpareArgs(), h.cgroup, attributes); err == nil {

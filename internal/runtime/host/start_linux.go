@@ -33,7 +33,7 @@ func (h *Host) Start(ctx context.Context, p runtime.Process) error {
 	if err != nil {
 		return err
 	}
-	f := h.look(e)
+	f := h.inspect(e)
 	started, err := mayStart(f, p)
 	if err == nil && !started {
 		err = h.hint(h.spawn(e, p, before(f, p)))
@@ -53,7 +53,7 @@ func (h *Host) CheckProgram(p runtime.Process) (failure *facts.StartError, known
 }
 
 // mayStart reports whether p was already started, or returns an error if it must not be.
-func mayStart(f *found, p runtime.Process) (started bool, err error) {
+func mayStart(f *observation, p runtime.Process) (started bool, err error) {
 	switch {
 	case f.recorded && f.record.Incarnation > p.Incarnation:
 		return false, fmt.Errorf("%w: %d", runtime.ErrStale, f.record.Incarnation)
@@ -254,7 +254,7 @@ func (h *Host) Forget(_ context.Context, uid types.UID) error {
 	if err != nil {
 		return err
 	}
-	f := h.look(e)
+	f := h.inspect(e)
 	if f.exists && f.incarnation.Alive() {
 		h.release(e, true)
 		return fmt.Errorf("forget %s: incarnation %d is still %s", uid, f.incarnation.Number, f.incarnation.Phase)
@@ -271,7 +271,7 @@ func (h *Host) Forget(_ context.Context, uid types.UID) error {
 }
 
 // remove deletes all traces of a UID. The record is deleted last, so that an interrupted call can be repeated.
-func (h *Host) remove(uid types.UID, f *found) error {
+func (h *Host) remove(uid types.UID, f *observation) error {
 	groups := []string{}
 	if f.record.Cgroup != "" {
 		groups = append(groups, filepath.Dir(f.record.Cgroup))

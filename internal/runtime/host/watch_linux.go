@@ -195,11 +195,11 @@ func (h *Host) ended(uid types.UID) {
 
 // changed reads the state of a UID, which opens what is needed to follow it, and emits an event.
 func (h *Host) changed(uid types.UID) {
-	h.events.Tell(uid) // receivers can start while the state is read
+	h.events.Add(uid) // receivers can start while the state is read
 	e, err := h.acquire(uid)
 	if err != nil {
 		return
 	}
-	found := h.look(e)
+	found := h.inspect(e)
 	h.release(e, found.exists)
 }

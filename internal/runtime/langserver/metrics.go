@@ -15,12 +15,12 @@ import (
 )
 
 // measures are the sums of the multiplexers' reports over all language servers. No label contains the name of an object.
-var measures = newCensus()
+var measures = newReportCollector()
 
 func init() { metrics.Registry.MustRegister(measures) }
 
-// census adds up reports. The counters of a multiplexer remain in the sums when it is gone, so that counters never decrease.
-type census struct {
+// reportCollector adds up reports. The counters of a multiplexer remain in the sums when it is gone, so that counters never decrease.
+type reportCollector struct {
 	mu      sync.Mutex
 	reports map[types.UID]lsp.Report
 	before  lsp.Counters // of multiplexers that are gone
@@ -38,7 +38,7 @@ type gauge struct {
 	value func(lsp.Report) float64
 }
 
-func newCensus() *census {
+func newReportCollector() *reportCollector {
 	describe := func(name, help string) *prometheus.Desc { return prometheus.NewDesc("berth_lsp_"+name, help, nil, nil) }
 	counter := func(name, help string, value func(lsp.Counters) int64) count {
 		return count{describe(name, help), func(c lsp.Counters) float64 { return float64(value(c)) }}
@@ -46,7 +46,7 @@ func newCensus() *census {
 	measure := func(name, help string, value func(lsp.Report) int) gauge {
 		return gauge{describe(name, help), func(r lsp.Report) float64 { return float64(value(r)) }}
 	}
-	return &census{
+	return &reportCollector{
 		reports: map[types.UID]lsp.Report{},
 		counts: []count{
 			counter("requests_total", "Requests from clients.", func(c lsp.Counters) int64 { return c.Requests }),
@@ -82,14 +82,14 @@ func truth(is bool) int {
 }
 
 // note stores the newest report of a multiplexer.
-func (c *census) note(uid types.UID, report lsp.Report) {
+func (c *reportCollector) note(uid types.UID, report lsp.Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reports[uid] = report
 }
 
 // drop moves the counters of a multiplexer to before. It is called when the multiplexer is gone or no longer followed by this manager.
-func (c *census) drop(uid types.UID) {
+func (c *reportCollector) drop(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.before = add(c.before, c.reports[uid].Counters)
@@ -97,7 +97,7 @@ func (c *census) drop(uid types.UID) {
 }
 
 // Describe implements prometheus.Collector.
-func (c *census) Describe(out chan<- *prometheus.Desc) {
+func (c *reportCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, counter := range c.counts {
 		out <- counter.desc
 	}
@@ -107,7 +107,7 @@ func (c *census) Describe(out chan<- *prometheus.Desc) {
 }
 
 // Collect implements prometheus.Collector.
-func (c *census) Collect(out chan<- prometheus.Metric) {
+func (c *reportCollector) Collect(out chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	total := c.before

@@ -16,7 +16,7 @@ import (
 
 func TestMetricsAreSumsThatNeverFall(t *testing.T) {
 	g := NewWithT(t)
-	c := newCensus()
+	c := newReportCollector()
 	registry := prometheus.NewRegistry()
 	g.Expect(registry.Register(c)).To(Succeed())
 	read := func() map[string]float64 {

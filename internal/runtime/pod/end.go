@@ -126,7 +126,7 @@ func (r *Runtime) discard(ctx context.Context, p *corev1.Pod) error {
 		return err
 	}
 	if uid, was := r.store.remove(p, false); was {
-		r.events.Tell(uid)
+		r.events.Add(uid)
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (r *Runtime) look(uid types.UID, newest *corev1.Pod) *view {
 	if r.config == nil || s.closed || s.busy >= s.most || !runs(newest) {
 		return nil
 	}
-	v := &view{pod: newest, tell: func() { r.events.Tell(uid) }}
+	v := &view{pod: newest, tell: func() { r.events.Add(uid) }}
 	s.of[uid] = v
 	s.busy++
 	s.running.Go(func() {

@@ -92,7 +92,7 @@ func (r *Runtime) again(ctx context.Context, p *corev1.Pod) error {
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && now.UID != p.UID:
 		if uid, was := r.store.remove(p, false); was {
-			r.events.Tell(uid)
+			r.events.Add(uid)
 		}
 		return nil
 	case err != nil:

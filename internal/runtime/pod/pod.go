@@ -88,7 +88,7 @@ type Runtime struct {
 	views   views
 	deaf    sync.Map // nodes that did not answer, and the time of the last timeout
 	log     logr.Logger
-	events  *eventqueue.Notifier
+	events  *eventqueue.Queue
 	watched []cache.SharedIndexInformer // one for each namespace, or one for all
 	listed  func() bool                 // reports whether the first list of Pods has arrived
 	store   *store
@@ -101,7 +101,7 @@ type Runtime struct {
 
 	mu      sync.Mutex
 	refused map[types.UID]refusal
-	doubts  *eventqueue.Notifier // UIDs whose Pods may have to be deleted
+	doubts  *eventqueue.Queue // UIDs whose Pods may have to be deleted
 }
 
 // refusal is a start that failed before any object was created.
@@ -220,6 +220,6 @@ func (r *Runtime) setRefused(uid types.UID, is *refusal) {
 // told stores a Pod from a response of the API server before the watch delivers it.
 func (r *Runtime) told(p *corev1.Pod) {
 	if uid, ok := r.store.put(p, false); ok {
-		r.events.Tell(uid)
+		r.events.Add(uid)
 	}
 }

@@ -34,8 +34,8 @@ const (
 )
 
 // Place implements runtime.Keeper.
-func (*Runtime) Place(types.UID) runtime.Place {
-	return runtime.Place{File: resultFile, Artifacts: artifactsFolder, Inputs: inputsFolder, Private: true}
+func (*Runtime) Place(types.UID) runtime.ResultPaths {
+	return runtime.ResultPaths{File: resultFile, Artifacts: artifactsFolder, Inputs: inputsFolder, Private: true}
 }
 
 // inputsName returns the name of the Secret with the inputs of a Pod. It cannot equal the name of a Pod, because those end with a number.

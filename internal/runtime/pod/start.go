@@ -59,7 +59,7 @@ func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 	}
 	if refused != nil {
 		r.setRefused(p.UID, &refusal{number: p.Incarnation, name: p.Name, cause: refused})
-		r.events.Tell(p.UID)
+		r.events.Add(p.UID)
 		return nil //nolint:nilerr // Observe reports why it failed
 	}
 	r.setRefused(p.UID, nil)

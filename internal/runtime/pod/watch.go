@@ -85,9 +85,9 @@ func (r *Runtime) seen(object any) {
 	if !news {
 		return
 	}
-	r.events.Tell(uid)
+	r.events.Add(uid)
 	if hopeless(p) != nil || leftBehind(p) {
-		r.doubts.Tell(uid)
+		r.doubts.Add(uid)
 	}
 }
 
@@ -97,7 +97,7 @@ func (r *Runtime) unseen(object any) {
 	}
 	if p, is := object.(*corev1.Pod); is {
 		if uid, _ := r.store.remove(p, true); uid != "" {
-			r.events.Tell(uid)
+			r.events.Add(uid)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func (r *Runtime) giveUpLoop() {
 				case <-time.After(giveUpRetry):
 				case <-r.ctx.Done():
 				}
-				r.doubts.Tell(uid)
+				r.doubts.Add(uid)
 			}
 		case <-r.ctx.Done():
 			return

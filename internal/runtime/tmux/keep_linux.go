@@ -96,7 +96,7 @@ func (l *link) tend(ctx context.Context) (wait time.Duration, processes []shim.P
 	rec, err := l.runtime.read(l.uid)
 	switch {
 	case err != nil:
-		return l.complain(err), nil, false
+		return l.logOnce(err), nil, false
 	case rec == nil:
 		return 0, nil, true
 	case rec.Adopted:
@@ -114,22 +114,22 @@ func (l *link) tendWindow(ctx context.Context, rec *record) (wait time.Duration,
 	held, err := r.newest(ctx, l.uid)
 	switch {
 	case err != nil:
-		return l.complain(err), nil, false
+		return l.logOnce(err), nil, false
 	case held == nil: // forgotten by force, because its object is gone
 		if err := r.endSession(ctx, rec); err != nil {
-			return l.complain(err), nil, false
+			return l.logOnce(err), nil, false
 		}
 		return 0, nil, r.erase(l.uid) == nil
 	case !held.Alive() && !keep:
 		if err := r.endSession(ctx, rec); err != nil {
-			return l.complain(err), nil, false
+			return l.logOnce(err), nil, false
 		}
 		return 0, nil, true
 	}
 	there, err := lives(rec.Pane)
 	switch {
 	case err != nil:
-		return l.complain(err), nil, false
+		return l.logOnce(err), nil, false
 	case there && !keep: // no event reports here that the process has exited
 		return watchEvery, []shim.Process{rec.Pane}, false
 	case there:
@@ -166,12 +166,12 @@ func (l *link) reopen(ctx context.Context, rec *record) (wait time.Duration, pro
 		}
 	}
 	if err != nil {
-		return l.complain(err), nil, false
+		return l.logOnce(err), nil, false
 	}
 	if next.Pane.PID == 0 {
-		return l.complain(errors.New("the window closed immediately; check that berth-shim can be executed and has the version of this program")), nil, false
+		return l.logOnce(errors.New("the window closed immediately; check that berth-shim can be executed and has the version of this program")), nil, false
 	}
-	l.trouble = ""
+	l.lastLogged = ""
 	r.log.Info("Restored the lost tmux session of a process", "uid", l.uid, "session", rec.Session)
 	r.tell(l.uid)
 	return 0, []shim.Process{next.Pane}, false
@@ -189,10 +189,10 @@ func (l *link) pause() time.Duration {
 	return max(min(reopenFirst<<min(l.tries-1, 12), reopenLast)-since, 0)
 }
 
-// complain logs an error once, and returns when to retry.
-func (l *link) complain(err error) time.Duration {
-	if l.runtime.life.Err() == nil && l.trouble != err.Error() {
-		l.trouble = err.Error()
+// logOnce logs an error once, and returns when to retry.
+func (l *link) logOnce(err error) time.Duration {
+	if l.runtime.life.Err() == nil && l.lastLogged != err.Error() {
+		l.lastLogged = err.Error()
 		l.runtime.log.Error(err, "Cannot maintain the tmux session of a process; retrying", "uid", l.uid)
 	}
 	l.tries++

@@ -24,15 +24,15 @@ type link struct {
 	kicked  chan struct{} // requests an immediate check
 
 	// Guarded by acting.
-	gone    bool // forgotten; the caller must get a new link
-	opened  time.Time
-	tries   int
-	met     []shim.Process // members of an adopted tree at the last check
-	swept   time.Time      // when the remaining processes were sent SIGTERM
-	phase   facts.Phase
-	trouble string    // last logged error
-	active  time.Time // last activity in an adopted session
-	told    time.Time // the value of active at the last notification
+	gone       bool // forgotten; the caller must get a new link
+	opened     time.Time
+	tries      int
+	met        []shim.Process // members of an adopted tree at the last check
+	swept      time.Time      // when the remaining processes were sent SIGTERM
+	phase      facts.Phase
+	lastLogged string    // last logged error
+	active     time.Time // last activity in an adopted session
+	told       time.Time // the value of active at the last notification
 
 	mu        sync.Mutex
 	keep      bool

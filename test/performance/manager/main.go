@@ -129,7 +129,7 @@ func openPods(config *rest.Config) (*runtime.Registry, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	nothing := runtime.Nothing{Reason: "a manager in a cluster"}
+	nothing := runtime.NoRuntime{Reason: "a manager in a cluster"}
 	return runtime.NewRegistry(nothing, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: opened}), func() { _ = opened.Close() }, nil
 }
 

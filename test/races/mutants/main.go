@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command teeth runs each row of test/races with its guard taken out, and fails unless the row does, for the reason that is expected.
+// Command mutants runs each row of test/races with its guard taken out, and fails unless the row does, for the reason that is expected.
 //
 //	teeth races.test [row]...
 package main

@@ -35,7 +35,7 @@ func (r *gate) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 
 func TestListsAreSharedAndNeverOlderThanTheQuestion(t *testing.T) {
 	g := NewWithT(t)
-	var e everybody
+	var e listCoalescer
 	reader := &gate{waits: make(chan struct{}), passes: make(chan error)}
 	var asking sync.WaitGroup
 	ask := func(n int, expect func(*v1alpha1.DevServerList, error)) {
@@ -82,7 +82,7 @@ func TestListsAreSharedAndNeverOlderThanTheQuestion(t *testing.T) {
 
 func TestWhoWaitsForAListCanGiveUp(t *testing.T) {
 	g := NewWithT(t)
-	var e everybody
+	var e listCoalescer
 	reader := &gate{waits: make(chan struct{}), passes: make(chan error)}
 	var asking sync.WaitGroup
 	asking.Go(func() { _, _ = e.read(t.Context(), reader) })

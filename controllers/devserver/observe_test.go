@@ -56,7 +56,7 @@ func newSite(t *testing.T) *site {
 }
 
 // becomes calls look repeatedly, as the reconcile loop does, until the readiness of the server is as given.
-func (s *stage) becomes(dev *v1alpha1.DevServer, number int64, ready bool) {
+func (s *fixture) becomes(dev *v1alpha1.DevServer, number int64, ready bool) {
 	s.g.Eventually(func() *bool {
 		observed, _ := s.look(dev, number)
 		record(dev, observed)
@@ -66,7 +66,7 @@ func (s *stage) becomes(dev *v1alpha1.DevServer, number int64, ready bool) {
 }
 
 // tick lets waiting probes run again. It also advances the settle time of the sockets, so it suits only tests in which that does not matter.
-func (s *stage) tick() {
+func (s *fixture) tick() {
 	if s.clock.HasWaiters() {
 		s.clock.Step(time.Second)
 	}
@@ -81,11 +81,11 @@ func said(dev *v1alpha1.DevServer, conditionType string) string {
 }
 
 func TestLifeOfAServer(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	here := newSite(t)
 	dev := server("web", 0, running(here.port))
 
-	s.Rest(t.Context(), dev)
+	s.ObserveStopped(t.Context(), dev)
 	s.g.Expect(dev.Status.Conditions).To(BeEmpty(), "without a process there is no condition about its sockets")
 	s.g.Expect(dev.Status.URL).To(BeEmpty())
 
@@ -112,7 +112,7 @@ func TestLifeOfAServer(t *testing.T) {
 	s.g.Expect(here.asked.Load()).To(Equal(asked), "the built-in probe ends, because endless requests would fill the log of the server")
 
 	// After a restart the address stays, but the response of the earlier incarnation no longer counts.
-	s.Rest(t.Context(), dev)
+	s.ObserveStopped(t.Context(), dev)
 	setReady(dev, false)
 	s.backend.listen()
 	s.g.Expect(dev.Status.URL).To(Equal(address))
@@ -132,7 +132,7 @@ func TestLifeOfAServer(t *testing.T) {
 }
 
 func TestLostSocketIsNotReady(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	here := newSite(t)
 	dev := server("web", 0, running(here.port))
 	s.backend.listen(on("127.0.0.1", here.port))
@@ -147,7 +147,7 @@ func TestLostSocketIsNotReady(t *testing.T) {
 }
 
 func TestNewManagerTakesNothingAway(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	here := newSite(t)
 	s.backend.log = newLog("old\nhttp://localhost:" + strconv.Itoa(int(here.port)) + "/app/\n")
 	dev := server("web", 0, running(here.port))
@@ -170,7 +170,7 @@ func TestNewManagerTakesNothingAway(t *testing.T) {
 }
 
 func TestOtherPort(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	here := newSite(t)
 	dev := server("web", 0, running(4))
 	s.backend.listen(on("127.0.0.1", here.port))
@@ -190,7 +190,7 @@ func TestOtherPort(t *testing.T) {
 }
 
 func TestOtherPortThatTheOutputNames(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.backend.log = newLog("  Local: http://localhost:\x1b[1m5174\x1b[22m/app/\n  Network: http://10.0.0.1:24678/\n")
 	dev := server("web", 0, running(5173))
 	s.backend.listen(on("127.0.0.1", 4), on("127.0.0.1", 5174), on("127.0.0.1", 24678))
@@ -203,7 +203,7 @@ func TestOtherPortThatTheOutputNames(t *testing.T) {
 }
 
 func TestManyPorts(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev := server("web", 0, running(30))
 	var listeners []runtime.Listener
 	for port := int32(30); port > 0; port-- {
@@ -235,7 +235,7 @@ func TestHostThatAnswers(t *testing.T) {
 		"network and loopback":     {[]string{"10.0.0.7", "::1"}, false, "[::1]:80"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t)
+			s := newFixture(t)
 			s.overV4 = tc.overV4
 			dev := server("web", 0, running(80))
 			var listeners []runtime.Listener
@@ -273,7 +273,7 @@ func TestHost_PrintedHostThatLeadsToTheServer(t *testing.T) {
 		"a name of the network":                   {"dev.example.com", []string{"0.0.0.0"}, nil, "127.0.0.1:80"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t)
+			s := newFixture(t)
 			s.names["app.localhost"] = []netip.Addr{loopback, netip.IPv6Loopback()}
 			s.names["far.localhost"] = []netip.Addr{loopback, netip.MustParseAddr("10.0.0.7")}
 			for _, address := range tc.others {
@@ -293,7 +293,7 @@ func TestHost_PrintedHostThatLeadsToTheServer(t *testing.T) {
 }
 
 func TestHost_StaysDuringARestart(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.backend.log = newLog("")
 	dev := server("web", 0, running(80))
 	s.prepare(dev)
@@ -303,7 +303,7 @@ func TestHost_StaysDuringARestart(t *testing.T) {
 	s.backend.log.append("http://localhost:80/\n")
 	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("http://localhost:80/"))
 	for number := int64(2); number < 4; number++ {
-		s.Rest(t.Context(), dev)
+		s.ObserveStopped(t.Context(), dev)
 		s.prepare(dev)
 		s.look(dev, number)
 		s.g.Expect(dev.Status.URL).To(Equal("http://localhost:80/"))
@@ -347,7 +347,7 @@ func TestChoice(t *testing.T) {
 }
 
 func TestPort_NotAwaitedBeforeItListened(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev := server("web", 0, running(4), withReadiness(v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"check"}}}))
 	current := incarnation(1)
 	s.prepareBeside(dev, &current).Process.Env = []string{"TOKEN=secret"}
@@ -360,7 +360,7 @@ func TestPort_NotAwaitedBeforeItListened(t *testing.T) {
 }
 
 func TestPort_StaysWhileTheServerReloads(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	here, other := newSite(t), newSite(t)
 	s.backend.log = newLog(fmt.Sprintf("http://localhost:%d/\n", here.port))
 	dev := server("web", 0, running(4))
@@ -408,7 +408,7 @@ func TestPort_StaysWhileTheServerReloads(t *testing.T) {
 }
 
 func TestURLOfTheSpec(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.backend.log = newLog("https://localhost:80/app/\n")
 	dev := server("web", 0, running(80), func(dev *v1alpha1.DevServer) {
 		dev.Spec.URL = v1alpha1.URLSpec{Path: "/mine", Detect: v1alpha1.URLDetectionEnabled}
@@ -425,7 +425,7 @@ func TestURLOfTheSpec(t *testing.T) {
 }
 
 func TestPathStaysDuringARestart(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.backend.log = newLog("")
 	dev := server("web", 0, running(80))
 	s.prepare(dev)
@@ -433,7 +433,7 @@ func TestPathStaysDuringARestart(t *testing.T) {
 	s.backend.log.append("http://localhost:80/app/\n")
 	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("http://localhost:80/app/"))
 
-	s.Rest(t.Context(), dev)
+	s.ObserveStopped(t.Context(), dev)
 	s.prepare(dev)
 	s.look(dev, 2)
 	s.g.Expect(dev.Status.URL).To(Equal("http://localhost:80/app/"), "incarnation 2 has not printed a URL yet")
@@ -441,7 +441,7 @@ func TestPathStaysDuringARestart(t *testing.T) {
 	s.backend.log.append("http://localhost:80/new/\n")
 	s.g.Eventually(func() string { s.look(dev, 2); return dev.Status.URL }, long).Should(Equal("http://localhost:80/new/"))
 
-	s.Rest(t.Context(), dev)
+	s.ObserveStopped(t.Context(), dev)
 	s.prepare(dev)
 	s.look(dev, 3)
 	s.clock.Step(settleTime)
@@ -450,7 +450,7 @@ func TestPathStaysDuringARestart(t *testing.T) {
 }
 
 func TestOutputIsReadUntilTheAddressIsKnown(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.backend.log = newLog("http://localhost:80/app/\n")
 	dev := server("web", 0, running(80))
 	s.backend.listen(on("127.0.0.1", 80))
@@ -477,7 +477,7 @@ func TestOutputIsReadUntilTheAddressIsKnown(t *testing.T) {
 }
 
 func TestSocketsThatCannotBeSeen(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev := server("web", 0, running(80))
 	s.backend.blind = errors.New("broken")
 	observed, retry := s.look(dev, 1)
@@ -493,7 +493,7 @@ func TestSocketsThatCannotBeSeen(t *testing.T) {
 }
 
 func TestLookOfABackendWithoutSockets(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	here := newSite(t)
 	s.inspector, s.logs = nil, nil
 	dev := server("web", 0, running(here.port))
@@ -506,7 +506,7 @@ func withReadiness(probe v1alpha1.Probe) func(*v1alpha1.DevServer) {
 }
 
 func TestReadinessProbe(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	here := newSite(t)
 	here.status.Store(http.StatusNotFound)
 	dev := server("web", 0, running(here.port), withReadiness(v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{Path: "/ready"}}))
@@ -530,7 +530,7 @@ func TestReadinessProbe(t *testing.T) {
 }
 
 func TestReadinessProbeAfterANewManager(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	here := newSite(t)
 	here.status.Store(http.StatusServiceUnavailable)
 	dev := server("web", 0, running(here.port), withReadiness(v1alpha1.Probe{TCPSocket: &v1alpha1.TCPSocketProbe{Port: ptr.To[int32](here.port)}}))
@@ -545,7 +545,7 @@ func TestReadinessProbeAfterANewManager(t *testing.T) {
 }
 
 func TestExecProbeHasTheEnvironmentOfTheServer(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev := server("web", 0, running(80), withReadiness(v1alpha1.Probe{
 		Exec: &v1alpha1.ExecProbe{Command: []string{"/bin/sh", "-c", `test "$TOKEN" = secret`}}}))
 	observed, _ := s.look(dev, 1)
@@ -558,20 +558,20 @@ func TestExecProbeHasTheEnvironmentOfTheServer(t *testing.T) {
 
 // An exec probe runs a program on the machine. If the namespace does not permit that, a changed probe does not run.
 func TestExecProbe_NotRunWhileStartsAreBlocked(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev := server("web", 0, running(80), withReadiness(v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"check"}}}))
 	current := incarnation(1)
 	plan := s.prepareBeside(dev, &current)
 	plan.Process.Env = []string{"TOKEN=secret"}
 	plan.Blocked = &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeForbidden}
-	_, runs := s.config(probe.Key{UID: dev.UID, Incarnation: 1, Kind: probe.Readiness}, dev.Spec.Readiness, s.memory(dev.UID))
+	_, runs := s.config(probe.Key{UID: dev.UID, Incarnation: 1, Kind: probe.Readiness}, dev.Spec.Readiness, s.cacheOf(dev.UID))
 	s.g.Expect(runs).To(BeFalse())
 	plan.Blocked = nil
 	s.becomes(dev, 1, true)
 }
 
 func TestLiveness(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	here := newSite(t)
 	dev := server("web", 0, running(here.port), func(dev *v1alpha1.DevServer) {
 		dev.Spec.Liveness = &v1alpha1.Probe{
@@ -597,14 +597,14 @@ func TestLiveness(t *testing.T) {
 	}, long).Should(HaveSuffix("/alive answers 503"))
 	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
 
-	s.Rest(t.Context(), dev)
+	s.ObserveStopped(t.Context(), dev)
 	setReady(dev, false)
 	observed, _ = s.look(dev, 2)
 	s.g.Expect(observed.Unhealthy).To(BeEmpty(), "the failures of another incarnation do not count")
 }
 
 func TestLook_ConditionsHaveTheGenerationAndTheTime(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	dev := server("web", 0, running(80))
 	dev.Generation = 7
 	s.look(dev, 1)
@@ -616,10 +616,10 @@ func TestLook_ConditionsHaveTheGenerationAndTheTime(t *testing.T) {
 }
 
 func TestManyServersAreLookedAtMoreRarely(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.g.Expect(s.rarely()).To(Equal(lookSettled))
 	for i := range 1000 {
-		s.memory(types.UID(strconv.Itoa(i)))
+		s.cacheOf(types.UID(strconv.Itoa(i)))
 	}
 	s.g.Expect(s.rarely()).To(Equal(1000 * lookPace))
 	for i := range 1000 {

@@ -52,15 +52,15 @@ func (w whole) Capabilities() runtime.Capabilities {
 	return can
 }
 
-// yard is the environment of one row: a namespace, a directory for its workloads, and a manager with its own host runtime.
-type yard struct {
+// testEnv is the environment of one row: a namespace, a directory for its workloads, and a manager with its own host runtime.
+type testEnv struct {
 	namespace string
 	dir       string
 	stateDir  string
 	shim      string
-	// world adds faults that come from outside Berth; rt is the runtime as the manager sees it.
-	world *world
-	rt    backend
+	// faults adds faults that come from outside Berth; rt is the runtime as the manager sees it.
+	faults *faultInjector
+	rt     backend
 
 	host *host.Host
 	// languages is the language server backend on top of rt.
@@ -73,40 +73,40 @@ type yard struct {
 	stateDirs []string
 }
 
-var y *yard
+var env *testEnv
 
 var _ = BeforeEach(func(ctx SpecContext) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "race-"}}
 	Expect(k8s.Create(ctx, namespace)).To(Succeed())
-	y = &yard{namespace: namespace.Name, dir: GinkgoT().TempDir(), world: &world{}}
-	y.stateDir = filepath.Join(programs, namespace.Name)
+	env = &testEnv{namespace: namespace.Name, dir: GinkgoT().TempDir(), faults: &faultInjector{}}
+	env.stateDir = filepath.Join(programs, namespace.Name)
 	// A link, so that a row can remove the shim.
-	y.shim = filepath.Join(programs, namespace.Name+"-shim")
-	Expect(os.Link(filepath.Join(programs, "berth-shim"), y.shim)).To(Succeed())
-	DeferCleanup(y.raze)
-	y.start()
+	env.shim = filepath.Join(programs, namespace.Name+"-shim")
+	Expect(os.Link(filepath.Join(programs, "berth-shim"), env.shim)).To(Succeed())
+	DeferCleanup(env.cleanup)
+	env.start()
 })
 
 var _ = AfterEach(func(ctx SpecContext) {
 	if fault != nil || CurrentSpecReport().Failed() {
 		return
 	}
-	y.world.calm()
-	y.start()
-	y.empty(ctx)
+	env.faults.clearHooks()
+	env.start()
+	env.empty(ctx)
 	neverTwo()
 	Expect(workloads("")).To(BeEmpty(), "no process without an object")
 	Eventually(ctx, func(g Gomega) {
-		y.reap()
+		env.reap()
 		g.Expect(zombies()).To(BeEmpty(), "no child is left unreaped")
 	}).Should(Succeed())
-	y.halt()
-	Expect(cgroups(y.stateDir)).To(BeEmpty(), "no cgroup is left")
-	Expect(os.RemoveAll(y.stateDir)).To(Succeed())
+	env.stopManager()
+	Expect(cgroups(env.stateDir)).To(BeEmpty(), "no cgroup is left")
+	Expect(os.RemoveAll(env.stateDir)).To(Succeed())
 })
 
 // start starts a manager on the state directory, unless one is running.
-func (y *yard) start() {
+func (y *testEnv) start() {
 	GinkgoHelper()
 	if y.stop != nil {
 		return
@@ -119,18 +119,18 @@ func (y *yard) start() {
 	var err error
 	y.host, err = host.New(host.Options{StateDir: dir, ShimPath: y.shim})
 	Expect(err).NotTo(HaveOccurred())
-	y.world.under(y.host)
-	y.rt = fault.runtime(y.world)
+	y.faults.under(y.host)
+	y.rt = fault.runtime(y.faults)
 	y.languages, err = langserver.New(y.rt, langserver.Options{Dir: filepath.Join(dir, "lsp"), Program: filepath.Join(programs, "berth-lsp")})
 	Expect(err).NotTo(HaveOccurred())
 	y.stop = y.manage(runtime.NewRegistry(whole{y.rt}, logr.Discard()))
 }
 
 // manage runs a manager until the returned function is called.
-func (y *yard) manage(runtimes *runtime.Registry) func() {
+func (y *testEnv) manage(runtimes *runtime.Registry) func() {
 	GinkgoHelper()
 	mgr, err := manager.New(fault.managers(config), manager.Options{
-		Runtimes: runtimes, LanguageServers: babel{fault.languages(y.languages), y}, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+		Runtimes: runtimes, LanguageServers: languageFaults{fault.languages(y.languages), y}, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -150,8 +150,8 @@ func (y *yard) manage(runtimes *runtime.Registry) func() {
 	}
 }
 
-// halt stops the manager and releases the processes, which keep running.
-func (y *yard) halt() {
+// stopManager stops the manager and releases the processes, which keep running.
+func (y *testEnv) stopManager() {
 	GinkgoHelper()
 	if y.stop == nil {
 		return
@@ -168,7 +168,7 @@ func (y *yard) halt() {
 }
 
 // reap reaps the released shims that have exited.
-func (y *yard) reap() {
+func (y *testEnv) reap() {
 	for _, pid := range zombies() {
 		if slices.Contains(y.abandoned, pid) {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
@@ -177,7 +177,7 @@ func (y *yard) reap() {
 }
 
 // empty deletes all objects and waits until no trace of them is left.
-func (y *yard) empty(ctx context.Context) {
+func (y *testEnv) empty(ctx context.Context) {
 	GinkgoHelper()
 	for _, object := range []client.Object{&v1alpha1.InstanceDiscovery{}, &v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
 		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(y.namespace))).To(Succeed())
@@ -191,9 +191,9 @@ func (y *yard) empty(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// raze cleans up after a row that failed.
-func (y *yard) raze() {
-	y.world.calm()
+// cleanup cleans up after a row that failed.
+func (y *testEnv) cleanup() {
+	y.faults.clearHooks()
 	if y.stop != nil {
 		y.stop()
 		y.stop = nil
@@ -287,8 +287,8 @@ func removeCgroup(dir string) {
 	_ = os.Remove(dir)
 }
 
-// world is the runtime with faults that come from outside Berth. The rows set them.
-type world struct {
+// faultInjector is the runtime with faults that come from outside Berth. The rows set them.
+type faultInjector struct {
 	backend
 
 	mu       sync.Mutex
@@ -297,31 +297,31 @@ type world struct {
 	looking  func(uid types.UID)
 }
 
-func (w *world) under(b backend) {
+func (w *faultInjector) under(b backend) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.backend = b
 }
 
-// will sets the faults from now on.
-func (w *world) will(change func(w *world)) {
+// setHooks sets the faults from now on.
+func (w *faultInjector) setHooks(change func(w *faultInjector)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(w)
 }
 
-// calm removes all faults.
-func (w *world) calm() {
-	w.will(func(w *world) { w.starting, w.killing, w.looking = nil, nil, nil })
+// clearHooks removes all faults.
+func (w *faultInjector) clearHooks() {
+	w.setHooks(func(w *faultInjector) { w.starting, w.killing, w.looking = nil, nil, nil })
 }
 
-func (w *world) now() (b backend, starting func(runtime.Process, func() error) error, killing func(types.UID, func() error) error, looking func(types.UID)) {
+func (w *faultInjector) now() (b backend, starting func(runtime.Process, func() error) error, killing func(types.UID, func() error) error, looking func(types.UID)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.backend, w.starting, w.killing, w.looking
 }
 
-func (w *world) Start(ctx context.Context, p runtime.Process) error {
+func (w *faultInjector) Start(ctx context.Context, p runtime.Process) error {
 	b, starting, _, _ := w.now()
 	start := func() error { return b.Start(context.WithoutCancel(ctx), p) }
 	if starting == nil {
@@ -330,7 +330,7 @@ func (w *world) Start(ctx context.Context, p runtime.Process) error {
 	return starting(p, start)
 }
 
-func (w *world) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
+func (w *faultInjector) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
 	b, _, killing, _ := w.now()
 	kill := func() error { return b.Kill(ctx, uid, incarnation) }
 	if killing == nil {
@@ -339,7 +339,7 @@ func (w *world) Kill(ctx context.Context, uid types.UID, incarnation int64) erro
 	return killing(uid, kill)
 }
 
-func (w *world) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
+func (w *faultInjector) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	b, _, _, looking := w.now()
 	if looking != nil {
 		looking(uid)

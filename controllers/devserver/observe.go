@@ -45,8 +45,8 @@ const (
 	maxObservedPorts = 16
 )
 
-// sight is the result of one check of an incarnation.
-type sight struct {
+// socketSnapshot is the result of one check of an incarnation.
+type socketSnapshot struct {
 	listeners []runtime.Listener
 	// blind is why the sockets could not be read.
 	blind string
@@ -60,12 +60,12 @@ type sight struct {
 	wasReady bool
 }
 
-// Look implements process.Kind: it determines where the server listens, its URL, and its readiness and liveness.
-func (k *Kind) Look(ctx context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
+// ObserveRunning implements process.Kind: it determines where the server listens, its URL, and its readiness and liveness.
+func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	dev := devServer(object)
-	m := k.memory(dev.UID)
+	m := k.cacheOf(dev.UID)
 	entered := k.enter(dev.UID, m, current.Number)
-	s := k.see(ctx, dev, m, current)
+	s := k.readSockets(ctx, dev, m, current)
 	if entered && s.wasReady {
 		m.chosen = k.sofar(dev, m) // an earlier manager chose it
 	}
@@ -98,9 +98,9 @@ func (k *Kind) listeners(ctx context.Context, dev *v1alpha1.DevServer) ([]runtim
 	return k.inspector.Listeners(ctx, dev.UID)
 }
 
-// see lists the sockets of the object's own processes. If the backend cannot list sockets, it assumes that the server listens on the port that it was given.
-func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory, current facts.Incarnation) sight {
-	s := sight{wasReady: meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady)}
+// readSockets lists the sockets of the object's own processes. If the backend cannot list sockets, it assumes that the server listens on the port that it was given.
+func (k *Kind) readSockets(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache, current facts.Incarnation) socketSnapshot {
+	s := socketSnapshot{wasReady: meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady)}
 	if inPod(dev) {
 		s.seePod(dev, m, current)
 		return s
@@ -123,7 +123,7 @@ func (k *Kind) see(ctx context.Context, dev *v1alpha1.DevServer, m *memory, curr
 }
 
 // again returns when to check again.
-func (k *Kind) again(m *memory, s *sight, current facts.Incarnation, observed *lifecycle.Observed) time.Duration {
+func (k *Kind) again(m *objectCache, s *socketSnapshot, current facts.Incarnation, observed *lifecycle.Observed) time.Duration {
 	ready := observed.Ready != nil && *observed.Ready
 	switch {
 	case !ready && k.clock.Since(current.StartedAt) >= startingTime:
@@ -144,14 +144,14 @@ func (k *Kind) rarely() time.Duration {
 	return max(lookSettled, time.Duration(len(k.memories))*lookPace)
 }
 
-// Rest implements process.Kind: it reports that no process is running. status.url stays, because a server that restarts uses it again.
-func (k *Kind) Rest(ctx context.Context, object process.Object) {
+// ObserveStopped implements process.Kind: it reports that no process is running. status.url stays, because a server that restarts uses it again.
+func (k *Kind) ObserveStopped(ctx context.Context, object process.Object) {
 	dev := devServer(object)
 	k.probes.Forget(dev.UID)
 	dev.Status.ObservedPorts = nil
 	meta.RemoveStatusCondition(&dev.Status.Conditions, v1alpha1.ConditionPortVerified)
 	meta.RemoveStatusCondition(&dev.Status.Conditions, v1alpha1.ConditionURLDetected)
-	k.memory(dev.UID).incarnation = 0
+	k.cacheOf(dev.UID).incarnation = 0
 	if !proxied(dev) && !arbitration.Live(dev) {
 		dev.Status.BackendPort = 0 // a backend port without a proxy is obsolete
 	}
@@ -172,7 +172,7 @@ func (k *Kind) ownAtRest(ctx context.Context, dev *v1alpha1.DevServer) {
 }
 
 // choosePort chooses the port of status.url. Behind a proxy it is the port that the proxy forwards to.
-func (k *Kind) choosePort(dev *v1alpha1.DevServer, m *memory, s *sight, urls []found) {
+func (k *Kind) choosePort(dev *v1alpha1.DevServer, m *objectCache, s *socketSnapshot, urls []found) {
 	if s.blind != "" {
 		return
 	}
@@ -219,7 +219,7 @@ func (c choice) port() (port, awaited int32) {
 }
 
 // ports returns the ports that the processes listen on, in ascending order.
-func (s *sight) ports() []int32 {
+func (s *socketSnapshot) ports() []int32 {
 	ports := make([]int32, 0, len(s.listeners))
 	for _, listener := range s.listeners {
 		ports = append(ports, listener.Port)
@@ -229,7 +229,7 @@ func (s *sight) ports() []int32 {
 }
 
 // observePorts sets status.observedPorts and the condition PortVerified, which reports whether the server listens on the port that it was given.
-func (k *Kind) observePorts(dev *v1alpha1.DevServer, s *sight) {
+func (k *Kind) observePorts(dev *v1alpha1.DevServer, s *socketSnapshot) {
 	ports := s.ports()
 	shown := ports[:min(len(ports), maxObservedPorts)]
 	if !slices.Equal(dev.Status.ObservedPorts, shown) {

@@ -21,9 +21,9 @@ import (
 )
 
 func TestFirstVisit(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
-	s.kind.Rest(t.Context(), server)
+	s.kind.ObserveStopped(t.Context(), server)
 	s.Expect(s.said(server, v1alpha1.ConditionInitialized)).To(BeEmpty())
 	s.Expect(s.said(server, v1alpha1.ConditionIndexed)).To(BeEmpty())
 	s.Expect(s.said(server, v1alpha1.ConditionHealthy)).To(BeEmpty())
@@ -32,7 +32,7 @@ func TestFirstVisit(t *testing.T) {
 }
 
 func TestFromStartToIndexed(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	s.backend.report = &lsp.Report{Incarnation: 1, Phase: facts.Running}
 	observed, _ := s.look(server)
@@ -55,7 +55,7 @@ func TestFromStartToIndexed(t *testing.T) {
 }
 
 func TestTroubleThatRestarts(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	s.backend.report = serving(1)
 	s.backend.reports(func(r *lsp.Report) { r.Unhealthy, r.Message = lsp.ReasonHung, "owes three answers" })
@@ -83,7 +83,7 @@ func TestReasonsAreThoseOfTheMultiplexer(t *testing.T) {
 }
 
 func TestAnotherIncarnationProvesNothing(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls(func(server *v1alpha1.LanguageServer) { server.Status.Incarnation = 2 })
 	s.backend.report = serving(1)
 	observed, retry := s.look(server)
@@ -93,7 +93,7 @@ func TestAnotherIncarnationProvesNothing(t *testing.T) {
 }
 
 func TestNewManagerTakesNothingAway(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	s.backend.report = serving(1)
 	s.look(server)
@@ -107,7 +107,7 @@ func TestNewManagerTakesNothingAway(t *testing.T) {
 }
 
 func TestAtRestNothingChanges(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	s.backend.report = serving(1)
 	s.look(server)
@@ -124,7 +124,7 @@ func TestAtRestNothingChanges(t *testing.T) {
 }
 
 func TestCountsAreNotWrittenForEachRequest(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	s.backend.report = serving(1)
 	s.look(server)
@@ -150,7 +150,7 @@ func TestCountsAreNotWrittenForEachRequest(t *testing.T) {
 }
 
 func TestCountsComeWithWhatIsWrittenAnyway(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	s.backend.report = serving(1)
 	s.look(server)
@@ -163,7 +163,7 @@ func TestCountsComeWithWhatIsWrittenAnyway(t *testing.T) {
 }
 
 func TestOldestRequest(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	s.backend.report = serving(1)
 	s.backend.reports(func(r *lsp.Report) { r.OldestRequest = s.clock.Now() })
@@ -187,14 +187,14 @@ func TestMemoryIsToldInSteps(t *testing.T) {
 }
 
 func TestStoppedIsGivenUp(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	s.backend.report = serving(1)
 	s.look(server)
 	s.Expect(server.Status.Endpoint).To(Equal(socket))
 	s.prepare(server)
 	server.Spec.State = v1alpha1.StateStopped
-	s.kind.Rest(t.Context(), server)
+	s.kind.ObserveStopped(t.Context(), server)
 	s.Expect(server.Status.Endpoint).To(BeEmpty())
 	s.Expect(server.Status.Clients).To(BeZero())
 	s.Expect(server.Status.MemoryBytes).To(BeZero())
@@ -203,7 +203,7 @@ func TestStoppedIsGivenUp(t *testing.T) {
 }
 
 func TestDeletedIsGivenUp(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls(func(server *v1alpha1.LanguageServer) { server.DeletionTimestamp = &metav1.Time{Time: epoch} })
 	s.backend.report = serving(1)
 	s.look(server)
@@ -213,12 +213,12 @@ func TestDeletedIsGivenUp(t *testing.T) {
 }
 
 func TestClientsStayDuringARestart(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	s.backend.report = serving(1)
 	s.look(server)
 	s.backend.reports(func(r *lsp.Report) { r.Phase, r.Held = facts.Exited, 4 })
-	s.kind.Rest(t.Context(), server)
+	s.kind.ObserveStopped(t.Context(), server)
 	s.Expect(server.Status.Endpoint).To(Equal(socket))
 	s.Expect(server.Status.Clients).To(Equal(int32(2)))
 	s.Expect(server.Status.HeldRequests).To(Equal(int32(4)))
@@ -226,8 +226,8 @@ func TestClientsStayDuringARestart(t *testing.T) {
 }
 
 func TestBackendWithoutMultiplexer(t *testing.T) {
-	s := newStage(t)
-	s.kind = New(s.store, s.store, runtime.NewRegistry(runtime.Nothing{}, logr.Discard()), s.clock)
+	s := newFixture(t)
+	s.kind = New(s.store, s.store, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), s.clock)
 	server := gopls(onDemand)
 	s.prepare(server)
 	observed, retry := s.look(server)
@@ -239,7 +239,7 @@ func TestBackendWithoutMultiplexer(t *testing.T) {
 }
 
 func TestLongNamesAreCut(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls()
 	s.backend.report = serving(1)
 	s.backend.reports(func(r *lsp.Report) { r.ServerName = strings.Repeat("ä", 200) })
@@ -248,7 +248,7 @@ func TestLongNamesAreCut(t *testing.T) {
 }
 
 func TestSleep(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	server := gopls(onDemand)
 	asleep := func() bool { return s.kind.Asleep(t.Context(), server, s.clock.Now()) }
 	s.Expect(asleep()).To(BeFalse(), "it starts once, to prove that it can")
@@ -275,7 +275,7 @@ func TestSleep(t *testing.T) {
 	s.Expect(asleep()).To(BeTrue(), "a new manager does not wake it")
 	s.backend.report = &lsp.Report{IdleSince: s.clock.Now()}
 	s.Expect(asleep()).To(BeTrue(), "a new multiplexer does not wake it")
-	s.kind.Rest(t.Context(), server)
+	s.kind.ObserveStopped(t.Context(), server)
 	s.Expect(server.Status.Endpoint).To(Equal(socket), "so that a client can connect")
 	s.Expect(s.said(server, v1alpha1.ConditionIdle)).To(Equal("True NoClients"))
 	s.backend.reports(func(r *lsp.Report) { r.Clients, r.IdleSince = 1, time.Time{} })
@@ -283,7 +283,7 @@ func TestSleep(t *testing.T) {
 }
 
 func TestOthersNeverSleep(t *testing.T) {
-	s := newStage(t)
+	s := newFixture(t)
 	s.backend.report = &lsp.Report{IdleSince: epoch.Add(-24 * time.Hour)}
 	s.Expect(s.kind.Asleep(t.Context(), gopls(), epoch)).To(BeFalse())
 }

@@ -26,8 +26,8 @@ const unheardRetry = time.Second
 // shortestWait is the minimum wait until a server becomes idle, so that an almost expired wait does not become 0.
 const shortestWait = 100 * time.Millisecond
 
-// Look implements process.Kind: it copies what the multiplexer reports about the running server.
-func (k *Kind) Look(_ context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
+// ObserveRunning implements process.Kind: it copies what the multiplexer reports about the running server.
+func (k *Kind) ObserveRunning(_ context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	server := languageServer(object)
 	before := server.Status.DeepCopy()
 	k.noteAsked(server)
@@ -52,7 +52,7 @@ func (k *Kind) Look(_ context.Context, object process.Object, current facts.Inca
 		settled := equality.Semantic.DeepEqual(before, &server.Status)
 		return sooner(unheardRetry, k.count(server, report, !settled)), nil
 	}
-	k.judge(server, report, observed)
+	k.determineHealth(server, report, observed)
 	k.describe(server, report)
 	k.restarting(server)
 	if observed.Ready != nil && *observed.Ready {
@@ -76,8 +76,8 @@ func (k *Kind) lookWithout(server *v1alpha1.LanguageServer, current facts.Incarn
 
 const noMultiplexer = "Unknown, because this runtime has no multiplexer."
 
-// judge determines whether the server serves, and whether it must be restarted although it is running.
-func (k *Kind) judge(server *v1alpha1.LanguageServer, report lsp.Report, observed *lifecycle.Observed) {
+// determineHealth determines whether the server serves, and whether it must be restarted although it is running.
+func (k *Kind) determineHealth(server *v1alpha1.LanguageServer, report lsp.Report, observed *lifecycle.Observed) {
 	trouble := cmp.Or(report.Message, report.Unhealthy)
 	ready := report.Initialized
 	if !ready {
@@ -123,8 +123,8 @@ func serverInfo(report lsp.Report) *v1alpha1.ServerInfo {
 	return &v1alpha1.ServerInfo{Name: shorten(report.ServerName), Version: shorten(report.ServerVersion)}
 }
 
-// Rest implements process.Kind: it reports that no server is running. Clients may be connected nevertheless, because the multiplexer stays.
-func (k *Kind) Rest(_ context.Context, object process.Object) {
+// ObserveStopped implements process.Kind: it reports that no server is running. Clients may be connected nevertheless, because the multiplexer stays.
+func (k *Kind) ObserveStopped(_ context.Context, object process.Object) {
 	server := languageServer(object)
 	before := server.Status.DeepCopy()
 	k.noteAsked(server)

@@ -74,8 +74,8 @@ func number(labels map[string]string) int64 {
 	return n
 }
 
-// lives reports whether a container in this state has a process or may have one at any moment.
-func lives(state container.ContainerState) bool {
+// isAlive reports whether a container in this state has a process or may have one at any moment.
+func isAlive(state container.ContainerState) bool {
 	switch state {
 	case container.StateRunning, container.StatePaused, container.StateRestarting, container.StateRemoving:
 		return true

@@ -20,8 +20,8 @@ import (
 // lookTimeout bounds the total time for the responses of the tmux servers and the Docker engine. They take milliseconds.
 const lookTimeout = 10 * time.Second
 
-// thing is a session or container that a source matches.
-type thing struct {
+// candidate is a session or container that a source matches.
+type candidate struct {
 	runtime.Found
 	source string
 	kind   v1alpha1.RuntimeType
@@ -29,7 +29,7 @@ type thing struct {
 }
 
 // places returns the values of IndexPlace by which an Instance may claim the thing. A new Instance uses the first one.
-func (t *thing) places() []string {
+func (t *candidate) places() []string {
 	if t.kind == v1alpha1.RuntimeTmux {
 		return []string{instance.SessionPlace(t.socket, t.Name)}
 	}
@@ -43,14 +43,14 @@ func (t *thing) places() []string {
 // shortID is the length of the container ID that docker prints.
 const shortID = 12
 
-// where is a place to search: a tmux server, or the Docker engine. Each is queried once, however many sources name it.
-type where struct {
+// searchTarget is a place to search: a tmux server, or the Docker engine. Each is queried once, however many sources name it.
+type searchTarget struct {
 	kind   v1alpha1.RuntimeType
 	socket string
 }
 
-func whereOf(source *v1alpha1.DiscoverySource) where {
-	w := where{kind: source.Type}
+func whereOf(source *v1alpha1.DiscoverySource) searchTarget {
+	w := searchTarget{kind: source.Type}
 	if w.kind == v1alpha1.RuntimeTmux {
 		w.socket = defaultSocket
 		if source.Tmux != nil && source.Tmux.Socket != "" {
@@ -63,15 +63,15 @@ func whereOf(source *v1alpha1.DiscoverySource) where {
 // defaultSocket is the default server of tmux.
 const defaultSocket = "default"
 
-// trouble records why sources could not be searched, as text for users.
-type trouble struct {
+// sourceErrors records why sources could not be searched, as text for users.
+type sourceErrors struct {
 	// patterns cannot be used; forbidden runtimes are not permitted in the namespace; missing runtimes do not exist here; away ones did not respond.
 	patterns, forbidden, missing, away []string
 	// sources contains the sources that were not searched.
 	sources map[string]bool
 }
 
-func (t *trouble) note(list *[]string, source, format string, args ...any) {
+func (t *sourceErrors) note(list *[]string, source, format string, args ...any) {
 	*list = append(*list, fmt.Sprintf("source %s: ", source)+fmt.Sprintf(format, args...))
 	if t.sources == nil {
 		t.sources = map[string]bool{}
@@ -79,15 +79,15 @@ func (t *trouble) note(list *[]string, source, format string, args ...any) {
 	t.sources[source] = true
 }
 
-// answer is the result of searching one place.
-type answer struct {
+// searchResult is the result of searching one place.
+type searchResult struct {
 	found   []runtime.Found
 	missing string
 	err     error
 }
 
-// look searches all places concurrently and keeps what the sources match.
-func (r *Reconciler) look(ctx context.Context, p *pass) error {
+// search searches all places concurrently and keeps what the sources match.
+func (r *Reconciler) search(ctx context.Context, p *pass) error {
 	if p.stopped() {
 		return nil
 	}
@@ -139,26 +139,26 @@ func (r *Reconciler) permitted(ctx context.Context, p *pass) ([]v1alpha1.Discove
 }
 
 // keep adds the things that this source matches and no earlier source did.
-func (p *pass) keep(source string, at where, found []runtime.Found, means func(*runtime.Found) bool, seen map[string]bool) {
-	begin := len(p.things)
+func (p *pass) keep(source string, at searchTarget, found []runtime.Found, means func(*runtime.Found) bool, seen map[string]bool) {
+	begin := len(p.candidates)
 	for i := range found {
-		t := thing{Found: found[i], source: source, kind: at.kind, socket: at.socket}
+		t := candidate{Found: found[i], source: source, kind: at.kind, socket: at.socket}
 		if place := t.places()[0]; !seen[place] && means(&t.Found) {
 			seen[place] = true
-			p.things = append(p.things, t)
+			p.candidates = append(p.candidates, t)
 		}
 	}
-	slices.SortFunc(p.things[begin:], func(a, b thing) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
+	slices.SortFunc(p.candidates[begin:], func(a, b candidate) int { return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.ID, b.ID)) })
 }
 
 // ask searches each place of the sources once.
-func (r *Reconciler) ask(ctx context.Context, sources []v1alpha1.DiscoverySource) map[where]answer {
+func (r *Reconciler) ask(ctx context.Context, sources []v1alpha1.DiscoverySource) map[searchTarget]searchResult {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	answers := map[where]answer{}
-	asked := map[where]bool{}
+	answers := map[searchTarget]searchResult{}
+	asked := map[searchTarget]bool{}
 	for i := range sources {
 		at := whereOf(&sources[i])
 		if asked[at] {
@@ -176,10 +176,10 @@ func (r *Reconciler) ask(ctx context.Context, sources []v1alpha1.DiscoverySource
 	return answers
 }
 
-func (r *Reconciler) askOne(ctx context.Context, at where) (told answer) {
+func (r *Reconciler) askOne(ctx context.Context, at searchTarget) (told searchResult) {
 	can := r.Runtimes.For(at.kind).Capabilities()
 	if can.Adoption == nil {
-		return answer{missing: can.Disabled}
+		return searchResult{missing: can.Disabled}
 	}
 	told.found, told.err = can.Adoption.Find(ctx, at.socket)
 	return told

@@ -22,7 +22,7 @@ func (k *Kind) claimants(ctx context.Context, dev *v1alpha1.DevServer, ports ass
 		own, _ := claimOn(dev, port)
 		chooses := port == 0 && k.age() >= reservationTime
 		if !chooses && (port == 0 || !own.Holds) {
-			return k.everybody.read(ctx, k.reader)
+			return k.lister.read(ctx, k.reader)
 		}
 	}
 	var all v1alpha1.DevServerList
@@ -42,27 +42,27 @@ func (k *Kind) age() time.Duration {
 	return k.clock.Since(k.began)
 }
 
-// everybody lists all DevServers from the API server. Callers that arrive during a list call share the next one, so that no result is older than its request
+// listCoalescer lists all DevServers from the API server. Callers that arrive during a list call share the next one, so that no result is older than its request
 // and a thousand servers that start at once do not cost a thousand long lists.
-type everybody struct {
+type listCoalescer struct {
 	reading sync.Mutex // held during a list call
 
 	mu   sync.Mutex
-	next *roll // the list call that has not started yet
+	next *listCall // the list call that has not started yet
 }
 
-// roll is the result of one list call. It is shared and must not be modified.
-type roll struct {
+// listCall is the result of one list call. It is shared and must not be modified.
+type listCall struct {
 	done chan struct{}
 	all  v1alpha1.DevServerList
 	err  error
 }
 
-func (e *everybody) read(ctx context.Context, reader client.Reader) (*v1alpha1.DevServerList, error) {
+func (e *listCoalescer) read(ctx context.Context, reader client.Reader) (*v1alpha1.DevServerList, error) {
 	e.mu.Lock()
 	mine, first := e.next, e.next == nil
 	if first {
-		mine = &roll{done: make(chan struct{})}
+		mine = &listCall{done: make(chan struct{})}
 		e.next = mine
 	}
 	e.mu.Unlock()
@@ -81,7 +81,7 @@ func (e *everybody) read(ctx context.Context, reader client.Reader) (*v1alpha1.D
 }
 
 // call lists the DevServers after the current list call, if any, has finished.
-func (e *everybody) call(ctx context.Context, reader client.Reader, mine *roll) {
+func (e *listCoalescer) call(ctx context.Context, reader client.Reader, mine *listCall) {
 	e.reading.Lock()
 	defer e.reading.Unlock()
 	e.mu.Lock()
