@@ -261,7 +261,7 @@ func TestRefusedStartIsAskedAbout(t *testing.T) {
 	b.Expect(b.kind.refused).To(BeFalse())
 	b.Expect(b.told.events).NotTo(ContainElement(HavePrefix("Warning")), "the kind reports the reason")
 	b.reconcile()
-	b.Expect(b.kind.refused).To(BeTrue(), "the kind is asked for the reason")
+	b.Expect(b.kind.refused).To(BeTrue(), "the kind supplies the reason")
 	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
 	b.reconcile()
 	b.Expect(b.kind.refused).To(BeFalse())

@@ -44,7 +44,7 @@ func (m *Mux) handleClientRequest(s *session, body []byte, e *wire.Envelope) {
 	case string(e.Method) == "initialize":
 		m.initializeClient(s, body, e)
 	case s.stage == fresh || s.stage == initializing:
-		m.refuse(s, e.ID, codeNotInitialized, "initialize has to be answered before anything else is asked")
+		m.refuse(s, e.ID, codeNotInitialized, "the server must answer initialize before other requests are sent")
 	case s.stage == finished:
 		m.refuse(s, e.ID, codeInvalidRequest, "nothing can be asked after shutdown")
 	case string(e.Method) == "shutdown":

@@ -203,7 +203,7 @@ func (m *Mux) refusePoison(r *request) bool {
 	if !ok {
 		return false
 	}
-	m.fail(r, codeRequestFailed, "the language server has crashed repeatedly with this; it is kept from it for a while, or until a restart is asked for",
+	m.fail(r, codeRequestFailed, "the language server crashed repeatedly during this request; the request is not sent for a while, or until a restart is requested",
 		&detail{Reason: "Quarantined", Incarnation: m.incarnation, RetryAfterMs: max(until.Sub(m.now()).Milliseconds(), 1000)})
 	return true
 }

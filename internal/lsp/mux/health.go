@@ -237,7 +237,7 @@ func (m *Mux) canaryFailed(b *backend, got string) {
 	m.counters.CanaryFailed++
 	b.canaryOwed = false
 	b.canaryBad++
-	b.canaryMessage = fmt.Sprintf("the language server answers %s with nothing of use: %s", m.config.Health.Canary.Method, got)
+	b.canaryMessage = fmt.Sprintf("the language server does not give a usable answer to %s: %s", m.config.Health.Canary.Method, got)
 	m.changed = true
 	if b.canaryBad >= canaryInARow {
 		m.markFaulty(b, lsp.ReasonCanaryFailed, b.canaryMessage)

@@ -159,7 +159,7 @@ func decimal(value []byte) (int, error) {
 		n = n*10 + int(c-'0')
 	}
 	if n == 0 {
-		return 0, fmt.Errorf("%w: Content-Length %.40q says that the message is empty", ErrHeader, value)
+		return 0, fmt.Errorf("%w: Content-Length %.40q declares an empty message", ErrHeader, value)
 	}
 	return n, nil
 }

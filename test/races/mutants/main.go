@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	// limit is how long one row may take to fail; then it is asked to end, and after patience killed.
+	// limit is how long one row may take to fail; then it gets SIGINT, and after patience SIGKILL.
 	limit    = 4 * time.Minute
 	patience = 30 * time.Second
 	// together is how many rows run at once: most of a row is waiting.
@@ -97,10 +97,10 @@ func try(binary string, only []string) (blunt int32, err error) {
 	return missed.Load(), errors.Join(append(errs, ctx.Err())...)
 }
 
-// row is a row of the race table, and what it is to miss.
+// row is a row of the race table, and the guard that it runs without.
 type row struct{ name, without string }
 
-// prepare builds what the rows run, and gives the rows.
+// prepare builds the programs that the rows need, and returns the rows.
 func prepare(binary, dir string, only []string) ([]row, error) {
 	programs := filepath.Join(dir, "programs")
 	if err := errors.Join(os.Mkdir(programs, 0o700), os.Setenv("RACES_PROGRAMS", programs)); err != nil {
@@ -157,7 +157,7 @@ func (r row) bitesAtLast(ctx context.Context, binary, kubeconfig string) bool {
 	return false
 }
 
-// bites runs the row with its fault. It has to fail by itself, and its spec has to say that it saw what the fault does.
+// bites runs the row with its fault. The row must fail by itself, and its spec must report the consequence of the fault.
 func (r row) bites(ctx context.Context, binary, kubeconfig string) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
