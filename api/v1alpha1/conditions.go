@@ -4,8 +4,8 @@
 package v1alpha1
 
 // Condition types. Every condition has observedGeneration. The first reconciliation sets Ready, Reconciling, Stalled and, for process objects except
-// StrategyRuns, Restarting; they are always present. At rest exactly one of the first three is True. Any other condition is present only while it has
-// its unusual status or a message; an absent condition has its usual status, which internal/conditions defines.
+// StrategyRuns, Restarting; from then on they are always present. At rest exactly one of Ready, Reconciling and Stalled is True. Any other condition
+// is present only while it has its unusual status or a message; an absent condition has its usual status, which internal/conditions defines.
 const (
 	// ConditionReady is True while the object is as its spec requests: the current incarnation runs and, if it has a readiness probe, that probe has
 	// succeeded since the start (reason Running); or the object is at rest without a process (reason Stopped, Completed, Idle or Disabled). Ready alone
@@ -33,7 +33,8 @@ const (
 	ConditionSucceeded = "Succeeded"
 	// ConditionAdopted is True while the process of an Instance was not started by Berth but adopted. Absent: False.
 	ConditionAdopted = "Adopted"
-	// ConditionURLDetected is True when the output of a DevServer contains its URL, and a process of the server listens on that port. Absent: False.
+	// ConditionURLDetected is True when the output of a DevServer contains its URL, and a process of the server listens on the port of that URL. Absent:
+	// False.
 	ConditionURLDetected = "URLDetected"
 	// ConditionPortVerified is False while the processes of a DevServer do not listen on the port that Berth assigned. Absent: True.
 	ConditionPortVerified = "PortVerified"
@@ -75,9 +76,9 @@ const (
 	ReasonStopped = "Stopped"
 	// ReasonDeleting: the object is being deleted; Berth stops its process first.
 	ReasonDeleting = "Deleting"
-	// ReasonMoving: the label berth.dev/host names another host; the process stops here before it starts there.
+	// ReasonMoving: the label berth.dev/host names another host; the process stops on this host before it starts on the other one.
 	ReasonMoving = "Moving"
-	// ReasonHostUnavailable: the object belongs to a host whose manager does not report; the process may still run there.
+	// ReasonHostUnavailable: the object belongs to a host whose manager does not report; the process may still run on that host.
 	ReasonHostUnavailable = "HostUnavailable"
 	// ReasonCompleted: the process exited with code 0, and the restart policy does not restart it; the object is Ready.
 	ReasonCompleted = "Completed"
@@ -200,7 +201,7 @@ const (
 	ReasonPortInUse = "PortInUse"
 	// ReasonPortForbidden: the manager is not permitted to listen on the port; the message names the permission that it needs.
 	ReasonPortForbidden = "PortForbidden"
-	// ReasonPortClaimed: an older object claims the same port.
+	// ReasonPortClaimed: another DevServer holds the port, or is older and claims it.
 	ReasonPortClaimed = "PortClaimed"
 	// ReasonNoFreePort: no port is free in the range from which Berth chooses ports.
 	ReasonNoFreePort = "NoFreePort"

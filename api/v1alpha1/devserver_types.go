@@ -37,8 +37,9 @@ type DevServerSpec struct {
 	Proxy ProxyMode `json:"proxy,omitempty"`
 
 	// allowedHosts lists the host names, in addition to localhost and the loopback addresses, for which the proxy accepts requests, and whose pages may
-	// open WebSockets: lower-case DNS names, *.example.com for all names below one, or IPv4 addresses. At most 16. The proxy answers 403 to requests for
-	// any other host, because a web page of another site may have sent them. Unset: no others. Without the proxy it has no effect.
+	// open WebSockets: lower-case DNS names, wildcards such as *.example.com for all names below example.com, or IPv4 addresses. At most 16. The proxy
+	// answers 403 to requests for any other host, because a web page of another site may have sent them. Unset: no others. Without the proxy it has no
+	// effect.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=253

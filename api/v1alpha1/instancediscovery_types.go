@@ -43,7 +43,7 @@ type InstanceDiscoverySpec struct {
 	// +kubebuilder:validation:Maximum=86400
 	IntervalSeconds *int32 `json:"intervalSeconds,omitempty"`
 
-	// refreshToken requests a scan: any change of its value is one request to scan at once. At most 256 characters.
+	// refreshToken requests a scan: any change of its value is one request to scan immediately. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	RefreshToken string `json:"refreshToken,omitempty"`
@@ -197,19 +197,19 @@ type DiscoveryTotals struct {
 	// +optional
 	// +kubebuilder:default=0
 	Found int32 `json:"found"`
-	// created is how many of them have an Instance that this discovery created.
+	// created is the number of found sessions and containers whose Instance this discovery created.
 	// +optional
 	// +kubebuilder:default=0
 	Created int32 `json:"created"`
-	// known is how many of them have another Instance.
+	// known is the number of found sessions and containers that have another Instance.
 	// +optional
 	// +kubebuilder:default=0
 	Known int32 `json:"known"`
-	// skipped is how many of them do not get an Instance.
+	// skipped is the number of found sessions and containers that do not get an Instance.
 	// +optional
 	// +kubebuilder:default=0
 	Skipped int32 `json:"skipped"`
-	// adopted is how many of them their Instance has adopted.
+	// adopted is the number of found sessions and containers that an Instance has adopted.
 	// +optional
 	// +kubebuilder:default=0
 	Adopted int32 `json:"adopted"`
@@ -222,15 +222,15 @@ type DiscoveryOutcome string
 const (
 	// DiscoveryCreated means that this discovery created the Instance.
 	DiscoveryCreated DiscoveryOutcome = "Created"
-	// DiscoveryKnown means that another Instance exists for it.
+	// DiscoveryKnown means that another Instance exists for the session or container.
 	DiscoveryKnown DiscoveryOutcome = "Known"
-	// DiscoverySkipped means that the discovery does not create an Instance for it.
+	// DiscoverySkipped means that the discovery does not create an Instance for the session or container.
 	DiscoverySkipped DiscoveryOutcome = "Skipped"
 )
 
 // DiscoveredInstance is one session or container.
 type DiscoveredInstance struct {
-	// source is the name of the source that found it.
+	// source is the name of the source that found the session or container.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Source string `json:"source"`
@@ -245,12 +245,12 @@ type DiscoveredInstance struct {
 	// +kubebuilder:validation:MaxLength=128
 	ID string `json:"id,omitempty"`
 
-	// instance is the name of its Instance, with the namespace if that is another one.
+	// instance is the name of the Instance of the session or container. It includes the namespace if that is not the namespace of the discovery.
 	// +optional
 	// +kubebuilder:validation:MaxLength=320
 	Instance string `json:"instance,omitempty"`
 
-	// outcome is how the discovery handled it: Created, Known or Skipped.
+	// outcome is how the discovery handled the session or container: Created, Known or Skipped.
 	// +required
 	Outcome DiscoveryOutcome `json:"outcome"`
 

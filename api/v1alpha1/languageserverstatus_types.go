@@ -78,7 +78,7 @@ type Restart struct {
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
 
-	// tookMilliseconds is the time from then until the new incarnation served, in milliseconds. Unset until it serves.
+	// tookMilliseconds is the duration from time until the new incarnation served, in milliseconds. Unset until it serves.
 	// +optional
 	TookMilliseconds *int64 `json:"tookMilliseconds,omitempty"`
 

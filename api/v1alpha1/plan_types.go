@@ -4,7 +4,8 @@
 package v1alpha1
 
 const (
-	// FinalizerPlan keeps a StrategyRun until its Plan has recorded its outcome. Therefore a recorded run that does not exist was never created.
+	// FinalizerPlan keeps a StrategyRun until its Plan has recorded the outcome. Therefore a run that is listed in status.runs without an outcome and
+	// does not exist was never created.
 	FinalizerPlan = "berth.dev/plan"
 	// LabelPlan is the label of a StrategyRun that names its Plan.
 	LabelPlan = "berth.dev/plan"
@@ -103,8 +104,8 @@ type PlanSpec struct {
 	// +kubebuilder:validation:Maximum=31536000
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 
-	// idempotencyKey prevents duplicates: of all plans in a namespace with the same key only one starts: the one that has already started, else the
-	// oldest. At most 256 characters. Immutable.
+	// idempotencyKey prevents duplicates. Of all plans in a namespace with the same key, only one starts: the plan that has already started, otherwise
+	// the oldest. At most 256 characters. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	IdempotencyKey string `json:"idempotencyKey,omitempty"`

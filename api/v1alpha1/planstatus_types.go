@@ -143,7 +143,7 @@ type PinnedPhase struct {
 	// +listType=atomic
 	Strategies []StrategyReference `json:"strategies,omitempty"`
 
-	// needed is how many of them must succeed.
+	// needed is the number of runs of the phase that must succeed.
 	// +optional
 	Needed int32 `json:"needed,omitempty"`
 
@@ -182,7 +182,7 @@ type PlanRun struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// strategy is the name of the strategy that it runs.
+	// strategy is the name of the strategy that the run executes.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Strategy string `json:"strategy"`
@@ -214,7 +214,7 @@ type PlanResult struct {
 	// +kubebuilder:validation:MaxLength=253
 	Run string `json:"run"`
 
-	// strategy is the name of the strategy that it ran.
+	// strategy is the name of the strategy that the run executed.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Strategy string `json:"strategy"`

@@ -14,7 +14,7 @@ const (
 	// LabelAllowRuntime is the label of a namespace that permits one more runtime there, such as Host.
 	LabelAllowRuntime = "berth.dev/allow-runtime"
 	// AnnotationLostHost declares that the host that it names is lost and will not come back. The host of LabelHost then takes the object over without
-	// waiting for the lost host to stop the process. If a lost host takes the object back, it removes the annotation first.
+	// waiting for the lost host to stop the process. If the lost host nevertheless takes the object back, it removes the annotation first.
 	AnnotationLostHost = "berth.dev/lost-host"
 )
 

@@ -36,7 +36,7 @@ type StopPolicy struct {
 	// +kubebuilder:validation:Enum=SIGTERM;SIGINT;SIGHUP;SIGQUIT;SIGUSR1;SIGUSR2;SIGKILL
 	Signal string `json:"signal,omitempty"`
 
-	// gracePeriodSeconds is the time between that signal and SIGKILL, in seconds. 0 to 3600. Defaults to 10.
+	// gracePeriodSeconds is the time between the first signal and SIGKILL, in seconds. 0 to 3600. Defaults to 10.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=0
@@ -89,8 +89,8 @@ type BreakerPolicy struct {
 	// +kubebuilder:validation:Maximum=86400
 	WindowSeconds *int32 `json:"windowSeconds,omitempty"`
 
-	// coolDownSeconds is the time until an open breaker allows one trial start, in seconds. Any change of the spec allows one at once. 0 to 86400; with
-	// 0 the breaker stays open until the spec changes. Defaults to 600.
+	// coolDownSeconds is the time until an open breaker allows one trial start, in seconds. Any change of the spec allows a trial start immediately. 0
+	// to 86400; with 0 the breaker stays open until the spec changes. Defaults to 600.
 	// +optional
 	// +kubebuilder:default=600
 	// +kubebuilder:validation:Minimum=0

@@ -145,8 +145,8 @@ type StopRequest struct {
 	// +required
 	Incarnation int64 `json:"incarnation"`
 
-	// reason is why it is stopped: Requested, SpecChanged, Unhealthy (or Hung, ProtocolError, MemoryLimit, CanaryFailed), Idle, Stopped, Deleting or
-	// Superseded.
+	// reason is why the incarnation is stopped: Requested, SpecChanged, Unhealthy (or Hung, ProtocolError, MemoryLimit, CanaryFailed), Idle, Stopped,
+	// Deleting or Superseded.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`

@@ -60,8 +60,8 @@ type StrategySpec struct {
 	// +kubebuilder:default={}
 	Breaker StrategyBreaker `json:"breaker,omitzero"`
 
-	// resetToken requests a reset: any change of its value closes the breaker and starts a new epoch. Runs that started before it no longer affect the
-	// breaker. At most 256 characters.
+	// resetToken requests a reset: any change of its value closes the breaker and starts a new epoch. Runs that started before the reset no longer
+	// affect the breaker. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ResetToken string `json:"resetToken,omitempty"`
@@ -115,8 +115,7 @@ type StrategyStatus struct {
 	// +optional
 	Epoch int64 `json:"epoch,omitempty"`
 
-	// breaker is the state of the circuit breaker. It is open exactly while the number of failures has reached the threshold, or after the trial run
-	// after a cool-down has failed.
+	// breaker is the state of the circuit breaker, which opens when the number of failures reaches the threshold, and again when a trial run fails.
 	// +optional
 	Breaker *StrategyBreakerStatus `json:"breaker,omitempty"`
 
@@ -167,7 +166,7 @@ type StrategyTotals struct {
 	// succeeded is the number of runs that exited with code 0.
 	// +optional
 	Succeeded int64 `json:"succeeded,omitempty"`
-	// failed is the number of runs that ended in another way.
+	// failed is the number of runs whose program failed, could not be executed, or has an unknown exit status.
 	// +optional
 	Failed int64 `json:"failed,omitempty"`
 	// timedOut is the number of runs that took longer than timeoutSeconds.

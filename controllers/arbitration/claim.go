@@ -43,11 +43,11 @@ func First(claims []Claim) Claim {
 	})
 }
 
-// reservationTime is how long a thing stays reserved for an object that has not recorded its claim yet. That write takes milliseconds.
+// reservationTime is how long a thing stays reserved for an object whose claim is not in its status yet. Writing the status takes milliseconds.
 const reservationTime = 10 * time.Second
 
-// Reservations cover the time between a decision and the moment when every reader sees it in a status. They only protect against a cache that lags. If
-// they are lost, the runtime still refuses a second owner.
+// Reservations hold decisions until every reader sees them in a status. They only compensate for a cache that is behind: if they are lost, the runtime still
+// refuses a second owner.
 type Reservations struct {
 	clock clock.PassiveClock
 
@@ -65,8 +65,8 @@ func NewReservations(now clock.PassiveClock) *Reservations {
 	return &Reservations{clock: now, given: map[string]reservation{}}
 }
 
-// Settle returns the claim that wins a thing, and reserves the thing for uid if that is the winner. Calls are serialized. claims are the claims that can
-// be read; an object with a reservation counts as the holder.
+// Settle returns the claim that wins the thing. If that is the claim of uid, Settle reserves the thing for uid. claims are the claims that the caller has read;
+// a claim whose object has a reservation counts as the holder. Calls are serialized.
 func (r *Reservations) Settle(thing string, uid types.UID, claims []Claim) Claim {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +84,7 @@ func (r *Reservations) Settle(thing string, uid types.UID, claims []Claim) Claim
 	return first
 }
 
-// Release drops the reservations of an object, and those that have expired.
+// Release drops the reservations of uid and all expired reservations.
 func (r *Reservations) Release(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

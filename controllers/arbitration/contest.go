@@ -22,13 +22,13 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// Live reports whether an incarnation is recorded without its exit.
+// Live reports whether the status records an incarnation but not its exit.
 func Live(object process.Object) bool {
 	status := object.GetProcessStatus()
 	return status.Process != nil || status.Incarnation > 0 && (status.LastExit == nil || status.LastExit.Incarnation < status.Incarnation)
 }
 
-// Wants reports whether the object may start a process: it should run, and has not ended permanently.
+// Wants reports whether the object may start a process: its spec requests one, and its program has not ended for good.
 func Wants(object process.Object) bool {
 	if object.GetProcessSpec().State == v1alpha1.StateStopped || !object.GetDeletionTimestamp().IsZero() {
 		return false
@@ -57,7 +57,7 @@ func (c Contest) Watch(b *builder.Builder, reader client.Reader, kind client.Obj
 	return b.Watches(kind, handler.EnqueueRequestsFromMapFunc(rivals), builder.WithPredicates(c.Changed()))
 }
 
-// Rivals returns a request for each other object that names a thing of this one.
+// Rivals returns a request for each other object that names one of the things that object names.
 func (c Contest) Rivals(ctx context.Context, reader client.Reader, object client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, thing := range c.Things(object) {
@@ -75,14 +75,14 @@ func (c Contest) Rivals(ctx context.Context, reader client.Reader, object client
 				return nil
 			})
 		}
-		if err != nil { // each of these objects also retries by itself
+		if err != nil { // not fatal: a blocked object also retries at intervals
 			ctrl.LoggerFrom(ctx).Error(err, "Cannot list the objects that claim a session, container or port", "index", c.Index, "thing", thing)
 		}
 	}
 	return requests
 }
 
-// Changed passes events after which a thing may go to another object.
+// Changed returns a predicate that passes events after which a thing may go to another object.
 func (c Contest) Changed() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },

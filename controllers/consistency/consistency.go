@@ -36,7 +36,8 @@ func StaleOr(err error, doing string) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// Confirm reads the object from the API server, not the cache, into live. It returns ErrStale if live has another resource version than object.
+// Confirm reads the object from the API server, not the cache, into live. It returns ErrStale if the object no longer exists, or if live has another UID or
+// resource version than object.
 func Confirm(ctx context.Context, reader client.Reader, object, live client.Object) error {
 	if err := reader.Get(ctx, client.ObjectKeyFromObject(object), live); err != nil {
 		return StaleOr(err, "confirm that the object is unchanged")
@@ -47,8 +48,8 @@ func Confirm(ctx context.Context, reader client.Reader, object, live client.Obje
 	return nil
 }
 
-// Writes holds the resource version of the last write of this process to each object of one kind. Losing it only costs a conflict. The zero value is
-// ready to use.
+// Writes holds the resource version of the last write of this process to each object of one kind. If a record is lost, the only consequence is that a write
+// may fail with a conflict. The zero value is ready to use.
 type Writes struct {
 	mu   sync.Mutex
 	last map[types.NamespacedName]version

@@ -42,8 +42,8 @@ func (a assignment) list() []int32 {
 	return []int32{a.public}
 }
 
-// assign determines the ports of the next incarnation, or why they are not available. It records them in the status only if no incarnation is running: until
-// then the status holds the ports of the running one.
+// assign determines the ports of the next incarnation, or the reason for which they are not available. It records the ports in the status only if no
+// incarnation is running; otherwise the status keeps the ports of the running incarnation.
 func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, blocked bool) (assignment, *lifecycle.Blocked, error) {
 	ports, has := next(dev), assigned(dev)
 	if blocked || !arbitration.Wants(dev) || current != nil && ports.public == has.public && ports.proxied == has.proxied {
@@ -75,7 +75,7 @@ func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *fac
 	return ports, nil, nil
 }
 
-// choosePorts chooses the ports that are missing. It returns why a port is not available.
+// choosePorts chooses the ports that are still missing and checks the others. If a port is not available, it returns the reason.
 func (k *Kind) choosePorts(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
 	if current == nil && !ports.proxied {
 		k.proxies.Close(dev.UID) // the program itself is to listen on the port
@@ -100,7 +100,7 @@ func (k *Kind) assignPublic(ctx context.Context, dev *v1alpha1.DevServer, curren
 		refusal = k.hold(dev, current, *ports)
 	}
 	if refusal != nil && dev.Spec.Port == nil && dev.Status.Incarnation == 0 {
-		// Berth chose this port and no incarnation has used it yet, so another one serves as well.
+		// Berth chose this port and no incarnation has used it yet, so Berth can choose another one.
 		return k.choose(dev, current, all, ports, ports.public)
 	}
 	return refusal
@@ -125,7 +125,7 @@ func (k *Kind) hold(dev *v1alpha1.DevServer, current *facts.Incarnation, ports a
 	return nil
 }
 
-// portRefused converts a failure of the proxy to listen on its port.
+// portRefused converts the error of a proxy that cannot listen on its port.
 func portRefused(port int32, err error) *lifecycle.Blocked {
 	if errors.Is(err, fs.ErrPermission) {
 		return &lifecycle.Blocked{
@@ -143,7 +143,8 @@ func portRefused(port int32, err error) *lifecycle.Blocked {
 	}
 }
 
-// assignBackend determines the port that the server listens on behind its proxy. Clients do not use it, so another port replaces one that is not available.
+// assignBackend determines the port that the server listens on behind its proxy. If the previous port is not available, it chooses another one, because
+// clients do not use this port.
 func (k *Kind) assignBackend(ctx context.Context, dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, ports *assignment) (refusal *lifecycle.Blocked) {
 	if ports.backend != 0 && k.contest(dev, all, ports.backend) == nil && k.foreign(ctx, dev, all, ports.backend) == nil {
 		return nil

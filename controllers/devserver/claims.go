@@ -20,7 +20,7 @@ const IndexPort = "berth.dev/port"
 // contested defines the contest for ports.
 var contested = arbitration.Contest{Index: IndexPort, Things: byPort, NewList: func() client.ObjectList { return &v1alpha1.DevServerList{} }}
 
-// claimOn returns the claim of the object on a port. It also reports whether the object competes for the port: it runs there or should run there.
+// claimOn returns the claim of the object on a port. It also reports whether the object competes for the port: it uses or should use the port.
 func claimOn(dev *v1alpha1.DevServer, port int32) (arbitration.Claim, bool) {
 	if inPod(dev) {
 		return arbitration.Of(dev, false), false // every Pod has its own port space
@@ -31,7 +31,7 @@ func claimOn(dev *v1alpha1.DevServer, port int32) (arbitration.Claim, bool) {
 	return arbitration.Of(dev, running || wanted && restarting(dev) && given), running || wanted
 }
 
-// fronted reports whether the proxy holds the port of the object: from its assignment until the object is deleted or no longer has a proxy.
+// fronted reports whether the proxy holds the port of the object: from its assignment until the object is deleted or the proxy is disabled.
 func fronted(dev *v1alpha1.DevServer) bool {
 	return proxied(dev) && dev.Status.BackendPort != 0
 }
@@ -60,7 +60,7 @@ func restarting(dev *v1alpha1.DevServer) bool {
 	return meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionRestarting)
 }
 
-// named returns the ports of this machine in the spec and status of an object.
+// named returns the ports of this machine in the spec and status of an object; none for a server in a Pod.
 func named(dev *v1alpha1.DevServer) []int32 {
 	var ports []int32
 	if inPod(dev) {

@@ -25,7 +25,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Kind implements process.Kind for DevServers. Its in-memory state only saves work, or holds a decision until it is written.
+// Kind implements process.Kind for DevServers. Its in-memory state only saves work, or holds a decision until the decision is written to a status.
 type Kind struct {
 	client    client.Client
 	reader    client.Reader
@@ -78,7 +78,7 @@ type objectCache struct {
 	incarnation    int64
 	text           *text
 	listeningSince time.Time
-	proven         bool             // it was Ready
+	proven         bool             // the incarnation was Ready
 	aim            int32            // the port for probes that name none
 	hosts          map[int32]string // the host for each port that is or was open
 	overV4         map[int32]bool   // whether a port that is bound on IPv6 also accepts IPv4
@@ -87,9 +87,9 @@ type objectCache struct {
 	printed        string           // the printed host that was last resolved
 	resolved       []netip.Addr     // the addresses of printed
 	elsewhere      map[string]bool  // addresses at which another program accepts connections
-	blind          bool             // the unreadable sockets were already logged
-	pod            string           // the address of its Pod
-	backend        string           // where the proxy reaches it, such as http://127.0.0.1:20001
+	blind          bool             // the failure to read the sockets was already logged
+	pod            string           // the address of the Pod, or nowhere; empty for a server on this machine
+	backend        string           // the URL at which the proxy reaches the server, such as http://127.0.0.1:20001
 }
 
 // join returns host:port of an address.
@@ -139,7 +139,7 @@ func (k *Kind) cacheOf(uid types.UID) *objectCache {
 	return m
 }
 
-// enter prepares the memory for an incarnation and drops what it holds about another one. It reports whether the incarnation was not observed before.
+// enter prepares m for an incarnation: it drops the values of every other incarnation. It reports whether m belonged to another one before.
 func (k *Kind) enter(uid types.UID, m *objectCache, incarnation int64) bool {
 	if m.incarnation == incarnation {
 		return false

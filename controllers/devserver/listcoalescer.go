@@ -14,9 +14,10 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// claimants returns the DevServers that may claim a port. It reads them from the API server only where that can make a difference. The cache suffices for a
-// port that the object already holds, because no other object can take it. It also suffices for a port that is still to be chosen: every recent assignment of
-// this manager is reserved, and the cache contains all older ones. Recent assignments of an earlier manager may be missing at first.
+// claimants returns the DevServers that may claim a port. It reads them from the API server only if the cache may not suffice. The cache suffices for a port
+// that the object already holds, because no other object can take it. The cache also suffices for a port that is still to be chosen, because every recent
+// assignment of this manager is reserved and the cache contains all older ones. During its first reservationTime, a manager reads from the API server even
+// then, because it has no reservations for the last assignments of an earlier manager.
 func (k *Kind) claimants(ctx context.Context, dev *v1alpha1.DevServer, ports assignment) (*v1alpha1.DevServerList, error) {
 	for _, port := range ports.list() {
 		own, _ := claimOn(dev, port)
@@ -42,8 +43,8 @@ func (k *Kind) age() time.Duration {
 	return k.clock.Since(k.began)
 }
 
-// listCoalescer lists all DevServers from the API server. Callers that arrive during a list call share the next one, so that no result is older than its request
-// and a thousand servers that start at once do not cost a thousand long lists.
+// listCoalescer lists all DevServers from the API server. Callers that arrive during a list call share the next call. Therefore no caller receives a list from
+// before its request, and a thousand servers that start at the same time do not cause a thousand long list calls.
 type listCoalescer struct {
 	reading sync.Mutex // held during a list call
 

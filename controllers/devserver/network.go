@@ -16,8 +16,9 @@ import (
 // answerTime bounds a connection to this machine. Such a connection takes microseconds or is refused.
 const answerTime = 100 * time.Millisecond
 
-// bindable reports whether a port can be bound, without SO_REUSEADDR, on the IPv4 loopback address and on all addresses of both families, because some servers
-// check the former and some the latter. A family that the machine does not have makes no difference.
+// bindable reports whether a port can be bound, without SO_REUSEADDR, on the IPv4 loopback address and on all addresses of both families. It tries all of
+// these, because some servers check the loopback address before they listen, and others check all addresses. It ignores a family that the machine does not
+// support.
 func bindable(port int32) bool {
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var failed error
@@ -53,7 +54,7 @@ func answers(ctx context.Context, address string) bool {
 func resolve(ctx context.Context, host string) []netip.Addr {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
-	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // returns an IP address without a DNS query
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // sends no DNS query if host is an IP address
 	if err != nil {
 		return nil
 	}

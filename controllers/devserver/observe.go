@@ -26,16 +26,16 @@ import (
 )
 
 const (
-	// The sockets are checked every lookStarting while a server starts, every lookSlow after it has been starting for startingTime, and every lookSettled while it
-	// is Ready. With many servers the last interval is longer, so that there is one check per lookPace in total: an unchanged server should cost next to nothing.
-	// The runtime reports an exit in any case.
+	// The sockets are checked every lookStarting while a server starts, every lookSlow once it has been starting for startingTime, and every lookSettled while it
+	// is Ready. With many servers the last interval is longer, so that there is one check per lookPace in total, because checks of unchanged servers should cost
+	// next to nothing. An exit is noticed without these checks, because the runtime reports it.
 	lookStarting = 100 * time.Millisecond
 	lookSlow     = time.Second
 	lookSettled  = 5 * time.Second
 	lookPace     = 50 * time.Millisecond
 	startingTime = time.Minute
 
-	// settleTime is how long after its first socket a server may still open the port that it was given, or print its URL.
+	// settleTime is how long a server may take, after it opens its first socket, to open the port that it was given or to print its URL.
 	settleTime = 3 * time.Second
 
 	// returnTime is how long a server that was Ready may close the port of status.url, for example to reload itself, before Berth chooses another of its
@@ -48,7 +48,7 @@ const (
 // socketSnapshot is the result of one check of an incarnation.
 type socketSnapshot struct {
 	listeners []runtime.Listener
-	// blind is why the sockets could not be read.
+	// blind is why the sockets could not be read; empty if they could.
 	blind string
 	// port is the port for status.url; 0 while there is none.
 	port int32
@@ -67,7 +67,7 @@ func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, curren
 	entered := k.enter(dev.UID, m, current.Number)
 	s := k.readSockets(ctx, dev, m, current)
 	if entered && s.wasReady {
-		m.chosen = k.sofar(dev, m) // an earlier manager chose it
+		m.chosen = k.sofar(dev, m) // an earlier manager chose the port
 	}
 	m.proven = m.proven || s.wasReady
 	if len(s.listeners) > 0 && m.listeningSince.IsZero() {
@@ -98,7 +98,8 @@ func (k *Kind) listeners(ctx context.Context, dev *v1alpha1.DevServer) ([]runtim
 	return k.inspector.Listeners(ctx, dev.UID)
 }
 
-// readSockets lists the sockets of the object's own processes. If the backend cannot list sockets, it assumes that the server listens on the port that it was given.
+// readSockets lists the sockets of the object's own processes. If the backend cannot list sockets, readSockets assumes that the server listens on the port that
+// it was given.
 func (k *Kind) readSockets(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache, current facts.Incarnation) socketSnapshot {
 	s := socketSnapshot{wasReady: meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady)}
 	if inPod(dev) {
@@ -109,7 +110,7 @@ func (k *Kind) readSockets(ctx context.Context, dev *v1alpha1.DevServer, m *obje
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		s.listeners = []runtime.Listener{{Address: "127.0.0.1", Port: assigned(dev).own()}}
-	case errors.Is(err, runtime.ErrNotFound): // it has just exited; the next check reports that
+	case errors.Is(err, runtime.ErrNotFound): // the process has just exited; the next reconcile records the exit
 	case err != nil:
 		if !m.blind {
 			ctrl.LoggerFrom(ctx).Error(err, "Cannot list the listening sockets of a DevServer")
@@ -122,7 +123,7 @@ func (k *Kind) readSockets(ctx context.Context, dev *v1alpha1.DevServer, m *obje
 	return s
 }
 
-// again returns when to check again.
+// again returns how long to wait before the next check.
 func (k *Kind) again(m *objectCache, s *socketSnapshot, current facts.Incarnation, observed *lifecycle.Observed) time.Duration {
 	ready := observed.Ready != nil && *observed.Ready
 	switch {
@@ -137,14 +138,15 @@ func (k *Kind) again(m *objectCache, s *socketSnapshot, current facts.Incarnatio
 	}
 }
 
-// rarely returns when to check a Ready server again.
+// rarely returns how long to wait before the next check of a Ready server.
 func (k *Kind) rarely() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return max(lookSettled, time.Duration(len(k.memories))*lookPace)
 }
 
-// ObserveStopped implements process.Kind: it reports that no process is running. status.url stays, because a server that restarts uses it again.
+// ObserveStopped implements process.Kind: it clears the parts of the status that describe a running process. status.url stays, because a server that restarts
+// uses it again.
 func (k *Kind) ObserveStopped(ctx context.Context, object process.Object) {
 	dev := devServer(object)
 	k.probes.Forget(dev.UID)
@@ -161,7 +163,8 @@ func (k *Kind) ObserveStopped(ctx context.Context, object process.Object) {
 	}
 }
 
-// ownAtRest also sets the owner of an object that should not run, so that the object is deleted with its Instance.
+// ownAtRest sets the owner of an object that should not run, so that the object is deleted with its Instance. Prepare, which otherwise sets the owner, is not
+// called for stopped objects.
 func (k *Kind) ownAtRest(ctx context.Context, dev *v1alpha1.DevServer) {
 	if !ownsNothing(dev) {
 		return
@@ -194,7 +197,7 @@ type choice struct {
 	listening []int32 // ascending
 	given     int32   // the value of $(PORT)
 	chosen    int32   // the previously chosen port if the incarnation was Ready; otherwise 0
-	returning bool    // chosen, if it is closed, was closed less than returnTime ago
+	returning bool    // chosen is open, or has been closed for less than returnTime
 	printed   []found // the URLs in the output
 	settled   bool    // the server had time to open the given port and to print a URL
 }

@@ -65,7 +65,7 @@ func (s *fixture) becomes(dev *v1alpha1.DevServer, number int64, ready bool) {
 	}, long, time.Millisecond).Should(HaveValue(Equal(ready)))
 }
 
-// tick lets waiting probes run again. It also advances the settle time of the sockets, so it suits only tests in which that does not matter.
+// tick advances the clock so that waiting probes run again. Use it only in tests that do not depend on settleTime, which it also advances.
 func (s *fixture) tick() {
 	if s.clock.HasWaiters() {
 		s.clock.Step(time.Second)

@@ -29,7 +29,7 @@ const (
 	textTime = time.Minute
 	// chunk is the size of one read, in bytes.
 	chunk = 32 << 10
-	// logRetry is how soon to retry when the log does not exist or the part at the read offset is gone.
+	// logRetry is how soon to retry when the log does not exist or no longer contains the read offset.
 	logRetry = 500 * time.Millisecond
 )
 
@@ -88,7 +88,7 @@ func (k *Kind) noteLogEnd(ctx context.Context, uid types.UID, m *objectCache) {
 	}
 }
 
-// run reads up to the limit, the end of the context or the end of the log. It calls changed whenever the set of URLs changes.
+// run reads the output until the limit is reached, ctx is done or the log ends. It calls changed whenever the set of URLs changes.
 func (t *text) run(ctx context.Context, changed func()) {
 	log := t.open(ctx)
 	if log == nil {

@@ -20,7 +20,7 @@ import (
 const (
 	// podPort is the port of a server in a Pod whose spec sets none. Pods do not compete for ports.
 	podPort = 8080
-	// nowhere stands for the address of a Pod that has none yet.
+	// nowhere is the value of objectCache.pod while the Pod has no address.
 	nowhere = "-"
 )
 
@@ -43,7 +43,7 @@ func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current 
 	if plan.Blocked != nil || !arbitration.Wants(dev) {
 		return nil
 	}
-	if current == nil { // until then the status and the Service keep the port of the running incarnation
+	if current == nil { // a running incarnation keeps its port in the status and the Service
 		dev.Status.Port, dev.Status.BackendPort = port, 0
 	}
 	blocked, err := k.serve(ctx, dev)
@@ -51,8 +51,8 @@ func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current 
 	return err
 }
 
-// seePod is see for a Pod, whose sockets cannot be read. It assumes that the server listens on the port that it was given; the server must respond there to
-// become Ready.
+// seePod does what readSockets does for other servers. The sockets of a Pod cannot be read, so seePod assumes that the server listens on the port that it
+// was given; the server must respond there to become Ready.
 func (s *socketSnapshot) seePod(dev *v1alpha1.DevServer, m *objectCache, current facts.Incarnation) {
 	if current.Address == "" {
 		m.pod, s.blind = nowhere, "The Pod has no IP address yet."
@@ -62,8 +62,8 @@ func (s *socketSnapshot) seePod(dev *v1alpha1.DevServer, m *objectCache, current
 	s.listeners = []runtime.Listener{{Address: current.Address, Port: dev.Status.Port}}
 }
 
-// observePod sets the condition PortVerified of a Pod from the readiness result. A manager that has just started and has no result leaves the condition
-// unchanged.
+// observePod sets the condition PortVerified of a Pod from the readiness result. If there is no result yet, because the manager has just started,
+// observePod leaves the condition unchanged.
 func (k *Kind) observePod(dev *v1alpha1.DevServer, observed *lifecycle.Observed) {
 	switch {
 	case !inPod(dev) || observed.Ready == nil:

@@ -38,7 +38,7 @@ func (r Range) validate() error {
 }
 
 const (
-	// conflictRetry is how soon to check again whether a port is free. The end of its owner also triggers a reconcile.
+	// conflictRetry is how soon to check again whether a port is free. A reconcile is also triggered when another DevServer releases the port.
 	conflictRetry = 2 * time.Second
 	// noPortRetry is how soon to retry when the range has no free port.
 	noPortRetry = 10 * time.Second
@@ -54,7 +54,7 @@ type reservation struct {
 	until time.Time
 }
 
-// contest returns which other object owns the port. It returns nil if this object does.
+// contest returns a Blocked that names the other DevServer that owns the port. It returns nil if dev owns the port.
 func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, port int32) *lifecycle.Blocked {
 	own, _ := claimOn(dev, port)
 	own.Holds = own.Holds || k.reserved(port, dev.UID)
@@ -84,7 +84,7 @@ func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, por
 	}
 }
 
-// foreign returns which process other than the object's own already listens on the port. It returns nil if there is none.
+// foreign returns a Blocked that names the process that listens on the port and does not belong to dev. It returns nil if there is none.
 func (k *Kind) foreign(ctx context.Context, dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, port int32) *lifecycle.Blocked {
 	if k.inspector == nil {
 		return nil
@@ -94,7 +94,7 @@ func (k *Kind) foreign(ctx context.Context, dev *v1alpha1.DevServer, all *v1alph
 		return nil
 	}
 	if err != nil {
-		// The program detects the conflict itself and reports it.
+		// If the port is in use, the program fails to listen and reports the conflict itself.
 		ctrl.LoggerFrom(ctx).Error(err, "Cannot determine which process listens on a port", "port", port)
 		return nil
 	}

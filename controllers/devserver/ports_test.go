@@ -282,8 +282,7 @@ func has(host string) bool {
 	return listener.Close() == nil
 }
 
-// listenOutside listens on a port outside the ephemeral range. The ports of that range also serve as local ports of connections, which
-// prevent a bind as well.
+// listenOutside listens on a port outside the ephemeral range. A port in that range may be the local port of a connection and can then not be bound.
 func listenOutside(t *testing.T, host string) (net.Listener, int32) {
 	t.Helper()
 	for try := range 1000 {

@@ -23,8 +23,8 @@ const (
 	defaultThreshold = 3
 )
 
-// firstAnswer is the timeout for the first response of a server. A server that takes longer counts as one that waits for the client to speak first. Some
-// servers compile everything on the first request.
+// firstAnswer is the timeout for the first response of a server. It is long, because some servers compile everything on the first request. A server that has
+// accepted the connection and sends nothing within this time counts as ready: it presumably uses a protocol in which the client speaks first.
 const firstAnswer = 10 * time.Second
 
 // readiness determines whether the server is Ready.
@@ -40,7 +40,7 @@ func (k *Kind) readiness(dev *v1alpha1.DevServer, m *objectCache, incarnation in
 	}
 }
 
-// serving determines readiness without a probe in the spec: the server listens, and has responded once since it started.
+// serving determines readiness without a probe in the spec: the server listens, and has responded once since the incarnation started.
 func (k *Kind) serving(dev *v1alpha1.DevServer, m *objectCache, key probe.Key, s *socketSnapshot, observed *lifecycle.Observed) {
 	switch {
 	case s.blind != "":
@@ -95,7 +95,7 @@ func (k *Kind) probed(dev *v1alpha1.DevServer, m *objectCache, key probe.Key, s 
 	observed.NotReady = cmp.Or(result.Message, "Waiting for the first result of the readiness probe.")
 }
 
-// liveness determines whether the server must be restarted. It applies after the incarnation was Ready for the first time.
+// liveness determines whether the server must be restarted. The liveness probe runs only after the incarnation was Ready for the first time.
 func (k *Kind) liveness(dev *v1alpha1.DevServer, m *objectCache, incarnation int64, observed *lifecycle.Observed) {
 	key := probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: probe.Liveness}
 	if dev.Spec.Liveness == nil || !m.proven {
@@ -112,8 +112,8 @@ func (k *Kind) liveness(dev *v1alpha1.DevServer, m *objectCache, incarnation int
 	}
 }
 
-// aim sets the port for probes that name none: where the server listens or last listened. For a server that was Ready and has no socket, it is the port used so
-// far, otherwise the port that the server was given.
+// aim sets the port for probes that name none: the port on which the server listens, otherwise the one on which it last listened. If this manager has not seen
+// the server listen, but the server was Ready, aim uses the port in status.url, otherwise the port that the server was given.
 func (k *Kind) aim(dev *v1alpha1.DevServer, m *objectCache, s *socketSnapshot) {
 	switch {
 	case s.port != 0:
@@ -126,7 +126,7 @@ func (k *Kind) aim(dev *v1alpha1.DevServer, m *objectCache, s *socketSnapshot) {
 // config converts a probe of the spec. It returns false while the target is unknown.
 func (k *Kind) config(key probe.Key, spec *v1alpha1.Probe, m *objectCache) (probe.Config, bool) {
 	if m.pod == nowhere || m.pod != "" && spec.Exec != nil {
-		return probe.Config{}, false // all probes of a Pod use its address
+		return probe.Config{}, false // probes of a Pod need its address, and exec probes cannot run in a Pod
 	}
 	config := probe.Config{
 		Period:    seconds(spec.PeriodSeconds, defaultPeriod),
@@ -152,7 +152,7 @@ func (k *Kind) config(key probe.Key, spec *v1alpha1.Probe, m *objectCache) (prob
 	return config, false
 }
 
-// socket returns host:port for a port of the server, at the host where it last listened.
+// socket returns host:port for a port of the server, with the host at which the server last listened on that port.
 func (m *objectCache) socket(port int32) string {
 	return join(cmp.Or(m.hosts[port], m.pod, "127.0.0.1"), port)
 }

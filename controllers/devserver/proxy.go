@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// frontAddress returns host:port of the proxy of dev, which has a proxy. The host is localhost unless another program may answer there: dev servers such as
+// frontAddress returns host:port of the proxy of dev; dev must have one. The host is localhost unless another program may answer there: dev servers such as
 // Next accept localhost as the origin of a WebSocket, whatever address they listen on.
 func (k *Kind) frontAddress(dev *v1alpha1.DevServer) string {
 	if k.proxies.IPv6(dev.UID) != nil {
@@ -35,7 +35,8 @@ func frontName(dev *v1alpha1.DevServer) string {
 	return "devservers/" + dev.Namespace + "/" + dev.Name
 }
 
-// listen makes the proxy of an object listen on a port. It ignores the shutdown of the manager, because the next manager listens again.
+// listen makes the proxy of an object listen on a port. It ignores ErrEnded, which reports that this manager is shutting down, because the next manager listens
+// again.
 func (k *Kind) listen(dev *v1alpha1.DevServer, port int32) error {
 	if err := k.proxies.Listen(dev.UID, frontName(dev), port, dev.Spec.AllowedHosts...); err != nil && !errors.Is(err, devproxy.ErrEnded) {
 		return err
@@ -43,7 +44,7 @@ func (k *Kind) listen(dev *v1alpha1.DevServer, port int32) error {
 	return nil
 }
 
-// published returns the port at which clients reach what listens on a port of the server.
+// published returns the port at which clients reach the given port of the server.
 func published(dev *v1alpha1.DevServer, port int32) int32 {
 	if ports := assigned(dev); ports.proxied {
 		return ports.public
@@ -51,7 +52,7 @@ func published(dev *v1alpha1.DevServer, port int32) int32 {
 	return port
 }
 
-// sofar returns the port that clients, or the proxy, used so far. It returns 0 if that is unknown.
+// sofar returns the port of the server that the proxy or, without a proxy, the clients have used so far. It returns 0 if that port is unknown.
 func (k *Kind) sofar(dev *v1alpha1.DevServer, m *objectCache) int32 {
 	if assigned(dev).proxied {
 		return m.aim
@@ -71,7 +72,7 @@ func (k *Kind) direct(dev *v1alpha1.DevServer, m *objectCache, s *socketSnapshot
 	return k.backend(dev, m, s.port) + address.RequestURI()
 }
 
-// backend returns the URL at which the proxy reaches a port of the server. It ignores a scheme in the output, which is only text.
+// backend returns the URL at which the proxy reaches a port of the server. It ignores the scheme of a URL in the output, because any text can appear there.
 func (k *Kind) backend(dev *v1alpha1.DevServer, m *objectCache, port int32) string {
 	return cmp.Or(dev.Spec.URL.Scheme, "http") + "://" + m.socket(port)
 }
@@ -102,11 +103,11 @@ func (k *Kind) route(dev *v1alpha1.DevServer, m *objectCache, s *socketSnapshot,
 	case s.port != 0:
 		m.backend = k.backend(dev, m, s.port)
 	case m.backend == "" && s.blind != "":
-		m.backend = k.backend(dev, m, ports.backend) // the port that it was given
+		m.backend = k.backend(dev, m, ports.backend) // the port that the server was given
 	}
 }
 
-// withoutIPv6 returns what to add to a message if the proxy cannot listen on ::1: browsers that try IPv6 first for localhost may reach another program.
+// withoutIPv6 returns a message if the proxy cannot listen on ::1, otherwise "": browsers that try IPv6 first for localhost may reach another program.
 func (k *Kind) withoutIPv6(dev *v1alpha1.DevServer) string {
 	err := k.proxies.IPv6(dev.UID)
 	if err == nil {
@@ -116,8 +117,9 @@ func (k *Kind) withoutIPv6(dev *v1alpha1.DevServer) string {
 		assigned(dev).public, err)
 }
 
-// BeforeAction implements process.ActionObserver: the proxy follows the status. The proxy forwards requests to the Ready incarnation, holds them while an
-// incarnation is expected to start, and otherwise refuses them. It changes before the action, so that no request reaches a process that is about to be stopped.
+// BeforeAction implements process.ActionObserver: it makes the proxy follow the status. The proxy forwards requests to the Ready incarnation, holds them while
+// an incarnation is expected to start, and otherwise refuses them. BeforeAction runs before the process is stopped, so that the proxy sends no request to a
+// process that is about to be stopped.
 func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step lifecycle.Step, _ bool) error {
 	dev := devServer(object)
 	if !assigned(dev).proxied {
@@ -149,7 +151,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step 
 	return nil
 }
 
-// startsAt returns when a failed server is started again. It returns zero if that is unknown or does not depend on time.
+// startsAt returns when Berth starts a failed server again. It returns the zero time if that is unknown or does not depend on time.
 func startsAt(dev *v1alpha1.DevServer) time.Time {
 	breaker, wait := dev.Status.Breaker, ptr.Deref(dev.Spec.Breaker.CoolDownSeconds, 0)
 	switch {
@@ -161,19 +163,19 @@ func startsAt(dev *v1alpha1.DevServer) time.Time {
 	return time.Time{}
 }
 
-// open makes the proxy forward requests to the incarnation in the status, if it is the one that was checked.
+// open makes the proxy forward requests to the incarnation in the status, if this manager has checked that incarnation.
 func (k *Kind) open(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache) {
 	if m.incarnation != dev.Status.Incarnation || m.backend == "" {
 		return
 	}
 	if err := k.proxies.Open(dev.UID, m.incarnation, m.backend); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "The proxy now forwards requests to the server")
+		ctrl.LoggerFrom(ctx).Error(err, "The proxy cannot forward requests to the server")
 	}
 }
 
-// comes reports whether a server that does not run can be expected to start: it should run, and only time prevents it.
+// comes reports whether a server that does not run can be expected to start: it should run, and Berth only waits, for example for the end of a back-off.
 func comes(dev *v1alpha1.DevServer) bool {
 	return dev.Spec.State != v1alpha1.StateStopped && dev.DeletionTimestamp.IsZero() &&
 		!meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionStalled) &&
-		!meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady) // its program has ended, and nothing restarts it
+		!meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady) // Ready without a process: the program has ended and is not restarted
 }

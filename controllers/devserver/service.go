@@ -11,7 +11,7 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// serve creates or corrects the Service of a server in a Pod, at the port of the server. It returns why there can be none.
+// serve creates or corrects the Service of a server in a Pod, at the port of the server. If the Service cannot exist, serve returns the reason.
 func (k *Kind) serve(ctx context.Context, dev *v1alpha1.DevServer) (*lifecycle.Blocked, error) {
 	services := podspec.Services{Client: k.client, Reader: k.reader}
 	return services.Serve(ctx, dev, "DevServer", podspec.Service(dev, "DevServer", serviceName(dev), "dev", dev.Status.Port))

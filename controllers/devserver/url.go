@@ -38,7 +38,7 @@ func (k *Kind) observeURL(ctx context.Context, dev *v1alpha1.DevServer, m *objec
 	case disabled:
 		k.set(dev, v1alpha1.ConditionURLDetected, false, v1alpha1.ReasonDetectionDisabled, "")
 	case !m.logKnown && k.detectedBefore(dev, s):
-		return // an earlier manager knew where the output begins; a URL found now may belong to something else
+		return // an earlier manager knew where the output of this incarnation begins; a URL found now may come from an earlier incarnation
 	case detected:
 		k.set(dev, v1alpha1.ConditionURLDetected, true, v1alpha1.ReasonDetected, "The server printed "+hint.String())
 	default:
@@ -79,7 +79,7 @@ func (k *Kind) stands(ctx context.Context, dev *v1alpha1.DevServer, m *objectCac
 	if portOf(dev.Status.URL) != s.port {
 		return false
 	}
-	host, _, _ := net.SplitHostPort(hostOf(dev.Status.URL)) // it has a port
+	host, _, _ := net.SplitHostPort(hostOf(dev.Status.URL)) // cannot fail: stands returned above if the URL has no port
 	return host == m.hosts[s.port] || k.leads(ctx, m, s, host)
 }
 

@@ -22,7 +22,8 @@ import (
 	"github.com/berth-dev/berth/internal/conditions"
 )
 
-// create creates the Instance of a thing. An existing name is not an error: another discovery has found the same thing, or a user has taken the name.
+// create creates the Instance of a thing. An existing Instance with the same name is not an error: another discovery has found the same thing, or a user has
+// taken the name.
 func (r *Reconciler) create(ctx context.Context, p *pass, t *candidate, entry *v1alpha1.DiscoveredInstance) (holder *v1alpha1.Instance, created bool, err error) {
 	object := wanted(p.discovery, t)
 	r.Hosts.Label(object)
@@ -47,7 +48,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass, t *candidate, entry *v
 	return nil, false, fmt.Errorf("create Instance %s of %s: %w", key.Name, t.Name, err)
 }
 
-// there reads the object that has the name from the API server.
+// there reads the existing Instance with the name of the new one from the API server, and records in entry whether it represents the thing.
 func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *candidate, key types.NamespacedName, entry *v1alpha1.DiscoveredInstance) (
 	*v1alpha1.Instance, error,
 ) {
@@ -108,11 +109,11 @@ func texts(of map[string]v1alpha1.LabelText) map[string]string {
 	return all
 }
 
-// promiseTime is how long a thing stays promised to an Instance that is not readable yet. A cache takes milliseconds.
+// promiseTime is how long a thing stays promised to an Instance that the cache may not contain yet. The cache is behind by milliseconds.
 const promiseTime = 10 * time.Second
 
-// pendingClaims keep two discoveries in different namespaces from each creating an Instance before either can read the other's. They only save objects: without
-// them, the younger Instance would get the condition Conflict.
+// pendingClaims prevent two discoveries in different namespaces from both creating an Instance for the same thing while neither can read the Instance of the
+// other. They only avoid unnecessary objects: without them, the younger Instance would get the condition Conflict.
 type pendingClaims struct {
 	mu   sync.Mutex
 	made map[string]pendingClaim

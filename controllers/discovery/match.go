@@ -100,13 +100,13 @@ func program(f *runtime.Found) string {
 const (
 	// longestStem is the maximum length of the part of an object name that comes from the original name. The complete name has at most 63 characters.
 	longestStem = 50
-	// sumBytes is how many bytes of the hash an object name contains. They distinguish things whose object names would otherwise be equal.
+	// sumBytes is the number of bytes of the hash in an object name. The hash distinguishes things whose names result in the same stem.
 	sumBytes = 5
 )
 
-// objectName returns the name of the Instance for a session or container. Every manager derives the same name, and every other thing gets a different one. A
-// session or container that was created again is a different thing. A tmux server numbers its sessions from the beginning, so the creation time identifies a
-// session.
+// objectName returns the name of the Instance for a session or container. Every manager derives the same name for the same thing, and a different name for
+// every other thing. A session or container that was created again is a different thing. A new tmux server numbers its sessions from the beginning, so the
+// creation time and not the number identifies a session.
 func objectName(t *candidate) string {
 	identity := []string{string(t.kind), t.socket, t.Name, strconv.FormatInt(t.Created.Unix(), 10)}
 	if t.kind == v1alpha1.RuntimeDocker {

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discovery creates Instances for existing tmux sessions and containers. It never changes or deletes an Instance. controllers/instance alone decides
-// which of two Instances gets what both of them name.
+// Package discovery creates Instances for existing tmux sessions and containers. It never changes or deletes an Instance. If two Instances name the same
+// session or container, controllers/instance decides which of them gets it.
 package discovery
 
 import (
@@ -111,7 +111,8 @@ func (p *pass) again() time.Duration {
 	return interval
 }
 
-// confirm checks that the discovery is unchanged since it was read, so that no Instance is created for a changed or deleted one. Otherwise it returns ErrStale.
+// confirm checks that the discovery is unchanged since it was read, so that no Instance is created for a changed or deleted discovery. If the discovery has
+// changed, confirm returns ErrStale.
 func (r *Reconciler) confirm(ctx context.Context, object *v1alpha1.InstanceDiscovery) error {
 	now := &v1alpha1.InstanceDiscovery{}
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(object), now); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// lookTimeout bounds the total time for the responses of the tmux servers and the Docker engine. They take milliseconds.
+// lookTimeout bounds the total time for the responses of the tmux servers and the Docker engine, which usually take milliseconds.
 const lookTimeout = 10 * time.Second
 
 // candidate is a session or container that a source matches.
@@ -65,7 +65,8 @@ const defaultSocket = "default"
 
 // sourceErrors records why sources could not be searched, as text for users.
 type sourceErrors struct {
-	// patterns cannot be used; forbidden runtimes are not permitted in the namespace; missing runtimes do not exist here; away ones did not respond.
+	// patterns: the pattern cannot be used. forbidden: the namespace does not permit the runtime. missing: the runtime does not exist here. away: the
+	// runtime did not respond.
 	patterns, forbidden, missing, away []string
 	// sources contains the sources that were not searched.
 	sources map[string]bool
@@ -121,7 +122,8 @@ func (r *Reconciler) search(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// permitted returns the sources whose runtime the namespace permits. What the others found before leaves the status: it is about the machine.
+// permitted returns the sources whose runtime the namespace permits. The earlier results of the other sources are not kept in the status, because
+// they describe a machine that the namespace may not use.
 func (r *Reconciler) permitted(ctx context.Context, p *pass) ([]v1alpha1.DiscoverySource, error) {
 	var sources []v1alpha1.DiscoverySource
 	for _, source := range p.discovery.Spec.Sources {

@@ -68,7 +68,8 @@ func gathered() handler.EventHandler {
 	}
 }
 
-// telling passes events that change the status of a discovery: an Instance has adopted or released its session or container, or has been deleted.
+// telling returns a predicate that passes events that change the status of a discovery: an Instance has adopted or released its session or container,
+// or has been deleted.
 func telling() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },

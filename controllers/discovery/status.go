@@ -26,8 +26,8 @@ const (
 	mostListed = 256
 )
 
-// write writes the status in one patch, which fails if the object has changed in the meantime, and then emits events. It skips an unchanged status: the time of
-// the search alone does not justify a write.
+// write writes the status in one patch, which fails if the object has changed in the meantime, and then emits events. It skips an unchanged status, because a
+// new time of the search alone does not justify a write.
 func (r *Reconciler) write(ctx context.Context, p *pass) error {
 	base := p.discovery.DeepCopy()
 	status := &p.discovery.Status

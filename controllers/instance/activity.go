@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// noteEvery is how often status.lastActivityTime is written while it changes and nothing else is written.
+	// noteEvery is the minimum interval between two writes that change only status.lastActivityTime.
 	noteEvery = 30 * time.Second
 	// decideAgain is how soon to check again an idle Instance that was not put to sleep.
 	decideAgain = 100 * time.Millisecond
@@ -36,7 +36,7 @@ const (
 type objectCache struct {
 	// noted is when status.lastActivityTime was last written.
 	noted time.Time
-	// judged is the last activity for which the screen was examined; generation is the object generation of the patterns used then.
+	// judged is the time of the activity after which the screen was last examined; generation is the generation of the object whose patterns were used.
 	judged     time.Time
 	generation int64
 }
@@ -68,8 +68,8 @@ func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time)
 	return false
 }
 
-// idleness collects how an Instance is used. started is when its program was started; zero if none is running. A program that is being stopped for another
-// reason is not idle.
+// idleness collects how an Instance is used. started is when the running program was started; zero if none is running. A program that is being stopped for
+// another reason is not idle.
 func (k *Kind) idleness(ctx context.Context, instance *v1alpha1.Instance, started, now time.Time) lifecycle.Idleness {
 	_, here := k.present.Last(instance.UID)
 	idleness := lifecycle.Idleness{
@@ -130,7 +130,7 @@ func (k *Kind) resting(instance *v1alpha1.Instance) {
 	}
 }
 
-// showIdle sets the condition Idle of a running incarnation and returns when it will change. It ignores that the Instance was asleep until now.
+// showIdle sets the condition Idle of a running incarnation and returns when it will change. Whether the Instance was asleep before makes no difference.
 func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness, now time.Time) time.Duration {
 	falls := lifecycle.FallsAsleep(&instance.Status.ProcessStatus)
 	passed := fmt.Sprintf("The terminal has been inactive for %s", idleness.Timeout)
@@ -140,7 +140,7 @@ func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness
 		if falls {
 			return 0
 		}
-		return decideAgain // this reconcile may be that of an edit, which counts as use for a moment
+		return decideAgain // an edit of the spec may have caused this reconcile; it counts as use until the status has the new generation
 	case idleness.Idle(now):
 		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity,
 			passed+". The program was adopted, so it keeps running. Set deletionPolicy to Terminate to stop idle adopted programs.")
@@ -153,7 +153,8 @@ func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness
 	return 0
 }
 
-// note records the last activity in the status: at once if the status is written anyway, otherwise at most every noteEvery. It returns when to check again.
+// note records the last activity in the status: immediately if the status is written anyway, otherwise at most every noteEvery. It returns when to check
+// again.
 func (k *Kind) note(instance *v1alpha1.Instance, active, now time.Time, anyway bool) time.Duration {
 	m, noted := k.cacheOf(instance.UID), instance.Status.LastActivityTime
 	active = active.Truncate(time.Second)

@@ -25,7 +25,7 @@ const IndexPlace = "berth.dev/place"
 // contested defines the contest for sessions and containers. The claim of an object never changes, because its runtime is immutable.
 var contested = arbitration.Contest{Index: IndexPlace, Things: byPlace, NewList: func() client.ObjectList { return &v1alpha1.InstanceList{} }}
 
-// conflictRetry is how soon to check again whether the session is free. The end of its owner also triggers a reconcile.
+// conflictRetry is how soon to check again whether the session is free. A reconcile is also triggered when another Instance releases the session.
 const conflictRetry = 2 * time.Second
 
 // settle blocks an Instance whose session or container belongs to another Instance.
@@ -57,7 +57,7 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 	return nil
 }
 
-// check blocks an Instance that the backend would refuse to start: a foreign session has its name, or there is nothing to adopt.
+// check blocks an Instance that the backend would refuse to start: a foreign session has the name of its session, or there is nothing to adopt.
 func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, plan *process.StartSpec) error {
 	inspection := k.Runtime(instance).Capabilities().Inspection
 	if inspection == nil || plan.Blocked != nil || !arbitration.Live(instance) && !arbitration.Wants(instance) {

@@ -18,14 +18,14 @@ import (
 // mostNamed is the maximum number of processes that one event names.
 const mostNamed = 20
 
-// stops reports whether this reconcile has recorded a stop. The process to be stopped is still running.
+// stops reports whether this reconcile has recorded a stop of the process, which is still running.
 func stops(instance, before *v1alpha1.Instance) bool {
 	is, was := instance.Status.Stopping, before.Status.Stopping
 	return is != nil && (was == nil || was.Incarnation != is.Incarnation)
 }
 
-// tellEnding emits an event that names the processes which are terminated together with the program. It lists them while they still exist, and includes
-// everything that an agent has started, however it did that.
+// tellEnding emits an event that names the processes that are terminated together with the program. It lists them while they still exist. The list
+// includes all processes that the program, for example an agent, has started, directly or indirectly.
 func (k *Kind) tellEnding(ctx context.Context, instance *v1alpha1.Instance) error {
 	inspection := k.Runtime(instance).Capabilities().Inspection
 	if inspection == nil || k.recorder == nil {

@@ -102,8 +102,8 @@ func (k *Kind) Runtime(object process.Object) runtime.Runtime {
 	return k.runtimes.For(typeOf(object.(*v1alpha1.Instance))) // New returns nothing else
 }
 
-// Traits implements process.Kind. An Instance may be started before its status is written, because it keeps its claim over a restart. An adopted session
-// outlives the object unless the spec sets deletionPolicy: Terminate.
+// Traits implements process.Kind. An Instance may be started before its status is written, because it keeps its session or container across a restart. An
+// adopted session outlives the object unless the spec sets deletionPolicy: Terminate.
 func (*Kind) Traits(object process.Object) process.Traits {
 	instance := object.(*v1alpha1.Instance) // New returns nothing else
 	return process.Traits{Runtime: typeOf(instance), PreStart: true, KeepAdopted: instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate}
@@ -175,8 +175,8 @@ func (k *Kind) handle(instance *v1alpha1.Instance) string {
 	return attachCommand(instance)
 }
 
-// show sets the status that does not depend on what is running. It records an interruptToken as carried out; BeforeAction then interrupts the program, at
-// most once for each write of the status.
+// show sets the parts of the status that running and stopped Instances have in common. It records an interruptToken as carried out before BeforeAction
+// interrupts the program, so that each write of the status causes at most one interrupt.
 func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
 	instance.Status.AttachCommand = command
 	instance.Status.ObservedInterruptToken = instance.Spec.InterruptToken
@@ -193,7 +193,8 @@ func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
 	}
 }
 
-// BeforeAction implements process.ActionObserver: it carries out what the newly written status records as done.
+// BeforeAction implements process.ActionObserver: after a write of the status, it emits the event for a recorded stop, or interrupts the program for a
+// recorded interruptToken.
 func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, _ lifecycle.Step, written bool) error {
 	if !written {
 		return nil

@@ -36,8 +36,8 @@ type screenCheck struct {
 	now    time.Time
 }
 
-// showWaiting sets the condition AwaitingInput and returns when to check again. It examines the screen once after each activity: when the terminal has been
-// still, or immediately if a question may have been answered.
+// showWaiting sets the condition AwaitingInput and returns when to check again. It examines the screen once after each activity: when the terminal has not
+// changed for stillness, or immediately if the activity may have answered a question.
 func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation, s screenCheck) time.Duration {
 	m, condition := k.cacheOf(instance.UID), meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput)
 	waiting := condition != nil && condition.Status == metav1.ConditionTrue
@@ -46,7 +46,7 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 		return k.quiet(ctx, instance, s)
 	}
 	if errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && s.active.Before(current.StartedAt.Truncate(time.Second)) {
-		k.waits(instance, "") // nothing shown so far
+		k.waits(instance, "") // the program has shown nothing so far
 		return k.quiet(ctx, instance, s)
 	}
 	if s.err != nil {
@@ -72,8 +72,8 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 	return k.quiet(ctx, instance, s)
 }
 
-// stands reports whether a question that an earlier manager saw still stands, because no later activity is known. The output that a runtime has after its own
-// restart may lack exactly the line that asks, because that line is unterminated.
+// stands reports whether a question that an earlier manager detected is still valid, because no later activity is known. The screen must not be examined again
+// in this case: after a restart of the runtime, its output may lack the line with the question, because that line is unterminated.
 func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current facts.Incarnation, s screenCheck) bool {
 	noted := instance.Status.LastActivityTime
 	if asks == nil || asks.Status != metav1.ConditionTrue || noted == nil || noted.Time.Before(current.StartedAt.Truncate(time.Second)) || asks.ObservedGeneration != instance.Generation {
@@ -82,14 +82,15 @@ func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current facts.I
 	return errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && !s.active.Truncate(time.Second).After(noted.Time)
 }
 
-// quiet requests a report of the next terminal change. It returns when to check if the backend cannot report changes.
+// quiet requests a report of the next terminal change. It returns when to check again: after stillness if the terminal has just changed, at intervals if the
+// backend cannot report changes, otherwise 0.
 func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s screenCheck) time.Duration {
 	logs := k.Runtime(instance).Capabilities().Logs
 	if logs == nil || logs.Watch(ctx, instance.UID) != nil {
 		return lookEvery
 	}
 	if active, err := logs.LastActivity(ctx, instance.UID); err == nil && active.After(s.active) && active.Before(s.now.Add(stillness)) {
-		return stillness // the terminal has just changed
+		return stillness // the terminal has changed since the check
 	}
 	return 0
 }

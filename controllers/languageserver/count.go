@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// countEvery is how often counts are written while they change and nothing else does.
+	// countEvery is the minimum interval between two writes that change only counts.
 	countEvery = 5 * time.Second
 	// memoryStep is the precision of status.memoryBytes, in bytes. The memory of a busy server changes constantly.
 	memoryStep = 16 << 20
@@ -28,17 +28,17 @@ type usageCounts struct {
 	idle                             metav1.ConditionStatus
 }
 
-// count copies the counts of a report to the status: at once if the status is written anyway, otherwise at most every countEvery. It returns when to check
-// again, 0 for never.
+// count copies the counts of a report to the status: immediately if the status is written anyway, otherwise at most every countEvery. It returns when to
+// check again, 0 for never.
 func (k *Kind) count(server *v1alpha1.LanguageServer, report lsp.Report, anyway bool) time.Duration {
 	m, now := k.memory(server.UID), k.clock.Now()
 	fresh := counts(server, report, now)
 	retry := time.Duration(0)
 	if !report.OldestRequest.IsZero() {
-		retry = countEvery // its age increases without a report
+		retry = countEvery // the age of the request increases without a report
 	}
 	if !anyway && fresh == present(server) {
-		k.take(server, fresh) // updates the observed generation of its conditions
+		k.take(server, fresh) // updates the observed generation of the condition Idle
 		return retry
 	}
 	if left := countEvery - now.Sub(m.counted); !anyway && left > 0 && left <= countEvery {
@@ -72,7 +72,7 @@ func present(server *v1alpha1.LanguageServer) usageCounts {
 	status := &server.Status
 	f := usageCounts{
 		clients: status.Clients, documents: status.OpenDocuments, held: status.HeldRequests, oldest: status.OldestRequestSeconds, memory: status.MemoryBytes,
-		idle: metav1.ConditionFalse, // which is left out
+		idle: metav1.ConditionFalse, // an absent condition Idle is False
 	}
 	if idle := condition(server, v1alpha1.ConditionIdle); idle != nil {
 		f.idle = idle.Status
@@ -91,7 +91,8 @@ func (k *Kind) take(server *v1alpha1.LanguageServer, f usageCounts) {
 	k.set(server, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoClients, "")
 }
 
-// steadyMemory keeps the recorded value while it is approximately right: within two steps, or a tenth.
+// steadyMemory returns the recorded value while it is approximately right: it differs by at most two steps, or a tenth of itself. Otherwise it returns the
+// measured value, rounded to steps.
 func steadyMemory(said, is int64) int64 {
 	rounded := (is + memoryStep/2) / memoryStep * memoryStep
 	if is > 0 {

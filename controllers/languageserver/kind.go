@@ -34,7 +34,7 @@ type Reporter interface {
 	Endpoint(uid types.UID) string
 	// Keep sets whether the multiplexer must exist even if no server is running. It may be called repeatedly.
 	Keep(uid types.UID, keep bool)
-	// Gone reports whether there is no multiplexer and none starts before the next server.
+	// Gone reports whether the multiplexer is gone and starts again only with the next server.
 	Gone(ctx context.Context, uid types.UID) bool
 }
 
@@ -58,7 +58,7 @@ var (
 type objectCache struct {
 	// counted is when the counts in the status were last updated.
 	counted time.Time
-	// asked is when the stop of incarnation was requested; trouble is what was wrong with it.
+	// asked is when the stop of incarnation was requested; trouble is what was wrong with that incarnation.
 	incarnation int64
 	asked       time.Time
 	trouble     string
@@ -98,7 +98,7 @@ func (*Kind) Traits(object process.Object) process.Traits {
 	return process.Traits{Runtime: podspec.Type(languageServer(object).Spec.Runtime)}
 }
 
-// reporter returns the Reporter of an object. It returns nil if its backend has no multiplexer; then a running server counts as serving.
+// reporter returns the Reporter of an object. It returns nil if the backend has no multiplexer; then a running server counts as serving.
 func (k *Kind) reporter(server *v1alpha1.LanguageServer) Reporter {
 	reporter, _ := k.Runtime(server).(Reporter)
 	return reporter
@@ -126,8 +126,8 @@ func (k *Kind) Forget(uid types.UID) {
 }
 
 // Asleep implements process.Kind: it reports whether the server has been unused for long enough. A sleeping server stays asleep until a client connects, even
-// if its multiplexer or the manager is new and does not know how long the server has been idle. A sleeping server whose Pod was lost wakes, because no client
-// could connect to it.
+// if its multiplexer or the manager has just started and does not know how long the server has been idle. A sleeping server whose Pod was lost wakes, because
+// no client could connect to it.
 func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time) bool {
 	server := languageServer(object)
 	if server.Spec.State != v1alpha1.StateOnDemand {
@@ -144,7 +144,7 @@ func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time)
 		asleep = !report.IdleSince.IsZero() && now.Sub(report.IdleSince) >= idleTimeout(server)
 	}
 	if asleep {
-		k.keep(server, true) // nothing else calls keep while no start is planned
+		k.keep(server, true) // clients wake the server by connecting to the multiplexer
 	}
 	return asleep
 }

@@ -38,7 +38,7 @@ func (k *Kind) ObserveRunning(_ context.Context, object process.Object, current 
 	}
 	report, known := k.report(server)
 	if !known {
-		// The recorded status of this incarnation stands: a manager that has just started removes nothing.
+		// The recorded status of this incarnation stays, because the manager may have just started and not have received a report yet.
 		observed.NotReady = "The multiplexer has not reported yet."
 		k.restarting(server)
 		k.renew(server)
@@ -123,7 +123,8 @@ func serverInfo(report lsp.Report) *v1alpha1.ServerInfo {
 	return &v1alpha1.ServerInfo{Name: shorten(report.ServerName), Version: shorten(report.ServerVersion)}
 }
 
-// ObserveStopped implements process.Kind: it reports that no server is running. Clients may be connected nevertheless, because the multiplexer stays.
+// ObserveStopped implements process.Kind: it records that no server is running. It still copies the counts, because clients can stay connected to the
+// multiplexer.
 func (k *Kind) ObserveStopped(_ context.Context, object process.Object) {
 	server := languageServer(object)
 	before := server.Status.DeepCopy()
@@ -175,7 +176,7 @@ func (k *Kind) locate(server *v1alpha1.LanguageServer) {
 	}
 }
 
-// untilIdle returns how long it takes until an unused server is put to sleep. It returns 0 if it is not.
+// untilIdle returns the time until an unused server is put to sleep. It returns 0 if no such time is known.
 func (k *Kind) untilIdle(server *v1alpha1.LanguageServer, report lsp.Report) time.Duration {
 	if server.Spec.State != v1alpha1.StateOnDemand || report.Clients > 0 || report.IdleSince.IsZero() || lifecycle.Asleep(&server.Status.ProcessStatus) {
 		return 0
@@ -191,7 +192,7 @@ func condition(server *v1alpha1.LanguageServer, conditionType string) *metav1.Co
 	return meta.FindStatusCondition(server.Status.Conditions, conditionType)
 }
 
-// sooner returns the shorter of the durations that are set. It returns 0 if none is.
+// sooner returns the shorter of the durations that are not 0. It returns 0 if both are.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b

@@ -23,15 +23,15 @@ const defaultGrace = 10
 // maxRestarts is the maximum number of restarts in the status.
 const maxRestarts = 10
 
-// enter prepares the memory for an incarnation and drops what it holds about another one.
+// enter drops what m holds about any incarnation other than the given one.
 func (m *objectCache) enter(incarnation int64) {
 	if m.incarnation != incarnation {
 		m.incarnation, m.asked, m.trouble = incarnation, time.Time{}, ""
 	}
 }
 
-// noteAsked records when the stop of the current incarnation was requested, which is when users begin to wait. The request is no longer on record when the next
-// incarnation starts.
+// noteAsked keeps in memory when the stop of the current incarnation was requested, which is when users begin to wait. The status no longer contains the
+// request when the next incarnation starts.
 func (k *Kind) noteAsked(server *v1alpha1.LanguageServer) {
 	stopping := server.Status.Stopping
 	if stopping == nil || stopping.Incarnation != server.Status.Incarnation {
@@ -70,7 +70,7 @@ func (k *Kind) restarting(server *v1alpha1.LanguageServer) {
 	}
 }
 
-// lostAt returns since when users have been waiting: since the stop was requested, or since the process exited by itself.
+// lostAt returns the time from which users have been waiting: when the stop was requested, or when the process exited by itself.
 func (k *Kind) lostAt(server *v1alpha1.LanguageServer, restarting *metav1.Condition) time.Time {
 	m, end := k.memory(server.UID), server.Status.LastExit
 	switch {
@@ -103,7 +103,7 @@ func (k *Kind) why(server *v1alpha1.LanguageServer, reason string) string {
 	}
 }
 
-// served records since when the current incarnation serves, which determines how long its restart took.
+// served records how long the restart to the current incarnation took; since is when that incarnation began to serve.
 func (k *Kind) served(server *v1alpha1.LanguageServer, since time.Time) {
 	restarts := server.Status.RecentRestarts
 	last := len(restarts) - 1

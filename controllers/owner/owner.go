@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package owner makes the Instance that a spec names the owner of the object, so that the object is deleted with it.
+// Package owner makes the Instance that a spec names the owner of the object, so that the object is deleted with that Instance.
 package owner
 
 import (
@@ -29,8 +29,8 @@ type Setter struct {
 	Reader client.Reader
 }
 
-// Set makes the named Instance the owner of the object. It returns why nothing can be started if that Instance is missing, is being deleted, or has replaced
-// the one that owned the object. It returns an error if a read or the write fails.
+// Set makes the named Instance the owner of the object. It returns a Blocked if that Instance is missing, is being deleted, or has replaced an Instance of
+// the same name that owned the object. It returns an error if a read or the write fails.
 func (s Setter) Set(ctx context.Context, object process.Object, named *v1alpha1.LocalReference) (*lifecycle.Blocked, error) {
 	if named == nil {
 		return nil, nil //nolint:nilnil // nothing blocks

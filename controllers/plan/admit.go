@@ -19,8 +19,8 @@ import (
 	"github.com/berth-dev/berth/internal/plan"
 )
 
-// admit determines what a plan that has not begun pins when it begins, or why it may not begin. It reads everything from the API server, because a plan keeps
-// what it pins.
+// admit determines what the plan pins if it has not begun yet, or why it may not begin. It reads everything from the API server and not from the cache,
+// because the plan keeps what it pins.
 func (r *Reconciler) admit(ctx context.Context, v *scope) (err error) {
 	if begun(v.plan) || v.plan.Status.DuplicateOf != nil || v.desired.Cancelled {
 		return nil
@@ -57,7 +57,7 @@ func (r *Reconciler) arbitrate(ctx context.Context, v *scope) (*plan.Blocked, er
 	}
 	blocked := &plan.Blocked{Reason: v1alpha1.ReasonDuplicate, Waiting: "for plan " + first.Name + ", which has the same key",
 		Message: fmt.Sprintf("Plan %s has the same idempotencyKey and is older. This plan starts only if that plan is deleted before it starts.", first.Name)}
-	if begun(&first) { // a plan that has not begun may turn out not to be the first
+	if begun(&first) { // a plan that has not begun may still lose its precedence
 		blocked.Duplicate = &v1alpha1.PlanReference{Name: first.Name, UID: first.UID}
 	}
 	return blocked, nil
@@ -71,7 +71,7 @@ func late(object *v1alpha1.Plan) int {
 	return 1
 }
 
-// pin resolves the action and its strategies. It returns why the plan may not begin if one of them does not exist.
+// pin resolves the action and its strategies. It returns why the plan may not begin, for example if one of them does not exist.
 func (r *Reconciler) pin(ctx context.Context, v *scope) (*plan.Blocked, error) {
 	name := v.plan.Spec.ActionRef.Name
 	action := &v1alpha1.Action{}

@@ -11,7 +11,7 @@ import (
 // memory is a cache. Correctness does not depend on it.
 type memory struct {
 	writes consistency.Writes
-	// own contains the runs that this manager created last; seen records when the end of a run was first observed.
+	// own contains the runs that this manager created most recently; seen records when the end of a run was first observed.
 	own  process.Recent[bool]
 	seen process.FirstObserved
 }

@@ -38,13 +38,13 @@ type Reconciler struct {
 	// Hosts identifies this host and the others; nil if there is a single manager. All runs of a plan are on the host of the plan.
 	Hosts *hosts.Hosts
 
-	// beginning serializes the beginning of plans with a key, from the check of the other plans to the write.
+	// beginning is held while a plan with a key begins, from the check of the other plans to the write of the status.
 	beginning sync.Mutex
 	memory    memory
 }
 
 const (
-	// missingRetry is how soon to check again for what a plan needs to begin. Its creation also triggers a reconcile.
+	// missingRetry is how soon to check again for an object that a plan needs before it can begin. The creation of that object also triggers a reconcile.
 	missingRetry = time.Minute
 	// rivalRetry is how soon to check again whether the older plan with the same key has begun.
 	rivalRetry = time.Second
@@ -154,7 +154,7 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 	return r.write(ctx, v)
 }
 
-// begun reports whether the plan needs nothing more from its action.
+// begun reports whether the plan has pinned its action or was cancelled, and therefore no longer needs the action.
 func begun(object *v1alpha1.Plan) bool {
 	return object.Status.Pinned != nil || object.Status.State == v1alpha1.PlanCancelled
 }
@@ -212,8 +212,8 @@ func (r *Reconciler) emitEvents(v *scope) {
 	}
 }
 
-// confirm checks that the plan is unchanged since it was read, so that nothing is created or cancelled for a changed or deleted one. Otherwise it returns
-// ErrStale.
+// confirm checks that the plan is unchanged since it was read, so that nothing is created or cancelled for a changed or deleted plan. If the plan has
+// changed, confirm returns ErrStale.
 func (r *Reconciler) confirm(ctx context.Context, v *scope) error {
 	if v.fresh {
 		return nil

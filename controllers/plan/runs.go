@@ -83,7 +83,7 @@ func (r *Reconciler) kept(ctx context.Context, key types.NamespacedName) ([]*v1a
 	return runs, nil
 }
 
-// leave releases a run of an older plan of the same name, after it has confirmed which of the two plans is the older.
+// leave releases a run of an older plan of the same name. It first confirms that the plan that was read is the current one.
 func (r *Reconciler) leave(ctx context.Context, v *scope, run *v1alpha1.StrategyRun) error {
 	if err := r.confirm(ctx, v); err != nil {
 		return err
@@ -91,8 +91,8 @@ func (r *Reconciler) leave(ctx context.Context, v *scope, run *v1alpha1.Strategy
 	return r.removeFinalizer(ctx, run)
 }
 
-// abandon releases the runs of a plan that is deleted or being deleted, because no plan records their outcomes any more. As owned objects they are deleted with
-// it.
+// abandon releases the runs of a plan that is deleted or being deleted, because no plan records their outcomes any more. The runs are deleted with the plan,
+// which owns them.
 func (r *Reconciler) abandon(ctx context.Context, key types.NamespacedName) error {
 	runs, err := r.kept(ctx, key)
 	if err != nil {
@@ -133,7 +133,7 @@ func (r *Reconciler) views(object *v1alpha1.Plan, runs map[string]*v1alpha1.Stra
 	return views
 }
 
-// act carries out the decision, which is on record now.
+// act carries out the decision, which the status now records.
 func (r *Reconciler) act(ctx context.Context, v *scope) error {
 	if len(v.step.Create)+len(v.step.Cancel) > 0 {
 		if err := r.confirm(ctx, v); err != nil {
@@ -157,11 +157,12 @@ func (r *Reconciler) act(ctx context.Context, v *scope) error {
 	return errors.Join(errs...)
 }
 
-// patience is how long after its end a run is left to its strategy. The strategy also removes the finalizer of the plan when it has counted the run, which
-// takes one write instead of two that conflict.
+// patience is how long after its end a run keeps its finalizers so that its strategy can count it. After counting the run, the strategy also removes the
+// finalizer of the plan, which takes one write instead of two that conflict.
 const patience = 5 * time.Second
 
-// countedSoon returns how long to wait for the strategy. It returns 0 for a run that is not on record.
+// countedSoon returns how long to wait for the strategy to count the run. It returns 0 if the run is not in the status of the plan, ended some time ago, or was
+// already counted.
 func (r *Reconciler) countedSoon(object *v1alpha1.Plan, run *v1alpha1.StrategyRun, now time.Time) time.Duration {
 	onRecord := slices.ContainsFunc(object.Status.Runs, func(r v1alpha1.PlanRun) bool { return r.Name == run.Name }) ||
 		slices.ContainsFunc(object.Status.Results, func(r v1alpha1.PlanResult) bool { return r.Run == run.Name })
@@ -172,7 +173,8 @@ func (r *Reconciler) countedSoon(object *v1alpha1.Plan, run *v1alpha1.StrategyRu
 	return patience - now.Sub(at)
 }
 
-// create creates a run. If the name exists, the next reconcile checks that object: if it belongs to this plan, it is the run.
+// create creates a run. If an object with that name exists, create returns ErrStale, and the next reconcile checks the object: if it belongs to this plan, it
+// is the run.
 func (r *Reconciler) create(ctx context.Context, object *v1alpha1.Plan, request plan.RunRequest) error {
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{
 		Namespace: object.Namespace, Name: request.Name,

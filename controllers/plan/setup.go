@@ -24,7 +24,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// IndexBlocked is the field index that finds the plans that have not begun, under the key all.
+// IndexBlocked is the field index that finds the plans that have not begun. They all have the index value all.
 const IndexBlocked = "notBegun"
 
 const all = "all"

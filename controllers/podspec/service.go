@@ -32,8 +32,8 @@ const (
 	refusedRetry = 10 * time.Second
 )
 
-// Services creates and corrects the Services of objects in Pods, which are addresses that survive restarts. Client reads from a cache, Reader from the API
-// server.
+// Services creates and corrects the Services of objects that run in Pods. The address of a Service stays the same when the Pod is replaced. Client reads from a
+// cache, Reader from the API server.
 type Services struct {
 	Client client.Client
 	Reader client.Reader
@@ -41,8 +41,8 @@ type Services struct {
 
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
 
-// Serve creates or corrects the Service of an object of that kind. It returns why there can be none if the name is taken or the cluster refuses the Service. It
-// returns an error for every other failure.
+// Serve creates or corrects the Service of an object of that kind. It returns a Blocked if the name is taken or the cluster refuses the Service, and an error
+// for every other failure.
 func (s Services) Serve(ctx context.Context, object process.Object, kind string, wanted *corev1.Service) (*lifecycle.Blocked, error) {
 	key := client.ObjectKeyFromObject(wanted)
 	there := &corev1.Service{}

@@ -36,7 +36,8 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 	v.observed.Backlog = r.Restarts.backlog(v.object.GetNamespace(), v.now)
 	v.step = lifecycle.Next(desired, record, v.observed, v.now)
 	if v.step.Action == lifecycle.Recheck {
-		// Either the record is stale, or it is the newest and was lost (a restored backup). A live read determines which.
+		// The runtime reports a newer incarnation than the status records. Either the cached status is stale, or later statuses were lost, for example because
+		// the cluster was restored from a backup. A read from the API server determines which.
 		if err := r.confirm(ctx, v); err != nil {
 			return err
 		}
@@ -88,8 +89,8 @@ func (r *Reconciler) write(ctx context.Context, v *scope) error {
 	return nil
 }
 
-// emitEvents emits the events of the step as one event, after the API server has acknowledged the status: an event costs the API server almost as much as a
-// write.
+// emitEvents emits the events of the step as one event, because an event costs the API server almost as much as a write. It is called after the API server
+// has acknowledged the status.
 func (r *Reconciler) emitEvents(v *scope) {
 	if len(v.step.Events) == 0 {
 		return
@@ -198,7 +199,7 @@ func forget(ctx context.Context, v *scope) error {
 	return nil
 }
 
-// confirm returns ErrStale unless the object is the one that the API server has now.
+// confirm returns ErrStale unless the API server has the same version of the object.
 func (r *Reconciler) confirm(ctx context.Context, v *scope) error {
 	live := &metav1.PartialObjectMetadata{}
 	gvk, err := r.Client.GroupVersionKindFor(v.object)
@@ -266,8 +267,8 @@ func (r *Reconciler) expire(ctx context.Context, v *scope) error {
 	return nil
 }
 
-// stillGone checks again that nothing is running and returns ErrStale if something is. Deletion would end a process that was started outside Berth, as a
-// container can be, although no one requested that.
+// stillGone checks again that nothing is running and returns ErrStale if something is. A process may have been started outside Berth, for example a
+// container. Deleting the object would stop that process although no user requested a stop.
 func stillGone(ctx context.Context, v *scope) error {
 	found, err := v.runtime.Observe(ctx, v.object.GetUID())
 	if err != nil {

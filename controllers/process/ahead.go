@@ -11,14 +11,15 @@ func (r *Reconciler) canPreStart(v *scope) bool {
 	return v.traits.PreStart && v.runtime.Capabilities().KeepsOrigin
 }
 
-// preStart starts the reserved incarnation. It writes nothing: one later write records the result once the process runs, and if this manager is lost
-// before that, the next one finds the process. The object must be as this manager last wrote it, or be confirmed to be the newest.
+// preStart starts the reserved incarnation before the start is recorded. A later write records the incarnation and its process together. If this manager is
+// lost before that write, the next manager finds the process. Before the start, preStart confirms that the object is unchanged, unless this manager was the
+// last to write it.
 func (r *Reconciler) preStart(ctx context.Context, v *scope) error {
 	if !v.step.PreStart {
 		return nil
 	}
-	// The API server deletes an object whose finalizer was added while it was handling the deletion. Before the first start nothing may have been written since
-	// the claim, so only a read shows that.
+	// The API server deletes an object whose finalizer was added while it was handling the deletion. Before the first start, the write of the finalizer may be
+	// the last one, so only a read shows that the object still exists.
 	if v.base.GetProcessStatus().Incarnation == 0 || !r.stateCache.writes.IsLast(v.base) {
 		if err := r.confirm(ctx, v); err != nil {
 			return err

@@ -17,8 +17,8 @@ type preStarted struct{ *testKind }
 
 func (preStarted) Traits(Object) Traits { return Traits{PreStart: true} }
 
-// The API server decides whether a deletion waits for finalizers before it deletes. A finalizer that is added in between does not keep the object, so the
-// claim alone does not show that the object still exists.
+// The API server first decides whether a deletion waits for finalizers, and then deletes. A finalizer that is added between these steps does not keep the
+// object, so a successful claim does not show that the object still exists.
 func TestStartAhead_OfAnObjectThatWasDeletedDuringItsClaim(t *testing.T) {
 	b := newBench(t, nil)
 	b.r.Kind = preStarted{b.kind}

@@ -85,8 +85,8 @@ func (r *Reconciler) process(v *scope) runtime.Process {
 	}
 }
 
-// specHash returns the fingerprint of what an incarnation is started with, as the spec states it: it contains no value of a Secret. It omits how a
-// process is stopped, which does not affect a running one.
+// specHash returns the fingerprint of the parts of the spec from which an incarnation is started. It does not depend on the values of Secrets, only
+// on the references to them. It omits the stop policy, because a change of that policy requires no restart.
 func specHash(spec *v1alpha1.ProcessSpec, words []string) (string, error) {
 	text, err := json.Marshal(struct {
 		Command []string

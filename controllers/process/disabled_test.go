@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Without a runtime the object reports that, and the reconciler reads nothing, not even the Secret that the environment names.
+// If the manager has no runtime, the object reports that, and the reconciler reads nothing, not even the Secret that the environment names.
 func TestADisabledRuntimeStallsObjects(t *testing.T) {
 	b := newBench(t, func(i *v1alpha1.Instance) {
 		i.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "TOKEN", ValueFrom: &v1alpha1.EnvVarSource{

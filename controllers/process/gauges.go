@@ -17,7 +17,8 @@ type snapshot struct {
 	running, ready, atRest, stalled bool
 	written                         bool
 	breaker                         string
-	// missing is why the object is not ready although it should be, and missingSince is the latest time at which that can have begun.
+	// missing is why the object is not ready although it should be. missingSince is when the object became not ready, or the latest possible time if that
+	// is unknown.
 	missing      string
 	missingSince time.Time
 }
@@ -119,7 +120,7 @@ func (t *objectMetrics) wait(found snapshot, now time.Time) {
 		}
 		return
 	}
-	if found.atRest { // what starts it later is a use, not the apply
+	if found.atRest { // a later start is caused by a use of the object, not by an apply
 		t.waitingSince = time.Time{}
 	}
 	if found.ready && !t.waitingSince.IsZero() {
@@ -145,7 +146,7 @@ func (c *collector) Collect(all chan<- prometheus.Metric) {
 
 type cause struct{ kind, reason string }
 
-// absence is the number of objects that are not ready for a cause, and since when the first of them has not been.
+// absence is the number of objects that are not ready for a cause, and the time since which the first of them has not been ready.
 type absence struct {
 	objects int
 	since   time.Time

@@ -25,7 +25,7 @@ const (
 	firstHostRetry = time.Second
 )
 
-// host decides whether this manager reconciles the object. leave reports that it does not, and that the reconcile ends here.
+// host decides whether this manager reconciles the object. If not, leave is true, and the reconcile ends with result.
 func (r *Reconciler) host(ctx context.Context, v *scope) (leave bool, result ctrl.Result, err error) {
 	if r.Hosts == nil {
 		return false, ctrl.Result{}, nil
@@ -77,7 +77,7 @@ func (r *Reconciler) hostClaim(ctx context.Context, v *scope) (lifecycle.HostCla
 	if claim.Label != "" || claim.Holder != "" || status.Process == nil {
 		return claim, nil
 	}
-	// The record is from before hosts had names: the host that knows the process is its host.
+	// The status was written before Berth recorded host names. The object belongs to the host whose runtime knows the process.
 	found, err := v.runtime.Observe(ctx, v.object.GetUID())
 	if err != nil {
 		return claim, err
@@ -86,7 +86,7 @@ func (r *Reconciler) hostClaim(ctx context.Context, v *scope) (lifecycle.HostCla
 	return claim, nil
 }
 
-// leave does not touch an object of another host. If that host does not report, leave sets the reason HostUnavailable.
+// leave ends the reconcile of an object that belongs to another host. If that host does not report, leave sets the reason HostUnavailable.
 func (r *Reconciler) leave(ctx context.Context, v *scope, owner string) (ctrl.Result, error) {
 	r.Kind.Forget(v.object.GetUID())
 	metricsCollector.forget(v.object.GetUID())
@@ -116,7 +116,7 @@ func retryHost(known bool) time.Duration {
 	return firstHostRetry
 }
 
-// disabled returns why this manager starts nothing in a runtime, or nil if it does.
+// disabled returns why this manager starts nothing in a runtime, or nil if the runtime is available.
 func disabled(backend runtime.Runtime) *lifecycle.Blocked {
 	why := backend.Capabilities().Disabled
 	if why == "" {

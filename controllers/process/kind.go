@@ -24,8 +24,8 @@ type Object interface {
 	GetProcessStatus() *v1alpha1.ProcessStatus
 }
 
-// Kind is the part of a reconcile that is specific to one kind. Its methods are called from one reconcile of one object at a time and never wait for a
-// process. A kind may also implement SpecResolver, StatusDeriver and ActionObserver.
+// Kind is the part of a reconcile that is specific to one kind. Its methods may be called concurrently for different objects, but not for the same object, and
+// never wait for a process. A kind may also implement SpecResolver, StatusDeriver and ActionObserver.
 type Kind interface {
 	// Resource is the plural lower-case name, such as devservers.
 	Resource() string
@@ -33,24 +33,26 @@ type Kind interface {
 	New() Object
 	NewList() client.ObjectList
 
-	// Traits returns what the kind requires for the object. It is called once per reconcile, after ResolveSpec and before anything else.
+	// Traits returns what the kind requires for the object. It may be called several times in a reconcile, first directly after ResolveSpec.
 	Traits(object Object) Traits
 
-	// Asleep reports whether the process of an object that is neither stopped nor deleted should not run for now (state: OnDemand, or an idle timeout).
-	// It is called once per reconcile, after Traits. Kinds without such a state return false.
+	// Asleep reports whether the process of an object that is neither stopped nor deleted should not run for now (state: OnDemand, or an idle timeout). It is
+	// called at most once per reconcile, after Traits. Kinds without such a state return false.
 	Asleep(ctx context.Context, object Object, now time.Time) bool
 
-	// Prepare sets how to start the next incarnation of the object, or why it cannot be started. It may set fields of the kind's own status
-	// (an allocated port), which are then written together with the intent to start. Shared work is done already when it is called: plan.Process
-	// holds argv (not expanded yet), environment, directory, UID and incarnation.
-	// It is called in every reconcile of an object that should run, also while an incarnation is running: current is that incarnation, or nil.
+	// Prepare sets how to start the next incarnation of the object, or why it cannot be started. It may set fields of the kind's own status (such as an allocated
+	// port), which are then written together with the intent to start. plan.Process already holds argv (not expanded yet), environment, directory, UID and
+	// incarnation.
+	// Prepare is called in every reconcile of an object that is not stopped, deleted or moved to another host, even while an incarnation is running: current is
+	// that incarnation, or nil.
 	Prepare(ctx context.Context, object Object, current *facts.Incarnation, plan *StartSpec) error
 
-	// ObserveRunning adds what the kind knows about the current incarnation, which is running: readiness, liveness, addresses. It sets fields of the kind's own status
-	// and its own conditions (through SetCondition). retry is when to check again; 0 means never.
+	// ObserveRunning adds what the kind knows about the current incarnation, which is running: readiness, liveness, addresses. It sets fields of the kind's own
+	// status and its own conditions (through SetCondition). retry is how long to wait before the next check; 0 means that none is needed.
 	ObserveRunning(ctx context.Context, object Object, current facts.Incarnation, observed *lifecycle.Observed) (retry time.Duration, err error)
 
-	// ObserveStopped is called instead of ObserveRunning while no incarnation is running. It removes the conditions of the kind that describe a running process.
+	// ObserveStopped is called instead of ObserveRunning while no incarnation is running, or only processes that its program has left behind. It removes the
+	// conditions of the kind that describe a running process.
 	ObserveStopped(ctx context.Context, object Object)
 
 	// Forget is called after the object was deleted. The kind drops what it keeps in memory about this UID, such as probers.
@@ -77,16 +79,16 @@ type SpecResolver interface {
 
 // StatusDeriver is implemented by kinds whose own status depends on the decision.
 type StatusDeriver interface {
-	// DeriveStatus may set the kind's own status and conditions. It is called after the decision and before the status is written. base is the object as it
-	// was read.
+	// DeriveStatus may set the kind's own status and conditions. It is called after the decision and before the status is written, but not if the step pre-starts
+	// an incarnation. base is the object as it was read.
 	DeriveStatus(object, base Object, step *lifecycle.Step, now time.Time)
 }
 
-// ActionObserver is implemented by kinds that have to act on more than the process because of a decision, for example on a proxy.
+// ActionObserver is implemented by kinds that a decision affects beyond the process, for example kinds with a proxy.
 type ActionObserver interface {
-	// BeforeAction is called once per reconcile, after the API server has acknowledged the status and before the action of the step is carried out. base
-	// is the object as it was read; written reports whether this reconcile wrote a status. An error is logged and not retried, so the effect of a write
-	// happens at most once.
+	// BeforeAction is called at most once per reconcile, before the action of the step is carried out. If the status has changed, the API server has acknowledged
+	// it by then. base is the object as it was read; written reports whether this reconcile wrote a status. An error is logged and not retried, so the effect of a
+	// write happens at most once.
 	BeforeAction(ctx context.Context, object, base Object, step lifecycle.Step, written bool) error
 }
 

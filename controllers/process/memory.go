@@ -27,7 +27,7 @@ type stateCache struct {
 	sighted map[types.UID]bool
 }
 
-// firstSight reports whether this is the first reconcile of an object, and returns when the first object of all was reconciled.
+// firstSight reports whether this is the first reconcile of an object, and returns when this manager reconciled its first object.
 func (m *stateCache) firstSight(uid types.UID, now time.Time) (began time.Time, first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,8 +71,8 @@ func (m *stateCache) drop(uid types.UID) {
 	delete(m.sighted, uid)
 }
 
-// recordFailure records a failure for uid and reports whether it is the first since the last success. trouble is why an action failed, or empty. The first one
-// is kept, because later ones often differ only in a number, and each difference would cause a write.
+// recordFailure records a failure for uid and reports whether it is the first since the last success. trouble is why an action failed, or empty. Only the
+// first message is kept, because later messages often differ from it only in a number, and each difference would cause a write of the status.
 func (m *stateCache) recordFailure(uid types.UID, trouble string) (first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

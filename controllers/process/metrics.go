@@ -98,8 +98,8 @@ func (r *Reconciler) measure(v *scope) {
 	}
 }
 
-// missing returns why an object that should run is not ready, and the latest time at which that can have begun. It returns zero values for an object
-// that is ready or at rest.
+// missing returns why an object that should run is not ready, and the latest time at which it can have become not ready. It returns zero values for
+// an object that is ready or at rest.
 func missing(object Object) (reason string, since time.Time) {
 	status := object.GetProcessStatus()
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
@@ -107,7 +107,7 @@ func missing(object Object) (reason string, since time.Time) {
 		return "", time.Time{}
 	}
 	since = ready.LastTransitionTime.Time
-	// The object may have been at rest before, and was not ready then either.
+	// An object at rest can also have Ready False. If the object was at rest before, Reconciling or Stalled shows when the rest ended.
 	for _, now := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
 		if found := meta.FindStatusCondition(status.Conditions, now); found != nil && found.Status == metav1.ConditionTrue && found.LastTransitionTime.After(since) {
 			since = found.LastTransitionTime.Time

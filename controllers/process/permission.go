@@ -32,7 +32,8 @@ const (
 )
 
 // Permission reports which namespaces may run programs on this machine. It reads what the admission policy berth-runtimes reads: the label
-// berth.dev/allow-runtime of the namespace, and the ConfigMap berth-policy. Admission sees an object when it changes; this is checked at each start.
+// berth.dev/allow-runtime of the namespace, and the ConfigMap berth-policy. The admission policy is evaluated only when an object changes; Permission
+// is checked at each start.
 type Permission struct {
 	// Cache reads from the cache of the manager, and Live from the API server.
 	Cache, Live client.Reader

@@ -112,7 +112,7 @@ func TestPermission_IsCheckedPastTheCacheBeforeAStart(t *testing.T) {
 	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}), "the recorded start is carried out once it is permitted")
 }
 
-// A reserved start needs no write, but the permission is checked all the same.
+// A reserved start writes nothing first, but the permission is checked nevertheless.
 func TestPermission_OfAStartAhead(t *testing.T) {
 	b := guardedBench(t)
 	v := &scope{object: b.object(), step: lifecycle.Step{Action: lifecycle.StartProcess, Incarnation: 1, PreStart: true}, runtime: b.rt, now: b.clock.Now()}

@@ -56,11 +56,12 @@ type FirstObserved struct {
 	recent Recent[time.Time]
 }
 
-// lately is how long after its end a run may still wait for something, regardless of when the end was observed: a manager that has just started does not
-// restart the wait.
+// lately is how long after its end a run may wait for a plan or strategy. The time counts from the recorded end and not from its first observation, so
+// that a manager that has just started does not restart the wait.
 const lately = 8 * time.Second
 
-// At returns when the end of the run was first observed; now if this is the first time. ok is false unless the run ended less than lately ago.
+// At returns when the end of the run was first observed; now if this is the first time. ok is false if the run has not ended, or ended at least lately
+// ago.
 func (s *FirstObserved) At(run *v1alpha1.StrategyRun, now time.Time) (at time.Time, ok bool) {
 	if run.Status.Outcome == "" || run.Status.FinishedAt == nil {
 		return time.Time{}, false

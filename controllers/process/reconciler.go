@@ -53,8 +53,8 @@ type Reconciler struct {
 	stateCache stateCache
 }
 
-// staleRequeue is how long to wait after a stale read. It is longer than consistency.RetryAfter, because it is also the wait for an older incarnation that
-// still lives.
+// staleRequeue is how long to wait after a stale read. It is longer than consistency.RetryAfter, because it is also the wait for an older incarnation to
+// exit.
 const staleRequeue = 50 * time.Millisecond
 
 // scope holds what one reconcile knows about its object.
@@ -146,7 +146,7 @@ func (r *Reconciler) begin(ctx context.Context, object Object) (*scope, error) {
 	return v, nil
 }
 
-// read returns the object, or nil if it does not exist. It bypasses the cache while the cache lacks this manager's last write.
+// read returns the object, or nil if it does not exist. If the cache does not contain the last write of this manager, read bypasses the cache.
 func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error) {
 	object := r.Kind.New()
 	err := r.Client.Get(ctx, req.NamespacedName, object)

@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// Restarts limits how often a manager restarts processes after failures, over all objects. Namespaces share the rate equally, so that one with a thousand
-// objects that crash does not delay the restart of one that crashes in another namespace. Starts that a user requests are not limited.
+// Restarts limits how often a manager restarts processes after failures, over all objects. Namespaces share the rate equally, so that a thousand crashing
+// objects in one namespace do not delay the restart of an object in another namespace. Starts that a user requests are not limited.
 //
 // Restarts only reports how long the restarts that are already planned will take; internal/lifecycle decides when the next one happens. A nil *Restarts
 // does not limit.
 type Restarts struct {
-	// PerSecond is the maximum number of restarts per second. Burst is how many each namespace may have at once after a quiet period.
+	// PerSecond is the maximum number of restarts per second. Burst is the number of restarts that each namespace may have without delay after a quiet
+	// period.
 	PerSecond, Burst int
 
 	mu sync.Mutex

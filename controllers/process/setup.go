@@ -28,11 +28,12 @@ import (
 // IndexUID is the field index that finds objects of a process kind by UID.
 const IndexUID = "metadata.uid"
 
-// DefaultConcurrency is how many objects of one kind are reconciled at once. A reconcile never waits for a process, so a higher value has no benefit.
+// DefaultConcurrency is how many objects of one kind are reconciled concurrently. A reconcile never waits for a process, so a higher value has no
+// benefit.
 const DefaultConcurrency = 8
 
-// Reconciles that fail are retried with exponential back-off between these bounds. The longest wait is also how long it takes to notice that a disk has
-// space again or that the API server is back, so it is short; the default is a quarter of an hour.
+// Reconciles that fail are retried with exponential back-off between these bounds. The longest wait is short (the default of controller-runtime is 1000
+// seconds), because it is also how long it takes to notice that a disk has space again or that the API server is back.
 const (
 	firstRetry   = 5 * time.Millisecond
 	longestRetry = 5 * time.Second
@@ -62,7 +63,7 @@ type Dependencies struct {
 	Permission *Permission
 	// Presence records who uses the terminals of objects; nil means that they are never in use.
 	Presence *activity.Tracker
-	// Concurrency is how many objects of one kind are reconciled at once; 0 means DefaultConcurrency.
+	// Concurrency is how many objects of one kind are reconciled concurrently; 0 means DefaultConcurrency.
 	Concurrency int
 }
 
@@ -119,7 +120,7 @@ func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) er
 	return nil
 }
 
-// relevant passes changes by users and drops the status writes of the controller itself.
+// relevant returns a predicate that passes changes by users and drops the status writes of the controller itself.
 func relevant() predicate.Predicate {
 	return predicate.Or(
 		predicate.GenerationChangedPredicate{},
@@ -129,8 +130,8 @@ func relevant() predicate.Predicate {
 	)
 }
 
-// deletedOrReleased passes an object whose deletion began, that lost the process finalizer, which must then be restored, or whose host was reported as
-// unavailable, which its host corrects.
+// deletedOrReleased reports whether the deletion of the object has begun, whether the object lost the process finalizer, which must then be restored,
+// or whether its host was reported as unavailable, which that host corrects.
 func deletedOrReleased(e event.UpdateEvent) bool {
 	if e.ObjectOld == nil || e.ObjectNew == nil {
 		return false

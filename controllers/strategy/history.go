@@ -23,7 +23,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// historyPace is how long finished runs are collected before the oldest are deleted, so that counting never waits for a deletion.
+// historyPace is the delay before surplus runs are deleted. It batches deletions and keeps them apart from counting, which never waits for them.
 const historyPace = 2 * time.Second
 
 // history deletes the oldest finished runs of a strategy beyond spec.historyLimit.
@@ -56,7 +56,7 @@ type pacedHistory struct {
 	memory dueTimes
 }
 
-// Reconcile requeues the first request for later, and deletes runs then.
+// Reconcile postpones the first request by historyPace, and deletes surplus runs when that time is over.
 func (p *pacedHistory) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if left := p.memory.due(req.NamespacedName, p.clock.Now(), historyPace); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
@@ -64,7 +64,7 @@ func (p *pacedHistory) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	return ctrl.Result{}, p.shorten(ctx, req)
 }
 
-// shorten deletes the surplus runs. It deletes only the objects that it has read, and none that has a controller: a Plan keeps its runs.
+// shorten deletes the surplus runs. It deletes only the objects that it has read, and no run of a Plan, because the Plan keeps its runs.
 func (h *history) shorten(ctx context.Context, req ctrl.Request) error {
 	strategy := &v1alpha1.Strategy{}
 	if err := h.client.Get(ctx, req.NamespacedName, strategy); err != nil {

@@ -16,7 +16,7 @@ import (
 // memory is a cache. Correctness does not depend on it.
 type memory struct {
 	writes consistency.Writes
-	// gone contains the runs released last; seen records when the end of a run was first observed.
+	// gone contains the most recently released runs; seen records when the end of a run was first observed.
 	gone process.Recent[bool]
 	seen process.FirstObserved
 }

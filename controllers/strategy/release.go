@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// planPatience is how long a counted run waits for its plan to record its outcome, measured from when its end was observed, so that one write removes both
-	// finalizers. It is longer than a plan collects outcomes, and shorter than a plan waits for the count.
+	// planPatience is how long a counted run waits for its plan to record its outcome, so that one write can remove both finalizers. It is measured from the
+	// first observation of the end of the run. It is longer than a plan collects outcomes before it records them, and shorter than a plan waits for the count.
 	planPatience = 2 * time.Second
 	// planPolling is how often to check whether the plan has recorded the outcome.
 	planPolling = 50 * time.Millisecond
 )
 
-// release removes the finalizer from the counted runs, several at a time, because they do not depend on each other. left is when to check again if some runs
-// wait for their plan; otherwise 0.
+// release removes the finalizer from the counted runs, several at a time, because they do not depend on each other. left is how long to wait before the next
+// check if some runs wait for their plan; otherwise 0.
 func (r *Reconciler) release(ctx context.Context, runs []*v1alpha1.StrategyRun, uids []types.UID, now time.Time) (left time.Duration, err error) {
 	wanted := make(map[types.UID]bool, len(uids))
 	for _, uid := range uids {
@@ -50,8 +50,8 @@ func (r *Reconciler) release(ctx context.Context, runs []*v1alpha1.StrategyRun, 
 	return left, group.Wait()
 }
 
-// recorded reports whether the plan of a run has recorded its outcome, and if not, whether to wait for that. A stale cache does no harm, because an outcome
-// that was once on record need not be recorded again.
+// recorded reports whether the plan of a run has recorded its outcome, and if not, whether to wait for that. It may use a stale plan from the cache, because
+// an outcome that was recorded once need not be recorded again.
 func (r *Reconciler) recorded(ctx context.Context, run *v1alpha1.StrategyRun, now time.Time) (recorded, waits bool) {
 	owner := metav1.GetControllerOf(run)
 	if owner == nil || !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerPlan) {

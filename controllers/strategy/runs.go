@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// IndexUncounted is the field index that finds runs which still have the finalizer, by their strategy. The number of other finished runs does not affect its
-	// cost.
+	// IndexUncounted is the field index that finds runs that still have the finalizer, by their strategy. The cost of a lookup does not depend on the number of
+	// counted runs.
 	IndexUncounted = "uncountedOf"
 	// IndexCounted is the field index that finds finished runs that were counted, by their strategy.
 	IndexCounted = "countedOf"
 )
 
-// most is the maximum number of finished runs that one reconcile confirms. The next reconcile continues with the rest.
+// most is the maximum number of finished runs that one reconcile reads from the API server. The next reconcile continues with the rest.
 const most = 256
 
 func uncountedOf(object client.Object) []string {
@@ -65,7 +65,7 @@ func (r *Reconciler) runs(ctx context.Context, key types.NamespacedName, strateg
 		switch {
 		case r.memory.isReleased(run.UID): // the cache is stale
 		case (run.Status.Outcome == "") != slices.Contains(counted, run.UID):
-			runs = append(runs, run) // not to be counted now
+			runs = append(runs, run) // not finished, or counted already
 		case len(finished) < most:
 			finished = append(finished, run)
 		}
@@ -111,8 +111,8 @@ func (r *Reconciler) confirm(ctx context.Context, cached *v1alpha1.StrategyRun) 
 	return live, nil
 }
 
-// addCounted adds runs in status.counted that the cache does not show with the finalizer, because only the API server can confirm that they have lost it. One
-// read is needed after the manager has started; after that the manager remembers which runs it has released.
+// addCounted adds runs in status.counted that the cache does not show with the finalizer, because only the API server can confirm that they have lost it. Only
+// a manager that has just started needs this read; after that it remembers which runs it has released.
 func (r *Reconciler) addCounted(
 	ctx context.Context, key types.NamespacedName, runs []*v1alpha1.StrategyRun, counted []types.UID,
 ) ([]*v1alpha1.StrategyRun, error) {
@@ -165,8 +165,8 @@ func views(runs []*v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) []core.Run
 	return views
 }
 
-// confirmForeign reads the strategy from the API server before runs of another strategy are released uncounted, because the cached strategy may be stale rather
-// than the runs. It returns ErrStale if it is.
+// confirmForeign reads the strategy from the API server before runs that belong to a deleted strategy of the same name are released uncounted. It returns
+// ErrStale if the cached strategy is the deleted one.
 func (r *Reconciler) confirmForeign(ctx context.Context, strategy *v1alpha1.Strategy, seen []core.Run) error {
 	if !slices.ContainsFunc(seen, func(run core.Run) bool { return run.Foreign }) {
 		return nil

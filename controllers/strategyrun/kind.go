@@ -118,8 +118,8 @@ func (k *Kind) Runtime(object process.Object) runtime.Runtime {
 	return k.runtimes.For(podspec.Type(k.placeOf(runOf(object))))
 }
 
-// Traits implements process.Kind. A finalizer keeps a run until its strategy has counted it. A run with an outcome gets none, because it may have been
-// counted already.
+// Traits implements process.Kind. A finalizer keeps a run until its strategy has counted it. A run with an outcome does not get the finalizer, because it may
+// have been counted already.
 func (k *Kind) Traits(object process.Object) process.Traits {
 	run := runOf(object)
 	traits := process.Traits{Runtime: podspec.Type(k.placeOf(run))}
@@ -153,7 +153,7 @@ func (k *Kind) keeper(run *v1alpha1.StrategyRun) runtime.ResultStore {
 	return k.Runtime(run).Capabilities().Results
 }
 
-// ResolveSpec sets the process spec of the run: the one that was copied from the strategy when the run started, or else the current one of the strategy.
+// ResolveSpec sets the process spec of the run: the one that was copied from the strategy when the run started, otherwise the current one of the strategy.
 func (k *Kind) ResolveSpec(ctx context.Context, object process.Object) error {
 	run := runOf(object)
 	pinned := run.Status.Pinned
@@ -178,7 +178,7 @@ func (k *Kind) ResolveSpec(ctx context.Context, object process.Object) error {
 	return nil
 }
 
-// strategy reads from the API server, so that a breaker that opened or was reset a moment ago is open or reset for every run that starts after that.
+// strategy reads the strategy from the API server and not from the cache, so that every run respects a breaker that opened or was reset a moment ago.
 func (k *Kind) strategy(ctx context.Context, run *v1alpha1.StrategyRun) (*v1alpha1.Strategy, error) {
 	strategy := &v1alpha1.Strategy{}
 	err := k.reader.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: run.Spec.StrategyRef.Name}, strategy)

@@ -24,14 +24,14 @@ import (
 // pendingRetry is how soon to check again a strategy without a current status. The write of that status also triggers a reconcile.
 const pendingRetry = time.Second
 
-// briefly is how long a started run may take to end before its start is written to the status.
+// briefly is how long the write of the start of a run is postponed, in case the run ends soon.
 const briefly = 250 * time.Millisecond
 
-// missingRetry is how soon to check again for a missing strategy. Its creation also triggers a reconcile.
+// missingRetry is how soon to check again for a missing strategy. The creation of the strategy also triggers a reconcile.
 const missingRetry = time.Minute
 
-// Prepare implements process.Kind: it lets a run start if its strategy permits it, and copies what the run executes from the strategy together with the intent
-// to start.
+// Prepare implements process.Kind: it blocks the start unless the strategy permits it. It copies what the run executes from the strategy to the status, in the
+// same write as the intent to start.
 func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarnation, next *process.StartSpec) error {
 	run := runOf(object)
 	variables, blocked := argumentVariables(run.Spec.Arguments)
@@ -114,13 +114,13 @@ func argumentVariables(arguments []v1alpha1.RunArgument) (map[string]string, *li
 	return variables, nil
 }
 
-// DeriveStatus sets the outcome from the exit of the process. An outcome never changes.
+// DeriveStatus implements process.StatusDeriver: it sets the outcome from the exit of the process. An outcome never changes.
 func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, now time.Time) {
 	run, before := runOf(object), runOf(base)
-	// There are thousands of runs. The status shows normal progress, and an event for each step would double the writes.
+	// There can be thousands of runs. Their status shows normal progress, and an event for each step would double the writes.
 	ended := run.Status.LastExit != nil && run.Status.LastExit.Incarnation == run.Status.Incarnation
 	step.Events = slices.DeleteFunc(step.Events, func(event lifecycle.Event) bool {
-		// After its end, the event of the exit says everything; that of Stalled advises a restart, which a run does not have.
+		// After the exit, the event for Stalled is superfluous: it repeats the event for the exit and advises a restart, which a run does not have.
 		return !event.Warning || ended && event.Message == condition(run, v1alpha1.ConditionStalled).Message
 	})
 	if before.Status.Outcome != "" {
@@ -156,14 +156,14 @@ func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, n
 	conclude(run, now)
 }
 
-// leaveOut removes the parts of the status that mean nothing for a process that starts only once.
+// leaveOut removes the parts of the status that have no meaning for a process that starts only once.
 func leaveOut(run *v1alpha1.StrategyRun) {
 	run.Status.Breaker = nil
 	meta.RemoveStatusCondition(&run.Status.Conditions, v1alpha1.ConditionRestarting)
 }
 
-// unrecorded returns how long the write of the start of a process may be delayed if there is nothing else to write. A process that ends soon then costs one
-// write less.
+// unrecorded returns how long the write that records the start of a process may still be postponed. It returns 0 if anything else must be written. A process
+// that ends within that time costs one write less.
 func unrecorded(run, before *v1alpha1.StrategyRun, step *lifecycle.Step, now time.Time) time.Duration {
 	is := run.Status.Process
 	idle := step.Action == lifecycle.None || step.Action == ""
@@ -217,7 +217,7 @@ func conclude(run *v1alpha1.StrategyRun, now time.Time) {
 	process.SetCondition(run, now, v1alpha1.ConditionReady, succeeded, reason, message)
 	process.SetCondition(run, now, v1alpha1.ConditionReconciling, metav1.ConditionFalse, reason, "")
 	if failed == metav1.ConditionFalse {
-		message = "" // the other conditions have it
+		message = "" // Ready and Succeeded contain it
 	}
 	process.SetCondition(run, now, v1alpha1.ConditionStalled, failed, reason, message)
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// The maximum lengths of texts in the API, in bytes. A text never has more characters than bytes.
+// The maximum lengths of texts in the API. They count bytes here and characters in the API, which is safe because a text never has more characters
+// than bytes.
 const (
 	longestSummary = 1024
 	longestProblem = 512
@@ -45,7 +46,7 @@ func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.StartSpec) error {
 		input := &run.Spec.Inputs[i]
 		variable, known := inputVariables[input.Phase]
 		if !known {
-			continue // the last phase has no successor
+			continue // Apply is the last phase, so its results are not an input
 		}
 		line, err := json.Marshal(input)
 		if err != nil {

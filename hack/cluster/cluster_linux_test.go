@@ -17,7 +17,7 @@ func TestTheFolderHasToBeOfItsOwn(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("BERTH_CLUSTER")))
 	t.Setenv("BERTH_CLUSTER", t.TempDir())
 	c, err := open()
-	if err == nil { // a long temporary folder is refused, because the paths of its sockets would be too long
+	if err == nil { // open rejects a long temporary folder, because the paths of the sockets in it would be too long
 		g.Expect(c.down(t.Context())).NotTo(Succeed(), "a folder that is not of a cluster is not removed")
 		g.Expect(c.dir).To(BeADirectory())
 	}

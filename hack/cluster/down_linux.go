@@ -70,7 +70,7 @@ func (c *cluster) down(ctx context.Context) error {
 	say("deleting the cluster in %s", c.dir)
 	sockets := c.shimSockets() // containerd forgets the sockets once their shims are gone
 	for _, part := range slices.Backward(parts) {
-		if part == "containerd" { // a running containerd would react to the end of the Pods
+		if part == "containerd" { // kill the Pods while containerd runs and can react to their exit; the kubelet has stopped
 			if err := c.endPods(ctx); err != nil {
 				return err
 			}

@@ -50,7 +50,7 @@ state = %q
 `
 )
 
-// portsFile stores the ports, so that a restarted component uses the same ones.
+// portsFile stores the ports, so that a restarted component uses the same ports again.
 const portsFile = "ports.json"
 
 // ports are the ports of the processes of the cluster, chosen when the cluster is created.
@@ -134,8 +134,8 @@ func (c *cluster) kubeletConfig(used ports) any {
 	}
 }
 
-// proxyConfig does not change kernel settings. Pods on the same bridge send responses to each other directly, without the node, which then cannot translate the
-// responses of a Service. Therefore traffic to a Service is masqueraded and comes from the node.
+// proxyConfig returns a configuration that does not change kernel settings. Pods on the same bridge send responses to each other directly, so the node cannot
+// translate the responses of a Service. Therefore traffic to a Service is masqueraded, so that it appears to come from the node.
 func (c *cluster) proxyConfig(used ports) any {
 	return map[string]any{
 		"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration",

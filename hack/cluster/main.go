@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// exitUnavailable is the exit code that makes tests skip what needs the cluster, by name.
+	// exitUnavailable is the exit code after which hack/cluster/test.sh skips the suites that need the cluster, and prints their names.
 	exitUnavailable = 77
 	// patience bounds one command.
 	patience = 5 * time.Minute

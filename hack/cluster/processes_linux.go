@@ -137,7 +137,7 @@ func (i *identity) gone(context.Context) error {
 	return nil
 }
 
-// owns reports whether a process belongs to the Pods of this cluster, by its cgroup, or is a shim of its containerd.
+// owns reports whether a process belongs to a Pod of this cluster, according to its cgroup, or is a shim of the cluster's containerd.
 func (c *cluster) owns(pid int) bool {
 	process, err := shim.Identify(pid)
 	if err != nil {

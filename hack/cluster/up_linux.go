@@ -159,8 +159,8 @@ func addBridge(ctx context.Context) error {
 	return nil
 }
 
-// The ports are below the range that the kernel uses for outgoing connections. Otherwise a client could take the port of a component that is being restarted,
-// even a client of that component, which would then be connected to itself. They are also below the ports of `berth up`, of DevServers and of node ports.
+// The ports are below the range that the kernel uses for outgoing connections. Otherwise a client could take the port of a component that is being restarted; a
+// client of that component would even be connected to itself. The ports are also below those of `berth up`, of DevServers and of node ports.
 const firstPort, lastPort = 10000, 10239
 
 func freePorts() (ports, error) {

@@ -25,7 +25,7 @@ declare -A packages=(
 
 [ "$(cat "$stamp" 2>/dev/null)" = "$pinned" ] || current=no
 
-# Remove all programs of another version, so that a later call does not take one that is not built now for current.
+# Remove all programs of another version. Otherwise a later call would consider a program current that this call does not build.
 if [ "${current:-yes}" != yes ]; then
   for name in "${!packages[@]}"; do rm -f "$out/$name"; done
 fi

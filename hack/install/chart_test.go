@@ -50,7 +50,7 @@ func TestWhatIsBesideTheDefaultIsOff(t *testing.T) {
 	}
 }
 
-// variations are values with the check of the objects that they change.
+// variations are values of the chart, each with a check of the objects that these values change.
 var variations = []struct {
 	name, values string
 	check        func(t *testing.T, objects Objects)
@@ -137,7 +137,7 @@ var variations = []struct {
 func TestVariations(t *testing.T) {
 	for _, v := range variations {
 		t.Run(v.name, func(t *testing.T) {
-			if v.check == nil { // the values are invalid: here the tag is a number
+			if v.check == nil { // the values are invalid, because the tag is a number
 				if _, err := Helm(root, Namespace, v.values); err == nil {
 					t.Error("invalid values were accepted")
 				}
@@ -151,7 +151,7 @@ func TestVariations(t *testing.T) {
 func TestEverythingFollowsTheNamespace(t *testing.T) {
 	for key, object := range helmed(t, "elsewhere", complete) {
 		if object.Kind() == "PrometheusRule" || object.Kind() == "CustomResourceDefinition" {
-			continue // they name it in texts only
+			continue // these kinds name the namespace only in texts
 		}
 		if rendered := text(t, object); strings.Contains(rendered, Namespace) {
 			t.Errorf("%s names %s:\n%s", key, Namespace, rendered)

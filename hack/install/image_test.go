@@ -33,7 +33,7 @@ func TestTheRecipeOfTheImage(t *testing.T) {
 			t.Errorf(".dockerignore excludes %s", match[1])
 		}
 	}
-	// The folders that are copied contain all packages of the programs.
+	// The copied folders must contain all packages of the programs.
 	programs := regexp.MustCompile(`\./cmd/[a-z-]+`).FindAllString(recipe, -1)
 	if len(programs) != 4 {
 		t.Errorf("builds %v", programs)

@@ -109,7 +109,7 @@ var (
 	ofPrometheus = []string{"job", "pod", "namespace", "instance", "le"}
 )
 
-// problems returns what is wrong with an expression: it does not parse, or it uses a metric or label that docs/metrics.md does not list.
+// problems returns the errors in an expression: it cannot be parsed, or it uses a metric or label that docs/metrics.md does not list.
 func problems(t *testing.T, expression string) []string {
 	t.Helper()
 	parsed, err := parser.ParseExpr(expression)
@@ -150,7 +150,8 @@ func has(labelled, label string) bool {
 	return label == "__name__" || slices.Contains(ofPrometheus, label) || strings.Contains(labelled, "`"+label+"`")
 }
 
-// documentation returns the row of a metric without its name, which is empty if only the text names the metric, and reports whether the page names it at all.
+// documentation returns the row of a metric without the name of the metric, or an empty row if only the text of the page names the metric. It returns false if
+// the page does not name the metric at all.
 func documentation(page, metric string) (string, bool) {
 	family := metric
 	for _, suffix := range []string{"_bucket", "_sum", "_count"} {

@@ -14,7 +14,7 @@ import (
 )
 
 // Tracker records the use of terminals. It is kept in memory only, because users reconnect after a restart of the manager. It is safe for concurrent use. A nil
-// Book never has any users.
+// Tracker never has any users.
 type Tracker struct {
 	clock clock.PassiveClock
 
@@ -29,7 +29,7 @@ type page struct {
 	resting bool
 }
 
-// New returns an empty Book. A nil clock means the real clock.
+// New returns an empty Tracker. A nil clock means the real clock.
 func New(now clock.PassiveClock) *Tracker {
 	if now == nil {
 		now = clock.RealClock{}
@@ -135,7 +135,8 @@ func (b *Tracker) Rise(uid types.UID) {
 	}
 }
 
-// Resting reports whether an object is asleep or about to be. A user must first call Use and then wait until Resting returns false.
+// Resting reports whether an object is asleep or about to be. A caller that wants to use the object must first call Use and then wait until Resting returns
+// false.
 func (b *Tracker) Resting(uid types.UID) bool {
 	if b == nil {
 		return false

@@ -112,8 +112,8 @@ func (a *app) adoptOne(ctx context.Context, to *connection, flags *adoption, ref
 	return nil
 }
 
-// relabel assigns an object to the host target. With gone, it also records that the former host is lost. It fails if the object changed since it was read,
-// because its host may have changed too.
+// relabel assigns an object to the host target. If gone is true, it also records that the former host is lost. It fails if the object has changed since it was
+// read, because the host of the object may have changed too.
 func relabel(ctx context.Context, to *connection, object process.Object, target string, gone bool) error {
 	before, ok := object.DeepCopyObject().(client.Object)
 	if !ok {

@@ -94,7 +94,7 @@ func (a *app) line(ctx context.Context, to *connection, ref reference, size *run
 	if err != nil {
 		return nil, err
 	}
-	defer manager.Close() // Attach transfers ownership of the connection to the caller
+	defer manager.Close() // does not close the attached connection, which belongs to the caller
 	return manager.Attach(ctx, to.endpointObject(ref), size)
 }
 

@@ -33,7 +33,7 @@ type attachment struct {
 	patience    time.Duration // for a new connection
 	input       chan input
 	atEnd       bool  // the input has ended
-	incarnation int64 // the incarnation that the user attached to; 0 if unknown
+	incarnation int64 // the incarnation to which the user attached; 0 if unknown
 }
 
 // input is a piece of what the user types. Its error, if any, comes after its keys: errDetached, io.EOF, or another error of the reader.
@@ -47,7 +47,7 @@ var (
 	errReplaced = errors.New("the process was restarted")
 )
 
-// connect connects to the terminal. It returns errReplaced if the object now has another incarnation than the one that the user attached to.
+// connect connects to the terminal. It returns errReplaced if the object now has another incarnation than the one to which the user attached.
 func (t *attachment) connect(ctx context.Context, to *connection) (line, error) {
 	object, err := to.get(ctx, t.ref)
 	if err == nil && t.incarnation != 0 && object.GetProcessStatus().Incarnation != t.incarnation {
@@ -55,7 +55,7 @@ func (t *attachment) connect(ctx context.Context, to *connection) (line, error) 
 	}
 	conn, err := t.line(ctx, to, t.ref, t.window.size())
 	if err == nil && t.incarnation == 0 && object != nil {
-		// If the object was asleep, connecting has started a new incarnation.
+		// Read the object again: if it was asleep, the connection has started a new incarnation.
 		if object, err := to.get(ctx, t.ref); err == nil {
 			t.incarnation = object.GetProcessStatus().Incarnation
 		}
@@ -64,7 +64,7 @@ func (t *attachment) connect(ctx context.Context, to *connection) (line, error) 
 }
 
 // stay copies until the process exits, the user detaches, the piped input ends, or the context is done. It reconnects when the manager shuts down or the
-// connection is lost.
+// connection is lost. left is true if the user detached or the piped input ended.
 func (t *attachment) stay(ctx context.Context, conn line) (left bool, err error) {
 	t.input = make(chan input)
 	stop := make(chan struct{})
@@ -179,7 +179,7 @@ func (t *attachment) send(ctx context.Context, conn line) error {
 	}
 }
 
-// again reconnects. Keys typed at a terminal meanwhile are dropped, except the detach key; piped input waits.
+// again reconnects. Keys that the user types at a terminal in the meantime are dropped, except the detach key; piped input waits.
 func (t *attachment) again(ctx context.Context, lost error) (line, error) {
 	t.status("reconnecting…")
 	ctx, cancel := context.WithTimeout(ctx, t.patience)

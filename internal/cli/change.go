@@ -131,8 +131,8 @@ func (a *app) awaitReady(ctx context.Context, to *connection, ref reference, gen
 	}
 }
 
-// answered reports whether the new incarnation is ready. It returns an error if it will never be. A newer restart request from another client also satisfies
-// this one.
+// answered reports whether the new incarnation is ready. It returns an error if that incarnation cannot become ready. An incarnation that was started for a
+// newer restart request of another client counts too.
 func answered(object process.Object, generation int64, token string) (bool, error) {
 	status := object.GetProcessStatus()
 	if status.ObservedGeneration < generation {

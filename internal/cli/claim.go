@@ -23,9 +23,9 @@ import (
 	"github.com/berth-dev/berth/internal/endpoint"
 )
 
-// The manager of berth up claims objects at creation through an admission policy (see config/claim). For some seconds after the API server starts, or after a
-// kind is defined, it rejects every object that such a policy matches. Therefore berth up removes the policy of an earlier run before any object is created,
-// and restricts the new binding to a trial namespace until a trial request succeeds.
+// The manager of berth up claims objects at creation through an admission policy (see config/claim). For some seconds after its start, or after a kind is
+// defined, the API server rejects every object that such a policy matches. Therefore berth up removes the policy of an earlier run before any object is
+// created, and restricts the new binding to a trial namespace until a trial request succeeds.
 
 // dropTimeout bounds how long berth up waits for an unresponsive API server when it shuts down.
 const dropTimeout = 5 * time.Second

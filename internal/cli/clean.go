@@ -23,8 +23,8 @@ func (w *plainWriter) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// controlSequence matches an ANSI control sequence, such as one that sets a color or moves the cursor. It contains no text, unlike the strings that set a title
-// or write the clipboard.
+// controlSequence matches an ANSI control sequence, such as one that sets a color or moves the cursor. Such a sequence contains no text, unlike the sequences
+// that set a title or write to the clipboard.
 var controlSequence = regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]`)
 
 // printable removes control sequences such as colors. It replaces everything else that could control a terminal or change the order in which text is displayed:
@@ -45,7 +45,7 @@ func printable(text string) string {
 	}, text)
 }
 
-// lineEnds replaces the characters that printable keeps but that do not fit within one line.
+// lineEnds replaces the characters that printable keeps but that must not occur within one line.
 var lineEnds = strings.NewReplacer("\n", " ", "\t", " ")
 
 // clean makes a value printable within one line. The value therefore cannot start a line that looks like output of Berth.

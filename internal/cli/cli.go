@@ -123,7 +123,7 @@ func needs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// echo is how long after the first signal a second one is ignored as a duplicate: timeout(1) and terminals send a signal to a process and to its group.
+// echo is how long signals after the first are ignored as duplicates, because timeout(1) and terminals may send one signal to a process and to its group.
 const echo = time.Second
 
 // signals returns a context that is canceled by the first SIGINT, SIGTERM or SIGHUP. Another signal more than echo later exits the program immediately with

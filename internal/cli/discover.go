@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// discoveryKind is a kind without a process. berth discover prints more details of it.
+// discoveryKind is a kind without a process. berth status prints one line for each object; berth discover prints more details.
 var discoveryKind = &kind{
 	singular: "instancediscovery", plural: "instancediscoveries", short: "disc",
 	shown: func() client.Object { return &v1alpha1.InstanceDiscovery{} },

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/devproxy"
 )
 
-// forward returns a handler that forwards requests to the Service at address through the API server. It does not reach anything else in the cluster.
+// forward returns a handler that forwards requests to the Service at address through the API server. The handler reaches nothing else in the cluster.
 func forward(config *rest.Config, namespace string, address *url.URL) (http.Handler, error) {
 	base, transport, err := upgradable(config)
 	if err != nil {
@@ -58,7 +58,7 @@ type forwarding struct {
 }
 
 // ServeHTTP forwards a request to the Service. It rejects requests from web pages of other sites, which must not use the rights of the user: see
-// front.CheckHost.
+// devproxy.CheckHost.
 func (f *forwarding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := devproxy.CheckHost(r, nil); err != nil {
 		http.Error(w, "Forbidden: "+err.Error()+". This address only serves this machine: use 127.0.0.1 or localhost.", http.StatusForbidden)
@@ -71,7 +71,7 @@ func (f *forwarding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.proxy.ServeHTTP(w, r)
 }
 
-// rewrite converts a request into a request to the API server, with the credentials of the user and without those of the browser.
+// rewrite converts a request from a browser into a request to the API server. It removes the credentials of the browser; the transport adds those of the user.
 func (f *forwarding) rewrite(r *httputil.ProxyRequest) {
 	for name := range r.Out.Header {
 		if name == "Authorization" || strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-Remote-") {

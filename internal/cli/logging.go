@@ -19,8 +19,8 @@ import (
 // logFileLimit is the maximum size of the log of the manager, in bytes. One previous log is kept beside it, with the suffix .old.
 const logFileLimit = 8 << 20
 
-// shared is the destination of the logs of controller-runtime and client-go. The loggers of these libraries are set only once per process: when the next
-// manager starts, goroutines of the libraries that are about to exit may still read the loggers. Only the destination of the redirect changes.
+// shared is the destination of the logs of controller-runtime and client-go. The loggers of these libraries are set only once per process, because when a
+// later manager starts, goroutines of the earlier one may still read the loggers. For the later manager, only the destination of the redirect changes.
 var shared struct {
 	once sync.Once
 	to   redirect

@@ -129,7 +129,7 @@ func (d *languageServerDialer) reach(ctx context.Context, place string) (net.Con
 	return control.Connect(ctx, place)
 }
 
-// look returns the endpoint that clients connect to. If there is none yet, it returns an empty string and tells the user why.
+// look returns the endpoint to which clients connect. If there is none yet, it returns an empty string and prints why.
 func (d *languageServerDialer) look(ctx context.Context) (string, error) {
 	server := &v1alpha1.LanguageServer{}
 	err := d.to.client.Get(ctx, d.key, server)

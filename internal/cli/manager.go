@@ -137,7 +137,7 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 // machineRuntimes are the runtime types that a manager with the runtime Host serves.
 var machineRuntimes = []v1alpha1.RuntimeType{v1alpha1.RuntimeHost, v1alpha1.RuntimeTmux, v1alpha1.RuntimeDocker}
 
-// clusterLease is the name of the Lease of managers that run no processes on a machine. They all serve the same objects.
+// clusterLease is the name of the Lease of managers that run no processes on their machine. They share it, because they all serve the same objects.
 const clusterLease = "cluster"
 
 // onlyHost reports whether the manager only runs processes on this machine. In that case the lock of the state directory replaces leader election: managers
@@ -146,7 +146,7 @@ func (f *managerFlags) onlyHost() bool {
 	return len(f.runtimes) > 0 && !slices.ContainsFunc(f.runtimes, func(name string) bool { return v1alpha1.RuntimeType(name) != v1alpha1.RuntimeHost })
 }
 
-// host returns the identity of this host among those that serve the API server. It returns an error if the name of the host cannot be read from the state
+// host returns the identity of this host among the hosts that use the API server. It returns an error if it cannot read the name of the host from the state
 // directory.
 func (f *managerFlags) host() (manager.Host, error) {
 	host := manager.Host{Namespace: f.leaderElectNamespace, Lease: clusterLease}
@@ -165,8 +165,8 @@ func (f *managerFlags) host() (manager.Host, error) {
 	return host, nil
 }
 
-// policyNamespace returns the namespace of the ConfigMap with the policy, or an empty string if namespaces are not checked. Whether Pods may run is decided by
-// the cluster.
+// policyNamespace returns the namespace of the ConfigMap with the policy, or an empty string if namespaces are not checked. A manager that runs only Pods does
+// not check namespaces, because the cluster decides which Pods may run.
 func (f *managerFlags) policyNamespace(host manager.Host) string {
 	if !f.checkNamespaces || host.Name == "" {
 		return ""

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/transport"
 )
 
-// multiplexer connects to the multiplexer of a language server in a Pod through the API server. endpoint is its address in the cluster.
+// multiplexer connects to the multiplexer of a language server in a Pod through the API server. endpoint is the address of the multiplexer in the cluster.
 func (c *connection) multiplexer(ctx context.Context, namespace, endpoint string) (net.Conn, error) {
 	at, err := url.Parse(endpoint)
 	if err != nil {

@@ -121,8 +121,8 @@ func (a *app) answeredPlan(ctx context.Context, to *connection, name string) (*v
 // decision changes a plan in memory and returns a description of the result. It returns an error if the plan must not be changed that way.
 type decision func(*v1alpha1.Plan) (string, error)
 
-// changePlan applies a decision to the newest version of a plan. The write fails on a conflict and is then retried with the new version, up to changeTries
-// times: if two users approve the same phase, the second approves nothing more.
+// changePlan applies a decision to the newest version of a plan. If the write conflicts with another change, changePlan reads the plan and decides again, up to
+// changeTries times. Therefore, if two users approve the same phase, the second request does not approve a later phase.
 func (a *app) changePlan(
 	ctx context.Context, to *connection, name string, read planReader, decide decision,
 ) (*v1alpha1.Plan, string, error) {
@@ -171,7 +171,7 @@ func (a *app) request(ctx context.Context, flags *planFlags, name string, decide
 	return a.awaitPlan(ctx, to, plan, flags.timeout)
 }
 
-// awaitPlan shows the plan until it has gone as far as it is approved. It returns an error if it cannot get there, or after patience.
+// awaitPlan shows the plan until the plan has completed all approved phases. It returns an error if the plan cannot complete them, or after patience.
 func (a *app) awaitPlan(ctx context.Context, to *connection, plan *v1alpha1.Plan, patience time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

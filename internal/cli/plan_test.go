@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 )
 
-// newPlanFixture returns a command line with plans in memory, which the API server can select by key.
+// newPlanFixture returns a command line with plans in memory, which can be listed by idempotency key.
 func newPlanFixture(objects ...client.Object) *fixture {
 	f := newFixture()
 	f.api = fake.NewClientBuilder().WithScheme(manager.Scheme()).WithObjects(objects...).
@@ -152,7 +152,7 @@ func TestPlanRequestsAreNewEachTime(t *testing.T) {
 	g.Expect(plan.Annotations).To(HaveKeyWithValue(annotationReason, "enough"))
 }
 
-// Another user approves the same phase at the same time, and it succeeds immediately. The phase after it must not be approved.
+// Another user approves the same phase at the same time, and the phase succeeds immediately. The next phase must not be approved.
 func TestTwoApproveOnePhase(t *testing.T) {
 	g := NewWithT(t)
 	f := newPlanFixture(check())

@@ -30,7 +30,7 @@ func (a *app) planApproveCommand() *cobra.Command {
 			}
 			return a.request(command.Context(), f, planName(args[0]), func(plan *v1alpha1.Plan, _ string) (string, error) {
 				said, err := approve(plan, target)
-				// On a retry after a conflict, this phase is approved and no later one.
+				// If approve is called again after a conflict, it must approve the same phase, not a later one.
 				target = plan.Spec.TargetPhase
 				return said, err
 			})
@@ -65,7 +65,7 @@ func approve(plan *v1alpha1.Plan, to v1alpha1.PlanPhase) (string, error) {
 	return fmt.Sprintf("approved up to %s", to), nil
 }
 
-// over returns why a plan accepts no more requests, or an empty string if it does.
+// over returns why a plan accepts no more requests, or an empty string if it accepts requests.
 func over(plan *v1alpha1.Plan) string {
 	switch {
 	case plan.Spec.State == v1alpha1.PlanCancelRequested:

@@ -24,7 +24,7 @@ type tree struct {
 	runs map[string]*leaf
 }
 
-// leaf is what is known of one run of a plan.
+// leaf is the information about one run of a plan.
 type leaf struct {
 	name, strategy string
 	phase          v1alpha1.PlanPhase
@@ -36,7 +36,7 @@ type leaf struct {
 	created, started, finished time.Time
 }
 
-// newTree combines the records of the plan with the status of its runs. A record outlives its run, and only a run has timestamps.
+// newTree combines the records in the plan with the status of its runs. A record remains after its run was deleted, but only a run has timestamps.
 func newTree(plan *v1alpha1.Plan, runs []v1alpha1.StrategyRun) *tree {
 	t := &tree{plan: plan, runs: map[string]*leaf{}}
 	for i := range runs {
@@ -52,7 +52,7 @@ func newTree(plan *v1alpha1.Plan, runs []v1alpha1.StrategyRun) *tree {
 	return t
 }
 
-// add records the outcome that is stored in the plan. It takes precedence over the status of the run.
+// add adds the outcome that is stored in the plan. This outcome takes precedence over the status of the run.
 func (t *tree) add(name, strategy string, phase v1alpha1.PlanPhase, attempt int32, outcome, message string, result *v1alpha1.RunResult) {
 	known := t.runs[name]
 	if known == nil {
@@ -245,7 +245,7 @@ func remark(l *leaf) string {
 	}
 }
 
-// phase returns the state of the plan in a phase and the duration of the phase, from its last start to its end.
+// phase returns the state and the duration of a phase. The duration counts from the last start of the phase to its end, or to now.
 func (t *tree) phase(phase v1alpha1.PlanPhase, now time.Time) (word, took string) {
 	s := &t.plan.Status
 	switch {

@@ -29,7 +29,7 @@ import (
 // nextPodEvery is how often to check for the next Pod after the output of a Pod has ended.
 const nextPodEvery = time.Second
 
-// inPod reports whether an object runs in Pods. Their output is read from the API server instead of a manager.
+// inPod reports whether an object runs in Pods. The commands read the output of Pods from the API server instead of a manager.
 func inPod(object process.Object) bool {
 	switch o := object.(type) {
 	case *v1alpha1.DevServer:
@@ -93,7 +93,7 @@ func (o *podOutput) print(ctx context.Context, p *corev1.Pod) (started bool, err
 	options := &corev1.PodLogOptions{Container: pod.Telling(p), Follow: o.follow, TailLines: o.tail}
 	stream, err := o.api.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).Stream(ctx)
 	if apierrors.IsBadRequest(err) && o.follow || apierrors.IsNotFound(err) {
-		return false, nil // it has not started yet, or no longer exists
+		return false, nil // the container has not started yet, or the Pod no longer exists
 	}
 	if err != nil {
 		return false, fmt.Errorf("read the output of Pod %s: %w", p.Name, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// recentRuns is how many finished runs are shown unless the user asks for runs.
+// recentRuns is how many finished runs are shown unless the user specifies the kind strategyrun.
 const recentRuns = 10
 
 // strategyKind is a kind without a process. Only the commands that show objects support it.
@@ -37,7 +37,7 @@ var strategyKind = &kind{
 	},
 }
 
-// planKind is a kind without a process. berth plan status shows more of it.
+// planKind is a kind without a process. berth status prints one line for each plan; berth plan status prints more details.
 var planKind = &kind{
 	singular: "plan", plural: "plans", short: "plan",
 	shown: func() client.Object { return &v1alpha1.Plan{} },

@@ -35,7 +35,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	first := startBerth(t, arguments...)
 	before, after := sleeper("before"), sleeper("after")
 	g.Expect(api.Create(t.Context(), before)).To(Succeed())
-	awaitForbidden(t, g, api, before, first) // the permission check needs no flag
+	awaitForbidden(t, g, api, before, first) // namespaces are checked by default
 	permitHost(t, g, api, before.Namespace)
 	awaitReady(t, g, api, before, first)
 

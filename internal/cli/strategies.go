@@ -56,7 +56,7 @@ func (a *app) runStrategy(ctx context.Context, flags *connectionFlags, name stri
 	}
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{
 		Namespace: to.namespace, GenerateName: name + "-",
-		// The manager would need a separate write to add them.
+		// Set the finalizers at creation, because the manager would need a separate write to add them.
 		Finalizers: []string{v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount},
 	}}
 	run.Spec.StrategyRef.Name, run.Spec.Arguments = name, parsed

@@ -29,7 +29,7 @@ func lint(namespace, name string) *v1alpha1.Strategy {
 	return s
 }
 
-// execution returns a run of lint with the outcome; a run without an outcome is live.
+// execution returns a run of lint with the outcome; a run without an outcome has not ended.
 func execution(name string, outcome v1alpha1.RunOutcome) *v1alpha1.StrategyRun {
 	r := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
 	r.Spec.StrategyRef.Name = "lint"

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// row is the information that is shown of one object.
+// row is the information that is shown about one object.
 type row struct {
 	namespace, name                       string
 	ready, reason, address, restarts, pid string

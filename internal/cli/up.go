@@ -116,7 +116,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	case f.keep:
 		a.say("the processes keep running; berth up with the same state directory takes them over")
 	case failure != nil:
-		// The user did not request this shutdown, and without the API it cannot be recorded. The processes keep running, and the next start finds them.
+		// The user did not request this shutdown, and without the API it cannot be recorded. Therefore the processes keep running, and the next berth up finds them.
 		a.say("the processes keep running; berth up with the same state directory takes them over")
 	default:
 		return a.endWorkloads(ctx, config, opened)

@@ -175,7 +175,7 @@ func expectEndpointIsFound(g Gomega, kubeconfig string) {
 	expectTokenIsLimited(g, filepath.Dir(kubeconfig), config, admin)
 }
 
-// expectTokenIsLimited checks that a service account that may request its own tokens sends one that only the manager accepts.
+// expectTokenIsLimited checks that a service account that may request its own tokens sends a token that only the manager accepts.
 func expectTokenIsLimited(g Gomega, dir string, config *rest.Config, admin client.Client) {
 	ctx := context.Background()
 	tokens := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tokens"}, Rules: []rbacv1.PolicyRule{
@@ -212,7 +212,7 @@ func expectTokenIsLimited(g Gomega, dir string, config *rest.Config, admin clien
 		g.Expect(apierrors.IsUnauthorized(thief.Create(ctx, &authenticationv1.SelfSubjectReview{}))).To(BeTrue())
 	}, timeout).Should(Succeed())
 
-	// The manager accepts the token, also when another user names the account.
+	// The manager accepts the token, also when another user requests the token of the account.
 	named, err := endpoint.Find(ctx, config, admin, endpoint.FindOptions{ServiceAccount: "default/nobody"})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer named.Close()

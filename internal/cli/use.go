@@ -81,7 +81,7 @@ func (f *useFlags) plan(action string) (*v1alpha1.Plan, error) {
 // longestPlanName is the maximum length of the name of a Plan, in characters, as the API enforces it.
 const longestPlanName = 63
 
-// keyedName returns the name of the Plan for an action and a key. It is the same for all callers.
+// keyedName returns the name of the Plan for an action and a key. Equal arguments result in the same name for all callers.
 func keyedName(action, key string) string {
 	sum := sha256.Sum256([]byte(action + "\x00" + key))
 	return shorten(action, longestPlanName-11) + "-" + hex.EncodeToString(sum[:5])
@@ -195,7 +195,7 @@ func same(there, wanted *v1alpha1.Plan) (*begun, error) {
 	return &begun{plan: there, there: true}, nil
 }
 
-// checkAction checks in advance what the plan would otherwise report in a condition.
+// checkAction returns the errors of the action and its arguments that the plan would otherwise report only in a condition.
 func (c *connection) checkAction(ctx context.Context, wanted *v1alpha1.Plan) error {
 	name := wanted.Spec.ActionRef.Name
 	action := &v1alpha1.Action{}

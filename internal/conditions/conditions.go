@@ -23,8 +23,8 @@ type Writer struct {
 	Now        time.Time
 }
 
-// Set sets a condition for the current generation, or removes it if it says nothing: an absent condition means the same. The transition time changes only with
-// the status, so setting the same condition again changes nothing.
+// Set sets a condition for the current generation. It removes a condition that has its normal status and no message, because an absent condition means the
+// same. The transition time changes only with the status, so setting the same condition again changes nothing.
 func (w Writer) Set(conditionType string, status metav1.ConditionStatus, reason, message string) {
 	if saysNothing(conditionType, status, message) {
 		meta.RemoveStatusCondition(w.Conditions, conditionType)

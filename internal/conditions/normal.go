@@ -9,8 +9,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// normal is the status of each condition that is left out while it has that status, or Unknown, and no message. Conditions that are not listed are never left
-// out.
+// normal maps conditions to their normal status. A condition in this map is left out while it has its normal status or the status Unknown, and no message.
+// Conditions that are not in the map are never left out.
 var normal = map[string]metav1.ConditionStatus{
 	v1alpha1.ConditionCircuitOpen:      metav1.ConditionFalse,
 	v1alpha1.ConditionConflict:         metav1.ConditionFalse,
@@ -31,7 +31,8 @@ var normal = map[string]metav1.ConditionStatus{
 	v1alpha1.ConditionAwaitingInput:    metav1.ConditionFalse,
 }
 
-// saysNothing reports whether a condition is left out. A status is smaller and cheaper to write without such conditions, and readers see what is unusual at once.
+// saysNothing reports whether a condition is left out. A status is smaller and cheaper to write without such conditions, and readers see immediately what is
+// unusual.
 func saysNothing(conditionType string, status metav1.ConditionStatus, message string) bool {
 	usual, omitted := normal[conditionType]
 	return omitted && message == "" && (status == usual || status == metav1.ConditionUnknown)

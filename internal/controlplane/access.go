@@ -59,12 +59,12 @@ func writePrivateIfChanged(path string, data []byte) error {
 	return statedir.Write(path, data)
 }
 
-// ready sends one readiness check to the API server. If it is not ready, the error contains its response.
+// ready sends one readiness check to the API server. If the API server is not ready, the error contains its response.
 func ready(ctx context.Context, config *rest.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	asking := rest.CopyConfig(config)
-	// The transport is not shared, because a shared one would keep connections to a server that no longer exists.
+	// Use a separate transport, because a shared transport would keep connections to a server that no longer exists.
 	asking.Dial = nil
 	tlsConfig, err := rest.TLSConfigFor(asking)
 	if err != nil {

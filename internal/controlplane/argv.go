@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// argv returns the command line of a child. It contains no secrets, because every user of the machine can read command lines.
+// argv returns the command line of a child. The command line contains no secrets, because every user of the machine can read it.
 func argv(name, assets string, dir layout, used ports) []string {
 	program := filepath.Join(assets, name)
 	switch name {
@@ -51,7 +51,7 @@ func etcdFlags(dir layout, used ports) []string {
 		"--auto-compaction-retention=2m",
 		fmt.Sprintf("--quota-backend-bytes=%d", etcdQuota),
 		// By default etcd keeps 5000 changes in memory and 10000 in the write-ahead log for other members, which this etcd does not have. With large objects
-		// these are gigabytes.
+		// these changes take gigabytes.
 		"--snapshot-count=1000",
 		"--snapshot-catchup-entries=100",
 		"--log-level=warn",
@@ -82,8 +82,8 @@ func apiServerFlags(dir layout, used ports) []string {
 	}
 }
 
-// controllerManagerFlags returns the flags of the controller manager. It runs only the controllers that finish the deletion of namespaces, collect garbage,
-// count quotas and aggregate roles, and it serves no port.
+// controllerManagerFlags returns the flags of the controller manager. With them it runs only the controllers that finish the deletion of namespaces, collect
+// garbage, count quotas and aggregate roles, and it serves no port.
 func controllerManagerFlags(dir layout) []string {
 	return []string{
 		"--kubeconfig=" + dir.managerAccess(),
@@ -94,8 +94,8 @@ func controllerManagerFlags(dir layout) []string {
 	}
 }
 
-// fingerprint returns a hash of the command line and of the size and modification time of the binary. It shows whether a running child was started the way this
-// version would start it.
+// fingerprint returns a hash of the command line and of the size and modification time of the binary. If the fingerprint of a running child is equal, this
+// version would start the child in the same way.
 func fingerprint(argv []string) string {
 	words := strings.Join(argv, "\x00")
 	if info, err := os.Stat(argv[0]); err == nil {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// logLimit is the size, in bytes, at which a log is moved to FILE.old. A child keeps at most about twice this size.
+	// logLimit is the size, in bytes, at which a log is moved to FILE.old. The two logs of a child together have at most about twice this size.
 	logLimit = 8 << 20
 	// followEvery is how often a child of another process is polled.
 	followEvery = 200 * time.Millisecond
@@ -116,7 +116,7 @@ func findLeftovers(dir layout) (map[string]*child, error) {
 	return found, nil
 }
 
-// follow polls a child of another process, because only its parent can wait for it.
+// follow polls a child that another process started, because only the parent of a process can wait for its exit.
 func (c *child) follow() {
 	go func() {
 		tick := time.NewTicker(followEvery)
@@ -168,7 +168,7 @@ func (c *child) stop(grace time.Duration) error {
 	return nil
 }
 
-// boundLog moves the content of a log that exceeds logLimit to FILE.old. The child appends, so it continues at the start of the truncated file.
+// boundLog moves the content of a log that exceeds logLimit to FILE.old. The child appends to the log, so it continues at the start of the empty file.
 func boundLog(path string) {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() < logLimit {

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// etcdQuota limits the database file of etcd, in bytes. etcd rejects writes beyond it. It is a variable so that a test can lower it.
+// etcdQuota limits the database file of etcd, in bytes. etcd rejects writes beyond this limit. It is a variable so that a test can lower the limit.
 var etcdQuota int64 = 512 << 20
 
 // compactTimeout bounds one compaction, which copies the database.
@@ -29,7 +29,7 @@ const compactTimeout = 30 * time.Second
 func (c *ControlPlane) compactIfLarge(ctx context.Context) error {
 	info, err := os.Stat(filepath.Join(c.dir.etcd(), "member", "snap", "db"))
 	if err != nil || info.Size() < etcdQuota/2 {
-		return nil // etcd may not have created it yet
+		return nil // etcd may not have created the file yet
 	}
 	ctx, cancel := context.WithTimeout(ctx, compactTimeout)
 	defer cancel()
@@ -46,7 +46,7 @@ func (c *ControlPlane) compactIfLarge(ctx context.Context) error {
 	if err := etcd.call(ctx, "maintenance/status", struct{}{}, &status); err != nil {
 		return err
 	}
-	// This fails if the current revision was already compacted.
+	// Continue after an error, because the call also fails if the current revision was already compacted.
 	compactErr := etcd.call(ctx, "kv/compaction", map[string]any{"revision": status.Header.Revision, "physical": true}, nil)
 	if err := etcd.call(ctx, "maintenance/defragment", struct{}{}, nil); err != nil {
 		return errors.Join(compactErr, err)

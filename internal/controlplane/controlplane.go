@@ -59,8 +59,8 @@ type ControlPlane struct {
 	watched  chan struct{} // closed when watch has returned
 }
 
-// Start locks the state directory. It starts the control plane, or adopts the one that a killed process left running. It returns when the API is ready. After
-// an error it leaves nothing running that it started, unless the context was canceled during a stop.
+// Start locks the state directory. It starts the control plane, or adopts the one that a killed process left running. It returns when the API is ready. Before
+// it returns an error, it stops the processes that it has started.
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	setDefaults(&opts)
 	assets, err := FindAssets(opts.Assets)
@@ -236,7 +236,7 @@ func (c *ControlPlane) explain(gone *child, what string) error {
 // Config returns a copy of the configuration for the administrator of this control plane.
 func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
-// Kubeconfig returns the same credentials as a kubeconfig. It contains a token: keep it private.
+// Kubeconfig returns the credentials of Config in the form of a kubeconfig. It contains a token: keep it private.
 func (c *ControlPlane) Kubeconfig() []byte { return append([]byte(nil), c.kubeconfig...) }
 
 // Failed returns a channel that receives an error when a child has exited and cannot be restarted.

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// stubbornMark turns this test binary into a program that ignores SIGTERM. The program creates the file that the variable names once it does.
+// stubbornMark turns this test binary into a program that ignores SIGTERM. Once it ignores SIGTERM, the program creates the file that the variable names.
 const stubbornMark = "BERTH_TEST_STUBBORN_MARK"
 
 func TestMain(m *testing.M) {
@@ -74,8 +74,8 @@ func records(c *ControlPlane) []record {
 	return all
 }
 
-// The life of one state directory: started; owner killed, and everything found running; owner killed together with one process, and the others
-// replaced; stopped; started again with the stored data.
+// TestControlPlaneOverItsLife uses one state directory throughout. After the owner is killed, the next Start finds all processes running. After the owner is
+// killed together with one process, the next Start replaces the others. After Stop, the next Start serves the stored data.
 func TestControlPlaneOverItsLife(t *testing.T) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -87,7 +87,7 @@ func TestControlPlaneOverItsLife(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred(), progress.String())
 	everything := records(first)
 	t.Cleanup(func() {
-		for _, rec := range everything { // only processes that a failure has left
+		for _, rec := range everything { // kill the processes that a failed test has left
 			if alive, err := rec.alive(); err == nil && alive {
 				_ = syscall.Kill(rec.PID, syscall.SIGKILL)
 			}
@@ -99,7 +99,7 @@ func TestControlPlaneOverItsLife(t *testing.T) {
 	_, err = Start(ctx, opts)
 	g.Expect(err).To(MatchError(And(ContainSubstring("--state-dir"), ContainSubstring("process"))), "a second owner")
 
-	// The owner exits without a shutdown; its children stay and are found.
+	// The owner exits without a shutdown. Its children keep running, and the next Start finds them.
 	g.Expect(first.abandon()).To(Succeed())
 	second, err := Start(ctx, opts)
 	g.Expect(err).NotTo(HaveOccurred(), progress.String())

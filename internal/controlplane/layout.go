@@ -48,7 +48,7 @@ func makeLayout(root string) (layout, error) {
 	return layout{root}, nil
 }
 
-// lock prevents a second process from using the same state directory. The kernel releases it when its owner exits.
+// lock prevents a second process from using the same state directory. The kernel releases the lock when its owner exits.
 type lock struct{ file *flock.Flock }
 
 func takeLock(root string) (*lock, error) {
@@ -79,7 +79,7 @@ func (l *lock) release() error {
 	return nil
 }
 
-// ports are the ports that the children listen on, all on 127.0.0.1. They are reused as long as they are free.
+// ports are the ports on which the children listen, all on 127.0.0.1. A later start uses the same ports again if they are free.
 type ports struct {
 	APIServer  int `json:"apiServer"`
 	EtcdClient int `json:"etcdClient"`

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// A child is given up after maxRestarts restarts within restartWindow without the API having become ready.
+	// A child is not restarted again after maxRestarts restarts within restartWindow in which the API did not become ready.
 	maxRestarts   = 8
 	restartWindow = 5 * time.Minute
 	// The delay before a restart starts at firstDelay and doubles with each further restart within the window, up to longestDelay.
@@ -19,10 +19,10 @@ const (
 	longestDelay = 10 * time.Second
 )
 
-// restarts are the times at which a child was restarted. Those of etcd and kube-apiserver are cleared when the API becomes ready.
+// restarts are the times at which a child was restarted. The times of etcd and kube-apiserver are cleared when the API becomes ready.
 type restarts []time.Time
 
-// next returns how long to wait before the next restart. It returns false if there were too many within the window.
+// next returns how long to wait before the next restart. It returns false if there were too many restarts within the window.
 func (r *restarts) next(now time.Time) (time.Duration, bool) {
 	var recent restarts
 	for _, at := range *r {
@@ -98,7 +98,7 @@ func (c *ControlPlane) revive(ctx context.Context) error {
 // restart starts a child again. If the start fails or another child has exited in the meantime, the next call of revive handles it.
 func (c *ControlPlane) restart(ctx context.Context, i int) error {
 	name := names[i]
-	// The new child starts a new log. A rename needs no space on a full disk.
+	// Keep the log of the exited child: the new child truncates the file. A rename needs no space on a full disk.
 	_ = os.Rename(c.dir.log(name), c.dir.oldLog(name))
 	started, err := startChild(c.dir, name, argv(name, c.assets, c.dir, c.used))
 	if err != nil {

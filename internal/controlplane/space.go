@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// minSpace is the free space that etcd needs to start, in bytes: it allocates its log in segments of 64 MiB.
+	// minSpace is the free space that etcd needs to start, in bytes: etcd allocates its log in segments of 64 MiB.
 	minSpace = 96 << 20
 	// spacePoll is how often the file system of the state directory is checked while it is full.
 	spacePoll = time.Second

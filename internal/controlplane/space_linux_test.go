@@ -45,7 +45,7 @@ func TestNoSpaceToStart(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("no space left in " + dir)))
 }
 
-// The test fills the disk of the control plane. The control plane reports it, waits, and continues with all objects once there is space.
+// The test fills the disk of the control plane. The control plane reports the full disk, waits, and continues with all objects once there is space.
 func TestFullDisk(t *testing.T) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -163,7 +163,7 @@ func TestChurnIsBounded(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	largest, disk, began := int64(0), int64(0), time.Now()
 	var changed []*corev1.ConfigMap
-	for i := range 4 { // so that several writes share one flush to the disk
+	for i := range 4 { // several objects, so that several writes share one flush to the disk
 		object := large("changed", i)
 		g.Eventually(func() error { return api.Create(ctx, object) }, time.Minute, 100*time.Millisecond).Should(Succeed())
 		changed = append(changed, object)
@@ -180,7 +180,7 @@ func TestChurnIsBounded(t *testing.T) {
 		if done%(128<<20) != 0 && done != amount {
 			continue
 		}
-		// The log has 1000 changes until the next snapshot, and the last 5 files of 64 MiB.
+		// The write-ahead log contains up to 1000 changes until the next snapshot, and etcd keeps its last 5 files of 64 MiB.
 		disk = max(disk, sizeBelow(g, filepath.Join(c.dir.etcd(), "member")))
 		g.Expect(disk).To(BeNumerically("<=", etcdQuota+32<<20+1000<<19+6*64<<20))
 		t.Logf("wrote %d MiB in %s: with a quota of %d MiB the file had at most %d MiB, with the write-ahead log %d MiB",

@@ -32,10 +32,10 @@ const (
 type state struct {
 	phase   phase
 	backend *backend // set while the address is open, or if the backend did not accept connections
-	// version counts how often the address was opened. A lost request uses it to avoid the state in which it was lost.
+	// version counts how often the address was opened. A request that was lost waits for a newer version than the one in which it was lost.
 	version int64
 	reason  Reason
-	// over is closed when the state was replaced.
+	// over is closed when the state is replaced.
 	over chan struct{}
 }
 
@@ -70,7 +70,7 @@ type address struct {
 	// retired is the previous backend. Its connections are closed as they become idle, so that the server can shut down cleanly.
 	retired atomic.Pointer[backend]
 	waiting atomic.Int64
-	// work tracks background goroutines, serving the connections of plain clients, and handlers the requests that net/http serves.
+	// work tracks background goroutines, serving tracks the connections that client.serve handles, and handlers tracks the requests that net/http serves.
 	work     sync.WaitGroup
 	serving  sync.WaitGroup
 	gate     sync.RWMutex
@@ -261,7 +261,7 @@ func (a *address) suspect(doubted *state) {
 // knockInterval is how often the proxy tries to connect to a server that accepts no connections.
 const knockInterval = 50 * time.Millisecond
 
-// revive opens the address again once the server accepts connections, unless the state changes before.
+// revive opens the address again once the server accepts connections, unless the state changes first.
 func (a *address) revive(suspected *state) {
 	ticker := time.NewTicker(knockInterval)
 	defer ticker.Stop()
@@ -318,7 +318,7 @@ func (a *address) shut() {
 		a.serving.Wait()
 		close(served)
 	})
-	_ = a.server.Shutdown(ctx) // what it leaves is ended below
+	_ = a.server.Shutdown(ctx) // the requests that are still in flight afterwards are ended below
 	select {
 	case <-served:
 	case <-ctx.Done():

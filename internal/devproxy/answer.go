@@ -41,8 +41,8 @@ func (a *address) handler() http.Handler {
 			}
 			a.handlers.Done()
 		}()
-		// A server may respond before it has read the body. Without full duplex, net/http would close the body, and the transport would close the connection to
-		// the server.
+		// A server may respond before it has read the body. Without full duplex, net/http would then close the body, and the transport would close the connection
+		// to the server.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		proxy.ServeHTTP(unchanged{w}, r)
 	})
@@ -51,7 +51,7 @@ func (a *address) handler() http.Handler {
 // unchanged prevents net/http from adding headers that the server did not send.
 type unchanged struct{ http.ResponseWriter }
 
-// WriteHeader implements http.ResponseWriter. It drops 100 Continue, because net/http sends it itself when the body is first read, and the body is read only
+// WriteHeader implements http.ResponseWriter. It drops the 100 Continue of the server: net/http sends its own when the body is first read, which happens only
 // after the server has sent 100 Continue. It also prevents net/http from adding Content-Type and Date if the server did not send them.
 func (w unchanged) WriteHeader(status int) {
 	if status == http.StatusContinue {
@@ -76,8 +76,8 @@ func counted(response *http.Response) error {
 	return nil
 }
 
-// rewrite preserves the request as it was received: the Host header, because some servers accept only the hosts that they know, and the query. It also
-// preserves the forwarding headers of an outer proxy, because every client of this address is on this machine.
+// rewrite preserves the query, and the Host header, because some servers accept only the hosts that they know. It also preserves the forwarding headers of an
+// outer proxy: every client of this address is on this machine, so the outer proxy is too.
 func rewrite(r *httputil.ProxyRequest) {
 	r.Out.Host = r.In.Host
 	r.Out.URL.RawQuery = r.In.URL.RawQuery

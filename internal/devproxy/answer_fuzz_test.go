@@ -32,7 +32,7 @@ func FuzzAnswers(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
-	var listeners atomic.Int64 // over many addresses, because closed connections keep the ports of one address for a minute
+	var listeners atomic.Int64 // selects the IP address, because closed connections block the ports of one address for a minute
 	f.Fuzz(func(t *testing.T, text []byte) {
 		text = text[:min(len(text), 16<<10)] // small enough for one write into the buffer of the socket
 		n := listeners.Add(1)
@@ -82,7 +82,7 @@ func getOver(ctx context.Context, w *connPool, path string) (status int, body st
 	return response.StatusCode, string(text), err
 }
 
-// complete reports whether a client knows where the answer ends although the connection stays open.
+// complete reports whether a client knows where the answer ends if the connection stays open.
 func complete(text []byte) bool {
 	reader := bufio.NewReader(bytes.NewReader(text))
 	for {
@@ -98,7 +98,8 @@ func complete(text []byte) bool {
 	}
 }
 
-// answerAll answers requests for /first with the text and all others properly, one connection after another and several at once.
+// answerAll answers requests for /first with the text and all others properly. It serves connections concurrently. If stays is false, it closes the connection
+// after the text.
 func answerAll(listener net.Listener, text []byte, stays bool) {
 	for {
 		connection, err := listener.Accept()

@@ -24,7 +24,7 @@ type backend struct {
 
 const (
 	connectTime = 5 * time.Second
-	// continueTime is how long the body of a request with "Expect: 100-continue" is held back until the server requests it or rejects the request.
+	// continueTime is the maximum time for which the body of a request with "Expect: 100-continue" is held back while the server sends nothing.
 	continueTime = time.Second
 	// keepTime is shorter than the time for which servers keep idle connections (five seconds for Node). Otherwise a request could be lost on a connection that
 	// the server closes at that moment.

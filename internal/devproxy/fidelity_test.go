@@ -331,14 +331,14 @@ func compare(t *testing.T, address string, scripts []script) {
 			through, err := converse(fmt.Sprintf("127.0.0.1:%d", s.port), script)
 			g.Expect(err).NotTo(HaveOccurred(), "through the proxy")
 			if !direct.Open && strings.HasPrefix(script.sent[0], "P") {
-				through.Open = true // it depends on timing whether the server has read the body before it answers
+				through.Open = true // not compared: the server keeps the connection only if it has read the body before it answers, which depends on timing
 			}
 			g.Expect(script.comparable(through)).To(Equal(script.comparable(script.expected(direct))))
 		})
 	}
 }
 
-// serveAll is the server of net/http.
+// serveAll is the handler of the server that uses net/http.
 func serveAll(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	switch r.URL.Path {
@@ -383,7 +383,7 @@ func serveAll(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "answer")
 }
 
-// The server gets the bytes of the client, without Connection and with the headers that a proxy adds.
+// The server receives the bytes of the client unchanged, without the header Connection, plus the headers that a proxy adds.
 func TestPlainRequestsReachTheServerWordForWord(t *testing.T) {
 	g := NewWithT(t)
 	s := newStage(t, Options{})

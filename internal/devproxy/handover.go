@@ -16,7 +16,7 @@ import (
 type handedOverConn struct {
 	*countedConn
 	in *bufio.Reader
-	// begun is the exchange of the first request, if that was already sent to the server.
+	// begun is the exchange of the first request if that request was already sent to the server, else nil.
 	begun atomic.Pointer[exchange]
 }
 

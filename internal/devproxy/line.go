@@ -79,7 +79,7 @@ var protocol = []byte("HTTP/")
 
 func (l *pooledConn) close() { _ = l.connection.Close() }
 
-// exchange sends a request and reads the response up to its body. The body returns the connection to the pool when it was read.
+// exchange sends a request and reads the response up to its body. When the body has been read completely, it returns the connection to the pool.
 func (l *pooledConn) exchange(req *http.Request) (*http.Response, error) {
 	l.room, l.heard = headerRoom, false
 	stop := context.AfterFunc(req.Context(), l.close)

@@ -99,7 +99,7 @@ func TestWhatBecomesOfWaits(t *testing.T) {
 					_ = response.Body.Close()
 				}
 			}()
-			if became != outcomeTimedOut { // a request that times out may be over before it is counted
+			if became != outcomeTimedOut { // a request that times out may end before the test sees it wait
 				s.waits(1)
 			}
 			end(s, cancel)

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// client is a connection from a client. The proxy forwards its plain requests and their responses unparsed. At the first request or response that is not plain,
-// it hands the connection over to net/http for the rest of its life.
+// client is a connection from a client. The proxy forwards plain requests and their responses unparsed. At the first request or response that is not plain, the
+// proxy hands the connection over to net/http, which then serves it until it closes.
 type client struct {
 	*countedConn
 	address *address
@@ -46,7 +46,7 @@ const (
 	clientBuffer = 8 << 10
 	// watchDelay is how long a response may take before the proxy checks whether the client is still connected.
 	watchDelay = 100 * time.Millisecond
-	// deadlineSlack is how much earlier than its limit an idle connection may be closed. It avoids setting the deadline for each request.
+	// deadlineSlack is how much earlier than idleTime an idle connection may be closed, so that serve need not set the deadline after each request.
 	deadlineSlack = 5 * time.Second
 )
 
@@ -148,9 +148,9 @@ func (c *client) exchange(l *pooledConn, r plainRequest, more bool) (a plainAnsw
 	}
 	a, plain = c.parseAnswer(head, r)
 	if plain && a.length > 0 && l.in.Buffered() == a.head {
-		_, err = l.in.Peek(a.head + 1) // until the client has a byte of the response, the request can be retried
+		_, err = l.in.Peek(a.head + 1) // wait for the body, because the request can only be retried while the client has no byte of the response
 	}
-	return a, plain && (!more || !a.untilEnd()), err // ending the connection would lose the further requests
+	return a, plain && (!more || !a.untilEnd()), err // closing the connection after this response would lose the further requests
 }
 
 // pass sends the response to the client.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// plainRequest holds the properties that the loop needs of a request that is forwarded unparsed.
+// plainRequest holds the properties of a request that forward needs to send it unparsed.
 type plainRequest struct {
 	head bool // it is a HEAD request
 	last bool // the client wants the connection closed
@@ -74,7 +74,7 @@ func connectionCloses(value []byte, earlier bool) (closes, plain bool) {
 	return earlier, bytes.EqualFold(value, []byte("keep-alive"))
 }
 
-// plainAnswer holds the properties that the loop needs of a response that is forwarded unparsed.
+// plainAnswer holds the properties of a response that forward needs to send it unparsed.
 type plainAnswer struct {
 	head    int // the size of its head
 	status  int
@@ -159,7 +159,7 @@ func headSize(text []byte) int {
 	return 0
 }
 
-// nextField returns the first line of the fields, including its line end, and the remaining fields. line is nil unless it is strictly one field.
+// nextField returns the first line of the fields, including its line end, and the remaining fields. line is nil if that line is not exactly one valid field.
 func nextField(fields []byte) (line, name, value, rest []byte) {
 	end := bytes.Index(fields, crlf)
 	if end < 0 {

@@ -84,8 +84,9 @@ func New(options Options) *Proxies {
 // ErrEnded means that an address was not opened because the manager is shutting down. It does not mean that the port is in use.
 var ErrEnded = errors.New("the manager is being ended")
 
-// Listen reserves the port for the object on loopback, and releases the object's previous port. name is used in messages. Requests may use this machine or one
-// of hosts as host: see CheckHost. It returns ErrEnded after the manager has stopped, and an error if the port cannot be bound on 127.0.0.1. For ::1 see IPv6.
+// Listen reserves the port for the object on loopback, and releases the object's previous port. name is used in messages. hosts are the host names that requests
+// may use besides those of this machine; see CheckHost. Listen returns ErrEnded after the manager has stopped, and an error if it cannot bind the port on
+// 127.0.0.1. A failure to bind it on ::1 is reported by IPv6.
 func (f *Proxies) Listen(uid types.UID, name string, port int32, hosts ...string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -110,7 +111,7 @@ func (f *Proxies) Listen(uid types.UID, name string, port int32, hosts ...string
 	return nil
 }
 
-// IPv6 returns why the address of an object does not listen on ::1. It returns nil if the address does, and if the machine has no IPv6.
+// IPv6 returns why the address of an object does not listen on ::1. It returns nil if the address listens there, and if the machine has no IPv6.
 func (f *Proxies) IPv6(uid types.UID) error {
 	if a := f.of(uid); a != nil {
 		return a.withoutIPv6()
@@ -129,7 +130,7 @@ func (f *Proxies) Listens(uid types.UID, port int32) bool {
 func (f *Proxies) Open(uid types.UID, incarnation int64, backend string) error {
 	target, err := url.Parse(backend)
 	if err != nil {
-		return fmt.Errorf("open the front: %w", err)
+		return fmt.Errorf("open the proxy: %w", err)
 	}
 	if a := f.of(uid); a != nil {
 		a.open(incarnation, target)
@@ -137,7 +138,7 @@ func (f *Proxies) Open(uid types.UID, incarnation int64, backend string) error {
 	return nil
 }
 
-// Hold stops forwarding requests and holds them.
+// Hold makes the address hold requests instead of forwarding them.
 func (f *Proxies) Hold(uid types.UID, reason Reason) {
 	if a := f.of(uid); a != nil {
 		a.close(held, reason)
@@ -158,7 +159,7 @@ func (f *Proxies) End(uid types.UID, incarnation int64) {
 	}
 }
 
-// Close closes the address of an object. The port is free when it returns.
+// Close closes the address of an object. The port is free when Close returns.
 func (f *Proxies) Close(uid types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

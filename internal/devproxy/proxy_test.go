@@ -630,7 +630,7 @@ func TestNoRequestIsLostOverManyRestarts(t *testing.T) {
 		here := newServer(t, "127.0.0.1:0", says("here"))
 		s.open(i+1, here)
 		s.g.Eventually(here.asked.Load).WithTimeout(long).Should(BeNumerically(">=", 50))
-		if i%2 == 0 { // a requested restart; the others are crashes, which are noticed later
+		if i%2 == 0 { // a requested restart; in the other rounds the server crashes before Hold
 			s.End(uid, i+1)
 		}
 		here.die()

@@ -18,7 +18,7 @@ type quota struct {
 	used  atomic.Int64
 }
 
-// take adds n, unless the sum would exceed the limit.
+// take adds n and returns true, or returns false if the sum would exceed the limit.
 func (q *quota) take(n int64) bool {
 	if q.used.Add(n) > q.limit {
 		q.used.Add(-n)

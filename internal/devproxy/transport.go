@@ -15,8 +15,8 @@ import (
 
 // RoundTrip forwards a request to the ready incarnation. While none is ready, it holds the request.
 //
-// A request that no server has accepted is sent to the next one. A request whose connection was lost before a byte of the response has reached the client is
-// retried if it is safe: GET, HEAD or OPTIONS without a body (see lost). Any other request may have taken effect, and its client receives an error.
+// A request that no server has accepted is sent to the next server. If the connection is lost before a byte of the response has reached the client, RoundTrip
+// retries a safe request, that is GET, HEAD or OPTIONS without a body (see lost). It returns an error for other requests, because they may have taken effect.
 func (a *address) RoundTrip(req *http.Request) (*http.Response, error) {
 	w := &hold{until: time.Now().Add(a.options.HoldTime), request: req}
 	payload := watchBody(req)
@@ -120,15 +120,15 @@ func (a *address) await(ctx context.Context, w *hold) (*state, outcome, error) {
 }
 
 const (
-	// maxDrops is how often one incarnation may drop a request. A server that reloads itself drops a request once for each reload: its new process inherits the
-	// listener (Flask, uvicorn) and accepts what is sent meanwhile. A server that drops the request each time does so on purpose.
+	// maxDrops is how often one incarnation may drop a request before it fails. A server that reloads itself (Flask, uvicorn) drops a request at most once for
+	// each reload, because its new process inherits the listener and accepts later connections. A server that drops the request each time does so on purpose.
 	maxDrops = 5
-	// firstPause is how long the proxy waits after the first drop; the pause doubles with each, so that 5 drops take 1.5 s.
+	// firstPause is how long the proxy waits after the first drop. Each further pause is twice as long, so that the 4 pauses between 5 drops take 1.5 s.
 	firstPause = 100 * time.Millisecond
 )
 
-// lost waits until a dropped request can be retried, and reports whether it may be: up to maxDrops times with the same incarnation, and once with another one,
-// because a request that has terminated two incarnations would terminate the next one as well.
+// lost waits until a dropped request can be retried, and reports whether a retry is permitted. The same incarnation receives a request up to maxDrops times. If
+// another incarnation drops it as well, it is not retried, because a request that has terminated two incarnations would terminate the next one too.
 func (a *address) lost(ctx context.Context, s *state, w *hold) bool {
 	incarnation := s.backend.incarnation
 	if w.drops > 0 && w.droppedBy != incarnation || w.drops == maxDrops-1 {

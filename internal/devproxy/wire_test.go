@@ -262,7 +262,7 @@ func TestTrailersAndEarlyHintsPass(t *testing.T) {
 	p.g.Expect(hint).To(Equal("103</style.css>"))
 }
 
-// net/http guesses a Content-Type, and sends 100 Continue by itself.
+// Without countermeasures, net/http would guess a Content-Type and send a second 100 Continue.
 func TestNothingIsAddedToAnAnswer(t *testing.T) {
 	s := newStage(t, Options{})
 	s.open(1, newServer(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
@@ -282,7 +282,7 @@ func TestNothingIsAddedToAnAnswer(t *testing.T) {
 	s.g.Expect(string(answer)).NotTo(ContainSubstring("Content-Type"))
 }
 
-// A server that refuses a large body without reading it may close the connection at once.
+// A server that refuses a large body without reading it may close the connection immediately.
 func TestRefusalBeforeTheBodyPasses(t *testing.T) {
 	p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
 		next()

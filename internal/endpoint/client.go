@@ -38,11 +38,11 @@ type Client struct {
 type patience struct {
 	// connect bounds setting up the connection, including TLS. A suspended manager never completes it.
 	connect time.Duration
-	// answer bounds the wait for the response headers after that.
+	// answer bounds the wait for the response headers after the connection is set up.
 	answer time.Duration
 }
 
-// defaultPatience bounds a request whose answer needs a few reads by the manager.
+// defaultPatience bounds a request that the manager can answer after a few reads from the API server.
 var defaultPatience = patience{connect: 5 * time.Second, answer: 10 * time.Second}
 
 // wakePatience bounds the wait for a response if the manager may first have to start a sleeping process or type input.
@@ -57,7 +57,8 @@ type FindOptions struct {
 	Namespace string
 	// URL is the address to use. Empty means the published address, which must be on loopback.
 	URL string
-	// ServiceAccount is NAMESPACE/NAME of the service account whose token is sent to the manager. Empty means the service account that the user is, if any.
+	// ServiceAccount is NAMESPACE/NAME of the service account whose token is sent to the manager. Empty means the user of the kubeconfig, if that user is a
+	// service account.
 	ServiceAccount string
 	// CAFile contains the certificate authority to trust. Empty means the published one.
 	CAFile string

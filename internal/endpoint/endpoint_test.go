@@ -351,7 +351,8 @@ func TestFindSaysWhatToDo(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("berth up")))
 }
 
-// Others can write the published address, so a token is sent only to this machine or to an address that its owner has pinned.
+// Other users can write the published address, so the client sends a token only to loopback or to an address that the caller has
+// pinned.
 func TestFind_SendsTheTokenOnlyToLoopbackOrAPinnedAddress(t *testing.T) {
 	f := newFixture(t)
 	server := f.client(t, good).base.String()
@@ -528,7 +529,7 @@ func TestFollow(t *testing.T) {
 	// A second reader has its own cursor, and ends when the log is removed.
 	second, err := caller.Log(t.Context(), web, LogOptions{Follow: true, Tail: -1})
 	g.Expect(err).NotTo(HaveOccurred())
-	cancel() // the first reader disconnects; Start waits for its streams, which proves that the handler ends
+	cancel() // the first reader disconnects; Start returns only after all streams have ended, which proves that the handler ends
 	_, err = io.ReadAll(stream)
 	g.Expect(err).To(Or(BeNil(), MatchError(context.Canceled)), "the server may notice first and close the stream normally")
 	_ = stream.Close()

@@ -28,7 +28,8 @@ const (
 // serveInput types the body of the request into the terminal of the process. It requires the permission to attach.
 func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
 	if t.inPod() {
-		// The manager may type into all Pods, and must not bypass the authorization that the API server performs for pods/attach.
+		// The credentials of the manager permit input to all Pods. The request must go through the API server, which checks whether the
+		// caller has the permission for pods/attach.
 		refuse(w, http.StatusNotImplemented, fmt.Errorf("%s runs in a Pod, and input to Pods goes through the API server: use berth send of the same version", t))
 		return
 	}

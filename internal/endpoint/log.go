@@ -85,7 +85,7 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	log, err := logs.OpenLog(r.Context(), t.object.GetUID())
 	if errors.Is(err, runtime.ErrNotFound) {
-		// An object without output is no error. A client that follows gets the response headers at once.
+		// An object without output is no error. A client that follows receives the response headers immediately.
 		begin(w, 0)
 		if query.follow && http.NewResponseController(w).Flush() == nil {
 			s.followNew(w, r, logs, t)
@@ -230,7 +230,7 @@ func tailOffset(log io.ReaderAt, first, end, lines int64) (int64, error) {
 }
 
 // copyLog writes the output from offset at up to offset end. With follow it continues until the log or the context ends. Without follow the initial end is a
-// fixed limit, because output that grows faster than it is sent would never end.
+// fixed limit, because the response would never end if the output grew faster than it is sent.
 func copyLog(ctx context.Context, control *http.ResponseController, w io.Writer, log runtime.Log, at, end int64, follow bool) error {
 	buffer := make([]byte, chunk)
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // the connection may serve another request

@@ -121,7 +121,7 @@ func (s *Server) Start(ctx context.Context) error {
 		MaxHeaderBytes:    64 << 10,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ErrorLog:          errorLog(s.opts.Log),
-		// Upgrades need HTTP/1.1.
+		// An empty map disables HTTP/2, because connection upgrades need HTTP/1.1.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
 	published := make(chan struct{})
@@ -136,7 +136,7 @@ func (s *Server) Start(ctx context.Context) error {
 	case err = <-served:
 		cancel(errClosing)
 	case <-ctx.Done():
-		cancel(errClosing) // ends followers and terminals, which would not end otherwise
+		cancel(errClosing) // ends log streams and terminal connections, which do not end by themselves
 		stop, done := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 		if err = server.Shutdown(stop); err != nil {
 			err = server.Close()

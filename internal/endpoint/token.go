@@ -32,8 +32,8 @@ const serviceAccountPrefix = "system:serviceaccount:"
 // such a token.
 func Audience(namespace string) string { return "berth.dev/" + namespace }
 
-// limitToken replaces the token of a client with a short-lived token for the endpoint only. The API server can issue one only for a service account; for other
-// users the token is not changed.
+// limitToken replaces the token of a client with a short-lived token for the endpoint only. The API server can issue such a token only for a service account;
+// for other users the token is not changed.
 func (o FindOptions) limitToken(ctx context.Context, to *rest.Config, api client.Client) error {
 	account, err := o.account(ctx, api)
 	if err != nil || account == nil {
@@ -53,7 +53,8 @@ func (o FindOptions) limitToken(ctx context.Context, to *rest.Config, api client
 	return nil
 }
 
-// account returns the service account whose token is sent to the endpoint: the configured one, or the one that the user is. It returns nil for other users.
+// account returns the service account whose token is sent to the endpoint: the configured one, or the user of the kubeconfig. It returns nil if that user is
+// not a service account.
 func (o FindOptions) account(ctx context.Context, api client.Client) (*corev1.ServiceAccount, error) {
 	name, separator := o.ServiceAccount, "/"
 	if name == "" {

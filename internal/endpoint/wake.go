@@ -19,7 +19,7 @@ import (
 const (
 	// wakeWithin bounds how long a request waits for a sleeping Instance to start.
 	wakeWithin = time.Minute
-	// wakePoll is how often the Instance is polled meanwhile.
+	// wakePoll is how often the Instance is polled while a request waits.
 	wakePoll = 50 * time.Millisecond
 )
 

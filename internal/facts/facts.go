@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package facts holds what a backend reports about the incarnations of an object: phase, identity, address and exit. Backends fill these types,
-// internal/lifecycle decides from them, and controllers pass them on without translation. The package has no behavior beyond small predicates.
+// controllers pass them on without translation, and internal/lifecycle uses them for its decisions. Apart from small predicates, the package contains no
+// logic.
 package facts
 
 import "time"
@@ -19,16 +20,16 @@ const (
 	Exited Phase = "Exited"
 	// Failed means that the program could not be executed; StartError says why. No process is left.
 	Failed Phase = "Failed"
-	// Unknown means that the backend cannot determine whether a process lives. Nothing may be started beside it.
+	// Unknown means that the backend cannot determine whether a process lives. While an incarnation is in this phase, no other incarnation may be started.
 	Unknown Phase = "Unknown"
 )
 
 // Incarnation is what a backend observed of one incarnation of an object.
 type Incarnation struct {
-	// UID is that of the object. It is a string here, because the shim and the multiplexer link this package without anything of Kubernetes.
+	// UID is the UID of the object. It is a string, because the shim and the multiplexer import this package and must not depend on Kubernetes packages.
 	UID    string
 	Number int64
-	// Name is the display name of the object, such as devservers/default/web. Nothing is looked up by it.
+	// Name is the display name of the object, such as devservers/default/web. It is not used for lookups.
 	Name  string
 	Phase Phase
 
@@ -47,18 +48,19 @@ type Incarnation struct {
 	Exit *Exit
 	// StartError is set when the phase is Failed.
 	StartError *StartError
-	// LeaderExit is set when the program itself has exited while other processes of its tree still live (phase Running). The backend ends those by itself.
+	// LeaderExit is set when the program itself has exited while other processes of its tree still live (phase Running). The backend terminates these
+	// other processes.
 	LeaderExit *Exit
-	// Origin is what the incarnation was started with, if the backend keeps that.
+	// Origin is what the incarnation was started with, if the backend stores it.
 	Origin Origin
-	// Before is the exit of the previous incarnation, if the backend keeps that; nil otherwise.
+	// Before is the previous incarnation and its exit, if the backend stores them; nil otherwise.
 	Before *Ended
 	// Containment is how Berth finds and kills the whole tree: Cgroup, Subreaper or Container.
 	Containment string
 	// Adopted reports that the process existed before Berth took it over.
 	Adopted bool
-	// StopSent reports that Stop was already carried out on this incarnation. It survives the manager, because some programs take a second signal as
-	// "exit at once".
+	// StopSent reports that Stop was already carried out on this incarnation. The backend stores it, so that a new manager does not send a second signal:
+	// some programs take that as a request to exit immediately.
 	StopSent bool
 	// Message explains Unknown, and what a Starting incarnation waits for, if known.
 	Message string
@@ -78,7 +80,7 @@ type Exit struct {
 	Signal     string    `json:"signal,omitempty"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"`
 	// Lost reports that neither the program nor Berth caused the exit, for example because a node was drained or a user deleted the Pod. A backend cannot
-	// always distinguish that from a Stop; internal/lifecycle knows whether it requested one.
+	// always distinguish such an exit from the effect of Stop; internal/lifecycle knows whether it requested a stop.
 	Lost bool `json:"lost,omitempty"`
 	// Left names the processes that the program left running when it exited, such as "nginx (3)". The backend has killed them. Empty if there were none,
 	// or if this is not known.
@@ -103,7 +105,7 @@ type Origin struct {
 	RestartToken string `json:"restartToken,omitempty"`
 }
 
-// Ended is an earlier incarnation, which another one has followed.
+// Ended is an earlier incarnation and its exit.
 type Ended struct {
 	Number int64
 	Exit   Exit

@@ -3,11 +3,11 @@
 
 package facts
 
-// Input describes how the foreground process group of a terminal reads it. It contains no text of the terminal.
+// Input describes how the foreground process group of a terminal reads from the terminal. It contains no text that the terminal shows.
 type Input struct {
 	// Reader is what the foreground process group waits for: one of the constants below.
 	Reader string `json:"reader,omitempty"`
-	// Program is the name of the process that waits, at most 15 bytes; empty if none does.
+	// Program is the name of the process that waits, at most 15 bytes; empty if no process waits.
 	Program string `json:"program,omitempty"`
 	// Canonical and Echo are modes of the terminal: programs read whole lines, and typed characters are shown.
 	Canonical bool `json:"canonical,omitempty"`

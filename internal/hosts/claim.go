@@ -46,7 +46,8 @@ func (h *Hosts) Label(object client.Object) {
 	object.SetLabels(labels)
 }
 
-// Same reports whether two objects are on one host, as far as they have a host: only then can they compete for a port or a session.
+// Same reports whether two objects can be on the same host. It returns false only if their labels name different hosts. Only objects on the same host
+// can compete for a port or a session.
 func Same(a, b client.Object) bool {
 	one, other := a.GetLabels()[v1alpha1.LabelHost], b.GetLabels()[v1alpha1.LabelHost]
 	return one == "" || other == "" || one == other

@@ -39,7 +39,7 @@ const (
 type Options struct {
 	// Name is the result of the function Name; empty for a manager that runs nothing on a machine.
 	Name string
-	// Lease is the name of the host in its Lease; empty means Name. A manager without a host name needs one to report that it serves Pods.
+	// Lease is the name of the host in its Lease; empty means Name. A manager without a host name needs a Lease name to report that it serves Pods.
 	Lease string
 	// Runtimes are the types that this manager serves.
 	Runtimes []v1alpha1.RuntimeType
@@ -52,7 +52,8 @@ type Options struct {
 	Log    logr.Logger
 }
 
-// Hosts knows this host and the others. A nil *Hosts belongs to a manager without other hosts: it serves all objects and claims none.
+// Hosts holds what this manager knows about its own host and the other hosts. A nil *Hosts belongs to a manager without other hosts: it serves all
+// objects and claims none.
 type Hosts struct {
 	options Options
 
@@ -94,7 +95,7 @@ func (h *Hosts) Reports(host string) (reports, known bool) {
 	return h.fresh(h.leases[host]), h.read
 }
 
-// Served reports whether another host that reports serves a runtime. known is false while the Leases have not been read.
+// Served reports whether another host, one that renews its Lease, serves a runtime. known is false while the Leases have not been read.
 func (h *Hosts) Served(runtime v1alpha1.RuntimeType) (served, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,7 +181,7 @@ func (h *Hosts) look(ctx context.Context) error {
 			seen = lease{renewed: renewed, since: now}
 		}
 		if !known && now.Sub(renewed.Time) > Duration {
-			seen.since = time.Time{} // an old Lease, unless it is renewed from now on
+			seen.since = time.Time{} // an expired Lease: the host counts as reporting only after the next renewal
 		}
 		seen.runtimes = strings.Split(list.Items[i].Annotations[annotationRuntimes], ",")
 		h.leases[host] = seen

@@ -18,10 +18,11 @@ import (
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
-// nameFile is in the state directory, with the records of the processes: without those records a host knows nothing of what it started.
+// nameFile is stored in the state directory next to the records of the processes, because a host without these records does not know which processes
+// it started.
 const nameFile = "host.json"
 
-// machineFile identifies the installation of the operating system. A container may lack it.
+// machineFile identifies the installation of the operating system. A container may lack this file.
 const machineFile = "/etc/machine-id"
 
 // identity is the content of nameFile.

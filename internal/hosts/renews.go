@@ -18,8 +18,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// Renews reports whether a host renews its Lease within the duration during, which should exceed Interval. It compares no clocks, because those of two
-// machines differ.
+// Renews reports whether a host renews its Lease within the duration during, which should exceed Interval. It does not compare the renewal time with
+// the local clock, because the clocks of two machines differ.
 func Renews(ctx context.Context, reader client.Reader, clock clock.WithTicker, namespace, host string, during time.Duration) (bool, error) {
 	first, err := renewedAt(ctx, reader, namespace, host)
 	if err != nil || first == nil {

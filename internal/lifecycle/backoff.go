@@ -14,11 +14,11 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// maxDoublings prevents an overflow of the shift below; delays reach any maximum long before.
+// maxDoublings prevents an overflow of the shift below. A delay reaches its maximum after far fewer doublings.
 const maxDoublings = 30
 
 // delay returns the wait before the incarnation after the given one: Initial, doubled with every further failure up to Max, ± 25 %. The jitter is
-// derived from the UID and the incarnation, so that the same state returns the same time and many objects still spread.
+// derived from the UID and the incarnation, so that the same state always yields the same delay, but many objects do not restart at the same time.
 func (b Backoff) delay(uid types.UID, incarnation int64, failures int32) time.Duration {
 	if failures <= 0 || b.Initial <= 0 {
 		return 0
@@ -31,7 +31,7 @@ func (b Backoff) delay(uid types.UID, incarnation int64, failures int32) time.Du
 }
 
 // The minimum waits before a restart from the second consecutive failure on. The spec may request longer waits, not shorter ones: without a minimum, a
-// program that fails at once, or a Pod that its node rejects, would be started hundreds of times per second.
+// program that fails immediately, or a Pod that its node rejects, would be started hundreds of times per second.
 const (
 	minRestartWait     = time.Second
 	minLostRestartWait = 5 * time.Second
@@ -58,8 +58,8 @@ func fraction(uid types.UID, incarnation int64) float64 {
 	return float64(hash.Sum32()%1024) / 1023
 }
 
-// countFailure adds a failure to the breaker. It opens the breaker if there are too many within the window or if the one try after a cool-down has
-// failed.
+// countFailure adds a failure to the breaker. It opens the breaker if too many failures lie within the window, or if the trial start after a cool-down
+// has failed.
 func (m *machine) countFailure(at time.Time) {
 	breaker := m.status.Breaker
 	var recent []metav1.MicroTime
@@ -83,7 +83,8 @@ func (m *machine) forgetFailures() {
 	m.status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerClosed}
 }
 
-// absorbReset handles a changed reset token: it forgets failures, and a process that was waiting or had failed permanently is started now.
+// absorbReset handles a changed reset token: it resets the failures, and schedules an immediate start of a process that was waiting for its next start
+// or that had failed permanently.
 func (m *machine) absorbReset() {
 	if m.desired.ResetToken == m.status.ObservedResetToken {
 		return

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// Breaker configures when Berth stops retrying. Processes and Strategies share it: failures of processes count for Window, failures of Strategies count
-// until a success. CoolDown 0 keeps the breaker open until a reset.
+// Breaker configures when Berth stops retrying. Processes and Strategies use the same logic: a failure of a process counts for the duration Window, a
+// failure of a Strategy counts until the next success. CoolDown 0 keeps the breaker open until a reset.
 type Breaker struct {
 	Threshold        int
 	Window, CoolDown time.Duration
@@ -25,7 +25,7 @@ type Circuit struct {
 }
 
 // Fail returns the circuit after a failure. failures is the number of failures that count, including this one. The breaker opens when they reach
-// Threshold, or when the one try after a cool-down has failed. An open breaker is unchanged.
+// Threshold, or when the trial after a cool-down has failed. An open breaker is unchanged.
 func (b Breaker) Fail(c Circuit, failures int, now time.Time) Circuit {
 	if c.State == v1alpha1.BreakerOpen || c.State != v1alpha1.BreakerHalfOpen && failures < b.Threshold {
 		return c
@@ -34,7 +34,7 @@ func (b Breaker) Fail(c Circuit, failures int, now time.Time) Circuit {
 	return Circuit{State: v1alpha1.BreakerOpen, OpenedAt: &opened}
 }
 
-// Cooling returns how long an open breaker still blocks: left is 0 if one try is due, and ends is false if only a reset closes the breaker. after
+// Cooling returns how long an open breaker still blocks: left is 0 if a trial is due, and ends is false if only a reset closes the breaker. after
 // differs from c if the clock was set back: an OpenedAt in the future becomes now, so that the breaker blocks for at most CoolDown.
 func (b Breaker) Cooling(c Circuit, now time.Time) (after Circuit, left time.Duration, ends bool) {
 	if b.CoolDown == 0 || c.OpenedAt == nil {

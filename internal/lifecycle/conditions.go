@@ -14,7 +14,8 @@ import (
 	"github.com/berth-dev/berth/internal/conditions"
 )
 
-// always are the conditions that every object has from its first reconcile on. The others exist only while they say something.
+// always are the conditions that every object has from its first reconcile on. The other conditions are omitted while they have
+// their normal status.
 var always = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionRestarting}
 
 // firstConditions sets the conditions that are missing to Unknown, so that the decision does not have to handle missing ones.
@@ -65,7 +66,7 @@ func (m *machine) concludeConditions() {
 
 func (m *machine) ready(message string) { m.rest(v1alpha1.ReasonRunning, message) }
 
-// rest reports that the object is as its spec asks. Without a process, the reason says why none runs: Stopped, Completed or Idle.
+// rest reports that the object matches its spec. Without a process, the reason says why none runs: Stopped, Completed or Idle.
 func (m *machine) rest(reason, message string) {
 	m.writer().Be(v1alpha1.ConditionReady, reason, message)
 	m.notRestarting()

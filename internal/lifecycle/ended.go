@@ -28,7 +28,7 @@ func (m *machine) absorbEnd(current *facts.Incarnation) {
 	asked := m.askedToEnd()
 	switch {
 	case current == nil && m.status.Process == nil:
-		// The intent was recorded and the start has not happened. decideStart decides whether it still should.
+		// The intent was recorded but the start has not happened. decideStart decides whether the incarnation is still started.
 		if m.desired.State != DesiredRunning || asked {
 			m.recordEnd(v1alpha1.ProcessExit{Reason: v1alpha1.ReasonStopped, Message: neverStarted})
 		}
@@ -132,7 +132,8 @@ func failureReason(reason string) string {
 	return v1alpha1.ReasonCrashed
 }
 
-// absorbFailedStart records that the program could not be executed. Most causes persist, so Berth does not retry until the cause is fixed.
+// absorbFailedStart records that the program could not be executed. It plans a retry only for the reason StartFailed; other causes persist, so Berth
+// does not retry until the cause is fixed.
 func (m *machine) absorbFailedStart(current facts.Incarnation) {
 	reason, message := v1alpha1.ReasonStartFailed, ""
 	if failure := current.StartError; failure != nil {
@@ -146,7 +147,7 @@ func (m *machine) absorbFailedStart(current facts.Incarnation) {
 	case reason == v1alpha1.ReasonStartFailed:
 		m.planRestart(m.now, 0)
 	case m.heals(reason):
-		m.status.Failures++ // spaces the starts of a program that passes the check but cannot be executed
+		m.status.Failures++ // lengthens the wait between starts of a program that passes the check but cannot be executed
 	}
 }
 

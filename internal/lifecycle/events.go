@@ -15,7 +15,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// eventsBetween returns the user-visible differences between two records. Each is emitted once, because the record changes once.
+// eventsBetween returns the user-visible differences between two records as events. Each event is emitted only once, because each difference is recorded
+// only once.
 func (m *machine) eventsBetween(before *v1alpha1.ProcessStatus) []Event {
 	var events []Event
 	after := &m.status
@@ -41,7 +42,7 @@ func Together(events []Event) Event {
 	for i, event := range events {
 		message := event.Message
 		if i < len(events)-1 && !strings.HasSuffix(message, ".") {
-			message += "." // it ends with a command
+			message += "." // the message ends with a command
 		}
 		messages = append(messages, message)
 	}
@@ -81,7 +82,7 @@ func starting(before, after *v1alpha1.ProcessStatus) *Event {
 	return &Event{Reason: v1alpha1.ReasonStarting, Message: fmt.Sprintf("Starting incarnation %d.", after.Incarnation)}
 }
 
-// stuck reports that nothing happens until a user acts.
+// stuck returns an event if the object becomes stalled, or stalled for another reason.
 func stuck(before, after *v1alpha1.ProcessStatus) *Event {
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionStalled)
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionStalled)
@@ -103,7 +104,7 @@ func becameReady(before, after *v1alpha1.ProcessStatus) *Event {
 		return &Event{Reason: is.Reason, Message: fmt.Sprintf("Incarnation %d is ready.", after.Incarnation)}
 	case v1alpha1.ReasonIdle:
 		return &Event{Reason: is.Reason, Message: "Idle. Starts on the next use."}
-	default: // the exit has an event of its own
+	default: // the exit has a separate event
 		return nil
 	}
 }

@@ -19,7 +19,7 @@ const (
 	checkFirst = 2 * time.Second
 	checkLast  = time.Minute
 	// maxStartDoublings bounds the wait between two starts at checkFirst << maxStartDoublings, about one minute. That wait matters only if the check finds
-	// nothing wrong and the start fails all the same, as with an interpreter that is missing.
+	// nothing wrong but the start fails anyway, for example because the interpreter of a script is missing.
 	maxStartDoublings = 5
 )
 
@@ -38,7 +38,7 @@ func CanHeal(reason string) bool {
 	return false
 }
 
-// heals reports whether Berth checks repeatedly for the cause of the failed start.
+// heals reports whether Berth repeatedly checks if the cause of the failed start is gone.
 func (m *machine) heals(reason string) bool {
 	return m.observed.Program != nil && CanHeal(reason) && m.desired.State == DesiredRunning && m.restartsAfter(reason)
 }

@@ -25,8 +25,8 @@ type HostClaim struct {
 	Label, Lost string
 	// Holder is status.hostName.
 	Holder string
-	// Foreign reports that the status has a process of another host: the runtime on this machine does not know it, or it names another machine. Only records
-	// that were written before hosts had names need this field.
+	// Foreign reports that the status contains a process of another host: the runtime on this machine does not know the process, or the record of the
+	// process names another machine. Only records that were written before hosts had names need this field.
 	Foreign bool
 }
 
@@ -39,7 +39,7 @@ const (
 	// HostTake writes the label first, with an optimistic lock, then reconciles the object. The same write removes the annotation that declares this host
 	// lost.
 	HostTake HostDecision = "Take"
-	// HostMove stops the process and clears status.hostName, for the host that the label names.
+	// HostMove stops the process and clears status.hostName, so that the host that the label names can take over.
 	HostMove HostDecision = "Move"
 	// HostLeave does not touch the object: it belongs to another host.
 	HostLeave HostDecision = "Leave"
@@ -54,7 +54,7 @@ func (c HostClaim) Decide() HostDecision {
 	switch {
 	case c.Self == "":
 		if c.Label == "" && holder == "" {
-			return HostServe // which reports that this manager runs nothing on a machine
+			return HostServe // the reconcile then reports that this manager runs nothing on a machine
 		}
 		return HostLeave
 	case holder == "" && c.Label == "" && c.Foreign:

@@ -31,11 +31,11 @@ type Idleness struct {
 	Timeout time.Duration
 	// Since is the time of the last use; zero if it is unknown or the process is not running.
 	Since time.Time
-	// Asleep reports that the record has the process asleep or being put to sleep.
+	// Asleep reports that, according to the record, the process is asleep or being put to sleep.
 	Asleep bool
 	// Asked reports that the process is needed: for a use now, or because of a spec change that the record does not reflect yet.
 	Asked bool
-	// Kept reports that the process must not be ended for idleness, because Berth did not start it.
+	// Kept reports that the process must not be stopped when it is idle, because Berth did not start it.
 	Kept bool
 }
 

@@ -73,9 +73,9 @@ func (m *machine) expandBefore() {
 	}
 }
 
-// recordIsNewest reports whether the record contains or reserves every observed incarnation. If it does not, another reconcile or manager recorded and
-// started one in the meantime. If the record is confirmed to be the newest and still lacks an incarnation, the record was lost; then recordIsNewest
-// takes over the highest observed number together with the current spec, and returns true.
+// recordIsNewest reports whether the record contains or reserves every observed incarnation. If it does not, another reconcile or manager has recorded
+// and started an incarnation since this record was read. If the record is confirmed to be the newest and still lacks an incarnation, the record was
+// lost; then recordIsNewest takes over the highest observed number together with the current spec, and returns true.
 func (m *machine) recordIsNewest() bool {
 	known := max(m.status.Incarnation, reserved(m.desired.Reserve, &m.status))
 	newest := known
@@ -211,7 +211,7 @@ func (m *machine) decideStop(current *facts.Incarnation) {
 		m.end(*current, v1alpha1.ReasonStopped)
 		return
 	}
-	// A stop is a fresh start: without a fingerprint the next change to Running starts the process, regardless of earlier failures.
+	// A stop resets the record: without a fingerprint, the next change to Running starts the process regardless of earlier failures.
 	m.status.SpecHash = ""
 	m.forgetFailures()
 	m.rest(v1alpha1.ReasonStopped, "The process is stopped, as the spec requests. Set spec.state to Running to start it.")
@@ -228,7 +228,8 @@ func (m *machine) maySleep(current *facts.Incarnation) bool {
 	return m.endRecorded() && end.Reason == v1alpha1.ReasonStopped
 }
 
-// decideSleep ends an unused process. The object stays usable, so it is Ready. The next start satisfies a restart that was requested in the meantime.
+// decideSleep ends an unused process. The object stays usable, so it is Ready. The next start also satisfies a restart that is requested while the
+// process sleeps.
 func (m *machine) decideSleep(current *facts.Incarnation) {
 	if current != nil && current.Alive() {
 		m.observeProcess(*current)

@@ -318,7 +318,8 @@ func TestWhatWasAdoptedOutlivesItsObject(t *testing.T) {
 	s.g.Expect(step.Status.Stopping).To(BeNil())
 }
 
-// A process that is taken away (for example by an eviction) is not a failure of the program, and restartPolicy does not apply to it as to an exit.
+// The loss of a process, for example by an eviction, does not count as a failure of the program, so the breaker stays closed. OnFailure restarts a
+// lost process even if its exit code is 0.
 func TestWhatIsLostComesBack(t *testing.T) {
 	s := newStory(t).up()
 	s.desired.RestartPolicy = v1alpha1.RestartOnFailure

@@ -11,8 +11,8 @@ import (
 )
 
 // A start needs its intent on record, and a write takes longer than the start itself. Therefore the number of the next incarnation is recorded in
-// advance: the finalizer reserves the first number, and every record reserves the number after its own. A pre-started incarnation carries the values
-// that it was started with, so one later write can record what happened.
+// advance: the finalizer reserves number 1, and every written status reserves the number after its current incarnation. A pre-started incarnation
+// carries the values that it was started with, so one later write can record what happened.
 //
 // A reservation is never withdrawn: it only states which number may appear in the backend. Each reconcile decides again whether it may be used.
 
@@ -42,13 +42,14 @@ func (m *machine) startsAhead(record *v1alpha1.ProcessStatus) bool {
 		closed(record.Breaker) && closed(m.status.Breaker) && m.keepsEnd(record)
 }
 
-// closed reports whether a breaker lets every start through. A try after a cool-down is recorded before it is made.
+// closed reports whether a breaker permits every start. The trial after a cool-down cannot be a pre-start, because it must be recorded before it
+// starts.
 func closed(breaker *v1alpha1.BreakerStatus) bool {
 	return breaker == nil || breaker.State == v1alpha1.BreakerClosed
 }
 
-// keepsEnd reports whether the exit of the recorded incarnation stays known after the next one starts: from the record or from the backend. It returns
-// false for an incarnation that was requested to stop without a request on record: that record is stale.
+// keepsEnd reports whether the exit of the recorded incarnation stays known after the next one starts: from the record or from the backend. It also
+// returns false if the incarnation was asked to stop but the record contains no stop request, because such a record is stale.
 func (m *machine) keepsEnd(record *v1alpha1.ProcessStatus) bool {
 	if end := record.LastExit; record.Incarnation == 0 || end != nil && end.Incarnation >= record.Incarnation {
 		return true
@@ -95,7 +96,7 @@ func (m *machine) adopt() {
 	m.next(m.restartReason())
 	m.status.SpecHash, m.status.ObservedRestartToken = m.desired.SpecHash, m.desired.RestartToken
 	m.desired = now
-	if ahead.StopSent { // everything was stopped while no manager ran that could record it
+	if ahead.StopSent { // the process was asked to stop before a manager recorded its start
 		m.status.Stopping = &v1alpha1.StopRequest{Incarnation: ahead.Number, Reason: v1alpha1.ReasonStopped, Deadline: microTime(m.now.Add(m.desired.Grace))}
 	}
 	m.reconciling(v1alpha1.ReasonStarting, startingMessage(m.status.Incarnation))

@@ -24,7 +24,7 @@ func (m *machine) decideRunning(current facts.Incarnation) {
 	}
 	m.drift()
 	if current.Phase == facts.Starting {
-		message := startingMessage(current.Number) // unchanged from the start, so that nothing is written
+		message := startingMessage(current.Number) // the same message as at the start, so that the status does not change
 		if current.Message != "" {
 			message += " Waiting: " + current.Message
 		}
@@ -99,7 +99,7 @@ func (m *machine) readiness(current facts.Incarnation) {
 	m.rewardGoodRun()
 }
 
-// rewardGoodRun forgets failures after a run that was long enough: at least ResetAfter, and at least twice the wait before it.
+// rewardGoodRun forgets failures after a run that was long enough: at least ResetAfter, and at least twice the back-off that preceded the run.
 func (m *machine) rewardGoodRun() {
 	if m.status.Failures == 0 && m.status.Breaker.State == v1alpha1.BreakerClosed && len(m.status.Breaker.Failures) == 0 {
 		return
@@ -116,7 +116,7 @@ func (m *machine) rewardGoodRun() {
 	m.forgetFailures()
 }
 
-// contained reports whether the whole process tree can be ended with certainty.
+// contained sets the Contained condition, which reports whether the whole process tree can be ended with certainty.
 func (m *machine) contained(by string) {
 	if by == v1alpha1.ReasonSubreaper {
 		m.set(v1alpha1.ConditionContained, false, by, "No cgroup is writable: a process that keeps changing its parent can escape for a moment.")

@@ -89,7 +89,8 @@ func (m *machine) startIntended() {
 	m.act(StartProcess, m.status.Incarnation)
 }
 
-// restartReason returns why the process is restarted; empty if the object was stopped in between, which does not count as a restart.
+// restartReason returns why the process is restarted. It is empty for the first start, and for a start after a stop, a sleep or a move, which the
+// conditions do not report as a restart.
 func (m *machine) restartReason() string {
 	end := m.status.LastExit
 	switch {

@@ -44,7 +44,7 @@ type Desired struct {
 	SpecHash     string
 	RestartToken string
 	ResetToken   string
-	// Logs is the command that prints the output of the process. It is added to messages about an exit; if it is empty, they omit it.
+	// Logs is the command that prints the output of the process. Messages about an exit end with this command, unless it is empty.
 	Logs string
 
 	RestartPolicy v1alpha1.RestartPolicy
@@ -54,16 +54,16 @@ type Desired struct {
 	Backoff Backoff
 	Breaker Breaker
 
-	// Blocked is why nothing can be started; nil if a start is possible. A running process keeps running.
+	// Blocked is why no incarnation can be started; nil if a start is possible. Berth does not stop a running process because of it.
 	Blocked *Blocked
 	// Orphan keeps the process running when the object is deleted, because the process existed before Berth took it over.
 	Orphan bool
-	// Reserve permits starting the next incarnation before a write announces it, because its number is already reserved. It requires that nothing but the
-	// number has to be recorded, that the object has a finalizer, and that the runtime reports the Origin of each incarnation.
+	// Reserve permits a pre-start: the next incarnation may be started before a write records its start, because its number is already reserved. Set Reserve
+	// only if a start has to record nothing but the number, the object has a finalizer, and the runtime reports the Origin of each incarnation.
 	Reserve bool
 	// KeepsEnd reports that the runtime still returns the exit of an incarnation after the next one was started.
 	KeepsEnd bool
-	// Probed reports that Ready depends on Observed.Ready. Otherwise a running process is ready.
+	// Probed reports that the Ready condition depends on Observed.Ready. Otherwise a running process is ready.
 	Probed bool
 }
 
@@ -71,7 +71,7 @@ type Desired struct {
 type Hosted struct {
 	// Host is the host of this manager, which becomes status.hostName.
 	Host string
-	// MoveTo is the host that takes over the object; only for Move.
+	// MoveTo is the host that takes over the object; used only for DesiredMoved.
 	MoveTo string
 }
 
@@ -85,7 +85,8 @@ type Blocked struct {
 	Reason, Message string
 	// Conflict reports that another owner holds something that this object needs. The Conflict condition reports it too.
 	Conflict bool
-	// Absent reports that the thing that this object represents does not exist, so that ttlSecondsAfterStopped counts from now on.
+	// Absent reports that the session or container that this object represents does not exist. The period ttlSecondsAfterStopped then begins although no
+	// process has stopped.
 	Absent bool
 	// Retry is when to check again; 0 if an event will trigger the check.
 	Retry time.Duration
@@ -94,8 +95,8 @@ type Blocked struct {
 // Observed is the actual state, as the backend and the probes report it.
 type Observed struct {
 	Incarnations []facts.Incarnation
-	// Confirmed reports that the record was compared with a live read and is the newest. Without it, an incarnation that the record does not contain means
-	// that the record is stale; with it, that the record was lost.
+	// Confirmed reports that a read from the API server has shown that the record is the newest one. If an observed incarnation is missing from the record,
+	// an unconfirmed record is stale, and a confirmed record has lost data.
 	Confirmed bool
 	// Ready is the latest result of the readiness probe for the current incarnation; nil if there is none.
 	Ready *bool
@@ -103,19 +104,19 @@ type Observed struct {
 	NotReady string
 	// Unhealthy is why the liveness probe of the current incarnation has failed permanently; empty if it has not.
 	Unhealthy string
-	// UnhealthyReason is Unhealthy (or empty), Hung, ProtocolError, MemoryLimit or CanaryFailed.
+	// UnhealthyReason is the condition reason for Unhealthy: Hung, ProtocolError, MemoryLimit, CanaryFailed or TimedOut. Empty means the reason Unhealthy.
 	UnhealthyReason string
 	// LastError is why the last attempt to start or stop an incarnation failed, if it is retried; otherwise empty. The status records it before the next
 	// attempt.
 	LastError string
 	// Program is the result of the backend's check of a program whose start failed; nil if the backend did not check.
 	Program *ProgramCheck
-	// Backlog is how long the restarts after failures that are already planned will take at the rate that is permitted for all objects. A restart that is
-	// planned now comes after them.
+	// Backlog is how long it takes, at the rate that is permitted for all objects together, to carry out the restarts after failures that are already
+	// planned. A restart that is planned now comes after them.
 	Backlog time.Duration
 }
 
-// Action is the one external action of a step. It is carried out after the status was written.
+// Action is the one external action of a step. It is carried out after the status is written; a pre-start is carried out before.
 type Action string
 
 const (
@@ -129,7 +130,7 @@ const (
 	KillProcess Action = "Kill"
 	// Forget removes every trace of the UID from the backend.
 	Forget Action = "Forget"
-	// Recheck reports that the record is older than the observed state. Nothing is written or done.
+	// Recheck reports that the record is older than the observed state. The caller writes nothing and takes no action.
 	Recheck Action = "LookAgain"
 )
 
@@ -141,16 +142,16 @@ type Step struct {
 	Incarnation int64
 	// PreStart reports a pre-start: Action is carried out without a write, because the record already contains the intent. The result is recorded afterwards.
 	PreStart bool
-	// Why is the reason of a restart that is a pre-start; empty if the step is not one.
+	// Why is the reason for the restart if the step is a pre-start that restarts the process; otherwise empty.
 	Why     string
 	Requeue time.Duration
 	// PlannedRestart reports that a restart after a failure was planned, which counts toward the restart rate.
 	PlannedRestart bool
-	// Ended is the process whose exit was observed, as far as it is known; Status no longer contains it.
+	// Ended is the process whose exit this step records, and which Status therefore no longer contains; nil if there is none or its identity is not known.
 	Ended *v1alpha1.ProcessReference
 	// Released reports that nothing of the object remains in the backend once Action is done, so that the finalizer can be removed.
 	Released bool
-	// Expires is since when the object has been at rest without a process, for ttlSecondsAfterStopped; zero if it is not.
+	// Expires is the time since which the object has been at rest without a process, from which ttlSecondsAfterStopped counts; zero if it is not at rest.
 	Expires time.Time
 	// Events are emitted after the write.
 	Events []Event

@@ -165,7 +165,8 @@ var moves = []move{
 	{"replaced manager acts", func(w *world) bool { return w.asDeposed((*world).act) }},
 }
 
-// asDeposed runs do with the replaced manager. It does nothing for an object that is being deleted, because of the lock of the state directory.
+// asDeposed runs do with the replaced manager, except for an object that is being deleted: then the lock of the state directory prevents a second manager
+// from acting.
 func (w *world) asDeposed(do func(*world) bool) bool {
 	if w.deleted {
 		return false
@@ -350,7 +351,7 @@ func (w *world) clone() world {
 
 var seed = maphash.MakeSeed()
 
-// key is equal for equivalent worlds: times are relative to now, and only as precise as they matter.
+// key is equal for equivalent worlds: times are relative to now, and rounded to the precision that affects decisions.
 func (w *world) key() uint64 {
 	var b strings.Builder
 	w.keyOfStatus(&b, &w.status)

@@ -9,11 +9,12 @@ type Verb string
 const (
 	// Start starts Launch.Incarnation. It succeeds and does nothing if that incarnation was already started, whatever its state.
 	Start Verb = "Start"
-	// HoldRequests admits no more requests to the server, which is about to be restarted.
+	// HoldRequests makes the multiplexer hold new requests, because the server is about to be restarted.
 	HoldRequests Verb = "Hold"
-	// Stop starts the steps that stop Incarnation: shutdown, exit, stdin closed, signal. It does not wait, and never kills.
+	// Stop starts the steps that stop Incarnation: the shutdown request, the exit notification, closing stdin, and the signal. It does not wait for the steps and
+	// never kills the server.
 	Stop Verb = "Stop"
-	// Kill sends SIGKILL to the whole tree of Incarnation.
+	// Kill sends SIGKILL to the whole process tree of Incarnation.
 	Kill Verb = "Kill"
 	// Quit makes the multiplexer exit if no server is alive. Clients receive the reason, and their connections are closed.
 	Quit Verb = "Quit"
@@ -55,6 +56,7 @@ type Message struct {
 const (
 	ClientSocket  = "lsp.sock"
 	ControlSocket = "control.sock"
-	// StateFile contains a Report, written before an incarnation is executed and after its exit. It is read when the multiplexer is gone.
+	// StateFile contains a Report. It is written before an incarnation is executed and whenever the state of its process changes. The manager reads it when the
+	// multiplexer is gone.
 	StateFile = "state.json"
 )

@@ -3,10 +3,11 @@
 
 // Package lsp defines the protocol between the manager and berth-lsp, the language-server multiplexer.
 //
-// One berth-lsp serves one LanguageServer object. The server is its child process, and the clients are its connections. It keeps running while the server is
-// restarted: a restart is a new incarnation inside the same multiplexer. It makes no decisions about starts and stops: it reports its state, and carries out
-// the commands of the manager's state machine.
+// One berth-lsp serves one LanguageServer object. The language server is a child process of berth-lsp, and clients connect to berth-lsp. berth-lsp keeps
+// running while the language server is restarted: a restart is a new incarnation inside the same multiplexer. berth-lsp does not decide when to start or stop
+// the server: it reports its state and carries out the commands of the manager.
 //
-// The subpackages: wire frames and scans messages, document tracks the open documents of clients, mux connects clients and documents to one server, server is
-// the child process, control is the socket between manager and multiplexer. All of them import only the standard library and x/sys.
+// The subpackages: wire frames and scans messages, document tracks the open documents of clients, mux connects clients and documents to one server, server runs
+// the child process, control is the socket between manager and multiplexer, transport connects both over a network, and daemon and podmain are the programs.
+// Apart from packages of Berth, all of them import only the standard library and x/sys.
 package lsp

@@ -10,11 +10,11 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Launch contains everything that the multiplexer needs to start one incarnation of the server. It may contain secrets: it is sent over the control socket and
-// never written to disk.
+// Launch contains everything that the multiplexer needs to start one incarnation of the server. It may contain secrets, so it is sent over the control socket
+// only and is never written to disk.
 type Launch struct {
 	Incarnation int64 `json:"incarnation"`
-	// Command is argv, Env the whole environment as NAME=value, Dir an absolute path.
+	// Command is argv. Env contains NAME=value and is the whole environment of the server, unless Inherit is set. Dir is an absolute path.
 	Command []string `json:"command"`
 	Env     []string `json:"env,omitempty"`
 	// Inherit prepends the environment of the multiplexer to Env. It is set in a container, whose environment only the multiplexer knows.
@@ -22,17 +22,18 @@ type Launch struct {
 	Dir     string `json:"dir,omitempty"`
 	// RunAs is the user of the server; nil: the user of the multiplexer.
 	RunAs *shim.User `json:"runAs,omitempty"`
-	// StopSignal is sent to the server's tree, such as SIGTERM, if the server does not exit after shutdown and exit.
+	// StopSignal is the name of a signal, such as SIGTERM. It is sent to the server's process tree if the server does not exit after shutdown, exit and the end of
+	// its stdin.
 	StopSignal string `json:"stopSignal,omitempty"`
-	// Grace is how long the whole sequence of a stop may take before the manager kills the server; its steps are shortened to fit.
+	// Grace is the maximum duration of a stop, after which the manager kills the server. The steps of the stop are shortened to fit.
 	Grace time.Duration `json:"grace,omitempty"`
 
 	Config Config `json:"config"`
 }
 
-// Config is the part of a LanguageServer spec beyond its process. Zero durations and numbers mean the defaults below.
+// Config is the part of a LanguageServer spec that does not describe the process. Unless stated otherwise, zero durations and numbers mean the default.
 type Config struct {
-	// Language is the language ID, such as go. It is used in messages, and as languageId if a client omits it.
+	// Language is the language ID, such as go. It is the languageId of documents that a client opens without one.
 	Language string `json:"language,omitempty"`
 	// Folders are the absolute paths of the workspace folders; the first one is the root.
 	Folders []string `json:"folders,omitempty"`
@@ -44,11 +45,12 @@ type Config struct {
 	Hold   Hold   `json:"hold"`
 	Health Health `json:"health"`
 
-	// StartupTimeout is how long initialize may take (default 5 min). Progress extends it up to six times.
+	// StartupTimeout is how long the server may send nothing before it answers initialize (default 5 min). A server that sends other messages may take up to six
+	// times as long.
 	StartupTimeout time.Duration `json:"startupTimeout,omitempty"`
 	// WhileIndexing is what happens to requests before the server has read its workspace: Forward (default) or Hold.
 	WhileIndexing string `json:"whileIndexing,omitempty"`
-	// Replay names methods, in addition to the known reads, that may be sent again after a crash.
+	// Replay lists methods whose requests may be sent again after a crash, in addition to the methods that are known to be reads.
 	Replay []string `json:"replay,omitempty"`
 }
 
@@ -62,11 +64,11 @@ const (
 type Limits struct {
 	// HeaderBytes is the maximum size of the header block of a message (default 8 KiB); a line may have at most half of it.
 	HeaderBytes int `json:"headerBytes,omitempty"`
-	// MessageBytes is the maximum size of a message from the server (default 64 MiB); ClientMessageBytes of one from a client (default 32 MiB).
+	// MessageBytes is the maximum size of a message from the server (default 64 MiB), ClientMessageBytes that of a message from a client (default 32 MiB).
 	MessageBytes       int `json:"messageBytes,omitempty"`
 	ClientMessageBytes int `json:"clientMessageBytes,omitempty"`
-	// Clients is the maximum number of clients (default 64). The others are per client: open documents (1000), bytes of their text (64 MiB), requests in flight
-	// (64), and bytes queued for sending (8 MiB).
+	// Clients is the maximum number of clients (default 64). The next four limits are per client: the number of open documents (default 1000), the size of their
+	// text (default 64 MiB), the number of requests in flight (default 64), and the size of the messages that wait to be sent to the client (default 8 MiB).
 	Clients       int `json:"clients,omitempty"`
 	OpenDocuments int `json:"openDocuments,omitempty"`
 	DocumentBytes int `json:"documentBytes,omitempty"`
@@ -74,7 +76,7 @@ type Limits struct {
 	QueueBytes    int `json:"queueBytes,omitempty"`
 	// RequestTimeout is the age at which a request is canceled (default 120 s).
 	RequestTimeout time.Duration `json:"requestTimeout,omitempty"`
-	// MemoryBytes is how much memory the server's tree may use before the server is restarted; 0: no limit.
+	// MemoryBytes is how much memory the server's process tree may use before the server is restarted; 0: no limit.
 	MemoryBytes int64 `json:"memoryBytes,omitempty"`
 }
 
@@ -87,10 +89,10 @@ type Hold struct {
 	Bytes    int `json:"bytes,omitempty"`
 }
 
-// Health configures when a running server counts as hung.
+// Health configures when a running server counts as unhealthy.
 type Health struct {
-	// PingAfter is how long the server may be silent before it is pinged (default 10 s). HangTimeout is how long it may owe an answer (default 60 s), or five
-	// times as long while its tree uses CPU.
+	// PingAfter is how long the server may be silent before it is pinged (default 10 s). HangTimeout is how long a silent server may owe an answer before it
+	// counts as hung (default 60 s); it is five times as long while the server's process tree uses CPU.
 	PingAfter   time.Duration `json:"pingAfter,omitempty"`
 	HangTimeout time.Duration `json:"hangTimeout,omitempty"`
 	// Canary is sent periodically, if its method is set, to detect a server whose answers are empty.

@@ -23,15 +23,15 @@ const (
 	ReasonCanaryFailed  = "CanaryFailed"
 	// ReasonQuarantined: a document or request is withheld from the server, because it was present at repeated crashes.
 	ReasonQuarantined = "Quarantined"
-	// ReasonCapabilityLost: a restarted server offers less than the one that clients know.
+	// ReasonCapabilityLost: a restarted server lacks capabilities that were announced to clients.
 	ReasonCapabilityLost = "CapabilityMismatch"
 )
 
-// Report is the state of the multiplexer. It is sent on every change, at most ten times a second, except that the exit of the server and the need to restart it
-// are sent at once.
+// Report is the state of the multiplexer. The multiplexer sends it on every change, at most ten times a second. It reports the exit of the server and the need
+// for a restart immediately.
 type Report struct {
 	Protocol int `json:"protocol"`
-	// Number counts the reports of one multiplexer; 0 if it does not count them.
+	// Number is the sequence number of the report; 0 if the multiplexer does not number its reports.
 	Number int64 `json:"number,omitempty"`
 
 	// Incarnation is the newest requested incarnation; 0 if there is none.
@@ -42,23 +42,24 @@ type Report struct {
 	BootID      string      `json:"bootID,omitempty"`
 	// StartedAt is when the server was executed.
 	StartedAt time.Time `json:"startedAt,omitzero"`
-	// Exit is set in phase Exited; LeaderExit when the server has exited while other processes of its tree are alive.
+	// Exit is set in phase Exited. LeaderExit is set while the server itself has exited but other processes of its tree are alive.
 	Exit       *facts.Exit       `json:"exit,omitempty"`
 	LeaderExit *facts.Exit       `json:"leaderExit,omitempty"`
 	StartError *facts.StartError `json:"startError,omitempty"`
 	// StopSent is true if a stop of this incarnation was requested.
 	StopSent bool `json:"stopSent,omitempty"`
 
-	// Initialized is true when the server has answered initialize and has received the settings and documents: it serves.
+	// Initialized is true once the server has answered initialize and was sent the settings and the open documents. From then on it receives requests.
 	Initialized bool `json:"initialized,omitempty"`
-	// Indexed is true when the work that the server began at its start has ended. IndexedBy is Settled or ProgressTimeout.
+	// Indexed is true once the server has finished the work that it began at its start, such as reading the workspace. IndexedBy is how this was determined:
+	// Settled (no work is in progress), or ProgressTimeout (no progress was received for too long).
 	Indexed   bool   `json:"indexed,omitempty"`
 	IndexedBy string `json:"indexedBy,omitempty"`
 	// ServerName and ServerVersion are from the initialize result.
 	ServerName    string `json:"serverName,omitempty"`
 	ServerVersion string `json:"serverVersion,omitempty"`
 
-	// Unhealthy is empty or one of the reasons above; the manager decides what to do about it. Message has details.
+	// Unhealthy is empty or one of the reasons above; the manager decides how to react. Message has details.
 	Unhealthy string `json:"unhealthy,omitempty"`
 	Message   string `json:"message,omitempty"`
 	// Restart is true if Unhealthy requires a restart of the server.
@@ -66,13 +67,14 @@ type Report struct {
 
 	Clients       int `json:"clients"`
 	OpenDocuments int `json:"openDocuments"`
-	// Held is the number of requests that wait for a restart, InFlight of those sent to the server; OldestRequest is when the oldest of the latter arrived.
+	// Held is the number of requests that wait for a restart. InFlight is the number of requests that were sent to the server and are not answered yet.
+	// OldestRequest is when the oldest request in flight arrived.
 	Held          int       `json:"held"`
 	InFlight      int       `json:"inFlight"`
 	OldestRequest time.Time `json:"oldestRequest,omitzero"`
 	// IdleSince is when the last client disconnected, or when the multiplexer started if none has connected; zero while there are clients.
 	IdleSince time.Time `json:"idleSince,omitzero"`
-	// MemoryBytes is the memory of the server's tree; 0: unknown.
+	// MemoryBytes is the memory of the server's process tree; 0: unknown.
 	MemoryBytes int64 `json:"memoryBytes,omitempty"`
 
 	Counters Counters `json:"counters"`
@@ -82,7 +84,7 @@ type Report struct {
 type Counters struct {
 	Requests     int64 `json:"requests,omitempty"`     // requests of clients
 	HeldTotal    int64 `json:"heldTotal,omitempty"`    // requests that waited for a restart
-	Replayed     int64 `json:"replayed,omitempty"`     // requests that were sent to a second incarnation
+	Replayed     int64 `json:"replayed,omitempty"`     // requests sent again, to another incarnation
 	Failed       int64 `json:"failed,omitempty"`       // requests that the multiplexer answered with its own error
 	Frames       int64 `json:"frames,omitempty"`       // messages relayed, both directions
 	Bytes        int64 `json:"bytes,omitempty"`        // bytes of the relayed messages

@@ -42,7 +42,7 @@ type collector struct {
 	namespaces []string
 
 	wake chan struct{}
-	// asked records when each orphan was asked to stop. Losing it costs another grace period.
+	// asked records when each orphan was asked to stop. It is kept in memory only: after a restart of the manager, each orphan gets another grace period.
 	asked map[types.UID]time.Time
 }
 
@@ -60,7 +60,7 @@ func newCollector(opts Options, others *hosts.Hosts, reader client.Reader, log l
 // NeedLeaderElection returns true, so that only the leader stops orphans.
 func (c *collector) NeedLeaderElection() bool { return true }
 
-// poke requests a sweep, because there was an event for a UID without an object. It never blocks.
+// poke requests a sweep. The dispatcher calls it for an event whose UID has no object. It never blocks.
 func (c *collector) poke(types.UID) {
 	select {
 	case c.wake <- struct{}{}:
@@ -228,8 +228,8 @@ func release(ctx context.Context, backends []runtime.Runtime, uid types.UID) err
 	return errors.Join(errs...)
 }
 
-// holders returns the backend that has the UID. If none reports it, although one listed it, holders returns all of them: a process that a backend lists and cannot
-// observe must still be stopped, and Stop and Kill of an unknown UID do nothing.
+// holders returns the backend that runs the process of uid. If no backend finds the UID, although one listed it, holders returns all backends: a process that a
+// backend lists but cannot observe must still be stopped, and Stop and Kill do nothing for an unknown UID.
 func (c *collector) holders(ctx context.Context, uid types.UID) ([]runtime.Runtime, error) {
 	backend, err := c.runtimes.Find(ctx, uid)
 	if errors.Is(err, runtime.ErrNotFound) {

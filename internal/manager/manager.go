@@ -51,8 +51,8 @@ const FieldOwner = "berth"
 type Options struct {
 	// Runtimes are the backends that run processes. Required. Only the manager may read their Events.
 	Runtimes *runtime.Registry
-	// LanguageServers is the runtime of language servers, which runs them behind multiplexers that are processes of Runtimes; the manager sets its OnChange.
-	// nil means to run them in Runtimes, without a multiplexer. The caller closes it after the manager has ended.
+	// LanguageServers is the runtime that runs language servers behind multiplexers, which are processes of Runtimes. The manager calls its OnChange, and the
+	// caller closes it after the manager has ended. nil means that language servers run in Runtimes, without a multiplexer.
 	LanguageServers LanguageServers
 	// LanguageServersInPods is the runtime of language servers in Pods; nil disables them.
 	LanguageServersInPods LanguageServers
@@ -86,7 +86,7 @@ type Options struct {
 	Concurrency int
 	// LeftoverInterval is how often to check for processes without an object; 0 means every three minutes.
 	LeftoverInterval time.Duration
-	// LeftoverGrace is the grace period of such a process before it is killed; 0 means ten seconds.
+	// LeftoverGrace is the grace period before a process without an object is killed; 0 means ten seconds.
 	LeftoverGrace time.Duration
 	// ShutdownTimeout bounds how long the manager waits for its components to stop; 0 means ten seconds.
 	ShutdownTimeout time.Duration
@@ -213,8 +213,8 @@ func newPermission(mgr ctrl.Manager, opts Options) *process.Permission {
 	return &process.Permission{Cache: mgr.GetCache(), Live: mgr.GetAPIReader(), Namespace: opts.PolicyNamespace}
 }
 
-// unthrottled disables the client-side rate limit, because the API server limits requests itself, unless the configuration sets a limit. The default of
-// client-go is five requests per second, and an object needs three requests until it is ready.
+// unthrottled disables the client-side rate limit, unless the configuration sets one. The API server limits requests itself, and the default of client-go,
+// five requests per second, is too low: an object needs three requests until it is ready.
 func unthrottled(cfg *rest.Config) *rest.Config {
 	if cfg.QPS != 0 || cfg.RateLimiter != nil {
 		return cfg
@@ -255,7 +255,7 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 		Logger:                 opts.Logger,
 		Metrics:                opts.Metrics,
 		HealthProbeBindAddress: opts.HealthProbeBindAddress,
-		// Managed fields are not used here, and take a third of the memory.
+		// The cache drops managed fields, because the manager does not use them and they take a third of the memory.
 		Cache: cache.Options{
 			DefaultTransform:  cache.TransformStripManagedFields(),
 			DefaultNamespaces: cachedNamespaces(opts.Namespaces),
@@ -270,7 +270,7 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 		LeaderElection:          opts.LeaderElection,
 		LeaderElectionID:        "berth.dev",
 		LeaderElectionNamespace: opts.LeaderElectionNamespace,
-		// The controllers have stopped by then, so the next manager need not wait until the lease expires.
+		// The controllers have stopped when the lease is released, so the next manager need not wait until the lease expires.
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       &opts.ShutdownTimeout,
 		// One program may run several managers, one after the other.
@@ -281,7 +281,7 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 // cached limits the cache for kinds with more objects than the manager needs.
 func cached(opts Options) map[client.Object]cache.ByObject {
 	limits := map[client.Object]cache.ByObject{
-		// Only Services that Berth manages, which are watched where Pods run.
+		// Only Services that Berth manages. A manager watches Services only if it runs Pods.
 		&corev1.Service{}: {Label: labels.SelectorFromSet(labels.Set{pod.LabelManagedBy: pod.ManagedBy})},
 	}
 	if opts.PolicyNamespace != "" {

@@ -70,7 +70,7 @@ func cachedNamespaces(namespaces []string) map[string]cache.Config {
 	return limited
 }
 
-// serves reports whether the manager can read the object of a process with a name such as devservers/default/web.
+// serves reports whether the manager can read the object of a process. process is its display name, such as devservers/default/web.
 func serves(namespaces []string, process string) bool {
 	if len(namespaces) == 0 {
 		return true

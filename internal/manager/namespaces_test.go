@@ -53,7 +53,8 @@ func TestNamespacedReader_ListsItsNamespacesOnly(t *testing.T) {
 	g.Expect(metadata.Items).To(HaveLen(3))
 }
 
-// A manager that served more namespaces before may run processes whose objects it can no longer read. They are not orphans.
+// A manager that served more namespaces before may run processes whose objects it can no longer read. Such processes are
+// not orphans.
 func TestLeftoversOfOtherNamespacesAreLeftAlone(t *testing.T) {
 	g := NewWithT(t)
 	w := newWorld(t, noListOfAll)

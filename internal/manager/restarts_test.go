@@ -32,7 +32,7 @@ func TestNew_LimitsRestartsByDefault(t *testing.T) {
 		passed = deps
 		return nil
 	}}
-	// The manager discovers its kinds before it starts.
+	// The manager reads the API discovery documents before it starts.
 	discovered := map[string]string{
 		"/api":    `{"kind": "APIVersions", "versions": ["v1"]}`,
 		"/api/v1": `{"kind": "APIResourceList", "groupVersion": "v1", "resources": [{"name": "services", "namespaced": true, "kind": "Service"}]}`,

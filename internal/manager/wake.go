@@ -25,8 +25,8 @@ func newWaker(dispatcher *process.Dispatcher) *waker {
 	return &waker{dispatcher: dispatcher, poke: make(chan struct{}, 1), pending: map[types.UID]bool{}}
 }
 
-// NeedLeaderElection returns true, so that the waker starts together with the controllers. They begin by reconciling all objects, so earlier events are not
-// needed.
+// NeedLeaderElection returns true, so that the waker starts together with the controllers. The controllers begin by reconciling all objects, so earlier
+// events are not needed.
 func (w *waker) NeedLeaderElection() bool { return true }
 
 // tell queues a UID. It never blocks.

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mergepatch creates the patches with which controllers write a status. controller-runtime creates the same patches from two whole objects
-// decoded into maps, which takes a good part of a millisecond. Every start waits for that time, because nothing is started before the status is written.
+// decoded into maps, which takes a considerable part of a millisecond. That delay would affect every start, because a process is started only after the
+// status is written.
 package mergepatch
 
 import (
@@ -18,8 +19,9 @@ import (
 // null in a merge patch removes a field.
 var null = json.RawMessage("null")
 
-// Status returns the JSON merge patch that changes the status of the stored object to that of after. Applying it fails with a conflict if the stored
-// object no longer has the version of before. Status returns nil if the status is unchanged. It ignores all other differences.
+// Status returns the JSON merge patch that changes the status of the stored object to the status of after. Applying the patch fails with a conflict if
+// the stored object no longer has the resource version of before. Status returns nil if the status is unchanged. It ignores differences outside the
+// status.
 func Status(before, after client.Object) (client.Patch, error) {
 	version := before.GetResourceVersion()
 	if version == "" {

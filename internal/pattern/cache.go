@@ -11,8 +11,8 @@ import (
 // maxCached bounds the memory of a Cache, in bytes.
 const maxCached = 8 << 20
 
-// Cache caches compiled patterns, so that reconciling an object again compiles nothing. Objects with the same patterns share one Set. Its size is bounded: a
-// full cache evicts arbitrary entries. The zero value is ready for use. A Cache is safe for concurrent use.
+// Cache caches compiled patterns, so that reconciling an object again compiles nothing. Objects with the same patterns share one Set. The size of the cache
+// is bounded: a full cache evicts arbitrary entries. The zero value is ready for use. A Cache is safe for concurrent use.
 type Cache struct {
 	mu    sync.Mutex
 	sets  map[string]*Set

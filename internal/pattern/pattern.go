@@ -20,7 +20,7 @@ const (
 	// MaxLength is the maximum length of one pattern, in characters, as in the API.
 	MaxLength = 256
 	// MaxSize is the maximum size of all patterns of one object together, in instructions of the compiled programs. A literal character is one instruction, a
-	// counted repetition such as x{1,100} repeats those of x 100 times, and a class of many ranges such as \pL counts as largeClass.
+	// counted repetition such as x{1,100} counts the instructions of x 100 times, and a class of many ranges such as \pL counts as largeClass.
 	MaxSize = 2048
 	// MaxRunes is the maximum number of range bounds in all character classes of one object together. \pL has about 1,300.
 	MaxRunes = 16 << 10
@@ -28,7 +28,7 @@ const (
 	// matching takes at most about 50 ms.
 	MaxSteps = 4 << 20
 
-	// A class of more than smallClass runes is searched, which takes about as long as largeClass instructions.
+	// Package regexp searches a class of more than smallClass runes, which takes about as long as largeClass instructions.
 	smallClass, largeClass = 8, 3
 )
 
@@ -51,7 +51,8 @@ func (p *Pattern) Match(text string) bool {
 
 // Set contains the patterns of one object.
 type Set struct {
-	// Patterns has one entry for each compiled text. The entry is nil if the text is empty or invalid; in the latter case Errors contains the reason.
+	// Patterns has one entry for each compiled text. The entry is nil if the text is empty, is invalid or exceeds the limits; unless the text is empty, Errors
+	// contains the reason.
 	Patterns []*Pattern
 	Errors   []error
 
@@ -85,7 +86,7 @@ func compile(texts []string, whole bool) *Set {
 
 var errTooLarge = errors.New("too large")
 
-// add measures a pattern before it allocates memory in proportion to the size of the pattern.
+// add compiles one pattern. It measures the pattern first, so that a pattern that exceeds the limits is never compiled.
 func (s *Set) add(text string, whole bool) (*Pattern, error) {
 	if utf8.RuneCountInString(text) > MaxLength {
 		return nil, fmt.Errorf("%s is %w: it has more than %d characters", short(text), errTooLarge, MaxLength)
@@ -130,8 +131,8 @@ func (s *Set) Err(list string) error {
 	return errors.New(strings.Join(wrong, "; "))
 }
 
-// MaxText returns the maximum length, in characters, of a text that is matched with each of the patterns; it is at least MaxSteps/MaxSize - 1, which is 2,047.
-// It follows from MaxSteps, so that a set of few small patterns may be matched with a longer text.
+// MaxText returns the maximum length, in characters, of a text that may be matched with the patterns. It is at least MaxSteps/MaxSize - 1, which is 2,047; the
+// smaller the patterns are together, the longer the text may be.
 func (s *Set) MaxText() int { return MaxSteps/max(s.size, 1) - 1 }
 
 // MatchEnd returns the index of the first pattern that matches the end of the text, or -1. It considers the last MaxText characters.

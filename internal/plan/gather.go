@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// gathering is how long outcomes that change nothing else are collected, so that runs that end in quick succession share one write.
+// gathering is how long outcomes of runs are collected before they are written, if they change nothing else. Runs that end in quick succession
+// then share one write.
 const gathering = 600 * time.Millisecond
 
 // gather postpones a write that would only record the end of some runs while others continue. No run is released before its outcome is recorded.
@@ -42,7 +43,7 @@ func (p *planner) mayGather() time.Duration {
 		ended = true
 		since := p.now.Sub(p.runs[is.Name].SeenAt)
 		if since < 0 || is.Name != p.record.Runs[i].Name {
-			return 0 // the clock was set back
+			return 0 // the clock was set back, or the list contains another run
 		}
 		left = min(left, gathering-since)
 	}

@@ -120,7 +120,7 @@ func Next(desired Desired, record v1alpha1.PlanStatus, runs []Run, now time.Time
 		p.status.State = v1alpha1.PlanQueued
 	}
 	if blocked := desired.Blocked; p.status.State == queued && p.status.DuplicateOf == nil && blocked != nil {
-		// This remains so even if the other plan is deleted later, because the request was carried out.
+		// This plan remains a duplicate even if the other plan is deleted later, because the other plan has carried out the request.
 		p.status.DuplicateOf = blocked.Duplicate
 	}
 	p.observe()
@@ -152,7 +152,7 @@ type planner struct {
 	taken string
 }
 
-// pinned returns the current phase of the plan, or nil if its action does not have it.
+// pinned returns the pinned definition of the current phase, or nil if the action does not define that phase.
 func (p *planner) pinned() *v1alpha1.PinnedPhase {
 	return pinnedPhase(p.status, p.status.CurrentPhase)
 }
@@ -176,7 +176,7 @@ func rank(phase v1alpha1.PlanPhase) int {
 	return max(slices.Index(order, phase), 0)
 }
 
-// after returns the next phase, or an empty string.
+// after returns the phase that follows, or an empty string for the last phase.
 func after(phase v1alpha1.PlanPhase) v1alpha1.PlanPhase {
 	if phase == v1alpha1.PhaseApply {
 		return ""

@@ -31,7 +31,7 @@ func TestPhasesFollowEachOtherAsFarAsTheTargetAllows(t *testing.T) {
 	w.g.Expect(w.status.Waiting).To(Equal("for 2 of 2 runs"))
 	w.ends(name(1, execute, 1), succeeded).settle().is(execute, processing, 1)
 	w.g.Expect(w.status.Waiting).To(Equal("for 1 of 2 runs"))
-	w.desired.Target = apply // while it runs
+	w.desired.Target = apply // while the plan runs
 	w.ends(name(1, execute, 0), succeeded).settle().is(apply, processing, 1)
 	w.ends(name(1, apply, 0), succeeded).settle().is(apply, applied, 1)
 	w.g.Expect(w.condition(v1alpha1.ConditionSucceeded).Status).To(BeEquivalentTo("True"))
@@ -52,7 +52,7 @@ func TestMissingPhasesAreCompleteAtOnce(t *testing.T) {
 func TestOutcomesOfAPhase(t *testing.T) {
 	for name, tc := range map[string]struct {
 		needed   int
-		outcomes []v1alpha1.RunOutcome // outcomes of the three runs; runs without an outcome are live
+		outcomes []v1alpha1.RunOutcome // outcomes of the three runs; runs without an outcome have not ended
 		state    v1alpha1.PlanState
 		reason   string
 	}{
@@ -125,7 +125,7 @@ func TestRetryRunsThePhaseAgainWhenItsRunsHaveEnded(t *testing.T) {
 	w.desired.RetryToken = "a"
 	w.settle().is(execute, processing, 1)
 	w.g.Expect(w.live()).To(ConsistOf(name(1, execute, 1)))
-	w.desired.RetryToken = "b" // before it began: one retry
+	w.desired.RetryToken = "b" // before the first retry has begun: both requests cause one retry
 	w.obey().is(execute, processing, 2)
 	w.g.Expect(w.live()).To(ConsistOf(name(2, execute, 0), name(2, execute, 1)))
 	w.g.Expect(w.events).To(ContainElement(v1alpha1.ReasonResultIgnored))
@@ -204,7 +204,7 @@ func TestARunOfAnOlderAttemptIsEndedAndIgnored(t *testing.T) {
 	w.settle().ends(name(1, strategize, 0), failed).settle()
 	w.desired.RetryToken = "a"
 	w.settle().is(strategize, processing, 2)
-	late := name(1, strategize, 7) // created by a manager with a stale plan that had only its first attempt
+	late := name(1, strategize, 7) // created by a manager whose stale copy of the plan had only the first attempt
 	w.runs[late] = Run{Name: late, UID: "late", Kept: true}
 	step := w.next()
 	w.g.Expect(step.Cancel).To(ConsistOf(late))

@@ -35,13 +35,14 @@ func (p *planner) observe() {
 				listed.Result = shorten(run.Result)
 			}
 		case listed.UID != "":
-			// Its finalizer was removed by force.
+			// The run no longer exists: its finalizer was removed by force.
 			listed.Outcome, listed.Message = v1alpha1.RunWasCancelled, "The run was deleted."
 		}
 	}
 }
 
-// strays returns the runs of this plan that are not listed. They belong to an earlier attempt and were created by a manager that did not know of the newer one.
+// strays returns the runs of this plan that are not listed. They belong to an earlier attempt and were created by a manager that had not read the newer attempt
+// yet.
 func (p *planner) strays() []Run {
 	var strays []Run
 	for _, name := range slices.Sorted(maps.Keys(p.runs)) {
@@ -80,7 +81,7 @@ func (p *planner) verdict() signal {
 	case count[v1alpha1.RunSucceeded] >= needed:
 		return succeed
 	case skipped > 0 && total-failed-cancelled-skipped < needed && total-failed >= needed:
-		// Runs may have been cancelled because others were skipped.
+		// The cancelled runs do not count as failures here, because they may have been cancelled when others were skipped.
 		return skip
 	case total-failed-cancelled-skipped < needed && limited && !p.now.Before(deadline) && failed+skipped == 0:
 		return expire // runs were cancelled because of the timeout
@@ -123,7 +124,7 @@ func (p *planner) drained() bool {
 	return living == 0
 }
 
-// settle removes runs that were never created from the list, and keeps the outcomes of the others as results.
+// settle removes from the list the runs that were never created, and keeps the outcomes of the other runs as results.
 func (p *planner) settle() {
 	s := p.status
 	s.Runs = slices.DeleteFunc(s.Runs, func(run v1alpha1.PlanRun) bool { return run.Outcome == "" })
@@ -219,7 +220,7 @@ func (p *planner) endStrays() {
 	}
 }
 
-// release releases runs whose outcome is recorded, and finished runs that are not listed.
+// release requests the removal of the finalizer from runs whose outcome is recorded, and from finished runs that are not listed.
 func (p *planner) release() {
 	for _, listed := range p.status.Runs {
 		if run := p.runs[listed.Name]; listed.Outcome != "" && run.Kept && !run.Taken {

@@ -27,7 +27,8 @@ const (
 	fail    signal = "fail"
 	expire  signal = "expire"
 	skip    signal = "skip"
-	// retry, resume, revert and refuse: a user requests it. refuse is a revert beyond the limit; resume is a retry of a phase that has succeeded.
+	// retry, resume, revert and refuse: a user requests a retry or a revert. refuse is a revert beyond the limit; resume is a retry of a phase
+	// that has succeeded.
 	retry  signal = "retry"
 	resume signal = "resume"
 	revert signal = "revert"
@@ -70,7 +71,7 @@ type (
 	phases = []v1alpha1.PlanPhase
 )
 
-// table lists all transitions of a plan. There are no others.
+// table lists all transitions of a plan. A signal without a matching row has no effect.
 var table []row
 
 func init() { // set in init, because the functions refer to the table
@@ -198,7 +199,7 @@ func (p *planner) begin() string {
 	return p.enter(strategize)
 }
 
-// enter starts a phase. Its runs are listed once there are no more transitions.
+// enter starts a phase. fill lists the runs of the phase after the last transition of the step.
 func (p *planner) enter(phase v1alpha1.PlanPhase) string {
 	s := p.status
 	started := metav1.NewMicroTime(p.now)
@@ -252,7 +253,7 @@ func (p *planner) revert() string {
 	p.ignoreResults()
 	s := p.status
 	from := s.CurrentPhase
-	// A retry requested at the same time is included.
+	// The revert includes a retry that was requested at the same time.
 	s.ObservedRevertToken, s.ObservedRetryToken = p.desired.RevertToken, p.desired.RetryToken
 	s.Attempt++
 	s.Reversions++

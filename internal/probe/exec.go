@@ -42,7 +42,8 @@ func (e *Exec) run(ctx context.Context, timeout time.Duration) outcome {
 	return outcome{ok: true}
 }
 
-// startError returns the cause without paths and fields of the spec, because the fields that a backend names are not those of the probe.
+// startError returns the cause without paths and fields of the spec, because a backend names the fields of the process instead of those
+// of the probe.
 func startError(err *facts.StartError) string {
 	switch err.Reason {
 	case v1alpha1.ReasonCommandNotFound:

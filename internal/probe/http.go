@@ -106,7 +106,8 @@ func (t *TCP) run(ctx context.Context, timeout time.Duration) outcome {
 	return outcome{ok: true}
 }
 
-// describe returns a description of an error that is the same each time. The text of a network error is not, because it contains the local port.
+// describe returns a description of an error that is the same each time. The text of a network error differs each time, because it contains the
+// local port.
 func describe(err error, timeout time.Duration) string {
 	switch {
 	case isTimeout(err):

@@ -12,7 +12,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Manager runs the workers. It is a Runnable: its workers stop when its context is done. All methods are safe for concurrent use.
+// Manager runs the workers. It is a Runnable of controller-runtime: the workers stop when the context of Start is done. All methods are safe for concurrent
+// use.
 type Manager struct {
 	clock  clock.Clock
 	notify func(types.UID)

@@ -42,7 +42,7 @@ type Config struct {
 	Timeout time.Duration
 	// Threshold is the number of consecutive failures that make the result a failure; at least 1.
 	Threshold int
-	// Proven means that the server was ready before this worker started: a first failure is only one of Threshold, and does not shorten the period.
+	// Proven means that the server was ready before this worker started. The worker then probes once per Period even while the result is not known yet.
 	Proven bool
 	// Once ends the worker at its first success. The result then remains.
 	Once bool
@@ -112,7 +112,8 @@ type Result struct {
 type outcome struct {
 	ok      bool
 	message string
-	// mute means that the server accepted the connection and closed it without a response. Several in a row mean that the server does not use HTTP.
+	// mute means that the server accepted the connection and closed it without a response. After muteLimit such outcomes in a row, the server counts as one
+	// that does not use HTTP.
 	mute bool
 }
 

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// fastest and slowest bound the time between two probes of a server that is not ready yet. It starts at fastest and grows by half each time.
+	// fastest and slowest bound the time between two probes of a server that is not ready yet. The time starts at fastest and grows by half with
+	// each probe.
 	fastest = 100 * time.Millisecond
 	slowest = 500 * time.Millisecond
 	// muteLimit is how many consecutive connections closed without a response mean that the server does not use HTTP.

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-dev/berth/internal/terminal"
 )
 
-// Capabilities is what a backend can do beyond Runtime. A nil field is a group of functions that the backend lacks entirely. A method that the backend
-// lacks in another group returns an error that wraps errors.ErrUnsupported; the types No... implement such methods.
+// Capabilities is what a backend can do beyond Runtime. A nil field is a group of functions that the backend lacks entirely. In a group that is not nil, a
+// method that the backend lacks returns an error that wraps errors.ErrUnsupported; the types No... implement such methods.
 type Capabilities struct {
 	Logs       Logs
 	Terminals  Terminals
@@ -37,8 +37,8 @@ type Capabilities struct {
 type Logs interface {
 	// OpenLog opens the output of a UID, across all of its incarnations. It returns ErrNotFound if there is none.
 	OpenLog(ctx context.Context, uid types.UID) (Log, error)
-	// LastActivity returns when a UID last wrote output, across all of its incarnations, or last received input where that is known, to at least one second.
-	// It costs no more than reading the metadata of a file. It returns ErrNotFound if nothing is known.
+	// LastActivity returns the time at which a UID last wrote output, across all of its incarnations, or last received input where the backend knows that.
+	// The time is exact to at least one second. The call costs no more than reading the metadata of a file. It returns ErrNotFound if nothing is known.
 	LastActivity(ctx context.Context, uid types.UID) (time.Time, error)
 	// Watch sends the UID on Events once, when LastActivity next changes. An error means that nothing will be sent.
 	Watch(ctx context.Context, uid types.UID) error
@@ -46,7 +46,7 @@ type Logs interface {
 
 // Log is append-only output whose oldest part may have been removed. Offsets are bytes since the first output of the UID and stay valid forever.
 type Log interface {
-	// Bounds returns the offset of the first available byte and that of the end.
+	// Bounds returns the offset of the first available byte and the offset of the end.
 	Bounds() (first, end int64, err error)
 	// ReadAt reads like io.ReaderAt. For removed bytes it returns an error that wraps io.ErrUnexpectedEOF; the caller then resumes at the first offset of
 	// Bounds.
@@ -65,8 +65,8 @@ type Terminals interface {
 	Type(ctx context.Context, uid types.UID, input []byte) error
 	// Capture returns the current content of the terminal of a UID and the position of its cursor. It returns ErrNotFound if there is no terminal.
 	Capture(ctx context.Context, uid types.UID) (terminal.View, error)
-	// Input returns how the foreground processes of the terminal of a UID read it. The zero value and every error mean that this is unknown. Input takes up
-	// to a few milliseconds, so callers use it once for a decision, not in a loop.
+	// Input returns how the foreground processes of the terminal of a UID read that terminal. The zero value and every error mean that this is unknown. Input
+	// takes up to a few milliseconds, so callers use it once for a decision, not in a loop.
 	Input(ctx context.Context, uid types.UID) (facts.Input, error)
 	// AttachCommand returns a shell command that attaches to the terminal of a UID without Berth; empty if there is none.
 	AttachCommand(uid types.UID) string
@@ -78,7 +78,8 @@ type Terminals interface {
 
 // Adoption is for backends that can manage sessions or containers that were started without Berth.
 type Adoption interface {
-	// Find returns the sessions of the tmux server on a socket, or the running containers (which have no socket). It changes nothing.
+	// Find returns the sessions of the tmux server on a socket. A container backend ignores socket and returns the running and paused containers. Find
+	// changes nothing.
 	Find(ctx context.Context, socket string) ([]Found, error)
 	// Release stops managing the adopted session or container of the UID and leaves it running. It returns ErrNotFound if nothing was adopted.
 	Release(ctx context.Context, uid types.UID) error
@@ -90,15 +91,16 @@ type Found struct {
 	ID, Name string
 	// Created is the creation time, to the second.
 	Created time.Time
-	// Command is the program in its foreground, or the command that it was started with; it may be shortened.
+	// Command is the program in the foreground of the session, or the command that the container was started with. It may be shortened.
 	Command string
 	// Image and Labels are those of a container.
 	Image  string
 	Labels map[string]string
-	// Owned reports that a Berth installation started or adopted it. Owner is the object that it belongs to; empty if it belongs to another Berth.
+	// Owned reports that a Berth installation started or adopted the session or container. Owner is the object that it belongs to, or empty if the owner is
+	// another Berth installation.
 	Owned bool
 	Owner types.UID
-	// Unfit describes for users why it cannot be adopted; empty if it can.
+	// Unfit explains to users why the session or container cannot be adopted. It is empty if an adoption is possible.
 	Unfit string
 }
 

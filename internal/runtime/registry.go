@@ -30,7 +30,7 @@ type Registry struct {
 	log     logr.Logger
 }
 
-// NewRegistry returns a registry. The base runs objects that name no runtime or Host. The others are searched before the base, because they may run their
+// NewRegistry returns a registry. The base runs objects whose runtime is Host or not set. The others are searched before the base, because they may run their
 // incarnations as processes of the base.
 func NewRegistry(base Runtime, log logr.Logger, others ...Backend) *Registry {
 	r := &Registry{base: base, log: log, missing: map[v1alpha1.RuntimeType]string{}}
@@ -62,7 +62,7 @@ func (r *Registry) For(kind v1alpha1.RuntimeType) Runtime {
 	return Disable(r.base, why)
 }
 
-// Has reports whether the manager has a backend of that type besides the base.
+// Has reports whether the manager has a backend of that type, other than the base, that is not disabled.
 func (r *Registry) Has(kind v1alpha1.RuntimeType) bool {
 	for _, member := range r.others {
 		if member.Type == kind {
@@ -116,7 +116,7 @@ func (r *Registry) Forget(ctx context.Context, uid types.UID) error {
 	return backend.Forget(ctx, uid)
 }
 
-// List returns the incarnations of all UIDs. It leaves out those of backends that do not answer, except the base.
+// List returns the incarnations of all UIDs. It omits the incarnations of a backend that returns an error, but it returns an error of the base.
 func (r *Registry) List(ctx context.Context) ([]facts.Incarnation, error) {
 	list, err := r.base.List(ctx)
 	if err != nil {
@@ -142,7 +142,7 @@ func (r *Registry) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return list, nil
 }
 
-// OnChange sets the function that receives UIDs whose change a backend detects by other means than Events. It must not block.
+// OnChange sets the function that receives UIDs whose change a backend detects by other means than Events. wake must not block.
 func (r *Registry) OnChange(wake func(types.UID)) {
 	for _, backend := range r.All() {
 		if teller, tells := backend.(interface{ OnChange(func(types.UID)) }); tells {

@@ -18,8 +18,8 @@ type ResultStore interface {
 	// Place returns where a program of the UID that is started with Process.Results leaves its results and finds its inputs. The result never changes, and
 	// Place does no I/O.
 	Place(uid types.UID) ResultPaths
-	// Results returns the results of a UID after Observe has reported the exit. It never blocks, regardless of what the program left there. If something
-	// cannot be read, Problem explains why.
+	// Results returns the results of a UID after Observe has reported the exit. It never blocks, regardless of what the program left at these paths. If
+	// something cannot be read, Problem explains why.
 	Results(uid types.UID) Results
 }
 
@@ -29,7 +29,7 @@ type ResultPaths struct {
 	File, Artifacts string
 	// Inputs is the folder with the files of Process.Inputs.
 	Inputs string
-	// Private reports that the paths are valid only inside the program: no other process finds its results there.
+	// Private reports that the paths are valid only in the container of the program: other processes cannot read the results there.
 	Private bool
 }
 

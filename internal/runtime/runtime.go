@@ -26,7 +26,7 @@ var (
 	ErrOldAlive = errors.New("an older incarnation is still alive")
 	// ErrNotFound means that the backend has no record of the UID, or of that incarnation.
 	ErrNotFound = errors.New("no such incarnation")
-	// ErrNotEnded means that a command was killed and has not exited yet. The backend continues to end it.
+	// ErrNotEnded means that a command was killed and has not exited yet. The backend continues to kill it.
 	ErrNotEnded = errors.New("the command does not exit after SIGKILL")
 	// ErrNoTerminal means that the process was not started in a terminal.
 	ErrNoTerminal = errors.New("the process has no terminal")
@@ -36,7 +36,7 @@ var (
 type Process struct {
 	UID         types.UID
 	Incarnation int64
-	// Name is the display name of the object, such as devservers/default/web. It is only for messages; nothing is looked up by it.
+	// Name is the display name of the object, such as devservers/default/web. It is used only in messages, not to find the object.
 	Name string
 	// Command is argv, already expanded. It is never empty.
 	Command []string
@@ -44,7 +44,7 @@ type Process struct {
 	Dir string
 	// Env is added to the environment of the manager, as NAME=value; later entries override earlier ones. It may contain secrets.
 	Env []string
-	// AsManager runs the program as the user of the manager, regardless of the user that programs run as, because the process is part of Berth.
+	// AsManager runs the program as the user of the manager even if other programs run as another user. It is for processes that are part of Berth.
 	AsManager bool
 	// Open lists the names of variables in Env that never contain secrets. A backend need not hide their values from other users.
 	Open []string
@@ -59,7 +59,7 @@ type Process struct {
 	Config []byte
 	// Origin is stored and reported with the incarnation, for a manager that has no record of the start.
 	Origin facts.Origin
-	// Results requests a place for results. Inputs are files, by name, that the program finds there. Both need a Keeper. Inputs must not contain secrets.
+	// Results requests a place for results. Inputs are files, by name, that the program finds there. Both need a ResultStore. Inputs must not contain secrets.
 	Results bool
 	Inputs  map[string][]byte
 }
@@ -97,11 +97,11 @@ type Runtime interface {
 	Events() <-chan types.UID
 
 	// Belongs sets the namespace of the object with the UID. It is called before any other call for this UID. Until Forget, the backend ignores objects of
-	// other namespaces that look like its incarnations.
+	// other namespaces that look like incarnations of this UID.
 	Belongs(uid types.UID, namespace string)
 
-	// Settle reports to the backend that the status records the exit of that incarnation and of all earlier ones. The backend may then remove what it kept
-	// of them. Settle does not affect living processes.
+	// Settle reports to the backend that the status records the exit of that incarnation and of all earlier ones. The backend may then remove what it has
+	// stored about them. Settle does not affect living processes.
 	Settle(ctx context.Context, uid types.UID, incarnation int64) error
 
 	// Capabilities returns what else the backend can do. The result never changes.

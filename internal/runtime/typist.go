@@ -66,9 +66,9 @@ func (t *Typist) Write(output []byte) (int, error) {
 	return len(output), nil
 }
 
-// Type writes the input to a terminal. If the program is never silent, it takes at most 6 s longer than the writes. Text of several words or lines is
-// pasted if the program has requested bracketed paste: its lines are not submitted one by one, and no character is interpreted as a key (Gemini CLI
-// opens its help at a question mark). A single word is typed, because it may be meant as keys, such as the number of an answer.
+// Type writes the input to a terminal. If the program is never silent, Type takes at most 6 s longer than the writes. Text of several words or lines is
+// pasted if the program has requested bracketed paste: the program then does not submit the lines one by one, and interprets no character as a key
+// (Gemini CLI opens its help at a question mark). A single word is typed, because it may be meant as keys, such as the number of an answer.
 func (t *Typist) Type(ctx context.Context, terminal io.Writer, input []byte) error {
 	steps := steps(input)
 	for i, keys := range steps {
@@ -77,7 +77,7 @@ func (t *Typist) Type(ctx context.Context, terminal io.Writer, input []byte) err
 		switch {
 		case i > 0:
 			quiet = quietAfter
-		case words: // the program may request bracketed paste until now
+		case words: // wait for output in which the program may request bracketed paste
 			quiet = quietBefore
 		}
 		if err := t.settle(ctx, quiet, i > 0); err != nil {
@@ -144,6 +144,6 @@ func (t *Typist) pasted(text []byte) []byte {
 	if !t.pastes {
 		return text
 	}
-	text = bytes.ReplaceAll(text, pasteEnd, nil) // it would end the paste
+	text = bytes.ReplaceAll(text, pasteEnd, nil) // pasteEnd in the text would end the paste early
 	return slices.Concat(pasteBegin, text, pasteEnd)
 }

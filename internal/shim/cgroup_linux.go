@@ -23,7 +23,7 @@ func cgroupMembers(dir string) ([]int, error) {
 	if absent(err) {
 		return nil, nil
 	}
-	// A threaded cgroup cannot be read (EOPNOTSUPP); its parent lists its processes.
+	// The list of a threaded cgroup cannot be read (EOPNOTSUPP), but the list of its parent cgroup contains its processes.
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, err
 	}

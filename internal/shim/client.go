@@ -92,7 +92,7 @@ func (c *Client) Records() (*Identity, *Record, error) {
 	return answer.Identity, answer.Record, nil
 }
 
-// Input returns how the foreground process group of the terminal reads it. It returns ErrNoTerminal if there is no terminal. An older shim returns an error.
+// Input returns how the foreground process group reads the terminal. It returns ErrNoTerminal if there is no terminal, and an error if the shim is too old.
 func (c *Client) Input() (facts.Input, error) {
 	answer, err := c.call(Call{Verb: VerbInput})
 	if err != nil || answer.Input == nil {
@@ -107,7 +107,7 @@ func (c *Client) Signal(name string) error {
 	return err
 }
 
-// Shutdown kills the tree without a grace period; the shim exits after it.
+// Shutdown kills the tree without a grace period. The shim then exits too.
 func (c *Client) Shutdown() error {
 	_, err := c.call(Call{Verb: VerbShutdown})
 	return err

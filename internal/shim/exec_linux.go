@@ -18,8 +18,8 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Exec is the argument that makes the shim run one short command, such as a probe, and kill every process that the command started before the shim exits. In
-// this mode CallerFD is a socket to the caller in place of the lock: when the caller closes its end or dies, the shim kills the command.
+// Exec is the argument that makes the shim run one short command, such as a probe, kill every process that the command leaves behind, and exit. In this mode
+// CallerFD, a socket to the caller, takes the place of the lock: when the caller closes its end or dies, the shim kills the command.
 const (
 	Exec     = "--exec"
 	CallerFD = LockFD

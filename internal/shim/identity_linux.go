@@ -88,8 +88,8 @@ func Alive(p Process) (bool, error) {
 	return err == nil && s.Process == p && !s.dead(), err
 }
 
-// Open returns a pidfd for exactly this process. It returns ErrGone if the process does not exist or its PID belongs to another process; any other error means
-// that this is unknown.
+// Open returns a pidfd for exactly this process. It returns ErrGone if the process does not exist or its PID belongs to another process. After any other error,
+// the process may still exist.
 func Open(p Process) (int, error) {
 	if p.PID <= 0 || p.Ticks == 0 {
 		return -1, ErrGone
@@ -113,7 +113,7 @@ func Open(p Process) (int, error) {
 	return fd, nil
 }
 
-// Ended reports whether the process of a pidfd has exited, and whether its parent has reaped it. ExitStatus is available only after that.
+// Ended reports whether the process of a pidfd has exited, and whether its parent has reaped it. ExitStatus works only for a reaped process.
 func Ended(pidfd int) (ended, reaped bool) {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	for {

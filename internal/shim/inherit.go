@@ -9,7 +9,7 @@ import "strings"
 // manager was started in, which is not the terminal of the workload.
 var managerOnly = map[string]bool{"KUBECONFIG": true, "TMUX": true, "TMUX_PANE": true, "STY": true}
 
-// managerPrefixes are the prefixes of such variables: Berth's own settings, and the address of the API server for programs in a Pod.
+// managerPrefixes are prefixes of more variables that no workload inherits: Berth's own settings, and the address of the API server that a Pod receives.
 var managerPrefixes = []string{"BERTH_", "KUBERNETES_"}
 
 // Inherited returns the entries of the manager's environment that a program on this machine inherits. A spec may set any of the removed variables for its

@@ -23,7 +23,7 @@ import (
 
 // Bounds of one inspection. If one is exceeded, the reader is unknown.
 const (
-	maxThreads     = 1024      // of all processes in the foreground group
+	maxThreads     = 1024      // of all inspected processes
 	maxDescriptors = 1024      // of one poll or select call
 	maxEpoll       = 256 << 10 // of the descriptor list of an epoll instance, in bytes
 )
@@ -89,8 +89,8 @@ type inspection struct {
 // rank orders the readers of several processes: the last one in this list takes precedence.
 var rank = []string{facts.ReaderNone, facts.ReaderUnknown, facts.ReaderPoll, facts.ReaderRead}
 
-// group inspects the foreground process group, then the processes of other sessions, such as the session of su -c. Processes of other sessions may read the
-// terminal at any time, so they count only while they do.
+// group inspects the foreground process group, then the processes of other sessions, such as the session of su -c. Job control does not prevent processes of
+// other sessions from reading the terminal, so such a process counts only if it reads or polls the terminal at this moment.
 func (i *inspection) group(group int, members []Process) {
 	best := -1
 	inspect := func(s stat, least int) {
@@ -235,7 +235,7 @@ func selected(pid int, count, address uint64) ([]int, error) {
 	return found, nil
 }
 
-// watchedBy returns the descriptors that an epoll instance watches. The numbers are valid in the process that added them, which is almost always this one.
+// watchedBy returns the descriptors that an epoll instance watches. The numbers are valid in the process that added them, which is almost always process pid.
 func watchedBy(pid, epoll int) ([]int, error) {
 	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/fdinfo/" + strconv.Itoa(epoll))
 	if err != nil {

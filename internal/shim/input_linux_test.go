@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// waitVariable names an environment variable. With it, the test binary waits in the given way and runs no tests.
+// waitVariable names an environment variable. If it is set, the test binary runs no tests and waits in the way that the value names.
 const waitVariable = "BERTH_TEST_WAIT"
 
 func init() {

@@ -47,7 +47,7 @@ type shim struct {
 	mu       sync.Mutex   // guards identity
 }
 
-// Probe is the argument that makes the shim exit with 0 at once, to test whether processes can be started in a cgroup.
+// Probe is the argument that makes the shim exit with 0 immediately, to test whether processes can be started in a cgroup.
 const Probe = "--probe"
 
 // Main runs berth-shim in the directory of the UID with the descriptors above, and returns its exit code.
@@ -115,7 +115,7 @@ func outliveSignals() (Process, error) {
 	return Identify(os.Getpid())
 }
 
-// run supervises one incarnation from start to end. It returns an error only if it cannot record the end.
+// run supervises one incarnation from start to end. It returns an error only if it cannot write the first identity or the End.
 func (s *shim) run() error {
 	defer s.notices.Wait()
 	// The identity is written before the fork: a record without an identity therefore means that nothing was started.
@@ -135,7 +135,7 @@ func (s *shim) run() error {
 	}
 	defer func() { _ = s.listener.Close() }()
 	if err := s.record(nil); err != nil {
-		// Without an identity on disk, no manager could find the process again.
+		// The identity on disk has no PID of the program, so no manager could find the program again.
 		_ = s.tree.Kill()
 		fmt.Fprintln(os.Stderr, "berth-shim: record the process:", err)
 	}
@@ -150,7 +150,7 @@ func (s *shim) run() error {
 	if s.terminal != nil {
 		s.terminal.finish()
 	}
-	// This bounds what was written since the last check.
+	// The log may have exceeded its limit since the last check.
 	(&Puncher{File: s.log, Limit: s.launch.LogLimit}).Check(time.Now())
 	defer s.settle()
 	return s.end(End{Exit: exit})
@@ -174,7 +174,7 @@ func (s *shim) snapshot() *Identity {
 	return &identity
 }
 
-// end writes the End. The manager learns of it when the shim exits.
+// end writes the End. The manager reads it when the shim exits.
 func (s *shim) end(end End) error {
 	end.Version, end.Incarnation, end.Token = Version, s.identity.Incarnation, s.identity.Token
 	if s.listener != nil {
@@ -189,11 +189,11 @@ func (s *shim) end(end End) error {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	// The manager is not notified here. It watches for the exit of this process; an earlier notification would only make it observe a shim that is about to exit.
+	// The manager is not notified here, because it watches for the exit of this process. If notified now, it would only observe a shim that is about to exit.
 	return err
 }
 
-// notify tells the manager that a file has changed. Without a manager there is nothing to do: the next one reads everything when it starts.
+// notify notifies the manager that a file has changed. If no manager runs, no notification is needed: the next manager reads all files when it starts.
 func (s *shim) notify() {
 	for range 5 {
 		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: EventsSocket, Net: "unixgram"})
@@ -218,7 +218,7 @@ func (s *shim) requested() *Request {
 	return &request
 }
 
-// obey carries out a request made while the program was starting, when the manager could not yet signal it.
+// obey carries out a request made while the program was starting, when the manager could not yet signal the program.
 func (s *shim) obey() {
 	switch request := s.requested(); {
 	case request == nil:
@@ -271,7 +271,7 @@ func (s *shim) empty() bool {
 
 // clear terminates the processes that remain after the program itself exited.
 func (s *shim) clear(exit *facts.Exit) {
-	// Usually there are none, and the reaper reports that immediately.
+	// Usually no process remains, and the reaper reports that immediately.
 	select {
 	case <-s.childs:
 	case <-time.After(5 * time.Millisecond):
@@ -294,14 +294,14 @@ func (s *shim) clear(exit *facts.Exit) {
 		}
 		select {
 		case <-s.childs:
-			// The only remaining processes left the tree but stayed in the cgroup.
+			// All remaining processes are in the cgroup but are no descendants of the shim.
 			time.Sleep(min(pause, 20*time.Millisecond))
 		case <-time.After(pause):
 		}
 	}
 }
 
-// settle waits up to 1 s for the call in progress, if any, to get its answer.
+// settle waits up to 1 s until the calls in progress are answered.
 func (s *shim) settle() {
 	answered := make(chan struct{})
 	go func() {
@@ -321,7 +321,7 @@ func (s *shim) punch() {
 	}
 }
 
-// protect makes the OOM killer unlikely to choose the shim. The workload was started earlier and is not protected.
+// protect makes the OOM killer unlikely to choose the shim. The workload was forked earlier, so it does not inherit this protection.
 func (s *shim) protect() {
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("-500"), 0)
 }

@@ -25,7 +25,7 @@ type Puncher struct {
 	checked       time.Time
 }
 
-// Check punches a hole if the log exceeds its limit, and returns when to check again: sooner if the log grows fast.
+// Check punches a hole if the log exceeds its limit, and returns the time until the next check, which is shorter if the log grows fast.
 func (p *Puncher) Check(now time.Time) time.Duration {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(p.File.Fd()), &st); err != nil || p.Limit <= 0 {
@@ -35,7 +35,7 @@ func (p *Puncher) Check(now time.Time) time.Duration {
 	if st.Blocks*512 <= p.Limit {
 		return next
 	}
-	// Punching down to half of the limit makes it rare, and leaves space for writes until the next check.
+	// Punching down to half of the limit makes punching rare, and leaves space for writes until the next check.
 	end := (st.Size - p.Limit/2) &^ pageMask
 	if end <= p.punched {
 		return next

@@ -26,11 +26,11 @@ var sequences = sync.OnceValue(func() *struct{ csi, str, query, begun *regexp.Re
 	}
 })
 
-// Quiet returns a writer that passes output on, but removes queries to the terminal from the first replay bytes, which are the replay of an attachment.
+// Quiet returns a writer that passes output on to out, but removes terminal queries from the first replay bytes; see Client.Replay.
 func Quiet(out io.Writer, replay int) io.Writer { return &quiet{out: out, left: replay} }
 
-// quiet passes output on, but removes the queries to the terminal from its first bytes: they were answered long ago, and the program would take a second answer
-// for typed input.
+// quiet passes output on, but removes terminal queries from the replay: they were answered when the program wrote them, and the program would take a second
+// answer for typed input.
 type quiet struct {
 	out  io.Writer
 	left int    // bytes that are still filtered

@@ -29,7 +29,7 @@ const (
 	IdentityFile = "id.json"
 	// EndFile is written by the shim when no process is left, or by the manager if the shim was killed. It contains the End.
 	EndFile = "exit.json"
-	// RequestFile is written by the manager before it signals, so that a request made before the program runs is not lost.
+	// RequestFile is written by the manager before it signals, so that a request made before the program runs is not lost. Shutdown makes the shim write it too.
 	RequestFile = "stop.json"
 	// StoppedFile is written by the manager when it has sent the stop signal, or when the shim will send it once the program runs.
 	StoppedFile = "stopped.json"
@@ -78,7 +78,7 @@ type Origin struct {
 	RestartToken string `json:"restartToken,omitempty"`
 }
 
-// Before is the exit of an incarnation that was followed by another.
+// Before is the number and the exit of the previous incarnation.
 type Before struct {
 	Incarnation int64      `json:"incarnation"`
 	Exit        facts.Exit `json:"exit"`
@@ -183,10 +183,10 @@ func WriteFile(path string, value any, sync bool) error {
 	return err
 }
 
-// ErrDamaged is the error for a file whose contents WriteFile did not write.
+// ErrDamaged is the error for a file with invalid contents.
 var ErrDamaged = errors.New("the file is damaged")
 
-// maxFile is the maximum number of bytes read from such a file; the largest takes a few KiB.
+// maxFile is the maximum number of bytes that ReadFile reads. The largest file has a few KiB.
 const maxFile = 1 << 20
 
 // ReadFile reads a file written by WriteFile. It returns false if the file does not exist. The error wraps ErrDamaged if the contents are invalid.

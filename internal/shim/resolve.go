@@ -115,7 +115,7 @@ func lookup(env []string, name string) string {
 func (l *Launch) directory() (string, *facts.StartError) {
 	dir := l.Dir
 	if dir == "" {
-		dir = lookup(l.RunAs.Inherited(l.Inherited), "HOME") // not HOME of the spec, to which no policy on directories applies
+		dir = lookup(l.RunAs.Inherited(l.Inherited), "HOME") // not HOME of the spec, because no policy on directories checks that value
 	}
 	if dir == "" {
 		dir = "/"

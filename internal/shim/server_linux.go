@@ -163,7 +163,7 @@ func (s *shim) input() Answer {
 	return Answer{Input: &input}
 }
 
-// shutdown also writes the request, so that processes that appear after this kill are killed without a grace period.
+// shutdown kills the tree. It writes a kill request first, so that processes that appear later are killed without a grace period.
 func (s *shim) shutdown() error {
 	if err := WriteFile(RequestFile, Request{Incarnation: s.identity.Incarnation, Kill: true}, false); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A warm shim (spare) is started before it is needed and waits for a workload, so that a start costs a message instead of an exec. Until then its process name
-// is SpareName and it has a socket in place of LockFD. It exits when its manager is gone.
+// A warm shim (spare) is started before it is needed and waits for a workload, so that a start costs a message instead of an exec. While it waits, its process
+// name is SpareName, and LockFD is a socket to the manager. It exits when the manager closes that socket or exits.
 
 // SpareName is the process name of a warm shim. When it receives a workload, it takes the name and argument of a regular shim.
 const SpareName = "berth-spare"
@@ -27,14 +27,14 @@ func SpareArgs() []string { return []string{SpareName + strings.Repeat(" ", spar
 // Handover holds the open descriptors passed to a warm shim: the directory of the UID, the diagnostics file, and the files that become LockFD and LaunchFD.
 type Handover struct{ Dir, Diagnostics, Lock, Launch int }
 
-// Hand passes the descriptors to the warm shim at the other end of a socket, which becomes a shim with the argument name.
+// Hand passes the descriptors to the warm shim at the other end of a socket. The warm shim becomes a regular shim with the argument name.
 func (h *Handover) Hand(socket int, name string) error {
 	// The flags avoid a signal if the peer has exited, and avoid blocking: the socket buffer has space for one message.
 	return unix.Sendmsg(socket, []byte("berth-shim\x00"+name), unix.UnixRights(h.Dir, h.Diagnostics, h.Lock, h.Launch), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// await blocks until the warm shim receives a workload. It then has set up everything that a shim expects at its start. It returns false if no workload will
-// come.
+// await blocks until the warm shim receives a workload, and sets up the working directory and the descriptors that a regular shim has at its start. It returns
+// false if the manager has closed the socket.
 func await(title string) (bool, error) {
 	text, control := make([]byte, spareRoom), make([]byte, unix.CmsgSpace(4*4))
 	var n, controlled int

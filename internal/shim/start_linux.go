@@ -41,7 +41,7 @@ func (s *shim) start() *facts.StartError {
 	return s.execute(program.File, attributes)
 }
 
-// streams returns stdin, stdout and stderr of the program: a terminal, or a pipe that stays open and the log.
+// streams returns stdin, stdout and stderr of the program: a terminal for all three, or a pipe that stays open for stdin and the log for the others.
 func (s *shim) streams(attributes *syscall.ProcAttr) ([]*os.File, error) {
 	if s.launch.Record.Terminal {
 		master, slave, err := pty.Open()
@@ -85,7 +85,7 @@ func (s *shim) execute(file string, attributes *syscall.ProcAttr) *facts.StartEr
 	if failed != nil {
 		return failed
 	}
-	// The child is not reaped yet, so the PID is still its own even if it has exited.
+	// The child is not reaped yet, so its PID cannot have been reused even if it has exited.
 	child, err := Identify(pid)
 	if err != nil {
 		child = Process{PID: pid}
@@ -99,8 +99,8 @@ func (s *shim) execute(file string, attributes *syscall.ProcAttr) *facts.StartEr
 	return nil
 }
 
-// Execute forks and executes a program, and explains a failure. It may retry for half a second. That delays nothing else: a shim has nothing else to do before
-// its program runs, and in a multiplexer only the next command waits, not a client.
+// Execute forks and executes a program, and explains a failure. It may retry for half a second. This wait is harmless: a shim has nothing else to do before its
+// program runs, and in a multiplexer only the next command waits, not a client.
 func Execute(file string, argv []string, attributes *syscall.ProcAttr) (pid int, failed *facts.StartError) {
 	var err error
 	for try := range 10 {

@@ -31,7 +31,7 @@ type terminal struct {
 
 	mu    sync.Mutex
 	ring  []byte
-	modes modes // at the beginning of ring
+	modes modes // in effect at the beginning of ring
 	views map[*view]bool
 	ended bool
 	gone  sync.WaitGroup // writers to clients
@@ -133,7 +133,7 @@ func (t *terminal) replay() int {
 	return len(t.last())
 }
 
-// last returns what a new client receives first: the modes of the terminal and the output since. The caller holds mu.
+// last returns the bytes that a new client receives first: sequences that set the modes of the terminal, then the last output. The caller holds mu.
 func (t *terminal) last() []byte {
 	old := t.old()
 	modes := modes{set: slices.Clone(t.modes.set), hidden: t.modes.hidden}
@@ -141,7 +141,7 @@ func (t *terminal) last() []byte {
 	return append(modes.sequences(), t.ring[old:]...)
 }
 
-// old returns how much of ring a client does not receive. The rest begins with a line or an escape sequence, not within one.
+// old returns how many bytes at the beginning of ring a client does not receive. The rest begins at a line break or an escape sequence if it contains one.
 func (t *terminal) old() int {
 	old := max(0, len(t.ring)-ringSize)
 	if old > 0 {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree identifies the processes of one incarnation. With a cgroup, membership is certain. Without one, the members are the descendants of the subreaper; if
-// that is gone, they are the leader, its session, the processes that carry the mark, and the descendants of all these.
+// Tree identifies the processes of one incarnation. With a cgroup, membership is certain. Without one, the members are the descendants of the subreaper. If the
+// subreaper has exited, they are the leader, the other processes of its session, the processes that carry the mark, and the descendants of all these.
 type Tree struct {
 	Cgroup   string  // directory of the workload's cgroup
 	Ancestor int     // PID of the live shim, which is not a member; the caller verifies its identity
@@ -54,8 +54,8 @@ func (t Tree) stats() ([]stat, error) {
 	return append(members, found...), nil
 }
 
-// identified returns the members of a cgroup with their identities. A process that is still listed after it was identified either had that PID all the time, or
-// has a newer start time and Open rejects it. No process outside the cgroup can therefore be mistaken for a member.
+// identified returns the members of a cgroup with their identities. It lists the cgroup again after it has read the identities, so that no process outside the
+// cgroup is mistaken for a member: if a PID is listed both times but was reused in between, the identity is that of an exited process, which Open rejects.
 func identified(cgroup string) ([]stat, error) {
 	pids, err := cgroupMembers(cgroup)
 	if err != nil || len(pids) == 0 {
@@ -90,7 +90,7 @@ func (t Tree) Empty() (bool, error) {
 }
 
 // walk follows the lists of children down from the subreaper; its cost is proportional to the size of the tree. It returns false if this kernel has no such
-// lists. One walk may miss a process that appears or moves meanwhile: callers that need all repeat it until nothing new appears.
+// lists. A walk may miss a process that appears or moves during the walk; callers that need all processes repeat the walk until it finds no new one.
 func (t Tree) walk() (members []stat, ok bool) {
 	if t.Ancestor == 0 {
 		return nil, false
@@ -169,7 +169,7 @@ func (t Tree) scan() ([]stat, error) {
 	return members, nil
 }
 
-// seed marks the processes that are known to be members if the shim is gone.
+// seed marks the processes that are members if the shim is gone, except descendants, which scan adds.
 func (t Tree) seed(all []stat, member map[int]bool) {
 	leader := false
 	for _, s := range all {
@@ -179,7 +179,7 @@ func (t Tree) seed(all []stat, member map[int]bool) {
 	}
 	want := []byte(MarkVariable + "=" + t.Mark)
 	for _, s := range all {
-		// While the leader exists, no other process can have a session with its number.
+		// The number of a session is the PID of its first process. While the leader exists, no other process can create a session with that number.
 		if leader && s.session == t.Leader.PID {
 			member[s.PID] = true
 			continue
@@ -254,9 +254,9 @@ func processes() ([]stat, error) {
 }
 
 const (
-	// rounds bounds how often Signal searches for new members. A tree that forks faster than that can still be killed with Kill.
+	// rounds bounds how often Signal searches for new members. A tree that forks faster than Signal searches can still be killed with Kill.
 	rounds = 10
-	// stopRounds bounds how often stop searches for new members. It waits for stopPause after a round that finds no new member but a running one.
+	// stopRounds bounds how often stop searches for new members. After a round that finds no new member but a member that still runs, stop waits for stopPause.
 	stopRounds = 50
 	stopPause  = time.Millisecond
 	// settledRounds is how many consecutive rounds have to find only stopped processes. The kernel may omit a child from a list that changes while it is
@@ -264,7 +264,7 @@ const (
 	settledRounds = 2
 )
 
-// Signal sends a signal to every member once, including members that appear meanwhile, and resumes stopped members so that they can act on it.
+// Signal sends a signal to every member once, including members that appear during the call, and resumes stopped members so that they can act on the signal.
 func (t Tree) Signal(signal unix.Signal) error {
 	done := map[Process]bool{}
 	var failed error
@@ -327,7 +327,7 @@ func (t Tree) stop() {
 			if !known {
 				sent[s.Process], fresh = send(s.Process, unix.SIGSTOP) == nil, true
 			}
-			// A process in uninterruptible sleep (D) stops before it runs again. This includes a parent in vfork, which waits for its stopped child.
+			// A process in uninterruptible sleep (D) is not active, because it stops before it runs again. A parent in vfork, which waits for its child, is one.
 			active = active || stopping && (s.state == 'R' || s.state == 'S')
 		}
 		switch {

@@ -60,7 +60,7 @@ func (u *User) assume() error {
 	}
 	_ = unix.Setfsgid(int(u.GID))
 	_ = unix.Setfsuid(int(u.UID))
-	// Neither call reports a failure. A call that changes nothing returns the current value.
+	// Setfsgid and Setfsuid report no failure. SetfsuidRetUid(-1) changes nothing and returns the current value.
 	if uid, _ := unix.SetfsuidRetUid(-1); uid != int(u.UID) {
 		return fmt.Errorf("access files as user %s: the system does not permit it", u.Name)
 	}

@@ -21,15 +21,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Window is the argument that makes the shim a viewer of another shim's terminal: its own terminal shows the same output, and what is typed into it is sent
-// there. The arguments that follow are the directory of the UID and a display name. The viewer waits for the next incarnation when one has ended.
+// Window is the argument that makes the shim a viewer of another shim's terminal: the viewer copies the output of that terminal to its own, and sends it the
+// input that is typed. The arguments that follow are the directory of the UID and a display name. When an incarnation ends, the viewer waits for the next.
 const Window = "--window"
 
 const (
 	// The interval for polling for a shim starts short and grows. Polling costs less than an inotify instance, of which a user has few.
 	seekFirst = 10 * time.Millisecond
 	seekLast  = 500 * time.Millisecond
-	// seekWithout is how long the directory may be missing before the window closes because its object is gone.
+	// seekWithout is how long the record may be missing before the window closes, because its object no longer exists.
 	seekWithout = time.Minute
 	dialTimeout = 2 * time.Second
 )

@@ -13,9 +13,9 @@ import (
 
 func TestMake(t *testing.T) {
 	for name, test := range map[string]struct {
-		mode    os.FileMode // 0: there is none
+		mode    os.FileMode // 0: the directory does not exist
 		content bool
-		uid     int // 0: that of the test
+		uid     int // 0: the user that runs the test
 		wantErr string
 	}{
 		"new":                          {},

@@ -65,7 +65,7 @@ func (l *ledger) enter(w *world, before v1alpha1.StrategyStatus) error {
 	return l.compare(w, after)
 }
 
-// add counts one run. It determines the epoch of the run from the times of its start and of the reset, not from the run itself.
+// add counts one run. A run counts only in the totals if it started before the last reset or belongs to an earlier epoch.
 func (l *ledger) add(w *world, run *worldRun) {
 	add(&l.totals, run.Outcome) // TestOpensExactlyAtTheThreshold checks this function
 	failed := run.Outcome == v1alpha1.RunFailed || run.Outcome == v1alpha1.RunTimedOut
@@ -89,7 +89,7 @@ func (l *ledger) add(w *world, run *worldRun) {
 	}
 }
 
-// compare compares the status with the ledger. The trial run after a cool-down is the only change that no run has caused.
+// compare compares the status with the ledger. The half-open state after a cool-down is the only change that no run causes.
 func (l *ledger) compare(w *world, after v1alpha1.StrategyStatus) error {
 	breaker := after.Breaker
 	if l.state == v1alpha1.BreakerOpen && breaker.State == v1alpha1.BreakerHalfOpen {
@@ -180,7 +180,7 @@ func TestEveryHistory(t *testing.T) {
 	}
 }
 
-// TestGuards removes one guard at a time. Some history has to fail without it.
+// TestGuards removes one guard at a time. At least one history has to fail without that guard.
 func TestGuards(t *testing.T) {
 	for _, broken := range []guard{listOfCounted, keptOnList, epochs, lockedWrites, orderOfReads, exactThreshold} {
 		t.Run(string(broken), func(t *testing.T) {

@@ -5,8 +5,8 @@
 // clock.
 //
 // A finished run keeps a finalizer until it is counted. Counting takes two writes. The first adds the run to the totals and to the list of counted runs, in one
-// patch. The second removes the finalizer from the run. Between the writes, the list prevents the run from being counted again. A run without the finalizer was
-// counted, and the next write removes it from the list. After a crash between both writes, the second one is repeated.
+// patch. The second removes the finalizer from the run. Between the writes, the list prevents the run from being counted again. After the finalizer of a run is
+// removed, the next write of the status removes the run from the list. After a crash between the two writes, the second one is repeated.
 package strategy
 
 import (
@@ -38,7 +38,7 @@ type Run struct {
 	FinishedAt time.Time
 	// Kept reports whether the run still has the finalizer.
 	Kept bool
-	// Foreign reports whether the run started from another Strategy of the same name. Its finalizer is removed, and it is not counted.
+	// Foreign reports whether the run started from another Strategy of the same name. Such a run loses its finalizer without being counted.
 	Foreign bool
 	// Waits reports whether the run has not started. CreatedAt orders the waiting runs.
 	Waits     bool
@@ -55,8 +55,8 @@ type Step struct {
 	More bool
 }
 
-// Next counts finished runs. runs are all runs that still have the finalizer. A run that is on the list of counted runs and not among them no longer has the
-// finalizer.
+// Next counts finished runs. runs must contain all runs that still have the finalizer: a run that is on the list of counted runs but not in runs counts as a
+// run without the finalizer.
 func Next(desired Desired, record v1alpha1.StrategyStatus, runs []Run, now time.Time) Step {
 	t := &evaluator{desired: desired, step: Step{Status: *record.DeepCopy()}, now: now}
 	if t.step.Status.Breaker == nil {
@@ -162,7 +162,7 @@ func (t *evaluator) judge(run Run) {
 		circuit := lifecycle.Circuit{State: breaker.State, OpenedAt: breaker.OpenedAt}
 		circuit = t.desired.Breaker.Fail(circuit, int(breaker.Failures), t.now)
 		breaker.State, breaker.OpenedAt, breaker.Trial = circuit.State, circuit.OpenedAt, ""
-	default: // the outcome is not conclusive; another run is tried
+	default: // the outcome is not conclusive; another run becomes the trial
 		breaker.Trial = ""
 	}
 }

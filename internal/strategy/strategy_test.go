@@ -124,7 +124,7 @@ func TestCrashBetweenBothWrites(t *testing.T) {
 
 func TestResetBeginsAnEpoch(t *testing.T) {
 	b := newBook(t, 2, 0).finish(v1alpha1.RunFailed).finish(v1alpha1.RunFailed).settle().expect(v1alpha1.BreakerOpen, 2)
-	b.finish(v1alpha1.RunFailed) // of the old epoch, in flight at the reset
+	b.finish(v1alpha1.RunFailed) // a run of the old epoch that is not counted yet at the reset
 	b.desired.ResetToken = "again"
 	b.settle().expect(v1alpha1.BreakerClosed, 0)
 	b.g.Expect(b.status.Totals.Failed).To(BeEquivalentTo(3), "a run of an old epoch still counts in the totals")

@@ -84,7 +84,7 @@ func (w *world) happen() error {
 	default:
 		i := w.random.IntN(2)
 		if w.random.IntN(25) == 0 {
-			w.counters[i] = &counter{} // it crashes, and a new manager replaces it
+			w.counters[i] = &counter{} // the manager crashes, and a new one replaces it
 		}
 		return w.count(w.counters[i])
 	}
@@ -157,7 +157,8 @@ func (w *world) count(c *counter) error {
 	return nil
 }
 
-// look reads all runs with a finalizer. The reconciler reads finished runs past its cache, so only waiting runs can be stale.
+// look reads all runs with a finalizer. The reconciler reads finished runs from the API server instead of its cache, so only waiting
+// runs can be stale.
 func (w *world) look() []Run {
 	var runs []Run
 	for _, run := range w.runs {
@@ -168,7 +169,7 @@ func (w *world) look() []Run {
 	return runs
 }
 
-// next calls Next without the removed guard.
+// next calls Next as if the guard w.broken did not exist.
 func (w *world) next(c *counter) Step {
 	record, runs := *c.status.DeepCopy(), slices.Clone(c.runs)
 	switch w.broken {
@@ -190,7 +191,7 @@ func (w *world) next(c *counter) Step {
 	return step
 }
 
-// write stores the status unless another write came first. Sometimes the manager crashes before it, or the response is lost.
+// write stores the status unless another write came first. Sometimes the manager crashes before the write, or the response is lost.
 func (w *world) write(c *counter) error {
 	if w.broken != lockedWrites && c.version != len(w.past)-1 && !apiequality.Semantic.DeepEqual(c.step.Status, c.status) {
 		*c = counter{}
@@ -200,7 +201,7 @@ func (w *world) write(c *counter) error {
 		return nil
 	}
 	if w.random.IntN(12) == 0 {
-		*c = counter{} // it crashes before the write
+		*c = counter{} // the manager crashes before the write
 		return nil
 	}
 	before := w.status()

@@ -37,7 +37,7 @@ func idles(i facts.Input, view View) bool {
 		return true
 	case !slices.Contains(shells, i.Program):
 		return false
-	case i.Canonical: // also true while the builtin command read waits
+	case i.Canonical: // Canonical is also true while the builtin command read waits
 		return shellPrompt.MatchString(view.Prompt)
 	}
 	// The line editor of the shell is active, except in a bash that does not poll, which runs the builtin command read -n.

@@ -59,9 +59,10 @@ func Defaults() Questions { return defaults }
 // Of returns the questions that the patterns of a spec recognize.
 func Of(patterns *pattern.Set) Questions { return Questions{patterns: patterns} }
 
-// Asks returns the name of the question that a terminal shows; empty if there is none. If the spec has patterns, they alone decide. Otherwise there is no
-// question if no program reads the terminal, or if the reader is a shell at its prompt or a viewer. Then the report of the operating system takes precedence
-// over the patterns, which are for programs that draw their questions and for terminals whose reader is not known.
+// Asks returns the name of the question that a terminal shows; empty if there is none. If the spec has patterns, only they decide. Otherwise Asks returns an
+// empty string if no program reads the terminal, or if the reader is a shell at its prompt or a viewer. In all other cases Asks evaluates the report of the
+// operating system first and then the default patterns, which recognize the questions of programs that draw them and questions on terminals whose reader is not
+// known.
 func Asks(view View, input facts.Input, questions Questions) string {
 	if questions.names == nil {
 		return questions.match(view.Text)

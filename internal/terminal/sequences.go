@@ -222,7 +222,7 @@ func (s *Screen) edit(final byte, arg, n int) {
 	}
 }
 
-// insert moves the cells from x on by n to the right, within the columns.
+// insert shifts the cells from x on to the right by n cells. Cells beyond the last column are lost.
 func (l *line) insert(x, n, columns int) {
 	if x >= len(l.cells) {
 		return

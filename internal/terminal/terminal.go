@@ -13,14 +13,14 @@ import (
 // concurrent use.
 type Screen struct {
 	columns, rows int
-	lines, other  []*line // other is the hidden one of the main and the alternate screen
-	spare         []*line // room to scroll by many lines
+	lines, other  []*line // other is the screen that is not shown: the main or the alternate one
+	spare         []*line // buffer for scrolling by several lines
 	alternate     bool
 	hidden        bool // the cursor is hidden
 	x, y          int
 	savedX        int
 	savedY        int
-	top, bottom   int    // scroll region, both ends included
+	top, bottom   int    // the first and the last line of the scroll region
 	wrap          bool   // the last column was written: the next character goes to the next line
 	rest          []byte // the beginning of an incomplete sequence or character
 	last          rune   // the last written character
@@ -149,7 +149,7 @@ func (s *Screen) Write(p []byte) (int, error) {
 				s.rest = append([]byte(nil), data...)
 				break
 			}
-			n = 1 // it is not a valid sequence
+			n = 1 // the data is not a valid sequence
 		}
 		data = data[n:]
 	}
@@ -161,7 +161,7 @@ const longestSequence = 64 << 10
 
 const escape = 0x1b
 
-// take interprets the beginning of data and returns its length in bytes; 0 if it is incomplete.
+// take interprets the character or sequence at the beginning of data and returns its length in bytes; 0 if it is incomplete.
 func (s *Screen) take(data []byte) int {
 	switch b := data[0]; {
 	case b == escape:
@@ -205,7 +205,7 @@ func (s *Screen) feed() {
 	}
 }
 
-// scroll moves the lines from first to the end of the region up by the given number of lines, or down if it is negative.
+// scroll moves the lines from first to the end of the region up by the given number of lines, or down if the number is negative.
 func (s *Screen) scroll(first, by int) {
 	height := s.bottom - first + 1
 	if height <= 0 {

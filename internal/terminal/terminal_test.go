@@ -98,7 +98,7 @@ func TestQuestionsOfTheCommonAgents(t *testing.T) {
 }
 
 // TestRecordedPrograms compares the decision for recordings of real programs (testdata/README.md) with the recorded answer: at least 95 % of the questions are
-// recognized, without a false alarm. It only prints the figures of decisions without the report of the operating system, as for Pods.
+// recognized, without a false alarm. For decisions without the report of the operating system, as for Pods, it only prints the figures.
 func TestRecordedPrograms(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "programs", "*.rec"))
 	if err != nil {

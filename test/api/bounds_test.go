@@ -108,7 +108,7 @@ func items(n int64, schema schemaProps) []any {
 	return list
 }
 
-// item returns a valid item of a list of objects. Its key is name, or run for results.
+// item returns a valid item of a list of objects. The field that is the list key is run if the items are results, and otherwise name.
 func item(isResult bool, name string) map[string]any {
 	if isResult {
 		return map[string]any{"run": name, "strategy": "a", "phase": "Execute", "outcome": "Failed"}
@@ -126,7 +126,7 @@ func place(content map[string]any, path []string, value any) {
 		content[name] = value
 	case isList:
 		first := item(name == "inputs", "A")
-		if name == "mounts" { // its items have no name
+		if name == "mounts" { // the items of mounts have no field name
 			first = map[string]any{}
 		}
 		content[name] = []any{first}

@@ -24,8 +24,8 @@ const twoConditions = `{status: {conditions: [
   {type: Ready, status: "True", reason: Here, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"},
   {type: Stalled, status: "False", reason: Here, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`
 
-// TestConditionsHaveOneOwnerEach checks that the API server does not track the owner of every field of every condition, which keeps status writes
-// cheap. Other managers can still own additional conditions.
+// TestConditionsHaveOneOwnerEach checks that the API server tracks one owner for each condition instead of one for each field of each condition, which
+// keeps status writes cheap. Other field managers can still own additional conditions.
 func TestConditionsHaveOneOwnerEach(t *testing.T) {
 	for _, kind := range withStatus {
 		t.Run(kind, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestConditionsHaveOneOwnerEach(t *testing.T) {
 	}
 }
 
-// TestConditionsOnce checks that the list has a key.
+// TestConditionsOnce checks that the API server refuses two conditions of the same type.
 func TestConditionsOnce(t *testing.T) {
 	g := NewWithT(t)
 	o := stored(t, kindInstance, "")
@@ -62,7 +62,7 @@ func TestConditionsOnce(t *testing.T) {
 	g.Expect(err.Error()).To(ContainSubstring("Duplicate value"))
 }
 
-// ownedConditions returns the managed fields of the conditions that the manager owns.
+// ownedConditions returns the part of metadata.managedFields that lists the conditions of the given field manager.
 func ownedConditions(t *testing.T, o *unstructured.Unstructured, manager string) any {
 	t.Helper()
 	for _, entry := range o.GetManagedFields() {
@@ -82,7 +82,7 @@ func ownedConditions(t *testing.T, o *unstructured.Unstructured, manager string)
 	return nil
 }
 
-// applyCondition applies one condition as another manager, by server-side apply.
+// applyCondition applies one condition with server-side apply, as the field manager "theirs".
 func applyCondition(t *testing.T, o *unstructured.Unstructured, conditionType string) error {
 	t.Helper()
 	applied := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": []any{map[string]any{

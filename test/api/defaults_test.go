@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// cleanup is the context for clean-up after a test.
+// cleanup is the context for requests after a test has ended.
 var cleanup = context.Background()
 
 const sharedDefaults = `
@@ -104,7 +104,7 @@ canary: {method: workspace/symbol, params: {query: main}, periodSeconds: 60}
 `), spec["health"])
 }
 
-// expectSame compares through JSON, to ignore the Go types of numbers.
+// expectSame expects two values to be equal when they are encoded as JSON. So it ignores the Go types of numbers.
 func expectSame(t *testing.T, want, got any) {
 	t.Helper()
 	if diff := cmp.Diff(plain(t, want), plain(t, got)); diff != "" {

@@ -12,7 +12,7 @@ import (
 
 var discoveryOnly = []string{kindDiscovery}
 
-// The rows of InstanceDiscovery, in addition to those that all kinds share.
+// init adds the test cases for the rules that only InstanceDiscovery has.
 func init() {
 	long := strings.Repeat("a", 318)
 	refusals = append(refusals, []refusal{

@@ -15,13 +15,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// access is a verb on a resource or subresource, and the roles that may use it.
+// access is a verb on a resource or subresource, and the roles that permit it.
 type access struct {
 	verb, resource string
 	who            []string
 }
 
-// accesses are the permissions of the roles of config/rbac. For an aggregated role, the test binds the parts that it aggregates.
+// accesses are the permissions that the roles of config/rbac must grant. view, edit and admin stand for the aggregated roles of Kubernetes with these
+// names; the test binds the roles of Berth that are aggregated to them.
 var accesses = []access{
 	{"get", "devservers", []string{"view", "edit", "admin", "manager"}},
 	{"list", "instances", []string{"view", "edit", "admin", "manager"}},
@@ -56,7 +57,7 @@ func TestRoles(t *testing.T) {
 		}
 	}
 	bind(t, "manager", "berth-manager")
-	// Bind the parts by label: kube-controller-manager aggregates the cluster's own roles, and envtest does not run it.
+	// Find the roles by their aggregation label and bind each of them. kube-controller-manager would aggregate them, but envtest does not run it.
 	for _, role := range []string{"view", "edit", "admin"} {
 		var parts rbacv1.ClusterRoleList
 		g.Expect(k8s.List(t.Context(), &parts, client.MatchingLabels{"rbac.authorization.k8s.io/aggregate-to-" + role: "true"})).To(Succeed())

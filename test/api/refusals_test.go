@@ -12,7 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// refusal is a manifest that the API server must refuse, with words of its response.
+// refusal is a manifest that the API server must refuse with a message that contains words. The manifest is the smallest object of each of the kinds with
+// fragment merged into it.
 type refusal struct {
 	name     string
 	kinds    []string
@@ -22,7 +23,7 @@ type refusal struct {
 
 var (
 	every = []string{kindInstance, kindDevServer, kindLanguageServer}
-	// work are the kinds that do not describe a process; all are all kinds.
+	// work lists the kinds that are not in every; all lists all kinds.
 	work               = []string{kindAction, kindDiscovery, kindPlan, kindStrategy, kindStrategyRun}
 	all                = slices.Concat(every, work)
 	programs           = append(slices.Clone(every), kindStrategy)
@@ -33,7 +34,7 @@ var (
 	languageServerOnly = []string{kindLanguageServer}
 )
 
-// refusals has at least one entry for each CEL rule of the schema; TestEveryRuleIsTried checks that.
+// refusals and transitions together violate each CEL rule of a spec at least once; TestEveryRuleIsTried checks this.
 var refusals = []refusal{
 	{
 		name: "an empty program", kinds: programs,

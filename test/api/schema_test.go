@@ -95,7 +95,7 @@ func TestDefinitions(t *testing.T) {
 	}
 }
 
-// TestConventions checks the conventions of every kind: all fields have bounds and descriptions, and can be merged field by field.
+// TestConventions checks the conventions for the schema of every kind, for example that fields have bounds and descriptions, and lists a merge strategy.
 func TestConventions(t *testing.T) {
 	for _, kind := range all {
 		t.Run(kind, func(t *testing.T) {
@@ -118,13 +118,14 @@ var passedOn = map[string]bool{
 	"runtime.pod.volumeClaimTemplates[].spec": true,
 }
 
-// maps are the fields that are maps, because labels and the like are maps everywhere in Kubernetes.
+// maps are the only fields that may be maps. Labels, annotations, resources and similar fields are maps everywhere in Kubernetes.
 var maps = map[string]bool{
 	"spec.template.labels": true, "spec.template.annotations": true, "spec.sources[].docker.matchLabels": true,
 	"runtime.pod.nodeSelector": true, "runtime.pod.resources.limits": true, "runtime.pod.resources.requests": true,
 }
 
-// placeOf returns the name of a part in these tables: the parts of a runtime have the same name in every kind.
+// placeOf returns the key of the field at path in passedOn and maps. These tables contain each field of a Pod runtime only once, because the fields are the
+// same in every kind.
 func placeOf(path string) string {
 	if at := strings.Index(path, "runtime.pod."); at >= 0 {
 		return path[at:]

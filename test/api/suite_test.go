@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api checks with a real API server what the kinds of berth.dev refuse, default and preserve.
+// Package api checks with a real API server which values of the kinds of berth.dev are refused, which are set by default, and which are preserved.
 package api
 
 import (
@@ -34,7 +34,7 @@ const (
 	waitForAuthorizer = 30 * time.Second
 )
 
-// k8s is a client of the API server of this package's tests.
+// k8s is a client of the API server that runs for the tests of this package.
 var k8s client.Client
 
 func TestMain(m *testing.M) {
@@ -61,7 +61,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// smallest is the smallest valid object of most kinds.
+// smallest is the smallest valid Instance and DevServer.
 const smallest = `
 metadata: {namespace: default}
 spec:
@@ -69,12 +69,12 @@ spec:
     command: [sleep, infinity]
 `
 
-// smallestOf has the additional required fields of a kind.
+// smallestOf contains, by kind, the required fields that are missing in smallest.
 var smallestOf = map[string]string{
 	kindLanguageServer: `spec: {language: go, workspace: {folders: [/src]}}`,
 }
 
-// wholeOf has the smallest valid object of each kind that does not describe a process.
+// wholeOf contains the smallest valid object of each kind in work.
 var wholeOf = map[string]string{
 	kindAction:      `{metadata: {namespace: default}, spec: {strategize: {strategies: [lint]}}}`,
 	kindDiscovery:   `{metadata: {namespace: default}, spec: {sources: [{name: all, type: Tmux}]}}`,
@@ -83,7 +83,7 @@ var wholeOf = map[string]string{
 	kindStrategyRun: `{metadata: {namespace: default}, spec: {strategyRef: {name: lint}}}`,
 }
 
-// object returns an object of the kind: the smallest one with the fragment merged into it.
+// object returns the smallest valid object of the kind with the fragment merged into it. The name is used if the fragment contains none.
 func object(t *testing.T, kind, name, fragment string) *unstructured.Unstructured {
 	t.Helper()
 	content := parse(t, wholeOf[kind])

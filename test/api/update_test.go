@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// transition is a change of an object; words is empty if the API server must allow it.
+// transition is an update of an object. The API server must refuse it with a message that contains words, or allow it if words is empty.
 type transition struct {
 	name   string
 	kinds  []string
@@ -20,7 +20,7 @@ type transition struct {
 	words  string
 }
 
-// wholePod has all fields of a Pod.
+// wholePod sets all fields of spec.runtime.pod.
 const wholePod = `{spec: {runtime: {type: Pod, pod: {image: a, imagePullPolicy: Never, serviceAccountName: agent, nodeSelector: {disk: ssd},
 	resources: {limits: {cpu: 2, memory: 1Gi}, requests: {cpu: 100m}}, tolerations: [{key: spot, operator: Exists}],
 	volumes: [{name: tmp, emptyDir: {sizeLimit: 1Gi}}], volumeMounts: [{name: tmp, mountPath: /tmp, readOnly: false}],
@@ -99,7 +99,7 @@ func stored(t *testing.T, kind, fragment string) *unstructured.Unstructured {
 		t.Fatalf("create: %v", err)
 	}
 	t.Cleanup(func() {
-		// The context of the test is already cancelled.
+		// Do not use the context of the test: it is already cancelled when cleanups run.
 		if err := k8s.Delete(cleanup, o); err != nil {
 			t.Errorf("delete %s: %v", o.GetName(), err)
 		}
@@ -107,7 +107,7 @@ func stored(t *testing.T, kind, fragment string) *unstructured.Unstructured {
 	return o
 }
 
-// TestStatusIsApart checks that spec and status are written separately, and that only a change of spec increments the generation.
+// TestStatusIsApart checks that a create does not write status, and that a write of status changes neither spec nor the generation.
 func TestStatusIsApart(t *testing.T) {
 	for _, kind := range every {
 		t.Run(kind, func(t *testing.T) {

@@ -18,7 +18,7 @@ var (
 	runOnly      = []string{kindStrategyRun}
 )
 
-// The rows of the kinds that describe work, in addition to those that all kinds share.
+// init adds the test cases for fields that Action, Plan, Strategy, StrategyRun and Instance do not share with all kinds.
 func init() {
 	refusals = append(refusals, []refusal{
 		{"no phase", actionOnly, `{spec: {strategize: null}}`, "set at least one of strategize, execute and apply"},

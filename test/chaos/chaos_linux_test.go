@@ -92,7 +92,7 @@ func number(t *testing.T, name string, otherwise int64) int64 {
 	return n
 }
 
-// cycle runs the clients and the faults, waits until the system is at rest, and returns how long that took.
+// cycle runs the clients and the faults, waits until the system is at rest, and returns how long it took to come to rest.
 func (w *world) cycle(ctx context.Context, cycle int, seed uint64) (rest time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*patience)
 	defer cancel()
@@ -149,7 +149,7 @@ func (w *world) work(ctx context.Context, name string, random *rand.Rand) error 
 	return nil
 }
 
-// calm waits for rest. It keeps the control plane and the manager running, as the user of a machine would.
+// calm waits until the system is at rest. While it waits, it restarts the manager whenever the manager has exited, as the user of a machine would.
 func (w *world) calm(ctx context.Context, struck bool) error {
 	if err := w.plane.recover(ctx); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (w *world) calm(ctx context.Context, struck bool) error {
 	return errors.Join(err, w.manager.sane())
 }
 
-// excuses are the errors with which a manager may exit at startup in cycles without a fault of the control plane.
+// excuses are the errors with which a manager may exit at startup even in cycles that kill no part of the control plane.
 var excuses = []string{"another berth manager uses the state directory", "no space left on device"}
 
 func (w *world) excused() bool {

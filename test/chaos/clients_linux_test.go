@@ -36,14 +36,14 @@ type user struct {
 	api     client.Client
 	ledger  *ledger
 	journal *journal
-	program string // the workload
-	dir     string // CHAOS_DIR
+	program string // path of the workload
+	dir     string // value of CHAOS_DIR
 	random  *rand.Rand
-	name    string // for unique words
+	name    string // unique; the first part of every word
 	serial  int
 }
 
-// word returns a unique text.
+// word returns a text that no other call of any client returns.
 func (u *user) word() string {
 	u.serial++
 	return u.name + "-" + strconv.Itoa(u.serial)
@@ -56,7 +56,7 @@ func slotName(slot int) string {
 	return "inst" + strconv.Itoa(slot-slots/2)
 }
 
-// empty returns an empty object of the kind that the name stands for.
+// empty returns an empty object with this name. The prefix of the name determines the kind of the object.
 func empty(name string) process.Object {
 	var object process.Object = &v1alpha1.Instance{}
 	if strings.HasPrefix(name, "dev") {
@@ -94,7 +94,7 @@ func (u *user) act(ctx context.Context) error {
 	}
 }
 
-// call retries until the API server answers: it may be down at the moment.
+// call retries do until the API server answers, because the API server may have been killed.
 func (u *user) call(ctx context.Context, do func(context.Context) error) error {
 	var answer error
 	err := eventually(ctx, patience, 100*time.Millisecond, func() error {
@@ -112,7 +112,7 @@ func (u *user) call(ctx context.Context, do func(context.Context) error) error {
 	return answer
 }
 
-// silent reports whether the error is not a decision of the API server, so that the request may or may not have taken effect.
+// silent reports whether the error does not show the API server's decision. In that case the request may or may not have taken effect.
 func silent(err error) bool {
 	if err == nil {
 		return false
@@ -122,7 +122,7 @@ func silent(err error) bool {
 		return true
 	}
 	code := status.Status().Code
-	// A server that is starting does not know the kinds and the permissions yet.
+	// These codes also come from an API server that is starting and has not loaded the kinds and the permissions yet.
 	return code >= 500 || code == 429 || code == 403 || code == 401 || apierrors.IsTimeout(err) ||
 		(code == 404 && !strings.Contains(err.Error(), "\" not found"))
 }
@@ -142,7 +142,7 @@ func (u *user) create(ctx context.Context, name string) error {
 	}
 	for range u.random.IntN(3) {
 		if habit := habits[u.random.IntN(len(habits))]; !strings.HasPrefix(habit, "stubborn") || u.random.IntN(2) == 0 {
-			words = append([]string{words[0], words[1], habit}, words[2:]...) // insert before exits, which ends the program
+			words = append([]string{words[0], words[1], habit}, words[2:]...) // insert habits before exits, because exits ends the program
 		}
 	}
 	spec.Process.Command = words
@@ -162,7 +162,7 @@ func (u *user) create(ctx context.Context, name string) error {
 	})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return nil // another client was faster, or the response was lost and the ledger has the life
+		return nil // another client created the object, or an earlier attempt did and its response was lost; the ledger knows the word in any case
 	case err != nil:
 		return fmt.Errorf("create %s: %w", name, err)
 	}
@@ -171,7 +171,7 @@ func (u *user) create(ctx context.Context, name string) error {
 	return nil
 }
 
-// merge changes one field with a merge patch, independent of other changes.
+// merge changes one field with a merge patch, so that it cannot conflict with changes of other clients.
 func (u *user) merge(ctx context.Context, what string, object process.Object, format string, value any) error {
 	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, format, value))
 	err := u.call(ctx, func(ctx context.Context) error { return u.api.Patch(ctx, object, patch) })
@@ -185,7 +185,7 @@ func (u *user) merge(ctx context.Context, what string, object process.Object, fo
 	return nil
 }
 
-// edit changes the environment like an editor: read, change, write, and retry on conflict.
+// edit changes the environment as kubectl edit does: it reads the object, changes it, writes it, and retries on conflict.
 func (u *user) edit(ctx context.Context, object process.Object) error {
 	revision := u.word()
 	for range 20 {
@@ -227,7 +227,7 @@ func (u *user) delete(ctx context.Context, object process.Object) error {
 	return nil
 }
 
-// lifeOf returns the unique word that an object was created with.
+// lifeOf returns the unique word with which an object was created.
 func lifeOf(object process.Object) string { return variable(object, envLife) }
 
 func variable(object process.Object, name string) string {

@@ -14,14 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fault is a fault during the work of the clients. It undoes its effect: it continues what it stops and empties what it fills.
+// fault is a fault that occurs while the clients work. Before strike returns, it undoes effects that would last: it continues a process that it has
+// stopped, and frees disk space that it has filled.
 type fault struct {
 	name   string
 	weight int
 	strike func(ctx context.Context, w *world, random *rand.Rand) error
 }
 
-// faults are drawn in every cycle; faults that take seconds have separate cycles.
+// faults are drawn at random in every cycle. Kills of the control plane take seconds and occur only in some cycles; see planeFaults.
 var faults = []fault{
 	{"kill-manager", 8, func(_ context.Context, w *world, _ *rand.Rand) error {
 		w.journal.note("kill-manager", "")
@@ -59,7 +60,7 @@ var faults = []fault{
 	}},
 }
 
-// draw returns a fault at random, by weight.
+// draw returns a random fault. The probability of each fault is proportional to its weight.
 func (w *world) draw(random *rand.Rand) fault {
 	sum := 0
 	for _, f := range w.faults {
@@ -78,7 +79,7 @@ func shims(p osProcess) bool    { return p.env["CHAOS_NAME"] == "" }
 func leaders(p osProcess) bool  { return p.env["CHAOS_NAME"] != "" && p.leader() }
 func children(p osProcess) bool { return p.env["CHAOS_NAME"] != "" && !p.leader() }
 
-// victim applies do to a random process.
+// victim applies do to a random one of the processes that satisfy which. If there is no such process, it does nothing.
 func (w *world) victim(random *rand.Rand, what string, which func(osProcess) bool, do func(osProcess) error) error {
 	all, err := processesOf(w.workload, w.shim)
 	if err != nil {
@@ -98,7 +99,7 @@ func (w *world) victim(random *rand.Rand, what string, which func(osProcess) boo
 	return do(p)
 }
 
-// freeze stops a process for a moment. It always continues it.
+// freeze stops a process with SIGSTOP for at most 450 ms and then continues it, even if the context has ended.
 func freeze(ctx context.Context, random *rand.Rand, signal func(unix.Signal) error) error {
 	if err := signal(unix.SIGSTOP); err != nil {
 		return err
@@ -107,9 +108,9 @@ func freeze(ctx context.Context, random *rand.Rand, signal func(unix.Signal) err
 	return signal(unix.SIGCONT)
 }
 
-// fill uses up the small file system of the state directory for a moment.
+// fill fills the small file system of the state directory for at most 450 ms.
 func fill(ctx context.Context, random *rand.Rand, dir string) (err error) {
-	ballast, err := os.CreateTemp(dir, "ballast-") // two of these faults may overlap
+	ballast, err := os.CreateTemp(dir, "ballast-") // the name must be unique, because two of these faults may overlap
 	if errors.Is(err, unix.ENOSPC) {
 		return nil // the disk is already full
 	}
@@ -129,7 +130,7 @@ func fill(ctx context.Context, random *rand.Rand, dir string) (err error) {
 	return nil
 }
 
-// planeFaults returns the parts of the control plane that are killed in a cycle.
+// planeFaults returns the parts of the control plane that are killed in the cycle with this number.
 func planeFaults(cycle int) []string {
 	switch cycle % 60 {
 	case 2, 22:
@@ -157,7 +158,8 @@ func (w *world) strikePlane(ctx context.Context, random *rand.Rand, parts []stri
 	return w.plane.recover(ctx)
 }
 
-// mount gives the state directory a small separate file system, so that it can be filled. This needs root, and does not work everywhere.
+// mount mounts a small file system on the state directory, so that the fault disk-full can fill it. Mounting needs root and does not work on every
+// machine; if it fails, disk-full is not drawn.
 func (w *world) mount() {
 	err := errors.New("only root can mount")
 	if os.Geteuid() == 0 {

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// journal counts operations and faults, and keeps the latest for a report.
+// journal counts operations and faults, and keeps the details of the latest ones for a report.
 type journal struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -51,7 +51,7 @@ func (j *journal) summary() string {
 	return strings.Join(words, ", ")
 }
 
-// eventually calls try until it succeeds. After the patience it returns the last error.
+// eventually calls try until try succeeds. After the time patience it returns the last error of try.
 func eventually(ctx context.Context, patience, every time.Duration, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -66,7 +66,7 @@ func eventually(ctx context.Context, patience, every time.Duration, try func() e
 	}
 }
 
-// pause waits for d; it returns false if the context ends first.
+// pause waits for d. It returns false if the context ends before d has passed.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -12,16 +12,16 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// ledger records the responses of the API server to the clients, so that no lost object goes undetected.
+// ledger records what the clients requested and how the API server responded, so that the test detects lost objects.
 type ledger struct {
 	mu       sync.Mutex
-	intended map[string]bool // by the unique word that an object is created with
+	intended map[string]bool // by the unique word with which a client creates an object
 	lives    map[types.UID]*life
 }
 
 type life struct {
 	name string
-	// asked: a client has sent a delete request; gone: the API server has confirmed it.
+	// asked means that a client has sent a delete request; gone means that the API server has confirmed a delete request.
 	asked, gone bool
 }
 
@@ -41,7 +41,8 @@ func (l *ledger) created(object process.Object) {
 	l.of(object.GetUID()).name = object.GetName()
 }
 
-// of returns the life of a UID; a client may have found the object before its creator received the response.
+// of returns the life of a UID. It creates the life if necessary, because another client may find the object before the client that created the object
+// receives the response.
 func (l *ledger) of(uid types.UID) *life {
 	if l.lives[uid] == nil {
 		l.lives[uid] = &life{}
@@ -61,7 +62,7 @@ func (l *ledger) deleted(uid types.UID) {
 	l.of(uid).gone = true
 }
 
-// compare returns an error if an object was lost or has come back, given all existing objects.
+// compare returns an error if the existing objects lack an object that no client deleted, or include a deleted object or one that no client created.
 func (l *ledger) compare(objects map[types.UID]process.Object) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

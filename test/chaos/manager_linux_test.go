@@ -56,7 +56,8 @@ func (m *managerChild) startLocked() error {
 	return nil
 }
 
-// crash kills the manager with SIGKILL and starts another one with the given clock offset.
+// crash kills the manager with SIGKILL and starts another one. The function offset returns the clock offset of the new manager, given that of the old
+// one.
 func (m *managerChild) crash(offset func(time.Duration) time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +84,7 @@ func (m *managerChild) pid() int {
 	return m.cmd.Process.Pid
 }
 
-// revive restarts the manager if it has exited by itself, which it may do if its dependencies are unavailable at startup.
+// revive restarts the manager if the manager has exited without being killed. The manager may exit at startup if its dependencies are unavailable.
 func (m *managerChild) revive() (ended bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

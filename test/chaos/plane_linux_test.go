@@ -27,13 +27,13 @@ const (
 	controllerManager = "kube-controller-manager"
 )
 
-// plane is a control plane whose parts are killed one by one. internal/controlplane restarts them.
+// plane is a control plane whose parts can be killed separately. Package controlplane restarts the killed parts.
 type plane struct {
 	dir    string
 	whole  *controlplane.ControlPlane
 	http   *http.Client
 	config *rest.Config
-	// killed has the process of each part that was killed last.
+	// killed maps the name of each part that was killed at least once to the process that was killed most recently.
 	killed map[string]shim.Process
 
 	mu   sync.Mutex
@@ -93,7 +93,7 @@ func (p *plane) kill(name string) error {
 	return osProcess{Process: found}.kill(time.Minute)
 }
 
-// restored returns an error while a killed part has not restarted.
+// restored returns an error if a killed part has not restarted yet or if the whole control plane has stopped.
 func (p *plane) restored() error {
 	select {
 	case err := <-p.whole.Failed():

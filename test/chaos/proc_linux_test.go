@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// osProcess is a process of this run, identified by its executable, which is built for this run only.
+// osProcess is a process of this test run. Its executable identifies it, because the executables are built for this run only.
 type osProcess struct {
 	shim.Process
 	exe  string
@@ -35,7 +35,7 @@ func (p osProcess) String() string {
 
 func (p osProcess) leader() bool { return len(p.args) > 1 && p.args[1] == "lead" }
 
-// spare reports whether the process is the warm shim of a manager, which holds no process.
+// spare reports whether the process is a warm shim: a shim that a manager has started in advance and that runs no workload yet.
 func (p osProcess) spare() bool { return strings.HasPrefix(p.args[0], shim.SpareName) }
 
 // processesOf returns the processes that execute one of the programs, without zombies.
@@ -96,7 +96,7 @@ func words(data []byte) []string {
 	return strings.Split(string(bytes.TrimSuffix(data, []byte{0})), "\x00")
 }
 
-// signal signals exactly this process. It returns no error if the process is gone.
+// signal sends a signal to this process, and never to another process with the same PID. It returns no error if the process is gone.
 func (p osProcess) signal(signal unix.Signal) error {
 	fd, err := shim.Open(p.Process)
 	if errors.Is(err, shim.ErrGone) {
@@ -112,7 +112,7 @@ func (p osProcess) signal(signal unix.Signal) error {
 	return nil
 }
 
-// kill kills exactly this process and waits until it has ended.
+// kill kills this process, and never another process with the same PID, and waits until it has ended.
 func (p osProcess) kill(patience time.Duration) error {
 	fd, err := shim.Open(p.Process)
 	if errors.Is(err, shim.ErrGone) {

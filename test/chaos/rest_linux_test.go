@@ -28,12 +28,12 @@ import (
 // logBound limits the disk usage of one object's log at rest: twice the limit of the manager.
 const logBound = 2 << 20
 
-// settled waits until the system is at rest and matches the specs twice in a row.
+// settled waits until two consecutive checks find the system at rest and as the specs require.
 func (w *world) settled(ctx context.Context, patience time.Duration) error {
 	good := 0
 	return eventually(ctx, patience, 50*time.Millisecond, func() error {
 		if err := w.alone(); err != nil {
-			return err // the file keeps it, so the final check finds it, too
+			return err // the violation stays in the file, so every later check fails, too
 		}
 		if err := w.compare(ctx); err != nil {
 			good = 0
@@ -46,7 +46,7 @@ func (w *world) settled(ctx context.Context, patience time.Duration) error {
 	})
 }
 
-// alone returns an error if a workload has recorded that another incarnation was alive.
+// alone returns an error if a workload has recorded that another incarnation of its object was alive at the same time.
 func (w *world) alone() error {
 	said, err := os.ReadFile(filepath.Join(w.dir, "violations"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -182,7 +182,7 @@ func atRest(object process.Object, running []osProcess) error {
 	return expectKstatus(object, status.CurrentStatus)
 }
 
-// expectKstatus checks the kstatus result for the object.
+// expectKstatus returns an error if the kstatus result for the object differs from want.
 func expectKstatus(object process.Object, want status.Status) error {
 	content, err := apiruntime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -198,7 +198,7 @@ func expectKstatus(object process.Object, want status.Status) error {
 	return nil
 }
 
-// traces returns an error if something remains of a deleted object, or if a log is too long.
+// traces returns an error if a directory of a deleted object remains, or if the log of an object takes too much disk space.
 func (w *world) traces(objects map[types.UID]process.Object) error {
 	for _, dir := range w.traceDirs() {
 		entries, err := os.ReadDir(dir)

@@ -32,9 +32,9 @@ const patience = 90 * time.Second
 
 // world is the system under test.
 type world struct {
-	dir   string // CHAOS_DIR: locks, violations
+	dir   string // value of CHAOS_DIR: contains the locks and the files written by workloads
 	state string // state directory of the host runtime
-	// The programs are built for this run only, so every process that executes one of them belongs to it.
+	// workload and shim are the paths of programs that are built for this test run only. So every process that executes one of them belongs to the run.
 	workload, shim string
 
 	plane   *plane
@@ -59,7 +59,7 @@ func newWorld(ctx context.Context, root string) (*world, error) {
 	}
 	program := filepath.Join(root, "bin", "manager")
 	for path, source := range map[string]string{w.workload: "./workload", w.shim: "../../cmd/berth-shim", program: "./manager"} {
-		// Build as make does, to share its build cache.
+		// Build with the same flags as make, so that both use the same entries of the build cache.
 		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, source)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
@@ -96,7 +96,7 @@ func (w *world) client() (client.Client, error) {
 	return client.New(config, client.Options{Scheme: manager.Scheme()})
 }
 
-// cgroups returns the directories that may contain the cgroups of this installation.
+// cgroups returns the existing directories that contain the cgroups of this run's processes.
 func (w *world) cgroups() []string {
 	sum := sha256.Sum256([]byte(w.state))
 	name := "berth-" + hex.EncodeToString(sum[:6])
@@ -117,12 +117,12 @@ func (w *world) cgroups() []string {
 	return found
 }
 
-// traceDirs returns the directories with an entry per UID.
+// traceDirs returns the directories that have one entry for each UID.
 func (w *world) traceDirs() []string {
 	return append(w.cgroups(), filepath.Join(w.state, "run"))
 }
 
-// end deletes all objects, checks that nothing remains of them, and stops everything else.
+// end deletes all objects and checks that nothing remains of them. Then it stops the manager and checks that no process and no cgroup remains.
 func (w *world) end(ctx context.Context) error {
 	var ports []int32
 	objects, err := w.objects(ctx)
@@ -166,7 +166,7 @@ func (w *world) end(ctx context.Context) error {
 	return w.alone()
 }
 
-// discard removes everything, whatever has failed before.
+// discard kills all processes and removes everything that newWorld created, even after an earlier failure.
 func (w *world) discard() error {
 	var errs []error
 	if w.manager != nil {
@@ -196,7 +196,7 @@ func (w *world) discard() error {
 	return errors.Join(append(errs, w.unmount())...)
 }
 
-// starts returns how many programs were started.
+// starts returns how many times a workload was started.
 func (w *world) starts() int64 {
 	info, err := os.Stat(filepath.Join(w.dir, "starts"))
 	if err != nil {

@@ -19,10 +19,12 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// unreleased is less than the shortest time until a lease that was not released expires: a lease lasts 15 seconds and is renewed every 2 seconds.
+// unreleased is shorter than the time until an unreleased lease expires. That time is at least 13 seconds, because a lease lasts 15 seconds and is renewed
+// every 2 seconds.
 const unreleased = 12 * time.Second
 
-// survives adds the specs of the failures that an installation survives. They stop processes of the cluster of `make cluster` and are skipped on another cluster.
+// survives adds the specs of the failures that an installation survives. The specs stop processes of the cluster of `make cluster` and are skipped on another
+// cluster.
 func survives() {
 	if !isTestCluster() {
 		GinkgoWriter.Println("left out, as BERTH_CLUSTER names no cluster of `make cluster`: the failures that an installation survives")
@@ -83,7 +85,7 @@ func survives() {
 		DeferCleanup(part, "start", "kubelet", NodeTimeout(timeout))
 		part(ctx, "stop", "kubelet")
 		Eventually(ctx, nodeReady).Should(BeFalse())
-		tenant.unknown(ctx) // the cluster marks Pods as not ready shortly after the node
+		tenant.unknown(ctx) // the cluster marks the Pods as not ready shortly after it has marked the node
 		tenant.change(ctx, `{"restartToken":"while the leader is away"}`)
 		tenant.seen(ctx)
 		tenant.untouched(ctx)
@@ -108,9 +110,10 @@ func survives() {
 		part(ctx, "stop", "kubelet")
 		Eventually(ctx, nodeReady).Should(BeFalse())
 		tenant.unknown(ctx)
-		killAtOnce(&tenant.pods(ctx)[0], pod.Container) // as when its machine fails: the kubelet does not report it
-		tenant.untouched(ctx)                           // it may still be running
-		// The taint declares the machine off. That includes the managers' Pods: whether one of them can still write is not defined.
+		killAtOnce(&tenant.pods(ctx)[0], pod.Container) // as when the machine of the Pod fails: the kubelet does not report the exit
+		tenant.untouched(ctx)                           // as far as the cluster knows, the program may still be running
+		// The taint declares that the machine is off, including the managers on it. It is undefined whether a manager can still write, so the spec waits only for
+		// the cluster to force-delete the Pod.
 		first := tenant.pods(ctx)[0].Name
 		setOutOfService(ctx, node, true)
 		Eventually(ctx, func(ctx context.Context) bool {
@@ -135,7 +138,7 @@ func survives() {
 		succeeds(ctx, "kubectl", "cordon", node)
 		all := managers(ctx)
 		Expect(all).To(HaveLen(2))
-		// Its replacement finds no node, so the disruption budget protects the other manager.
+		// The replacement of the evicted Pod finds no node, so the disruption budget protects the other manager.
 		Eventually(ctx, func(ctx context.Context) error { return evict(ctx, &all[0]) }).Should(Succeed())
 		Eventually(ctx, func(ctx context.Context) error {
 			_, err := api.CoreV1().Pods(managerNamespace).Get(ctx, all[0].Name, metav1.GetOptions{})
@@ -156,7 +159,7 @@ func drainPods(ctx context.Context, t *tenant) {
 	succeeds(ctx, "kubectl", "drain", nodeName(ctx), "--pod-selector="+pod.LabelUID+"="+string(t.uid), "--timeout=2m")
 }
 
-// setOutOfService adds or removes the taint which declares that no process runs on a node any more.
+// setOutOfService adds or removes the taint that declares that no process runs on a node any more.
 func setOutOfService(ctx context.Context, node string, out bool) {
 	GinkgoHelper()
 	taint := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
@@ -187,7 +190,8 @@ func uids(pods []corev1.Pod) map[types.UID]bool {
 	return all
 }
 
-// holder returns the holder of the lease (a Pod and the start of its container), or "" without one.
+// holder returns the identity of the lease holder: the name of a Pod and an ID that is new for each start of its manager. It returns "" if the lease has no
+// holder.
 func holder(ctx context.Context) string {
 	lease, err := api.CoordinationV1().Leases(managerNamespace).Get(ctx, "berth.dev", metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// brought holds the objects that the installation by Helm created, for comparison with the one by kustomize.
+// brought holds the objects that the installation by Helm created, for comparison with those that the installation by kustomize creates.
 var brought map[string]any
 
-// A cluster has at most one Berth, so the installations follow each other.
+// A cluster can contain only one Berth, so the two installations are tested one after the other.
 var _ = Describe("Berth", Ordered, func() {
 	Context("installed by Helm", installedByHelm)
 	Context("installed by kustomize", installedByKustomize)
@@ -112,7 +112,7 @@ func installedByKustomize() {
 		Expect(brought).NotTo(BeEmpty(), "the objects that Helm installed")
 		now := ofBerth(ctx)
 		for key, object := range brought {
-			if !strings.HasPrefix(key, "Deployment ") { // changed by the upgrade
+			if !strings.HasPrefix(key, "Deployment ") { // the upgrade changed the Deployment
 				Expect(now).To(HaveKeyWithValue(key, object))
 			}
 			delete(now, key)
@@ -153,7 +153,7 @@ func works() {
 		for role, may := range map[string][]string{"view": look, "edit": slices.Concat(look, change), "admin": slices.Concat(look, change)} {
 			who := member(ctx, namespace, role)
 			for _, what := range slices.Concat(look, change, []string{"patch devservers/status"}) {
-				// A controller aggregates roles shortly after they are created.
+				// A controller adds the new roles to the aggregated roles shortly after their creation.
 				Eventually(ctx, mayDo).WithArguments(who, namespace, what).Should(Equal(slices.Contains(may, what)), "%s: %s", role, what)
 			}
 		}

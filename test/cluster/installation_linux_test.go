@@ -36,7 +36,7 @@ func image() (repository, tag string) {
 	return name[:at], name[at+1:]
 }
 
-// helm runs Helm with its own files in a directory of the test.
+// helm runs Helm. Helm keeps its cache and configuration files in a temporary directory of the spec.
 func helm(ctx context.Context, args ...string) {
 	GinkgoHelper()
 	own := GinkgoT().TempDir()
@@ -46,7 +46,8 @@ func helm(ctx context.Context, args ...string) {
 
 func chart() string { return filepath.Join(root, "charts", "berth") }
 
-// earlier returns the path of a chart that imitates an earlier version: it lacks a field of a kind, a policy, and a value with the object rendered from it.
+// earlier returns the path of a chart that imitates an earlier version. The chart lacks a field of a kind, a policy, and a value together with the object
+// that is rendered from this value.
 func earlier() string {
 	GinkgoHelper()
 	dir := filepath.Join(GinkgoT().TempDir(), "berth")
@@ -69,7 +70,7 @@ func earlier() string {
 	return dir
 }
 
-// messageOfExit is the path of the message of lastExit in a version of the DevServer. The message was added later than lastExit.
+// messageOfExit is the path of the field status.lastExit.message in a version of the CRD of DevServer. The earlier chart has lastExit without this field.
 var messageOfExit = []string{"schema", "openAPIV3Schema", "properties", "status", "properties", "lastExit", "properties", "message"}
 
 // edit changes a YAML or JSON file.
@@ -89,7 +90,7 @@ func edit(file string, change func(map[string]any)) {
 	Expect(os.WriteFile(file, text, 0o600)).To(Succeed())
 }
 
-// brings lists the parts in the cluster that the earlier chart lacks.
+// brings lists the parts that the cluster contains and the earlier chart lacks.
 func brings(ctx context.Context) (found []string) {
 	GinkgoHelper()
 	crd := &unstructured.Unstructured{}
@@ -121,7 +122,7 @@ func byHelm(ctx context.Context) {
 	helm(ctx, "install", "berth", chart(), "--set=image.repository="+repository+",image.tag="+tag)
 }
 
-// overlay writes a kustomization of config/default with the image of the test.
+// overlay writes a kustomization that combines config/default with the image to test, and returns its directory.
 func overlay() string {
 	GinkgoHelper()
 	dir, err := filepath.EvalSymlinks(GinkgoT().TempDir())
@@ -141,8 +142,9 @@ func byKustomize(ctx context.Context) {
 	succeeds(ctx, "kubectl", "apply", "--server-side", "-k", overlay())
 }
 
-// readsParametersAgain restarts the API server: after all policies of the previous installation were deleted, it reads no ConfigMap for those of the next
-// (kubernetes/kubernetes#130887). On a cluster that is not ours it does nothing, as nothing was installed there before.
+// readsParametersAgain restarts the API server of `make cluster`. Without the restart, after all policies of the previous installation were deleted, the API
+// server would not read the ConfigMaps that are the parameters of the next policies (kubernetes/kubernetes#130887). On another cluster, whose API server the
+// suite cannot restart, it does nothing.
 func readsParametersAgain(ctx context.Context) {
 	GinkgoHelper()
 	if !isTestCluster() {
@@ -152,7 +154,7 @@ func readsParametersAgain(ctx context.Context) {
 	startAPIServer(ctx)
 }
 
-// makeNamespace creates a namespace that enforces the restricted standard, and waits until Pods can be created in it.
+// makeNamespace creates a namespace that enforces the restricted Pod Security Standard, and waits until Pods can be created in the namespace.
 func makeNamespace(ctx context.Context, name string) {
 	GinkgoHelper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
@@ -211,7 +213,7 @@ func ofBerth(ctx context.Context) map[string]any {
 
 var withoutFinalizers = client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 
-// removeAll removes everything that remains, so that the next run finds a cluster without Berth. It does not depend on a running manager.
+// removeAll removes all objects of Berth, so that the next run finds a cluster without Berth. It does not depend on a running manager.
 func removeAll(ctx context.Context) {
 	definitions := &apiextensionsv1.CustomResourceDefinitionList{}
 	Expect(k8s.List(ctx, definitions, client.MatchingLabels{"app.kubernetes.io/name": "berth"})).To(Succeed())

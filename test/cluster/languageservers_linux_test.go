@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/test/lspclient"
 )
 
-// runsLanguageServers adds the specs of language servers in Pods that editors outside the cluster use.
+// runsLanguageServers adds the specs of language servers that run in Pods and serve editors outside the cluster.
 func runsLanguageServers() {
 	It("keeps the Pod and the clients of a LanguageServer across restarts", func(ctx context.Context) {
 		tenant := languageServer(ctx, "gopls")
@@ -99,7 +99,7 @@ func restartsFast() {
 
 			before := tenant.object.GetProcessStatus().Incarnation
 			begun = time.Now()
-			tenant.change(ctx, fmt.Sprintf(`{"runtime":{"pod":{"template":{"metadata":{"labels":{"pod":"%d"}}}}}}`, i)) // a lost Pod would add its back-off
+			tenant.change(ctx, fmt.Sprintf(`{"runtime":{"pod":{"template":{"metadata":{"labels":{"pod":"%d"}}}}}}`, i)) // deleting the Pod instead would add a back-off
 			tenant.ready(ctx, before+1)
 			Expect(editor.hover(ctx)).To(Equal(text))
 			whole = append(whole, time.Since(begun).Seconds())
@@ -140,7 +140,7 @@ func (t *tenant) connect(ctx context.Context) *editor {
 	var err error
 	e.errors, err = os.CreateTemp(GinkgoT().TempDir(), "editor-")
 	Expect(err).NotTo(HaveOccurred())
-	command := onTheCluster(context.WithoutCancel(ctx), "berth", "lsp", "connect", "-n", t.namespace, t.object.GetName()) // it exits at the end of its input
+	command := onTheCluster(context.WithoutCancel(ctx), "berth", "lsp", "connect", "-n", t.namespace, t.object.GetName()) // the command exits at the end of its input
 	command.Stderr = e.errors
 	e.program, err = lspclient.Start(command)
 	Expect(err).NotTo(HaveOccurred())
@@ -155,14 +155,14 @@ func (t *tenant) connect(ctx context.Context) *editor {
 	return e
 }
 
-// said returns stderr of the connection, which editors show in their log.
+// said returns what the command wrote to stderr. Editors show that text in their log.
 func (e *editor) said() string {
 	said, err := os.ReadFile(e.errors.Name())
 	Expect(err).NotTo(HaveOccurred())
 	return string(said)
 }
 
-// hover requests the first word of the document, and retries while the server answers with an error.
+// hover requests the hover text of the start of the document and returns its first word. It retries while the server answers with an error.
 func (e *editor) hover(ctx context.Context) string {
 	GinkgoHelper()
 	var word string

@@ -44,7 +44,7 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
-// rolledOut waits until the Pods of the managers match the Deployment and no others exist.
+// rolledOut waits until the Pods of the managers match the Deployment and no other Pods of managers exist.
 func rolledOut(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
@@ -89,7 +89,7 @@ func renewed(ctx context.Context) time.Time {
 	return lease.Spec.RenewTime.Time
 }
 
-// tokenOf creates a service account in a namespace, binds it to a cluster role unless that is empty, and returns a token of the account.
+// tokenOf creates a service account in a namespace, binds the account to a cluster role unless role is empty, and returns a token of the account.
 func tokenOf(ctx context.Context, namespace, name, role string) string {
 	GinkgoHelper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -122,7 +122,7 @@ func member(ctx context.Context, namespace, role string) string {
 	return "system:serviceaccount:" + namespace + ":" + role
 }
 
-// mayDo reports whether a user may do an action on a resource of Berth in a namespace, such as "create devservers".
+// mayDo reports whether a user is allowed to perform an action on a resource of Berth in a namespace, such as "create devservers".
 func mayDo(ctx context.Context, who, namespace, what string) (bool, error) {
 	verb, resource, _ := strings.Cut(what, " ")
 	resource, subresource, _ := strings.Cut(resource, "/")
@@ -135,7 +135,7 @@ func mayDo(ctx context.Context, who, namespace, what string) (bool, error) {
 	return answer.Status.Allowed, nil
 }
 
-// scrape requests metrics from an address, with a token unless that is empty, and returns the status code and the body.
+// scrape requests metrics from an address and returns the status code and the body. It sends the token unless the token is empty.
 func scrape(ctx context.Context, address, token string) (int, string, error) {
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // self-signed certificate
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+net.JoinHostPort(address, "8443")+"/metrics", nil)

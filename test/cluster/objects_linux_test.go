@@ -30,7 +30,7 @@ func namespaceOfSpec(ctx context.Context) string {
 	return namespace.Name
 }
 
-// server returns a DevServer that does not have to run.
+// server returns a DevServer for a spec in which the process does not have to run.
 func server(namespace, name string) *v1alpha1.DevServer {
 	o := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.Spec.Process.Command = []string{"/workload", "sleep"}

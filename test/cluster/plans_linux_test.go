@@ -90,11 +90,11 @@ func strategyInPod(ctx context.Context, namespace, name string, mode ...string) 
 	strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	strategy.Spec.Process.Command = append([]string{"/workload"}, mode...)
 	strategy.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "localhost/berth/workload:test", ImagePullPolicy: v1alpha1.PullNever}}
-	// For some seconds after an installation the API server has not read the parameters of the policies and refuses everything.
+	// For some seconds after an installation the API server has not read the parameters of the policies and refuses all objects.
 	Eventually(ctx, func(ctx context.Context) error { return k8s.Create(ctx, strategy.DeepCopy()) }).Should(Succeed())
 }
 
-// resultInPod is the status for a result that was written in a Pod.
+// resultInPod returns the expected status of a result that a program in a Pod wrote.
 func resultInPod(text string) v1alpha1.RunResult {
 	sum := sha256.Sum256([]byte(text))
 	return v1alpha1.RunResult{Summary: text, Size: int64(len(text)), SHA256: hex.EncodeToString(sum[:])}

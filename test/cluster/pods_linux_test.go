@@ -114,7 +114,8 @@ func runsPods() {
 	}, SpecTimeout(2*timeout))
 }
 
-// fetch requests a DevServer at the address of its Service. The host name in its URL resolves only in the DNS of the cluster, which the test does not use.
+// fetch requests a page from a DevServer at the IP address of its Service. The test cannot use the URL of the DevServer, whose host name resolves only in the
+// DNS of the cluster.
 func fetch(ctx context.Context, t *tenant) error {
 	server, is := t.object.(*v1alpha1.DevServer)
 	if !is {
@@ -129,7 +130,7 @@ func fetch(ctx context.Context, t *tenant) error {
 	}
 	service := &list.Items[0]
 	address := net.JoinHostPort(service.Spec.ClusterIP, fmt.Sprint(service.Spec.Ports[0].Port))
-	// The cluster, not Berth, updates the endpoints of the Service.
+	// Retry, because the cluster, not Berth, updates the endpoints of the Service.
 	deadline, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {

@@ -62,8 +62,8 @@ func part(ctx context.Context, verb, name string) {
 	succeeds(ctx, "cluster", verb, name)
 }
 
-// startAPIServer starts the API server and waits until it answers. If it exits it is started again, as the kubelet would do: it exits when etcd on a busy
-// machine does not answer in time.
+// startAPIServer starts the API server and waits until it answers. The API server exits if etcd does not answer in time on a busy machine; startAPIServer
+// then starts it again, as the kubelet would do.
 func startAPIServer(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(ctx context.Context) error {

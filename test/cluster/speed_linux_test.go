@@ -27,17 +27,19 @@ import (
 )
 
 const (
-	// crowd is the number of objects created at once.
+	// crowd is the number of objects that a spec creates concurrently.
 	crowd = 50
-	// pairLimit and slowLimit bound the extra time of a DevServer over a bare Pod, at the median and at the 99th percentile. crowdLimit bounds a crowd, as
-	// a factor. room is the tolerance for a busy machine.
+	// pairLimit and slowLimit are the aims for the additional time that a DevServer needs compared with a bare Pod: at the median and at the 99th percentile.
+	// crowdLimit is the aim for a crowd: the time of DevServers divided by that of bare Pods. On a busy machine the specs tolerate room times pairLimit, twice
+	// room times slowLimit, and twice crowdLimit.
 	pairLimit  = 100 * time.Millisecond
 	slowLimit  = 250 * time.Millisecond
 	crowdLimit = 1.15
 	room       = 5
 )
 
-// pairs returns how many pairs of a bare Pod and a DevServer to create in turn: BERTH_TEST_PAIRS, or 7. Below 100 pairs the slowest is the 99th percentile.
+// pairs returns how many pairs of a bare Pod and a DevServer to create one after the other: BERTH_TEST_PAIRS, or 7. With fewer than 100 pairs the slowest one
+// counts as the 99th percentile.
 func pairs() int {
 	GinkgoHelper()
 	named := os.Getenv("BERTH_TEST_PAIRS")
@@ -50,8 +52,8 @@ func pairs() int {
 	return number
 }
 
-// keepsPace compares a DevServer with a bare Pod that has the same image, program and probe, on the same node in the same minutes. The specs print their
-// measurements, and fail where these are far from the aim.
+// keepsPace compares a DevServer with a bare Pod that has the same image, program and probe, on the same node within the same minutes. The specs print their
+// measurements, and fail if a measurement misses its aim by far.
 func keepsPace() {
 	It("starts a single DevServer about as fast as a bare Pod", func(ctx context.Context) {
 		namespace := namespaceOfSpec(ctx)
@@ -62,7 +64,7 @@ func keepsPace() {
 			ours = append(ours, untilReady(ctx, server))
 			Expect(k8s.Delete(ctx, pod)).To(Succeed())
 			Expect(k8s.Delete(ctx, server)).To(Succeed())
-			gone(ctx, pod) // a terminating Pod would slow down the next one
+			gone(ctx, pod) // a terminating Pod would slow down the next start
 			gone(ctx, server)
 		}
 		slices.Sort(bare)
@@ -114,8 +116,8 @@ func allAtOnce(ctx context.Context, list client.ObjectList, object func(i int) c
 	return taken
 }
 
-// allReady waits until a crowd is ready in a namespace. It uses a watch, because polling each object would be most of the load of the API server. A watch
-// may end at any time and is then started again.
+// allReady waits until a crowd is ready in a namespace. It uses a watch, because polling each object would cause most of the load of the API server. A watch
+// may end at any time; allReady then starts another one.
 func allReady(ctx context.Context, list client.ObjectList, namespace string) {
 	GinkgoHelper()
 	watching, err := client.NewWithWatch(config, client.Options{Scheme: k8s.Scheme(), HTTPClient: httpClient})
@@ -167,7 +169,7 @@ func isReady(object client.Object) bool {
 
 var leanCommand = []string{"/resident", "-dir", "/work", "-serve", "-host", "0.0.0.0"}
 
-// leanServer returns a DevServer that needs nothing beyond what a bare Pod needs.
+// leanServer returns a DevServer that needs nothing that barePod does not need.
 func leanServer(namespace, name string) *v1alpha1.DevServer {
 	o := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.Spec.Process.Command = leanCommand
@@ -181,7 +183,7 @@ func leanServer(namespace, name string) *v1alpha1.DevServer {
 	return o
 }
 
-// barePod returns an equivalent Pod without Berth.
+// barePod returns a Pod without Berth that is equivalent to leanServer.
 func barePod(namespace, name string) *corev1.Pod {
 	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.Spec = corev1.PodSpec{

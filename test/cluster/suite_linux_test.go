@@ -85,7 +85,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	readsParametersAgain(ctx)
 }, NodeTimeout(timeout))
 
-// Before the cleanup.
+// Explain a failure before the cleanup removes the objects.
 var _ = JustAfterEach(func(ctx context.Context) {
 	if CurrentSpecReport().Failed() {
 		explain(ctx)

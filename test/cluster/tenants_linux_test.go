@@ -27,7 +27,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// tenant is an object whose programs lock a file on their claim, and record a violation there if another program holds the lock.
+// tenant is an object whose programs lock a file on their volume. A program that finds the file locked by another program records a violation on the volume.
 type tenant struct {
 	object    process
 	uid       types.UID
@@ -46,7 +46,7 @@ type process interface {
 func newTenant(ctx context.Context, object process) *tenant {
 	GinkgoHelper()
 	t := &tenant{object: object, dir: folder()}
-	t.namespace = namespaceOfSpec(ctx) // deleted before the directory, with everything that uses it
+	t.namespace = namespaceOfSpec(ctx) // cleanups run in reverse order: the namespace with its Pods is deleted before the directory
 	volumeFor(ctx, t.namespace, t.dir)
 	object.SetNamespace(t.namespace)
 	spec := object.GetProcessSpec()
@@ -65,7 +65,7 @@ func newTenant(ctx context.Context, object process) *tenant {
 		o.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: podFor(t.namespace)}
 		o.Spec.Runtime.Pod.Image = "localhost/berth/lspfake:test"
 	}
-	// For some seconds after an installation the API server has not read the parameters of the policies and refuses everything.
+	// For some seconds after an installation the API server has not read the parameters of the policies and refuses all objects.
 	Eventually(ctx, func(ctx context.Context) error { return k8s.Create(ctx, object) }).Should(Succeed())
 	t.uid = object.GetUID()
 	t.ready(ctx, 1)
@@ -81,7 +81,7 @@ func devServer(ctx context.Context, name string) *tenant {
 	return newTenant(ctx, o)
 }
 
-// podFor returns a Pod runtime with a claim that binds to the volume of volumeFor.
+// podFor returns a Pod runtime with a volume claim that binds to the volume of volumeFor.
 func podFor(namespace string) *v1alpha1.PodRuntime {
 	claim := fmt.Sprintf(`{"accessModes":["ReadWriteOnce"],"storageClassName":%q,"resources":{"requests":{"storage":"1Mi"}}}`, namespace)
 	return &v1alpha1.PodRuntime{
@@ -90,7 +90,7 @@ func podFor(namespace string) *v1alpha1.PodRuntime {
 	}
 }
 
-// folder creates a directory that programs in Pods can write to, although they run as another user.
+// folder creates a directory that programs in Pods can write to, although these programs run as another user.
 func folder() string {
 	GinkgoHelper()
 	dir, err := os.MkdirTemp("", "berth-claim-")
@@ -126,7 +126,7 @@ func (t *tenant) ready(ctx context.Context, incarnation int64) {
 	t.alone()
 }
 
-// stayed checks that the program of an incarnation is still running and that no other one was started.
+// stayed checks that the program of an incarnation is still running and that no program was started after it.
 func (t *tenant) stayed(ctx context.Context, incarnation int64) {
 	GinkgoHelper()
 	t.ready(ctx, incarnation)
@@ -144,7 +144,7 @@ func (t *tenant) alone() {
 	}
 }
 
-// lost checks that the last exit of an incarnation is recorded as Lost, which does not count as a failure of its program.
+// lost checks that status.lastExit records the incarnation as Lost, and that this does not count as a failure of the program.
 func (t *tenant) lost(incarnation int64) {
 	GinkgoHelper()
 	status := t.object.GetProcessStatus()
@@ -172,20 +172,20 @@ func (t *tenant) seen(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// untouched checks for 6 seconds that the Pod of the first incarnation is the only one and is not being deleted.
+// untouched checks for 6 seconds that the Pod of the first incarnation is the only Pod of the object and is not being deleted.
 func (t *tenant) untouched(ctx context.Context) {
 	GinkgoHelper()
 	Consistently(ctx, func(g Gomega, ctx context.Context) {
 		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(t.object), t.object)).To(Succeed())
 		g.Expect(t.object.GetProcessStatus().Incarnation).To(BeEquivalentTo(1))
 		g.Expect(t.pods(ctx)).To(ConsistOf(And(HaveField("DeletionTimestamp", BeNil()), HaveField("Labels", HaveKeyWithValue(pod.LabelIncarnation, "1")))))
-	}).WithTimeout(6 * time.Second).Should(Succeed()) // longer than the interval between two checks
+	}).WithTimeout(6 * time.Second).Should(Succeed()) // longer than the interval between two checks of the manager
 	t.alone()
 }
 
 // starts returns the number of program starts.
 func (t *tenant) starts() int {
-	text, _ := os.ReadFile(filepath.Join(t.dir, "starts")) // the first program creates it
+	text, _ := os.ReadFile(filepath.Join(t.dir, "starts")) // the first program creates the file
 	return strings.Count(string(text), "\n")
 }
 
@@ -217,7 +217,7 @@ func (t *tenant) restart(ctx context.Context) {
 	t.ready(ctx, before+1)
 }
 
-// end stops and deletes the object, and checks that its namespace contains nothing of it.
+// end stops and deletes the object, and checks that nothing of the object remains in its namespace.
 func (t *tenant) end(ctx context.Context) {
 	GinkgoHelper()
 	t.change(ctx, `{"state":"Stopped"}`)

@@ -63,7 +63,7 @@ func watchesTerminals() {
 	}, SpecTimeout(2*timeout))
 }
 
-// knowsAcrossLeaders kills a process of the cluster of `make cluster` and is skipped on another cluster.
+// knowsAcrossLeaders adds a spec that kills a process of the cluster of `make cluster`. The spec is skipped on another cluster.
 func knowsAcrossLeaders() {
 	if !isTestCluster() {
 		GinkgoWriter.Println("left out, as BERTH_CLUSTER names no cluster of `make cluster`: the state of terminals after the leader is killed")
@@ -76,7 +76,7 @@ func knowsAcrossLeaders() {
 		before := holder(ctx)
 		killAtOnce(leader(ctx), "manager")
 		Eventually(ctx, holder).ShouldNot(Equal(before))
-		// The next leader checks every object first, and has only the log of this one.
+		// The next leader first checks every object, and knows the screen of this Instance only from its log.
 		Consistently(ctx, func(g Gomega, ctx context.Context) {
 			g.Expect(s.get(ctx)).To(Succeed())
 			now := meta.FindStatusCondition(s.object.Status.Conditions, v1alpha1.ConditionAwaitingInput)
@@ -115,7 +115,7 @@ func (s session) logs(ctx context.Context) (string, error) {
 	return run(ctx, "berth", "logs", "-n", s.object.Namespace, "instance/"+s.object.Name)
 }
 
-// becomes waits for a condition of the current generation.
+// becomes waits until a condition has the status and the reason for the current generation.
 func (s session) becomes(ctx context.Context, condition string, status metav1.ConditionStatus, reason string) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {

@@ -64,7 +64,7 @@ func testMain(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// world is an API server with a manager whose Instances can run in containers.
+// world is an API server with a manager that can run Instances in containers.
 type world struct {
 	*WithT
 	ctx     context.Context
@@ -148,7 +148,7 @@ func TestAnInstanceIsAContainer(t *testing.T) {
 	first := agent.Status.Process.ContainerID
 	w.Expect(w.running()).To(ConsistOf(first))
 
-	// If another client removes the container, its exit code is unknown and the next incarnation gets a new container.
+	// If another client removes the container, the exit code of the process is unknown, and the next incarnation gets a new container.
 	_, err := w.engine.ContainerRemove(w.ctx, first, client.ContainerRemoveOptions{Force: true})
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Eventually(func(g Gomega) {

@@ -25,14 +25,15 @@ import (
 // sends is the number of texts sent to each agent.
 const sends = 20
 
-// Coding agents treat text and Enter that arrive together as a paste. A local server replaces the model and counts what they submit.
+// Coding agents treat text and Enter that arrive together as a paste and do not submit the text, so berth send has to pause before Enter. A local server
+// replaces the model and counts the texts that the agents submit.
 var _ = Describe("berth send", func() {
 	DescribeTable("submits every text to a coding agent", func(ctx context.Context, agent func(ctx context.Context, model string) *subject, prompt string) {
 		model := newModel()
 		s := agent(ctx, model.URL).create(ctx).ready(ctx)
 		Eventually(func() string { return suiteBerth.run(ctx, "logs", s.path()) }).WithTimeout(startTimeout).Should(ContainSubstring(prompt))
-		// An agent that is still starting loses its input: Codex waits for answers of the terminal, and Gemini CLI sets up its input after its first
-		// screen. This waits for a pause of the output itself, because the status records the last activity at most every 30 s.
+		// An agent that is still starting loses its input: Codex waits for answers of the terminal, and Gemini CLI sets up its input after its first screen. The
+		// spec therefore waits for a pause of the output. It reads the log, because the status records the last activity at most every 30 s.
 		var shown string
 		var since time.Time
 		Eventually(func() time.Duration {
@@ -102,7 +103,7 @@ func agent(ctx context.Context, name, home string, env ...v1alpha1.EnvVar) *subj
 	return s
 }
 
-// model is the server of a model. It refuses every question and counts the requests that contain it.
+// model is a server that replaces a model. It answers every request with an error, and counts the occurrences of each question in the requests.
 type model struct {
 	*httptest.Server
 	mu    sync.Mutex

@@ -31,7 +31,7 @@ const namespace = "default"
 
 var inNamespace = client.InNamespace(namespace)
 
-// suiteMark is the environment variable that marks every process that berth started: all of them inherit it.
+// suiteMark is the environment variable that marks every process that berth started, because all these processes inherit it.
 const suiteMark = "E2E_HOUSE"
 
 // berth is a `berth up` with a separate state directory, and the commands that use it.
@@ -60,8 +60,8 @@ func newBerth(root, assets, state string) *berth {
 func (b *berth) program() string    { return filepath.Join(b.root, "bin", "berth") }
 func (b *berth) kubeconfig() string { return filepath.Join(b.state, "kubeconfig") }
 
-// environment returns the environment of the tests with Berth's programs in PATH, with the mark, and without CI. The shell of a user does not set CI, and with
-// it programs such as Gemini CLI do not show their user interface, even on a terminal.
+// environment returns the environment of the tests with Berth's programs in PATH, with the mark, and without the variable CI. The shell of a user does not
+// set CI, and programs such as Gemini CLI do not show their user interface if CI is set, even on a terminal.
 func (b *berth) environment() []string {
 	own := slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "CI=") })
 	return append(own,
@@ -73,10 +73,10 @@ func (b *berth) environment() []string {
 	)
 }
 
-// saysWhere is the start of the line that users paste.
+// saysWhere is the start of the line that berth up prints for users to paste into their shell.
 const saysWhere = "export KUBECONFIG="
 
-// up starts `berth up` and waits until it prints the address of its API server and that server serves our kinds.
+// up starts `berth up` and waits until it has printed the line with saysWhere and its API server serves the kinds of Berth.
 func (b *berth) up(ctx context.Context, args ...string) {
 	GinkgoHelper()
 	Expect(b.running()).To(BeFalse(), "berth is already running")
@@ -84,7 +84,7 @@ func (b *berth) up(ctx context.Context, args ...string) {
 	b.cmd = exec.Command(b.program(), append([]string{"up", "--state-dir", b.state}, args...)...)
 	b.cmd.Env = b.environment()
 	b.cmd.Stdout, b.cmd.Stderr = b.output, b.output
-	// A separate process group, so that Ctrl-C at the tests does not reach berth.
+	// A separate process group, so that Ctrl-C in the terminal of the tests does not reach berth.
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	Expect(b.cmd.Start()).To(Succeed())
 	b.ended = make(chan struct{})
@@ -191,7 +191,7 @@ func (b *berth) explain() {
 	}
 }
 
-// attempt runs a command and returns its output, also if it fails.
+// attempt runs a command and returns its output, even if the command fails.
 func (b *berth) attempt(program string, args ...string) string {
 	cmd := exec.Command(program, args...)
 	cmd.Env = b.environment()

@@ -50,7 +50,7 @@ func browse(url string) *page {
 	Expect(answers.Close()).To(Succeed())
 	p := &page{to: to, from: from, messages: bufio.NewReader(from)}
 	DeferCleanup(func() {
-		// Chromium has not been waited for yet, so its process ID still names it and the group that it leads.
+		// The PID still identifies Chromium and the process group that Chromium leads, because Wait has not been called yet.
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 		_, _ = to.Close(), from.Close()

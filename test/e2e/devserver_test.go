@@ -46,7 +46,7 @@ var _ = Describe("DevServer", func() {
 
 	It("names the process that uses its port, and starts when the port is free", NodeTimeout(storyTimeout), func(ctx context.Context) {
 		holder := listenSomewhere()
-		// Closed twice if the spec passes.
+		// The spec itself closes the listener later; this cleanup is for a spec that fails before that.
 		DeferCleanup(func() { _ = holder.Close() })
 		s := devServer("late", "", "gohello")
 		s.server().Spec.Port = portOf(holder)
@@ -71,7 +71,7 @@ var _ = Describe("DevServer", func() {
 	})
 })
 
-// serverStory tests the life of one server: it is started, found, restarted, killed from outside, stopped, started again and deleted.
+// serverStory tests the life of one server: the server is started, reports its URL, is restarted, killed from outside, stopped, started again and deleted.
 func serverStory(ctx context.Context, words string, prepare func(context.Context) *subject) {
 	s := prepare(ctx).create(ctx)
 

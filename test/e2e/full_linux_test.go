@@ -37,8 +37,8 @@ var _ = Describe("berth status", func() {
 	})
 })
 
-// exhaust creates a directory that cannot be written to: root mounts a full file system there, any other user removes its own write permission. free makes the
-// directory writable again; at the end it also unmounts the file system.
+// exhaust creates a directory that cannot be written to: for root it mounts a full file system there, for any other user it removes the user's write
+// permission. free makes the directory writable again. For root, free(false) deletes a file to free space, and free(true) unmounts the file system.
 func exhaust(dir string) (cause string, free func(end bool)) {
 	GinkgoHelper()
 	Expect(os.MkdirAll(dir, 0o700)).To(Succeed())

@@ -16,7 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// hotProject is an npm project, and the file in it that the spec edits. The page shows the text "version 0" of that file.
+// hotProject is an npm project, and the file in it that the spec edits. That file contains the text "version 0", which the page shows.
 type hotProject struct {
 	source  string
 	files   map[string]string
@@ -24,7 +24,7 @@ type hotProject struct {
 	command []string
 }
 
-// The servers get no flag for their host: they choose the addresses to listen on and the name to print.
+// The commands contain no flag for the host, so the servers choose the addresses to listen on and the host name to print.
 var (
 	hotVite = hotProject{
 		source: "samples/vite",
@@ -70,7 +70,8 @@ var _ = DescribeTable("Hot reload works in a browser at status.url, and again af
 		Eventually(p.text).WithTimeout(startTimeout).Should(ContainSubstring("version 0"), url)
 
 		var version int
-		// replaces edits the file until the page shows an edit without a reload. A page may reload if its connection for updates is not open yet.
+		// replaces edits the file until the page shows an edit without a reload. The page may reload for an edit that is made before its connection for updates is
+		// open.
 		replaces := func() {
 			GinkgoHelper()
 			Eventually(func(g Gomega) {
@@ -95,7 +96,7 @@ var _ = DescribeTable("Hot reload works in a browser at status.url, and again af
 	Entry("Next behind the proxy", NodeTimeout(storyTimeout), hotNext, proxied),
 )
 
-// workingCopy returns a copy of a project with its packages, for one spec to edit. Its node_modules are hard links.
+// workingCopy returns a copy of a project with its packages, for one spec to edit. The files in its node_modules are hard links.
 func workingCopy(ctx context.Context, source string) string {
 	GinkgoHelper()
 	installed := project(ctx, source)

@@ -62,7 +62,7 @@ var _ = Describe("Instance", func() {
 	})
 
 	It("keeps its input free of the answers of terminals that attach", NodeTimeout(5*time.Minute), func(ctx context.Context) {
-		// The program writes each byte of its input to a file. Its queries: device attributes, version, cursor position, colors, a mode, a keyboard protocol.
+		// The program queries the terminal (device attributes, version, cursor position, colors, a mode, a keyboard protocol), and writes its input to a file.
 		typed := filepath.Join(GinkgoT().TempDir(), "typed")
 		asks := instance("asks", "/bin/sh", "-c", `stty raw -echo
 			printf '\033[c\033[>c\033[>q\033[6n\033]10;?\007\033]11;?\007\033[?2004$p\033[?u\033P+q544e\033\\'
@@ -135,7 +135,7 @@ type window struct {
 	ended  chan error
 }
 
-// attachInTmux attaches from a window of a tmux server, which answers queries, and detaches.
+// attachInTmux attaches in a window of a tmux server, which answers terminal queries, and detaches again.
 func attachInTmux(server tmuxServer, s *subject, shows string) {
 	GinkgoHelper()
 	_, err := server.ask(append([]string{"new-session", "-d", "-s", "attached", "env"}, append(suiteBerth.environment(), suiteBerth.program(), "attach", s.path())...)...)
@@ -175,7 +175,7 @@ func attach(s *subject, rows, columns uint16) *window {
 	return attachIn("dumb", s, rows, columns)
 }
 
-// attachIn attaches in a terminal of the given type. Every terminal except a dumb one answers queries.
+// attachIn attaches in a terminal of the given type. Every terminal except a dumb one answers terminal queries.
 func attachIn(kind string, s *subject, rows, columns uint16) *window {
 	GinkgoHelper()
 	cmd := exec.Command(suiteBerth.program(), "attach", s.path())
@@ -189,7 +189,7 @@ func attachIn(kind string, s *subject, rows, columns uint16) *window {
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		// The read fails when the last user of the terminal has closed it.
+		// io.Copy returns an error when the last process that uses the terminal has closed it.
 		var shown io.Writer = w.output
 		if kind != "dumb" {
 			shown = io.MultiWriter(w.output, &answering{terminal: terminal})
@@ -202,7 +202,7 @@ func attachIn(kind string, s *subject, rows, columns uint16) *window {
 		w.ended <- cmd.Wait()
 	}()
 	DeferCleanup(func() {
-		// The process is our child: it is not reaped yet, or has already exited.
+		// Signal cannot reach another process with the same PID: after Wait it returns an error.
 		_ = cmd.Process.Signal(syscall.SIGKILL)
 		<-over
 		_ = terminal.Close()

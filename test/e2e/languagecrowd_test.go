@@ -55,7 +55,7 @@ var _ = Describe("A language server with many clients", func() {
 		killed := t.join(ctx, "the killed one", s, folder, func() *lspclient.Client { return lspclient.New(bridge, lspclient.Options{}) })
 		cut := t.join(ctx, "the cut one", s, folder, dialed(ctx, s))
 		for i, p := range []*lspUser{killed, cut} {
-			// Their text of the helper was never saved, so it disappears with them.
+			// These clients change the helper file without saving it, so their text disappears when they disconnect.
 			Expect(p.Open(p.helper, t.language, 1, "package main\n\nfunc greeted"+strconv.Itoa(i)+"() {}\n")).To(Succeed())
 			_, err := p.Hover(ctx, p.uri, p.at())
 			Expect(err).NotTo(HaveOccurred(), p.name)
@@ -72,7 +72,7 @@ var _ = Describe("A language server with many clients", func() {
 	})
 })
 
-// askedByAll sets the same restart token from many callers at once.
+// askedByAll sets the same restart token from many callers concurrently.
 func askedByAll(ctx context.Context, s *subject, token string, callers int) {
 	GinkgoHelper()
 	failures := make(chan error, callers)

@@ -35,7 +35,7 @@ type languageProject struct {
 	comment    string
 	hover      string
 	references int
-	// mistake is a text of main that the server diagnoses with complaint.
+	// mistake is a text for main that contains an error; complaint is part of the diagnostic that the server reports for it.
 	mistake, complaint string
 }
 
@@ -99,7 +99,7 @@ func npmProgram(ctx context.Context, name string) string {
 	return filepath.Join(project(ctx, languageServers), "node_modules", ".bin", name)
 }
 
-// gopls returns the path of gopls. If make has not built it, it is built once into the user's cache.
+// gopls returns the path of the program gopls. If make has not built the program, gopls builds it once into the user's cache.
 func gopls(ctx context.Context) string {
 	GinkgoHelper()
 	built := filepath.Join(suiteBerth.root, "bin", "gopls")

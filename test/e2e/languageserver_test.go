@@ -193,7 +193,7 @@ func (p *lspUser) at() lspclient.Position {
 	return at
 }
 
-// understands waits until all answers are correct. A server may need time to load its workspace, but an error fails the spec.
+// understands waits until all responses are correct, because a server may need time to load its workspace. An error response fails the spec immediately.
 func (p *lspUser) understands(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
@@ -211,7 +211,7 @@ func (p *lspUser) understands(ctx context.Context) {
 	Expect(p.Strays()).To(BeEmpty(), "%s received unexpected responses", p.name)
 }
 
-// place returns the range of the last greet.
+// place returns the range of the last occurrence of greet in main.
 func (p *lspUser) place() lspclient.Range {
 	start := p.at()
 	start.Character--
@@ -256,7 +256,7 @@ func together(people []*lspUser, do func(*lspUser)) {
 	Expect(CurrentSpecReport().Failed()).To(BeFalse(), "a client failed")
 }
 
-// asking sends requests from all clients until the returned function is called, which fails the spec if any response was an error.
+// asking sends requests from all clients until enough is called. enough fails the spec if any response was an error.
 func asking(ctx context.Context, people []*lspUser) (enough func()) {
 	GinkgoHelper()
 	ctx, stop := context.WithCancel(ctx)

@@ -36,7 +36,7 @@ var _ = Describe("berth up", Serial, func() {
 
 		window := attach(shell, 24, 80)
 		window.typed("kept=$((6*7)); echo kept $kept\n")
-		window.shows("kept 42") // written by the shell: the terminal may echo input before the command is attached
+		window.shows("kept 42") // only the shell writes 42; the terminal may echo the input before the command is attached
 		suiteBerth.kill(ctx)
 		window.shows("reconnecting…")
 		signalTo(pidOf(during), during.mark, syscall.SIGUSR1)
@@ -101,7 +101,7 @@ var _ = Describe("berth up", Serial, func() {
 		web := instance("web", "sleep", "infinity").create(ctx).ready(ctx)
 		Expect(web.object.GetManagedFields()).NotTo(ContainElement(And(HaveField("Manager", "berth"), HaveField("Subresource", ""))), "a controller wrote more than the status")
 		suiteBerth.kill(ctx)
-		killServers("kube-apiserver") // a new API server does not serve the kinds at first, and the policy still exists
+		killServers("kube-apiserver") // the next API server does not serve the kinds at first, although the policy already exists
 		suiteBerth.up(ctx)
 		instance("at-once", "sleep", "infinity").create(ctx).ready(ctx)
 		Eventually(ctx, claims).WithTimeout(startTimeout).Should(Succeed())

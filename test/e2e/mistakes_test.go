@@ -25,14 +25,14 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// mistake is a common mistake, with the text in which berth status explains it and the correction. Each mistake is a row of docs/troubleshooting.md.
+// mistake is a common mistake, with the explanation that berth status prints, and the correction. Each mistake is a row of docs/troubleshooting.md.
 type mistake struct {
 	name string
 	// says are parts of the output of berth status KIND/NAME. {dir}, {port} and {name} are replaced with the values of the case.
 	says []string
 	// fix is the correction, in words.
 	fix string
-	// make declares the broken object; correct carries out the correction.
+	// make returns the object with the mistake; correct carries out the correction.
 	make    func(c *mistaken) *subject
 	correct func(ctx context.Context, c *mistaken)
 }
@@ -290,7 +290,7 @@ var mistakes = []mistake{
 		name: "The disk is full", says: []string{"exit code 1", "No space left on device"},
 		fix: "Free some space on the file system that the program writes to, then `berth restart`.",
 		make: func(c *mistaken) *subject {
-			// Writes to /dev/full fail as on a full disk. It needs no root permissions.
+			// Writes to /dev/full fail as on a full disk, and need no root permissions.
 			Expect(os.Symlink("/dev/full", filepath.Join(c.dir, "cache"))).To(Succeed())
 			return c.server("bash", "-c", "echo data > cache && exec gohello")
 		},
@@ -359,7 +359,7 @@ var silentManager = mistake{
 	fix: "Continue or start `berth up` or `berth manager`.",
 }
 
-// row returns the row for a mistake in docs/troubleshooting.md, without the pid and the host, which differ from case to case.
+// row returns the row for a mistake in docs/troubleshooting.md, with placeholders for the values that differ from case to case.
 func (m mistake) row() string {
 	says := strings.ReplaceAll(strings.Join(m.says, "` … `"), "ort {port}", "port {port}")
 	says = strings.ReplaceAll(says, "pid "+strconv.Itoa(os.Getpid()), "pid {pid}")

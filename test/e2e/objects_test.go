@@ -79,7 +79,7 @@ func conditionOf(o object, conditionType string) metav1.Condition {
 	return metav1.Condition{Type: conditionType, Status: metav1.ConditionUnknown}
 }
 
-// create creates the object. At the end of the spec the object is deleted, and no process of it may remain.
+// create creates the object. At the end of the spec a cleanup deletes the object and checks that none of its processes remains.
 func (s *subject) create(ctx context.Context) *subject {
 	GinkgoHelper()
 	Expect(suiteBerth.client.Create(ctx, s.object)).To(Succeed())
@@ -93,7 +93,7 @@ func (s *subject) delete(ctx context.Context) {
 	s.gone(ctx)
 }
 
-// gone waits until the object no longer exists, and checks that its processes ended before.
+// gone waits until the object no longer exists, and checks that none of its processes runs any more.
 func (s *subject) gone(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func() bool { return apierrors.IsNotFound(s.read(ctx)) }).Should(BeTrue(), "%s still exists", s.path())
@@ -146,7 +146,7 @@ func (s *subject) becomes(ctx context.Context, conditionType, reason string) {
 	}).WithTimeout(startTimeout).Should(Succeed())
 }
 
-// incarnation waits until exactly this incarnation is Ready.
+// incarnation waits until incarnation n is the current one and the object is Ready.
 func (s *subject) incarnation(ctx context.Context, n int64) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -237,7 +237,7 @@ func (w *statusObserver) follow(revisions watch.Interface) {
 	}
 }
 
-// poll counts the reads in which the object is missing or not Ready. It ignores other errors, because the API server is unreachable while berth is killed.
+// poll counts the reads in which the object is missing or not Ready. It ignores other errors, because the API server is unreachable after berth was killed.
 func (w *statusObserver) poll(ctx context.Context, read func() (object, error)) {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

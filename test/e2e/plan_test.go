@@ -108,7 +108,7 @@ var _ = Describe("the action check-module", Serial, func() {
 	})
 })
 
-// action applies the sample, and deletes it at the end of the spec.
+// action applies the sample action, and deletes it at the end of the spec.
 func action(ctx context.Context) {
 	GinkgoHelper()
 	file := filepath.Join(suiteBerth.root, "config", "samples", "plan", "check-module.yaml")
@@ -142,7 +142,7 @@ func withRuns(ctx context.Context, plan *v1alpha1.Plan) {
 	}).WithTimeout(startTimeout).Should(Succeed())
 }
 
-// awaitPlan waits until the plan is at rest there. The first go test compiles the standard library.
+// awaitPlan waits until the plan has that phase and state. The timeout is long, because the first go test compiles the standard library.
 func awaitPlan(ctx context.Context, plan *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {

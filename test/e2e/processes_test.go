@@ -21,7 +21,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// objectMark is the environment variable that marks the processes of one object. Children inherit it, so it also finds detached processes.
+// objectMark is the environment variable that marks the processes of one object. Children inherit it, so tree also finds detached processes.
 const objectMark = "E2E_OBJECT"
 
 // marked returns the processes that have NAME=value in their environment, as "PID command line". It omits processes that have already exited.
@@ -48,7 +48,7 @@ func marked(name, value string) []string {
 func hasVariable(path, name, value string) bool {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return false // it has exited or belongs to another user
+		return false // the process has exited or belongs to another user
 	}
 	return slices.Contains(strings.Split(string(text), "\x00"), name+"="+value)
 }
@@ -65,14 +65,14 @@ func tree(mark string) []int64 {
 	return pids
 }
 
-// signalTo sends a signal from outside to a process, after checking that it belongs to the object.
+// signalTo sends a signal to a process directly, as an unrelated program would, after checking that the process belongs to the object.
 func signalTo(pid int64, mark string, signal syscall.Signal) {
 	GinkgoHelper()
 	Expect(tree(mark)).To(ContainElement(pid), "process %d does not belong to %s", pid, mark)
 	Expect(syscall.Kill(int(pid), signal)).To(Succeed())
 }
 
-// killServers kills all processes of the berth of the suite that run this program, and waits until they have exited.
+// killServers kills all processes of suiteBerth that run this program, and waits until these processes have exited.
 func killServers(program string) {
 	GinkgoHelper()
 	isOne := ContainSubstring("/" + program + " ")
@@ -116,7 +116,7 @@ func cgroups() map[string]bool {
 	return found
 }
 
-// cgroupsBelow returns the cgroups that did not exist before, except for the empty root of an installation.
+// cgroupsBelow returns the cgroups of installations that are not in before. It omits the root cgroup of an installation if that contains no process.
 func cgroupsBelow(before map[string]bool) []string {
 	var found []string
 	for path := range cgroups() {
@@ -146,7 +146,7 @@ func parentOf(pid int64) int64 {
 	GinkgoHelper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	Expect(err).NotTo(HaveOccurred())
-	// The name is in parentheses and may contain spaces; state and parent follow it.
+	// The name is in parentheses and may contain spaces; the state and the PID of the parent follow the name.
 	_, rest, _ := strings.Cut(string(text[bytes.LastIndexByte(text, ')'):]), " ")
 	fields := strings.Fields(rest)
 	Expect(len(fields)).To(BeNumerically(">", 1))

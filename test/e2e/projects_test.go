@@ -28,7 +28,7 @@ func project(ctx context.Context, source string) string {
 	dir := filepath.Join(cache, "berth-e2e", filepath.Base(source)+"-"+fingerprint(files))
 	Expect(os.MkdirAll(filepath.Dir(dir), 0o755)).To(Succeed())
 
-	// Concurrent runs would install into the same directory.
+	// Without the lock, concurrent runs would install into the same directory at the same time.
 	lock := flock.New(dir + ".lock")
 	Expect(lock.Lock()).To(Succeed())
 	defer func() { Expect(lock.Unlock()).To(Succeed()) }()

@@ -158,7 +158,7 @@ func (r *reader) stop() (read int, failed []string) {
 
 var viteToken = regexp.MustCompile(`wsToken = "([^"]+)"`)
 
-// hotModules connects to the WebSocket of Vite for updates, as its client does, and returns the first message.
+// hotModules connects to the WebSocket on which Vite announces updates, as the client of Vite does, and returns the first message.
 func hotModules(url string) string {
 	GinkgoHelper()
 	_, _, client := get(url + "@vite/client")

@@ -55,7 +55,7 @@ var _ = DescribeTable("A DevServer behind its proxy fails no GET while it reload
 		}
 		for version := 1; version <= reloads(); version++ {
 			Eventually(func(g Gomega) {
-				edit(version) // again after a while: Django does not notice an edit between its start and its first check
+				edit(version) // repeated after 5 s, because Django does not notice an edit between its start and its first check
 				g.Eventually(func() string { _, _, text := get(url); return text }).WithTimeout(5 * time.Second).Should(Equal(fmt.Sprint("answer ", version)))
 			}).WithTimeout(startTimeout).Should(Succeed())
 		}
@@ -82,7 +82,7 @@ var _ = DescribeTable("A DevServer behind its proxy fails no GET while it reload
 	}),
 )
 
-// reloads returns how often each server reloads itself: RELOADS, or 5.
+// reloads returns how often each server reloads itself: the value of the environment variable RELOADS, or 5.
 func reloads() int {
 	if n, err := strconv.Atoi(os.Getenv("RELOADS")); err == nil {
 		return n

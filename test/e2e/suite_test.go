@@ -3,7 +3,7 @@
 
 // Package e2e uses Berth as its users do: it runs `berth up` and its commands with real servers and real failures.
 //
-// It requires Linux, the programs that `make build controlplane` builds, node, npm, chromium and python3.
+// The package requires Linux, the programs that `make build controlplane` builds, node, npm, chromium and python3.
 package e2e
 
 import (
@@ -24,7 +24,7 @@ import (
 const (
 	// startTimeout bounds the time until a server is ready, including compilation on a busy machine.
 	startTimeout = 3 * time.Minute
-	// timeout bounds everything else.
+	// timeout bounds every other step.
 	timeout = time.Minute
 	poll    = 100 * time.Millisecond
 )
@@ -54,7 +54,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	if assets == "" {
 		assets = filepath.Join(root, "bin")
 	}
-	// Paths of sockets are limited in length: a temporary directory of Ginkgo would be too long.
+	// Paths of sockets are limited in length: the path of a temporary directory of Ginkgo would be too long.
 	state, err := os.MkdirTemp("", "berth-e2e-")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(os.RemoveAll(state)).To(Succeed()) })
@@ -66,7 +66,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 
 var _ = BeforeEach(func(ctx context.Context) {
 	if !suiteBerth.running() {
-		suiteBerth.up(ctx) // a failed spec may have left it stopped
+		suiteBerth.up(ctx) // a spec that failed may have stopped berth
 	}
 }, NodeTimeout(5*time.Minute))
 
@@ -76,7 +76,7 @@ var _ = AfterEach(func() {
 	}
 })
 
-// stopSuiteBerth deletes the remaining objects, stops berth and checks that nothing of it remains.
+// stopSuiteBerth deletes the remaining objects, stops berth and checks that nothing of berth remains.
 func stopSuiteBerth(ctx context.Context) {
 	if !suiteBerth.running() {
 		suiteBerth.up(ctx)

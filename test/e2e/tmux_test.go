@@ -29,7 +29,7 @@ func newTmuxServer(name string) tmuxServer {
 	}
 	server := tmuxServer("e2e-" + suiteBerth.mark + "-" + name)
 	DeferCleanup(func() {
-		_, _ = server.ask("kill-server") // fails if its last session has already ended
+		_, _ = server.ask("kill-server") // fails if the server has exited with its last session
 		Eventually(func() bool {
 			_, err := server.ask("list-sessions")
 			return err != nil
@@ -130,7 +130,7 @@ var _ = Describe("An Instance in tmux", func() {
 
 	It("adopts an existing session, and leaves it running", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		tmux := newTmuxServer("found")
-		// tmux passes a command of one word to the user's shell, which may be nologin.
+		// The command has two words, because tmux passes a command of one word to the user's shell, which may be nologin.
 		_, err := tmux.ask("new-session", "-d", "-s", "claude-foo", "env", "sh")
 		Expect(err).NotTo(HaveOccurred())
 		_, err = tmux.ask("new-session", "-d", "-s", "claude-foobar", "env", "sh")

@@ -128,7 +128,7 @@ while True:
 			calm.incarnation(ctx, n)
 		}
 		By("keeping disk and memory within bounds")
-		// On a busy machine the shim is late, and then frees everything written in the meantime.
+		// On a busy machine the shim may be late; it then frees everything that was written in the meantime.
 		Eventually(func() int64 { return allocated(suiteBerth.state, "etcd") }).WithTimeout(10 * time.Second).Should(BeNumerically("<", 512<<20))
 		Expect(residentOf(suiteBerth.cmd.Process.Pid)).To(BeNumerically("<", 512<<20))
 		Expect(len(suiteBerth.run(ctx, "logs", "--tail", "1", flood.path()))).To(BeNumerically("<=", 16<<10))
@@ -153,7 +153,7 @@ while True:
 	})
 })
 
-// allocated returns the disk space of a directory in bytes, without one of its subdirectories.
+// allocated returns the disk space of a directory in bytes, without the subdirectory except.
 func allocated(dir, except string) int64 {
 	var sum int64
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -170,7 +170,7 @@ func allocated(dir, except string) int64 {
 	return sum
 }
 
-// filesWith returns the small files in a directory that contain the words, without one of its subdirectories.
+// filesWith returns the small files in a directory that contain the words, without those in the subdirectory except.
 func filesWith(dir, words, except string) []string {
 	var found []string
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

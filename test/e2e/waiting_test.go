@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// settled is how long a screen has to be unchanged until AwaitingInput is certainly decided. The controller waits for two seconds.
+// settled is how long a screen has to be unchanged before the spec relies on AwaitingInput. The controller decides after two seconds without a change.
 const settled = 5 * time.Second
 
 // internal/terminal tests the decision with many recorded screens. This spec uses running programs.
@@ -76,7 +76,7 @@ var _ = Describe("AwaitingInput", func() {
 	})
 })
 
-// workingTree returns a new Git repository with a changed file, and a log that ends in a question.
+// workingTree returns a new Git repository with a changed file, and with an untracked file, log, that ends in a question.
 func workingTree(ctx context.Context) string {
 	GinkgoHelper()
 	dir := GinkgoT().TempDir()

@@ -16,7 +16,8 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// TestCrashAtEveryWrite crashes the manager before each write reaches the API, and after the write took effect but its response was lost.
+// TestCrashAtEveryWrite crashes the manager at each write: once before the write reaches the API, and once after the write took effect but before the
+// manager received the response.
 func TestCrashAtEveryWrite(t *testing.T) {
 	everywhere(t, func(r reference) int { return r.writes }, func(n int, after bool, strike func()) faults {
 		return faults{write: once(n, after, strike)}
@@ -30,13 +31,13 @@ func TestCrashAtEveryAct(t *testing.T) {
 	})
 }
 
-// everywhere runs the story once for each position of a fault, before and after the call.
+// everywhere runs the story twice for each call at which a fault can occur: with the fault before the call, and with the fault after it.
 func everywhere(t *testing.T, places func(reference) int, plan func(n int, after bool, strike func()) faults) {
 	for i, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			want := undisturbed(t, s)
-			// All kinds share the loop, so the first kind gets every fault and the others every third.
+			// All kinds share the reconcile loop, so it suffices to test the first kind at every call and each other kind at every third call.
 			for n := 1; n <= places(want); n += 1 + 2*min(i, 1) {
 				for when, after := range map[string]bool{"before": false, "after": true} {
 					t.Run(fmt.Sprintf("%s %d", when, n), func(t *testing.T) {
@@ -50,7 +51,7 @@ func everywhere(t *testing.T, places func(reference) int, plan func(n int, after
 	}
 }
 
-// once returns a fault at the nth call.
+// once returns a fault that strikes once: at the nth call, before or after the call takes effect.
 func once(n int, after bool, strike func()) func(int, bool) error {
 	return func(call int, done bool) error {
 		if call == n && done == after {
@@ -83,8 +84,8 @@ func TestCrashesAtRandom(t *testing.T) {
 	}
 }
 
-// TestCrashIsToldInOneWrite checks that after the crash of a process that ran well, both the current manager and a new one start the next
-// incarnation before any write, and record everything in one write.
+// TestCrashIsToldInOneWrite checks what the current manager and a new one do after a process that ran for a minute crashes: they must start the next
+// incarnation before any write, and then record the crash and the start in one write.
 func TestCrashIsToldInOneWrite(t *testing.T) {
 	for _, another := range []bool{false, true} {
 		t.Run(fmt.Sprintf("another manager %t", another), func(t *testing.T) {

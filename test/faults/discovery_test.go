@@ -38,7 +38,7 @@ type findWorld struct {
 	sessions *fake.Sessions
 	api      client.WithWatch
 	faults   faults
-	// blind makes the cache of Instances show its initial state.
+	// blind makes the cache of Instances appear empty, as in the initial state.
 	blind bool
 
 	mu      sync.Mutex
@@ -63,7 +63,7 @@ func newFindWorld(t *testing.T) *findWorld {
 	return w
 }
 
-// manager returns a manager without memory.
+// manager returns a newly started manager.
 func (w *findWorld) manager() *discovery.Reconciler {
 	disturbed := interceptor.NewClient(w.api, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -90,7 +90,7 @@ func (w *findWorld) manager() *discovery.Reconciler {
 	return &discovery.Reconciler{Client: disturbed, Reader: w.api, Runtimes: found, Recorder: silent{}, Clock: w.clock}
 }
 
-// write performs one write; the manager may crash before or after it. The mutex serializes parallel creates.
+// write performs one write. The fault of this run may crash the manager before or after the write. The mutex serializes parallel creates.
 func (w *findWorld) write(do func() error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -107,7 +107,7 @@ func (w *findWorld) write(do func() error) error {
 	return err
 }
 
-// toRest reconciles until nothing more is written. After each crash it uses a new manager.
+// toRest reconciles until a reconcile writes nothing. After each crash it continues with a new manager.
 func (w *findWorld) toRest() string {
 	manager := w.manager()
 	for range 20 {
@@ -126,7 +126,7 @@ func (w *findWorld) toRest() string {
 	return ""
 }
 
-// outcome describes the state that must not depend on the disturbance.
+// outcome describes the parts of the final state that must be the same with and without faults.
 func (w *findWorld) outcome() string {
 	d := &v1alpha1.InstanceDiscovery{}
 	w.Expect(w.api.Get(w.ctx, key, d)).To(Succeed())
@@ -147,8 +147,8 @@ func (w *findWorld) outcome() string {
 	return strings.Join(lines, "\n")
 }
 
-// TestDiscoveryCrashAtEveryWrite crashes the manager before each write reaches the API, and after the write took effect but its response was lost;
-// also with a cache that does not show the created objects.
+// TestDiscoveryCrashAtEveryWrite crashes the manager at each write: once before the write reaches the API, and once after the write took effect but
+// before the manager received the response. It repeats both with a cache that does not show the created objects.
 func TestDiscoveryCrashAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	undisturbed := newFindWorld(t)
@@ -168,7 +168,7 @@ func TestDiscoveryCrashAtEveryWrite(t *testing.T) {
 						w.struck = true
 						return errFault
 					}
-					if blind { // only the conflicts of its creates show it what exists
+					if blind { // a new manager learns which Instances exist only from the conflicts of its creates
 						_, _ = w.manager().Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
 						_, err := w.manager().Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
 						w.Expect(err).NotTo(HaveOccurred())

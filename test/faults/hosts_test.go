@@ -31,11 +31,11 @@ type seat struct {
 	name  string
 	rt    *fake.Runtime
 	hosts *hosts.Hosts
-	// off is true while the manager of the host does not run and its Lease is not renewed.
+	// off is true while the manager of the host does not run and the Lease of the host is not renewed.
 	off bool
 }
 
-// place returns the runtime and the hosts of the leader with the given number.
+// place returns the runtime of the leader with the given number and that leader's view of all hosts, which is nil if the world has no seats.
 func (w *world) place(number int) (*fake.Runtime, *hosts.Hosts) {
 	if len(w.seats) == 0 {
 		return w.rt, nil
@@ -43,7 +43,7 @@ func (w *world) place(number int) (*fake.Runtime, *hosts.Hosts) {
 	return w.seats[number].rt, w.seats[number].hosts
 }
 
-// newHostsWorld returns a world of two hosts with one API server.
+// newHostsWorld returns a world with one API server and two hosts, a and b.
 func newHostsWorld(t *testing.T, s subject, f faults) *world {
 	t.Helper()
 	w := newWorld(t, s, f)
@@ -58,7 +58,8 @@ func newHostsWorld(t *testing.T, s subject, f faults) *world {
 	return w
 }
 
-// newMachine returns a runtime without processes. It does not refuse a second incarnation: only the reconcilers keep the order.
+// newMachine returns a runtime without processes. The runtime does not refuse to start a second incarnation, so that the test detects reconcilers that
+// would start one.
 func (w *world) newMachine() *fake.Runtime {
 	rt := fake.New(w.ctx, w.clock)
 	rt.Unguarded()
@@ -66,10 +67,11 @@ func (w *world) newMachine() *fake.Runtime {
 	return rt
 }
 
-// renew lets each host renew its Lease and then read the Leases of the other hosts.
+// renew lets each host renew its Lease and read the Leases of all hosts. It makes two rounds, so that each host also sees the Leases that other hosts
+// renewed after its first read.
 func (w *world) renew() {
 	over, cancel := context.WithCancel(w.ctx)
-	cancel() // Start does both once before it waits for the end of the context
+	cancel() // Start renews and reads once before it waits for the end of the context
 	for range 2 {
 		for _, s := range w.seats {
 			if !s.off {
@@ -88,7 +90,7 @@ func (w *world) liveOnHosts() []int64 {
 	return live
 }
 
-// checkHosts checks the invariants of a world with several hosts after every call.
+// checkHosts checks the invariants of a world with several hosts. It is called after every call that changes something.
 func (w *world) checkHosts() {
 	if len(w.seats) == 0 {
 		return
@@ -109,7 +111,7 @@ func (w *world) checkHosts() {
 	}
 }
 
-// holder returns the seat of the host that the status names, and the other one.
+// holder returns the seat of the host that status.hostName names, and the other seat.
 func (w *world) holder() (holder, other *seat) {
 	w.t.Helper()
 	at := slices.IndexFunc(w.seats, func(s *seat) bool { return s.name == w.read().GetProcessStatus().HostName })
@@ -117,7 +119,8 @@ func (w *world) holder() (holder, other *seat) {
 	return w.seats[at], w.seats[1-at]
 }
 
-// relabel sets the label of the host, or removes it; lost is the value of berth.dev/lost-host.
+// relabel sets the host label of the object, or removes the label if host is empty. If lost is not empty, it becomes the value of the annotation
+// berth.dev/lost-host.
 func (w *world) relabel(host, lost string) {
 	object := w.read()
 	labels, annotations := object.GetLabels(), object.GetAnnotations()
@@ -170,7 +173,7 @@ var hostsStory = []chapter{
 	{"the host is declared lost", func(w *world) {
 		holder, other := w.holder()
 		holder.off = true
-		holder.rt = w.newMachine() // the old machine is gone
+		holder.rt = w.newMachine() // the machine was lost with its processes
 		w.clock.SetTime(w.clock.Now().Add(hosts.Duration))
 		w.renew()
 		w.relabel(other.name, holder.name)
@@ -197,7 +200,7 @@ var hostsStory = []chapter{
 	}},
 }
 
-// onHosts runs the story. toRest reconciles until a chapter has come to rest.
+// onHosts runs the story of two hosts. After the event of each chapter it calls toRest, which reconciles until the object is at rest.
 func (w *world) onHosts(toRest func(chapter string)) []outcome {
 	w.t.Helper()
 	outcomes := make([]outcome, 0, len(hostsStory))
@@ -222,19 +225,21 @@ func (w *world) onHosts(toRest func(chapter string)) []outcome {
 			w.t.Fatalf("after %s", chapter.name)
 		}
 	}
-	// Records of ended processes may remain on the other host if its manager died after the write that released the object: the collector of orphans removes them.
+	// Records of ended processes may remain on the other host if the manager of that host crashed after it had released the object. The collector of
+	// orphans, which does not run here, removes such records.
 	w.Expect(last.rt.Known()).To(BeEmpty(), "no process may remain on host %s", last.name)
 	return outcomes
 }
 
-// sorted sorts the lines of a description: a failed start adds a condition earlier, so the order of conditions differs.
+// sorted sorts the lines of a description. Otherwise the order of the conditions would differ between runs, because a failed start adds a condition
+// earlier.
 func sorted(description string) string {
 	lines := strings.Split(description, "\n")
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
 
-// hostsAtRest reports whether no further reconcile would change anything. An object whose host does not report does not change.
+// hostsAtRest reports whether no further reconcile would change anything. This includes objects that wait for a host that is off.
 func (w *world) hostsAtRest() bool {
 	object := w.read()
 	if object == nil || !atRest(object) {
@@ -248,7 +253,8 @@ func (w *world) hostsAtRest() bool {
 		!slices.ContainsFunc(w.seats, func(s *seat) bool { return s.off && s.name == holder })
 }
 
-// tellOnHosts runs the story with two managers that take turns. A manager that meets a fault crashes, or continues if the manager is set to survive.
+// tellOnHosts runs the story with two managers that take turns. If a call of a manager fails, the manager continues if survives is true; otherwise it
+// crashes and is replaced.
 func (w *world) tellOnHosts(survives bool) []outcome {
 	w.t.Helper()
 	managers := []*process.Reconciler{w.leader(0), w.leader(1)}
@@ -290,11 +296,12 @@ func (w *world) tellOnHosts(survives bool) []outcome {
 	})
 }
 
-// hostSubjects are the kinds that two hosts serve in these tests.
+// hostSubjects are the kinds whose objects two hosts serve in these tests.
 var hostSubjects = []subject{subjects[0], subjects[2]}
 
-// TestTwoHosts runs two managers, each with its own runtime, and makes one of their calls fail. The call has no effect, or its response is lost, and the
-// manager continues or is replaced. At any time the two hosts together have at most one live incarnation, and no exit is recorded for a live incarnation.
+// TestTwoHosts runs two managers, each with its own runtime, and makes one of their calls fail. The failing call either has no effect or takes effect
+// without a response, and the manager either continues or is replaced. At any time, the two hosts together may have at most one live incarnation, and
+// the status must not record an exit of a live incarnation.
 func TestTwoHosts(t *testing.T) {
 	for i, s := range hostSubjects {
 		t.Run(s.name, func(t *testing.T) {
@@ -324,7 +331,7 @@ func TestTwoHosts(t *testing.T) {
 	}
 }
 
-// TestTwoHostsAtRandom disturbs the same story repeatedly, with stale caches. The name of each subtest is its seed.
+// TestTwoHostsAtRandom runs the same story with many random faults and stale caches. The subtest name contains the seed.
 func TestTwoHostsAtRandom(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faults crashes a manager at every write and every act (a call that changes the runtime), shows it every stale state that a cache can
-// have, and lets two leaders reconcile one object. In every case the final state must equal that of the undisturbed run, with the same number of
-// process starts and at most one live process at any time.
+// Package faults crashes a manager at every write and every act (a call that changes the runtime), gives it stale reads of its cache, and lets two
+// leaders reconcile one object. In every case the final state must equal the final state of a run without faults, with the same number of process
+// starts and at most one live process at any time.
 package faults
 
 import (
@@ -62,14 +62,14 @@ type parts struct {
 	wake     func(types.UID)
 }
 
-// subject is a kind under test. A new kind needs only a few lines.
+// subject is a kind under test.
 type subject struct {
 	name string
 	// object returns an object of the kind.
 	object func() process.Object
-	// kind creates the adapter; its background work stops with the context.
+	// kind creates the adapter. The background work of the adapter stops when the context ends.
 	kind func(t *testing.T, ctx context.Context, p parts) process.Kind
-	// asynchronous means that the kind receives information outside of reconciles and then requests another reconcile.
+	// asynchronous means that the kind receives information outside of reconciles, such as probe results, and then requests another reconcile.
 	asynchronous bool
 }
 
@@ -106,7 +106,7 @@ var subjects = []subject{
 		asynchronous: true,
 	},
 	{
-		// The runtime of these tests has no multiplexer: a running server is ready.
+		// The runtime of these tests has no multiplexer, so a server is ready as soon as it runs.
 		name: "LanguageServer",
 		object: func() process.Object {
 			return &v1alpha1.LanguageServer{Spec: v1alpha1.LanguageServerSpec{

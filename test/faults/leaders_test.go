@@ -14,8 +14,9 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// TestTwoLeaders lets two managers reconcile one object, each with a cache of a different age. Before each API call, a random choice decides which
-// manager continues, so that one can pause while the other completes several incarnations. The subtest name contains the seed.
+// TestTwoLeaders lets two managers reconcile one object. Their cache reads are current, or one or two writes old, at random. Before each API call, a
+// random choice decides which manager continues, so that one can pause while the other completes several incarnations. The subtest name contains the
+// seed.
 func TestTwoLeaders(t *testing.T) {
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
@@ -30,7 +31,7 @@ func TestTwoLeaders(t *testing.T) {
 	}
 }
 
-// leader is a manager that runs in single steps.
+// leader is a manager that pauses before each API call until the test lets it continue.
 type leader struct {
 	reconciler *process.Reconciler
 	busy       bool
@@ -41,14 +42,14 @@ type leader struct {
 	reports chan report
 }
 
-// report is what a leader sends when it pauses within or after a reconcile.
+// report is the message that a leader sends when it pauses within or after a reconcile.
 type report struct {
 	done   bool
 	result ctrl.Result
 	err    error
 }
 
-// run reconciles once for each value received from forward.
+// run starts a reconcile each time the test lets the leader continue after the previous reconcile, and reports the result.
 func (l *leader) run(w *world) {
 	for range l.forward {
 		result, err := l.reconciler.Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
@@ -79,7 +80,7 @@ func tellWithTwo(t *testing.T, s subject, random *rand.Rand) []outcome {
 	return w.tellWith(func(chapter string) { w.interleave(chapter, leaders, random) })
 }
 
-// interleave lets the leaders take turns until neither has anything to do.
+// interleave lets the leaders take turns until the object is at rest and a reconcile of either leader would change nothing.
 func (w *world) interleave(chapter string, leaders []*leader, random *rand.Rand) {
 	w.t.Helper()
 	for _, l := range leaders {

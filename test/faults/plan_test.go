@@ -66,7 +66,7 @@ var planStory = []planChapter{
 	}},
 }
 
-// planOutcome is the state that must not depend on the disturbance.
+// planOutcome is the part of the state after a chapter that must be the same with and without faults.
 type planOutcome struct {
 	Chapter, Plan string
 	Runs          []string
@@ -99,7 +99,7 @@ func (w *planWorld) outcome(chapter string) planOutcome {
 	return o
 }
 
-// tellPlan runs the story with one manager at a time. Every fault crashes the manager; its successor starts without memory.
+// tellPlan runs the story with one manager at a time. Every fault crashes the manager, and a newly started manager replaces it.
 func (w *planWorld) tellPlan() []planOutcome {
 	w.t.Helper()
 	manager := w.newPlanner(0)
@@ -112,7 +112,7 @@ func (w *planWorld) tellPlanWith(toRest func(chapter string)) []planOutcome {
 	before := 0 // chapters that were complete before the fault
 	for i, chapter := range planStory {
 		if w.struck && i > before+1 {
-			break // after two chapters in the undisturbed state the rest is the same
+			break // the chapter of the fault and the next chapter are complete; the remaining chapters would not differ
 		}
 		chapter.do(w)
 		toRest(chapter.name)
@@ -137,7 +137,7 @@ func (w *planWorld) planToRest(chapter string, manager *plan.Reconciler) *plan.R
 			w.Expect(err).To(MatchError(errFault), chapter)
 			manager = w.newPlanner(0)
 		case w.writes != writes || w.lagged[0] || w.obey():
-			// Something has changed, or the cache catches up; both trigger another reconcile.
+			// An object has changed, or a stale cache becomes current. Either event triggers another reconcile.
 		case result.RequeueAfter == 0:
 			return manager
 		default:
@@ -151,7 +151,7 @@ func (w *planWorld) planToRest(chapter string, manager *plan.Reconciler) *plan.R
 	return nil
 }
 
-// planWritesNothing checks that another manager with a current cache has nothing to write.
+// planWritesNothing checks that a newly started manager with a current cache writes nothing.
 func (w *planWorld) planWritesNothing(chapter string) {
 	w.t.Helper()
 	disturbed, writes, reads := w.faults, w.writes, w.reads
@@ -162,7 +162,7 @@ func (w *planWorld) planWritesNothing(chapter string) {
 	w.Expect(w.writes).To(Equal(writes), "%s: a second reconcile must not write", chapter)
 }
 
-// undisturbedPlan runs the story without faults and returns the number of writes and cache reads.
+// undisturbedPlan runs the story without faults and returns its outcomes and the numbers of writes and cache reads.
 func undisturbedPlan(t *testing.T) (outcomes []planOutcome, writes, reads int) {
 	t.Helper()
 	w := newPlanWorld(t, faults{})
@@ -185,8 +185,8 @@ func comparePlans(t *testing.T, want, got []planOutcome) {
 	}
 }
 
-// TestPlanCrashAtEveryWrite crashes the manager before each write of a plan reaches the API, and after the write took effect but its response was
-// lost.
+// TestPlanCrashAtEveryWrite crashes the manager at each write for a plan: once before the write reaches the API, and once after the write took effect
+// but before the manager received the response.
 func TestPlanCrashAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	want, writes, _ := undisturbedPlan(t)
@@ -202,7 +202,8 @@ func TestPlanCrashAtEveryWrite(t *testing.T) {
 	}
 }
 
-// TestPlanStaleReadAtEveryRead shows a newly started manager, at each read of its cache, the state of some writes ago.
+// TestPlanStaleReadAtEveryRead runs the story once for every second cache read, with a new manager for every reconcile. In each run, that
+// one read returns the state of one to four writes ago.
 func TestPlanStaleReadAtEveryRead(t *testing.T) {
 	t.Parallel()
 	want, _, reads := undisturbedPlan(t)
@@ -274,7 +275,7 @@ func tellPlanWithTwo(t *testing.T, random *rand.Rand) []planOutcome {
 	return w.tellPlanWith(func(chapter string) { w.interleavePlanners(chapter, leaders, random) })
 }
 
-// interleavePlanners lets the leaders take turns until neither has anything to do.
+// interleavePlanners lets the leaders take turns until the plan is at rest and a reconcile of either leader would change nothing.
 func (w *planWorld) interleavePlanners(chapter string, leaders []*leader, random *rand.Rand) {
 	w.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {

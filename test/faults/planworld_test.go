@@ -27,7 +27,7 @@ import (
 	"github.com/berth-dev/berth/controllers/plan"
 )
 
-// planWorld is a world with one Plan. Its runs end when the story ends them or when they are cancelled.
+// planWorld is a world with one Plan. There is no run controller: the test itself ends runs when the story requires it or the plan cancels them.
 type planWorld struct {
 	*world
 	// snapshots are the states of the plan and its runs after each change, oldest first.
@@ -37,7 +37,7 @@ type planWorld struct {
 }
 
 type snapshot struct {
-	plan *v1alpha1.Plan // nil if there is none
+	plan *v1alpha1.Plan // nil if the plan does not exist
 	runs []v1alpha1.StrategyRun
 }
 
@@ -63,12 +63,12 @@ func newPlanWorld(t *testing.T, f faults) *planWorld {
 	return w
 }
 
-// newPlanner returns a manager without memory.
+// newPlanner returns the plan reconciler of a newly started manager.
 func (w *planWorld) newPlanner(number int) *plan.Reconciler {
 	return &plan.Reconciler{Client: w.disturb(number, true), Reader: w.disturb(number, false), Recorder: silent{}, Clock: w.clock}
 }
 
-// disturb returns a client with faults; its cache reads may be stale.
+// disturb returns the client of a manager, with the faults of this run. If cache is true, reads of plans and runs may be stale.
 func (w *planWorld) disturb(number int, cache bool) client.Client {
 	turn := func() {
 		if w.faults.turn != nil {
@@ -121,7 +121,7 @@ func (w *planWorld) disturb(number int, cache bool) client.Client {
 	})
 }
 
-// createRun creates a run as an API server does, with a UID.
+// createRun creates a run and gives it a UID, as an API server would.
 func (w *planWorld) createRun(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 	o.SetUID(types.UID(fmt.Sprintf("%s/%d", o.GetName(), w.created[o.GetName()])))
 	err := c.Create(ctx, o, opts...)
@@ -131,7 +131,7 @@ func (w *planWorld) createRun(ctx context.Context, c client.WithWatch, o client.
 	return err
 }
 
-// cached returns the state in a cache, which may be stale.
+// cached returns the state that a cache read of the manager with this number shows. The state may be stale.
 func (w *planWorld) cached(number int) snapshot {
 	w.reads++
 	lag := 0
@@ -142,12 +142,12 @@ func (w *planWorld) cached(number int) snapshot {
 	return w.snapshots[max(0, len(w.snapshots)-1-lag)]
 }
 
-// change1 counts and disturbs one write.
+// change1 performs one write with the faults of this run, and records the state after the write.
 func (w *planWorld) change1(changed client.Object, do func() error) error {
 	return w.write(do, func() { w.keep(changed) })
 }
 
-// keep records the current state of the object together with everything else, for stale caches.
+// keep records a snapshot for stale cache reads: the current state of changed, and the last recorded state of all other objects.
 func (w *planWorld) keep(changed client.Object) {
 	now := snapshot{}
 	if len(w.snapshots) > 0 {
@@ -191,7 +191,7 @@ func (w *planWorld) asks(do func(*v1alpha1.PlanSpec)) {
 	w.keep(object)
 }
 
-// ends ends the active runs of the plan whose name has the suffix.
+// ends ends the active runs whose names have the suffix.
 func (w *planWorld) ends(suffix string, outcome v1alpha1.RunOutcome) {
 	ended := 0
 	for _, run := range w.latest().runs {
@@ -205,7 +205,9 @@ func (w *planWorld) ends(suffix string, outcome v1alpha1.RunOutcome) {
 
 func (w *planWorld) conclude(run *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
 	run.Status.Outcome = outcome
-	if !w.faults.forgetful { // a manager without memory would wait from the beginning each time; without a finish time there is no wait
+	// A plan waits a moment from the first time that its manager observes the finish time of a run. A new manager for every reconcile would begin this wait
+	// again each time. If the finish time is unset, there is no wait.
+	if !w.faults.forgetful {
 		run.Status.FinishedAt = ptr.To(metav1.NewMicroTime(w.clock.Now()))
 	}
 	w.Expect(w.api.Status().Update(w.ctx, run)).To(Succeed())

@@ -9,13 +9,14 @@ import (
 	"testing"
 )
 
-// TestStaleReadAtEveryRead shows a newly started manager, at each read of its cache, the object as it was one or two writes ago.
+// TestStaleReadAtEveryRead runs the story once for each cache read, with a new manager for every reconcile. In each run, that one read
+// returns the object as it was one or two writes ago.
 func TestStaleReadAtEveryRead(t *testing.T) {
 	for i, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			want := undisturbed(t, s)
-			// All kinds share the loop, so they also share the reads.
+			// All kinds share the reconcile loop, so it suffices to test each read with one of the kinds.
 			for n := 1 + i; n <= want.reads; n += len(subjects) {
 				lag := 1 + n/2%2
 				t.Run(fmt.Sprintf("read %d is %d old", n, lag), func(t *testing.T) {
@@ -34,7 +35,7 @@ func TestStaleReadAtEveryRead(t *testing.T) {
 	}
 }
 
-// TestStaleReadsAtRandom serves stale caches half of the time. The subtest name contains the seed.
+// TestStaleReadsAtRandom makes half of the cache reads stale, at random. The subtest name contains the seed.
 func TestStaleReadsAtRandom(t *testing.T) {
 	for _, s := range subjects {
 		t.Run(s.name, func(t *testing.T) {

@@ -52,7 +52,7 @@ var story = []chapter{
 	{"delete", func(w *world) { w.Expect(w.api.Delete(w.ctx, w.read())).To(Succeed()); w.remember() }},
 }
 
-// outcome is the state that must not depend on the disturbance.
+// outcome is the part of the state after a chapter that must be the same with and without faults.
 type outcome struct {
 	Chapter string
 	// Status is a description of the status without times and PIDs.
@@ -61,23 +61,23 @@ type outcome struct {
 	Live   []int64
 }
 
-// tell runs the whole story with one leader at a time. Every fault crashes the leader; its successor starts without memory.
+// tell runs the story with one leader at a time. Every fault crashes the leader, and a newly started leader replaces it.
 func (w *world) tell() []outcome {
 	w.t.Helper()
-	// Only the reconciler may prevent a second incarnation, so disable the check in the runtime.
+	// Disable the check in the runtime, so that only the reconciler prevents a second incarnation.
 	w.rt.Unguarded()
 	reconciler := w.leader(0)
 	return w.tellWith(func(chapter string) { reconciler = w.toRest(chapter, reconciler) })
 }
 
-// tellWith runs the whole story; toRest brings a chapter to rest.
+// tellWith runs the story. After the event of each chapter it calls toRest, which reconciles until the object is at rest.
 func (w *world) tellWith(toRest func(chapter string)) []outcome {
 	w.t.Helper()
 	outcomes := make([]outcome, 0, len(story))
 	before := 0 // chapters that were complete before the fault
 	for i, chapter := range story {
 		if last := i == len(story)-1; !last && w.struck && i > before+1 {
-			continue // after two chapters in the undisturbed state the rest is the same; skip to the last
+			continue // the chapter of the fault and the next chapter are complete; the remaining chapters would not differ, so skip to the last one
 		}
 		chapter.do(w)
 		toRest(chapter.name)
@@ -103,16 +103,16 @@ func (w *world) toRest(chapter string, reconciler *process.Reconciler) *process.
 			w.Expect(err).To(MatchError(errFault), chapter)
 			reconciler = w.leader(0)
 		case w.writes != writes || w.acts != acts:
-			// Something has changed: reconcile again, as after an event.
+			// The object or a process has changed: reconcile again, as an event would trigger.
 		case w.lagged[0]:
-			// The cache catches up, which triggers another reconcile.
+			// A stale cache becomes current, which triggers another reconcile.
 		case atRest(w.read()):
 			return reconciler
 		default:
 			w.passTime(result)
 		}
 		if w.faults.forgetful && !w.subject.asynchronous {
-			// A kind's probes live in its adapter, so a new leader for each reconcile would never receive their results.
+			// The adapter of an asynchronous kind runs its probes, so a new leader for each reconcile would never receive their results.
 			reconciler = w.leader(0)
 		}
 	}
@@ -120,7 +120,7 @@ func (w *world) toRest(chapter string, reconciler *process.Reconciler) *process.
 	return nil
 }
 
-// writesNothing checks that another leader with a current cache has nothing to write.
+// writesNothing checks that a newly started leader with a current cache writes nothing and changes nothing in the runtime.
 func (w *world) writesNothing(chapter string) {
 	w.t.Helper()
 	undisturbed := w.faults
@@ -133,7 +133,7 @@ func (w *world) writesNothing(chapter string) {
 	}
 	w.Expect(w.acts).To(Equal(acts), "%s: a second reconcile must not act", chapter)
 	w.Expect(w.writes).To(Equal(writes), "%s: a second reconcile must not write", chapter)
-	// The counts of this leader are not part of the disturbed run.
+	// Restore the counts, because the calls of this leader must not shift the call numbers of the faults.
 	w.writes, w.acts = writes, acts
 }
 
@@ -141,7 +141,7 @@ func (w *world) outcome(chapter string) outcome {
 	return outcome{Chapter: chapter, Status: describe(w.read()), Starts: w.rt.Count(uid, fake.Start), Live: w.rt.Live(uid)}
 }
 
-// describe formats the state that must not depend on the disturbance.
+// describe formats the part of an object's state that must be the same with and without faults.
 func describe(object process.Object) string {
 	if object == nil {
 		return "gone"
@@ -165,7 +165,7 @@ func describe(object process.Object) string {
 	return text
 }
 
-// reference is the undisturbed run: its outcomes and the number of calls of each kind.
+// reference describes a run without faults: its outcomes and the numbers of writes, acts and cache reads.
 type reference struct {
 	outcomes            []outcome
 	writes, acts, reads int
@@ -187,7 +187,7 @@ func (r reference) compare(t *testing.T, got []outcome) {
 	for _, o := range r.outcomes {
 		told := slices.ContainsFunc(got, func(g outcome) bool { return g.Chapter == o.Chapter })
 		if told && len(got) < len(r.outcomes) && o.Chapter == story[len(story)-1].name {
-			o.Starts = got[len(got)-1].Starts // some chapters were skipped
+			o.Starts = got[len(got)-1].Starts // the number of starts differs because chapters were skipped
 		}
 		if told {
 			want = append(want, o)

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// The tests of this file are those of the process kinds, for a Strategy and its runs: in every case each run is started once and counted once, and
-// the breaker has the state of the undisturbed run.
+// The tests of this file apply the same faults as the tests of process kinds, to a Strategy and its runs. In every case each run must be started once
+// and counted once, and the breaker must have the same state as in the run without faults.
 
 func compareTales(t *testing.T, want, got []telling) {
 	t.Helper()
@@ -68,8 +68,8 @@ func TestTallyCrashesAtRandom(t *testing.T) {
 	}
 }
 
-// TestTallyStaleReadAtEveryRead shows a manager, at each read of its cache, the state of one or two writes ago. A manager that is newly started for
-// every reconcile reads more often, so it gets every second read.
+// TestTallyStaleReadAtEveryRead runs the tale once for every seventh cache read. In each run, that one read returns the state of one or two writes
+// ago. The test does this with one manager, and with a new manager for every reconcile.
 func TestTallyStaleReadAtEveryRead(t *testing.T) {
 	want, calls := undisturbedTale(t)
 	for _, forgetful := range []bool{false, true} {
@@ -99,7 +99,7 @@ func TestTallyStaleReadsAtRandom(t *testing.T) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 4))
-			// One in eight reads of a round is stale, so that some rounds have no stale read.
+			// About one in eight reads is stale, so that some rounds have no stale read.
 			lag := func(int) int { return max(0, random.IntN(17)-14) }
 			compareTales(t, want, newTallyWorld(t, faults{lag: lag, forgetful: seed%2 == 0}).alone())
 		})
@@ -113,12 +113,12 @@ func TestUndisturbedTale(t *testing.T) {
 	t.Logf("%d writes, %d acts, %d reads", calls.writes, calls.acts, calls.reads)
 }
 
-// TestTallyRemembersAnotherStrategy shows a manager a deleted strategy of the same name: the manager must not release a run of the new strategy
-// uncounted because of that.
+// TestTallyRemembersAnotherStrategy gives a manager a stale read that returns a deleted strategy with the same name. The manager must still count a run
+// of the new strategy before it releases the run.
 func TestTallyRemembersAnotherStrategy(t *testing.T) {
 	g := NewWithT(t)
 	old := 0
-	// Only the first read, which is that of the strategy, is stale; reads of the runs are current.
+	// Only the first read after old is set is stale. This is a read of the strategy; the reads of runs are current.
 	w := newTallyWorld(t, faults{lag: func(int) int {
 		lag := old
 		old = 0
@@ -156,7 +156,8 @@ func TestTallyRemembersAnotherStrategy(t *testing.T) {
 	g.Expect(w.runNow("bad").Finalizers).To(HaveLen(1))
 }
 
-// TestAQuickRunTakesFourWrites counts the writes to a run that is created with its finalizers and ends at once: create, intent, result, counted.
+// TestAQuickRunTakesFourWrites checks that a run that is created with its finalizers and ends immediately is written only four times: create, intent,
+// result, counted. A longer run must also record its process.
 func TestAQuickRunTakesFourWrites(t *testing.T) {
 	g := NewWithT(t)
 	w := newTallyWorld(t, faults{lag: func(int) int { return 0 }})

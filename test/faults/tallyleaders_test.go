@@ -24,17 +24,17 @@ func TestTallyTwoLeaders(t *testing.T) {
 	}
 }
 
-// rival is a manager that runs in single steps. It reconciles all objects repeatedly.
+// rival is a manager that pauses before each API call until the test lets it continue. In each round it reconciles all objects that may still change.
 type rival struct {
 	manager *tallier
 	forward chan struct{}
 	reports chan round
-	// busy means that the rival is within a round; quiet means that nothing has changed since its last round began.
+	// busy means that the rival is within a round; quiet means that nothing has changed since the current or last round of the rival began.
 	busy, quiet bool
 	soonest     time.Duration
 }
 
-// round is what a rival sends when it pauses within or after a round.
+// round is the message that a rival sends when it pauses within or after a round.
 type round struct {
 	done    bool
 	soonest time.Duration
@@ -80,7 +80,7 @@ func taleOfTwo(t *testing.T, random *rand.Rand) []telling {
 	return w.readTale(func(p page) { w.interleaveRivals(p, rivals, random) })
 }
 
-// interleaveRivals lets the rivals take turns until the chapter is complete and neither has anything to do.
+// interleaveRivals lets the rivals take turns until the page is complete and a round of either rival would change nothing.
 func (w *tallyWorld) interleaveRivals(p page, rivals []*rival, random *rand.Rand) {
 	w.t.Helper()
 	for _, r := range rivals {

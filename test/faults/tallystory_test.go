@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// page is one event in the life of a strategy and its runs, with the condition for its completion.
+// page is one event in the life of a strategy and its runs. done reports whether the page is complete.
 type page struct {
 	name string
 	do   func(*tallyWorld)
@@ -64,7 +64,7 @@ var tale = []page{
 	}, gone("waiting")},
 }
 
-// ends returns a chapter with a run whose process exits with the code soon after its start.
+// ends returns a function that creates a run whose process exits with the code as soon as the status of the run shows the process.
 func ends(name string, code int32) func(*tallyWorld) {
 	return func(w *tallyWorld) {
 		w.createRun(name)
@@ -83,7 +83,7 @@ func run(names ...string) func(*tallyWorld) bool {
 	}
 }
 
-// counted reports whether a run has an outcome and needs no more work.
+// counted returns a function that reports whether a run has an outcome and is counted.
 func counted(name string) func(*tallyWorld) bool {
 	return func(w *tallyWorld) bool {
 		r := w.runNow(name)
@@ -141,10 +141,10 @@ func (w *tallyWorld) exit(name string, code int32) {
 	w.rt.Exit(uidOf(name), facts.Exit{Known: true, Code: code})
 }
 
-// soon makes the process of a run exit as soon as the status shows it.
+// soon makes the process of a run exit as soon as the status of the run shows the process.
 func (w *tallyWorld) soon(name string, code int32) { w.soonEnds, w.soonCode = name, code }
 
-// telling is the state after a chapter.
+// telling is the part of the state after a page that must be the same with and without faults.
 type telling struct {
 	Chapter, Strategy string
 	Runs              []string
@@ -169,7 +169,8 @@ func (w *tallyWorld) telling(chapter string) telling {
 	return t
 }
 
-// readTale runs the tale; toRest brings a chapter to rest. After two chapters in the undisturbed state it skips the rest.
+// readTale runs the tale. After the event of each page it calls toRest, which reconciles until the page is complete. If the only fault of this run has
+// occurred, readTale completes the page of the fault and the next page, and skips the others, because they would not differ.
 func (w *tallyWorld) readTale(toRest func(page)) []telling {
 	w.t.Helper()
 	var told []telling
@@ -193,7 +194,7 @@ func (w *tallyWorld) readTale(toRest func(page)) []telling {
 	return told
 }
 
-// restsIn checks that another manager with a current cache has nothing to write.
+// restsIn checks that a newly started manager with a current cache writes nothing and changes nothing in the runtime.
 func (w *tallyWorld) restsIn(chapter string) {
 	w.t.Helper()
 	disturbances := w.faults
@@ -211,7 +212,8 @@ func (w *tallyWorld) restsIn(chapter string) {
 	w.writes, w.acts, w.faults = writes, acts, disturbances
 }
 
-// settle reconciles all objects until the chapter is complete and nothing more happens. Every fault crashes the manager.
+// settle reconciles all objects that may still change until the page is complete and a round changes nothing. Every fault crashes the manager. It
+// returns the current manager.
 func (w *tallyWorld) settle(p page, manager *tallier) *tallier {
 	w.t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
@@ -243,7 +245,7 @@ func (w *tallyWorld) settle(p page, manager *tallier) *tallier {
 	return nil
 }
 
-// letEnd makes the process of soonEnds exit, and reports whether it did.
+// letEnd makes the process of the run soonEnds exit if the status of the run shows the process. It reports whether it made a process exit.
 func (w *tallyWorld) letEnd() bool {
 	if w.soonEnds == "" {
 		return false
@@ -257,7 +259,7 @@ func (w *tallyWorld) letEnd() bool {
 	return true
 }
 
-// undisturbedTale runs the tale without faults and returns the number of calls.
+// undisturbedTale runs the tale without faults and returns its tellings and the numbers of calls.
 func undisturbedTale(t *testing.T) (told []telling, calls reference) {
 	t.Helper()
 	w := newTallyWorld(t, faults{lag: func(int) int { return 0 }})

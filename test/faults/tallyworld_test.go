@@ -30,14 +30,14 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// tallyWorld is a world with one Strategy and any number of its runs. It has the calls and faults of world, and a history for each object.
+// tallyWorld is a world with one Strategy and any number of its runs. It counts and disturbs calls as world does, and records a history of each object.
 type tallyWorld struct {
 	*world
-	// history has the states of each object, oldest first; nil means that the object does not exist.
+	// history has the recorded states of each object by its name, oldest first; a nil state means that the object did not exist.
 	history map[string][]client.Object
-	// names are the runs of the story, in order.
+	// names are the names of the runs, in the order of their creation.
 	names []string
-	// soonEnds is the run whose process exits with the code soonCode as soon as it is recorded.
+	// soonEnds is the name of the run whose process exits with the code soonCode as soon as the status of the run shows the process.
 	soonEnds string
 	soonCode int32
 }
@@ -67,7 +67,7 @@ type tallier struct {
 	counter *strategy.Reconciler
 }
 
-// newTallier returns a manager without memory.
+// newTallier returns a newly started manager.
 func (w *tallyWorld) newTallier(number int) *tallier {
 	cached, live := w.disturbedClient(number, true), w.disturbedClient(number, false)
 	backend := runtime.NewRegistry(&disturbed{Runtime: w.rt, world: w.world}, logr.Discard())
@@ -80,7 +80,7 @@ func (w *tallyWorld) newTallier(number int) *tallier {
 	}
 }
 
-// reconcile reconciles the strategy or a run.
+// reconcile reconciles the object with the name, which is the strategy or a run.
 func (t *tallier) reconcile(ctx context.Context, name string) (ctrl.Result, error) {
 	request := ctrl.Request{NamespacedName: types.NamespacedName{Namespace: key.Namespace, Name: name}}
 	if name == strategyName {
@@ -89,7 +89,7 @@ func (t *tallier) reconcile(ctx context.Context, name string) (ctrl.Result, erro
 	return t.runs.Reconcile(ctx, request)
 }
 
-// disturbedClient returns a client with faults; its cache reads may be stale.
+// disturbedClient returns the client of a manager, with the faults of this run. If cache is true, reads of the strategy and its runs may be stale.
 func (w *tallyWorld) disturbedClient(number int, cache bool) client.Client {
 	turn := func() {
 		if w.faults.turn != nil {
@@ -130,7 +130,7 @@ func (w *tallyWorld) disturbedClient(number int, cache bool) client.Client {
 	})
 }
 
-// lag returns how many writes ago the next cache read shows.
+// lag returns the age of the state that the next cache read shows, in writes to the object. If disturbed is false, the read is current.
 func (w *tallyWorld) lag(number int, cache bool) (lag int, disturbed bool) {
 	if !cache || w.faults.lag == nil {
 		return 0, false
@@ -152,7 +152,7 @@ func (w *tallyWorld) asItWas(name string, lag int, target client.Object) error {
 	return nil
 }
 
-// listUncounted stands for the index of the cache: all runs that have the finalizer.
+// listUncounted lists the runs that still have the count finalizer. It replaces the index of the manager's cache.
 func (w *tallyWorld) listUncounted(lag int, list *v1alpha1.StrategyRunList) {
 	for _, name := range w.names {
 		run := &v1alpha1.StrategyRun{}
@@ -162,13 +162,13 @@ func (w *tallyWorld) listUncounted(lag int, list *v1alpha1.StrategyRunList) {
 	}
 }
 
-// writes1 performs a write to one object.
+// writes1 performs a write to one object with the faults of this run, and records the state after the write.
 func (w *tallyWorld) writes1(object client.Object, do func() error) error {
 	name := object.GetName()
-	return w.write(do, func() { w.note(name) }) // note reads the object again
+	return w.write(do, func() { w.note(name) }) // note reads the object from the API server
 }
 
-// note records the current state of an object, for stale caches.
+// note records the current state of an object for later stale reads.
 func (w *tallyWorld) note(name string) {
 	object := w.now(name)
 	past := w.history[name]
@@ -204,7 +204,8 @@ func (w *tallyWorld) runNow(name string) *v1alpha1.StrategyRun {
 // everything returns the names of all objects.
 func (w *tallyWorld) everything() []string { return append(slices.Clone(w.names), strategyName) }
 
-// awake returns the names of all objects that may still change, which saves most of the time. restsIn checks the rest.
+// awake returns the names of the objects that may still change. Reconciling only these saves most of the time; restsIn checks that the other objects
+// do not change.
 func (w *tallyWorld) awake() []string {
 	return slices.DeleteFunc(w.everything(), func(name string) bool {
 		past := w.history[name]

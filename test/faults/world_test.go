@@ -33,28 +33,28 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// errFault is the error of a disturbed call. It crashes the manager.
+// errFault is the error that a call returns at a fault. Most tests then replace the manager, as after a crash.
 var errFault = errors.New("simulated crash of the manager")
 
 var key = types.NamespacedName{Namespace: "default", Name: "one"}
 
 const uid = types.UID("11111111-2222-3333-4444-555555555555")
 
-// faults are the faults of one run. Calls are numbered from 1 over the whole run; a nil function has no effect.
+// faults are the faults of one run. Each kind of call is numbered separately, from 1 over the whole run. A nil function has no effect.
 type faults struct {
 	// write is called before and after a write reaches the API.
 	write func(n int, applied bool) error
 	// act is called before and after a call that changes the runtime.
 	act func(n int, done bool) error
-	// lag returns how many writes ago the nth cache read shows.
+	// lag returns the age of the state that the nth cache read shows, in writes.
 	lag func(n int) int
-	// forgetful uses a new leader without memory for every reconcile.
+	// forgetful means that a newly started leader makes each reconcile.
 	forgetful bool
 	// turn is called with the number of the leader before every API call.
 	turn func(leader int)
 }
 
-// world is an API server, a runtime and a clock, with counts of the calls.
+// world consists of an API server, a runtime and a clock. It counts the calls of the managers and applies the faults.
 type world struct {
 	*WithT
 	t       *testing.T
@@ -65,19 +65,19 @@ type world struct {
 	rt      *fake.Runtime
 	api     client.WithWatch
 	woken   chan struct{}
-	// seats are the hosts, if the world has several. If it is empty, all leaders share rt.
+	// seats are the hosts if the world has several hosts. If seats is empty, all leaders share rt.
 	seats []*seat
 
 	writes, acts, reads int
 	// struck means that the only fault of this run has occurred.
 	struck bool
-	// lagged means that the leader's last cache read was stale.
+	// lagged records for the number of each leader whether a recent cache read of that leader was stale.
 	lagged map[int]bool
-	// past are the states of the object, oldest first; nil means that the object does not exist.
+	// past are the recorded states of the object, oldest first; a nil state means that the object did not exist.
 	past []process.Object
 }
 
-// scheme has only the necessary types, because the fake client iterates over all of them at every patch.
+// scheme has only the necessary types, because the fake client iterates over all types of its scheme at every patch.
 var scheme = func() *apiruntime.Scheme {
 	scheme := apiruntime.NewScheme()
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
@@ -85,7 +85,7 @@ var scheme = func() *apiruntime.Scheme {
 	return scheme
 }()
 
-// decoder is for an object tracker without managed fields, which would take most of the time of these tests.
+// decoder is for an object tracker that does not track managed fields. Tracking them would take most of the time of these tests.
 var decoder = serializer.NewCodecFactory(scheme).UniversalDecoder()
 
 func newWorld(t *testing.T, s subject, f faults) *world {
@@ -106,7 +106,7 @@ type silent struct{}
 
 func (silent) Eventf(_, _ apiruntime.Object, _, _, _, _ string, _ ...any) {}
 
-// leader returns a reconciler without memory, like that of a newly started manager.
+// leader returns the reconciler of a newly started manager. number is the number of the leader.
 func (w *world) leader(number int) *process.Reconciler {
 	cached, live := w.client(number, true), w.client(number, false)
 	backend, known := w.place(number)
@@ -124,7 +124,7 @@ func (w *world) wake(types.UID) {
 	}
 }
 
-// client returns a client with faults; its cache reads may be stale.
+// client returns the client of a leader, with the faults of this run. If cache is true, reads of the object may be stale.
 func (w *world) client(leader int, cache bool) client.Client {
 	turn := func() {
 		if w.faults.turn != nil {
@@ -157,7 +157,7 @@ func (w *world) client(leader int, cache bool) client.Client {
 	})
 }
 
-// write performs one write; the manager may crash before or after it. keep records the state afterwards.
+// write performs one write and calls keep to record the state after the write. The faults may crash the manager before or after the write.
 func (w *world) write(do func() error, keep func()) error {
 	w.writes++
 	n := w.writes
@@ -175,7 +175,7 @@ func (w *world) write(do func() error, keep func()) error {
 	return err
 }
 
-// remember records the current object, for stale caches.
+// remember records the current state of the object for later stale reads.
 func (w *world) remember() {
 	object := w.subject.object()
 	if err := w.api.Get(w.ctx, key, object); err != nil {
@@ -292,7 +292,8 @@ func atRest(object process.Object) bool {
 	return settled && status.ObservedGeneration == object.GetGeneration() && object.GetDeletionTimestamp().IsZero()
 }
 
-// passTime advances the clock by the requested delay, or waits for information that the kind receives outside of reconciles.
+// passTime advances the clock by the delay that the reconcile requested. If the kind waits for a probe result, passTime waits for that instead, for at
+// most 50 ms.
 func (w *world) passTime(result ctrl.Result) {
 	if w.subject.asynchronous && waitsForProbe(w.read()) {
 		timer := time.NewTimer(50 * time.Millisecond)

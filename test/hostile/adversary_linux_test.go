@@ -24,11 +24,12 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// victim is the target of the adversaries. They may harm it, because it has the same user, but Berth must still observe and stop it.
+// victim is the name of the process that the adversaries ptrace and impostor attack. They are able to harm the process, because it has the same user,
+// but Berth must still observe and stop it.
 const victim = "infinity-victim"
 
-// TestHostileProcesses runs misbehaving programs in parallel under a manager of an ordinary user. A well-behaved object beside them must keep its
-// process, each program must end with its object, and no process may remain.
+// TestHostileProcesses runs misbehaving programs in parallel under a manager that runs as an ordinary user. A well-behaved object must keep its process
+// all the time. When the object of a misbehaving program is deleted, the program must end, and none of its processes may remain.
 func TestHostileProcesses(t *testing.T) {
 	user := uint32(0)
 	if os.Getuid() == 0 {
@@ -77,10 +78,10 @@ func (w *world) instance(name string, command ...string) *v1alpha1.Instance {
 	return instance
 }
 
-// steady waits until the object is Ready and returns what identifies its process.
+// steady waits until the object is Ready, and returns a text that identifies its process.
 func (w *world) steady(object *v1alpha1.Instance) string {
 	w.Helper()
-	var err error // a read may fail on a busy machine
+	var err error // the last error; retry, because a read may fail on a busy machine
 	for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(50 * time.Millisecond) {
 		if err = w.get(object); err != nil {
 			continue
@@ -99,11 +100,12 @@ func (w *world) get(object client.Object) error {
 	return w.api.Get(ctx, client.ObjectKeyFromObject(object), object)
 }
 
-// expectations show that an adversary carried out its attack, and that the manager noticed it if it can: the reason and a part of the message of the condition
-// Ready, and a part of the output. An empty field matches everything. The vandal removes its own output.
+// expectations are checked to ensure that each adversary carried out its attack, and that the manager noticed the attacks that it can notice. reason and
+// message are the reason and a part of the message of the condition Ready; output is a part of the adversary's output. An empty field matches everything.
+// The vandal has no expected output, because it removes its own output.
 var expectations = map[string]struct {
 	reason, message, output string
-	orphaned                bool // the process outlived its shim
+	orphaned                bool // whether the process must have outlived its shim
 }{
 	"bomb":     {output: "reached the limit"},
 	"children": {},
@@ -116,7 +118,7 @@ var expectations = map[string]struct {
 	"victim":   {},
 }
 
-// observe checks for span that the manager reports the state of the adversaries, and that the well-behaved object keeps its process.
+// observe checks for the time span that the well-behaved object keeps its process, and then that each adversary meets its expectations.
 func (w *world) observe(objects []client.Object, before string, span time.Duration) {
 	w.Helper()
 	calm := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: calmNamespace, Name: "calm"}}
@@ -167,7 +169,7 @@ func (w *world) orphaned(instance *v1alpha1.Instance) bool {
 	return program >= 0 && !slices.ContainsFunc(all, func(p process) bool { return p.pid == all[program].parent })
 }
 
-// output returns the end of the output of an object. Flood and children may write so much that earlier parts are no longer stored.
+// output returns the last 64 KiB of the stored output of an object.
 func (w *world) output(instance *v1alpha1.Instance) string {
 	file, err := os.Open(filepath.Join(w.dir, "state", "host", "run", string(instance.UID), "out.log"))
 	if err != nil {
@@ -181,7 +183,8 @@ func (w *world) output(instance *v1alpha1.Instance) string {
 	return string(text)
 }
 
-// awaitGone waits until all objects are gone and logs how long each took. If an object is late, it logs the existing processes.
+// awaitGone waits until all objects are gone and logs how long each deletion took. If an object is not gone after mostDeletion, awaitGone fails the test
+// and logs the existing processes.
 func (w *world) awaitGone(objects []client.Object) {
 	w.Helper()
 	begun := time.Now()
@@ -207,12 +210,11 @@ func (w *world) awaitGone(objects []client.Object) {
 	}
 }
 
-// nothingLeft expects that the only processes of the manager's user are the manager, the shim and the process of the well-behaved object, and warm
-// shims. If the manager has no separate user, it can only distinguish processes by the directory of the executable.
+// nothingLeft expects that processes returns only the manager, its warm shims, and the shim and the process of the well-behaved object.
 func (w *world) nothingLeft(calm *v1alpha1.Instance) {
 	w.Helper()
 	var left []process
-	for begun := time.Now(); time.Since(begun) < 10*time.Second; time.Sleep(50 * time.Millisecond) { // killed processes may need a moment
+	for begun := time.Now(); time.Since(begun) < 10*time.Second; time.Sleep(50 * time.Millisecond) { // killed processes may need a moment to exit
 		all := w.processes()
 		shim := 0
 		for _, p := range all {
@@ -231,17 +233,17 @@ func (w *world) nothingLeft(calm *v1alpha1.Instance) {
 
 type process struct {
 	pid, parent int
-	spare       bool // a child of the manager that waits for the next start
+	spare       bool // whether the process is a warm shim: a child of the manager that waits for the next start
 	text        string
 }
 
-// processes returns the processes of the manager's user, including zombies. If that is also the user of the test, it returns only processes whose executable
-// belongs to this test.
+// processes returns the processes of the manager's user, including zombies. If the manager runs as the user of the test, it returns only the processes
+// whose executable is in the directory of the manager.
 func (w *world) processes() (found []process) {
 	w.Helper()
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
-		text, _ := os.ReadFile(filepath.Join(dir, "status")) // the owner of the directory may be root
+		text, _ := os.ReadFile(filepath.Join(dir, "status")) // contains the user of the process; the owner of dir may be root instead
 		executable, _ := os.Readlink(filepath.Join(dir, "exe"))
 		if w.user != 0 && !strings.Contains(string(text), fmt.Sprintf("\nUid:\t%d\t", w.user)) || w.user == 0 && !strings.HasPrefix(executable, w.dir) {
 			continue
@@ -251,7 +253,7 @@ func (w *world) processes() (found []process) {
 		status, err := os.ReadFile(filepath.Join(dir, "stat"))
 		fields := strings.Fields(string(status[bytes.LastIndexByte(status, ')')+1:]))
 		if err != nil || len(fields) < 2 {
-			continue // the process is gone
+			continue // the process has exited
 		}
 		p.parent, _ = strconv.Atoi(fields[1])
 		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
@@ -263,7 +265,7 @@ func (w *world) processes() (found []process) {
 	return found
 }
 
-// describe returns a line for each process, for at most 50 of them.
+// describe returns one line for each of the first 50 processes, and the number of the others.
 func (w *world) describe(all []process) string {
 	var text strings.Builder
 	for i, p := range all {

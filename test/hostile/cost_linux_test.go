@@ -21,9 +21,9 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// TestRulesAreCheapEnough sends objects that are as large as the schemas allow, field by field. The API server limits the cost of the CEL rules of
-// one object; it must never refuse an object of legal size because of that. Then the test sends one object of each kind with all fields together:
-// see checkWhole.
+// TestRulesAreCheapEnough checks that CEL rules never exceed the cost limit of the API server for an object that the schema allows. It sends objects in
+// which one field has an extreme value, for each field and each extreme value. Then it sends objects in which all fields have their largest values; see
+// checkWhole.
 func TestRulesAreCheapEnough(t *testing.T) {
 	w := newPlane(t)
 	g, err := newGenerator(root, 1)
@@ -57,8 +57,9 @@ func TestRulesAreCheapEnough(t *testing.T) {
 	}
 }
 
-// checkWhole sends an object of a kind with all fields at their largest values at once, because the API server has one budget for all rules of an object.
-// Rules exclude some fields together, so it also builds the largest object that is accepted, stores it, and updates it: transition rules cost as well.
+// checkWhole sends an object of a kind in which all fields have their largest values, because the API server has one cost budget for all rules of an
+// object. The API server refuses such an object if some fields exclude each other. Therefore checkWhole also builds the largest object that the API
+// server accepts, stores it, and updates it, because transition rules are evaluated only on updates.
 func (w *world) checkWhole(g *generator, kind string) {
 	w.Helper()
 	scale := int64(1)
@@ -89,7 +90,7 @@ func (w *world) checkWhole(g *generator, kind string) {
 	w.Logf("%s: sizes divided by %d, the largest accepted spec has %d KiB", kind, scale, size>>10)
 }
 
-// affordable checks that the rules were evaluated within their budget. The rules may still refuse the object.
+// affordable checks that the API server evaluated the rules within their cost budget. The rules may still refuse the object.
 func (w *world) affordable(kind, doing string, err error) {
 	w.Helper()
 	switch {
@@ -101,7 +102,8 @@ func (w *world) affordable(kind, doing string, err error) {
 	}
 }
 
-// grow gives each field of the spec its largest value if the API server accepts the object with it; otherwise it tries the fields below it.
+// grow sets each field of the schema to its largest value if the API server accepts the object with this value. Otherwise it tries the same with the
+// nested fields of this field.
 func (w *world) grow(o *unstructured.Unstructured, s schema, scale int64, path []string) {
 	w.Helper()
 	g := &generator{legal: true}
@@ -134,7 +136,7 @@ func sizeOf(t *testing.T, value any) int {
 	return len(text)
 }
 
-// refill replaces the fill characters in all texts.
+// refill returns a copy of value in which the fill characters of all texts are replaced.
 func refill(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -155,7 +157,7 @@ func refill(value any) any {
 	return value
 }
 
-// largest returns the largest value that a schema allows, with texts, lists and maps divided by scale.
+// largest returns the largest value that a schema allows, except that the lengths of texts, lists and maps are divided by scale. It fills texts with fill.
 func (g *generator) largest(s schema, scale int64, fill string) any {
 	length := func(most, least *int64) int64 {
 		return max(ptr.Deref(most, unbounded)/scale, ptr.Deref(least, 0), 1)

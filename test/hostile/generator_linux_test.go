@@ -26,11 +26,11 @@ import (
 type schema = apiextensionsv1.JSONSchemaProps
 
 const (
-	// unbounded is the length of texts and lists whose schema has no bound.
+	// unbounded is the maximum length of generated texts and lists whose schema has no bound.
 	unbounded = 4096
-	// deepest is the depth of values whose schema has no bound.
+	// deepest is the maximum depth of generated values whose schema has no bound.
 	deepest = 40
-	// totalBytes is the approximate maximum size of an object: the API server and etcd refuse more than 1.5 MiB.
+	// totalBytes is the approximate maximum size of a generated object. It is smaller than the limit of etcd, 1.5 MiB.
 	totalBytes = 1 << 20
 )
 
@@ -46,16 +46,16 @@ var kinds = map[string]string{
 	"StrategyRun":       `{strategyRef: {name: lint}}`,
 }
 
-// place is one field of a spec: the path to it and its schema. A list on the path has one item.
+// place is one field of a spec: its path and its schema. The path element [] stands for an item of a list.
 type place struct {
 	path   []string
 	schema schema
 }
 
-// generator creates objects with extreme values. The same seed generates the same objects.
+// generator creates objects with extreme values. With the same seed, the same sequence of calls creates the same objects.
 type generator struct {
 	random *rand.Rand
-	legal  bool // only values that the schema allows
+	legal  bool // create only values that the schema allows
 	names  []string
 	specs  map[string]schema
 	places map[string][]place
@@ -120,7 +120,7 @@ func (g *generator) object(namespace string, number int) *unstructured.Unstructu
 	return o
 }
 
-// disturb puts extreme values into one to three fields. Most of them are legal by the schema, so that they reach the manager.
+// disturb puts extreme values into one to three fields. In most objects the schema allows these values, so that they reach the manager.
 func (g *generator) disturb(o *unstructured.Unstructured) {
 	places := g.places[o.GetKind()]
 	g.legal = g.random.IntN(8) > 0
@@ -152,7 +152,7 @@ func jsonNumbers(spec map[string]any) map[string]any {
 	return spec
 }
 
-// put sets a value inside content and creates the missing parents.
+// put sets the field at path in content to value, or appends value to a list if the path ends with []. It creates missing parents.
 func put(content any, path []string, value any) {
 	object, is := content.(map[string]any)
 	if !is {
@@ -182,8 +182,8 @@ func put(content any, path []string, value any) {
 	put(list[0], path[2:], value)
 }
 
-// extremes returns values of a field that are worth a test: the minimum, the maximum, an empty one, and unexpected ones. The API server rightly
-// refuses many of them.
+// extremes returns values of a field that are likely to reveal errors: the minimum, the maximum, an empty value and unexpected values. The API server is
+// expected to refuse many of them.
 func (g *generator) extremes(s schema, depth int, size *int) []any {
 	switch {
 	case depth == 0 || *size <= 0:
@@ -221,7 +221,7 @@ func (g *generator) extremes(s schema, depth int, size *int) []any {
 	return []any{nil}
 }
 
-// dull are meaningless texts that match most patterns.
+// dull are fixed texts, some of them hostile. At least one of them matches most patterns.
 var dull = []string{
 	"", "a", "1", "a-b", "/", "/tmp", "10.0.0.1", "http://127.0.0.1:1/", "\x1b]0;OWNED\a\n\x7f", "\u202egnirts\u2066", "\x00", "../../../../etc/shadow", "-rf", "$(id)", "%s%n",
 	"(?s)(?:.?.?){1000}", "((((((((",

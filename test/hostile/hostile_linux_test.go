@@ -27,27 +27,27 @@ import (
 )
 
 const (
-	// clients is how many clients create, change and delete hostile objects in parallel; each object exists for at most longestLife. On two cores, this
-	// load leaves some CPU time unused, because a busy API server alone delays everything.
+	// clients is the number of clients that create, change and delete hostile objects in parallel. For each object, a client pauses for at most
+	// longestLife altogether. On two cores, this load leaves some CPU time unused. Otherwise the API server alone would delay every request.
 	clients     = 4
 	longestLife = 500 * time.Millisecond
 
-	// Limits for the manager.
+	// mostMemory, mostLateness and mostDeletion are limits for the manager. leastAccepted is the minimum share of objects that the API server must accept.
 	mostMemory    = 256 << 20
 	mostLateness  = 200 * time.Millisecond
 	mostDeletion  = 30 * time.Second
 	leastAccepted = 0.2
 
-	// restartWrites is the number of writes of a restart, including the request.
+	// restartWrites is the number of API writes that a restart needs, including the write that requests it.
 	restartWrites = 4
 )
 
 // counts are the results of the hostile objects.
 type counts struct {
 	accepted, refused, changed atomic.Int64
-	// costly is a refusal because a CEL rule exceeded its budget: a legal object of that size could not be created.
+	// costly is the first refusal because a CEL rule exceeded its cost budget. Such a refusal means that an object of legal size cannot be created.
 	costly atomic.Pointer[string]
-	// deletions has how long each deletion took; lingering has the objects that were not gone in time.
+	// deletions holds the duration of each deletion; lingering describes the objects that were not deleted in time.
 	mu        sync.Mutex
 	deletions []time.Duration
 	lingering []string
@@ -76,7 +76,7 @@ func TestHostileSpecs(t *testing.T) {
 	peak := w.peakMemory()
 	lateness := percentile(latencies, 0.99) - percentile(quiet, 0.5)
 	if alone := percentile(writes, 0.99); alone > mostLateness/2 {
-		// The disk stalls: writes to an object without a controller are late, too, which is not caused by the manager.
+		// Writes to an object without a controller are late, too, so the disk has stalled. Subtract this delay, because the manager did not cause it.
 		lateness -= alone
 	}
 	t.Logf("seed %d: %d objects in %v: %d accepted, %d refused, %d changed", seed, objects, took.Round(time.Second), done.accepted.Load(), done.refused.Load(), done.changed.Load())
@@ -94,7 +94,7 @@ func TestHostileSpecs(t *testing.T) {
 	if peak > mostMemory {
 		t.Errorf("the manager used %d MiB, more than %d", peak>>20, mostMemory>>20)
 	}
-	if slow > 0 && percentile(writes, 1) < time.Second { // otherwise the disk stalled for that time
+	if slow > 0 && percentile(writes, 1) < time.Second { // ignore slow reconciles if the disk also delayed other writes by a second
 		t.Errorf("%d reconciles took longer than a second", slow)
 	}
 	if lateness > mostLateness {
@@ -118,7 +118,7 @@ func number(t *testing.T, variable string, standard int) int {
 	return value
 }
 
-// flood makes all clients create, change and delete objects, and waits until all objects are gone.
+// flood lets all clients create, change and delete objects, and waits until the objects are gone or mostDeletion has passed since their deletion.
 func (w *world) flood(objects int, seed uint64, done *counts) {
 	w.Helper()
 	var next atomic.Int64
@@ -135,7 +135,7 @@ func (w *world) flood(objects int, seed uint64, done *counts) {
 	working.Wait()
 }
 
-// live takes one object from creation to deletion.
+// live creates, changes and deletes one object, with pauses in between.
 func (w *world) live(g *generator, n int, done *counts) {
 	ctx := w.Context()
 	o := g.object(hostileNamespace, n)
@@ -147,7 +147,7 @@ func (w *world) live(g *generator, n int, done *counts) {
 	pause(g.random)
 	changed := &unstructured.Unstructured{}
 	changed.SetGroupVersionKind(o.GroupVersionKind())
-	for range 2 { // the controllers may write between the read and the update
+	for range 2 { // retry once, because a controller may write between the read and the update
 		if err := w.api.Get(ctx, client.ObjectKeyFromObject(o), changed); err != nil {
 			break
 		}
@@ -167,7 +167,7 @@ func (w *world) live(g *generator, n int, done *counts) {
 // pause limits the rate of a client.
 func pause(random *rand.Rand) { time.Sleep(time.Duration(random.Int64N(int64(longestLife) / 2))) }
 
-// end deletes an object and waits until it no longer exists.
+// end deletes an object and waits until the object no longer exists, for at most mostDeletion.
 func (w *world) end(ctx context.Context, o *unstructured.Unstructured, done *counts) {
 	begun := time.Now()
 	name := o.GetKind() + "/" + o.GetName()
@@ -238,7 +238,7 @@ func (w *world) newCalm() *calm {
 	return c
 }
 
-// restart requests a restart and returns the time until the new process was ready.
+// restart requests a restart and returns the time until the new process is ready.
 func (c *calm) restart(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -263,7 +263,7 @@ func (c *calm) restart(ctx context.Context) (time.Duration, error) {
 	return 0, fmt.Errorf("no new process within a minute: %w", ctx.Err())
 }
 
-// write measures as many writes as a restart needs, on an object that no controller watches.
+// write makes as many writes as a restart needs, to an object that no controller watches, and returns the time that they took.
 func (c *calm) write(ctx context.Context) (time.Duration, error) {
 	begun := time.Now()
 	for i := range restartWrites {
@@ -275,16 +275,17 @@ func (c *calm) write(ctx context.Context) (time.Duration, error) {
 	return time.Since(begun), nil
 }
 
-// measure restarts the object the given number of times.
+// measure restarts the object the given number of times. It returns the times of the restarts except the first one, and the times of the writes that add
+// makes after each restart.
 func (c *calm) measure(times int) (restarts, writes []time.Duration) {
 	c.w.Helper()
 	for range times {
 		c.w.must(c.add(c.w.Context(), &restarts, &writes), "restart the well-behaved object")
 	}
-	return restarts[1:], writes // the first result includes the initial start
+	return restarts[1:], writes // drop the first time, because it may include the initial start
 }
 
-// measureUntil restarts the object a few times each second until the context ends.
+// measureUntil restarts the object repeatedly until the context ends, with pauses of 200 ms.
 func (c *calm) measureUntil(ctx context.Context) (restarts, writes []time.Duration) {
 	for ctx.Err() == nil {
 		if err := c.add(c.w.Context(), &restarts, &writes); err != nil {
@@ -299,7 +300,7 @@ func (c *calm) measureUntil(ctx context.Context) (restarts, writes []time.Durati
 	return restarts, writes
 }
 
-// add measures one restart and the parallel writes.
+// add measures one restart, and then restartWrites writes to an object without a controller. It appends the two times to the slices.
 func (c *calm) add(ctx context.Context, restarts, writes *[]time.Duration) error {
 	restarted, err := c.restart(ctx)
 	if err != nil {
@@ -310,7 +311,8 @@ func (c *calm) add(ctx context.Context, restarts, writes *[]time.Duration) error
 	return err
 }
 
-// percentile returns the smallest value that is at least as large as the given part of all values.
+// percentile returns the value at the given part of the sorted values, such as the median for 0.5, rounded to milliseconds. It returns 0 if there are no
+// values.
 func percentile(values []time.Duration, part float64) time.Duration {
 	if len(values) == 0 {
 		return 0

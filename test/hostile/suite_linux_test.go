@@ -34,15 +34,15 @@ import (
 const (
 	hostileNamespace = "hostile"
 	calmNamespace    = "calm"
-	// establish is how long the manager may take until it serves metrics.
+	// establish is how long the manager may take after its start until it serves metrics.
 	establish = time.Minute
 	root      = "../.."
 )
 
-// ordinary is the user of the manager and its programs if root runs the test and requests it. It owns nothing else.
+// ordinary is the ID of the user that runs the manager and its programs if root runs TestHostileProcesses. This user has no other processes.
 const ordinary = 54321
 
-// world is a control plane, a manager in a separate process, and the manager's directory.
+// world consists of a control plane, a manager in a separate process, and the directory of the manager.
 type world struct {
 	*testing.T
 	user    uint32
@@ -88,7 +88,7 @@ func (w *world) must(err error, doing string) {
 	}
 }
 
-// makeDir creates the directory of the manager, at a path that the manager's user can reach.
+// makeDir creates the directory of the manager at a path that the manager's user can access.
 func (w *world) makeDir() {
 	w.Helper()
 	dir, err := os.MkdirTemp("", "berth-hostile-")
@@ -100,7 +100,8 @@ func (w *world) makeDir() {
 	}
 }
 
-// startManager builds and runs berth manager with the host runtime. It cannot reach the sessions and programs of the user who runs the test.
+// startManager builds berth and runs berth manager with the host runtime. The environment of the manager hides the tmux sessions and the Docker Engine
+// of the user who runs the test.
 func (w *world) startManager() {
 	w.Helper()
 	build := exec.CommandContext(w.Context(), "go", "build", "-o", w.dir+string(filepath.Separator), "./cmd/berth", "./cmd/berth-shim", "./cmd/berth-lsp", "./test/hostile/adversary")
@@ -112,7 +113,7 @@ func (w *world) startManager() {
 	w.must(os.WriteFile(kubeconfig, w.plane.KubeConfig, 0o600), "write a kubeconfig")
 	if w.user != 0 {
 		w.must(os.Chown(kubeconfig, int(w.user), int(w.user)), "change the owner of the kubeconfig")
-		w.must(os.Chmod(w.dir, 0o711), "make the directory accessible") //nolint:gosec // the programs are in it
+		w.must(os.Chmod(w.dir, 0o711), "make the directory accessible") //nolint:gosec // the directory contains the programs
 	}
 	w.metrics = freeAddress(w.T)
 	log, err := os.Create(filepath.Join(w.dir, "manager.log"))
@@ -173,7 +174,7 @@ func (w *world) scrape(ctx context.Context) (string, error) {
 	return string(text), err
 }
 
-// slowReconciles returns how many reconciles took longer than a second, and how many there were.
+// slowReconciles returns the number of reconciles that took longer than a second, and the number of all reconciles.
 func (w *world) slowReconciles() (slow, all int) {
 	w.Helper()
 	text, err := w.scrape(w.Context())

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// TestVariablesThatBypassPolicies checks that, where commands or directories are limited, the policies refuse variables with which an allowed
-// program can run other code or work in other directories.
+// TestVariablesThatBypassPolicies checks that the policies refuse environment variables that make a permitted program run other code or work in other
+// directories. This applies only where commands or directories are limited.
 func TestVariablesThatBypassPolicies(t *testing.T) {
 	namespaces(t)
 	parameters(t, strictly, policyCases[0])
@@ -50,7 +50,7 @@ func TestVariablesThatBypassPolicies(t *testing.T) {
 	holds(t, policyCase{"default", "Instance", pod(`envFrom: [{secretRef: {name: a}}]`), "", ""})
 }
 
-// TestVolumesOfBerth checks that no spec can replace or mount the volume with the keys of a language server.
+// TestVolumesOfBerth checks that no spec can replace or mount a volume that Berth adds to the Pod of a language server.
 func TestVolumesOfBerth(t *testing.T) {
 	namespaces(t)
 	parameters(t, strictly, policyCases[0])
@@ -69,7 +69,8 @@ func TestVolumesOfBerth(t *testing.T) {
 	}
 }
 
-// TestEntrypointsOfImages checks that an image's own entrypoint, which the API server does not know, needs the list entry image-entrypoint.
+// TestEntrypointsOfImages checks that a container without a command needs the entry image-entrypoint in the list of commands. Such a container runs the
+// entrypoint of its image, which the API server does not know.
 func TestEntrypointsOfImages(t *testing.T) {
 	namespaces(t)
 	without := maps.Clone(strictly)
@@ -100,7 +101,8 @@ func TestOptionsOfContainers(t *testing.T) {
 	}
 }
 
-// TestProgramsOfAForbiddenRuntime checks that after a runtime is forbidden, existing objects can be stopped but cannot get another program.
+// TestProgramsOfAForbiddenRuntime checks that an existing object whose runtime was forbidden later can be stopped, but cannot get another command,
+// directory, environment or probe command.
 func TestProgramsOfAForbiddenRuntime(t *testing.T) {
 	g := NewWithT(t)
 	namespaces(t)
@@ -137,8 +139,8 @@ func TestProgramsOfAForbiddenRuntime(t *testing.T) {
 	g.Expect(k8s.Delete(t.Context(), there)).To(Succeed())
 }
 
-// TestTheManagerMayReadPermissions checks that the account of a manager outside the cluster can watch the Namespaces and the ConfigMap that permit
-// programs on its machine.
+// TestTheManagerMayReadPermissions checks that the account of the manager can watch the Namespaces and the ConfigMap that determine which programs it may
+// run, but cannot read other ConfigMaps.
 func TestTheManagerMayReadPermissions(t *testing.T) {
 	g := NewWithT(t)
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

@@ -16,14 +16,14 @@ import (
 	"github.com/berth-dev/berth/config/claim"
 )
 
-// claimCase is an object as a user writes it, with the finalizers and labels that it must have afterwards.
+// claimCase is an object as a user writes it, with the finalizers and labels that the object must have after admission.
 type claimCase struct {
 	what, kind, metadata, spec string
 	finalizers                 []string
 	labels                     map[string]string
 }
 
-// placeholderHost is the host name in the policy; berth up replaces it with the name of its host.
+// placeholderHost is the host name in the policy that the tests install. berth up replaces the placeholder with the name of its host.
 const placeholderHost = "BERTH_HOST"
 
 var onHost = map[string]string{v1alpha1.LabelHost: placeholderHost}
@@ -61,7 +61,7 @@ func TestClaimedAtCreation(t *testing.T) {
 	}
 }
 
-// TestClaimOutlivesApply checks that repeated applies of a manifest do not remove what the policy has added.
+// TestClaimOutlivesApply checks that applying a manifest again does not remove the finalizers and labels that the policy has added.
 func TestClaimOutlivesApply(t *testing.T) {
 	g := NewWithT(t)
 	namespaces(t)
@@ -97,7 +97,7 @@ func (c claimCase) object(g Gomega) *unstructured.Unstructured {
 	return o
 }
 
-// claimPolicy installs the policy for a test.
+// claimPolicy installs the policy that adds finalizers and labels, and removes it when the test ends.
 func claimPolicy(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)

@@ -18,7 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestApplyingAgainChangesNothing checks that a second apply of config/default is accepted and changes nothing, so that an upgrade is an apply.
+// TestApplyingAgainChangesNothing checks that the API server accepts a second apply of config/default and that the apply changes nothing. An upgrade is
+// such an apply.
 func TestApplyingAgainChangesNothing(t *testing.T) {
 	g := NewWithT(t)
 	objects, err := render(t.Context(), filepath.Join("config", "default"))
@@ -35,7 +36,8 @@ func TestApplyingAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// TestTheManagerIsRestricted checks that the restricted namespace admits a Pod of the Deployment, and refuses one with more privileges.
+// TestTheManagerIsRestricted checks that the namespace of the manager admits a Pod of the Deployment, and refuses a Pod with more privileges, because it
+// enforces the restricted Pod Security Standard.
 func TestTheManagerIsRestricted(t *testing.T) {
 	g := NewWithT(t)
 	deployment := &appsv1.Deployment{}
@@ -50,7 +52,7 @@ func TestTheManagerIsRestricted(t *testing.T) {
 	g.Expect(*deployment.Spec.Replicas).To(BeEquivalentTo(2))
 }
 
-// nonsense is the name of a policy with an error, to verify that the checker finds errors.
+// nonsense is the name of a policy with a type error. TestPoliciesAreWellTyped uses it to verify that the type checker finds errors.
 const nonsense = "test-nonsense"
 
 // TestPoliciesAreWellTyped checks that the type checker of kube-controller-manager has no warnings about Berth's policies, and warns about a policy
@@ -64,7 +66,7 @@ func TestPoliciesAreWellTyped(t *testing.T) {
 	wrong.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "object.spec.process.komand.size() > 0"}}
 	g.Expect(k8s.Create(t.Context(), wrong)).To(Succeed())
 	t.Cleanup(func() { g.Expect(k8s.Delete(context.Background(), wrong)).To(Succeed()) })
-	// The checker runs once per policy and skips kinds whose schema it does not find.
+	// Wait until the schemas are published: the type checker checks each policy only once, and skips kinds whose schema it does not find.
 	g.Eventually(func() (string, error) {
 		text, err := discovered.RESTClient().Get().AbsPath("/openapi/v3/apis/berth.dev/v1alpha1").DoRaw(t.Context())
 		return string(text), err
@@ -86,7 +88,7 @@ func TestPoliciesAreWellTyped(t *testing.T) {
 	}
 }
 
-// startTypeChecker runs only the controller of kube-controller-manager that checks policies.
+// startTypeChecker runs kube-controller-manager with only the controller that checks the types in policies.
 func startTypeChecker(t *testing.T) {
 	t.Helper()
 	said := &logOf{}

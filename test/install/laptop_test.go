@@ -24,8 +24,8 @@ import (
 // laptop is the folder that docs/laptop-to-cluster.md describes.
 var laptop = filepath.Join("samples", "laptop-to-cluster")
 
-// TestLaptopToCluster checks the claim of the page that the laptop and the cluster share their files: an API server must accept every object of
-// both without changes.
+// TestLaptopToCluster checks the claim of docs/laptop-to-cluster.md that the laptop and the cluster share their files. An API server must accept the
+// unchanged objects of the laptop and those of the cluster.
 func TestLaptopToCluster(t *testing.T) {
 	initially(t)
 	t.Run("the laptop", func(t *testing.T) {
@@ -68,7 +68,8 @@ func TestLaptopToCluster(t *testing.T) {
 	}
 }
 
-// TestLaptopIsNotItsCluster checks that the laptop and the cluster need separate API servers, as the page says.
+// TestLaptopIsNotItsCluster checks that the laptop and the cluster need separate API servers, as docs/laptop-to-cluster.md says: the cluster's objects
+// cannot be applied over the laptop's objects, because their runtime is immutable.
 func TestLaptopIsNotItsCluster(t *testing.T) {
 	initially(t)
 	g := NewWithT(t)
@@ -87,8 +88,8 @@ func TestLaptopIsNotItsCluster(t *testing.T) {
 	}
 }
 
-// TestLaptopRoutesLeadToTheDevServer checks that the Ingress and the HTTPRoute route to the Service that Berth creates for the DevServer. The
-// HTTPRoute is only on the page, because its kind is not part of Kubernetes.
+// TestLaptopRoutesLeadToTheDevServer checks that the Ingress and the HTTPRoute route to the Service that Berth creates for the DevServer. The HTTPRoute is
+// only in docs/laptop-to-cluster.md and not in a file of the sample, because its kind is not part of Kubernetes.
 func TestLaptopRoutesLeadToTheDevServer(t *testing.T) {
 	g := NewWithT(t)
 	objects := rendered(t, "ingress")
@@ -122,7 +123,7 @@ func TestLaptopRoutesLeadToTheDevServer(t *testing.T) {
 	g.Expect(routes).To(Equal(1))
 }
 
-// TestLaptopProjectBuilds vets the project, which is a separate module that no other build covers.
+// TestLaptopProjectBuilds runs go vet in the project of the sample. The project is a separate module that no other build covers.
 func TestLaptopProjectBuilds(t *testing.T) {
 	said, err := exec.CommandContext(t.Context(), "go", "vet", "-C", filepath.Join(root, laptop, "web"), "./...").CombinedOutput()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred(), string(said))

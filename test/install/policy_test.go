@@ -39,7 +39,7 @@ func refusal(policy, what string) gomegatypes.GomegaMatcher {
 	return MatchError(And(ContainSubstring("ValidatingAdmissionPolicy 'berth-"+policy+"'"), ContainSubstring(what+" is not allowed in namespace")))
 }
 
-// policyCase is an object in a namespace, and the policy that refuses it; an empty policy means that the object is admitted.
+// policyCase is an object in a namespace, and the policy that must refuse the object. If policy is empty, the object must be admitted.
 type policyCase struct{ namespace, kind, spec, policy, what string }
 
 var policyCases = []policyCase{
@@ -81,7 +81,8 @@ func TestPoliciesRefuseAndAdmit(t *testing.T) {
 	}
 }
 
-// TestPoliciesLeaveAloneWhatIsThere checks that an object from before a policy can be stopped and deleted, but cannot get another forbidden value.
+// TestPoliciesLeaveAloneWhatIsThere checks that an object that was created before its values were forbidden can be stopped and deleted, but cannot get
+// another forbidden value.
 func TestPoliciesLeaveAloneWhatIsThere(t *testing.T) {
 	g := NewWithT(t)
 	namespaces(t)
@@ -119,7 +120,7 @@ func TestSamplesAreAdmitted(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		for _, o := range objects {
 			admitted := Succeed()
-			if filepath.Base(filepath.Dir(file)) == "tmux" { // these samples are for a single machine
+			if filepath.Base(filepath.Dir(file)) == "tmux" { // these samples are for a manager on a single machine
 				admitted = MatchError(ContainSubstring("the runtime Tmux is not allowed in namespace default"))
 			}
 			g.Eventually(func() error { return apply(t.Context(), o.DeepCopy(), client.DryRunAll) }, patience, poll).Should(admitted, file)
@@ -127,7 +128,7 @@ func TestSamplesAreAdmitted(t *testing.T) {
 	}
 }
 
-// TestRuntimesOfAManagerOutside checks that with a manager outside the cluster, an object without a runtime needs permission for the runtime Host.
+// TestRuntimesOfAManagerOutside checks that an object without a runtime needs permission for the runtime Host if the manager runs outside the cluster.
 func TestRuntimesOfAManagerOutside(t *testing.T) {
 	g := NewWithT(t)
 	initially(t)
@@ -157,7 +158,7 @@ func TestRuntimesOfAManagerOutside(t *testing.T) {
 	}
 }
 
-// initially sets the initial parameters of an installation.
+// initially sets the policy parameters that a new installation has.
 func initially(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
@@ -173,7 +174,7 @@ func initially(t *testing.T) {
 	}
 }
 
-// TestImages checks the policies for images, and for commands of additional containers in a Pod.
+// TestImages checks the policy for images, and the policy for commands as far as it concerns additional containers in a Pod.
 func TestImages(t *testing.T) {
 	namespaces(t)
 	parameters(t, strictly, policyCases[0])
@@ -229,7 +230,7 @@ func TestMountsOfTheMachine(t *testing.T) {
 	}
 }
 
-// TestMountsThatCome checks that the policies apply to a mount that is added later.
+// TestMountsThatCome checks that the policies apply to a mount that is added to an existing object.
 func TestMountsThatCome(t *testing.T) {
 	g := NewWithT(t)
 	namespaces(t)
@@ -244,12 +245,12 @@ func TestMountsThatCome(t *testing.T) {
 	g.Expect(k8s.Patch(t.Context(), changed, client.MergeFrom(there), client.DryRunAll)).To(refusal("directories", "the directory /etc"))
 }
 
-// side returns a Pod runtime with an additional container.
+// side returns a Pod runtime with an additional container. words are more fields of this container.
 func side(words string) string {
 	return `{type: Pod, pod: {image: local, template: {spec: {containers: [{name: side, image: local, ` + words + `}]}}}}`
 }
 
-// holds expects the result of the case.
+// holds waits until the API server admits or refuses the object as the case requires.
 func holds(t *testing.T, c policyCase) {
 	t.Helper()
 	g := NewWithT(t)
@@ -270,7 +271,8 @@ func object(g Gomega, c policyCase) *unstructured.Unstructured {
 	return o
 }
 
-// parameters sets the parameters of the policies, and waits until the API server uses them: the result of the case seen must differ from before.
+// parameters sets the parameters of the policies and waits until the API server uses them. To detect this, it waits until the case seen holds; so this case
+// must not hold with the previous parameters.
 func parameters(t *testing.T, data map[string]string, seen policyCase) {
 	t.Helper()
 	g := NewWithT(t)
@@ -285,7 +287,7 @@ func parameters(t *testing.T, data map[string]string, seen policyCase) {
 	holds(t, seen)
 }
 
-// namespaces creates the namespaces of the cases.
+// namespaces creates the namespaces that the cases use.
 func namespaces(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)

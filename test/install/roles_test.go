@@ -15,11 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// right is a permission of the account of a manager.
+// right is a permission that the account of a manager may have.
 type right struct{ verb, group, resource, namespace, name string }
 
-// rights are the expected permissions of a manager inside and outside the cluster. They differ only in what Pods, and values from Secrets and
-// ConfigMaps, need.
+// rights are the expected permissions of a manager inside the cluster and of a manager outside it. The two managers differ only in the permissions for
+// Pods and for values from Secrets and ConfigMaps.
 var rights = []struct {
 	right
 	inside, outside bool
@@ -51,7 +51,7 @@ var rights = []struct {
 	{right{"patch", "", "configmaps", "kube-system", "any"}, false, false},
 }
 
-// insideAccount is the account of config/default, which the suite has installed; outsideAccount is a copy of that of config/outside.
+// insideAccount is the service account of config/default, which the suite has installed. outsideAccount gets the roles of config/outside.
 const (
 	insideAccount  = "berth-manager"
 	outsideAccount = "outside-berth-manager"
@@ -65,7 +65,7 @@ func TestManagerRoles(t *testing.T) {
 	}
 }
 
-// TestManagerRoles_EnvironmentOfOneNamespace checks the procedure in docs/install.md: Secrets of one namespace, by name.
+// TestManagerRoles_EnvironmentOfOneNamespace checks the procedure in docs/install.md with which a manager may read the Secrets of one namespace by name.
 func TestManagerRoles_EnvironmentOfOneNamespace(t *testing.T) {
 	installOutsideRoles(t)
 	binding := parseOne(t, `
@@ -82,7 +82,8 @@ subjects: [{kind: ServiceAccount, name: outside-berth-manager, namespace: berth-
 	expectRight(t, outsideAccount, right{"get", "", "secrets", "kube-system", "any"}, false)
 }
 
-// installOutsideRoles installs the roles of config/outside under other names, beside those of config/default, for a separate account.
+// installOutsideRoles installs the roles of config/outside in addition to the roles of config/default. It gives them other names and binds them to
+// outsideAccount.
 func installOutsideRoles(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
@@ -104,7 +105,7 @@ func installOutsideRoles(t *testing.T) {
 			continue
 		}
 		o.SetName("outside-" + o.GetName())
-		o.SetLabels(nil) // do not aggregate the roles twice
+		o.SetLabels(nil) // remove the aggregation labels, so that the copies are not aggregated, too
 		if subjects != nil {
 			g.Expect(unstructured.SetNestedSlice(o.Object, subjects, "subjects")).To(Succeed())
 			role, _, err := unstructured.NestedString(o.Object, "roleRef", "name")

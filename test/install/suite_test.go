@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package install checks with a real API server that the manifests of config/default are accepted, and that their policies admit and refuse what
-// they should.
+// Package install checks with a real API server that the manifests of config/default are accepted, and that the policies in these manifests admit and
+// refuse the intended objects.
 package install
 
 import (
@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	// patience bounds the time until the API server observes a write, on a busy machine.
+	// patience bounds the time until a write takes effect in the API server. It is long because the machine may be busy.
 	patience = 2 * time.Minute
 	// poll is the polling interval.
 	poll = 100 * time.Millisecond
@@ -41,9 +41,9 @@ var (
 	root = filepath.Join("..", "..")
 	// k8s is an administrator's client of this package's API server.
 	k8s client.Client
-	// discovered reads which kinds the API server serves.
+	// discovered reads the published schemas of the API server.
 	discovered *discovery.DiscoveryClient
-	// kubeconfig is the path of another administrator's kubeconfig.
+	// kubeconfig is the path of the kubeconfig of another administrator, for programs that the tests start and for clients that impersonate an account.
 	kubeconfig string
 )
 
@@ -117,7 +117,7 @@ func asset(name string) string {
 	return filepath.Join(dir, name)
 }
 
-// render returns the objects of a kustomization.
+// render returns the objects of the kustomization in a folder of the repository.
 func render(ctx context.Context, folder string) ([]*unstructured.Unstructured, error) {
 	var said bytes.Buffer
 	command := exec.CommandContext(ctx, asset("kubectl"), "kustomize", filepath.Join(root, folder))
@@ -151,7 +151,8 @@ func parse(text []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// install applies all objects in kustomize's order, as kubectl apply --server-side does, and waits until the kinds are served.
+// install applies all objects of config/default with server-side apply, in the order in which kustomize prints them, and waits until the API server serves
+// their kinds.
 func install(ctx context.Context) error {
 	objects, err := render(ctx, "config/default")
 	if err != nil {

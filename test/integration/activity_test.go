@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// sleeping waits until an Instance is asleep.
+// sleeping waits until an Instance is asleep: the condition Ready has the reason Idle, and the Instance has no process.
 func sleeping(ctx context.Context, instance *v1alpha1.Instance) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {

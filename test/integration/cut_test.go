@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// cuttableProxy forwards connections between a manager and its API server.
+// cuttableProxy forwards connections from a manager to its API server. The method cut simulates a network failure.
 type cuttableProxy struct {
 	to       string
 	listener net.Listener
@@ -26,7 +26,7 @@ type cuttableProxy struct {
 
 	mu   sync.Mutex
 	ends []net.Conn
-	dead chan struct{} // closed when the existing connections are cut
+	dead chan struct{} // closed when the existing connections are cut, and then replaced for new connections
 }
 
 func newWire(to string) *cuttableProxy {
@@ -58,7 +58,8 @@ func (w *cuttableProxy) accept() {
 	}
 }
 
-// carry copies data until the wire is cut. It forwards the end of a connection, but not after the cut: a pulled cable sends no FIN.
+// carry copies data until the connection is cut. Before the cut, carry also forwards the end of the connection. After the cut it forwards nothing,
+// because a pulled cable sends no FIN.
 func carry(to, from net.Conn, dead <-chan struct{}) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -79,7 +80,7 @@ func carry(to, from net.Conn, dead <-chan struct{}) {
 	}
 }
 
-// cut stops all traffic on existing connections without closing them. New connections work.
+// cut stops all traffic on the existing connections without closing them. Connections that are opened later work.
 func (w *cuttableProxy) cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +98,7 @@ func (w *cuttableProxy) close() {
 	w.all.Wait()
 }
 
-// at returns a configuration that uses the wire with separate connections.
+// at returns a copy of config that connects to the API server through the proxy, with connections that no other client shares.
 func (w *cuttableProxy) at(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Host = strings.Replace(config.Host, w.to, w.listener.Addr().String(), 1)
@@ -114,7 +115,7 @@ func setForSpec(name, value string) {
 
 var _ = Describe("an interrupted watch", Serial, func() {
 	It("is detected although the connection stays open, and no change is lost", func(ctx context.Context) {
-		// The defaults are 30 and 15 seconds.
+		// Shorten the time until a dead connection is detected. The defaults are 30 and 15 seconds.
 		setForSpec("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "1")
 		setForSpec("HTTP2_PING_TIMEOUT_SECONDS", "1")
 		server, _, err := rest.DefaultServerUrlFor(config)

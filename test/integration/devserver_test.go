@@ -24,14 +24,14 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// newServer returns a DevServer whose command contains its port.
+// newServer returns a DevServer whose command contains $(PORT), which Berth replaces with the port of the server.
 func newServer(namespace, name string) *v1alpha1.DevServer {
 	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	dev.Spec.Process.Command = []string{"serve", "--port", "$(PORT)"}
 	return dev
 }
 
-// always makes a server ready as soon as it runs, for specs that do not test its sockets.
+// always gives a server a readiness probe that always succeeds, so that the server is ready as soon as it runs. It is for specs that do not test sockets.
 func always(dev *v1alpha1.DevServer) *v1alpha1.DevServer {
 	dev.Spec.Readiness = &v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"true"}}}
 	return dev
@@ -42,7 +42,8 @@ func onPort(dev *v1alpha1.DevServer, port int32) *v1alpha1.DevServer {
 	return dev
 }
 
-// serve listens on a port of this machine until the end of the spec and returns the port; 0 means any port. Processes of the fake runtime have no sockets.
+// serve listens on a port of this machine until the end of the spec, in place of a process, because processes of the fake runtime have no sockets. It
+// returns the port. If the argument is 0, it chooses a free port.
 func serve(port int32) int32 {
 	GinkgoHelper()
 	var listener net.Listener
@@ -60,7 +61,7 @@ func serve(port int32) int32 {
 	return int32(listener.Addr().(*net.TCPAddr).Port)
 }
 
-// unused returns a port on which no process listens and which no other spec uses.
+// unused returns a port that no other spec uses and on which no process is expected to listen.
 func unused() int32 {
 	GinkgoHelper()
 	return 31000 + int32(GinkgoParallelProcess())*100 + nextPort()
@@ -77,7 +78,7 @@ func on(port int32) runtime.Listener {
 	return runtime.Listener{Address: "127.0.0.1", Port: port, PID: 1}
 }
 
-// isGivenPort waits until a server runs and returns its assigned port.
+// isGivenPort waits until the server runs and has a port, and returns the port.
 func isGivenPort(ctx context.Context, dev *v1alpha1.DevServer) int32 {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -312,7 +313,7 @@ var _ = Describe("a DevServer", func() {
 		}).Should(Succeed())
 		Expect(stalls(ctx, dev, v1alpha1.ReasonCircuitOpen)).To(ContainSubstring("change spec.resetToken or the spec"))
 
-		change(ctx, dev, func() { dev.Spec.Liveness = nil }) // not part of the start of a process, but the cause of the failures
+		change(ctx, dev, func() { dev.Spec.Liveness = nil }) // closes the breaker: liveness does not affect how the process starts, but caused the failures
 		becomesReady(ctx, dev)
 	})
 

@@ -24,7 +24,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// newDiscovery returns a discovery of the tmux server whose socket has the name of the namespace.
+// newDiscovery returns an InstanceDiscovery for the tmux server whose socket is named after the namespace.
 func newDiscovery(namespace, name string) *v1alpha1.InstanceDiscovery {
 	d := &v1alpha1.InstanceDiscovery{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	d.Spec.IntervalSeconds = ptr.To[int32](5)
@@ -32,7 +32,7 @@ func newDiscovery(namespace, name string) *v1alpha1.InstanceDiscovery {
 	return d
 }
 
-// offer creates sessions that can be found and adopted.
+// offer creates sessions on the tmux server of the namespace that a discovery can find and Berth can adopt.
 func offer(namespace string, names ...string) {
 	found := make([]runtime.Found, 0, len(names))
 	for i, name := range names {
@@ -42,7 +42,7 @@ func offer(namespace string, names ...string) {
 	tmux.OfferSessions(namespace, found...)
 }
 
-// finds waits until the discovery has these totals and this kstatus.
+// finds waits until the discovery has the given totals and the given kstatus.
 func finds(ctx context.Context, d *v1alpha1.InstanceDiscovery, totals v1alpha1.DiscoveryTotals, rests status.Status) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {

@@ -36,7 +36,7 @@ func get(ctx context.Context, g Gomega, object process.Object) {
 	g.ExpectWithOffset(1, k8s.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
 }
 
-// change updates the object as a user would, and retries after conflicting writes of the manager.
+// change updates the object as a user would, and retries if a write of the manager caused a conflict.
 func change(ctx context.Context, object process.Object, do func()) {
 	EventuallyWithOffset(1, func(g Gomega) {
 		get(ctx, g, object)
@@ -45,7 +45,8 @@ func change(ctx context.Context, object process.Object, do func()) {
 	}).Should(Succeed())
 }
 
-// waitForCondition waits until a condition has this status and reason for the current generation, and returns it. The object is then as read.
+// waitForCondition waits until a condition has this status and reason for the current generation, and returns the condition. object then contains the
+// state that was read.
 func waitForCondition(ctx context.Context, object process.Object, conditionType string, is metav1.ConditionStatus, reason string) metav1.Condition {
 	var found metav1.Condition
 	EventuallyWithOffset(1, func(g Gomega) {
@@ -62,14 +63,14 @@ func waitForCondition(ctx context.Context, object process.Object, conditionType 
 	return found
 }
 
-// becomesReady waits until the object is ready, and checks that it is at rest as it should be.
+// becomesReady waits until the object is Ready with the reason Running, and checks that kstatus reports Current.
 func becomesReady(ctx context.Context, object process.Object) {
 	GinkgoHelper()
 	waitForCondition(ctx, object, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRunning)
 	restsAs(object, status.CurrentStatus)
 }
 
-// rests waits until the object is Ready with this reason and without a process.
+// rests waits until the object is Ready with this reason, and checks that kstatus reports Current and that the object has no process.
 func rests(ctx context.Context, object process.Object, reason string) {
 	GinkgoHelper()
 	waitForCondition(ctx, object, v1alpha1.ConditionReady, metav1.ConditionTrue, reason)
@@ -77,7 +78,7 @@ func rests(ctx context.Context, object process.Object, reason string) {
 	Expect(object.GetProcessStatus().Process).To(BeNil())
 }
 
-// leavesOut waits until the condition is absent, because it has its usual status and no message.
+// leavesOut waits until the condition is absent. Berth omits a condition that has its usual status and no message.
 func leavesOut(ctx context.Context, object process.Object, conditionType string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
@@ -86,7 +87,7 @@ func leavesOut(ctx context.Context, object process.Object, conditionType string)
 	}).Should(Succeed())
 }
 
-// stalls waits until the object is Stalled with this reason, and returns the message.
+// stalls waits until the object is Stalled with this reason, checks that kstatus reports Failed, and returns the message.
 func stalls(ctx context.Context, object process.Object, reason string) string {
 	GinkgoHelper()
 	condition := waitForCondition(ctx, object, v1alpha1.ConditionStalled, metav1.ConditionTrue, reason)
@@ -154,7 +155,7 @@ func cleanUp(ctx context.Context, namespace string) {
 	}).Should(Succeed())
 }
 
-// staysUnwritten waits for several checks of the process and verifies that the object is not written.
+// staysUnwritten makes the manager check the process three times, and verifies that the manager does not write the object.
 func staysUnwritten(ctx context.Context, object process.Object) {
 	GinkgoHelper()
 	get(ctx, Default, object)
@@ -171,7 +172,7 @@ func staysUnwritten(ctx context.Context, object process.Object) {
 	}).Should(Succeed())
 }
 
-// history records every state of an object that a client could read.
+// history records the states of an object that a watch delivers, and whether the object was ever missing.
 type history struct {
 	mu      sync.Mutex
 	states  []process.Object
@@ -179,7 +180,8 @@ type history struct {
 	stop    func()
 }
 
-// follow watches and polls an object until the spec ends or stop is called.
+// follow records the history of an object until the spec ends or stop is called. In addition to the watch, it polls the object to detect that a read does
+// not find it.
 func follow(ctx context.Context, object process.Object, list client.ObjectList) *history {
 	GinkgoHelper()
 	h := &history{}
@@ -227,14 +229,14 @@ func (h *history) note(event watch.Event) {
 	}
 }
 
-// wasMissing reports whether a client ever did not find the object.
+// wasMissing reports whether the object was ever deleted, or not found by a read.
 func (h *history) wasMissing() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.missing
 }
 
-// saw reports whether the condition was True in any recorded state of this incarnation.
+// saw reports whether the condition was True in any recorded state whose status.incarnation is the given one.
 func (h *history) saw(conditionType string, incarnation int64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

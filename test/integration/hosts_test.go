@@ -38,7 +38,7 @@ var _ = Describe("A manager that is one of several hosts", Serial, func() {
 		})
 	})
 
-	// held creates an object of another host: its label and its status name that host, and this host does not have its process.
+	// held creates an object that another host runs: the label and the status of the object name that host, and this host has no process of the object.
 	held := func(ctx context.Context, namespace, host string) *v1alpha1.Instance {
 		GinkgoHelper()
 		instance := newInstance(namespace, "of-"+host, "claude")

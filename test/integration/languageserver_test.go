@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// The runtime of these tests has no multiplexer: a running server is ready.
+// The runtime of these tests has no multiplexer, so a server is ready as soon as it runs.
 var _ = Describe("a LanguageServer", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) { namespace = newNamespace(ctx) })

@@ -24,7 +24,8 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// spec.runtime.pod is validated when its Pod is created, and the Pod Security Standard by the namespace: applying the objects checks neither.
+// This spec creates the Pods of the sample, because applying the objects is not a sufficient test: the API server validates the fields of spec.runtime.pod
+// and enforces the Pod Security Standard of the namespace only when a Pod is created.
 var _ = Describe("samples/laptop-to-cluster", func() {
 	It("creates Pods that a restricted namespace admits and that share the project", func(ctx context.Context) {
 		moon := newNode()
@@ -72,7 +73,7 @@ var _ = Describe("samples/laptop-to-cluster", func() {
 	})
 })
 
-// kustomized returns the objects of a kustomization.
+// kustomized returns the objects of the kustomization in a folder of the repository.
 func kustomized(ctx context.Context, folder string) (objects []*unstructured.Unstructured) {
 	GinkgoHelper()
 	root := filepath.Join("..", "..")

@@ -19,13 +19,14 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// lastWords is the annotation of a Pod with the termination message of its program.
+// lastWords is the name of a Pod annotation. Its value is the termination message that the program of the Pod will leave.
 const lastWords = "test.berth.dev/last-words"
 
-// node writes the status of Pods in place of a scheduler and a kubelet, which do not run here.
+// node binds Pods and writes their status in place of a scheduler and a kubelet, which do not run in these tests.
 type node struct{}
 
-// newNode terminates deleted Pods until the spec and its cleanup are over. Create it before the namespace.
+// newNode terminates deleted Pods in the background until the end of the spec. Call newNode before newNamespace, because cleanups run in reverse order and
+// the cleanup of the namespace needs a node that terminates Pods.
 func newNode() *node {
 	n := &node{}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -49,7 +50,7 @@ func newNode() *node {
 	return n
 }
 
-// endDeleted terminates the Pods that are being deleted. Writes that the API server refuses are retried by the next call.
+// endDeleted terminates the running Pods that are being deleted. It ignores errors, because the next call retries.
 func (n *node) endDeleted(ctx context.Context) {
 	var pods corev1.PodList
 	if k8s.List(ctx, &pods) != nil {
@@ -71,7 +72,7 @@ func podsOf(ctx context.Context, g Gomega, object process.Object) []corev1.Pod {
 	return pods.Items
 }
 
-// hasPod waits until the only Pod of the object is that of this incarnation, and returns it.
+// hasPod waits until the object has exactly one Pod and this Pod belongs to the given incarnation. It returns the Pod.
 func hasPod(ctx context.Context, object process.Object, incarnation string) *corev1.Pod {
 	GinkgoHelper()
 	var found *corev1.Pod
@@ -91,7 +92,7 @@ func hasNoPod(ctx context.Context, object process.Object) {
 	Eventually(func(g Gomega) { g.Expect(podsOf(ctx, g, object)).To(BeEmpty()) }).Should(Succeed())
 }
 
-// run marks the Pod as running with an IP address.
+// run binds the Pod to a node and marks it as running with an IP address.
 func (n *node) run(ctx context.Context, p *corev1.Pod, address string) {
 	GinkgoHelper()
 	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: "moon"}}

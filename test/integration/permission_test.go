@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 )
 
-// policyNamespace holds the parameters of the policies in these specs.
+// policyNamespace is the namespace of the ConfigMap with the policy parameters in these specs.
 const policyNamespace = "default"
 
 var _ = Describe("A manager that checks namespaces", Serial, func() {
@@ -32,7 +32,7 @@ var _ = Describe("A manager that checks namespaces", Serial, func() {
 		stopManager = startManagerWith(config, func(o *manager.Options) { o.PolicyNamespace = policyNamespace })
 	})
 
-	// permit labels the namespace; an empty value removes the label.
+	// permit sets the label of the namespace that permits a runtime, or removes the label if kind is empty.
 	permit := func(ctx context.Context, namespace, kind string) {
 		GinkgoHelper()
 		labels := `{"metadata":{"labels":{"` + v1alpha1.LabelAllowRuntime + `":` + map[bool]string{true: "null", false: `"` + kind + `"`}[kind == ""] + `}}}`

@@ -29,7 +29,7 @@ var _ = Describe("a Plan", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) {
 		namespace = newNamespace(ctx)
-		DeferCleanup(func(ctx context.Context) { // deleted before the runs, so that no new ones are created
+		DeferCleanup(func(ctx context.Context) { // delete the plans before newNamespace's cleanup deletes the runs: plans create new runs
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Plan{}, client.InNamespace(namespace))).To(Succeed())
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Action{}, client.InNamespace(namespace))).To(Succeed())
 		})
@@ -88,7 +88,7 @@ var _ = Describe("a Plan", func() {
 			g.Expect(k8s.Update(ctx, plan)).To(Succeed())
 		}).Should(Succeed())
 	}
-	// ends waits for the run of a phase and makes its program exit.
+	// ends waits for a run of a plan and makes the program of the run exit with the code.
 	ends := func(ctx context.Context, plan *v1alpha1.Plan, attempt int, phase string, index int, code int32) *v1alpha1.StrategyRun {
 		GinkgoHelper()
 		run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{

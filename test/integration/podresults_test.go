@@ -27,7 +27,7 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 	BeforeEach(func(ctx context.Context) {
 		moon = newNode()
 		namespace = newNamespace(ctx)
-		DeferCleanup(func(ctx context.Context) { // deleted before the runs, so that no new ones are created
+		DeferCleanup(func(ctx context.Context) { // delete the plans before newNamespace's cleanup deletes the runs: plans create new runs
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Plan{}, client.InNamespace(namespace))).To(Succeed())
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Action{}, client.InNamespace(namespace))).To(Succeed())
 		})
@@ -38,7 +38,7 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 			Expect(k8s.Create(ctx, strategy)).To(Succeed())
 		}
 	})
-	// says marks the Pod of a run as running and sets the result that its program will leave.
+	// says marks the Pod of a run as running, and sets the result that the program of the run will leave.
 	says := func(ctx context.Context, run *v1alpha1.StrategyRun, text string) *corev1.Pod {
 		GinkgoHelper()
 		p := hasPod(ctx, run, "1")
@@ -138,7 +138,7 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 			HaveField("Result", HaveValue(Equal(v1alpha1.RunResult{Summary: "3 hits.", Size: 7, SHA256: sum("3 hits.")}))),
 			HaveField("Result", HaveValue(Equal(v1alpha1.RunResult{Summary: "published", Size: 9, SHA256: sum("published")})))))
 
-		// No garbage collector runs here: the runs are deleted, and Berth deletes the objects that it created for them.
+		// No garbage collector runs in these tests, so delete the runs explicitly. Berth itself must delete the Secrets that it created for the runs.
 		Expect(k8s.Delete(ctx, plan)).To(Succeed())
 		Expect(k8s.DeleteAllOf(ctx, &v1alpha1.StrategyRun{}, client.InNamespace(namespace))).To(Succeed())
 		Eventually(func(g Gomega) {

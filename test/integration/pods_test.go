@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// image is never pulled.
+// image returns a PodRuntime whose image is never pulled, because no kubelet runs in these tests.
 func image(change ...func(*v1alpha1.PodRuntime)) *v1alpha1.PodRuntime {
 	p := &v1alpha1.PodRuntime{Image: "localhost/program:1"}
 	for _, do := range change {
@@ -143,7 +143,7 @@ var _ = Describe("an object in a Pod", func() {
 
 	It("reports what the cluster does not allow, and continues once it is allowed", func(ctx context.Context) {
 		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "none"}}
-		limit := func(resources ...corev1.ResourceName) { // in place of the quota controller, which does not run here
+		limit := func(resources ...corev1.ResourceName) { // also writes the status, because no quota controller runs in these tests
 			none := corev1.ResourceList{}
 			for _, name := range resources {
 				none[name] = resource.MustParse("0")

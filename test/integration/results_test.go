@@ -23,7 +23,7 @@ var _ = Describe("the result of a StrategyRun", func() {
 	var namespace string
 	BeforeEach(func(ctx context.Context) {
 		namespace = newNamespace(ctx)
-		DeferCleanup(func(ctx context.Context) { // deleted before the runs, so that no new ones are created
+		DeferCleanup(func(ctx context.Context) { // delete the plans before newNamespace's cleanup deletes the runs: plans create new runs
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Plan{}, client.InNamespace(namespace))).To(Succeed())
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Action{}, client.InNamespace(namespace))).To(Succeed())
 		})

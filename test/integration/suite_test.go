@@ -33,21 +33,21 @@ import (
 	"github.com/berth-dev/berth/test/testenv"
 )
 
-// Timeouts of the suite. They allow for slow machines; on a fast one no spec waits that long.
+// Timeouts of the suite. patience is long enough for slow machines; on a fast machine no spec waits that long.
 const (
 	patience = 90 * time.Second
 	interval = 50 * time.Millisecond
-	// calm is how long a state must stay unchanged.
+	// calm is how long a state must stay unchanged where a spec checks that nothing happens.
 	calm = 500 * time.Millisecond
 )
 
 var (
-	// config and k8s reach the API server; k8s reads and writes without a cache.
+	// config and k8s connect to the API server; k8s reads and writes without a cache.
 	config *rest.Config
 	k8s    client.WithWatch
-	// rt is the runtime of the processes. It outlives a manager, as the processes of a host do.
+	// rt is the simulated host runtime. Its processes continue when a manager stops, as processes on a real host do.
 	rt *fake.Sockets
-	// tmux is the runtime of Instances in tmux sessions.
+	// tmux is the simulated runtime for Instances in tmux sessions.
 	tmux *fake.Sessions
 	// activityTracker records the use of terminals.
 	activityTracker *activity.Tracker
@@ -107,7 +107,8 @@ var _ = AfterSuite(func() {
 // startManager runs a manager until the returned function is called.
 func startManager() (stop func()) { return startManagerWith(config) }
 
-// startManagerWith runs a manager with another configuration of its connection to the API server.
+// startManagerWith runs a manager that connects to the API server with the given config, until the returned function is called. changes modify the options
+// of the manager.
 func startManagerWith(config *rest.Config, changes ...func(*manager.Options)) (stop func()) {
 	pods, err := pod.New(pod.Options{Client: kubernetes.NewForConfigOrDie(config)})
 	Expect(err).NotTo(HaveOccurred())

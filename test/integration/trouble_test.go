@@ -97,7 +97,7 @@ var _ = Describe("an Instance with a failure", func() {
 	})
 
 	It("starts eventually when calls of the runtime fail and responses are lost", func(ctx context.Context) {
-		// The faults may hit calls for any object.
+		// Each fault affects the next call of its kind, even if this call is for another object.
 		rt.Fail(fake.Start, fmt.Errorf("no more processes"))
 		rt.LoseAnswer(fake.Start, fmt.Errorf("connection lost"))
 		rt.Fail(fake.Observe, fmt.Errorf("connection refused"))

@@ -28,7 +28,7 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d) %s", e.Message, e.Code, e.Data) }
 
-// Restarting is the data of errors that the multiplexer itself returns.
+// Restarting is the data of error responses that the multiplexer itself creates.
 type Restarting struct {
 	Reason       string `json:"reason"`
 	Incarnation  int64  `json:"incarnation"`
@@ -39,7 +39,7 @@ type Restarting struct {
 
 // Why decodes the data of an error. It returns the zero value if there is none.
 func (e *Error) Why() (why Restarting) {
-	_ = json.Unmarshal(e.Data, &why) // data of other servers may have any format
+	_ = json.Unmarshal(e.Data, &why) // the data of other servers may have any format
 	return why
 }
 
@@ -57,7 +57,7 @@ type Message struct {
 
 // Options configures a client.
 type Options struct {
-	// Answer answers requests of the server. If nil, the answer is null, or one null for each requested setting.
+	// Answer returns the answer to a request of the server. If Answer is nil, the answer is null, or a list with one null for each requested setting.
 	Answer func(method string, params json.RawMessage) (any, *Error)
 	// Notified is called with every notification, in order.
 	Notified func(method string, params json.RawMessage)
@@ -124,7 +124,7 @@ func (c *Client) Strays() []Message {
 	return c.strays
 }
 
-// Asked returns the methods of the server's requests.
+// Asked returns the methods of the requests that the server has sent.
 func (c *Client) Asked() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +156,7 @@ func (c *Client) read() {
 	}
 }
 
-// limit bounds the length of a message in bytes. It exceeds every message of the tests and is less than the memory of a machine.
+// limit is the maximum length of a message in bytes. Every message of the tests is shorter, and a message of this length fits into memory.
 const limit = 256 << 20
 
 // Frame reads one message.
@@ -251,7 +251,7 @@ func (c *Client) Notify(method string, params any) error {
 	return c.Write(map[string]any{"jsonrpc": "2.0", "method": method, "params": params})
 }
 
-// Call sends a request and waits for the response. If the context ends first, the request is cancelled. Result may be nil.
+// Call sends a request and waits for the response. If the context ends first, Call cancels the request. result may be nil.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
 	call, err := c.Begin(method, params)
 	if err != nil {
@@ -268,7 +268,7 @@ type Call struct {
 	answer chan Message
 }
 
-// Begin sends a request and does not wait for the response.
+// Begin sends a request and returns without waiting for the response.
 func (c *Client) Begin(method string, params any) (*Call, error) {
 	call := &Call{ID: c.next.Add(1), method: method, client: c, answer: make(chan Message, 1)}
 	c.mu.Lock()
@@ -284,7 +284,7 @@ func (c *Client) Begin(method string, params any) (*Call, error) {
 	return call, nil
 }
 
-// Wait waits for the response.
+// Wait waits for the response and decodes it into result, which may be nil. If the context ends first, Wait cancels the request.
 func (call *Call) Wait(ctx context.Context, result any) error {
 	select {
 	case m, is := <-call.answer:

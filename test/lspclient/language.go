@@ -108,12 +108,12 @@ func (c *Client) CloseDocument(uri string) error {
 	return c.Notify("textDocument/didClose", map[string]any{"textDocument": map[string]any{"uri": uri}})
 }
 
-// At returns the params of a request about a position.
+// At returns the params of a request that refers to a position.
 func At(uri string, at Position) map[string]any {
 	return map[string]any{"textDocument": map[string]any{"uri": uri}, "position": at}
 }
 
-// Find returns the position of the nth occurrence of words in a text; the first occurrence is 1. The line is -1 if there is none.
+// Find returns the position of the nth occurrence of words in a text; the first occurrence is 1. If there are fewer occurrences, the line is -1.
 func Find(text, words string, nth int) Position {
 	at := 0
 	for i := range nth {
@@ -230,7 +230,7 @@ func (c *Client) Diagnostics(uri string) (Diagnostics, bool) {
 	return d, is
 }
 
-// Diagnosed waits until the last published diagnostics of a document satisfy be.
+// Diagnosed waits until be returns true for the last published diagnostics of a document.
 func (c *Client) Diagnosed(ctx context.Context, uri string, be func(Diagnostics) bool) (Diagnostics, error) {
 	for {
 		c.mu.Lock()

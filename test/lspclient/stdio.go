@@ -11,7 +11,8 @@ import (
 	"sync"
 )
 
-// Program is a connection to a program over its stdin and stdout. Close closes stdin and waits for the exit of the program; Kill kills it first.
+// Program is a connection to a program over its stdin and stdout. Close closes stdin and waits for the exit of the program. Kill kills the program
+// before that.
 type Program struct {
 	*exec.Cmd
 	in  io.WriteCloser

@@ -22,7 +22,7 @@ const (
 	requestCancelled = -32800
 )
 
-// request handles one request. The answer is computed from the current documents, even if it is sent later.
+// request handles one request. It computes the answer from the current documents, even if the answer is sent later.
 func (s *server) request(m message) {
 	var p params
 	if err := json.Unmarshal(m.Params, &p); err != nil && len(m.Params) > 0 {

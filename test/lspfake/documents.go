@@ -29,7 +29,7 @@ type document struct {
 	version int64
 }
 
-// params are the members of all params that the server reads.
+// params contains the members that the server reads from the params of all methods.
 type params struct {
 	TextDocument struct {
 		URI     string `json:"uri"`
@@ -91,7 +91,7 @@ func (d documents) close(p params) error {
 	return nil
 }
 
-// offset converts a position, which counts UTF-16 units, to a byte offset. A position beyond the end of a line is its end.
+// offset converts a position, which counts UTF-16 units, to a byte offset. A position beyond the end of a line is converted to the end of that line.
 func offset(text string, at position) int {
 	begin := 0
 	for range at.Line {

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// misbehave carries out the planned fault for a message, and sends the answer if the fault permits it. Notifications have no answer.
+// misbehave carries out the planned fault for a message, and calls answer if the fault permits that. answer is nil for notifications.
 func (s *server) misbehave(m message, p params, answer func()) {
 	if answer == nil {
 		answer = func() {}
@@ -67,7 +67,7 @@ func (s *server) breakFrames(fault script.Fault) {
 		s.write(fmt.Appendf(nil, "Content-Length: %d\r\n\r\n%s", len(body)+1000, body))
 		fail(1, errors.New("dies in the middle of a message, as planned"))
 	case script.Stall:
-		s.writing.Lock() // nothing follows
+		s.writing.Lock() // never unlocked, so nothing else is written
 		half := max(fault.Bytes, 1000)
 		_, _ = fmt.Fprintf(s.out, "Content-Length: %d\r\n\r\n", 2*half)
 		flood(s.out.Write, []byte(strings.Repeat(" ", 1000)), half)
@@ -114,7 +114,7 @@ func flood(write func([]byte) (int, error), text []byte, total int64) {
 	}
 }
 
-// later sends the answer after a pause, unless the request is cancelled first.
+// later sends the answer after a pause, unless the request is canceled first.
 func (s *server) later(m message, pause time.Duration, answer func()) {
 	cancelled := make(chan struct{})
 	id := append([]byte(nil), m.ID...)

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command lspfake is a language server with scripted faults. Its answers are computed from the texts that it received, so that an answer for another
-// text is detected. It records the messages that it receives in a journal. See package script.
+// Command lspfake is a language server with scripted faults. It computes its answers from the texts that it has received, so that tests detect an
+// answer for the wrong text. It records the messages that it receives in a journal. See package script.
 package main
 
 import (
@@ -80,7 +80,7 @@ func obey(signals <-chan os.Signal, ignore bool) {
 	}
 }
 
-// failStart fails before reading anything, if the script requests it.
+// failStart carries out the start faults that happen before the server reads anything.
 func failStart(where string) {
 	switch where {
 	case script.StartExit:

@@ -44,7 +44,7 @@ type server struct {
 
 	documents documents
 	fits      []int // how often each fault of the plan has matched
-	stopped   bool  // shutdown was answered
+	stopped   bool  // a shutdown request was received
 }
 
 func newServer(plan script.Script, in io.Reader, out io.Writer) *server {
@@ -61,7 +61,7 @@ func newServer(plan script.Script, in io.Reader, out io.Writer) *server {
 	return s
 }
 
-// journal appends one line in one write.
+// journal appends a line to the journal in one write.
 func (s *server) journal(line script.Line) {
 	if s.log == nil {
 		return
@@ -140,7 +140,7 @@ func (s *server) send(value any) {
 func (s *server) write(frame []byte) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	_, _ = s.out.Write(frame) // if the client is gone, the input ends too
+	_, _ = s.out.Write(frame) // an error means that the client is gone; reading then ends too
 }
 
 func (s *server) notify(method string, params any) {
@@ -155,7 +155,7 @@ func (s *server) refuse(id json.RawMessage, code int, why string) {
 	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": why}})
 }
 
-// ask sends a request to the client, and calls then with the response.
+// ask sends a request to the client, and calls the function then when the response arrives.
 func (s *server) ask(method string, params any, then func(message)) {
 	s.mu.Lock()
 	s.asks++
@@ -182,7 +182,7 @@ func (s *server) answered(m message) {
 	then(m)
 }
 
-// notified handles a notification, and reports whether it was the last one.
+// notified handles a notification, and reports whether the server must exit after it.
 func (s *server) notified(m message) (last bool) {
 	var p params
 	_ = json.Unmarshal(m.Params, &p) // an invalid notification has no error response

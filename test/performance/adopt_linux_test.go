@@ -18,16 +18,17 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// adopted is how many processes a new manager finds.
+// adopted is the number of running processes that a new manager finds and adopts.
 const adopted = 500
 
-// TestAdoption kills the manager of 500 processes and measures the time until the next manager has checked all of them, and the memory of each
-// shim.
+// TestAdoption kills the manager of 500 processes and measures the time until the next manager has checked all of them. It also measures the mean
+// private memory of their shims.
 func TestAdoption(t *testing.T) {
 	g := NewWithT(t)
 	state := stateDirectory(t)
 	c := startManager(t, state, 0)
-	// Cleanup runs in reverse order: register the namespace after the first manager, so that a manager still runs when its processes have to stop.
+	// Create the namespace after the first manager. Cleanups run in reverse order, and the cleanup of the namespace needs a running manager to stop
+	// the processes.
 	namespace := newNamespace(t)
 	inParallel(t, adopted, 16, func(i int) error {
 		return k8s.Create(t.Context(), newInstance(namespace, fmt.Sprintf("adopted-%03d", i), "sleep", "infinity"))
@@ -65,7 +66,7 @@ func TestAdoption(t *testing.T) {
 		g.Expect(after.Items[i].Status.Incarnation).To(BeEquivalentTo(1), "a new manager must not start a process that already runs")
 		g.Expect(after.Items[i].ResourceVersion).To(Equal(versions[after.Items[i].Name]), "a new manager must not write the status of an unchanged object")
 	}
-	empty(t, namespace) // while a manager runs
+	empty(t, namespace) // deleting the objects needs the manager that is running now
 }
 
 func readyOf(list *v1alpha1.InstanceList) (n int) {

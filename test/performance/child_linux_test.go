@@ -31,8 +31,8 @@ type child struct {
 	ended bool
 }
 
-// startManager starts a manager and waits until its cache has synced. An empty state directory means in-memory processes. more is appended to its
-// arguments.
+// startManager starts a manager and waits until its cache has synced. An empty state directory means in-memory processes. more holds additional
+// arguments for the manager.
 func startManager(t *testing.T, state string, expect int, more ...string) *child {
 	t.Helper()
 	g := NewWithT(t)
@@ -66,7 +66,7 @@ func (c *child) stats() (s stats.Stats) {
 	return s
 }
 
-// memory returns the manager's private resident memory in MiB.
+// memory returns the resident memory (VmRSS) of the manager in MiB.
 func (c *child) memory() float64 {
 	c.t.Helper()
 	return float64(statusField(c.t, c.cmd.Process.Pid, "VmRSS")) / 1024
@@ -104,7 +104,7 @@ func statusField(t *testing.T, pid int, name string) int64 {
 	return procField(t, filepath.Join("/proc", strconv.Itoa(pid), "status"), name)
 }
 
-// procField returns the sum of the named fields of a file in /proc that has lines of "name: number unit".
+// procField returns the sum of the named fields of a file in /proc whose lines have the format "name: number unit".
 func procField(t *testing.T, path string, names ...string) (sum int64) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -114,7 +114,7 @@ func procField(t *testing.T, path string, names ...string) (sum int64) {
 	return sumField(t, data, names...)
 }
 
-// sumField is procField for the content of a file.
+// sumField is like procField, but takes the content of the file instead of its path.
 func sumField(t *testing.T, data []byte, names ...string) (sum int64) {
 	t.Helper()
 	for line := range strings.Lines(string(data)) {

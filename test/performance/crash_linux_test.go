@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// crashes is how often a process is killed in a round.
+	// crashes is how many times a process is killed in a round.
 	crashes = 20
-	// crashPause is how long a program runs before it is killed, so that the work that its start has caused is finished.
+	// crashPause is how long a program runs before it is killed. By then, the work that its start caused must be finished.
 	crashPause = 100 * time.Millisecond
 )
 
@@ -69,17 +69,18 @@ func TestCrashToRunning(t *testing.T) {
 	if pm2 != nil {
 		note("crash to running again: pm2, p50", "%.1f ms", median(theirTimes))
 		against("crash to running again / pm2, p50", median(ratios), 1, "×")
-		// pm2 writes no record. If the next start is not reserved, Berth makes a write before it, which dominates on a busy machine.
+		// pm2 writes no record. Berth writes a status before each start that was not reserved in advance, and on a busy machine this write takes most
+		// of the time. Therefore the limit is based on both pm2 and the time of a write.
 		g.Expect(median(excesses)).To(BeNumerically("<=", 0), "slower than three times pm2 and four writes, in milliseconds")
 	}
-	g.Eventually(func(g Gomega) { // the status write follows the start
+	g.Eventually(func(g Gomega) { // the manager writes the status after the start
 		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
 		g.Expect(instance.Status.Incarnation).To(BeEquivalentTo(rounds*crashes + 1))
 	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
 	g.Expect(ptr.Deref(instance.Status.Breaker, v1alpha1.BreakerStatus{}).State).To(Equal(v1alpha1.BreakerClosed))
 }
 
-// writeTimes returns the times of single status writes to an object at rest: the write that must be acknowledged before a start.
+// writeTimes measures single status writes to an object at rest. A start that was not reserved in advance waits for one such write.
 func writeTimes(t *testing.T, namespace string) (times []float64) {
 	t.Helper()
 	g := NewWithT(t)
@@ -99,8 +100,8 @@ func writeTimes(t *testing.T, namespace string) (times []float64) {
 	return times
 }
 
-// forgive makes the manager forget the crashes so far: the first restart is immediate, but from the second consecutive failure Berth waits a
-// second.
+// forgive resets the failure count of the instance, so that the next restart is immediate. From the second consecutive failure on, Berth waits at
+// least one second before a restart.
 func forgive(t *testing.T, instance *v1alpha1.Instance) {
 	t.Helper()
 	g := NewWithT(t)
@@ -113,7 +114,8 @@ func forgive(t *testing.T, instance *v1alpha1.Instance) {
 	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
 }
 
-// crash kills a process repeatedly and returns the times until it ran again. It calls prepare before each kill.
+// crash kills a process repeatedly and returns, for each kill, the time until the next process reported that it runs. It calls prepare before each
+// kill.
 func crash(t *testing.T, from *reports, pid *int, prepare func()) (times []float64) {
 	t.Helper()
 	for range crashes {
@@ -167,12 +169,12 @@ func (r *reports) next(t *testing.T) (pid int, at time.Time) {
 	return pid, at
 }
 
-// pm2 is another supervisor, with a separate state directory.
+// pm2 is the supervisor pm2 with a separate state directory. Berth is compared with it.
 type pm2 struct {
 	program, home string
 }
 
-// installPM2 installs pm2 into a cache directory. If that fails, it prints why and returns nil.
+// installPM2 installs pm2 into a cache directory. If the installation fails, installPM2 prints the reason and returns nil.
 func installPM2(t *testing.T) *pm2 {
 	t.Helper()
 	cache, err := os.UserCacheDir()

@@ -43,8 +43,8 @@ const (
 	foundContainers = 50
 )
 
-// TestDiscovery measures discovery passes over 200 sessions and 50 containers: the first, which creates an Instance for each, and later passes that
-// find no change. The test runs no controller that adopts them; adoption has separate figures.
+// TestDiscovery measures discovery passes over 200 sessions and 50 containers: the first pass, which creates an Instance for each session and
+// container, and later passes that find no change. No controller that adopts the Instances runs; TestAdoption measures adoption.
 func TestDiscovery(t *testing.T) {
 	g := NewWithT(t)
 	socket := fmt.Sprintf("berth-bench-%d", os.Getpid())
@@ -73,7 +73,7 @@ func TestDiscovery(t *testing.T) {
 	first := look()
 	g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(d), d)).To(Succeed())
 	g.Expect(d.Status.Totals.Created).To(BeEquivalentTo(things))
-	// The next pass reads the cache.
+	// The next pass reads the cache, so wait until the cache has the writes of the first pass.
 	seen := &v1alpha1.InstanceDiscovery{}
 	g.Eventually(func(g Gomega) {
 		g.Expect(read(client.ObjectKeyFromObject(d), seen)).To(Succeed())
@@ -95,7 +95,8 @@ func TestDiscovery(t *testing.T) {
 	note(name+": writes of a pass without a change", "0")
 }
 
-// bareCreates returns how long it takes to create n Instances with the content of discovered ones, with the parallelism of the controller.
+// bareCreates creates n Instances with the content of discovered Instances, with as many parallel requests as the controller makes. It returns the
+// time in seconds.
 func bareCreates(t *testing.T, n int) float64 {
 	t.Helper()
 	name := func(i int) string { return fmt.Sprintf("bare-%03d", i) }
@@ -132,7 +133,7 @@ func versions(t *testing.T) map[types.UID]string {
 	return all
 }
 
-// newLooker returns the reconciler over a manager's cache, and a function that reads from that cache.
+// newLooker returns a discovery reconciler that reads from a manager's cache, and a function that reads objects from the same cache.
 func newLooker(t *testing.T, members []runtime.Backend) (*discovery.Reconciler, func(client.ObjectKey, client.Object) error) {
 	t.Helper()
 	g := NewWithT(t)
@@ -199,10 +200,11 @@ func openSessions(t *testing.T, socket string, n int) {
 	}
 }
 
-// containerImage contains a program that does nothing.
+// containerImage is the name of an image that contains a program that does nothing.
 const containerImage = "berth-bench:latest"
 
-// startEngine starts a separate Docker engine with the image. If no engine can run here, it returns nil; in CI it fails the test.
+// startEngine starts a separate Docker engine that has the image. If no engine can run on this machine, startEngine returns nil, or fails the test in
+// CI.
 func startEngine(t *testing.T) (*dockertest.Engine, *dockerclient.Client) {
 	t.Helper()
 	g := NewWithT(t)
@@ -248,7 +250,7 @@ func openContainers(t *testing.T, n int) *docker.Runtime {
 	return opened
 }
 
-// forgetFound deletes the discovery and its Instances. It removes the finalizers itself because no manager runs.
+// forgetFound deletes the discovery and its Instances. It also removes their finalizers, because no manager runs to do so.
 func forgetFound(t *testing.T, d *v1alpha1.InstanceDiscovery) {
 	t.Helper()
 	g := NewWithT(t)

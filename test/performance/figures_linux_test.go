@@ -29,7 +29,7 @@ func note(what, format string, args ...any) {
 	record(figure{what: what, limit: "-", measured: fmt.Sprintf(format, args...)})
 }
 
-// against adds a figure with an aim that is not asserted: the table marks it when it is missed.
+// against adds a figure with a limit that is not asserted. The table marks the figure if it exceeds the limit.
 func against(what string, measured, limit float64, unit string) {
 	record(figure{what: what, limit: fmt.Sprintf("≤ %.4g%s", limit, unit), measured: fmt.Sprintf("%.3g%s", measured, unit), missed: measured > limit})
 }
@@ -41,7 +41,7 @@ func record(f figure) {
 	fmt.Printf("    %s: %s (aim %s)%s\n", f.what, f.measured, f.limit, f.verdict())
 }
 
-// verdict returns a mark for a missed aim.
+// verdict returns a mark if the figure exceeds its limit, and otherwise an empty string.
 func (f figure) verdict() string {
 	if f.missed {
 		return " MISSED"
@@ -68,13 +68,13 @@ func printFigures() {
 	}
 }
 
-// rounds is how often each ratio is measured; the result is the median.
+// rounds is the number of times that each ratio is measured; the result is the median.
 const rounds = 3
 
 // median returns the median of values.
 func median(values []float64) float64 { return percentile(values, 50) }
 
-// percentile returns the smallest value that is at least as large as percent of the values, or 0 if there are none.
+// percentile returns the smallest value v such that at least percent % of the values are at most v. It returns 0 if there are no values.
 func percentile(values []float64, percent int) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	if len(sorted) == 0 {

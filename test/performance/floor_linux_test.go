@@ -19,10 +19,10 @@ import (
 )
 
 // floorRuns returns how many runs per second the API server accepts from clients that only make the necessary writes: the creation, the intent to
-// start, the result, and the removal of the count finalizer. There is no controller and no process. The writes have the content of a real run: its
-// finalizers, its pinned strategy, its exit and its conditions. There are as many clients as the manager has workers for runs, and two open
-// watches, as when real runs are measured: one like the manager's and one for the measurement. The measurement ends when the latter has seen all
-// runs counted.
+// start, the result, and the removal of the count finalizer. There is no controller and no process. The writes have the content of a real run: the
+// finalizers, the pinned strategy, the exit and the conditions. There are as many clients as the manager has workers for runs. As in a measurement
+// of real runs, there are two open watches: one like the manager's and one for the measurement. The measurement ends when its watch has delivered
+// every run as counted.
 func floorRuns(t *testing.T) float64 {
 	t.Helper()
 	namespace := newNamespace(t)
@@ -33,7 +33,7 @@ func floorRuns(t *testing.T) float64 {
 	})
 }
 
-// floor runs the jobs and returns how many runs per second were counted.
+// floor calls do for each job and returns how many runs per second were counted.
 func floor(t *testing.T, namespace string, jobs int, do func(i int) error) float64 {
 	t.Helper()
 	census := newRunCensus()
@@ -47,7 +47,8 @@ func floor(t *testing.T, namespace string, jobs int, do func(i int) error) float
 	return rate
 }
 
-// writeRun makes the four writes as the manager does, each a merge patch that fails if the object has changed. The last one removes all finalizers.
+// writeRun creates a run and then writes it three times as the manager does, with merge patches that fail if the object has changed: the intent, the
+// result, and the removal of all finalizers.
 func writeRun(t *testing.T, run *v1alpha1.StrategyRun) error {
 	if err := k8s.Create(t.Context(), run); err != nil {
 		return fmt.Errorf("create: %w", err)
@@ -64,7 +65,7 @@ func writeRun(t *testing.T, run *v1alpha1.StrategyRun) error {
 	return k8s.Patch(t.Context(), run, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// intend sets what has to be recorded before a process starts.
+// intend sets the status fields that the manager writes before it starts a process.
 func intend(run *v1alpha1.StrategyRun) {
 	run.Status.ObservedGeneration, run.Status.Incarnation = run.Generation, 1
 	run.Status.Pinned = &v1alpha1.PinnedStrategy{

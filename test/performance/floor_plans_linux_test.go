@@ -17,9 +17,9 @@ import (
 	"github.com/berth-dev/berth/internal/plan"
 )
 
-// floorPlans is floorRuns with runs of plans, which have an owner, labels, arguments and a third finalizer. Each plan has three writes: its
-// creation, its start with the pinned action and the names of its runs, and the results of the runs. The content of these writes comes from the
-// pure core.
+// floorPlans is like floorRuns, but its runs belong to plans: they have an owner, labels, arguments and a third finalizer. Each plan is written three
+// times: its creation, its start with the pinned action and the names of its runs, and the results of the runs. Package plan computes the content of
+// the last two writes.
 func floorPlans(t *testing.T, size int) float64 {
 	t.Helper()
 	namespace := newNamespace(t)

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// asks is how many requests a round sends each way, in alternating turns of the given size.
+	// asks is the number of requests that a round sends in each of the three ways. turns is the number of requests after which the next way follows.
 	asks  = 1000
 	turns = 100
 )
 
-// TestMultiplexerLatency compares a request through the multiplexer with the same request to the same server without it, in alternating turns. It
-// also measures a program that only copies, because on a machine whose processes wake up slowly that accounts for most of the difference.
+// TestMultiplexerLatency compares a request through the multiplexer with the same request sent directly to a server. It also measures a request
+// through a program that only copies: on a machine whose processes wake up slowly, most of the difference is the cost of any additional process.
 func TestMultiplexerLatency(t *testing.T) {
 	g := NewWithT(t)
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func TestMultiplexerLatency(t *testing.T) {
 	}
 }
 
-// askInTurns returns the times of all three ways in microseconds.
+// askInTurns returns the times of requests sent in each of the three ways, in microseconds.
 func askInTurns(t *testing.T, request []byte, direct, copied, shared wireClient) (own, between, theirs []float64) {
 	t.Helper()
 	measure := func(c wireClient) (times []float64) {

@@ -28,10 +28,10 @@ import (
 	"github.com/berth-dev/berth/test/lspclient"
 )
 
-// goplsVersion is built when make has not built gopls.
+// goplsVersion is the version that the function gopls builds if make has not built gopls.
 const goplsVersion = "golang.org/x/tools/gopls@v0.23.0"
 
-// multiplexerPath and fakePath build their program on the first call.
+// multiplexerPath and fakePath return the path of a program. Each builds its program on the first call.
 var multiplexerPath, fakePath = built("berth-lsp", "../../cmd/berth-lsp"), built("lspfake", "../lspfake")
 
 // built returns a function that builds a program on its first call and returns its path.
@@ -55,7 +55,7 @@ func built(name, source string) func(t *testing.T) string {
 	}
 }
 
-// gopls returns the path of the gopls that make has built. If there is none, it builds one in the user's cache directory.
+// gopls returns the path of the gopls that make has built. If make has not built gopls, it builds goplsVersion in the user's cache directory.
 func gopls(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs("../../bin/gopls")
@@ -201,7 +201,7 @@ func (m *multiplexer) client(t *testing.T, folder string) *lspclient.Client {
 	return client
 }
 
-// wireClient sends prepared frames, to keep its own cost out of the measurement.
+// wireClient sends prepared frames, so that the measurement does not include the cost of encoding them.
 type wireClient struct {
 	io.Writer
 	reader *bufio.Reader
@@ -254,7 +254,7 @@ func (c wireClient) ask(t *testing.T, request []byte, id int) []byte {
 	}
 }
 
-// overSocket connects to the multiplexer; overPipes starts a separate server.
+// overSocket returns a client that is connected to the multiplexer. overPipes starts a separate server and returns its client.
 func overSocket(t *testing.T, m *multiplexer) wireClient {
 	t.Helper()
 	conn, err := net.Dial("unix", m.socket())
@@ -275,11 +275,12 @@ func overPipes(t *testing.T, command ...string) wireClient {
 	return wireClient{Writer: program, reader: bufio.NewReaderSize(program, 64<<10)}
 }
 
-// proportionalOf returns the memory of the processes and all their descendants in MiB; shared pages count proportionally (PSS).
+// proportionalOf returns the memory of the processes and all their descendants in MiB. A page that several processes share counts proportionally
+// (PSS).
 func proportionalOf(t *testing.T, pids ...int) (mib float64) {
 	t.Helper()
 	for _, pid := range pids {
-		// Ignore an error: a helper of the server may exit at any moment.
+		// Ignore an error: a child process of the server may exit at any moment.
 		if data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)); err == nil {
 			mib += float64(sumField(t, data, "Pss")) / 1024
 		}

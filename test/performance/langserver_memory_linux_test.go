@@ -22,10 +22,10 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// editors is how many clients use one workspace.
+// editors is the number of clients that use the same workspace.
 const editors = 3
 
-// TestSharedServerMemory compares the memory of one gopls with three clients with that of three gopls with one client each.
+// TestSharedServerMemory compares the memory of one gopls that serves three clients with the memory of three gopls that serve one client each.
 func TestSharedServerMemory(t *testing.T) {
 	folder, files := goWorkspace(t)
 	var ratios, separates, shareds []float64
@@ -38,7 +38,8 @@ func TestSharedServerMemory(t *testing.T) {
 	atMost(t, "language server, memory of three clients on one / three", median(ratios), 45, 1.2, " %")
 }
 
-// goWorkspace returns a module without external dependencies that still has much to type-check: packages of the standard library.
+// goWorkspace returns a module without external dependencies. It imports large packages of the standard library, so that gopls has much to
+// type-check.
 func goWorkspace(t *testing.T) (folder string, files []string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -60,7 +61,7 @@ func goWorkspace(t *testing.T) (folder string, files []string) {
 	return folder, files
 }
 
-// works acts like an editor: it opens all files and sends a hover request in each.
+// works acts like an editor: it opens all files and sends a hover request and a references request for each.
 func works(t *testing.T, client *lspclient.Client, files []string) {
 	t.Helper()
 	g := NewWithT(t)
@@ -113,13 +114,14 @@ func sharedMemory(t *testing.T, folder string, files []string) (mib float64) {
 }
 
 const (
-	// arriving is how many bytes all hostile clients together send; announced is the length that each of them announces.
+	// arriving is the number of bytes that all hostile clients together, or the hostile server, send; announced is the length that each client
+	// announces; hostile is the number of clients.
 	arriving  = 64 << 20
 	announced = 30 << 20
 	hostile   = 8
 )
 
-// TestHostileMemory has clients and a server announce long messages, send only a part of them, and measures the memory that this costs.
+// TestHostileMemory measures how much memory the multiplexer uses when clients, or a server, announce long messages and send only a part of them.
 func TestHostileMemory(t *testing.T) {
 	var fromClients, fromServer []float64
 	for range rounds {
@@ -136,7 +138,7 @@ func (m *multiplexer) resident() float64 {
 	return float64(statusField(m.t, m.cmd.Process.Pid, "VmHWM")) / 1024
 }
 
-// hostileClients returns the growth of the multiplexer's memory in MiB.
+// hostileClients sends incomplete messages from clients and returns by how much the peak memory of the multiplexer grew, in MiB.
 func hostileClients(t *testing.T) float64 {
 	t.Helper()
 	g := NewWithT(t)
@@ -149,7 +151,7 @@ func hostileClients(t *testing.T) float64 {
 		defer func() { _ = conn.Close() }()
 		_, err = fmt.Fprintf(conn, "Content-Length: %d\r\n\r\n", announced)
 		g.Expect(err).NotTo(HaveOccurred())
-		// When Write returns, the multiplexer has read all but what fits into the socket buffer.
+		// When Write returns, the multiplexer has read everything except what still fits into the socket buffer.
 		_, err = conn.Write(part)
 		g.Expect(err).NotTo(HaveOccurred())
 	}
@@ -170,7 +172,7 @@ func hostileClients(t *testing.T) float64 {
 	return grown
 }
 
-// hostileServer does the same with a hostile server.
+// hostileServer sends an incomplete message from a server and returns by how much the peak memory of the multiplexer grew, in MiB.
 func hostileServer(t *testing.T) float64 {
 	t.Helper()
 	g := NewWithT(t)
@@ -186,7 +188,7 @@ func hostileServer(t *testing.T) float64 {
 	before := m.resident()
 	_, err := client.Begin("textDocument/hover", lspclient.At(uri, lspclient.Position{}))
 	g.Expect(err).NotTo(HaveOccurred())
-	// The fake server reports when all its bytes have been read.
+	// The fake server writes this line to its journal when the multiplexer has read all its bytes.
 	g.Eventually(func() (bool, error) {
 		lines, err := script.Journal(dir, "hostile")
 		return slices.ContainsFunc(lines, func(line script.Line) bool { return line.What == script.Stalled }), err

@@ -22,11 +22,11 @@ import (
 	"github.com/berth-dev/berth/test/lspclient"
 )
 
-// killings is how many servers are killed in a round.
+// killings is the number of servers that are killed in a round.
 const killings = 3
 
-// TestKilledServer kills gopls with SIGKILL, sends a request at once and measures the time until its response. It compares that with starting gopls
-// by hand and opening the same documents.
+// TestKilledServer kills gopls with SIGKILL, immediately sends a request, and measures the time until the response. It compares this time with the
+// time to start gopls by hand and open the same documents.
 func TestKilledServer(t *testing.T) {
 	folder, files := goWorkspace(t)
 	startManager(t, stateDirectory(t), 0, "-lsp", multiplexerPath(t))

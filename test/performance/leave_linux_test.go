@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/host"
 )
 
-// left tracks what an interrupted run would leave behind.
+// left records the managers, state directories and other resources that must be removed if the run is interrupted.
 var left leavings
 
 type leavings struct {
@@ -39,14 +39,15 @@ func (l *leavings) state(dir string) {
 	l.states = append(l.states, dir)
 }
 
-// other registers a clean-up function, which must be harmless when called again.
+// other registers a clean-up function. The function may be called more than once.
 func (l *leavings) other(end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.others = append(l.others, end)
 }
 
-// clear stops everything. Killing a manager that has already exited has no effect: os.Process rejects it.
+// clear stops the managers, calls the clean-up functions and removes the state directories. For a manager that has already exited, Kill has no
+// effect: os.Process returns an error.
 func (l *leavings) clear() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -69,7 +70,7 @@ func (l *leavings) clear() {
 	}
 }
 
-// stateDirectory creates a state directory and makes sure that no process in it survives the test.
+// stateDirectory creates a state directory. When the test ends, it kills all processes that are recorded in the directory.
 func stateDirectory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "berth-bench-state-")
@@ -86,7 +87,7 @@ func stateDirectory(t *testing.T) string {
 	return dir
 }
 
-// sweep kills the processes that a manager has left in a state directory after a failed test. Normally there are none.
+// sweep kills the processes that are still recorded in a state directory. There are some only after a failed or interrupted test.
 func sweep(dir string) (err error) {
 	h, err := host.New(host.Options{StateDir: dir, ShimPath: shimPath})
 	if err != nil {

@@ -23,13 +23,13 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// nodeCount is the number of simulated nodes; kubelets is how many Pods are handled at a time.
+// nodeCount is the number of simulated nodes; kubelets is the number of Pods that are handled in parallel.
 const (
 	nodeCount = 10
 	kubelets  = 8
 )
 
-// nodes simulates nodes: their Pods run as soon as they are created, and all Pods answer at the same address.
+// nodes simulates nodes. A Pod runs as soon as it is created, and all Pods answer at the same address.
 type nodes struct {
 	namespace string
 	port      int32
@@ -71,7 +71,7 @@ func playNodes(t *testing.T) *nodes {
 
 func nodeName(i int) string { return fmt.Sprintf("played-%d", i) }
 
-// answerOnce starts an HTTP server that answers for all Pods and returns its port.
+// answerOnce starts one HTTP server that answers for all Pods, and returns the port of this server.
 func answerOnce(t *testing.T) int32 {
 	t.Helper()
 	var config net.ListenConfig
@@ -116,7 +116,7 @@ func (n *nodes) see(seen *corev1.Pod) error {
 		err = n.say(seen, corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // the watch delivers the newer version
+		return nil // the Pod has changed or is gone; the watch delivers its newer version
 	}
 	return err
 }

@@ -24,7 +24,8 @@ import (
 // backgroundContext is for work that continues after a test ends.
 var backgroundContext = context.Background()
 
-// newNamespace creates a namespace whose objects are deleted when the test ends. Start the manager first, because the deletion needs it.
+// newNamespace creates a namespace whose objects are deleted when the test ends. Start the manager first, because deleting the objects needs a
+// running manager and cleanups run in reverse order.
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
@@ -33,7 +34,7 @@ func newNamespace(t *testing.T) string {
 	return namespace.Name
 }
 
-// empty deletes all objects in a namespace and waits until they are gone.
+// empty deletes all Instances, DevServers and LanguageServers in a namespace and waits until they are gone.
 func empty(t *testing.T, namespace string) {
 	t.Helper()
 	g := NewWithT(t)
@@ -102,7 +103,7 @@ func isReady(instance *v1alpha1.Instance) bool {
 	return ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == instance.Generation
 }
 
-// follower watches the Instances of a namespace and notifies those who wait for a state.
+// follower watches the Instances of a namespace and notifies each waiter when its Instance reaches the expected state.
 type follower struct {
 	t       *testing.T
 	mu      sync.Mutex
@@ -126,8 +127,8 @@ func follow(t *testing.T, namespace string) *follower {
 	return f
 }
 
-// watchAll calls tell for every observed state of the objects in a namespace until the test ends. If the API server closes the watch, watchAll
-// lists the objects and opens a new one.
+// watchAll calls tell for every observed state of the objects in a namespace until the test ends. If the API server closes the watch, watchAll opens
+// a new watch, which first delivers the current state of all objects.
 func watchAll(t *testing.T, namespace string, list client.ObjectList, tell func(client.Object)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -171,7 +172,8 @@ func (f *follower) tell(instance *v1alpha1.Instance, at time.Time) {
 	f.waiting[instance.Name] = still
 }
 
-// expect starts to wait for a state. The returned function blocks until the state is reached and returns the time of that.
+// expect registers a waiter for the Instance with the given name. The returned function blocks until the watch delivers a state that satisfies the
+// condition is, and returns the time of delivery.
 func (f *follower) expect(name string, is func(*v1alpha1.Instance) bool) func() (time.Time, error) {
 	w := &waiter{is: is, met: make(chan time.Time, 1)}
 	f.mu.Lock()

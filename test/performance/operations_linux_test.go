@@ -24,12 +24,12 @@ import (
 const (
 	operations = 300
 	clients    = 20
-	// thinking is the longest pause of a client before an operation.
+	// thinking is the upper bound of the random pause of a client before an operation.
 	thinking = 200 * time.Millisecond
 )
 
-// TestOperations lets 20 clients start, stop and restart objects at random, and compares the rate with an API server that has no manager. At the
-// end it expects exactly one process for each object whose spec.state is Running.
+// TestOperations lets 20 clients start, stop and restart objects at random, and compares their rate of operations with the rate when no manager runs.
+// After the operations it expects exactly one process for each object whose spec.state is Running.
 func TestOperations(t *testing.T) {
 	var few, many, bare, contended, ratios []float64
 	for range rounds {
@@ -45,7 +45,7 @@ func TestOperations(t *testing.T) {
 	atMost(t, "300 operations: 100 objects / 5 objects", median(contended), 1.1, 2.5, "×")
 }
 
-// operate runs the operations and returns their rate per second. Without a state directory it starts no manager.
+// operate runs the operations and returns their rate per second. If state is nil, no manager runs.
 func operate(t *testing.T, state *string, objects int) float64 {
 	t.Helper()
 	g := NewWithT(t)

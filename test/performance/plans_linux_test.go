@@ -20,8 +20,8 @@ import (
 // planned is how many runs a plan creates, all in parallel.
 const planned = 5
 
-// TestPlans measures plans whose runs each start a real process and are counted. It compares the rate with the minimum of writes for such plans and
-// runs (floorPlans), and with the four bare writes of TestRuns.
+// TestPlans measures plans whose runs each start a real process and are counted. It compares the rate of runs with the rate of clients that only make
+// the necessary writes for such plans and runs (floorPlans). For comparison it also reports the rate of the four bare writes of TestRuns.
 func TestPlans(t *testing.T) {
 	var lean, least, ratios, runWrites, planWrites []float64
 	for range rounds {
@@ -55,7 +55,7 @@ func newPlan(namespace string, i int) *v1alpha1.Plan {
 	return p
 }
 
-// plannedRuns is realRuns with plans that create size runs each, in parallel. plans is the mean number of writes per plan.
+// plannedRuns is like realRuns, but the runs are created by plans, each with size parallel runs. plans is the mean number of writes per plan.
 func plannedRuns(t *testing.T, size int) (rate, writes, plans float64) {
 	t.Helper()
 	var action sync.Once

@@ -26,17 +26,17 @@ import (
 )
 
 const (
-	// proxyPace amounts to 200 requests per second.
+	// proxyPace is the interval between two requests: 200 requests per second.
 	proxyPace = 5 * time.Millisecond
-	// proxySamples is how many requests a round sends each way.
+	// proxySamples is the number of requests that a round sends in each of the three ways.
 	proxySamples  = 400
 	proxyRestarts = 20
-	// proxyServed is how many requests are answered between two restarts.
+	// proxyServed is the minimum number of requests that are answered between two restarts.
 	proxyServed = 20
 )
 
-// TestProxy compares requests to a DevServer through its proxy with requests to the server itself, in alternation, and then restarts the server
-// repeatedly under load.
+// TestProxy sends requests to a DevServer alternately through its proxy and directly, and compares their times. Then it restarts the server
+// repeatedly under load, and no request may fail.
 func TestProxy(t *testing.T) {
 	g := NewWithT(t)
 	startManager(t, stateDirectory(t), 0)
@@ -67,8 +67,8 @@ func TestProxy(t *testing.T) {
 	atMost(t, "DevServer, GETs that failed over 20 restarts under 200 requests/s", float64(len(failures)), 0, 1, "")
 }
 
-// compareThroughput sends GETs to the addresses in alternation, on 50 connections and as fast as they are answered. The client, the server and the
-// proxy share the cores.
+// compareThroughput measures the throughput at each address in turn. Each of 50 connections sends its next GET as soon as the previous one is
+// answered. The client, the server and the proxy share the cores of the machine.
 func compareThroughput(t *testing.T, through, direct, copied string) {
 	t.Helper()
 	var proxied, itself, relayed, ratios []float64
@@ -133,7 +133,7 @@ func serverIsReady(ctx context.Context, dev *v1alpha1.DevServer, token string) (
 	return ready && dev.Status.ObservedRestartToken == token, nil
 }
 
-// relayTo starts a program that relays to the server's port, and returns its address.
+// relayTo starts a program that relays to the server's port, and returns the address of this program.
 func relayTo(t *testing.T, port int32) string {
 	t.Helper()
 	g := NewWithT(t)
@@ -162,7 +162,7 @@ func inTurns(t *testing.T, through, direct, copied string) (proxied, itself, rel
 	defer pace.Stop()
 	for range proxySamples {
 		for url, times := range map[string]*[]float64{through: &proxied, direct: &itself, copied: &relayed} {
-			<-pace.C // every request follows a pause, because a program that was just busy is faster
+			<-pace.C // pause before every request, because a program that was just busy answers faster
 			took, err := ask(browser, url)
 			g.Expect(err).NotTo(HaveOccurred())
 			*times = append(*times, float64(took)/float64(time.Microsecond))
@@ -187,7 +187,7 @@ func ask(browser *http.Client, url string) (time.Duration, error) {
 	return took, err
 }
 
-// getters send GETs at the pace without waiting for earlier ones.
+// getters sends a GET every proxyPace without waiting for the responses to earlier ones.
 type getters struct {
 	t      *testing.T
 	cancel context.CancelFunc
@@ -233,7 +233,7 @@ func (l *getters) get(browser *http.Client, url string) {
 	l.times = append(l.times, milliseconds(took))
 }
 
-// serves waits until more further requests are answered.
+// serves waits until the given number of additional requests has been answered.
 func (l *getters) serves(more int) {
 	l.t.Helper()
 	answered := func() int {
@@ -244,7 +244,7 @@ func (l *getters) serves(more int) {
 	NewWithT(l.t).Eventually(answered).WithTimeout(patience).WithPolling(proxyPace).Should(BeNumerically(">=", answered()+more))
 }
 
-// stop ends the load and returns the results of all requests.
+// stop stops sending, waits for all responses, and returns the failures and the times of the successful requests.
 func (l *getters) stop() (failures []string, times []float64) {
 	l.cancel()
 	l.all.Wait()

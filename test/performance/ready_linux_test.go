@@ -20,8 +20,8 @@ import (
 // applies is how many objects a round creates, one after another.
 const applies = 25
 
-// TestApplyToReady compares the time from the creation of an object until it is Ready with the minimum for any controller: one create, which the
-// controller receives by a watch, and two status writes, which the user receives by a watch.
+// TestApplyToReady compares the time from the creation of an object until it is Ready with the minimum time for any controller. The minimum consists
+// of one create, which the controller receives through a watch, and two status writes, which the user receives through a watch.
 func TestApplyToReady(t *testing.T) {
 	state := stateDirectory(t)
 	var ratios, floors, times []float64
@@ -37,7 +37,7 @@ func TestApplyToReady(t *testing.T) {
 	atMost(t, "apply to ready / floor, p50", median(ratios), 2, 2.5, "×")
 }
 
-// floorTimes measures the minimum: it acts as the controller, starts nothing, and writes the two statuses that the state machine returns.
+// floorTimes measures the minimum time. It acts as the controller, starts no process, and writes the two statuses that the state machine returns.
 func floorTimes(t *testing.T) (times []float64) {
 	t.Helper()
 	g := NewWithT(t)
@@ -69,7 +69,7 @@ func floorTimes(t *testing.T) (times []float64) {
 	return times
 }
 
-// readyTimes creates objects one after another for a running manager.
+// readyTimes creates objects one after another while a manager runs, and returns the time until each was Ready.
 func readyTimes(t *testing.T) (times []float64) {
 	t.Helper()
 	g := NewWithT(t)

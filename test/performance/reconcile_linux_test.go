@@ -27,10 +27,11 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// sample is how many objects are reconciled for one figure.
+// sample is the number of objects that are reconciled for one figure.
 const sample = 50
 
-// TestReconcileIsFlat compares the time of a reconcile among 100, 1,000 and 10,000 objects: of an object at rest, and of one that restarts.
+// TestReconcileIsFlat checks that the time to reconcile an object at rest, or one that restarts, hardly depends on whether there are 100, 1,000 or
+// 10,000 objects.
 func TestReconcileIsFlat(t *testing.T) {
 	rest, restart := map[int]float64{}, map[int]float64{}
 	for _, objects := range []int{100, 1000, 10000} {
@@ -42,7 +43,8 @@ func TestReconcileIsFlat(t *testing.T) {
 	atMost(t, "reconcile with a restart among 10,000 objects / 100", restart[10000]/restart[100], 1.2, 2, "×")
 }
 
-// reconcileTimes returns the medians in milliseconds, each the lowest of three rounds, to exclude other load on the machine.
+// reconcileTimes returns the median times in milliseconds. Each is the lowest median of three rounds, to exclude the effect of other load on the
+// machine.
 func reconcileTimes(t *testing.T, objects int) (rest, restart float64) {
 	t.Helper()
 	g := NewWithT(t)
@@ -70,7 +72,7 @@ func reconcileTimes(t *testing.T, objects int) (rest, restart float64) {
 	}
 	var written v1alpha1.Instance
 	g.Expect(api.Get(ctx, keyOf(objects-1), &written)).To(Succeed())
-	g.Expect(written.ResourceVersion).To(Equal("999"), "an object at rest must not be written") // the fake client gives this version to initial objects
+	g.Expect(written.ResourceVersion).To(Equal("999"), "an object at rest must not be written") // 999 is the fake client's version of initial objects
 	for round := range rounds {
 		var resting, restarting []float64
 		for n := range sample {

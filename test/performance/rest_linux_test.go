@@ -24,7 +24,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// restWindow is the minimum time that the idle manager is observed. It is longer with many servers, because each of them is checked less often.
+// restWindow is the minimum time for which the idle manager is observed. With more than 333 servers the time is longer, because the manager checks
+// each of many servers less often.
 const restWindow = 10 * time.Second
 
 // TestRestInMemory measures a manager with 200 DevServers whose processes exist in memory only: the cost of the manager itself.
@@ -56,13 +57,13 @@ func atRest(t *testing.T, c *child, namespace string, n int, command ...string) 
 	note(fmt.Sprintf("%d DevServers: create until all are ready", n), "%.1f s", time.Since(began).Seconds())
 	g.Eventually(func() int {
 		before := writes(t)
-		pollOnce(6 * time.Second) // longer than the check interval of a ready server
+		pollOnce(6 * time.Second) // longer than the check interval of a ready server if there are at most 100 servers
 		return writes(t) - before
 	}).WithTimeout(patience).Should(BeZero(), "the manager must stop writing")
 
 	var written int
 	var share float64
-	for range rounds { // a late write may fall into the first window
+	for range rounds { // measure again if a late write falls into the first window
 		if written, share = window(t, c, max(restWindow, time.Duration(n)*30*time.Millisecond)); written == 0 {
 			break
 		}

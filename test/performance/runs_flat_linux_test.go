@@ -40,7 +40,7 @@ func TestCountingIsFlat(t *testing.T) {
 
 var flatKey = types.NamespacedName{Namespace: "flat", Name: "true"}
 
-// countingTime returns the median of a round in milliseconds, the lowest of three rounds.
+// countingTime returns the lowest of the median times of three rounds, in milliseconds.
 func countingTime(t *testing.T, finished int) float64 {
 	t.Helper()
 	g := NewWithT(t)
@@ -73,7 +73,7 @@ func countingTime(t *testing.T, finished int) float64 {
 			g.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(run), run)).To(Succeed())
 			g.Expect(run.Finalizers).To(BeEmpty())
 			g.Expect(index.Update(run)).To(Succeed())
-			g.Expect(api.Delete(t.Context(), run)).To(Succeed()) // keep the in-memory API small; it is not measured
+			g.Expect(api.Delete(t.Context(), run)).To(Succeed()) // keep the in-memory API small, because its cost must not affect the figure
 		}
 		if middle := median(took); round == 0 || middle < least {
 			least = middle
@@ -97,7 +97,7 @@ func finishedRun(i int, kept bool) *v1alpha1.StrategyRun {
 
 const byUncounted = "uncounted"
 
-// uncountedIndex returns a store for runs like the informer's, with the controller's index.
+// uncountedIndex returns a store for runs like the store of the informer, with the index that the controller uses.
 func uncountedIndex() toolscache.Indexer {
 	return toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{byUncounted: func(object any) ([]string, error) {
 		run := object.(*v1alpha1.StrategyRun)

@@ -25,8 +25,9 @@ const (
 	creators = 16
 )
 
-// TestRuns compares runs, each with a real process and counted, with the minimum of writes for a run: create, intent, result, counted. The writes
-// of the floor have the content of real runs (floorRuns); the bare writes are almost empty, and no client watches them.
+// TestRuns measures how many runs per second start a real process and are counted. It compares this rate with the rate of clients that only make the
+// four necessary writes of a run (create, intent, result, counted) with their real content (floorRuns). For comparison it also reports the rate of
+// four almost empty writes that no client watches (bareRuns).
 func TestRuns(t *testing.T) {
 	var lean, least, plain, given, ratios, writes []float64
 	for range rounds {
@@ -70,7 +71,7 @@ func newStrategy(t *testing.T, namespace string) {
 	s.Spec.HistoryLimit = ptr.To[int32](10000)
 	g := NewWithT(t)
 	g.Expect(k8s.Create(t.Context(), s)).To(Succeed())
-	g.Eventually(func(g Gomega) { // otherwise runs wait for the first reconcile of the strategy and report that, which is an additional write
+	g.Eventually(func(g Gomega) { // wait for the first reconcile of the strategy: a run that waits for it reports the wait with an additional write
 		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(s), s)).To(Succeed())
 		g.Expect(s.Status.Breaker).NotTo(BeNil())
 	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
@@ -108,8 +109,8 @@ func bareRuns(t *testing.T) float64 {
 	return rate
 }
 
-// realRuns returns how many runs per second are executed and counted, and the mean number of writes per run. create can create runs in other ways,
-// such as through a plan.
+// realRuns returns how many runs per second are executed and counted, and the mean number of writes per run. create may create runs indirectly, for
+// example through a plan.
 func realRuns(t *testing.T, create func(t *testing.T, namespace string, i int) error) (rate, writes float64) {
 	t.Helper()
 	g := NewWithT(t)
@@ -131,7 +132,7 @@ func realRuns(t *testing.T, create func(t *testing.T, namespace string, i int) e
 	return runs / took.Seconds(), each
 }
 
-// runCensus records every version of every run.
+// runCensus records which runs have been counted, and every resource version of every run.
 type runCensus struct {
 	mu       sync.Mutex
 	counted  map[types.UID]bool

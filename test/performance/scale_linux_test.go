@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// scale returns the final number of DevServers: SCALE, or a default that is small enough for every run of the benchmarks.
+// scale returns the final number of DevServers: the value of SCALE, or a default that is small enough for every run of the benchmarks.
 func scale(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("SCALE")
@@ -37,7 +37,7 @@ func TestScale(t *testing.T) {
 	nodes := playNodes(t)
 	last := scale(t)
 	long := patience + time.Duration(last)*200*time.Millisecond
-	defer emptyWithin(t, nodes.namespace, long) // not a cleanup: the simulated nodes must outlive it
+	defer emptyWithin(t, nodes.namespace, long) // not a cleanup, because deleting the DevServers needs the simulated nodes
 
 	each := map[int]float64{}
 	sizes, there := []int{100}, 0
@@ -80,7 +80,7 @@ func TestScale(t *testing.T) {
 	atMost(t, what+"API writes in 10 s", float64(written), 0, 1, "")
 }
 
-// emptyWithin deletes all DevServers within long, which is more time than empty allows.
+// emptyWithin deletes all DevServers of a namespace. It waits for at most long, which is more time than empty allows.
 func emptyWithin(t *testing.T, namespace string, long time.Duration) {
 	g := NewWithT(t)
 	began := time.Now()

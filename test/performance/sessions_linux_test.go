@@ -20,10 +20,10 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/docker"
 )
 
-// places is how many sessions or containers are created each way.
+// places is the number of sessions or containers that are created in each of the two ways.
 const places = 20
 
-// TestSessionToReady compares the time from the creation of an Instance in tmux until it is Ready with tmux new-session by hand, in alternation.
+// TestSessionToReady compares the time from the creation of an Instance in tmux until it is Ready with the time of tmux new-session by hand.
 func TestSessionToReady(t *testing.T) {
 	socket := fmt.Sprintf("berth-bench-ready-%d", os.Getpid())
 	openSessions(t, socket, 1) // starts the tmux server outside the measurement
@@ -37,7 +37,7 @@ func TestSessionToReady(t *testing.T) {
 	atMost(t, "an Instance in tmux, creation to Ready minus tmux new-session, p50", added, 30, 5, " ms")
 }
 
-// TestContainerToReady does the same with docker run.
+// TestContainerToReady compares the time from the creation of an Instance in Docker until it is Ready with the time of docker run by hand.
 func TestContainerToReady(t *testing.T) {
 	g := NewWithT(t)
 	engine, api := startEngine(t)
@@ -56,7 +56,7 @@ func TestContainerToReady(t *testing.T) {
 	atMost(t, "an Instance in Docker, creation to Ready minus docker run, p50", added, 30, 8, " ms")
 }
 
-// manageIn runs a manager with one backend in addition to the host's until the test ends.
+// manageIn runs a manager until the test ends. The given backend is the manager's only backend.
 func manageIn(t *testing.T, member runtime.Backend) {
 	t.Helper()
 	g := NewWithT(t)
@@ -73,8 +73,8 @@ func manageIn(t *testing.T, member runtime.Backend) {
 	g.Expect(mgr.GetCache().WaitForCacheSync(t.Context())).To(BeTrue())
 }
 
-// readyAgainst creates sessions or containers both ways in alternation. It returns the additional median time of an Instance, and the median time
-// by hand, in milliseconds.
+// readyAgainst creates sessions or containers alternately by hand and as Instances. It returns, in milliseconds, by how much the median time of an
+// Instance exceeds the median time by hand, and the median time by hand.
 func readyAgainst(t *testing.T, in func(*v1alpha1.Instance), byHand func(context.Context, string) error) (added, hand float64) {
 	t.Helper()
 	g := NewWithT(t)

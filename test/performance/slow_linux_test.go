@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// others is how many objects are restarted in turn, beside those with a slow stop.
+	// others is the number of objects without a slow stop. They are restarted one after another.
 	others   = 10
 	restarts = 40
-	// slowStops is how many slow stops are in progress at once: more than the manager has workers.
+	// slowStops is the number of slow stops that are in progress at the same time. It is larger than the number of workers of the manager.
 	slowStops = 12
 	slowGrace = 65
 )
 
-// TestSlowStop stops programs that ignore SIGTERM and checks that other objects restart as fast as without these slow stops.
+// TestSlowStop stops programs that ignore SIGTERM and checks that, during these slow stops, other objects restart as fast as before.
 func TestSlowStop(t *testing.T) {
 	g := NewWithT(t)
 	startManager(t, stateDirectory(t), 0)

@@ -33,7 +33,7 @@ var (
 	k8s    client.WithWatch
 	// kubeconfig is the path of the file that managers use.
 	kubeconfig string
-	// Programs that are built for this run.
+	// shimPath, managerPath and workloadPath are the paths of programs that are built for this run.
 	shimPath, managerPath, workloadPath string
 )
 

@@ -26,11 +26,11 @@ import (
 
 const (
 	treeSize = 100
-	// trees is how many trees are killed in a round.
+	// trees is the number of process trees that are killed in a round.
 	trees = 5
 )
 
-// TestKillTree compares killing a tree of 100 processes through the runtime with writing cgroup.kill by hand.
+// TestKillTree compares the time to kill a tree of 100 processes through the runtime with the time to kill it by writing cgroup.kill.
 func TestKillTree(t *testing.T) {
 	g := NewWithT(t)
 	state := stateDirectory(t)
@@ -72,7 +72,8 @@ func recordOf(t *testing.T, state string) (record shim.Record) {
 	return record
 }
 
-// killOurs starts a tree and kills it. It returns the time until all processes are gone, and until the exit is observed.
+// killOurs starts a tree and kills it through the runtime. It returns the time until all processes are gone, and the time until the runtime reports
+// the exit.
 func killOurs(t *testing.T, h *host.Host, state string, uid types.UID) (gone, over time.Duration) {
 	t.Helper()
 	g := NewWithT(t)
@@ -101,7 +102,7 @@ func members(cgroup string) int {
 	return bytes.Count(data, []byte{'\n'})
 }
 
-// killByHand starts the same tree in a separate cgroup and writes cgroup.kill.
+// killByHand starts the same tree in a separate cgroup and kills it by writing cgroup.kill. It returns the time until all processes are gone.
 func killByHand(t *testing.T, parent string) time.Duration {
 	t.Helper()
 	g := NewWithT(t)
@@ -127,7 +128,7 @@ func killByHand(t *testing.T, parent string) time.Duration {
 	return took
 }
 
-// emptied waits until a cgroup contains no process and returns the time of that.
+// emptied waits until a cgroup contains no process, and returns the time at which it found the cgroup empty.
 func emptied(t *testing.T, cgroup string) time.Time {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
@@ -141,7 +142,7 @@ func emptied(t *testing.T, cgroup string) time.Time {
 	return time.Time{}
 }
 
-// pollOnce waits between two polls.
+// pollOnce waits for d, for example between two polls.
 func pollOnce(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -43,7 +43,8 @@ type backend interface {
 	runtime.Logs
 }
 
-// whole is a backend whose capabilities are its own methods, and not those of the backend that it embeds.
+// whole makes Capabilities return the Inspection and the Logs of the backend with its faults. Without whole these would be the ones of the host
+// runtime, without the faults.
 type whole struct{ backend }
 
 func (w whole) Capabilities() runtime.Capabilities {
@@ -66,10 +67,10 @@ type testEnv struct {
 	// languages is the language server backend on top of rt.
 	languages *langserver.Runtime
 	stop      func()
-	// abandoned are the shims that a manager has released. After a real manager exits they are no longer its children; here they are, and have to be
-	// reaped.
+	// abandoned are the PIDs of the shims that a manager has released. The managers of the rows run in the process of the suite, so these shims remain
+	// children of the suite, which has to reap them.
 	abandoned []int
-	// stateDirs are all state directories that were used; the row has more than one only if it or its fault needs that.
+	// stateDirs lists the state directory of each manager that was started. The directories differ only if the row or its fault needs several.
 	stateDirs []string
 }
 
@@ -80,7 +81,7 @@ var _ = BeforeEach(func(ctx SpecContext) {
 	Expect(k8s.Create(ctx, namespace)).To(Succeed())
 	env = &testEnv{namespace: namespace.Name, dir: GinkgoT().TempDir(), faults: &faultInjector{}}
 	env.stateDir = filepath.Join(programs, namespace.Name)
-	// A link, so that a row can remove the shim.
+	// A link for this row, so that the row can remove its shim.
 	env.shim = filepath.Join(programs, namespace.Name+"-shim")
 	Expect(os.Link(filepath.Join(programs, "berth-shim"), env.shim)).To(Succeed())
 	DeferCleanup(env.cleanup)
@@ -176,7 +177,7 @@ func (y *testEnv) reap() {
 	}
 }
 
-// empty deletes all objects and waits until no trace of them is left.
+// empty deletes all objects and waits until no trace of the objects is left.
 func (y *testEnv) empty(ctx context.Context) {
 	GinkgoHelper()
 	for _, object := range []client.Object{&v1alpha1.InstanceDiscovery{}, &v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
@@ -191,7 +192,7 @@ func (y *testEnv) empty(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// cleanup cleans up after a row that failed.
+// cleanup removes everything that AfterEach leaves after a row that failed or that ran with a fault.
 func (y *testEnv) cleanup() {
 	y.faults.clearHooks()
 	if y.stop != nil {
@@ -218,7 +219,8 @@ func (y *testEnv) cleanup() {
 	}
 }
 
-// disown forcibly removes all objects of a namespace, or of all namespaces if it is empty, so that no manager of a later row acts on them.
+// disown forcibly removes all objects of a namespace, or of all namespaces if namespace is "", so that no manager of a later row acts on these
+// objects.
 func disown(c client.Client, namespace string) error {
 	ctx := context.Background()
 	for kind := range c.Scheme().KnownTypes(v1alpha1.GroupVersion) {
@@ -242,7 +244,7 @@ func disown(c client.Client, namespace string) error {
 	return nil
 }
 
-// cgroups returns the subtrees of cgroups that belong to a state directory.
+// cgroups returns the top cgroups of the installation that uses a state directory.
 func cgroups(stateDir string) []string {
 	sum := sha256.Sum256([]byte(stateDir))
 	install := "berth-" + hex.EncodeToString(sum[:6])
@@ -276,7 +278,7 @@ func cgroupMounts() []string {
 	return mounts
 }
 
-// removeCgroup removes a cgroup without processes and everything below it, the deepest first.
+// removeCgroup removes a cgroup that contains no processes, and all cgroups below it, the deepest first.
 func removeCgroup(dir string) {
 	entries, _ := os.ReadDir(dir)
 	for _, entry := range entries {
@@ -287,7 +289,7 @@ func removeCgroup(dir string) {
 	_ = os.Remove(dir)
 }
 
-// faultInjector is the runtime with faults that come from outside Berth. The rows set them.
+// faultInjector is the runtime with faults that come from outside Berth. The rows set the faults.
 type faultInjector struct {
 	backend
 

@@ -15,7 +15,7 @@ import (
 
 // Faults between clients and the API server.
 
-// about reports whether a request concerns an object of Berth, and whether it writes a status.
+// about reports whether a request concerns an object of Berth, and whether the request writes the status of the object.
 func about(req *http.Request) (ours, status bool) {
 	ours = strings.HasPrefix(req.URL.Path, "/apis/berth.dev/")
 	return ours, ours && req.Method == http.MethodPatch && strings.HasSuffix(req.URL.Path, "/status")
@@ -43,7 +43,7 @@ func with(req *http.Request, content map[string]any) *http.Request {
 	return changed
 }
 
-// live reads the object that a request concerns.
+// live reads from the API server the object that a request concerns.
 func live(next http.RoundTripper, req *http.Request) (map[string]any, error) {
 	read := req.Clone(req.Context())
 	read.Method, read.Body, read.ContentLength = http.MethodGet, nil, 0
@@ -56,7 +56,7 @@ func live(next http.RoundTripper, req *http.Request) (map[string]any, error) {
 	return decoded(answer)
 }
 
-// decoded returns the content of a response, which can still be read afterwards.
+// decoded returns the content of a response. The body of the response can still be read afterwards.
 func decoded(answer *http.Response) (map[string]any, error) {
 	data, err := io.ReadAll(answer.Body)
 	_ = answer.Body.Close()
@@ -115,7 +115,7 @@ func (h halves) RoundTrip(req *http.Request) (*http.Response, error) {
 	return h.next.RoundTrip(with(req, second))
 }
 
-// convoy is a store with one lock. It is held while many clients write to the same object, and the managers' writes to other objects wait for it.
+// convoy imitates a store with one lock. While many clients write to the same object, the lock is held, and the status writes of the bystander wait.
 type convoy struct {
 	mu     sync.Mutex
 	recent []string
@@ -148,9 +148,9 @@ func (c *convoy) held() bool {
 	return time.Now().Before(c.until)
 }
 
-// written records a write. If many of the latest writes went to the same object as this one, the lock is held for some time.
+// written records a write. If many of the latest writes went to the same object as this write, written holds the lock for some time.
 func (c *convoy) written(path string) {
-	const last, part, hold = 20, 8, 3 * time.Second // more than a change takes on a slow machine
+	const last, part, hold = 20, 8, 3 * time.Second // hold is longer than a change takes on a slow machine
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.recent = append(c.recent[max(0, len(c.recent)-last+1):], path)
@@ -165,7 +165,8 @@ func (c *convoy) written(path string) {
 	}
 }
 
-// stampsNewest labels a status with the newest generation, whichever one it was derived from. It is slow: it waits a while for a newer generation.
+// stampsNewest labels a status with the newest generation, whichever generation the status was derived from. Before the write it waits a while for a
+// newer generation.
 type stampsNewest struct{ next http.RoundTripper }
 
 func (s stampsNewest) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -193,7 +194,7 @@ func (s stampsNewest) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.next.RoundTrip(with(req, content))
 }
 
-// remembersName fills the first status of an object with the last exit that was recorded under its name.
+// remembersName adds to the status of a first incarnation the lastExit that was recorded for an earlier object with the same name.
 type remembersName struct {
 	next http.RoundTripper
 	mu   sync.Mutex
@@ -251,7 +252,7 @@ func (l lastWins) RoundTrip(req *http.Request) (*http.Response, error) {
 	return l.next.RoundTrip(with(req, content))
 }
 
-// hidesRivals returns no items for a list of DevServers that bypasses the cache.
+// hidesRivals returns an empty list to a client that bypasses its cache to list the DevServers.
 type hidesRivals struct{ next http.RoundTripper }
 
 func (h hidesRivals) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -16,7 +16,7 @@ import (
 
 // Faults in how processes are stopped.
 
-// hitsNewest ends the newest incarnation, whichever one was requested.
+// hitsNewest stops or kills the newest incarnation, whichever incarnation the caller named.
 type hitsNewest struct{ backend }
 
 func (h hitsNewest) newest(ctx context.Context, uid types.UID, otherwise int64) int64 {
@@ -46,7 +46,7 @@ func (f forgetsStop) Observe(ctx context.Context, uid types.UID) ([]facts.Incarn
 	return found, err
 }
 
-// stopsNamespace ends every process in the namespace of the requested one, as a clean-up by session does.
+// stopsNamespace stops or kills all processes of the runtime instead of the requested one, as a clean-up of a whole namespace or session would.
 type stopsNamespace struct{ backend }
 
 func (s stopsNamespace) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
@@ -70,7 +70,7 @@ func (s stopsNamespace) end(ctx context.Context, uid types.UID, incarnation int6
 	return end(ctx, uid, incarnation)
 }
 
-// waitsForEnd returns from a stop only after the process has exited.
+// waitsForEnd returns from Stop only after the process has exited.
 type waitsForEnd struct{ backend }
 
 func (w waitsForEnd) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
@@ -92,7 +92,7 @@ func (w waitsForEnd) Stop(ctx context.Context, uid types.UID, incarnation int64)
 	}
 }
 
-// asksIsGone reports a process as exited as soon as it was asked to stop.
+// asksIsGone reports a process as exited as soon as the process was asked to stop.
 type asksIsGone struct {
 	backend
 	mu    sync.Mutex
@@ -118,7 +118,7 @@ func (a *asksIsGone) Observe(ctx context.Context, uid types.UID) ([]facts.Incarn
 	return found, err
 }
 
-// Forget hides the error of the backend, too.
+// Forget hides the error that the backend returns while the process still runs.
 func (a *asksIsGone) Forget(ctx context.Context, uid types.UID) error {
 	_ = a.backend.Forget(ctx, uid)
 	return nil

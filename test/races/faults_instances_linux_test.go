@@ -14,7 +14,7 @@ import (
 
 // Faults in the clean-up of objects and in the recording of activity.
 
-// deletesBlindly deletes the object with the name, even if it changed after it was read.
+// deletesBlindly removes the preconditions of a delete, so that the object is deleted even if it changed after the manager read it.
 type deletesBlindly struct{ next http.RoundTripper }
 
 func (d deletesBlindly) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -29,7 +29,8 @@ func (d deletesBlindly) RoundTrip(req *http.Request) (*http.Response, error) {
 	return d.next.RoundTrip(with(req, content))
 }
 
-// bringsBack writes an activity to the entry that it read earlier, even if the object no longer exists.
+// bringsBack imitates a manager that records activity in an object that it read earlier, even if the object no longer exists: it creates a deleted
+// object again.
 type bringsBack struct {
 	next http.RoundTripper
 

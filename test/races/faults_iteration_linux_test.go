@@ -17,7 +17,7 @@ func init() {
 		patient: true, all: true, writes: func(next http.RoundTripper) http.RoundTripper { return countsOff{next} }})
 }
 
-// countsOff cuts each page of a list from the current objects, from the index at which the previous page ended.
+// countsOff takes each page of a list from the objects that exist at that moment, starting at the index at which the previous page ended.
 type countsOff struct{ next http.RoundTripper }
 
 func (c countsOff) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -13,14 +13,14 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// mutant removes the guard that a row covers. With that fault the row has to fail with the expected message.
+// mutant is a fault that removes the guard that a row covers. With that fault the row has to fail with the expected message.
 type mutant struct {
 	row string
 	// without describes the guard that is removed; sees is a text that the failure message of the row has to contain.
 	without, sees string
 
-	// wrap changes the runtime that the manager uses, speaks that of language servers, and writes the requests to the API server: those of the manager
-	// and, if all is set, those of users too.
+	// wrap changes the runtime that the manager uses; speaks changes the runtime of language servers; writes changes the requests of the manager to the
+	// API server and, if all is set, those of users too.
 	wrap   func(backend) backend
 	speaks func(languageBackend) languageBackend
 	writes func(http.RoundTripper) http.RoundTripper
@@ -31,19 +31,20 @@ type mutant struct {
 	// Faults that a wrapper cannot cause; the row itself applies them.
 	forgets bool // every manager gets a new state directory
 	pidOnly bool // a process is identified by its PID alone
-	noQuota bool // the client checks the limit before the create
+	noQuota bool // there is no quota; the client checks the limit before the create
 	noFront bool // clients connect to the server directly, not through its proxy
 	lingers bool // clients connect through a relay that does not notice when they disconnect
-	unnamed bool // managers have no host name: each serves all objects
+	unnamed bool // managers have no host name, so each manager serves all objects
 
-	// patient means that the row fails by itself, possibly only after a while. Other rows fail because an expected event does not happen.
+	// patient means that the row itself detects the fault, possibly only after a while. Other rows fail because an expected event does not happen, so
+	// these rows wait for a shorter time.
 	patient bool
-	// slow means that the row takes long. It runs first, so that no other row has to wait for it at the end.
+	// slow means that the row takes long. Slow rows run first, so that the run does not have to wait for one of them at the end.
 	slow bool
 }
 
-// listTeeth prints all rows, one per line, the slow ones first.
-func listTeeth() {
+// listMutants prints all mutants, one per line, those of slow rows first.
+func listMutants() {
 	for _, slow := range []bool{true, false} {
 		for _, t := range mutants {
 			if t.slow == slow {
@@ -53,8 +54,8 @@ func listTeeth() {
 	}
 }
 
-// rounds returns how often a row repeats an operation. With the guard in place, more repetitions give more certainty; without it, few are enough to
-// show the fault.
+// rounds returns how often a row repeats an operation. With all guards in place, more repetitions give more certainty; with a fault, few repetitions
+// are enough to show the fault.
 func rounds(all, few int) int {
 	if fault != nil {
 		return few
@@ -166,7 +167,7 @@ var mutants = []mutant{
 	{row: "D01", without: "the proxy: clients connect to the server itself", sees: "requests failed", slow: true, noFront: true},
 }
 
-func toothOf(row string) *mutant {
+func mutantOf(row string) *mutant {
 	for i := range mutants {
 		if mutants[i].row == row {
 			return &mutants[i]

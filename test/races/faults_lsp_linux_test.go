@@ -51,7 +51,7 @@ func (c configures) Start(ctx context.Context, p runtime.Process) error {
 	return c.languageBackend.Start(ctx, p)
 }
 
-// holdsNothing disables waiting for a restart.
+// holdsNothing makes requests fail during a restart instead of waiting.
 func holdsNothing(config *lsp.Config) { config.Hold.Timeout = -1 }
 
 // neverHung accepts that a server is silent for 24 hours.
@@ -60,7 +60,7 @@ func neverHung(config *lsp.Config) { config.Health.HangTimeout = 24 * time.Hour 
 // again is a part of the UID of every server that a fault starts.
 const again = "-again-"
 
-// hidesAgain hides those servers from the orphan collector, which would stop them before the row checks for them.
+// hidesAgain hides the servers that a fault starts from the orphan collector, which would stop these servers before the row checks for them.
 type hidesAgain struct{ backend }
 
 func (h hidesAgain) List(ctx context.Context) ([]facts.Incarnation, error) {
@@ -89,18 +89,18 @@ func (s *startsBeside) Start(ctx context.Context, p runtime.Process) error {
 	return s.languageBackend.Start(ctx, p)
 }
 
-// beside starts the second server and returns when it runs: if it appeared only after the row's check, the row would miss it.
+// beside starts the second server and returns when that server runs. Otherwise the row might check too early and miss the second server.
 func (s *startsBeside) beside(ctx context.Context, p runtime.Process) {
 	if _, done := s.begun.LoadOrStore(id(p.UID, p.Incarnation), true); done {
 		return
 	}
-	p.UID += types.UID(fmt.Sprintf("%s%d", again, p.Incarnation)) // one UID per incarnation, so that none waits for another to exit
+	p.UID += types.UID(fmt.Sprintf("%s%d", again, p.Incarnation)) // one UID per incarnation, so that no second server waits for another one to exit
 	s.Keep(p.UID, true)
 	_ = s.languageBackend.Start(ctx, p)
 	s.awaits(ctx, p.UID)
 }
 
-// awaits returns when the server runs. If it never runs, the row reports that.
+// awaits returns when the server runs. It ignores a timeout, because the row checks for the server.
 func (s *startsBeside) awaits(ctx context.Context, uid types.UID) {
 	_ = wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
 		found, err := s.Observe(ctx, uid)
@@ -108,7 +108,7 @@ func (s *startsBeside) awaits(ctx context.Context, uid types.UID) {
 	})
 }
 
-// resurrects restarts a server that it was asked to stop.
+// resurrects starts a server again after a request to stop that server.
 type resurrects struct{ startsBeside }
 
 func (r *resurrects) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
@@ -138,7 +138,7 @@ func (c *countsUp) Report(uid types.UID) (lsp.Report, bool) {
 	return report, known
 }
 
-// forgetsRestart drops the condition Restarting from a status; forgetsToken drops the token of the last restart that was carried out.
+// forgetsRestart removes the condition Restarting from a status; forgetsToken removes the token of the last restart that was carried out.
 type (
 	forgetsRestart struct{ next http.RoundTripper }
 	forgetsToken   struct{ next http.RoundTripper }
@@ -159,7 +159,7 @@ func (f forgetsToken) RoundTrip(req *http.Request) (*http.Response, error) {
 	return edited(f.next, req, func(status map[string]any) { delete(status, "observedRestartToken") })
 }
 
-// edited forwards a request, and edits the status that it writes, if any.
+// edited forwards a request. If the request writes a status, edited first edits that status.
 func edited(next http.RoundTripper, req *http.Request, edit func(status map[string]any)) (*http.Response, error) {
 	if _, status := about(req); !status {
 		return next.RoundTrip(req)

@@ -65,7 +65,7 @@ func (c createsOver) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(read)
 }
 
-// pinsNewest labels the pin of a plan with the current generation of the action, although its content is from an earlier one.
+// pinsNewest labels the pin of a plan with the current generation of the action, although the content of the pin is from an earlier generation.
 type pinsNewest struct{ next http.RoundTripper }
 
 func (p pinsNewest) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -123,7 +123,7 @@ func (a allowsMore) RoundTrip(req *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(with(req, content))
 }
 
-// renames creates a second run for every run of a plan; its different name hides that both have the same purpose.
+// renames creates a second run for every run of a plan. The different name of the second run hides that both runs have the same purpose.
 type renames struct {
 	next http.RoundTripper
 	mu   sync.Mutex

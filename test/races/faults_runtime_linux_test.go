@@ -24,7 +24,7 @@ import (
 
 func id(uid types.UID, incarnation int64) string { return fmt.Sprintf("%s/%d", uid, incarnation) }
 
-// oneLock is a registry with one lock, which is also held while a process is observed.
+// oneLock guards the whole runtime with one lock, and holds the lock even while it observes a process.
 type oneLock struct {
 	backend
 	mu sync.Mutex
@@ -66,7 +66,7 @@ func (s *startsAgain) Start(ctx context.Context, p runtime.Process) error {
 	return s.backend.Start(ctx, p)
 }
 
-// leaves opens a file and starts a child before it knows whether the program can be executed; it never closes the file and never reaps the child.
+// leaves opens a file and starts a child before it knows whether the program can be executed. It never closes the file and never reaps the child.
 type leaves struct {
 	backend
 	mu    sync.Mutex
@@ -88,7 +88,7 @@ type seesNoOwner struct{ backend }
 
 func (seesNoOwner) PortOwner(context.Context, int32) (*runtime.PortOwner, error) { return nil, nil } //nolint:nilnil // no owner
 
-// dropsUnverified loses a process that does not listen on the port that it was given.
+// dropsUnverified reports that a process does not exist if the process does not listen on the port that it was given.
 type dropsUnverified struct {
 	backend
 	mu   sync.Mutex
@@ -118,7 +118,7 @@ func (d *dropsUnverified) Observe(ctx context.Context, uid types.UID) ([]facts.I
 	return d.backend.Observe(ctx, uid)
 }
 
-// byCommand identifies processes by their command: a second start of the same command gets the first process.
+// byCommand identifies processes by their command: a second object with the same command gets the process of the first object.
 type byCommand struct {
 	backend
 	mu    sync.Mutex
@@ -126,7 +126,8 @@ type byCommand struct {
 	same  map[types.UID]owned
 }
 
-// owned is a process that stands for another one, under the requested incarnation.
+// owned identifies a process. In same, uid is that of the first object with the command, and number is the incarnation that the second object
+// requested.
 type owned struct {
 	uid    types.UID
 	number int64
@@ -161,7 +162,7 @@ func (b *byCommand) Observe(ctx context.Context, uid types.UID) ([]facts.Incarna
 	return found, err
 }
 
-// walksLive lists by position while the listed set changes.
+// walksLive reads a list one position at a time, while the list changes.
 type walksLive struct{ backend }
 
 func (w walksLive) List(ctx context.Context) ([]facts.Incarnation, error) {

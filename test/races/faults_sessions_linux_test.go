@@ -37,8 +37,8 @@ func init() {
 	}...)
 }
 
-// ownNames gives every Instance that a discovery creates a name that contains the discovery. The first creator of an Instance waits a while for the
-// second.
+// ownNames gives every Instance that a discovery creates a name that contains the name of the discovery. The first of two creates for a session waits
+// up to 5 s for the second one, so that two discoveries create their Instances at the same time.
 type ownNames struct {
 	next http.RoundTripper
 	mu   sync.Mutex
@@ -97,7 +97,7 @@ func (o overwrites) RoundTrip(req *http.Request) (*http.Response, error) {
 	return o.next.RoundTrip(with(change, map[string]any{"spec": map[string]any{"displayName": part(content, "spec")["displayName"]}}))
 }
 
-// byName takes anything with the name of a session for the session, even a container.
+// byName mistakes a container for the session with the same name: it reports a session as exited if no such container exists.
 type byName struct {
 	*tmux.Runtime
 	den *sessionEnv
@@ -130,7 +130,7 @@ type byPrefix struct {
 	den *sessionEnv
 }
 
-// Capabilities returns a set in which Check is that of byPrefix.
+// Capabilities returns the capabilities of the tmux runtime, but with the Check of byPrefix.
 func (b byPrefix) Capabilities() runtime.Capabilities {
 	can := b.Runtime.Capabilities()
 	can.Inspection = b

@@ -15,7 +15,7 @@ import (
 
 // Faults in how runs are counted.
 
-// of reports whether a request concerns one object of that resource, or its status, and returns the name of the object.
+// of reports whether a request concerns one object of that resource and whether it concerns the status, and returns the name of the object.
 func of(req *http.Request, resource string) (name string, status, ours bool) {
 	_, rest, ours := strings.Cut(req.URL.Path, "/"+resource+"/")
 	name, part, _ := strings.Cut(rest, "/")
@@ -55,7 +55,7 @@ func (u upserts) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// forgetsCounted drops the list of counted runs, and fails the first attempt to release each run.
+// forgetsCounted removes the list of counted runs from a status, and makes the first attempt to release each run fail.
 type forgetsCounted struct {
 	next  http.RoundTripper
 	mu    sync.Mutex
@@ -105,7 +105,7 @@ func (c changesStatus) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(with(req, content))
 }
 
-// opensLate keeps the breaker closed at the threshold of R18.
+// opensLate keeps the breaker closed at 5 failures, the threshold of row R18.
 func opensLate(status map[string]any) {
 	if breaker, ok := status["breaker"].(map[string]any); ok && breaker["failures"] == 5.0 {
 		delete(breaker, "state")
@@ -116,7 +116,7 @@ func opensLate(status map[string]any) {
 // oneEpoch keeps the epoch unchanged at a reset.
 func oneEpoch(status map[string]any) { delete(status, "epoch") }
 
-// breakerInHalves writes the failures first, and the resulting state of the breaker later.
+// breakerInHalves writes the failures first, and the resulting state of the breaker in a second request.
 type breakerInHalves struct{ next http.RoundTripper }
 
 func (b breakerInHalves) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -176,7 +176,7 @@ func (r *remembersBreaker) RoundTrip(req *http.Request) (*http.Response, error) 
 	return answer, err
 }
 
-// nested has one lock. A manager takes it to count runs, and takes it again to release a run.
+// nested imitates a manager that takes its only lock to count runs and, while it holds the lock, takes it again to release a run.
 type nested struct {
 	next http.RoundTripper
 	lock chan struct{}
@@ -187,7 +187,7 @@ func (n nested) RoundTrip(req *http.Request) (*http.Response, error) {
 	_, ofRun, run := of(req, "strategyruns")
 	if req.Method == http.MethodPatch && (ours && status || run && !ofRun) {
 		select {
-		case n.lock <- struct{}{}: // released only after the next write, which needs the lock as well
+		case n.lock <- struct{}{}: // the lock would be released only after the next write, which needs the lock as well
 		case <-req.Context().Done():
 			return nil, req.Context().Err()
 		}

@@ -44,8 +44,8 @@ func (b languageFaults) Start(ctx context.Context, p runtime.Process) error {
 // OnChange registers the function that is called on changes.
 func (b languageFaults) OnChange(wake func(types.UID)) { b.y.languages.OnChange(wake) }
 
-// newLanguageServer returns a LanguageServer that runs the fake server with that script. Its limits are long, so that a request without the right response is an
-// error, however slow the machine is.
+// newLanguageServer returns a LanguageServer that runs the fake server with that script. The timeouts of the LanguageServer are so long that a
+// request without the right response is an error even on a slow machine.
 func newLanguageServer(name string, plan script.Script) *v1alpha1.LanguageServer {
 	GinkgoHelper()
 	Expect(plan.Write(env.dir, name)).To(Succeed())
@@ -58,7 +58,7 @@ func newLanguageServer(name string, plan script.Script) *v1alpha1.LanguageServer
 	return server
 }
 
-// endpoint returns the address at which clients connect, or "" while it is unknown.
+// endpoint returns the address at which clients connect, or "" while the address is unknown.
 func endpoint(ctx context.Context, server *v1alpha1.LanguageServer) (string, error) {
 	fresh, err := get(ctx, server)
 	return strings.TrimPrefix(fresh.Status.Endpoint, "unix://"), err
@@ -102,7 +102,7 @@ func join(ctx context.Context, server *v1alpha1.LanguageServer, who string) (*re
 	return r, r.Open(r.uri, "fake", 1, who+" has not saved this\n")
 }
 
-// joined is join for the goroutine of the spec; the connection is closed at the end of the spec.
+// joined is join for the goroutine of the spec: an error fails the spec, and the connection is closed at the end of the spec.
 func joined(ctx context.Context, server *v1alpha1.LanguageServer, who string) *reader {
 	GinkgoHelper()
 	r, err := join(ctx, server, who)
@@ -111,7 +111,8 @@ func joined(ctx context.Context, server *v1alpha1.LanguageServer, who string) *r
 	return r
 }
 
-// asks sends one request, and returns the PID of the server that answered. The text of another document, or no answer, is an error.
+// asks sends one request, and returns the PID of the server that answered. It returns an error if there is no answer or the answer contains the text
+// of another document.
 func (r *reader) asks(ctx context.Context) (pid int, err error) {
 	text, err := r.Hover(ctx, r.uri, lspclient.Position{Character: 1})
 	if err != nil {
@@ -132,7 +133,7 @@ func (r *reader) begins(what script.Fault) (*lspclient.Call, error) {
 	return r.Begin("textDocument/hover", params)
 }
 
-// refused returns the error response of a server or of the multiplexer; nil if err is another error.
+// refused returns the error response that err contains, from a server or from the multiplexer. It returns nil if err is another error.
 func refused(err error) *lspclient.Error {
 	var refusal *lspclient.Error
 	if errors.As(err, &refusal) {
@@ -141,7 +142,7 @@ func refused(err error) *lspclient.Error {
 	return nil
 }
 
-// clientLoad calls a function from many goroutines until it is ended; each goroutine stops at its first error.
+// clientLoad calls a function from many goroutines until end is called. Each goroutine stops at its first error.
 type clientLoad struct {
 	stop   func()
 	all    sync.WaitGroup
@@ -175,7 +176,7 @@ func startClients(ctx context.Context, n int, do func(ctx context.Context, i, ro
 	return c
 }
 
-// waitForRounds waits until each goroutine has made that many more calls, or one has failed.
+// waitForRounds waits until each of n goroutines has made that many more calls, or one call has failed.
 func (c *clientLoad) waitForRounds(ctx context.Context, n, times int) {
 	GinkgoHelper()
 	c.mu.Lock()
@@ -211,14 +212,14 @@ func (c *clientLoad) end() (rounds int) {
 	return rounds
 }
 
-// started returns how often the server of that name was started.
+// started returns how often servers of that name were started.
 func started(name string) int {
 	GinkgoHelper()
 	return len(notes("starts", name))
 }
 
-// journal returns the messages that the servers of that name received, and fails if any violated the protocol. For each server this includes that
-// documents were opened and closed alternately, with increasing versions.
+// journal returns the messages that the servers of that name received, and fails if any message violated the protocol. For each server it also checks
+// that documents were opened and closed alternately, with increasing versions.
 func journal(name string) []script.Line {
 	GinkgoHelper()
 	lines, err := script.Journal(env.dir, name)
@@ -258,7 +259,7 @@ func multiplexers() (all []found) {
 	return all
 }
 
-// multiplexerOf returns the multiplexer of a server.
+// multiplexerOf returns the multiplexer whose child is the server with this PID.
 func multiplexerOf(server int) found {
 	GinkgoHelper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", server))
@@ -289,7 +290,7 @@ func peak(pid int) int64 {
 	return 0
 }
 
-// lingering returns the address of a relay to that socket, which never notices that a client has disconnected.
+// lingering starts a relay to that socket and returns the address of the relay, which never notices that a client has disconnected.
 func lingering(path string) string {
 	GinkgoHelper()
 	dir, err := os.MkdirTemp("", "relay")

@@ -27,7 +27,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// externalManager is a manager in its own process, which can be killed, behind a proxy that sees its writes.
+// externalManager is a manager in a separate process, which a row can kill. The manager reaches the API server through a proxy, which counts its
+// writes.
 type externalManager struct {
 	kubeconfig string
 	proxy      *httptest.Server
@@ -35,15 +36,16 @@ type externalManager struct {
 	mu    sync.Mutex
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	// at is the write at which the manager is killed, counted from 0; -1: none. before selects whether it is killed before or after the write is carried out.
+	// at is the write at which the manager is killed, counted from 0, or -1 to not kill the manager. before selects whether the manager is killed before
+	// or after that write is carried out.
 	at     int
 	before bool
 	seen   int
-	doomed bool // the write has arrived
+	doomed bool // the write at which the manager is killed has arrived
 	killed chan struct{}
 }
 
-// outdoors stops the manager of the row and starts one in its own process instead. The returned function undoes that.
+// outdoors stops the manager of the row and starts a manager in a separate process instead. The function back undoes both.
 func outdoors() (o *externalManager, back func()) {
 	GinkgoHelper()
 	transport, err := rest.TransportFor(fault.managers(config))
@@ -142,25 +144,26 @@ func (o *externalManager) kill() {
 	o.cmd = nil
 }
 
-// writeBlocker stands between a manager and the API server. Once frozen, the manager cannot write anything, and does not notice that.
+// writeBlocker stands between a manager and the API server. While the writeBlocker is frozen, all writes of the manager wait, and the manager does
+// not notice.
 type writeBlocker struct {
 	mu sync.Mutex
-	// at is the write at which it freezes, counted from 0; before selects whether that is before the write is carried out or before its response
-	// arrives. -1: none.
+	// at is the write at which the writeBlocker freezes, counted from 0, or -1 to not freeze. before selects whether it freezes before the write is
+	// carried out, or between the write and its response.
 	at     int
 	before bool
 	seen   int
 	ice    chan struct{}
 }
 
-// freeze selects the write, counted from now.
+// freeze selects the write at which the writeBlocker freezes, counted from now.
 func (f *writeBlocker) freeze(at int, before bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at, f.before, f.seen = at, before, 0
 }
 
-// frozen reports whether the write was reached.
+// frozen reports whether the writeBlocker is frozen.
 func (f *writeBlocker) frozen() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -208,7 +211,7 @@ func (i inIce) RoundTrip(req *http.Request) (*http.Response, error) {
 	return i.next.RoundTrip(req)
 }
 
-// melt waits until the writeBlocker is released.
+// melt waits until thaw is called.
 func melt(req *http.Request, ice <-chan struct{}) {
 	if ice == nil {
 		return
@@ -227,7 +230,7 @@ type hears struct {
 
 func (h hears) Events() <-chan types.UID { return h.events }
 
-// twoLeaders replaces the manager of the row with two that both act as leaders, each with a writeBlocker. The returned function undoes that.
+// twoLeaders replaces the manager of the row with two managers that both act as leaders, each with a writeBlocker. The function back undoes that.
 func twoLeaders() (a, b *writeBlocker, back func()) {
 	GinkgoHelper()
 	env.stop()

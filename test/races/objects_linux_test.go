@@ -25,12 +25,12 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// command returns the argv of a workload that has to be the only one with that name.
+// command returns the argv of a workload. No other workload with that name may run at the same time.
 func command(name string, args ...string) []string {
 	return append([]string{filepath.Join(programs, "workload"), "-dir", env.dir, "-name", name}, args...)
 }
 
-// server returns a DevServer that serves HTTP on the port that it is given.
+// server returns a DevServer whose workload serves HTTP on the port that Berth assigns.
 func server(name string, args ...string) *v1alpha1.DevServer {
 	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
 	fill(&dev.Spec.ProcessSpec, command(name, append([]string{"-serve"}, args...)...))
@@ -46,7 +46,7 @@ func instance(name string, args ...string) *v1alpha1.Instance {
 
 func fill(spec *v1alpha1.ProcessSpec, argv []string) {
 	spec.Process.Command = argv
-	// A kill must never hide that a process was asked to stop twice, or not at all.
+	// A long grace period, because a kill would hide that a process was asked to stop twice, or not at all.
 	spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](60)
 	spec.Backoff.InitialSeconds = ptr.To[int32](0)
 	spec.Breaker.FailureThreshold = ptr.To[int32](60)
@@ -59,7 +59,7 @@ func create(ctx context.Context, objects ...process.Object) {
 	}
 }
 
-// set changes an object as a user does, whatever others write to it at the same time.
+// set patches an object as a user does, no matter what other clients write to the object at the same time.
 func set(ctx context.Context, object client.Object, patch string, values ...any) error {
 	return apply(ctx, object, fmt.Sprintf(patch, values...))
 }
@@ -121,7 +121,7 @@ func upToDate(object process.Object) bool {
 	return object.GetProcessStatus().ObservedGeneration == object.GetGeneration()
 }
 
-// waitFor waits until the object is up to date and satisfies be, and returns it as it was then.
+// waitFor waits until the status is up to date and be returns true for the object, and returns the object as it was at that time.
 func waitFor[T process.Object](ctx context.Context, object T, what string, be func(T) bool) T {
 	GinkgoHelper()
 	var last T
@@ -142,7 +142,7 @@ func tell(object process.Object) string {
 	return text
 }
 
-// waitForRunning waits until that incarnation is ready and has started, and returns its PID.
+// waitForRunning waits until that incarnation is ready and its program has recorded its start, and returns the PID.
 func waitForRunning[T process.Object](ctx context.Context, object T, incarnation int64) int {
 	GinkgoHelper()
 	ready := waitFor(ctx, object, fmt.Sprintf("runs incarnation %d", incarnation), func(o T) bool {
@@ -150,7 +150,8 @@ func waitForRunning[T process.Object](ctx context.Context, object T, incarnation
 		return runsReady(o) && status.Process != nil && status.Process.Incarnation == incarnation
 	})
 	pid := int(ready.GetProcessStatus().Process.PID)
-	// Without a probe a program is ready as soon as it was executed, before it can record its start and before it handles signals.
+	// Without a probe a process is ready as soon as its program is executed. At that time the program has not yet recorded its start and does not yet
+	// handle signals.
 	Eventually(ctx, func() bool {
 		return slices.ContainsFunc(notes("starts", ""), func(n noted) bool { return n.pid == pid })
 	}).Should(BeTrue(), "%s has started", object.GetName())
@@ -163,7 +164,7 @@ func runsReady(object process.Object) bool {
 	return ready != nil && ready.Status == metav1.ConditionTrue && ready.Reason == v1alpha1.ReasonRunning
 }
 
-// isStopped reports whether the object is at rest because its spec asks for that.
+// isStopped reports whether the object is stopped as its spec requests.
 func isStopped(object process.Object) bool {
 	ready := meta.FindStatusCondition(object.GetProcessStatus().Conditions, v1alpha1.ConditionReady)
 	return ready != nil && ready.Status == metav1.ConditionTrue && ready.Reason == v1alpha1.ReasonStopped
@@ -184,7 +185,7 @@ func isGone[T process.Object](ctx context.Context, object T, otherwise ...string
 	}).Should(BeTrue(), "%s%s is deleted", strings.Join(otherwise, " "), object.GetName())
 }
 
-// everything returns all objects of the row that have processes.
+// everything returns all DevServers, Instances and LanguageServers of the row.
 func everything(ctx context.Context, g Gomega) []process.Object {
 	var servers v1alpha1.DevServerList
 	var instances v1alpha1.InstanceList
@@ -205,7 +206,7 @@ func everything(ctx context.Context, g Gomega) []process.Object {
 	return all
 }
 
-// expectProcesses waits until the running processes are exactly those that the objects require.
+// expectProcesses waits until the running processes are exactly those that the objects and the given runs require.
 func expectProcesses(ctx context.Context, runs ...string) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
@@ -229,7 +230,7 @@ func expectProcesses(ctx context.Context, runs ...string) {
 	}).Should(Succeed())
 }
 
-// until waits like Eventually, for goroutines: it returns an error instead of failing.
+// until is Eventually for goroutines: it returns an error instead of failing the spec.
 func until(ctx context.Context, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

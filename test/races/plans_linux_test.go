@@ -22,14 +22,14 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// phaseScript records its start under a name that is unique for each strategy, plan, phase and attempt. It fails in the phases and attempts of
-// ARG_FAIL ("Apply-1"); in those of ARG_HOLD it does not end before the gate file of its plan exists.
+// phaseScript records its start under a name that is unique for each strategy, plan, phase and attempt. It fails in the phases and attempts that
+// ARG_FAIL lists, such as "Apply-1". In those that ARG_HOLD lists it does not exit before the gate file of its plan exists.
 const phaseScript = `code=0; after=
 case " $ARG_FAIL " in *" $ARG_PHASE-$ARG_ATTEMPT "*) code=1;; esac
 case " $ARG_HOLD " in *" $ARG_PHASE-$ARG_ATTEMPT "*) after="$1/$ARG_PLAN.gate";; esac
 exec "$0" -dir "$1" -name "$2.$ARG_PLAN.$ARG_PHASE.$ARG_ATTEMPT" -exit $code -after "$after"`
 
-// createStrategies creates the strategies that the plans of the row run; their breakers never open.
+// createStrategies creates the strategies that the plans of the row run. The breakers of these strategies never open.
 func createStrategies(ctx context.Context, names ...string) {
 	GinkgoHelper()
 	for _, name := range names {
@@ -41,7 +41,7 @@ func createStrategies(ctx context.Context, names ...string) {
 	}
 }
 
-// newAction returns an action; it leaves out a phase without strategies.
+// newAction returns an action whose phases run these strategies. The action has no phase for an empty list.
 func newAction(name string, strategize, execute, apply []string) *v1alpha1.Action {
 	a := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
 	a.Spec.Arguments = []v1alpha1.ActionArgument{{Name: "fail"}, {Name: "hold"}}
@@ -71,7 +71,8 @@ func planNow(ctx context.Context, p *v1alpha1.Plan) (*v1alpha1.Plan, error) {
 	return fresh, k8s.Get(ctx, client.ObjectKeyFromObject(p), fresh)
 }
 
-// stands waits, for goroutines, until a plan has that phase and state, and its status describes its current spec.
+// stands waits until a plan has that phase and state, and its status describes its current spec. It returns an error instead of failing, for
+// goroutines.
 func stands(ctx context.Context, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) (*v1alpha1.Plan, error) {
 	var last *v1alpha1.Plan
 	err := until(ctx, func() (bool, error) {
@@ -115,8 +116,8 @@ const (
 	back      = `{"spec":{"targetPhase":"Strategize","revert":{"token":"back"}}}`
 )
 
-// executions returns how often each strategy was executed for each plan, phase and attempt, as recorded by the processes, whatever the objects
-// report.
+// executions returns how often each strategy was executed for each plan, phase and attempt. The counts come from the processes and not from the
+// status of the objects.
 func executions() map[string]int {
 	GinkgoHelper()
 	times := map[string]int{}
@@ -126,12 +127,12 @@ func executions() map[string]int {
 	return times
 }
 
-// executed returns the key that executions uses.
+// executed returns the key for a strategy, plan, phase and attempt in the result of executions.
 func executed(strategy string, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, attempt int) string {
 	return fmt.Sprintf("%s.%s.%s.%d", strategy, p.Name, phase, attempt)
 }
 
-// neverTwice fails if anything took effect more than once for one plan, phase and attempt.
+// neverTwice fails if a strategy was executed more than once for one plan, phase and attempt.
 func neverTwice() {
 	GinkgoHelper()
 	for name, times := range executions() {
@@ -139,7 +140,8 @@ func neverTwice() {
 	}
 }
 
-// clearPlans deletes all plans of the row with their runs, as the garbage collector of a cluster does, and waits until they are gone.
+// clearPlans deletes all plans and actions of the row and, as the garbage collector of a cluster does, their runs. It waits until no plan and no run
+// exists any more.
 func clearPlans(ctx context.Context) {
 	GinkgoHelper()
 	for _, object := range []client.Object{&v1alpha1.Plan{}, &v1alpha1.Action{}, &v1alpha1.StrategyRun{}} {
@@ -155,7 +157,7 @@ func clearPlans(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// planWatch collects the states of all plans and their runs, as a client sees them that watches from the beginning.
+// planWatch collects the states of all plans and their runs that a client sees if it watches from the beginning.
 type planWatch struct {
 	mu     sync.Mutex
 	states map[types.UID][]*v1alpha1.Plan
@@ -215,7 +217,7 @@ func (w *planWatch) mostAtOnce() int {
 	return slices.Max(append(slices.Collect(maps.Values(w.most)), 0))
 }
 
-// of returns the states of a plan up to p.
+// of returns the states of a plan that were seen, including the version of p.
 func (w *planWatch) of(ctx context.Context, p *v1alpha1.Plan) []*v1alpha1.Plan {
 	GinkgoHelper()
 	var seen []*v1alpha1.Plan
@@ -228,7 +230,7 @@ func (w *planWatch) of(ctx context.Context, p *v1alpha1.Plan) []*v1alpha1.Plan {
 	return seen
 }
 
-// orderly fails unless every step in the history of a plan is legal.
+// orderly fails unless the transition table permits every step in the history of a plan.
 func orderly(p *v1alpha1.Plan) {
 	GinkgoHelper()
 	history := p.Status.History

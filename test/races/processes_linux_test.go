@@ -30,7 +30,7 @@ type found struct {
 
 func (p found) shim() bool { return filepath.Base(p.args[0]) == "berth-shim" }
 
-// spare reports whether the process is a shim that was started before it is needed.
+// spare reports whether the process is a shim that was started in advance and not used yet.
 func (p found) spare() bool { return strings.HasPrefix(p.args[0], shim.SpareName) }
 
 // arg returns the value of a flag of the command line.
@@ -41,7 +41,7 @@ func (p found) arg(flag string) string {
 	return ""
 }
 
-// ours returns the running processes whose program belongs to the suite: shims and workloads.
+// ours returns the running processes whose program belongs to the suite, such as shims, workloads and multiplexers.
 func ours() []found {
 	GinkgoHelper()
 	entries, err := os.ReadDir("/proc")
@@ -59,7 +59,7 @@ func ours() []found {
 		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
 		identity, failed := shim.Identify(pid)
 		if err != nil || failed != nil || len(line) == 0 {
-			continue // it has exited
+			continue // the process has exited
 		}
 		all = append(all, found{Process: identity, args: strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")})
 	}
@@ -78,7 +78,7 @@ func workloads(name string) []int {
 	return pids
 }
 
-// state returns the letter in /proc/PID/stat, or 0 if there is no such process.
+// state returns the letter for the state of a process in /proc/PID/stat, or 0 if there is no such process.
 func state(pid int) byte {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
@@ -108,7 +108,7 @@ func zombies() []int {
 	return pids
 }
 
-// end kills a process of the suite, by its identity.
+// end kills a process of the suite. Because p identifies the process, end never kills another process that has the PID by now.
 func end(p shim.Process) {
 	fd, err := shim.Open(p)
 	if errors.Is(err, shim.ErrGone) {
@@ -156,7 +156,7 @@ func signalsTo(pid int) int {
 	return n
 }
 
-// neverTwo fails if a workload ever found another one with its name.
+// neverTwo fails if a workload ever found that another workload with its name was running.
 func neverTwo() {
 	GinkgoHelper()
 	Expect(notes("violations", "")).To(BeEmpty(), "one process per object: no two ran at once under one name")

@@ -49,7 +49,7 @@ var _ = row("R31", "apply takes effect once per plan and attempt, no matter at w
 	back()
 })
 
-// revive waits until a plan is applied or the manager was killed. After a kill it starts a new manager.
+// revive waits until a plan is applied or the manager was killed. After a kill it starts another manager.
 func (o *externalManager) revive(ctx context.Context, p *v1alpha1.Plan) (killed bool) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
@@ -62,7 +62,7 @@ func (o *externalManager) revive(ctx context.Context, p *v1alpha1.Plan) (killed 
 		now, err := planNow(ctx, p)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(now.Status.State).To(Equal(v1alpha1.PlanApplied))
-		// The manager also has to survive the writes that follow.
+		// The manager may still be killed at one of the writes that release the runs.
 		runs, err := theirs(ctx, p)
 		g.Expect(err).NotTo(HaveOccurred())
 		for i := range runs {
@@ -102,7 +102,7 @@ func counted(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// letGo reports whether neither the plan nor the strategy of a run needs it any more.
+// letGo reports whether a run is released: neither its plan nor its strategy needs the run any more.
 func letGo(r *v1alpha1.StrategyRun) bool {
 	return !controllerutil.ContainsFinalizer(r, v1alpha1.FinalizerCount) && !controllerutil.ContainsFinalizer(r, v1alpha1.FinalizerPlan)
 }
@@ -130,8 +130,8 @@ var _ = row("R31-unaware", "apply takes effect once per plan and attempt, no mat
 	freezeAtEveryWrite(ctx, false)
 })
 
-// freezeAtEveryWrite freezes one leader at its first write for a plan, at its second for another plan, and so on, while a second leader completes the
-// plan.
+// freezeAtEveryWrite freezes one leader at its first write for one plan, at its second write for the next plan, and so on, while a second leader
+// completes the plan.
 func freezeAtEveryWrite(ctx context.Context, before bool) {
 	GinkgoHelper()
 	createStrategies(ctx, "effect")
@@ -148,7 +148,7 @@ func freezeAtEveryWrite(ctx context.Context, before bool) {
 		if frozen = carriedOut(ctx, p, a, b); frozen {
 			freezes++
 		}
-		a.thaw() // it continues with a write that is out of date by now
+		a.thaw() // the leader continues with a write that is out of date by now
 		b.thaw()
 		counted(ctx)
 		last := mustStand(ctx, p, v1alpha1.PhaseApply, v1alpha1.PlanApplied)
@@ -168,7 +168,7 @@ func freezeAtEveryWrite(ctx context.Context, before bool) {
 	back()
 }
 
-// carriedOut retries a plan once, and lets the second leader continue where the first one freezes. It reports whether the first one froze.
+// carriedOut retries a plan once, and lets the second leader continue where the first leader freezes. It reports whether the first leader froze.
 func carriedOut(ctx context.Context, p *v1alpha1.Plan, a, b *writeBlocker) (frozen bool) {
 	GinkgoHelper()
 	asked := false

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// fail creates runs that end with exit code 1, from many clients at once, and returns them.
+// fail creates runs that end with exit code 1, from many clients concurrently, and returns the runs.
 func fail(ctx context.Context, s *v1alpha1.Strategy, name string, n int) []*v1alpha1.StrategyRun {
 	runs := make([]*v1alpha1.StrategyRun, n)
 	all(n, func(i int) error {
@@ -178,7 +178,8 @@ var _ = row("R21", "all strategies are reset while 50 runs are in flight: none o
 	Expect(total).To(Equal(len(flying) + 3))
 })
 
-// deaf is the runtime of a second manager. It emits no events, so that this manager learns only from the API server, and it repeats every start.
+// deaf is the runtime of a second manager. It emits no events, so that the manager learns of changes only from the API server, and it carries out
+// every start twice.
 type deaf struct{ backend }
 
 func (deaf) Events() <-chan types.UID { return nil }

@@ -22,7 +22,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/host"
 )
 
-// hostsForVariable names the variable with the duration of row S19, such as 5m. Without it the row makes a few rounds.
+// hostsForVariable names the environment variable with the duration of row S19, such as 5m. If the variable is not set, the row makes only a few
+// rounds.
 const hostsForVariable = "RACES_HOSTS_FOR"
 
 func hostsFor() time.Duration {
@@ -40,7 +41,7 @@ type seat struct {
 	end       func()
 }
 
-// start starts a manager that uses the state directory with its existing content.
+// start starts a manager that uses the state directory with the content that the previous manager left.
 func (s *seat) start(elect bool) {
 	GinkgoHelper()
 	var err error
@@ -153,8 +154,8 @@ var _ = row("S19", "two managers with two state directories: each object runs on
 	}
 })
 
-// disturb makes twelve random changes: disturbances and user operations. With elect, the managers elect a leader for that time. At the end both run without
-// election.
+// disturb makes twelve random changes: disturbances and user operations. If elect is set, the managers elect a leader during these changes.
+// Afterwards both managers run without an election again.
 func disturb(ctx context.Context, seats [2]*seat, objects []process.Object, random *rand.Rand, elect bool) {
 	GinkgoHelper()
 	if elect {
@@ -179,7 +180,7 @@ func disturb(ctx context.Context, seats [2]*seat, objects []process.Object, rand
 			Expect(set(ctx, object, restart, fmt.Sprint(step, random.Int64()))).To(Succeed())
 		case 3: // the object moves to that host, or stays there
 			Expect(set(ctx, object, `{"metadata":{"labels":{"berth.dev/host":%q}}}`, s.name)).To(Succeed())
-		case 4: // as kubectl replace does
+		case 4: // the label is removed, as kubectl replace does
 			Expect(set(ctx, object, `{"metadata":{"labels":{"berth.dev/host":null}}}`)).To(Succeed())
 		}
 	}

@@ -36,7 +36,8 @@ var _ = row("S05", "clean-up decides on a fresh read: a stopped object is delete
 		create(ctx, again)
 		waitForRunning(ctx, again, 1)
 		Expect(set(ctx, again, stopped)).To(Succeed())
-		// Request the object again at the first Observe of the reconcile that deletes it, or between its last Observe and the deletion.
+		// Request the object again at the first Observe of the reconcile that deletes the object, or between the last Observe of that reconcile and the
+		// deletion.
 		due, looks := time.Time{}, 0
 		var asked atomic.Bool
 		tmux.whenLooking(func(uid types.UID) {
@@ -69,7 +70,7 @@ var _ = row("S05", "clean-up decides on a fresh read: a stopped object is delete
 	expectProcesses(ctx)
 })
 
-// expiry returns when a stopped object may be deleted; the zero time if it is not stopped.
+// expiry returns the earliest time at which a stopped object may be deleted, or the zero time if the object is not stopped.
 func expiry(ctx context.Context, object *v1alpha1.Instance) time.Time {
 	now, err := get(ctx, object)
 	if err != nil || now.Status.LastExit == nil || now.Status.LastExit.FinishedAt == nil {
@@ -134,7 +135,7 @@ var _ = row("R06", "create, update, delete, activity, status and clean-up interl
 	Eventually(ctx, func(g Gomega) { g.Expect(tmux.sessions(ctx, g)).To(ConsistOf(names[:2])) }).Should(Succeed(), "the sessions are those of the objects")
 })
 
-// wanted creates an Instance or sets it to Running, and returns an error until it runs.
+// wanted creates an Instance or sets an existing Instance to Running, and returns an error until the Instance runs.
 func (p *panes) wanted(ctx context.Context, name string) error {
 	i := p.instance(name)
 	if err := k8s.Create(ctx, i); client.IgnoreAlreadyExists(err) != nil {
@@ -153,7 +154,7 @@ func (p *panes) wanted(ctx context.Context, name string) error {
 	return nil
 }
 
-// meddle performs one of the operations that users and programs perform on an Instance, which may not exist.
+// meddle performs one of the operations that users and programs perform on an Instance. The Instance may be missing.
 func (p *panes) meddle(ctx context.Context, name string, what int) error {
 	i := p.instance(name)
 	key := client.ObjectKeyFromObject(i)
@@ -175,7 +176,7 @@ func (p *panes) meddle(ctx context.Context, name string, what int) error {
 	return ignoreGone(p.Type(ctx, i.UID, []byte("x")))
 }
 
-// ignoreGone ignores that there is nothing to type into, or that it disappeared meanwhile.
+// ignoreGone ignores the errors of a process that does not exist or has no terminal.
 func ignoreGone(err error) error {
 	if errors.Is(err, runtime.ErrNotFound) || errors.Is(err, runtime.ErrNoTerminal) {
 		return nil

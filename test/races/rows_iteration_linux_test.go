@@ -44,7 +44,7 @@ var _ = row("R03", "paginated lists and clean-up while objects are created and d
 		})
 	}
 	all(go1, func(i int) error {
-		name := fmt.Sprintf("a-goes-%d", i) // it sorts before all objects that stay
+		name := fmt.Sprintf("a-goes-%d", i) // the name sorts before those of all objects that stay
 		for range turns {
 			o := instance(name)
 			o.Spec.TTLSecondsAfterStopped = ptr.To[int32](0)
@@ -83,7 +83,8 @@ var _ = row("R03", "paginated lists and clean-up while objects are created and d
 	}
 })
 
-// pageByPage lists all Instances a few at a time, as kubectl does, and checks that each of those that stay is seen once.
+// pageByPage lists all Instances in small pages, as kubectl does with large ones, and checks that the list contains each Instance that stays exactly
+// once.
 func pageByPage(ctx context.Context, lasting []string) error {
 	seen := map[string]int{}
 	for next := ""; ; {

@@ -92,7 +92,7 @@ var _ = row("R28", "a start that fails half-way leaves nothing behind", func(ctx
 			isGone(ctx, i)
 		}
 	}
-	// Not even the shim can be started: everything that was prepared for it is removed with the object.
+	// Now not even the shim can be started. Everything that was prepared for the start has to be removed with the object.
 	Expect(os.Rename(env.shim, env.shim+".away")).To(Succeed())
 	var first, tries atomic.Int32
 	env.faults.setHooks(func(w *faultInjector) {
@@ -107,7 +107,7 @@ var _ = row("R28", "a start that fails half-way leaves nothing behind", func(ctx
 		}
 	})
 	last, shimless := instance("last"), instance("shimless")
-	create(ctx, last) // it uses the shim that was kept ready, if there was one
+	create(ctx, last) // this object uses the shim that was kept ready, if there was one
 	Eventually(ctx, first.Load).Should(BeNumerically(">=", 1))
 	create(ctx, shimless)
 	Eventually(ctx, tries.Load).Should(BeNumerically(">=", 3))

@@ -25,13 +25,14 @@ import (
 const (
 	clients    = 20
 	operations = 1000
-	// seed makes the operations and their delays reproducible, whatever the order in which they arrive.
+	// seed makes the operations and their delays reproducible, but not the order in which the operations arrive.
 	seed = 20250117
-	// turns is how often the load runs on few objects, and on many. The two alternate, so that a machine that becomes slower is slower for both.
+	// turns is how often the load runs on few objects, and how often on many objects. The two loads alternate, so that a machine that becomes slower
+	// affects both.
 	turns = 5
 	few   = 2
 	many  = 24
-	// noise is the accepted difference of medians on a machine that does other work as well.
+	// noise is the difference of medians that is accepted because the machine may do other work at the same time.
 	noise = 30 * time.Millisecond
 )
 
@@ -50,7 +51,7 @@ var _ = row("R12", "1,000 operations with random delays from 20 clients: the pro
 				spread = append(spread, median(times))
 			}
 		}
-		// Compare two consecutive turns, because the machine may have become slower since earlier ones.
+		// Compare the two loads of the same round, because the machine may have become slower since earlier rounds.
 		more = append(more, contended[round]-spread[round]*11/10)
 	}
 	fmt.Printf("R12 a bystander's change takes %v while %d clients use %d objects, %v while they use %d (medians of %d)\n",
@@ -60,7 +61,7 @@ var _ = row("R12", "1,000 operations with random delays from 20 clients: the pro
 	Expect(notes("starts", "bystander")).To(HaveLen(1))
 })
 
-// load runs all clients with their share of the operations of one half of a round.
+// load runs all clients with their shares of one of the two loads of a round.
 func load(ctx context.Context, stream uint64, names int) {
 	GinkgoHelper()
 	all(clients, func(i int) error {
@@ -80,7 +81,8 @@ func load(ctx context.Context, stream uint64, names int) {
 	})
 }
 
-// operation performs one operation on an object. It is no failure if the object exists already or does not exist: other clients operate on it too.
+// operation performs one operation on an object. It ignores that the object already exists or does not exist, because other clients operate on the
+// same object.
 func operation(ctx context.Context, random *rand.Rand, i *v1alpha1.Instance) error {
 	var err error
 	switch token := strconv.Itoa(random.Int()); random.IntN(8) {
@@ -103,7 +105,7 @@ func operation(ctx context.Context, random *rand.Rand, i *v1alpha1.Instance) err
 	return err
 }
 
-// measure returns how long the manager takes to see changes of an object, made one after another, while during runs.
+// measure changes an object repeatedly while the function during runs, and returns how long the manager takes to see each change.
 func measure(ctx context.Context, i *v1alpha1.Instance, during func()) []time.Duration {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(ctx)

@@ -21,10 +21,10 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// bound is more memory than a multiplexer may ever need here, and much less than the peers send.
+// bound is the limit for the memory of a multiplexer. It is much less than the peers send.
 const bound = 256 << 20
 
-// hostileServers lists what a server may do wrong, and whether it has to be restarted for that.
+// hostileServers lists faults of a server, and whether the server has to be restarted because of the fault.
 var hostileServers = []struct {
 	name string
 	what script.Fault
@@ -61,7 +61,7 @@ var _ = row("R29", "hostile messages and silent peers: memory and time are bound
 	Expect(peak(guard.PID)).To(BeNumerically("<", bound), "hostile clients exceed the memory bound")
 	Expect(waitForRunning(ctx, server, 1)).To(Equal(pid), "the server was restarted because of its clients")
 
-	// Each server fails in its own way at the first request; its other clients wait for the next server.
+	// Each server fails in a different way at the first request, while another client of that server waits for a response.
 	var servers []*v1alpha1.LanguageServer
 	guards := map[string]found{}
 	for _, hostile := range hostileServers {
@@ -85,7 +85,8 @@ var _ = row("R29", "hostile messages and silent peers: memory and time are bound
 	}
 })
 
-// againstServer provokes the server with one client while another one waits. The next server, or the same one, has to answer that client.
+// againstServer provokes the fault of a server with one client while another client waits. The next server or, if ends is false, the same server has
+// to answer the client that waits.
 func againstServer(ctx context.Context, server *v1alpha1.LanguageServer, name string, ends bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*patience)
 	defer cancel()
@@ -126,7 +127,7 @@ func againstServer(ctx context.Context, server *v1alpha1.LanguageServer, name st
 	return nil
 }
 
-// hostileClients do what clients must not do. Each is disconnected, except those that only wait.
+// hostileClients connects clients that violate the protocol, and checks that each of them is disconnected, except those that only wait.
 func hostileClients(ctx context.Context, path string) {
 	GinkgoHelper()
 	away := func(words string, times int) {
@@ -168,7 +169,7 @@ func hostileClients(ctx context.Context, path string) {
 	deafClient(ctx, path)
 }
 
-// deafClient requests long responses and reads nothing: it is disconnected.
+// deafClient requests long responses without reading them, and checks that the connection is closed.
 func deafClient(ctx context.Context, path string) {
 	GinkgoHelper()
 	conn, err := net.Dial("unix", path)
@@ -221,7 +222,7 @@ var _ = row("R30", "a document that a client opens and never closes is closed fo
 	}
 	waitFor(ctx, server, "counts one document", func(o *v1alpha1.LanguageServer) bool { return o.Status.OpenDocuments == 1 && o.Status.Clients == 1 })
 
-	// One client disconnects while there is no server: the next server does not receive its document.
+	// One client disconnects while there is no server: the next server does not receive the document of this client.
 	gone := joined(ctx, server, "gone")
 	Expect(gone.asks(ctx)).To(Equal(pid))
 	Expect(script.Script{InitializeMS: 500}.Write(env.dir, "srv")).To(Succeed())

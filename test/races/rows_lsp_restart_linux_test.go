@@ -24,7 +24,7 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// breathe pauses callers that would otherwise send requests without a break.
+// breathe pauses a caller that would otherwise send requests without a break.
 func breathe(ctx context.Context, pause time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -32,7 +32,7 @@ func breathe(ctx context.Context, pause time.Duration) {
 	}
 }
 
-// healthy reads the object as a health check does: it exists, has its address, and is ready or restarting.
+// healthy reads the object as a health check does. It returns an error unless the object exists, has its address, and is ready or restarting.
 func healthy(ctx context.Context, server *v1alpha1.LanguageServer, address string) error {
 	o, err := get(ctx, server)
 	switch {
@@ -76,7 +76,7 @@ var _ = row("R23", "restart and health check: the answer is restarting, never no
 	Expect(started("srv")).To(Equal(6))
 })
 
-// worker is a client that is always busy: it sends requests about its own documents, opens and closes them, and causes effects.
+// worker is a client that is always busy: it opens and closes its own documents, sends requests about these documents, and causes effects.
 type worker struct {
 	*reader
 	server *v1alpha1.LanguageServer
@@ -86,16 +86,17 @@ type worker struct {
 	asked  int
 }
 
-// work sends one request, which has to be answered: a query correctly; an effect with success or, if its server was lost, with outcome unknown.
+// work sends one request and checks the response. A query has to be answered correctly. An effect has to succeed or, if the server was lost, to be
+// answered with the outcome unknown.
 func (w *worker) work(ctx context.Context, round int) error {
-	// The worker waits for the response even after the others have ended.
+	// The worker waits for the response even after the row has ended the load.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	w.asked++
 	switch round % 6 {
 	case 2:
 		effect := fmt.Sprintf("%s-%d", w.name, round)
-		// The server carries it out at once and answers a while later, so that servers are lost in between.
+		// The server carries the effect out immediately and answers 20 ms later, so that some servers are lost between the effect and the response.
 		err := w.Call(ctx, "workspace/executeCommand", map[string]any{
 			"command": "effect", "arguments": []string{effect}, "fake": script.Fault{Do: script.Delay, MS: 20},
 		}, nil)
@@ -109,7 +110,7 @@ func (w *worker) work(ctx context.Context, round int) error {
 		}
 		return err
 	case 5:
-		// Change to another document: one that was open at several consecutive crashes is deliberately withheld from the server.
+		// Change to another document, because the multiplexer withholds from the server any document that was open at several consecutive crashes.
 		next := lspclient.URI(env.dir, fmt.Sprintf("%s-%d.txt", w.name, round))
 		err := errors.Join(w.CloseDocument(w.uri), w.Open(next, "fake", 1, w.words+" has not saved this\n"))
 		w.uri = next
@@ -169,7 +170,7 @@ var _ = row("R25", "100 callers over 50 restarts: one restart for each distinct 
 	address := mustGet(ctx, server).Status.Endpoint
 	var token atomic.Int64
 	var asked [callers]atomic.Int64
-	var asking sync.RWMutex // a late caller would request the previous restart, which counts as a new request
+	var asking sync.RWMutex // a late caller would set the token of the previous restart again, which counts as a new request
 	readers := make([]*reader, callers/5)
 	for i := range readers {
 		readers[i] = joined(ctx, server, fmt.Sprintf("reader-%d", i))
@@ -183,7 +184,7 @@ var _ = row("R25", "100 callers over 50 restarts: one restart for each distinct 
 		case 1:
 			return healthy(ctx, server, address)
 		case 2:
-			// Each of these callers requests the restart that is due, once.
+			// Each of these callers requests the current restart once.
 			asking.RLock()
 			defer asking.RUnlock()
 			if now := token.Load(); asked[i].Swap(now) != now {
@@ -262,7 +263,7 @@ var _ = row("R26", "restart and start: the start joins the restart", func(ctx co
 })
 
 var _ = row("R27", "start and start: one spawn, and all callers use it", func(ctx context.Context) {
-	// Every start is requested three times at once, and twice more after that.
+	// Every start is requested three times concurrently, and twice more after that.
 	env.faults.setHooks(func(w *faultInjector) {
 		w.starting = func(_ runtime.Process, start func() error) error {
 			errs := make(chan error, 3)

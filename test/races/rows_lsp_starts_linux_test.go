@@ -24,7 +24,7 @@ var _ = row("R28", "a language server whose start fails half-way, at each of twe
 	var servers []*v1alpha1.LanguageServer
 	for _, where := range append(slices.Clone(script.Starts), "missing") {
 		name := "fails-" + strings.ToLower(where)
-		// It fails twice and then succeeds: a failed start must not leave anything that blocks the next one.
+		// The server fails to start twice and then succeeds: a failed start must not leave anything that blocks the next start.
 		server := newLanguageServer(name, script.Script{Start: where, Fails: 2})
 		server.Spec.StartupTimeoutSeconds = ptr.To[int32](2)
 		server.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
@@ -91,7 +91,7 @@ var _ = row("S17", "consumers are the connected clients, whatever dies, and a sl
 	joined(ctx, server, "late")
 	consumers(clients - 2)
 
-	// The multiplexer dies, and all connections with it: there are no consumers.
+	// Kill the multiplexer, which ends all connections: now there are no consumers.
 	Expect(script.Script{}.Write(env.dir, "srv")).To(Succeed())
 	pid := waitForRunning(ctx, server, 2)
 	end(multiplexerOf(pid).Process)
@@ -104,7 +104,7 @@ var _ = row("S17", "consumers are the connected clients, whatever dies, and a sl
 	Expect(err).NotTo(HaveOccurred())
 	consumers(1)
 
-	// More servers than there are workers stop slowly; another one is restarted meanwhile.
+	// More servers than the manager has workers stop slowly. At the same time, another server is restarted.
 	var slow []*v1alpha1.LanguageServer
 	for i := range 10 {
 		slow = append(slow, newLanguageServer(fmt.Sprintf("slow-%d", i), script.Script{IgnoreShutdown: true, IgnoreEOF: true, IgnoreTERM: true}))
@@ -172,7 +172,7 @@ var _ = row("S18", "restart against stop and delete: stop and delete win; a rest
 	})
 	Expect(failed.Status.Endpoint).NotTo(BeEmpty())
 	Expect(workloads("srv")).To(BeEmpty())
-	// A request that arrives meanwhile waits on its existing connection.
+	// A request that arrives during that time, on an existing connection, waits.
 	waiting := make(chan error, 1)
 	go func() {
 		_, err := r.asks(ctx)

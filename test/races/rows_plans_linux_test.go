@@ -62,7 +62,7 @@ var _ = row("R14-plans", "concurrent creates of plans: all different names exist
 var _ = row("R15", "an action that is created and edited while it is used: every plan is pinned to one generation of it, and N uses make N plans", func(ctx context.Context) {
 	const uses, edits = 40, 30
 	createStrategies(ctx, "think", "work-0", "work-1", "work-2")
-	// Generation n allows n reversions, and executes a strategy that is derived from n.
+	// Generation n of the action allows n reversions, and executes a strategy that is derived from n.
 	work := func(generation int64) string { return fmt.Sprintf("work-%d", generation%3) }
 	action := newAction("act", []string{"think"}, []string{work(1)}, nil)
 	action.Spec.MaxReversions = ptr.To[int32](1)
@@ -73,7 +73,7 @@ var _ = row("R15", "an action that is created and edited while it is used: every
 	namespace := plans[0].Namespace // because a create below writes to its plan
 	var editor sync.WaitGroup
 	var failed error
-	editor.Go(func() { // the first plans exist before the action
+	editor.Go(func() { // the action is created while the first plans are created
 		failed = k8s.Create(ctx, action.DeepCopy())
 		for n := int64(2); n <= edits && failed == nil; n++ {
 			failed = apply(ctx, action, fmt.Sprintf(`{"spec":{"maxReversions":%d,"execute":{"strategies":[%q]}}}`, n, work(n)))
@@ -99,7 +99,7 @@ var _ = row("R15", "an action that is created and edited while it is used: every
 		Expect(int64(pinned.MaxReversions)).To(Equal(pinned.ActionGeneration), "pinned to one generation: %s", p.Name)
 		Expect(pinned.Phases[1].Strategies[0].Name).To(Equal(work(pinned.ActionGeneration)), "pinned to one generation: %s", p.Name)
 	}
-	for _, p := range plans { // later changes of the action do not affect them
+	for _, p := range plans { // later changes of the action do not affect the plans
 		Expect(apply(ctx, p, toExecute)).To(Succeed())
 	}
 	for _, p := range plans {

@@ -51,7 +51,7 @@ var _ = row("D01", "under load, a restart fails only requests that were in fligh
 	Eventually(ctx, func() int { return l.servedBy(pid) }).Should(BeNumerically(">=", loadServed))
 	failures, interrupted, sent := l.stop()
 	Expect(failures).To(BeEmpty(), "requests failed that were not both in flight and unsafe")
-	// Few requests are in flight when a process dies: each takes far less than a millisecond, and there is one every five milliseconds.
+	// Few requests are in flight when a process dies: each request takes far less than a millisecond, and one is sent every five milliseconds.
 	Expect(interrupted).To(BeNumerically("<", sent/20), "of %d requests", sent)
 	Expect(sent).To(BeNumerically(">", loadRestarts*loadServed))
 	after := mustGet(ctx, dev)
@@ -60,7 +60,7 @@ var _ = row("D01", "under load, a restart fails only requests that were in fligh
 	Expect(notes("collisions", "")).To(BeEmpty())
 })
 
-// traffic sends requests until it is stopped; three of four use a safe method (GET), the fourth does not (POST).
+// traffic sends requests until stop is called. Three of four requests use the safe method GET, the fourth uses POST.
 type traffic struct {
 	url    string
 	client *http.Client

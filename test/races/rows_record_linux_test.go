@@ -85,7 +85,7 @@ var _ = row("R05", "no operation waits for the reconcile of another object, and 
 			if err := live3(ctx, instance(name)); err != nil {
 				return fmt.Errorf("another object is blocked by a held reconcile: %s: %w", name, err)
 			}
-			// Reads are answered meanwhile, including those of the held object.
+			// Reads are answered while the reconcile is held, including reads of the held object.
 			if object, err := get(ctx, held); err != nil || object.Status.Incarnation != 1 {
 				return fmt.Errorf("read the held object: %w", err)
 			}
@@ -170,7 +170,7 @@ var _ = row("S02", "status belongs to a UID: a new object with an old name start
 })
 
 var _ = row("S03", "many writers of one record: no write is lost", func(ctx context.Context) {
-	// No other manager can write the state of the runtime.
+	// No other manager can use this state directory, so no other manager can write the state of the runtime.
 	_, err := host.New(host.Options{StateDir: env.stateDirs[0], ShimPath: env.shim})
 	Expect(err).To(MatchError(ContainSubstring("another berth manager uses the state directory")))
 
@@ -180,7 +180,7 @@ var _ = row("S03", "many writers of one record: no write is lost", func(ctx cont
 	const writers, each = 8, 8
 	all(writers, func(writer int) error {
 		for n := range each {
-			// Read, change, write: as all clients do, while the manager writes the status.
+			// Read, change and write the object as all clients do, while the manager writes its status.
 			err := patiently(ctx, func() error {
 				o, err := get(ctx, i)
 				if err != nil {
@@ -219,7 +219,7 @@ var _ = row("S07", "a reused PID is not mistaken for the process that had it", f
 	create(ctx, i)
 	pid := waitForRunning(ctx, i, 1)
 	env.stopManager()
-	// The shim and the process end while no manager is running; then an unrelated process has the PID.
+	// The shim and the process exit while no manager is running; then an unrelated process gets the PID.
 	var identity shim.Identity
 	file := filepath.Join(env.stateDir, "run", string(i.UID), shim.IdentityFile)
 	known, err := shim.ReadFile(file, &identity)

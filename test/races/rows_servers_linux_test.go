@@ -30,13 +30,13 @@ var _ = row("R07", "start and stop of the same server: a stop ends the incarnati
 		last++
 		Expect(set(ctx, dev, restart, strconv.FormatInt(last, 10))).To(Succeed())
 		pid := waitForRunning(ctx, dev, last)
-		// The stop of the previous incarnation arrives late, and again: from a manager that was delayed, or from a request that was repeated.
+		// A stop and a kill of the previous incarnation arrive late, as from a delayed manager or a repeated request.
 		Expect(env.rt.Stop(ctx, dev.UID, last-1)).To(Succeed())
 		Expect(env.rt.Kill(ctx, dev.UID, last-1)).To(Succeed())
 		Expect(workloads("web")).To(Equal([]int{pid}), "the newer incarnation keeps running")
 		Expect(signalsTo(pid)).To(BeZero(), "the newer incarnation was not asked to stop")
 	}
-	// Many clients start and stop it at once: at the end it is in the state that was requested last.
+	// Many clients start and stop the server concurrently. At the end the server is in the state that was requested last.
 	all(8, func(i int) error {
 		for n := range 8 {
 			patch := []string{stopped, running, fmt.Sprintf(restart, fmt.Sprintf("%d-%d", i, n))}[(i+n)%3]
@@ -69,7 +69,7 @@ var _ = row("R08", "many stops of one server: one is carried out, the others suc
 	stops(40)
 	Eventually(ctx, func() int { return signalsTo(pid) }).Should(BeNumerically(">=", 1))
 	stops(10)
-	// All stops have arrived and were handled: of two reconciles, everything that the first one requested happened before the second.
+	// After two more reconciles all stops were handled: everything that the first reconcile requested happened before the second reconcile.
 	for _, look := range []string{"first", "second"} {
 		Expect(set(ctx, dev, `{"spec":{"resetToken":%q}}`, look)).To(Succeed())
 		looked := waitFor(ctx, dev, "was reconciled while it is stopping", func(o *v1alpha1.DevServer) bool { return o.Status.ObservedResetToken == look })
@@ -79,7 +79,7 @@ var _ = row("R08", "many stops of one server: one is carried out, the others suc
 	isGone(ctx, dev)
 	Expect(signalsTo(pid)).To(Equal(1), "the process received exactly one stop signal")
 	Expect(notes("ends", "web")).To(HaveLen(1), "the process exited by itself, and was not killed")
-	// Stops of a process that is gone are no-ops.
+	// Stop and Kill of a process that no longer exists are no-ops.
 	Expect(env.rt.Stop(ctx, dev.UID, 1)).To(Succeed())
 	Expect(env.rt.Kill(ctx, dev.UID, 1)).To(Succeed())
 })
@@ -185,7 +185,8 @@ var _ = row("R10", "clean-up of a session while new servers start in it: the old
 		waitForRunning(ctx, dev, 1)
 	}
 	Expect(k8s.DeleteAllOf(ctx, &v1alpha1.DevServer{}, client.InNamespace(env.namespace), client.MatchingFields{"spec.session": "one"})).To(Succeed())
-	// The old servers are still stopping. New ones start beside them, and others as soon as a name is free.
+	// The old servers are still stopping. Some new servers start beside them; others reuse the name of an old server and start as soon as that name is
+	// free.
 	created := make([]*v1alpha1.DevServer, 2*each)
 	all(2*each, func(i int) error {
 		created[i] = session(server(fmt.Sprintf("new-%d", i)))
@@ -214,7 +215,7 @@ var _ = row("R10", "clean-up of a session while new servers start in it: the old
 })
 
 var _ = row("R11", "100 concurrent starts and stops: the processes match the specs", func(ctx context.Context) {
-	// Some requests time out and are retried, and then both of them arrive.
+	// Some requests time out and are retried, and then both the original request and the retry arrive.
 	var late sync.WaitGroup
 	DeferCleanup(late.Wait)
 	var mu sync.Mutex
@@ -259,7 +260,7 @@ var _ = row("R11", "100 concurrent starts and stops: the processes match the spe
 })
 
 var _ = row("R13", "stops that take 65 seconds do not delay other objects", func(ctx context.Context) {
-	// More slow servers than there are workers.
+	// More slow servers than the manager has workers.
 	const stuck = 10
 	var slow []*v1alpha1.DevServer
 	for i := range stuck {
@@ -301,7 +302,7 @@ var _ = row("R13", "stops that take 65 seconds do not delay other objects", func
 		o := mustGet(ctx, dev)
 		Expect(o.Status.Stopping).NotTo(BeNil(), "delayed by slow stops: %s exited before the others were done", dev.Name)
 		Expect(workloads(dev.Name)).To(HaveLen(1))
-		// The grace period may shrink, so that the row does not have to wait for it.
+		// Shorten the grace period, so that the row does not have to wait for its end.
 		Expect(set(ctx, dev, `{"spec":{"process":{"stop":{"gracePeriodSeconds":0}}}}`)).To(Succeed())
 	}
 	for _, dev := range slow {

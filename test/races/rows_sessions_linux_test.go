@@ -23,7 +23,7 @@ var _ = row("R01", "two discoveries at once: the result is the union, and every 
 	d := newSessionEnv(nil)
 	defer d.end()
 	var names []string
-	for i := range pairs { // the legal name of both is the same
+	for i := range pairs { // both names of a pair yield the same valid object name
 		names = append(names, fmt.Sprintf("Agent_%d", i), fmt.Sprintf("agent-%d", i))
 	}
 	d.open(names...)
@@ -150,7 +150,7 @@ var _ = row("S01", "two creators of one name, a user and a discovery: the loser 
 		mine.Spec.Process.Command = command("mine")
 		mine.Spec.DisplayName = "mine"
 		var lost bool
-		if round == 0 { // the discovery is second, at least once
+		if round == 0 { // in one round the discovery is certainly second
 			Expect(k8s.Create(ctx, mine)).To(Succeed())
 			Expect(k8s.Create(ctx, d.discovery(env.namespace, "agents", ""))).To(Succeed())
 		} else {

@@ -76,7 +76,7 @@ func limitServers(ctx context.Context, limit int64) {
 	}).Should(BeTrue(), "the quota is in force")
 }
 
-// conflicted reports whether the object has Conflict because its port belongs to another one.
+// conflicted reports whether the object has the condition Conflict because another object owns its port.
 func conflicted(dev *v1alpha1.DevServer) bool {
 	condition := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionConflict)
 	return condition != nil && condition.Status == metav1.ConditionTrue && condition.Reason == v1alpha1.ReasonPortClaimed
@@ -84,7 +84,7 @@ func conflicted(dev *v1alpha1.DevServer) bool {
 
 var _ = row("S09", "two servers claim one port: one owner, and the other starts nothing", func(ctx context.Context) {
 	const contenders = 4
-	// All servers exist before a manager runs, because the order in which it reconciles them must not matter.
+	// All servers exist before a manager runs, because the owner of the port must not depend on the order of the reconciles.
 	env.stopManager()
 	port := freePort()
 	var devs []*v1alpha1.DevServer
@@ -119,7 +119,7 @@ var _ = row("S09", "two servers claim one port: one owner, and the other starts 
 	Expect(notes("collisions", "")).To(BeEmpty())
 })
 
-// first returns the server that was created first; of several, the one with the lowest UID.
+// first returns the server that was created first or, of several with the same creation time, the one with the lowest UID.
 func first(devs []*v1alpha1.DevServer) *v1alpha1.DevServer {
 	best := devs[0]
 	for _, dev := range devs[1:] {
@@ -153,7 +153,7 @@ var _ = row("S10", "a server whose port cannot be verified is tracked, and is st
 	} {
 		create(ctx, dev)
 		waitFor(ctx, dev, "is tracked although it does not serve as specified", func(o *v1alpha1.DevServer) bool {
-			found := "" // a condition in its usual status is left out
+			found := "" // a condition that has its usual status is omitted
 			if condition := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionPortVerified); condition != nil {
 				found = condition.Reason
 			}
@@ -194,7 +194,7 @@ var _ = row("S11", "an object is deleted only after its process was observed to 
 		Eventually(ctx, func(g Gomega) {
 			_, err := get(ctx, i)
 			g.Expect(apierrors.IsNotFound(err)).To(BeTrue())
-			// From the first moment at which the object does not exist, no process of it exists.
+			// As soon as the object does not exist, none of its processes may exist.
 			if still := append(workloads(kind), workloads(kind+".child")...); len(still) > 0 {
 				StopTrying(fmt.Sprintf("object %s was deleted while its processes still run: %v", kind, still)).Now()
 			}
@@ -203,7 +203,7 @@ var _ = row("S11", "an object is deleted only after its process was observed to 
 })
 
 var _ = row("S12", "the same command twice: two objects, two processes", func(ctx context.Context) {
-	same := command("", "-ignore")[:3] // without a name nothing distinguishes the two
+	same := command("", "-ignore")[:3] // without a name nothing distinguishes the two commands
 	one, two := instance("one"), instance("two")
 	one.Spec.Process.Command, two.Spec.Process.Command = same, same
 	create(ctx, one, two)

@@ -64,7 +64,8 @@ var _ = row("R22", "all operations on strategies and runs complete, whatever els
 	Expect(sum(last.Status.Totals)).To(Equal(3 * clients * rounds))
 })
 
-// useStrategies performs every operation of a client: its own strategy is created and deleted, and the shared one is reset while others use it.
+// useStrategies performs every operation of a client: it creates and deletes its own strategy, and resets the shared strategy, which other clients
+// use.
 func useStrategies(ctx context.Context, shared *v1alpha1.Strategy, name string) error {
 	own := newStrategy(name, 1)
 	if err := k8s.Create(ctx, own); err != nil {

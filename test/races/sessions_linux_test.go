@@ -43,7 +43,7 @@ type sessionEnv struct {
 // image is the image of the containers; it contains the workload and nothing else.
 const image = "berth-race:latest"
 
-// newSessionEnv replaces the manager of the row with one that supports tmux. The row calls end after its clean-up.
+// newSessionEnv replaces the manager of the row with one that supports tmux. The row has to call end after its clean-up.
 func newSessionEnv(engine *dockertest.Engine) *sessionEnv {
 	GinkgoHelper()
 	needTmux()
@@ -129,7 +129,7 @@ func (d *sessionEnv) discovery(namespace, name, prefix string) *v1alpha1.Instanc
 	return o
 }
 
-// adopts returns an Instance for a session that has to exist.
+// adopts returns an Instance that adopts an existing session.
 func (d *sessionEnv) adopts(name, session string) *v1alpha1.Instance {
 	i := instance(name)
 	i.Spec.Adoption = v1alpha1.AdoptionRequired
@@ -137,7 +137,7 @@ func (d *sessionEnv) adopts(name, session string) *v1alpha1.Instance {
 	return i
 }
 
-// waitForDiscovery waits until a discovery has run and its totals satisfy be.
+// waitForDiscovery waits until a discovery has run and be returns true for its totals.
 func waitForDiscovery(ctx context.Context, d *v1alpha1.InstanceDiscovery, what string, be func(v1alpha1.DiscoveryTotals) bool) {
 	GinkgoHelper()
 	Eventually(ctx, func() (bool, error) {
@@ -170,10 +170,10 @@ func instanceOf(ctx context.Context, kind v1alpha1.RuntimeType, displayName stri
 	return &all[at]
 }
 
-// clearFound deletes the discoveries and Instances of the row, and waits until they are gone. The sessions remain.
+// clearFound deletes the discoveries and Instances of the row, and waits until no Instance exists any more. The sessions remain.
 func clearFound(ctx context.Context, namespaces ...string) {
 	GinkgoHelper()
-	Eventually(ctx, func(g Gomega) { // a discovery may be creating one at this moment
+	Eventually(ctx, func(g Gomega) { // a discovery may be creating an Instance at this moment
 		for _, namespace := range namespaces {
 			for _, object := range []kube.Object{&v1alpha1.InstanceDiscovery{}, &v1alpha1.Instance{}} {
 				g.Expect(k8s.DeleteAllOf(ctx, object, kube.InNamespace(namespace))).To(Succeed())
@@ -224,7 +224,7 @@ func startEngine(ctx context.Context) *dockertest.Engine {
 	return engine
 }
 
-// leaveOut skips a row that needs something that this machine does not have, and prints the row and the cause. In CI everything has to be available.
+// leaveOut skips a row because this machine lacks a requirement of the row, and prints the row and the cause. In CI it fails the row instead.
 func leaveOut(why error) {
 	GinkgoHelper()
 	if os.Getenv("CI") != "" {

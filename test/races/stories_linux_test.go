@@ -18,7 +18,8 @@ type use struct {
 	// live performs the client's steps after the create.
 	live func(ctx context.Context, u *use) error
 
-	// phase, state and attempt are where the plan ends; effects is the first attempt in which apply is executed, 0 for none.
+	// phase, state and attempt are those in which the plan ends. effects is the first attempt in which apply is executed, or 0 if apply is never
+	// executed.
 	phase   v1alpha1.PlanPhase
 	state   v1alpha1.PlanState
 	attempt int32
@@ -38,7 +39,7 @@ var stories = []use{
 	{target: v1alpha1.PhaseApply, arguments: []string{"fail", "Execute-1"}, live: straight, phase: v1alpha1.PhaseExecute, state: v1alpha1.PlanErrored, attempt: 1},
 }
 
-// create creates the plan. If that fails, there is no plan.
+// create creates the plan.
 func (u *use) create(ctx context.Context, action *v1alpha1.Action, name string) error {
 	u.p = newPlan(action, name, u.target, u.arguments...)
 	if err := k8s.Create(ctx, u.p); err != nil {
@@ -57,14 +58,15 @@ func steps(do ...func() error) error {
 	return nil
 }
 
-// at waits until the plan has that phase and state; asks changes its spec.
+// at returns a step that waits until the plan has that phase and state; asks returns a step that changes the spec of the plan.
 func (u *use) at(ctx context.Context, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) func() error {
 	return func() error {
 		return u.awaits(ctx, func(p *v1alpha1.Plan) bool { return p.Status.CurrentPhase == phase && p.Status.State == state })
 	}
 }
 
-// awaits polls at a low rate, because there are many clients and the plans need the machine. It gives up when the row times out.
+// awaits waits until so returns true for the plan. It polls at a low rate, because there are many clients and the plans need the CPU. It gives up
+// when the row times out.
 func (u *use) awaits(ctx context.Context, so func(*v1alpha1.Plan) bool) error {
 	ticker := time.NewTicker(10 * interval)
 	defer ticker.Stop()
@@ -113,7 +115,7 @@ func retried(ctx context.Context, u *use) error {
 	return steps(u.at(ctx, v1alpha1.PhaseApply, v1alpha1.PlanErrored), u.asks(ctx, onceMore), u.ends(ctx))
 }
 
-// retriedMeanwhile requests a retry while the run is in progress: the run is stopped, and its result is ignored.
+// retriedMeanwhile requests a retry while the run is in progress: Berth stops the run and ignores its result.
 func retriedMeanwhile(ctx context.Context, u *use) error {
 	return steps(u.at(ctx, v1alpha1.PhaseExecute, v1alpha1.PlanProcessing), u.asks(ctx, onceMore), u.ends(ctx))
 }

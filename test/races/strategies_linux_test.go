@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// newStrategy returns a strategy whose runs take their name and their result from their arguments: see newRun.
+// newStrategy returns a strategy whose runs take their name and their exit code from their arguments: see newRun.
 func newStrategy(name string, threshold int32) *v1alpha1.Strategy {
 	s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
 	s.Spec.Process.Command = command("$(ARG_NAME)", "-exit", "$(ARG_EXIT)", "-after", "$(ARG_AFTER)")
@@ -31,7 +31,7 @@ func newStrategy(name string, threshold int32) *v1alpha1.Strategy {
 	return s
 }
 
-// newRun returns a run that ends with that exit code; with a gate, not before that file exists.
+// newRun returns a run that ends with that exit code. If gate is not empty, the run does not end before the file gate exists.
 func newRun(s *v1alpha1.Strategy, name string, exit int, gate string) *v1alpha1.StrategyRun {
 	r := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}
 	r.Spec.StrategyRef.Name = s.Name
@@ -56,7 +56,7 @@ func runNow(ctx context.Context, r *v1alpha1.StrategyRun) (*v1alpha1.StrategyRun
 	return fresh, k8s.Get(ctx, client.ObjectKeyFromObject(r), fresh)
 }
 
-// countsTo waits until a strategy has counted at least that many runs and no others are in progress, and returns its state at that time.
+// countsTo waits until a strategy has counted at least that many runs and status.counted is empty, and returns the strategy as it was at that time.
 func countsTo(ctx context.Context, s *v1alpha1.Strategy, runs int) *v1alpha1.Strategy {
 	GinkgoHelper()
 	var last *v1alpha1.Strategy
@@ -74,7 +74,7 @@ func sum(t v1alpha1.StrategyTotals) int {
 	return int(t.Succeeded + t.Failed + t.TimedOut + t.Cancelled + t.SkippedCircuitOpen)
 }
 
-// settled waits for the outcome of a run and returns it, for goroutines.
+// settled waits for the outcome of a run and returns the outcome. It returns an error instead of failing, for goroutines.
 func settled(ctx context.Context, r *v1alpha1.StrategyRun) (v1alpha1.RunOutcome, error) {
 	var outcome v1alpha1.RunOutcome
 	err := until(ctx, func() (bool, error) {
@@ -100,7 +100,7 @@ func fly(ctx context.Context, runs []*v1alpha1.StrategyRun) {
 	}).Should(BeZero(), "runs that have not started")
 }
 
-// ranOnce checks that each of these runs was executed exactly once, whatever its object reports.
+// ranOnce checks that each of these runs was executed exactly once. The counts come from the processes and not from the status of the objects.
 func ranOnce(runs []*v1alpha1.StrategyRun) {
 	GinkgoHelper()
 	times := map[string]int{}
@@ -149,7 +149,7 @@ func watchStrategy(ctx context.Context, s *v1alpha1.Strategy) *states {
 	return all
 }
 
-// upTo waits until the state with the version of last was seen, and returns all states up to it.
+// upTo waits until the state with the version of last was seen, and returns all states that were seen by then.
 func (s *states) upTo(ctx context.Context, last *v1alpha1.Strategy) []*v1alpha1.Strategy {
 	GinkgoHelper()
 	Eventually(ctx, func() bool {
@@ -182,7 +182,7 @@ func openExactly(all []*v1alpha1.Strategy, threshold int32) error {
 	return nil
 }
 
-// inOrder counts the runs one after the other, in the order in which the states list them, and compares every state with the result.
+// inOrder counts the runs one after the other, in the order in which the states list the runs, and compares every state with its own count.
 func inOrder(ctx context.Context, s *v1alpha1.Strategy, all []*v1alpha1.Strategy, threshold int32) {
 	GinkgoHelper()
 	list := &v1alpha1.StrategyRunList{}

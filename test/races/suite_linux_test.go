@@ -32,23 +32,23 @@ const (
 	interval = 20 * time.Millisecond
 	// stablePeriod is how long a state has to remain unchanged.
 	stablePeriod = 500 * time.Millisecond
-	// specTime is the time limit of one row. On a good machine no row needs a tenth of it.
+	// specTime is the time limit of one row. On a fast machine no row needs a tenth of this time.
 	specTime = 8 * time.Minute
 )
 
 var (
 	// patience is how long to wait for an expected event.
 	patience = 60 * time.Second
-	// fault is the guard that is removed in this run; nil if all guards are in place.
+	// fault is the mutant that is active in this run; nil if all guards are in place.
 	fault *mutant
 
 	config *rest.Config
 	// k8s is a user's client; it reads and writes without a cache.
 	k8s      client.WithWatch
 	failures testenv.Failures
-	// environment is the control plane of this run; nil if the run uses an existing one.
+	// environment is the control plane that this run started; nil if the run uses an existing control plane.
 	environment *envtest.Environment
-	// programs is the directory of the binaries. Every process that runs from there was started by this suite.
+	// programs is the directory of the binaries. Every process whose binary is in this directory was started by this suite.
 	programs string
 )
 
@@ -56,7 +56,7 @@ func TestMain(m *testing.M) {
 	switch name := os.Getenv("RACES_BREAK"); name {
 	case "":
 	case "list":
-		listTeeth()
+		listMutants()
 		return
 	case "build":
 		if err := buildPrograms(os.Getenv(builtVariable)); err != nil {
@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	default:
-		if fault = toothOf(name); fault == nil {
+		if fault = mutantOf(name); fault == nil {
 			fmt.Println("no such row:", name)
 			os.Exit(2)
 		}
@@ -122,15 +122,16 @@ var _ = AfterSuite(func() {
 	}
 })
 
-// A caller that runs each row in its own process builds the programs once and uses one control plane for many rows.
+// These variables let a caller that runs each row in a separate process build the programs once and use one control plane for many rows.
 const (
-	// builtVariable names a directory that contains the programs already.
+	// builtVariable is the environment variable with a directory that already contains the programs.
 	builtVariable = "RACES_PROGRAMS"
-	// planeVariable names the kubeconfig of a running control plane that nothing else uses at the same time.
+	// planeVariable is the environment variable with the kubeconfig of a running control plane that nothing else uses at the same time.
 	planeVariable = "RACES_PLANE"
 )
 
-// controlPlane starts a control plane, or uses the given one after it has removed what earlier rows may have left there.
+// controlPlane starts a control plane, or uses the one that planeVariable names, after it has removed all objects that earlier rows may have left
+// there.
 func controlPlane() (*rest.Config, error) {
 	kubeconfig := os.Getenv(planeVariable)
 	if kubeconfig == "" {
@@ -176,7 +177,7 @@ func linkPrograms(built string) error {
 // row defines one row of the race table.
 func row(id, text string, body func(ctx context.Context)) bool {
 	return It(id+" "+text, Label(id), SpecTimeout(specTime+hostsFor()), func(ctx SpecContext) {
-		// The tooth is about the failure of the row itself; the clean-up may fail with other messages.
+		// A mutant has to make the row itself fail, so the message is checked here: the clean-up that follows may fail with other messages.
 		DeferCleanup(func() {
 			if report := CurrentSpecReport(); fault != nil && report.Failed() {
 				message := strings.Join(strings.Fields(report.FailureMessage()), " ")

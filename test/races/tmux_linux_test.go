@@ -57,7 +57,7 @@ func (y *testEnv) withTmux() *panes {
 	y.stop()
 	p := &panes{socket: y.namespace}
 	DeferCleanup(func() {
-		_ = exec.Command("tmux", "-L", p.socket, "-f", "/dev/null", "kill-server").Run() // it may have exited with its last session
+		_ = exec.Command("tmux", "-L", p.socket, "-f", "/dev/null", "kill-server").Run() // the server may have exited with its last session
 		dir := cmp.Or(os.Getenv("TMUX_TMPDIR"), "/tmp")
 		_ = os.Remove(filepath.Join(dir, fmt.Sprintf("tmux-%d", os.Geteuid()), p.socket)) // tmux does not remove its socket
 	})
@@ -73,7 +73,7 @@ func (y *testEnv) withTmux() *panes {
 	return p
 }
 
-// instance returns an Instance in its own session. It is deleted one second after it stops.
+// instance returns an Instance in a separate session. Berth deletes the Instance one second after it stops.
 func (p *panes) instance(name string, args ...string) *v1alpha1.Instance {
 	i := instance(name, args...)
 	i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Socket: p.socket, Session: name}}

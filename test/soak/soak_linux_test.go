@@ -32,9 +32,9 @@ import (
 const (
 	clients = 10
 	minute  = time.Minute
-	// seed makes the clients draw the same operations in every run; their interleaving differs.
+	// seed makes each client draw the same operations in every run. The order of operations of different clients still differs between runs.
 	seed = 7
-	// The fifty: sessions and containers of Berth, and foreign ones to discover.
+	// The numbers of sessions and containers that Berth starts, and of those that are started without Berth and discovered: 50 altogether.
 	ownSessions, foreignSessions, ownContainers, foreignContainers = 30, 8, 9, 3
 )
 
@@ -57,7 +57,7 @@ func TestAMinute(t *testing.T) {
 	foreign := w.foreign(t.Context(), w)
 	w.deleteAll(t)
 	w.Eventually(func(g Gomega) { g.Expect(w.foreign(t.Context(), g)).To(Equal(foreign)) }).Should(Succeed(), "foreign sessions and containers must not change")
-	// A Docker Engine may complete a start after its client gave up; the collector removes that container.
+	// A Docker Engine may complete a start after Berth stopped waiting for it. The collector of orphans removes such a container.
 	w.Eventually(func() ([]facts.Incarnation, error) { return w.all.List(t.Context()) }).Should(BeEmpty(), "nothing of Berth may remain")
 }
 
@@ -73,7 +73,7 @@ func (w *world) everything(t *testing.T) map[string]int {
 		working.Go(func() {
 			random := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // reproducible by design
 			for ctx.Err() == nil {
-				what, err := w.operation(t.Context(), random) // the last operation is not interrupted
+				what, err := w.operation(t.Context(), random) // not ctx, so that the end of the minute does not interrupt an operation
 				mu.Lock()
 				done[what]++
 				if err != nil {
@@ -92,8 +92,8 @@ func (w *world) everything(t *testing.T) map[string]int {
 	return done
 }
 
-// operation performs one operation. An object that already exists, or no longer exists, is not an error, because other clients change the objects,
-// too.
+// operation performs one random operation. It returns no error if an object already exists or no longer exists, because other clients create and delete
+// objects, too.
 func (w *world) operation(ctx context.Context, random *rand.Rand) (what string, err error) {
 	token := strconv.Itoa(random.Int())
 	switch random.IntN(12) {
@@ -122,7 +122,7 @@ func (w *world) operation(ctx context.Context, random *rand.Rand) (what string, 
 	}
 	if err := w.api.Get(ctx, kube.ObjectKeyFromObject(i), i); err == nil {
 		if backend, err := w.all.Find(ctx, i.UID); err == nil {
-			_ = backend.Capabilities().Terminals.Type(ctx, i.UID, []byte("activity\n")) // it may have no terminal at the moment
+			_ = backend.Capabilities().Terminals.Type(ctx, i.UID, []byte("activity\n")) // ignore an error: the Instance may have no terminal now
 		}
 	}
 	return "touch", nil
@@ -142,7 +142,7 @@ func (w *world) owned() int {
 	return ownSessions + ownContainers
 }
 
-// own returns one of those Instances. Every third is deleted as soon as it has stopped.
+// own returns the Instance with number n of those that Berth starts itself. Berth deletes every third of them as soon as it has stopped.
 func (w *world) own(n int) *v1alpha1.Instance {
 	i := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("own-%d", n)}}
 	if n < ownSessions {
@@ -158,10 +158,10 @@ func (w *world) own(n int) *v1alpha1.Instance {
 	return i
 }
 
-// workload is the program of the sessions.
+// workload is the path of the program that runs in the sessions.
 var workload string
 
-// discovery returns an InstanceDiscovery of the foreign sessions and containers. Both namespaces have one.
+// discovery returns an InstanceDiscovery of the foreign sessions and containers. The test creates one in each of the two namespaces.
 func (w *world) discovery(namespace string) *v1alpha1.InstanceDiscovery {
 	d := &v1alpha1.InstanceDiscovery{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "foreign"}}
 	d.Spec.IntervalSeconds = new(int32)
@@ -178,7 +178,7 @@ func (w *world) discovery(namespace string) *v1alpha1.InstanceDiscovery {
 	return d
 }
 
-// foreignSession creates or removes a session without Berth. The session may already exist, or no longer exist.
+// foreignSession creates or kills a session without Berth. It ignores errors, because the session may already exist or no longer exist.
 func (w *world) foreignSession(n int, there bool) {
 	name := fmt.Sprintf("claude-%d", n)
 	if there {
@@ -197,7 +197,7 @@ func (w *world) foreignContainers(t *testing.T) {
 	}
 	for n := range foreignContainers {
 		made, err := w.engine.ContainerCreate(t.Context(), client.ContainerCreateOptions{
-			Name:       fmt.Sprintf("claude-%d", n), // sessions may have the same names
+			Name:       fmt.Sprintf("claude-%d", n), // also the name of a session: both must be discovered
 			Config:     &container.Config{Image: image, Cmd: []string{"sleep"}, Labels: map[string]string{"minute": "foreign"}},
 			HostConfig: &container.HostConfig{NetworkMode: "none"},
 		})

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package soak lets ten clients change fifty Instances for a minute, in real tmux and a real Docker Engine, and compares the final state with the
-// specs.
+// Package soak lets ten clients change fifty Instances for a minute, with a real tmux and a real Docker Engine. Then it compares the final state with
+// the specs.
 package soak
 
 import (
@@ -41,7 +41,7 @@ import (
 const (
 	patience = 3 * time.Minute
 	image    = "berth-workload:latest"
-	other    = "other" // a second namespace
+	other    = "other" // the name of a second namespace
 )
 
 func TestMain(m *testing.M) {
@@ -77,7 +77,7 @@ func newWorld(t *testing.T) *world {
 	w.Expect(err).NotTo(HaveOccurred())
 	w.Expect(w.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}})).To(Succeed())
 
-	dir, err := os.MkdirTemp("", "berth-minute-") // the path of a socket must be short
+	dir, err := os.MkdirTemp("", "berth-minute-") // not t.TempDir, because the path of a socket must be short
 	w.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { w.Expect(os.RemoveAll(dir)).To(Succeed()) })
 	w.all = runtime.NewRegistry(w.host(t, dir), logr.Discard(), w.members(t, dir)...)
@@ -94,7 +94,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// endAll stops what a failed test has left.
+// endAll kills the processes that remain after a failed test.
 func (w *world) endAll() {
 	list, _ := w.all.List(context.Background())
 	for _, incarnation := range list {
@@ -106,7 +106,7 @@ func (w *world) endAll() {
 
 var machine *host.Host
 
-// host returns the runtime that runs the processes of the sessions.
+// host returns the host runtime. The tmux runtime runs the processes of its sessions through this runtime.
 func (w *world) host(t *testing.T, dir string) *host.Host {
 	t.Helper()
 	build := exec.Command("go", "build", "-o", dir+"/", "github.com/berth-dev/berth/cmd/berth-shim")
@@ -119,7 +119,7 @@ func (w *world) host(t *testing.T, dir string) *host.Host {
 	return machine
 }
 
-// members returns the other backends. Docker may be missing, except in CI.
+// members returns the backends for tmux and Docker. If Docker is unavailable, it marks the Docker backend as missing, or fails the test in CI.
 func (w *world) members(t *testing.T, dir string) []runtime.Backend {
 	t.Helper()
 	sessions, err := tmux.New(machine, tmux.Options{Dir: filepath.Join(dir, "tmux"), Shim: filepath.Join(dir, "berth-shim")})

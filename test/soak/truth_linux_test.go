@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/docker"
 )
 
-// isAsTheSpecsSay compares the actual state with the specs.
+// isAsTheSpecsSay expects the actual sessions and containers, and the statuses of the Instances, to match the specs.
 func (w *world) isAsTheSpecsSay(ctx context.Context, g Gomega) {
 	var list v1alpha1.InstanceList
 	g.Expect(w.api.List(ctx, &list)).To(Succeed())
@@ -80,7 +80,7 @@ func kstatusOf(g Gomega, object kube.Object) status.Status {
 	return result.Status
 }
 
-// sessions returns the names of Berth's sessions and of foreign ones.
+// sessions returns the names of the sessions that Berth started, and of the foreign sessions.
 func (w *world) sessions(g Gomega) (own, foreign []string) {
 	output, err := w.tmux("list-sessions", "-F", "#{session_name}")
 	if err != nil {
@@ -97,7 +97,7 @@ func (w *world) sessions(g Gomega) (own, foreign []string) {
 	return own, foreign
 }
 
-// containers returns the IDs of Berth's running containers and of foreign ones.
+// containers returns the IDs of the running containers that Berth started, and of the running foreign containers.
 func (w *world) containers(ctx context.Context, g Gomega) (own, foreign []string) {
 	if w.engine == nil {
 		return nil, nil
@@ -114,7 +114,7 @@ func (w *world) containers(ctx context.Context, g Gomega) (own, foreign []string
 	return own, foreign
 }
 
-// foreign describes the foreign sessions and containers, with their processes.
+// foreign returns a sorted description of the foreign sessions, each with the PID of its process, and of the running foreign containers.
 func (w *world) foreign(ctx context.Context, g Gomega) []string {
 	var all []string
 	output, err := w.tmux("list-panes", "-a", "-F", "#{session_name} #{pane_pid}")
@@ -132,7 +132,7 @@ func (w *world) foreign(ctx context.Context, g Gomega) []string {
 	return all
 }
 
-// deleteAll deletes all objects and waits until they are gone.
+// deleteAll deletes all discoveries and Instances and waits until the Instances are gone.
 func (w *world) deleteAll(t *testing.T) {
 	t.Helper()
 	for _, kind := range []kube.Object{&v1alpha1.InstanceDiscovery{}, &v1alpha1.Instance{}} {

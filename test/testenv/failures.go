@@ -9,7 +9,7 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 )
 
-// Failures are the failed specs of a suite. For the go command a suite is one test, so its output names no spec.
+// Failures collects the failed specs of a suite. The go command regards a suite as one test, so its output does not name the specs that failed.
 type Failures []types.SpecReport
 
 // Note records a failed spec. Pass it to ReportAfterEach.

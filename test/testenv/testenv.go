@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testenv contains what the suites with a real API server share.
+// Package testenv contains helpers for the test suites that use a real API server.
 package testenv
 
 import (
@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// New returns a control plane with the kinds of Berth that is not started yet. The root is the path of the project relative to the directory of the test.
+// New returns a control plane with the kinds of Berth. The caller has to start it. root is the path of the project relative to the directory of the test.
 func New(root string) *envtest.Environment {
 	environment := &envtest.Environment{
 		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd", "bases")},
@@ -24,8 +24,8 @@ func New(root string) *envtest.Environment {
 	return environment
 }
 
-// Leaks returns an error that lists the goroutines which did not exist before. It ignores idle connections to the API server and logging, which end later
-// or never.
+// Leaks returns an error that lists the goroutines that did not exist at the time of before. It ignores the goroutines of idle connections, of logging and of
+// signal handling, because these exit later or never.
 func Leaks(before goleak.Option) error {
 	return goleak.Find(before,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),

@@ -27,7 +27,7 @@ var copied = []struct{ from, to, pattern string }{
 	{"config/prometheus", "prometheus", "*.json"},
 }
 
-// left are files that the chart does not copy, because it has them as templates or does not need them.
+// left are the files that are not copied, because the chart contains templates for them or does not need them.
 var left = []string{"kustomization.yaml", "parameters.yaml"}
 
 func main() {

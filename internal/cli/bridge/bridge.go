@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bridge connects an editor, on its standard input and output, to the multiplexer of a language server. The connection may be lost at any time, for
-// example because the multiplexer was killed or its object was stopped. The bridge then reconnects and repeats what the editor sent to attach. The editor
-// notices only that its requests in flight fail, with an error that states whether they may be retried.
+// example because the multiplexer was killed or its object was stopped. The bridge then reconnects and repeats the messages with which the editor attached. The
+// editor notices only that its requests in flight fail, with an error that states whether they may be retried.
 package bridge
 
 import (
@@ -32,7 +32,7 @@ type Options struct {
 	// Say prints a message for the user.
 	Say func(format string, args ...any)
 
-	// Wait is how long a request waits for a connection (60 s). WaitBytes is how many bytes may wait (32 MiB).
+	// Wait is how long a request waits for a connection (60 s). WaitBytes is the maximum size of all messages that wait, in bytes (32 MiB).
 	Wait      time.Duration
 	WaitBytes int
 	// Slowest is the maximum pause between two attempts to connect (2 s).
@@ -66,7 +66,7 @@ type bridge struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	docs    *document.Set
-	// initialize is the initialize request of the editor and initialized its notification, once they were received. answered reports whether the editor has
+	// initialize and initialized are the request and the notification with these names, once the editor has sent them. answered reports whether the editor has
 	// received the response to initialize.
 	initialize, initialized []byte
 	initializeID            string
@@ -82,7 +82,7 @@ type bridge struct {
 	// asked maps the ID that the editor received for a request of the server to the ID of that request on the current connection.
 	asked map[string][]byte
 	ids   int64
-	// exited reports whether the editor has sent exit. It then expects no more responses.
+	// exited reports whether the editor has sent exit. After exit, the editor expects no more responses.
 	exited bool
 }
 
@@ -99,7 +99,7 @@ type message struct {
 // link is one connection to the multiplexer.
 type link struct {
 	conn     net.Conn
-	attached bool // messages of the editor may be sent, because the multiplexer has received the earlier ones
+	attached bool // queued messages may be sent, because the multiplexer has received all earlier messages of the editor
 	reattach string
 	lost     bool
 	busy     bool // a message is being written
@@ -304,7 +304,7 @@ func (b *bridge) answer(body []byte) {
 func (b *bridge) send(frame []byte) {
 	b.writing.Lock()
 	defer b.writing.Unlock()
-	// A missing editor is detected when reading from it.
+	// Ignore the error: reading from the editor detects that the editor is gone.
 	_, _ = b.Out.Write(frame)
 }
 

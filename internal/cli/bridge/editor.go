@@ -33,7 +33,7 @@ func errorBody(id, why string) []byte {
 func lostBody(id, method string) []byte {
 	switch {
 	case method == "shutdown":
-		// The multiplexer keeps its server, and the editor only waits for this response to exit.
+		// The multiplexer keeps its server running, and the editor only needs this response before it exits.
 		return encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "result": nil})
 	case readsOnly(method):
 		return errorBody(id, "the connection to the language server was lost during this request; retry it")
@@ -114,7 +114,7 @@ func (b *bridge) takeRequest(body []byte, id, method string) {
 	case method == "initialize" && b.initialize == nil:
 		b.initialize, b.initializeID = clone(body), id
 	case method == "shutdown" && b.link == nil:
-		// There is no connection, and the multiplexer keeps its server anyway.
+		// Respond without a connection, because the multiplexer would keep its server running anyway.
 		b.mu.Unlock()
 		b.answer(encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "result": nil}))
 		return
@@ -145,7 +145,7 @@ func (b *bridge) takeNotification(body []byte, e *wire.Envelope) (done bool) {
 		m.document = true
 		b.keep(string(e.Method), body[e.ParamsSpan.Start:e.ParamsSpan.End])
 		if b.answered && (b.link == nil || !b.link.attached) {
-			return false // the next attachment includes it
+			return false // the next call of attach sends the documents in their current versions
 		}
 	}
 	b.put(m)
@@ -164,7 +164,7 @@ func (b *bridge) takeResponse(body []byte, e *wire.Envelope) {
 	b.put(message{body: replaced(body, e.IDSpan, id), here: true})
 }
 
-// put queues a message. While there is a connection, it blocks if too much waits; without a connection, it returns false instead.
+// put queues a message. If the queue is full, put blocks while a connection exists, and returns false without a connection.
 func (b *bridge) put(m message) bool {
 	full := func() bool { return len(b.queue) > 0 && b.queueBytes+len(m.body) > b.WaitBytes }
 	for full() && b.link != nil && b.link.attached && !b.link.lost {

@@ -31,11 +31,11 @@ func (b *bridge) write(l *link) error {
 	}
 }
 
-// attach repeats to a new multiplexer what the editor has sent so far. The response to this initialize is not forwarded to the editor.
+// attach repeats to a new multiplexer the messages of the editor that still apply. It does not forward the response to the repeated initialize request.
 func (b *bridge) attach(l *link) error {
 	b.mu.Lock()
 	if !b.answered {
-		l.attached = true // the editor attaches itself
+		l.attached = true // the initialize request of the editor is queued or still to come
 		b.changed.Broadcast()
 		b.mu.Unlock()
 		return nil
@@ -101,8 +101,8 @@ func (b *bridge) asTheEditorCounts(params json.RawMessage) any {
 	return p
 }
 
-// next returns the oldest queued message and waits for one if necessary. It returns false when the connection is lost. From here on a request counts as sent,
-// because the bridge cannot determine whether it arrives.
+// next returns the oldest queued message and waits for one if necessary. It returns false when the connection is lost. A request that next has returned counts
+// as sent, because the bridge cannot determine whether the request arrives.
 func (b *bridge) next(l *link) (message, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,7 +179,7 @@ func (b *bridge) pass(l *link, body []byte, e *wire.Envelope) error {
 		}
 		b.mu.Unlock()
 		if !known {
-			return nil // it was already answered
+			return nil // the request was already answered
 		}
 	}
 	b.answer(body)

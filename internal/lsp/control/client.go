@@ -40,8 +40,8 @@ func Dial(ctx context.Context, path string, onReport func(lsp.Report), onClose f
 }
 
 // Converse starts a client on a connection to a multiplexer, and takes ownership of the connection. It passes the first report to onReport before it returns.
-// Later calls of onReport come from one goroutine, one at a time. If a Do causes a report, that Do returns only after the call of onReport. onClose is called
-// once, after the last report.
+// Later calls of onReport come from one goroutine, one at a time. If a command causes a report, Do returns only after onReport has returned for that report.
+// onClose is called once, after the last report.
 func Converse(ctx context.Context, conn net.Conn, onReport func(lsp.Report), onClose func(error)) (*Client, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	reader := bufio.NewReaderSize(conn, 64<<10)

@@ -217,7 +217,7 @@ func TestNonsenseEndsItsOwnConnection(t *testing.T) {
 			reader := bufio.NewReader(conn)
 			_, err = reader.ReadString('\n')
 			b.Expect(err).NotTo(HaveOccurred())
-			_, _ = conn.Write([]byte(line)) // the connection may be closed before everything is written
+			_, _ = conn.Write([]byte(line)) // the server may close the connection before everything is written
 			if name == "half a line" {
 				b.Expect(conn.(*net.UnixConn).CloseWrite()).To(Succeed())
 			}

@@ -3,8 +3,8 @@
 
 // Package control implements the socket between a manager and the multiplexer of a language server: one JSON value per line, in both directions.
 //
-// The manager sends lsp.Command, the multiplexer lsp.Message. The first line of a connection is a report. The report that shows the effect of a command
-// precedes its answer. One manager is connected at a time: a new connection replaces the old one.
+// The manager sends lsp.Command, the multiplexer lsp.Message. The first line of a connection is a report. Before the multiplexer answers a command, it sends a
+// report that shows the effect of the command. One manager is connected at a time: a new connection replaces the old one.
 package control
 
 import (
@@ -28,7 +28,7 @@ const (
 
 var errLong = fmt.Errorf("a line on the control socket is longer than %d MiB", maxLine>>20)
 
-// readLine reads one JSON value. Its memory grows with the data that arrives.
+// readLine reads one JSON value. It allocates memory only for data that has arrived.
 func readLine(r *bufio.Reader, value any) error {
 	var line []byte
 	for {

@@ -21,7 +21,7 @@ type Handler interface {
 	Do(lsp.Command) lsp.Answer
 	// Report returns the current state.
 	Report() lsp.Report
-	// Changes receives a value when the report has changed; Urgent when the change must be sent at once. Both have a buffer of one value.
+	// Changes receives a value when the report has changed, Urgent when the change must be sent immediately. Both have a buffer of one value.
 	Changes() <-chan struct{}
 	Urgent() <-chan struct{}
 }

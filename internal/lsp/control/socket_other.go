@@ -13,7 +13,7 @@ import (
 	"os"
 )
 
-// Listen creates a socket that only the user of this process can connect to. It replaces a stale one. On this system the path is limited to about 100 bytes.
+// Listen creates a socket that only the user of this process can connect to. It replaces a stale socket. On this system the path is limited to about 100 bytes.
 func Listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

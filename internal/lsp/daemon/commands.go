@@ -39,9 +39,9 @@ type program struct {
 	process  *server.Process // nil if no process is alive
 	launch   lsp.Launch      // without its environment
 	killed   bool
-	leaving  bool // Quit was requested
+	leaving  bool // the multiplexer is to exit and starts no more servers
 	executed int64
-	number   int64 // of reports
+	number   int64 // number of the last report
 	// tight is the message for a server that exceeds its memory limit, or empty.
 	tight string
 }
@@ -128,7 +128,7 @@ func own(env []string) []string {
 	return slices.DeleteFunc(env, func(variable string) bool { return strings.HasPrefix(variable, "BERTH_") })
 }
 
-// begun records the result of a start.
+// begun records and reports the result of a start.
 func (p *program) begun(report lsp.Report, launch *lsp.Launch, process *server.Process, failed *facts.StartError) {
 	if failed != nil {
 		report.Phase, report.StartError = facts.Failed, failed
@@ -203,7 +203,7 @@ func (p *program) farewell() string {
 	return or(p.reason, "the language server is stopped")
 }
 
-// terminate stops the server because the multiplexer received a signal: first gracefully, then with a kill.
+// terminate stops the server before the multiplexer exits without Quit: first gracefully, then with a kill.
 func (p *program) terminate() {
 	p.mu.Lock()
 	p.leaving = true

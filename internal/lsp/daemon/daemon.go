@@ -44,7 +44,7 @@ func Main(args []string) int {
 	return Until(func(ctx context.Context) error { return Run(ctx, *dir, os.Stderr) })
 }
 
-// Until runs a function with a context that a termination signal ends, and returns the exit code.
+// Until runs a function with a context that ends when a termination signal arrives, and returns the exit code.
 func Until(run func(context.Context) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
@@ -67,8 +67,8 @@ type multiplexer interface {
 	Fill(report *lsp.Report)
 }
 
-// Run serves managers and clients in a directory until a manager sends Quit or the context ends, in which case it stops the server first. The log and the
-// stderr of the server are written to stderr.
+// Run serves managers and clients in a directory until a manager sends Quit or the context ends. When the context ends, Run stops the server before it returns.
+// The log and the stderr of the server are written to stderr.
 func Run(ctx context.Context, dir string, stderr *os.File) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -98,8 +98,8 @@ func Run(ctx context.Context, dir string, stderr *os.File) error {
 	return err
 }
 
-// Serve serves managers and clients on two listeners until a manager sends Quit or the context ends, in which case it stops the server first. store writes the
-// state of the server, for readers after this program has exited.
+// Serve serves managers and clients on two listeners until a manager sends Quit or the context ends. When the context ends, Serve stops the server before it
+// returns. store writes the state of the server, for readers after this program has exited.
 func Serve(ctx context.Context, clients, managers net.Listener, store func(lsp.Report) error, stderr *os.File) error {
 	return newProgram(store, stderr).run(ctx, clients, managers)
 }
@@ -115,7 +115,8 @@ func newProgram(store func(lsp.Report) error, stderr *os.File) *program {
 	return p
 }
 
-// run serves until the end, and then shuts down in an order that gives clients and the manager correct information.
+// run serves until Quit, the end of ctx or the failure of a listener. Unless the reason is Quit, it then stops the server. It closes the connections of clients
+// before that of the manager, so that the manager receives the last reports.
 func (p *program) run(ctx context.Context, clients, managers net.Listener) error {
 	serving, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -159,7 +160,7 @@ func (p *program) admit(ctx context.Context, l net.Listener) error {
 			go p.mux.Serve(conn)
 		case errors.Is(err, net.ErrClosed):
 			return nil
-		default: // no file descriptor is available at the moment
+		default: // for example, no file descriptor is available at the moment
 			p.log("accept a client: %v", err)
 			pause(ctx, time.Second)
 		}

@@ -174,7 +174,7 @@ func TestCommandsDoWhatTheContractSays(t *testing.T) {
 	b.Expect(b.ask(b.launch(4, "serve"))).To(BeEmpty())
 	b.Expect(b.ask(lsp.Command{Verb: lsp.Kill, Incarnation: 4})).To(BeEmpty())
 	b.await(And(HaveField("Phase", facts.Exited), HaveField("Exit.Signal", "SIGKILL")))
-	_, _ = b.Do(t.Context(), lsp.Command{Verb: lsp.Quit}) // it may close the connection before it answers
+	_, _ = b.Do(t.Context(), lsp.Command{Verb: lsp.Quit}) // the multiplexer may close the connection before it answers
 	b.over()
 }
 

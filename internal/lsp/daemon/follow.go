@@ -16,8 +16,8 @@ import (
 const (
 	// drainPatience is how long reading the last output of a server that has exited may take.
 	drainPatience = time.Second
-	// samplePeriod is the interval at which the server is measured. busyOldest is the age up to which a pending request may be interrupted by a restart for
-	// memory.
+	// samplePeriod is the interval at which the memory of the server is measured. A restart because of memory waits while a request older than busyOldest is
+	// pending.
 	samplePeriod = 3 * time.Second
 	busyOldest   = time.Second
 )
@@ -47,7 +47,8 @@ func (p *program) follow(incarnation int64, process *server.Process) {
 	p.told()
 }
 
-// drain waits until the mux has read what the server wrote before it exited, or until drainPatience if other processes of its tree hold the stream open.
+// drain waits until the mux has read what the server wrote before it exited. If other processes of the server's tree keep the stream open, drain waits for
+// drainPatience.
 func (p *program) drain(process *server.Process) {
 	timer := time.NewTimer(drainPatience)
 	defer timer.Stop()
@@ -57,7 +58,7 @@ func (p *program) drain(process *server.Process) {
 	}
 }
 
-// settle records that no process of an incarnation is left: first on disk, so that the exit is known to later managers.
+// settle records that no process of an incarnation is left. It writes the state file first, so that later managers know the exit.
 func (p *program) settle(process *server.Process) {
 	p.mu.Lock()
 	ended := p.report
@@ -73,7 +74,7 @@ func (p *program) settle(process *server.Process) {
 	p.report, p.process, p.tight = ended, nil, ""
 }
 
-// settled waits until the exit of a process was recorded.
+// settled waits until settle has recorded the exit of a process, but at most twice drainPatience.
 func (p *program) settled(process *server.Process) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*drainPatience)
 	defer cancel()
@@ -131,7 +132,7 @@ func (p *program) Report() lsp.Report {
 	return report
 }
 
-// quiet reports whether a restart would interrupt no request older than busyOldest.
+// quiet reports whether no pending request is older than busyOldest, so that a restart is acceptable.
 func quiet(report lsp.Report) bool {
 	return report.OldestRequest.IsZero() || time.Since(report.OldestRequest) < busyOldest
 }
@@ -161,11 +162,11 @@ func (p *program) cpu() time.Duration {
 	if process == nil {
 		return 0
 	}
-	_, used, _ := process.Usage() // 0 never counts as progress
+	_, used, _ := process.Usage() // after an error, used is 0, which never counts as progress
 	return used
 }
 
-// sample measures the server every samplePeriod.
+// sample measures the memory of the server every samplePeriod.
 func (p *program) sample(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.measure()

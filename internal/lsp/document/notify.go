@@ -33,7 +33,7 @@ func notification(method string, p params) Notification {
 	var raw bytes.Buffer
 	encoder := json.NewEncoder(&raw)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(p) // cannot fail for strings and numbers, and a buffer
+	_ = encoder.Encode(p) // cannot fail: strings and numbers can be encoded, and a buffer accepts all writes
 	return Notification{Method: method, Params: bytes.TrimSuffix(raw.Bytes(), []byte{'\n'})}
 }
 
@@ -63,7 +63,7 @@ func didClose(d *document) Notification {
 	return notification("textDocument/didClose", params{TextDocument: textDocument{URI: d.uri}})
 }
 
-// keyOf maps all spellings of a file URI to one key: editors differ in what they escape, and a server would see one document opened twice.
+// keyOf maps all spellings of a file URI to one key. Editors differ in what they escape, and without the key the server would see one document opened twice.
 func keyOf(uri string) string {
 	if !strings.HasPrefix(uri, "file:") || !strings.Contains(uri, "%") {
 		return uri

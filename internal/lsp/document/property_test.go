@@ -99,7 +99,7 @@ var (
 	serverLineEnd = regexp.MustCompile("\r?\n")
 )
 
-// lines returns the units at which lines begin.
+// lines returns the index of the first unit of each line.
 func lines(text []uint16, end *regexp.Regexp) []int {
 	flat := make([]byte, len(text)) // one byte per unit
 	for i, unit := range text {
@@ -134,12 +134,12 @@ type world struct {
 	set     *Set
 	server  *server
 	clients [sessionCount]map[string]string // the open documents of each client
-	disk    map[string]string               // the text that counts as saved, for open documents
-	kept    map[string]bool                 // in quarantine
+	disk    map[string]string               // the saved text of each open document
+	kept    map[string]bool                 // documents in quarantine
 	down    bool
 }
 
-// FuzzViews performs a few hundred random operations on documents, from a seed.
+// FuzzViews performs a few hundred operations on documents, at random from a seed.
 func FuzzViews(f *testing.F) {
 	for seed := range uint64(24) {
 		f.Add(seed)
@@ -199,7 +199,7 @@ func (w *world) take(told []Notification) {
 	w.server.take(told)
 }
 
-// spelled returns the URI in the spelling of this client.
+// spelled returns the URI in the spelling that client i uses.
 func spelled(i int, uri string) string {
 	if i%2 == 0 {
 		return strings.ReplaceAll(uri, "+", "%2B")
@@ -238,7 +238,7 @@ func (w *world) open(i int, uri string) {
 	w.take(told)
 }
 
-// change edits a document at random places, or the documents of all clients in the same way.
+// change edits the document of one client at random places.
 func (w *world) change(i int, uri string) {
 	var changes []json.RawMessage
 	units := utf16.Encode([]rune(w.clients[i][uri]))

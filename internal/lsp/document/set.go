@@ -29,7 +29,7 @@ type Session int64
 type Limits struct {
 	// Documents (default 1000) and Bytes of their text (default 64 MiB) are per session.
 	Documents, Bytes int
-	// Total is the maximum size of the texts of all sessions, equal ones counted once (default 8 × Bytes).
+	// Total is the maximum size of the texts of all sessions, with equal texts of a document counted once (default 8 × Bytes).
 	Total int
 }
 
@@ -42,7 +42,7 @@ type Set struct {
 	unsettled map[string]*document
 	seed      maphash.Seed
 	detached  bool
-	version   int64 // the last version sent for any document, so that a reopened document has a higher one than before
+	version   int64 // the last version sent for any document; a reopened document receives a higher version than before
 	bytes     int64
 	switches  int64
 }
@@ -60,20 +60,20 @@ type document struct {
 	open    bool    // the server has it open
 	server  string  // the server's text
 	version int64   // the server's version
-	last    Session // the session whose text the previous incarnation had at its end
+	last    Session // the session whose text the server had when it was last detached
 
-	switched   bool // the server was switched to another view since all were equal
+	switched   bool // the server was switched to another view, and the views have not all been equal since
 	quarantine bool // withheld from this incarnation
 	savedBytes int
 	savedHash  uint64
-	bytes      int64 // of the texts that are held for it
+	bytes      int64 // size of the texts that are held for the document
 }
 
 // view is the document in one session.
 type view struct {
 	text    string
-	version int64 // as the session counts
-	served  int64 // the last version of the server with this text; 0: none
+	version int64 // the session's version
+	served  int64 // the server's last version with this text; 0: none
 }
 
 // NewSet returns an empty Set.
@@ -126,7 +126,7 @@ func (s *Set) Open(session Session, uri, languageID string, version int64, text 
 	return told, nil
 }
 
-// mayHold returns an error if the additional documents and bytes exceed the limits of the session.
+// mayHold returns an error if the additional documents and bytes exceed the limits of the session or of all sessions together.
 func (s *Set) mayHold(session Session, bytes, documents int) error {
 	var held holder
 	if h := s.sessions[session]; h != nil {
@@ -158,7 +158,7 @@ func (s *Set) Change(session Session, uri string, version int64, changes []json.
 	return s.set(d, key, session, version, text, events)
 }
 
-// set replaces the text of a view. events are the changes that lead to it; if empty, the whole text is sent.
+// set replaces the text of a view. events are the changes that lead to the new text; if there are none, the whole text is sent.
 func (s *Set) set(d *document, key string, session Session, version int64, text string, events []event) ([]Notification, error) {
 	v, h := d.views[session], s.sessions[session]
 	if err := s.mayHold(session, len(text)-len(v.text), 0); err != nil {
@@ -191,7 +191,7 @@ func (s *Set) Save(session Session, uri string, text *string) []Notification {
 	if d == nil || d.views[session] == nil {
 		return nil
 	}
-	// A server assumes that its text is on disk now.
+	// When the server receives didSave, it assumes that the text it has is on disk. Switch it to the saved text first.
 	told := s.show(d, session)
 	s.saved(d, d.views[session].text)
 	if s.live(d) {
@@ -201,7 +201,7 @@ func (s *Set) Save(session Session, uri string, text *string) []Notification {
 	return told
 }
 
-// OnDisk sets the text on disk, for callers that know it better than from open and save. It does nothing if no session has the document open.
+// OnDisk sets the text on disk, for callers that know this text from another source than Open and Save. It does nothing if no session has the document open.
 func (s *Set) OnDisk(uri, text string) {
 	key := keyOf(uri)
 	if d := s.documents[key]; d != nil {
@@ -237,7 +237,7 @@ func (s *Set) Close(session Session, uri string) []Notification {
 	return []Notification{didClose(d)}
 }
 
-// leave switches the server to the view of a remaining session, if its current view belonged to the session that closed the document.
+// leave switches the server to the view of a remaining session, if the server has the text of the session that closed the document.
 func (s *Set) leave(d *document) []Notification {
 	if !d.open || d.holds(d.server) {
 		return nil
@@ -245,7 +245,7 @@ func (s *Set) leave(d *document) []Notification {
 	return s.show(d, d.first())
 }
 
-// Drop removes a session.
+// Drop closes all documents of a session.
 func (s *Set) Drop(session Session) []Notification {
 	h := s.sessions[session]
 	if h == nil {

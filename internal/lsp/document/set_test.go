@@ -112,7 +112,7 @@ func TestViews(t *testing.T) {
 	d.Expect(d.change(1, file)).To(BeEmpty())
 }
 
-// TestOfOthers checks that a view covers all documents, because a response may depend on more documents than that of the request.
+// TestOfOthers checks that a view covers all documents, because a response may depend on more than the document of the request.
 func TestOfOthers(t *testing.T) {
 	d := newDesk(t, Limits{})
 	d.open(1, file, "a")

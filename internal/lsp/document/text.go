@@ -79,7 +79,8 @@ func splice(data []byte, start, end int, text string) []byte {
 	return data[:start+len(text)+tail]
 }
 
-// in returns the offsets of the span. exact reports whether both positions exist, in this order.
+// in returns the offsets of the span. exact reports whether all servers find the same offsets: both positions exist, in this order, and no line ends with \r
+// alone.
 func (s *span) in(data []byte) (start, end int, exact bool, err error) {
 	for _, p := range [...]position{s.Start, s.End} {
 		if p.Line < 0 || p.Character < 0 {

@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// View must be called before a request of a session is sent: it switches the server to the texts of this session. That includes all documents, not only the one
-// that the request is about, because the answer may depend on others. A document that the session does not have open is closed at the server while the server
-// has text that is not on disk.
+// View returns the notifications that switch the server to the texts of a session. They must be sent before a request of the session is sent. View covers all
+// documents and not only uri, the document of the request, because the answer may depend on other documents. A document that the session does not have open is
+// closed at the server if the server's text of it is not the one on disk.
 func (s *Set) View(session Session, uri string) []Notification {
 	if len(s.unsettled) == 0 || s.detached {
 		return nil
@@ -52,8 +52,8 @@ func (s *Set) differs(d *document, session Session) bool {
 	return d.open && !s.isSaved(d, d.server)
 }
 
-// show switches the server to what a session has to see of a document. The server follows the session that opened or changed it last, so that diagnostics
-// arrive without a request too.
+// show returns the notifications that switch the server to what a session has to see of a document. It is also called when a session opens or changes a
+// document, so that diagnostics of the new text arrive without a request.
 func (s *Set) show(d *document, session Session) []Notification {
 	if !s.differs(d, session) {
 		return nil
@@ -72,7 +72,7 @@ func (s *Set) show(d *document, session Session) []Notification {
 	return []Notification{s.didOpen(d, v.text)}
 }
 
-// settle updates the derived state of a document that was changed.
+// settle updates the state that is derived from a document, after a change of the document.
 func (s *Set) settle(d *document, key string) {
 	settled := d.open && s.isSaved(d, d.server)
 	if d.open {
@@ -97,7 +97,7 @@ func (s *Set) settle(d *document, key string) {
 	d.bytes = bytes
 }
 
-// size returns the bytes of the texts that are held, equal ones counted once.
+// size returns the total size of the texts that are held for a document, in bytes. Equal texts are counted once.
 func (d *document) size() int64 {
 	total := 0
 	var counted []string
@@ -114,7 +114,7 @@ func (d *document) size() int64 {
 	return int64(total)
 }
 
-// share returns an equal text that is already held, if there is one, so that they share memory and compare quickly.
+// share returns an equal text that is already held, or text if there is none. Equal texts then share memory and compare quickly.
 func (d *document) share(text string) string {
 	if d.open && d.server == text {
 		return d.server
@@ -164,8 +164,8 @@ func (s *Set) isSaved(d *document, text string) bool {
 	return len(text) == d.savedBytes && maphash.String(s.seed, text) == d.savedHash
 }
 
-// Published returns which sessions may see diagnostics that the server computed for a version of a document, or nil if it sent no version. all means every
-// session; otherwise sessions are those whose text it was. ClientVersion returns the version by which a session knows its text.
+// Published returns the sessions that are allowed to see diagnostics of a document. version is the version for which the server computed them, or nil if the
+// server sent none. If all is true, every session is allowed to see them; otherwise only the returned sessions are, because that version had their text.
 func (s *Set) Published(uri string, version *int64) (sessions []Session, all bool) {
 	d := s.documents[keyOf(uri)]
 	if d == nil {
@@ -198,7 +198,7 @@ func (s *Set) ClientVersion(session Session, uri string) (version int64, ok bool
 	return 0, false
 }
 
-// Detach marks the server as lost: until Replay, views change but no notifications are returned.
+// Detach marks the server as lost. Until Replay, views change but no notifications are returned.
 func (s *Set) Detach() {
 	s.detached = true
 	for key, d := range s.documents {
@@ -235,12 +235,12 @@ func (s *Set) Replay(skip func(uri string) bool) []Notification {
 	return told
 }
 
-// Stats returns how many documents are held, the bytes of their texts, and how often the server was switched to another view.
+// Stats returns the number of open documents, the size of their texts in bytes, and how often the server was switched to another view.
 func (s *Set) Stats() (documents int, bytes int64, switches int64) {
 	return len(s.documents), s.bytes, s.switches
 }
 
-// URIs returns the URIs of the documents that are held, sorted.
+// URIs returns the URIs of the open documents, sorted.
 func (s *Set) URIs() []string {
 	uris := make([]string, 0, len(s.documents))
 	for _, d := range s.documents {

@@ -12,8 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attempt returns a function that writes as much as a stream accepts without blocking; it must not be called concurrently. It returns nil for a stream that
-// does not support this. Errors show at the next ordinary write.
+// attempt returns a function that writes to a stream without blocking, or nil if the stream does not support this. The function writes as much as the stream
+// accepts and returns the number of bytes written. It must not be called concurrently. After an error it returns 0, and the next ordinary write returns the
+// error.
 func attempt(w io.Writer) func([]byte) int {
 	stream, ok := w.(syscall.Conn)
 	if !ok {

@@ -17,10 +17,10 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// skipBytes is how much other output may precede the first message of a server, in bytes.
+// skipBytes is how many bytes of other output may precede the first message of a server.
 const skipBytes = 64 << 10
 
-// backend is one incarnation of the server. Its state is discarded with it, so that it cannot be confused with that of the next one.
+// backend is the state of one incarnation of the server. Each incarnation has its own backend, so that no state is carried over to the next one.
 type backend struct {
 	incarnation int64
 	stdin       io.WriteCloser
@@ -33,7 +33,7 @@ type backend struct {
 	written     chan struct{} // closed when writing has ended
 	gone        chan struct{} // closed when it is detached
 	shut        chan struct{} // closed when it has answered shutdown
-	drained     chan struct{} // if not nil, closed when it owes no client an answer
+	drained     chan struct{} // if not nil, closed when no answer to a client is pending
 
 	attachedAt time.Time
 	ready      bool // initialized and up to date
@@ -42,19 +42,19 @@ type backend struct {
 	pending    map[int64]*request
 	owed       int // number of pending requests whose clients are connected
 	executing  int
-	tokens     map[int64]*request // of progress that clients requested
+	tokens     map[int64]*request // requests by the number in the progress token that replaced the client's
 
-	work          map[string]*work // of progress that the server started itself
-	workAt        time.Time        // when the last of it was received
-	worked        bool             // there was any
-	busyStatus    bool             // it reports that it is not quiescent
-	responsive    bool             // it has answered the ping after initialized
+	work          map[string]*work // progress that the server started itself, by token
+	workAt        time.Time        // when such progress was last received
+	worked        bool             // such progress was received
+	busyStatus    bool             // the server reports that it is not quiescent
+	responsive    bool             // the server has answered the ping after initialized
 	indexed       bool
 	indexedBy     string
-	overflow      bool   // it does not read its input, and a message was lost
-	fault         string // why it has to be restarted; nothing more is sent to it then
+	overflow      bool   // the server does not read its input, and a message was lost
+	fault         string // why the server has to be restarted, or empty; a faulty server receives no more requests
 	faultMessage  string
-	endedAt       time.Time // when its output ended, if it did
+	endedAt       time.Time // when the server's output ended; zero until then
 	pinged        bool      // a ping is not answered yet
 	silence       silence
 	canaryAt      time.Time
@@ -64,7 +64,7 @@ type backend struct {
 	shutdownSent  bool
 }
 
-// Attach connects a new server, initializes it and replays the open documents. It returns immediately.
+// Attach connects a new server and returns immediately. In the background, the server is initialized and receives the open documents.
 func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) {
 	m.lock()
 	defer m.unlock()
@@ -94,13 +94,13 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 	go m.readServer(b)
 	go func() {
 		defer close(b.written)
-		_ = b.out.write(stdin) // a write error shows in the output or as silence
+		_ = b.out.write(stdin) // after a write error, the output ends or the server falls silent
 	}()
 	m.request(b, ownInitialize, "initialize", m.initializeParams())
 	m.nudge()
 }
 
-// listener records when output of a server was last received.
+// listener records when the last output of a server was received.
 type listener struct {
 	io.Reader
 	mux     *Mux
@@ -142,7 +142,7 @@ func (b *backend) put(body []byte) {
 	b.add(func(buffer []byte) []byte { return wire.AppendFrame(buffer, body) })
 }
 
-// add queues what frame appends to a buffer. If the queue is full, the message is lost and the server has to be restarted.
+// add queues the bytes that frame appends to a buffer. If the queue is full, the message is lost and the server has to be restarted.
 func (b *backend) add(frame func(buffer []byte) []byte) {
 	buffer, ok := b.out.begin(needed, "")
 	if !ok {
@@ -152,7 +152,7 @@ func (b *backend) add(frame func(buffer []byte) []byte) {
 	b.out.end(frame(buffer), needed, "")
 }
 
-// request sends the server a request of the multiplexer itself.
+// request sends the server a request of which the multiplexer itself is the client.
 func (m *Mux) request(b *backend, what requestOwner, method string, params []byte) {
 	r := m.blank()
 	r.own, r.method, r.arrived = what, method, m.now()
@@ -187,7 +187,7 @@ func (m *Mux) readServer(b *backend) {
 	}
 }
 
-// markFaulty marks the server for a restart. Nothing more is sent to it.
+// markFaulty marks the server for a restart. The server then receives no more requests and document changes.
 func (m *Mux) markFaulty(b *backend, reason, message string) {
 	if m.server != b || b.fault != "" || m.holding {
 		return
@@ -198,7 +198,7 @@ func (m *Mux) markFaulty(b *backend, reason, message string) {
 	m.log(message)
 }
 
-// Hold admits no more requests to the current server, which is about to be stopped.
+// Hold stops sending requests to the current server, which is about to be stopped. Later requests wait for the next server.
 func (m *Mux) Hold(reason string) {
 	m.lock()
 	defer m.unlock()
@@ -209,11 +209,11 @@ func (m *Mux) Hold(reason string) {
 	m.documents.Detach()
 }
 
-// drainPatience is how long a server that is being stopped may take for its pending requests.
+// drainPatience is how long a server that is being stopped may take to answer its pending requests.
 const drainPatience = 2 * time.Second
 
-// Shutdown sends shutdown and exit to the current server. It first cancels pending requests without an effect, which are sent to the next server; requests with
-// an effect may complete.
+// Shutdown sends shutdown and exit to the current server. It first cancels pending requests without an effect, so that they can be sent to the next server, and
+// waits for at most drainPatience until all pending requests are answered.
 func (m *Mux) Shutdown(ctx context.Context) error {
 	m.Hold("it is being stopped")
 	m.lock()
@@ -237,11 +237,11 @@ func (m *Mux) Shutdown(ctx context.Context) error {
 	m.unlock()
 	patience := drainPatience
 	if end, ok := ctx.Deadline(); ok {
-		patience = min(patience, time.Until(end)/2) // the rest is for the shutdown itself
+		patience = min(patience, time.Until(end)/2) // the remaining time is for the shutdown itself
 	}
 	drain, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_ = b.await(drain, drained) // pending requests are settled in Detach
+	_ = b.await(drain, drained) // Detach settles the requests that are still pending
 	err := m.askToEnd(ctx, b)
 	m.lock()
 	b.put(notificationBody("exit", nil))

@@ -16,7 +16,8 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// relay returns a mux whose queues the test empties itself, so that only the relay is measured.
+// relay returns two functions: once relays one request and its answer, and sent returns the size of the last answer. once empties the queues itself, so that
+// only the relay is measured.
 func relay(size int) (once func(), sent func() int) {
 	m := newMux(Options{Config: lsp.Config{}})
 	b := &backend{

@@ -28,7 +28,7 @@ func (l *ledger) add(what string) {
 	l.done[what]++
 }
 
-// chaotic answers most requests with their own parameters and some never, and records the requests that have effects.
+// chaotic answers most requests with their own parameters and leaves some unanswered. It records the requests that have effects.
 func (l *ledger) chaotic(s *fakeServer, m message) {
 	if m.ID == nil || m.Method == "initialize" || m.Method == methodPing || m.Method == "shutdown" {
 		return
@@ -68,7 +68,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 				}
 				c.ask(fmt.Sprint(n), methods[rand.IntN(len(methods))],
 					fmt.Sprintf(`{"textDocument":{"uri":%q},"workDoneToken":%d,"who":"%d/%d"}`, uri, n, i, n))
-				// Slow enough for several servers to start and crash meanwhile.
+				// Wait for earlier answers, so that several servers start and crash while the requests are sent.
 				if n%8 == 7 {
 					b.Eventually(func() int { return len(answered(c)) }).Should(BeNumerically(">=", n-30))
 				}

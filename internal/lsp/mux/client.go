@@ -9,7 +9,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// fromClient handles one message of a client. It returns false if it was the last one.
+// fromClient handles one message of a client. It returns false if no more messages are to be read from the client.
 func (m *Mux) fromClient(s *session, body []byte, e *wire.Envelope) bool {
 	m.lock()
 	defer m.unlock()
@@ -65,7 +65,7 @@ func (m *Mux) refuse(s *session, id []byte, code int, message string) {
 	m.send(s, errorBody(id, code, message, nil))
 }
 
-// initializeClient answers with the server's initialize result, as soon as it is known.
+// initializeClient handles the initialize request of a client. The answer is the server's initialize result, and is sent as soon as that is known.
 func (m *Mux) initializeClient(s *session, body []byte, e *wire.Envelope) {
 	if s.stage != fresh {
 		m.refuse(s, e.ID, codeInvalidRequest, "initialize can be asked once")
@@ -75,7 +75,7 @@ func (m *Mux) initializeClient(s *session, body []byte, e *wire.Envelope) {
 		Capabilities json.RawMessage `json:"capabilities"`
 	}
 	if span := e.ParamsSpan; span.End > 0 {
-		_ = json.Unmarshal(body[span.Start:span.End], &params) // the body is valid JSON; a client without capabilities has none
+		_ = json.Unmarshal(body[span.Start:span.End], &params) // an error means that the client has sent no capabilities
 	}
 	s.capabilities = params.Capabilities
 	s.progress = capable(s.capabilities, "window", "workDoneProgress")
@@ -112,7 +112,7 @@ func (m *Mux) handleClientNotification(s *session, body []byte, e *wire.Envelope
 		return
 	}
 	if s.stage != initialized && s.stage != ready {
-		return // the protocol requires to drop it
+		return // the protocol requires that it is dropped
 	}
 	params := json.RawMessage(null)
 	if span := e.ParamsSpan; span.End > 0 {
@@ -130,17 +130,18 @@ func (m *Mux) handleClientNotification(s *session, body []byte, e *wire.Envelope
 	case "window/workDoneProgress/cancel":
 		m.cancelProgress(s, body, e)
 	case "$/setTrace", "workspace/didChangeConfiguration", "workspace/didChangeWorkspaceFolders":
-		// Settings and folders are those of the spec, for all clients.
+		// Not forwarded: settings and folders are those of the spec, for all clients.
 	case "workspace/didChangeWatchedFiles":
 		if m.serves() {
-			m.server.put(body) // a server that starts reads the files anyway
+			m.server.put(body) // other servers read the files when they start
 		}
 	default:
 		m.forward(s, body, e)
 	}
 }
 
-// forward sends a notification to the server that has no meaning to the multiplexer. Like a request it waits for a server while there is room.
+// forward sends the server a notification that has no meaning to the multiplexer. While the server accepts no requests, the notification waits like a request,
+// within the limits of Hold.
 func (m *Mux) forward(s *session, body []byte, e *wire.Envelope) {
 	switch {
 	case m.serves() && s.waiting == 0:

@@ -17,14 +17,14 @@ const (
 	streamPatience = 2 * time.Second
 	// quarantineTime is how long documents and requests that were present at repeated crashes are withheld from servers.
 	quarantineTime = 10 * time.Minute
-	// soon: a crash within this time after the start is attributed to the open documents.
+	// soon: a crash within this time after the server was initialized is attributed to the open documents.
 	soon = 30 * time.Second
-	// poisonCrashes is the number of consecutive crashes after which a document is quarantined, requestCrashes the same for a request.
+	// poisonCrashes is the number of consecutive crashes after which a document is quarantined, requestCrashes that for a request.
 	poisonCrashes, requestCrashes = 3, 2
 )
 
-// Detach is called when the server has exited or its connection was lost. asked means that it was stopped and did not crash. Requests that it owes are sent to
-// its successor, or answered.
+// Detach must be called when the server has exited or its connection was lost. asked means that the server was stopped and did not crash. The requests that the
+// server has not answered are sent to the next server, or answered with an error.
 func (m *Mux) Detach(incarnation int64, asked bool) {
 	m.lock()
 	b := m.server
@@ -76,7 +76,7 @@ func (m *Mux) detach(b *backend, asked bool) {
 	m.urgent = true
 }
 
-// settleOwed settles the requests that a lost server owes, in order of arrival.
+// settleOwed settles the requests that a lost server has not answered, in order of arrival.
 func (m *Mux) settleOwed(b *backend, asked bool) {
 	owed := slices.SortedFunc(maps.Values(b.pending), func(one, other *request) int { return cmp.Compare(one.sequence, other.sequence) })
 	fatal := map[string]bool{}
@@ -106,7 +106,7 @@ func (b *backend) release() {
 	}
 }
 
-// interrupted settles a request whose server exited or canceled it before it was answered. The request must be in no list.
+// interrupted settles a request that was not answered before its server exited or canceled it. The place of the request must be nowhere.
 func (m *Mux) interrupted(r *request, asked bool) {
 	r.withdrawn = false
 	switch {
@@ -151,7 +151,7 @@ func (m *Mux) interruptedRead(r *request, asked bool) {
 	slices.SortStableFunc(m.waiting, func(one, other *request) int { return cmp.Compare(one.sequence, other.sequence) })
 }
 
-// outcome returns "unknown" for a request with an effect that was sent to a server.
+// outcome returns "unknown" for a request that may have an effect and was sent to a server.
 func outcome(r *request) string {
 	if !r.sent.IsZero() && (r.class == effect || r.class == unknown) {
 		return "unknown"
@@ -159,7 +159,7 @@ func outcome(r *request) string {
 	return ""
 }
 
-// suspect counts the crashes at which documents were open.
+// suspect counts the consecutive crashes at which documents were open, and quarantines a document after poisonCrashes of them.
 func (m *Mux) suspect(b *backend, asked bool) {
 	switch {
 	case asked:
@@ -191,7 +191,7 @@ func (m *Mux) isPoisoned(uri string) bool {
 	return poisoned
 }
 
-// refusePoison fails a request that is quarantined, or whose document is.
+// refusePoison reports whether a request or its document is quarantined, and fails such a request.
 func (m *Mux) refusePoison(r *request) bool {
 	if len(m.quarantine) == 0 && len(m.poison) == 0 {
 		return false

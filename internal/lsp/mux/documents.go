@@ -67,7 +67,7 @@ func (m *Mux) didChange(s *session, params json.RawMessage) {
 		m.closed()
 		return
 	}
-	if len(list) == 0 { // the server already has this text, and its diagnostics were not sent to this client
+	if len(list) == 0 { // the server already has this text, but its diagnostics were not sent to this client
 		m.showKnown(s, p.TextDocument.URI)
 	}
 }
@@ -129,14 +129,14 @@ type publication struct {
 	uri     string
 	version *int64
 	body    []byte
-	// stale: published by an incarnation that has exited.
+	// stale: published by an earlier incarnation.
 	stale bool
 }
 
 // maxPublications is the maximum number of documents whose diagnostics are kept for clients that connect later.
 const maxPublications = 20000
 
-// publish handles diagnostics of the server. Clients receive them without the version, which counts the server's texts, not theirs.
+// publish handles diagnostics of the server. Clients receive them without the version, which is a version of the server's text and not of the client's.
 func (m *Mux) publish(params json.RawMessage) {
 	var p struct {
 		URI         string          `json:"uri"`
@@ -163,7 +163,7 @@ func (m *Mux) publish(params json.RawMessage) {
 	m.show(made)
 }
 
-// holds reports whether a client has a document open. Empty diagnostics are then kept too, for clients that may not see them yet.
+// holds reports whether a client has a document open. publish keeps empty diagnostics of such a document too, because some clients may receive them only later.
 func (m *Mux) holds(key string) bool {
 	for uri := range m.open {
 		if normal(uri) == key {
@@ -173,7 +173,7 @@ func (m *Mux) holds(key string) bool {
 	return false
 }
 
-// show sends diagnostics to all clients that may see them.
+// show sends diagnostics to all clients that are allowed to see them, as document.Set.Published determines.
 func (m *Mux) show(p *publication) {
 	sessions, all := m.documents.Published(p.uri, p.version)
 	if all {
@@ -198,7 +198,7 @@ func (m *Mux) showKnown(s *session, uri string) {
 	}
 }
 
-// showTo is show for one session.
+// showTo sends diagnostics to one session if it is allowed to see them.
 func (m *Mux) showTo(p *publication, s *session) {
 	sessions, all := m.documents.Published(p.uri, p.version)
 	for i := 0; i < len(sessions) && !all; i++ {

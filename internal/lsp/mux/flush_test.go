@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// flushed returns a queue whose peer accepts a limited number of bytes at a time, and the bytes that it has accepted.
+// flushed returns a queue whose peer accepts at most *takes bytes at a time, and the bytes that the peer has accepted.
 func flushed(limit int, takes *int) (q *queue, got *strings.Builder) {
 	q, got = newQueue(limit), &strings.Builder{}
 	q.unflushed = &[]*queue{}

@@ -18,7 +18,8 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// clientCapabilities are the same for every server and every set of clients: those that shape results are limited to what every client supports.
+// clientCapabilities are sent to every server, whatever clients are connected. Capabilities that affect the form of results are therefore limited to those that
+// every client supports.
 //
 //go:embed capabilities.json
 var clientCapabilities []byte
@@ -101,7 +102,7 @@ func (m *Mux) answeredOwn(b *backend, what requestOwner, body []byte, e *wire.En
 	}
 }
 
-// introduced handles the server's answer to initialize: the server receives the settings and documents, and then serves.
+// introduced handles the server's answer to initialize. It sends the server the settings and documents, and then starts to send requests.
 func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	made := &initializeAnswer{body: append([]byte(nil), body...)}
 	span := e.ResultSpan
@@ -120,10 +121,10 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 		b.put(notificationBody("workspace/didChangeConfiguration", encode(map[string]any{"settings": settings})))
 	}
 	if m.holding {
-		return // it is already being stopped
+		return // the server is already being stopped
 	}
 	maps.DeleteFunc(m.poison, func(_ string, until time.Time) bool { return !m.now().Before(until) })
-	// The limits of the clients bound the open documents, whatever their total size.
+	// The queue needs no limit for the open documents, because the limits of the clients bound their size.
 	b.out.setLimit(0)
 	m.emit(m.documents.Replay(m.isPoisoned))
 	b.out.setLimit(b.out.backlog() + unreadBytes)
@@ -132,7 +133,7 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	b.silence = silence{}
 	m.counters.StartupNanos = int64(b.readyAt.Sub(b.attachedAt))
 	m.reason, m.changed = "", true
-	// The server answers this after it has processed initialized.
+	// The answer to this ping shows that the server has processed initialized.
 	m.request(b, ownPing, methodPing, nil)
 	for _, s := range m.sessions {
 		if s.stage == initializing {
@@ -149,7 +150,7 @@ func abridged(text []byte) string {
 	return string(text)
 }
 
-// compare records which features that were announced to clients this server lacks.
+// compare records the features that were announced to clients and that this server lacks.
 func (m *Mux) compare(offered map[string]json.RawMessage) {
 	known := slices.ContainsFunc(slices.Collect(maps.Values(m.sessions)), func(s *session) bool { return s.stage >= initialized })
 	if m.promised == nil || !known {
@@ -171,14 +172,14 @@ func on(value json.RawMessage) bool {
 	return text != "" && text != "false" && text != "null"
 }
 
-// Limits of one request, because a server may request the same settings in any number of items.
+// Limits of one workspace/configuration request, because a server could request the same settings in any number of its items.
 const (
 	configurationItems = 1000
 	configurationBytes = 4 << 20
 )
 
-// configuration returns the result of workspace/configuration from the settings of the spec: null for a section that they lack. It returns an error if the
-// request exceeds the limits of items or bytes.
+// configuration returns the result of workspace/configuration from the settings of the spec, with null for a section that the settings lack. It returns an
+// error if the request exceeds the limits of items or bytes.
 func (m *Mux) configuration(params json.RawMessage) (json.RawMessage, error) {
 	var p struct {
 		Items []struct {
@@ -208,7 +209,7 @@ func (m *Mux) configuration(params json.RawMessage) (json.RawMessage, error) {
 	return encode(sections), nil
 }
 
-// section returns the value of a.b.c in the settings, whose keys may contain dots themselves.
+// section returns the value at a path such as a.b.c in the settings, or null. The keys of the settings may contain dots themselves.
 func section(settings json.RawMessage, path string) json.RawMessage {
 	if len(settings) == 0 {
 		return null
@@ -236,7 +237,7 @@ func section(settings json.RawMessage, path string) json.RawMessage {
 	return null
 }
 
-// catchUp sends a new client the registrations and diagnostics that the others have.
+// catchUp sends a new client the registrations and diagnostics that the other clients have received.
 func (m *Mux) catchUp(s *session) {
 	m.announceTo(s, "client/registerCapability", m.registrations)
 	for _, p := range m.published {

@@ -17,9 +17,9 @@ const (
 	// methodPing is a method that no server knows. All servers answer it, because the protocol requires an error response to an unknown request.
 	methodPing = "$/berth/ping"
 
-	settleTime       = time.Second      // without work in progress, after which the workspace counts as read
-	progressGrace    = 10 * time.Second // for a server that reports no progress and answers nothing
-	cancelPatience   = 5 * time.Second  // for a request that was canceled because it timed out
+	settleTime       = time.Second      // time without progress, after which the workspace counts as read
+	progressGrace    = 10 * time.Second // the longer time for a server that has reported no progress and not answered the ping
+	cancelPatience   = 5 * time.Second  // for the answer to a request that was canceled because it timed out
 	outputPatience   = 3 * time.Second  // for the exit of a server whose output has ended
 	staleDiagnostics = 60 * time.Second // after a restart, diagnostics that were not published again are cleared
 
@@ -27,7 +27,7 @@ const (
 	lateInARow   = 3
 	canaryInARow = 3
 	busyFactor   = 5 // factor by which a server that uses CPU may be silent for longer
-	startFactor  = 6 // factor by which a start with progress may take longer
+	startFactor  = 6 // factor by which a server that sends messages may take longer to start
 	// unreadBytes is the maximum number of bytes queued for a server that does not read, in addition to the documents that it receives at its start.
 	unreadBytes = 64 << 20
 	doesNotRead = "the language server does not read what it is sent"
@@ -39,10 +39,10 @@ type silence struct {
 	cpu, newest           time.Duration
 }
 
-// Tick performs the time-dependent work. New calls it periodically.
+// Tick performs the time-dependent work, such as timeouts. The goroutine that New starts calls it periodically.
 func (m *Mux) Tick(now time.Time) {
 	if b := m.wantsCPU(now); b != nil {
-		m.noteCPU(b, now, m.options.CPU()) // reads many files, so it runs without the lock
+		m.noteCPU(b, now, m.options.CPU()) // CPU reads many files, so it is called without the lock
 	}
 	m.lock()
 	defer m.unlock()
@@ -60,7 +60,8 @@ func (m *Mux) Tick(now time.Time) {
 	m.dirty = false
 }
 
-// wantsCPU returns the server if its CPU time has to be measured: when it has just fallen silent, and when the last measurement is too old.
+// wantsCPU returns the server if its CPU time has to be measured, and nil otherwise. A measurement is needed when the server has just fallen silent. It is
+// repeated every cpuPeriod once the server has been silent for HangTimeout.
 func (m *Mux) wantsCPU(now time.Time) *backend {
 	m.lock()
 	defer m.unlock()
@@ -84,7 +85,7 @@ func (m *Mux) noteCPU(b *backend, now time.Time, cpu time.Duration) {
 	b.silence.last, b.silence.newest = now, cpu
 }
 
-// computes reports whether a silent server is working: it has used at least 1% of one CPU.
+// computes reports whether a silent server is working: since it fell silent, it has used at least 1% of one CPU.
 func (s silence) computes() bool {
 	computed := s.newest - s.cpu
 	return computed > 0 && computed >= s.last.Sub(s.measured)/100
@@ -145,7 +146,7 @@ func (m *Mux) examineWork(b *backend, now time.Time) {
 	}
 }
 
-// examineAge cancels requests that the server has not answered in time, and later fails them.
+// examineAge cancels requests that the server has not answered within RequestTimeout, and fails them if they are not answered within cancelPatience after that.
 func (m *Mux) examineAge(b *backend, now time.Time) {
 	for _, r := range b.pending {
 		switch {
@@ -165,7 +166,7 @@ func (m *Mux) examineAge(b *backend, now time.Time) {
 	}
 }
 
-// timeOut fails a request that has timed out. The request must be in no list.
+// timeOut fails a request that has timed out. The place of the request must be nowhere.
 func (m *Mux) timeOut(r *request) {
 	m.timedOut[poisonKey(r)] = true
 	if r.cancelled {
@@ -177,7 +178,7 @@ func (m *Mux) timeOut(r *request) {
 	})
 }
 
-// examineSilence pings a silent server, and blames it if it owes an answer for too long. Any output resets the silence.
+// examineSilence pings a silent server, and marks it as hung if it owes an answer for too long. Any output ends the silence.
 func (m *Mux) examineSilence(b *backend, now time.Time) {
 	heard, health := b.heard(), m.config.Health
 	silent := now.Sub(heard)
@@ -256,7 +257,8 @@ func isEmpty(result []byte) bool {
 	return json.Unmarshal(result, &list) == nil && list.Items != nil && len(*list.Items) == 0
 }
 
-// lift ends the quarantine of requests whose time has elapsed. Quarantined documents wait for the next incarnation, to which they can be replayed.
+// lift ends the quarantine of requests whose time has elapsed. Documents stay quarantined until the next incarnation, because documents are sent to a server
+// when it starts.
 func (m *Mux) lift(now time.Time) {
 	for key, until := range m.quarantine {
 		if !now.Before(until) {

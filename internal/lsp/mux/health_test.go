@@ -37,7 +37,7 @@ func (b *bench) quiet() *fakeServer {
 	return s
 }
 
-// freeze lets the server read but not write.
+// freeze blocks the output of the server, which still reads its input.
 func (s *fakeServer) freeze() { s.writing.Lock() }
 
 func (s *fakeServer) thaw() { s.writing.Unlock() }
@@ -123,7 +123,7 @@ func TestSilence(t *testing.T) {
 	b := newBench(t, lsp.Config{})
 	s := b.settled(nil)
 	b.Expect(s.of(methodPing)).To(HaveLen(1))
-	for i := range 5 { // idle, but alive
+	for i := range 5 { // idle, but answers pings
 		b.tick(10 * time.Second)
 		b.await(s.peer, methodPing, i+2)
 		b.Eventually(func() int { b.mux.lock(); defer b.mux.unlock(); return len(b.mux.server.pending) }).Should(BeZero())

@@ -175,7 +175,7 @@ type fakeServer struct {
 
 const fakeResult = `{"capabilities":{"hoverProvider":true,"renameProvider":{}},"serverInfo":{"name":"fake","version":"1"}}`
 
-// attach starts a server that answers initialize with the result, and answers pings. Without a result it answers neither.
+// attach starts a server that answers initialize with the result, and answers pings. If the result is empty, the server answers neither.
 func (b *bench) attach(result string, more func(*fakeServer, message)) *fakeServer {
 	inRead, inWrite := io.Pipe()
 	outRead, outWrite := io.Pipe()
@@ -257,7 +257,7 @@ func (b *bench) connectOver(ours, theirs net.Conn) *fakeClient {
 
 const fullCapabilities = `{"window":{"workDoneProgress":true},"workspace":{"codeLens":{"refreshSupport":true}},"textDocument":{"hover":{"dynamicRegistration":true}}}`
 
-// join returns an initialized client. This requires a current or an earlier server.
+// join returns an initialized client. It blocks until a server has answered initialize.
 func (b *bench) join() *fakeClient { return b.connect().join() }
 
 func (c *fakeClient) join() *fakeClient {

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// backlogBytes is how much may be queued for the server before requests wait.
+	// backlogBytes is how many bytes may be queued for the server before new requests have to wait.
 	backlogBytes = 16 << 20
 	// retryAfter is the hint in errors that suggest a retry.
 	retryAfter = 2 * time.Second
@@ -41,7 +41,7 @@ func (m *Mux) admits(r *request) bool {
 	return r.method != methodExecute || m.server.executing == 0
 }
 
-// submit sends a new request, or makes it wait within the limits.
+// submit sends a new request, or lets it wait. If the limits do not allow either, the request fails.
 func (m *Mux) submit(r *request) {
 	s, bounds := r.session, m.config.Hold
 	if m.refusePoison(r) {
@@ -200,7 +200,7 @@ func (m *Mux) cancelAtServer(r *request) {
 	m.server.put(notificationBody("$/cancelRequest", encode(map[string]int64{"id": r.number})))
 }
 
-// fail answers a request with an error of the multiplexer. The request must be in no list.
+// fail answers a request with an error of the multiplexer. The place of the request must be nowhere.
 func (m *Mux) fail(r *request, code int, message string, data *detail) {
 	if r.session != nil && !r.notification {
 		m.counters.Failed++
@@ -256,5 +256,5 @@ func (m *Mux) expire(now time.Time) {
 	}
 }
 
-// initializePatience is how long the initialize request of a client waits for a silent server.
+// initializePatience is how long the initialize request of a client waits while no server answers: none is running, or it is silent.
 const initializePatience = 60 * time.Second

@@ -35,7 +35,7 @@ type detail struct {
 
 var null = json.RawMessage("null")
 
-// encode is json.Marshal without HTML escapes. All values passed to it can be encoded.
+// encode is json.Marshal without HTML escapes. It has no error result, because all values that are passed to it can be encoded.
 func encode(value any) json.RawMessage {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)
@@ -87,7 +87,7 @@ func errorBody(id []byte, code int, message string, data *detail) []byte {
 
 func frame(body []byte) []byte { return wire.AppendFrame(nil, body) }
 
-// Progress tokens of clients are replaced by tokens of this form, because two clients may use the same one.
+// Progress tokens of clients are replaced by tokens of this form, because two clients may use the same token.
 const tokenPrefix = `"berth/`
 
 func appendToken(dst []byte, number int64) []byte {

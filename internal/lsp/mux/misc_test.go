@@ -186,10 +186,10 @@ func TestAnIncarnationThatWasNotTakenAway(t *testing.T) {
 	c.ask("1", "textDocument/hover", "{}")
 	asked := b.await(old.peer, "textDocument/hover", 1)
 	s := b.serve(nil)
-	go old.answer(asked, `"of the old one"`) // the response may never be read
+	go old.answer(asked, `"of the old one"`) // perhaps nothing reads this response; the write then blocks
 	s.answer(b.await(s.peer, "textDocument/hover", 1), `"of the new one"`)
 	b.Expect(string(c.awaitAnswer("1").Result)).To(Equal(`"of the new one"`))
-	b.mux.Detach(old.incarnation, false) // too late: it is not the current incarnation
+	b.mux.Detach(old.incarnation, false) // too late: the old server is not the current one
 	b.Expect(b.report().Initialized).To(BeTrue())
 	b.Expect(b.report().Counters.Incarnations).To(BeNumerically("==", 2))
 }

@@ -22,8 +22,8 @@ type Options struct {
 	Config lsp.Config
 	// ProcessID is sent to the server, which may exit when that process does; 0: none is sent.
 	ProcessID int
-	// Changed is called when the result of Fill has changed, Urgent when the change must be reported at once: the server is gone or has to be restarted. They are
-	// called without a lock held and must not block. Each may be nil.
+	// Changed is called when the result of Fill has changed, Urgent when the change must be reported immediately: the server is gone or has to be restarted. Both
+	// are called without a lock held and must not block. Each may be nil.
 	Changed, Urgent func()
 	// Log receives lines for the operator; nil discards them.
 	Log func(format string, args ...any)
@@ -44,8 +44,8 @@ type Mux struct {
 
 	mu             sync.Mutex
 	dirty          bool     // the result of Fill has changed; reported at the next Tick
-	changed        bool     // to be reported when mu is released
-	urgent         bool     // the same
+	changed        bool     // Changed is to be called when mu is released
+	urgent         bool     // Urgent is to be called when mu is released
 	messages       []string // to be logged when mu is released
 	unflushed      []*queue // to be flushed when mu is released
 	config         lsp.Config
@@ -62,7 +62,7 @@ type Mux struct {
 	reason         string // why no server is available, for messages
 	answer         *initializeAnswer
 	promised       map[string]json.RawMessage // capabilities announced to clients
-	lost           []string                   // those of them that the current server lacks
+	lost           []string                   // promised capabilities that the current server lacks
 	waiting        []*request                 // in order of arrival
 	sequence       int64
 	free           []*request
@@ -90,7 +90,7 @@ func New(options Options) *Mux {
 	return m
 }
 
-// newMux does not start the goroutine that calls Tick, for tests that call it themselves.
+// newMux is New without the goroutine that calls Tick, for tests that call Tick themselves.
 func newMux(options Options) *Mux {
 	if options.Now == nil {
 		options.Now = time.Now
@@ -113,7 +113,7 @@ func newMux(options Options) *Mux {
 
 func (m *Mux) now() time.Time { return m.options.Now() }
 
-// Configure sets the configuration of the next incarnation, and the limits from now on. Clients may have connected before.
+// Configure sets the configuration of the next incarnation. The limits take effect immediately, also for clients that are connected already.
 func (m *Mux) Configure(config lsp.Config) {
 	m.lock()
 	defer m.unlock()
@@ -136,7 +136,7 @@ func clientLimits(limits lsp.Limits) wire.Limits {
 
 func (m *Mux) lock() { m.mu.Lock() }
 
-// unlock releases the state and reports the changes.
+// unlock releases mu, and then flushes the queues and reports the changes that were recorded while mu was held.
 func (m *Mux) unlock() {
 	changed, urgent, messages := m.changed, m.urgent, m.messages
 	m.changed, m.urgent, m.messages = false, false, nil
@@ -158,8 +158,8 @@ func (m *Mux) unlock() {
 	}
 }
 
-// fetchUnflushed returns the only queue that was added to, to be flushed by the caller. If there are several, their writers are woken so that they write
-// concurrently.
+// fetchUnflushed returns the queue that messages were added to, if there is only one; the caller must flush it. If there are several, fetchUnflushed wakes
+// their writers, which write concurrently, and returns nil.
 func (m *Mux) fetchUnflushed() (only *queue) {
 	if len(m.unflushed) == 1 {
 		only = m.unflushed[0]
@@ -179,7 +179,7 @@ func (m *Mux) log(message string) {
 	}
 }
 
-// Serve serves one client until its connection ends, and closes it.
+// Serve serves one client until the connection ends, and closes the connection.
 func (m *Mux) Serve(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	s, refusal := m.join(conn)
@@ -200,7 +200,8 @@ func (m *Mux) Serve(conn net.Conn) {
 	<-written
 }
 
-// Quit sends the reason to the clients, closes their connections and returns when all are closed. The server has exited before, or is abandoned.
+// Quit sends the reason to the clients, closes their connections and returns when all are closed. It does not stop the server: a server that is still attached
+// is only detached.
 func (m *Mux) Quit(reason string) {
 	m.lock()
 	if !m.quitting {

@@ -17,7 +17,7 @@ type work struct {
 	to    map[*session]bool
 }
 
-// maxWork is the maximum number of active progress tokens of a server, which may never end any.
+// maxWork is the maximum number of active progress tokens of a server, because a server may never end them.
 const maxWork = 1000
 
 // createWork handles window/workDoneProgress/create: it forwards the token to clients that show progress.
@@ -44,7 +44,7 @@ func (m *Mux) progress(b *backend, body []byte, e *wire.Envelope, params json.Ra
 	}
 	w := b.work[string(e.Token)]
 	if w == nil {
-		return // the token of the multiplexer's initialize, or one that was not created
+		return // the token of the multiplexer's own initialize, or a token that was not created
 	}
 	b.workAt = m.now()
 	kind := progressKind(params)
@@ -89,7 +89,7 @@ func progressKind(params json.RawMessage) string {
 			Kind string `json:"kind"`
 		} `json:"value"`
 	}
-	_ = json.Unmarshal(params, &p) // a partial result may not be an object, and has no kind
+	_ = json.Unmarshal(params, &p) // a partial result need not be an object, and has no kind
 	return p.Value.Kind
 }
 

@@ -21,10 +21,10 @@ const (
 	methodShowDoc    = "window/showDocument"
 )
 
-// serverRequest is a request that was sent to a client.
+// serverRequest is a request that the multiplexer has sent to a client.
 type serverRequest struct {
 	server   *backend
-	id       []byte // of the server's request; nil: the answer is dropped
+	id       []byte // ID of the server's request; nil: the answer is dropped
 	method   string
 	deadline time.Time
 }
@@ -137,7 +137,7 @@ func (m *Mux) causer(b *backend, method string) *session {
 	return nil
 }
 
-// ask sends a client a request. id is the ID of the server's request if the answer is for the server.
+// ask sends a request to a client. id is the ID of the server's request if the answer is to be forwarded to the server, and nil otherwise.
 func (m *Mux) ask(s *session, b *backend, id []byte, method string, params json.RawMessage) {
 	m.askedOfClients++
 	number := m.askedOfClients
@@ -160,7 +160,7 @@ func (m *Mux) clientAnswered(s *session, body []byte, e *wire.Envelope) {
 	m.server.add(func(buffer []byte) []byte { return e.AppendWithID(buffer, body, q.id) })
 }
 
-// giveUp answers the server in place of a client that did not.
+// giveUp answers a request of the server in place of a client that did not answer.
 func (m *Mux) giveUp(s *session, number int64, q *serverRequest) {
 	delete(s.asked, number)
 	if q.id != nil && q.server == m.server && m.server != nil {

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// importance determines what may be dropped for a slow reader, in the order of the constants.
+// importance determines what may be dropped for a slow reader. Frames are dropped in the order of the constants; needed frames are never dropped.
 type importance uint8
 
 const (
@@ -23,22 +23,22 @@ const (
 // keepBytes is the largest buffer that is kept for reuse.
 const keepBytes = 256 << 10
 
-// piece is a range of bytes in a queue that is dropped as a whole or not at all.
+// piece is a range of bytes in a queue that is dropped completely or not at all.
 type piece struct {
 	size int
 	kind importance
 	key  string
 }
 
-// queue holds the bytes to be sent to one peer. Frames are appended to it in place, and its writer takes all of them at once. What the peer accepts without
-// blocking is written by flush, because waking the writer costs more than that.
+// queue holds the bytes to be sent to one peer. Frames are appended to the queue in place, and its writer takes all of them together. flush writes what the
+// peer accepts without blocking, because waking the writer would cost more.
 type queue struct {
 	limit int
-	// attempt writes what the peer accepts without blocking. If it is set, unflushed is set too, and end adds the queue to it; the goroutine that takes it from
-	// there calls flush or signal. Otherwise end wakes the writer.
+	// attempt writes what the peer accepts without blocking, and returns the number of bytes written. If attempt is set, unflushed is set too: end adds the queue
+	// to unflushed, and the goroutine that removes the queue from there must call flush or signal. If attempt is nil, end wakes the writer.
 	attempt   func([]byte) int
 	unflushed *[]*queue
-	// drained is called without any lock after callWhenDrained, when everything is written.
+	// drained is called without any lock when everything is written, if callWhenDrained was called before.
 	drained func()
 
 	mu      sync.Mutex
@@ -63,8 +63,8 @@ func (q *queue) setLimit(limit int) {
 	q.limit = limit
 }
 
-// begin locks the queue and returns the buffer to append one frame to; the caller must then call end. It returns false, unlocked, if there is no room even
-// after everything that may be dropped was dropped: the peer does not read.
+// begin locks the queue and returns the buffer to append one frame to; the caller must then call end. It unlocks the queue and returns false if there is no
+// room even after everything that may be dropped was dropped: the peer does not read.
 func (q *queue) begin(kind importance, key string) ([]byte, bool) {
 	q.mu.Lock()
 	if q.closed || q.failed {
@@ -82,7 +82,7 @@ func (q *queue) begin(kind importance, key string) ([]byte, bool) {
 	return q.pending, true
 }
 
-// end takes the buffer that begin returned, with one more frame.
+// end stores the buffer that begin returned, with one frame appended by the caller, and unlocks the queue.
 func (q *queue) end(buffer []byte, kind importance, key string) {
 	defer q.mu.Unlock()
 	if q.closed || q.failed {
@@ -140,7 +140,8 @@ func reused(buffer []byte) []byte {
 	return buffer[:0]
 }
 
-// drop removes pieces of the kind; for diagnostics only those that newer ones supersede, including the frame that is about to be added.
+// drop removes the pieces of a kind. Of diagnostics, it removes only those that are superseded by newer ones or by the frame that is about to be added, whose
+// kind and key are coming and key.
 func (q *queue) drop(kind, coming importance, key string) {
 	newest := map[string]int{}
 	if kind == diagnostics {
@@ -180,7 +181,7 @@ func (q *queue) callWhenDrained() {
 	q.full = true
 }
 
-// close makes the writer return when everything is written; abort discards what is not.
+// close makes the writer return when everything is written. abort discards everything that is not written.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

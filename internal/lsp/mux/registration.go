@@ -16,7 +16,7 @@ type registration struct {
 	ID      string          `json:"id"`
 	Method  string          `json:"method"`
 	Options json.RawMessage `json:"registerOptions,omitempty"`
-	// stale: it was made by an incarnation that has exited.
+	// stale: an earlier incarnation made it, and the current one has not repeated it.
 	stale bool
 }
 
@@ -36,7 +36,7 @@ func (m *Mux) register(params json.RawMessage) {
 		i := slices.IndexFunc(m.registrations, func(old *registration) bool { return old.ID == made.ID && old.Method == made.Method })
 		switch {
 		case i >= 0 && bytes.Equal(m.registrations[i].Options, made.Options):
-			m.registrations[i].stale = false // clients know it
+			m.registrations[i].stale = false // clients know this registration already
 			continue
 		case i >= 0:
 			m.announce("client/unregisterCapability", m.registrations[i])
@@ -70,7 +70,7 @@ func (m *Mux) unregister(params json.RawMessage) {
 	}
 }
 
-// unregisterStale removes registrations that only earlier servers made.
+// unregisterStale removes registrations that the current server has not repeated.
 func (m *Mux) unregisterStale() {
 	m.registrations = slices.DeleteFunc(m.registrations, func(old *registration) bool {
 		if old.stale {
@@ -88,7 +88,7 @@ func (m *Mux) announce(method string, list ...*registration) {
 	}
 }
 
-// announceTo sends registrations to a client, limited to features that it can register dynamically.
+// announceTo sends registrations or unregistrations to a client, limited to the features that this client allows servers to register dynamically.
 func (m *Mux) announceTo(s *session, method string, list []*registration) {
 	key := "registrations"
 	if method == "client/unregisterCapability" {

@@ -73,13 +73,14 @@ func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
 	return "", "", false
 }
 
-// Intervals between calls of Tick: while requests or indexing are in progress, and otherwise. Without clients and server there are no calls.
+// Intervals between calls of Tick: busyRest while requests or indexing are in progress, otherwise idleRest. Tick is not called while there are no clients, no
+// server and no quarantine.
 const (
 	busyRest = 200 * time.Millisecond
 	idleRest = time.Second
 )
 
-// rest returns the time until the next Tick; 0 means until the next nudge.
+// rest returns the time until the next Tick. 0 means that Tick is not called before the next nudge.
 func (m *Mux) rest() time.Duration {
 	m.lock()
 	defer m.unlock()
@@ -96,7 +97,7 @@ func (m *Mux) rest() time.Duration {
 	return m.resting
 }
 
-// nudge makes the next Tick run soon, if the current interval is too long for what has begun.
+// nudge makes the next Tick run soon, unless the interval is busyRest already. It is called when something begins that has a timeout.
 func (m *Mux) nudge() {
 	if m.resting == busyRest {
 		return

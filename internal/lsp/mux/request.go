@@ -21,7 +21,7 @@ const (
 	read
 	// bound: it contains something that only the lost server could understand.
 	bound
-	// effect: it changes something, and its client may be asked to apply an edit.
+	// effect: it changes something, and the client that sent it may be asked to apply an edit.
 	effect
 )
 
@@ -52,7 +52,7 @@ var classes = map[string]class{
 	"textDocument/willSaveWaitUntil": effect,
 }
 
-// requestOwner identifies a request of the multiplexer itself, and its purpose.
+// requestOwner distinguishes requests of clients from those of the multiplexer itself, which it identifies by their purpose.
 type requestOwner uint8
 
 const (
@@ -61,7 +61,7 @@ const (
 	ownPing
 	ownCanary
 	ownShutdown
-	// ofNobody: the client is gone.
+	// ofNobody: the client has disconnected, and the answer is discarded.
 	ofNobody
 )
 
@@ -85,7 +85,7 @@ type request struct {
 	// sequence is the order of arrival over all clients.
 	sequence int64
 	id       []byte // raw, as the client sent it
-	number   int64  // at the current server
+	number   int64  // ID of the request at the current server
 	method   string
 	uri      []byte
 	body     []byte
@@ -96,11 +96,11 @@ type request struct {
 	held bool
 	// cancelled: the client canceled it. withdrawn: the multiplexer canceled it to stop the server.
 	cancelled, withdrawn bool
-	// late is when the multiplexer canceled it because it timed out.
+	// late is when the multiplexer canceled the request because it had timed out.
 	late time.Time
 	// crashes is the number of server crashes at which it was in flight.
 	crashes int
-	// streamed: parts of the answer were already sent; begun: progress was.
+	// streamed: parts of the answer were already sent to the client; begun: the beginning of its progress was.
 	streamed, begun      bool
 	workToken, partToken int64
 	workRaw, partRaw     []byte
@@ -108,7 +108,7 @@ type request struct {
 
 type spans struct{ id, work, part wire.Span }
 
-// newRequest copies the required parts of a message, into memory of earlier requests.
+// newRequest copies the required parts of a message, into the memory of earlier requests if possible.
 func (m *Mux) newRequest(s *session, body []byte, e *wire.Envelope) *request {
 	r := m.blank()
 	m.sequence++
@@ -133,7 +133,7 @@ func (m *Mux) blank() *request {
 	return r
 }
 
-// forget removes a request that was answered or will not be. It must be in no list.
+// forget releases a request that was answered or will not be answered. The place of the request must be nowhere.
 func (m *Mux) forget(r *request) {
 	if s := r.session; s != nil && !r.notification {
 		if i := slices.Index(s.open, r); i >= 0 {

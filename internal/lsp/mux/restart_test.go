@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// echo answers every client request with the name of its method.
+// echo answers every request of a client with the name of its method.
 func echo(s *fakeServer, m message) {
 	if m.ID == nil || m.Method == "initialize" || m.Method == methodPing || m.Method == "shutdown" || m.Method == "" {
 		return
@@ -95,7 +95,7 @@ func TestWhatWasInFlightAtACrash(t *testing.T) {
 	b.Expect(c.answers("1")).To(BeEmpty())
 
 	s := b.serve(nil)
-	// A response without a request: its ID was used only for the previous incarnation.
+	// A late response: its ID does not belong to any request of this incarnation.
 	s.send(`{"jsonrpc":"2.0","id":2147483647,"result":"late"}`)
 	s.answer(b.await(s.peer, "textDocument/hover", 1), `"replayed"`)
 	s.answer(b.await(s.peer, "vendor/safe", 1), `"replayed too"`)
@@ -238,7 +238,7 @@ func TestPoisonDocument(t *testing.T) {
 	b.await(s.peer, "textDocument/didOpen", 2)
 	b.Expect(b.report().Unhealthy).To(BeEmpty())
 
-	for range 3 { // later crashes do not count against the document
+	for range 3 { // crashes long after the start do not count against the document
 		b.tick(soon + time.Second)
 		b.crash(s)
 		s = b.serve(nil)
@@ -275,7 +275,7 @@ func TestShutdownOfAServerThatDoesNotAnswer(t *testing.T) {
 	b := newBench(t, lsp.Config{})
 	b.Expect(b.mux.Shutdown(context.Background())).To(MatchError(ContainSubstring("no server")))
 	s := b.serve(nil)
-	s.die() // its input is no longer read
+	s.die() // the server no longer reads its input
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	b.Expect(b.mux.Shutdown(ctx)).To(MatchError(context.DeadlineExceeded))

@@ -34,7 +34,7 @@ func (m *Mux) fromServer(b *backend, body []byte, e *wire.Envelope) {
 	}
 }
 
-// answered handles an answer of the server. An answer to an unknown request is dropped: the request was abandoned before.
+// answered handles an answer of the server. It drops an answer to an unknown request: the request has timed out.
 func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
 	number, ok := decimal(e.ID)
 	if !ok {
@@ -53,11 +53,11 @@ func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
 		return
 	}
 	if e.IsError && r.withdrawn && !r.cancelled {
-		m.interrupted(r, true) // the client did not cancel it
+		m.interrupted(r, true) // the multiplexer canceled the request, and the client did not
 		return
 	}
 	if e.IsError && !r.late.IsZero() && !r.cancelled {
-		m.timeOut(r) // the client did not cancel it
+		m.timeOut(r) // the request was canceled because it timed out, and not by the client
 		m.pump()
 		return
 	}
@@ -89,14 +89,15 @@ func (m *Mux) relay(r *request, body []byte, e *wire.Envelope) {
 	s.out.end(e.AppendWithID(buffer, body, r.id), needed, "")
 }
 
-// replaced returns a body with spans of it replaced.
+// replaced returns a copy of a body in which spans are replaced.
 func replaced(body []byte, spans []wire.Replacement) []byte {
 	whole := wire.AppendReplaced(nil, body, spans)
 	_, made, _ := bytes.Cut(whole, []byte("\r\n\r\n"))
 	return made
 }
 
-// withoutVersions sets the versions of documents in workspace edits to null, which matches any version: the server counts its own texts.
+// withoutVersions sets the versions of documents in workspace edits to null, which matches any version, because the server's versions are not those of the
+// clients.
 func withoutVersions(value json.RawMessage) json.RawMessage {
 	decoder := json.NewDecoder(bytes.NewReader(value))
 	decoder.UseNumber()
@@ -152,7 +153,7 @@ func (m *Mux) handleServerNotification(b *backend, body []byte, e *wire.Envelope
 		}
 		m.broadcast(body, needed)
 	case "$/cancelRequest":
-		// It cancels a request to a client; the answer of the client is dropped.
+		// It cancels a request to a client. It is not forwarded: the client answers the request, and the server receives the answer.
 	default:
 		m.broadcast(body, needed)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// serverAsks sends a request of the server and returns the response.
+// serverAsks sends a request as the server, and returns the response to it.
 func (b *bench) serverAsks(s *fakeServer, id, method, params string) message {
 	b.t.Helper()
 	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params))
@@ -77,7 +77,7 @@ func TestAnEditGoesToWhoCausedIt(t *testing.T) {
 	b.Expect(string(b.serverAsks(s, `"e3"`, "workspace/applyEdit", "{}").Result)).To(ContainSubstring(`"applied":false`))
 	b.Expect(one.of("workspace/applyEdit")).To(HaveLen(1))
 
-	// A question goes to the client with requests in flight, if there is exactly one.
+	// A question goes to the client that has requests in flight, if only one client has any.
 	s.send(`{"jsonrpc":"2.0","id":"q","method":"window/showMessageRequest","params":{"message":"?"}}`)
 	b.await(other.peer, "window/showMessageRequest", 1)
 	_ = other.conn.Close()
@@ -233,8 +233,8 @@ func TestDiagnostics(t *testing.T) {
 	b.Expect(b.mux.published).To(HaveLen(1))
 }
 
-// A server without versions publishes empty diagnostics for the text of one client. When another client reverts its mistake, it has the same text and must
-// receive them too.
+// A server that sends no versions publishes empty diagnostics for the text of one client. When another client undoes its mistake, that client has the same text
+// and must receive these diagnostics too.
 func TestDiagnosticsOfATextThatTheServerHasAlready(t *testing.T) {
 	b := newBench(t, lsp.Config{})
 	s := b.serve(nil)
@@ -272,7 +272,7 @@ func TestTheVersionOfAServer(t *testing.T) {
 	}
 }
 
-// A server can request large settings any number of times.
+// Without a limit, a server could request large settings any number of times in one request.
 func TestConfiguration_IsBounded(t *testing.T) {
 	large := strings.Repeat("x", 1<<20)
 	b := newBench(t, lsp.Config{Settings: json.RawMessage(`{"large":"` + large + `","small":1}`)})
@@ -313,7 +313,7 @@ func TestAServerThatDoesNotReadIsRestarted(t *testing.T) {
 	stop.Do(func() { close(reads) })
 }
 
-// A new server receives the documents of many clients at once. A long queue at that time does not mean that the server does not read.
+// A new server receives the documents of many clients together. A long queue at that time does not mean that the server does not read.
 func TestAServerIsToldMoreDocumentsThanWaitOtherwise(t *testing.T) {
 	b := newBench(t, lsp.Config{})
 	first := b.serve(nil)

@@ -38,23 +38,23 @@ type session struct {
 	// configured is the value of Mux.configured when the reader's limits were set.
 	configured int
 	stage      stage
-	// closing: nothing more is read from it or sent to it.
+	// closing: nothing more is read from the client, and nothing more is queued for it.
 	closing bool
 
-	initID       []byte // of the initialize request that waits
+	initID       []byte // ID of the initialize request that is not answered yet
 	initSince    time.Time
 	capabilities json.RawMessage
 	progress     bool // it can show progress of the server
 
 	open         []*request // its unanswered requests
 	inFlight     int
-	waiting      int // number of its waiting requests and notifications; waitingBytes is their size
+	waiting      int // number of requests and notifications that wait for a server; waitingBytes is their size
 	waitingBytes int
-	blocked      int64 // the pump at which it had to keep waiting
+	blocked      int64 // value of Mux.pumps when a request of this session had to keep waiting
 	asked        map[int64]*serverRequest
 }
 
-// join creates a session for a connection, or returns why it cannot.
+// join creates a session for a connection, or returns why the client is refused.
 func (m *Mux) join(conn net.Conn) (s *session, refusal string) {
 	m.lock()
 	defer m.unlock()
@@ -112,14 +112,14 @@ func (m *Mux) violation(s *session, code int, message string) {
 	m.hangUp(s)
 }
 
-// hangUp closes the connection when everything queued has been written, or after the time lastWords.
+// hangUp closes the connection when everything queued has been written, at the latest after the time lastWords.
 func (m *Mux) hangUp(s *session) {
 	s.closing = true
 	_ = s.conn.SetWriteDeadline(time.Now().Add(lastWords))
 	s.out.close()
 }
 
-// dismiss closes a session: all its requests are failed with the reason.
+// dismiss closes a session and fails all its requests with the reason.
 func (m *Mux) dismiss(s *session, reason string) {
 	if s.closing {
 		return
@@ -177,10 +177,10 @@ func (m *Mux) leave(s *session) {
 	m.pump()
 }
 
-// abandon cancels a request whose client is gone, and discards its answer.
+// abandon cancels a request whose client is gone, so that its answer is discarded.
 func (m *Mux) abandon(r *request) {
 	if r.place != inFlight {
-		return // forgotten with the other waiting requests
+		return // leave removes it from the waiting requests
 	}
 	m.cancelAtServer(r)
 	m.dropTokens(r)

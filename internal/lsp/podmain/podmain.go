@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/transport"
 )
 
-// Name is the name of the program where it was installed, Source its name in an image of Berth.
+// Name is the file name of the program after Install, Source its name in the image of Berth.
 const (
 	Name   = "berth-lsp"
 	Source = "berth-lsp-pod"
@@ -54,13 +54,14 @@ const mostState = 4096
 
 // Place contains the address and the files of the multiplexer.
 type Place struct {
-	// Address is the listen address, Keys the directory of its Secret.
+	// Address is the listen address, Keys the directory in which the Secret of the multiplexer is mounted.
 	Address, Keys string
-	// State is the termination message file, which the kubelet reports when the container has exited for any reason.
+	// State is the termination message file, whose content the kubelet reports after the container has exited for any reason.
 	State string
 }
 
-// Run serves managers and clients from the network until a manager sends Quit or the context ends, in which case it stops the server first.
+// Run serves managers and clients from the network until a manager sends Quit or the context ends. When the context ends, Run stops the server before it
+// returns.
 func Run(ctx context.Context, p Place, stderr *os.File) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", p.Address)
@@ -71,7 +72,8 @@ func Run(ctx context.Context, p Place, stderr *os.File) error {
 	return daemon.Serve(ctx, clients, managers, func(report lsp.Report) error { return lastWords(p.State, report) }, stderr)
 }
 
-// lastWords overwrites the file, which it must not replace, with a report. The report is shortened to mostState.
+// lastWords overwrites a file with a report that is shortened to mostState. It must not replace the file, because the kubelet reads the file that it has
+// mounted.
 func lastWords(path string, report lsp.Report) error {
 	text, err := json.Marshal(report)
 	if err == nil && len(text) > mostState {
@@ -98,7 +100,7 @@ func Install(dir string) error {
 		return fmt.Errorf("read this program: %w", err)
 	}
 	defer func() { _ = from.Close() }()
-	// The other container may run as any user, which must be able to execute the file.
+	// The other container may run as any user, and that user must be able to execute the file.
 	to, err := os.OpenFile(filepath.Join(dir, Name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755) //nolint:gosec // see above
 	if err != nil {
 		return fmt.Errorf("install this program: %w", err)

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// A node truncates longer messages, and truncated JSON is invalid.
+// A kubelet truncates termination messages that are longer than mostState, and truncated JSON is invalid.
 func TestLastWordsFitWhatANodeKeeps(t *testing.T) {
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "words")

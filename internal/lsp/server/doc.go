@@ -1,16 +1,17 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package server runs the language server as a child process. A start either succeeds or leaves nothing behind, a stop proceeds in steps, and no process of the
-// server's tree outlives it.
+// Package server runs the language server as a child process. A failed start leaves nothing behind, a stop proceeds in steps, and the remaining processes of
+// the server's tree are terminated when the server exits.
 //
 // The process that calls Start becomes the subreaper of the server's descendants and reaps all of its own children, so the kernel reports reliably when none is
-// left. A process that uses this package has no other children, and one server at a time.
+// left. The calling process must therefore have no other children, and can run only one server at a time.
 package server
 
 import "time"
 
-// The maximum duration of the steps of a stop for a grace period of at least ladder; for shorter ones they are scaled. The remaining time is for the signal.
+// Maximum durations of the steps of a stop if the grace period is at least ladder. A shorter grace period shortens the steps in proportion. The time that
+// remains is for the signal.
 const (
 	ladder       = 10 * time.Second
 	shutdownRung = 5 * time.Second
@@ -18,7 +19,7 @@ const (
 	stdinRung    = time.Second
 )
 
-// rung returns the part of a grace period that a step may take.
+// rung returns how long a step may take within a grace period. full is the duration of the step in a long grace period.
 func rung(full, grace time.Duration) time.Duration {
 	if grace <= 0 || grace >= ladder {
 		return full

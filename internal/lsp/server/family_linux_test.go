@@ -11,14 +11,15 @@ import (
 	"syscall"
 )
 
-// notify catches SIGTERM and SIGHUP instead of their default action.
+// notify delivers SIGTERM and SIGHUP to a channel, so that their default action does not happen.
 func notify() chan os.Signal {
 	notified := make(chan os.Signal, 10)
 	signal.Notify(notified, syscall.SIGTERM, syscall.SIGHUP)
 	return notified
 }
 
-// family starts a grandchild that has its own session, ignores SIGTERM and keeps all streams open. In the mode "orphan" its parent has already exited.
+// family starts a process that has its own session, ignores SIGTERM and keeps all streams open. In the mode "orphan" the parent of that process has already
+// exited.
 func family(mode string) {
 	if os.Getenv("MIDDLE") != "" {
 		fmt.Println(spawn("grandchild"))

@@ -97,7 +97,7 @@ func (p *Process) collect() {
 func (p *Process) end() {
 	p.copied.Wait()
 	p.exit = p.leaderExit
-	if p.exit == nil { // another waiter has reaped it
+	if p.exit == nil { // another waiter has reaped the server
 		p.exit = &facts.Exit{FinishedAt: time.Now().UTC().Round(0), Message: "it is not known how the server ended"}
 		p.leaderExit = p.exit
 		close(p.leaderDone)
@@ -109,7 +109,7 @@ func (p *Process) end() {
 	close(p.done)
 }
 
-// send signals the tree, unless the server is done: the descendants may then belong to the next server.
+// send signals the process tree, unless the server is done: the descendants of the multiplexer may then belong to the next server.
 func (p *Process) send(signal syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +130,7 @@ func (p *Process) clear() {
 	}
 }
 
-// wait reports whether the process was done within d.
+// wait waits at most d and reports whether the process is done.
 func (p *Process) wait(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -142,8 +142,8 @@ func (p *Process) wait(d time.Duration) bool {
 	}
 }
 
-// Stop starts the steps of a graceful stop, once: shutdown in the protocol, then closing stdin, then the signal to the whole tree. It does not wait, and never
-// kills.
+// Stop starts a graceful stop in steps, until the server exits: it calls shutdown, closes stdin, and sends the stop signal to the whole tree. Further calls do
+// nothing. Stop does not wait for the steps and never sends SIGKILL.
 func (p *Process) Stop(shutdown func(context.Context) error, grace time.Duration) {
 	p.stopping.Do(func() { go p.descend(shutdown, grace) })
 }
@@ -161,7 +161,7 @@ func (p *Process) descend(shutdown func(context.Context) error, grace time.Durat
 		case <-p.leaderDone:
 		}
 		cancel()
-		// If the server did not receive the request, waiting for its exit is pointless.
+		// If shutdown failed, the server was probably not asked to exit, so do not wait for its exit.
 		if err == nil && p.leaderEnds(rung(exitRung, grace)) {
 			return
 		}
@@ -184,7 +184,7 @@ func (p *Process) leaderEnds(within time.Duration) bool {
 	}
 }
 
-// Kill sends SIGKILL to the whole tree, and repeats it until no process is left. It does not wait for that.
+// Kill sends SIGKILL to the whole tree, and repeats it until no process is left. It does not wait for the exit of the processes.
 func (p *Process) Kill() error {
 	err := p.send(unix.SIGKILL)
 	p.killing.Do(func() {

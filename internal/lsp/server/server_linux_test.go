@@ -46,7 +46,8 @@ type bench struct {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{T: t, WithT: NewWithT(t)}
-	// Opening a pipe makes the Go runtime open its poller, which it opens once and keeps, before the descriptors are listed.
+	// The Go runtime opens its poller with the first pipe and never closes it. Open a pipe now, so that the list of descriptors before the test includes the
+	// poller.
 	warm, other, err := os.Pipe()
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(errors.Join(warm.Close(), other.Close())).To(Succeed())
@@ -163,7 +164,7 @@ func TestTheLadderGoesDownToWhatEndsTheServer(t *testing.T) {
 	for mode, exit := range map[string]facts.Exit{
 		"serve":     {Known: true},                    // exits at the end of its input
 		"deaf":      {Known: true, Signal: "SIGTERM"}, // does not exit at the end of its input
-		"frozen":    {Known: true, Signal: "SIGTERM"}, // is continued (SIGCONT) for the signal
+		"frozen":    {Known: true, Signal: "SIGTERM"}, // stops itself; SIGCONT is sent after the signal
 		"polite":    {Known: true, Code: 7},           // handles SIGTERM
 		"flood":     {Known: true, Signal: "SIGTERM"}, // its output is not read
 		"mute":      {Known: true, Signal: "SIGTERM"}, // closes its output
@@ -181,7 +182,7 @@ func TestTheLadderGoesDownToWhatEndsTheServer(t *testing.T) {
 					return err
 				}
 			case "serve":
-				shutdown, grace = refused, time.Minute // enough time for the step that ends it
+				shutdown, grace = refused, time.Minute // enough time for the step in which the server exits
 			}
 			p.Stop(shutdown, grace)
 			p.Stop(shutdown, grace)
@@ -214,7 +215,7 @@ func TestWhatTheServerLeavesBehindIsEnded(t *testing.T) {
 			b.Expect(err).NotTo(HaveOccurred())
 			left, err := shim.Identify(pid)
 			b.Expect(err).NotTo(HaveOccurred())
-			// One listing of a tree may miss a process that is just changing its parent.
+			// One listing of a tree may miss a process whose parent is just changing.
 			b.Eventually(p.tree.Members).WithTimeout(patience).Should(ContainElement(left), "also with its own session")
 			b.Expect(p.Stdin().Close()).To(Succeed())
 			b.Eventually(p.LeaderDone()).WithTimeout(patience).Should(BeClosed())

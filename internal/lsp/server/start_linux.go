@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// occupied is true while a server of this process is alive or some of its children are not reaped.
+// occupied is true while this process has a server that is alive, or children that are not reaped.
 var occupied atomic.Bool
 
 // Start executes a server. After a failure no process, descriptor or goroutine remains. If stderr is an *os.File, the server writes to it directly.
@@ -39,7 +39,7 @@ func start(launch lsp.Launch, stderr io.Writer) (*Process, *facts.StartError) {
 	if failure != nil {
 		return nil, failure
 	}
-	// If the shim of this process is killed, the server's tree is found by the mark that the shim has set.
+	// The shim finds a process tree by a mark in the environment. Pass the mark on, so that the server is found even if the shim of this process is killed.
 	if mark := os.Getenv(shim.MarkVariable); mark != "" {
 		program.Env = append(program.Env, shim.MarkVariable+"="+mark)
 	}
@@ -63,7 +63,7 @@ func start(launch lsp.Launch, stderr io.Writer) (*Process, *facts.StartError) {
 		return nil, failure
 	}
 	s.closeChild()
-	// The child is not reaped yet, so the PID is still its own even if it has exited.
+	// The child is not reaped yet, so its PID cannot belong to another process even if the child has exited.
 	identity, err := shim.Identify(pid)
 	if err != nil {
 		identity = shim.Process{PID: pid}

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// streams are the ends of the pipes: those of the server until it is executed, and those of the multiplexer.
+// streams holds the pipes to the server: the multiplexer's ends, and in child the server's ends until the server has inherited them.
 type streams struct {
 	child  [3]*os.File
 	shared bool // child[2] belongs to the caller
 	stdin  *os.File
 	stdout *output
-	copied sync.WaitGroup // the copy of stderr
+	copied sync.WaitGroup // the goroutine that copies stderr
 }
 
 func newStreams(stderr io.Writer) (s *streams, err error) {
@@ -41,7 +41,7 @@ func newStreams(stderr io.Writer) (s *streams, err error) {
 		s.abandon()
 		return nil, err
 	}
-	// The copy ends when no process holds the other end, at the latest when no process of the tree is left.
+	// The copy ends when no process has the other end of the pipe open, at the latest when no process of the tree is left.
 	s.copied.Go(func() {
 		_, _ = io.Copy(stderr, ours)
 		_ = ours.Close()
@@ -55,7 +55,8 @@ const (
 	writing = 1
 )
 
-// pipe returns the end for the server, which blocks as programs expect, and the multiplexer's end, which supports deadlines and can be closed while in use.
+// pipe returns both ends of a pipe: the server's end, which is in blocking mode as programs expect, and the multiplexer's end, which supports deadlines and can
+// be closed while in use.
 func pipe(use int) (child, ours *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -91,7 +92,7 @@ func (s *streams) abandon() {
 	s.copied.Wait()
 }
 
-// output is the server's stdout. It reports when it was read to its end.
+// output is the server's stdout. It closes ended when a read fails, usually at the end of the stream.
 type output struct {
 	file  *os.File
 	once  sync.Once

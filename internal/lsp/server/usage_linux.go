@@ -13,8 +13,8 @@ import (
 // ticksPerSecond is USER_HZ, which is 100 on every Linux architecture that Go supports.
 const ticksPerSecond = 100
 
-// Usage returns the memory of the tree, and the CPU time that it has used so far. The CPU time never decreases; it does not include processes that exited
-// unobserved.
+// Usage returns the memory of the process tree, and the CPU time that the tree has used so far. The CPU time never decreases, but may omit processes that have
+// exited.
 func (p *Process) Usage() (memoryBytes int64, cpu time.Duration, err error) {
 	members, err := p.tree.Members()
 	if err != nil {
@@ -30,7 +30,7 @@ func (p *Process) Usage() (memoryBytes int64, cpu time.Duration, err error) {
 	return memoryBytes, p.most, nil
 }
 
-// usage returns zero for a process that has exited meanwhile.
+// usage returns the memory and the CPU time of one process, or zeros if the process has exited.
 func usage(pid int) (memory int64, cpu time.Duration) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -41,7 +41,7 @@ func usage(pid int) (memory int64, cpu time.Duration) {
 
 // parseUsage reads the content of /proc/PID/stat. It returns zero for an incomplete line.
 func parseUsage(data []byte) (memory int64, cpu time.Duration) {
-	// After the name, fields 11 to 14 are utime, stime and those of reaped children, and field 21 is the number of resident pages.
+	// Counted from 0 after the name, fields 11 to 14 are utime, stime, cutime and cstime, and field 21 is the number of resident pages.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(fields) < 22 {
 		return 0, 0

@@ -63,7 +63,7 @@ func Trust(certificate []byte) *tls.Config {
 	}
 }
 
-// knock sends the upgrade request.
+// knock sends the upgrade request and returns the stream that follows a successful response.
 func knock(ctx context.Context, conn net.Conn, host, path, token string) (net.Conn, error) {
 	request, err := request(ctx, "https://"+host+path, token)
 	if err != nil {

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package transport implements connections to a multiplexer over a network: TLS with one certificate that is known in advance, and an HTTP/1.1 upgrade request with
-// a token. After the response the connection is the stream of a client or the manager. An API server can proxy such requests, so clients need no network access
-// to the cluster.
+// Package transport implements connections to a multiplexer over a network: TLS with one certificate that is known in advance, and an HTTP/1.1 upgrade request
+// with a token. After the response to that request, the connection is the stream of a client or the manager. An API server can proxy such requests, so clients
+// need no network access to the cluster.
 package transport
 
 // Keys of a multiplexer's Secret, and names of the files in which the multiplexer reads them.

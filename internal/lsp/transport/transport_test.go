@@ -81,7 +81,7 @@ func (b *bench) rotate() {
 	}
 }
 
-// through returns a transport that trusts the certificate. An API server trusts any certificate.
+// through returns a transport that trusts the certificate, in place of the proxy of an API server, which trusts any certificate.
 func (b *bench) through() *http.Transport {
 	transport := &http.Transport{TLSClientConfig: Trust(b.keys[Certificate]), DisableKeepAlives: true}
 	b.Cleanup(transport.CloseIdleConnections)
@@ -89,7 +89,7 @@ func (b *bench) through() *http.Transport {
 }
 
 func (b *bench) client(path, token string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second) // the context ends before the connection does
+	ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second) // the connection must outlive this context
 	defer cancel()
 	return Through(ctx, b.through(), &url.URL{Scheme: "https", Host: b.address, Path: path}, token)
 }

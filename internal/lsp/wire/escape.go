@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// escape returns the length of the escape at the beginning of data, or 0 if it is invalid.
+// escape returns the length of the escape at the beginning of data, or 0 if the escape is invalid.
 func escape(data []byte) int {
 	if len(data) < 2 {
 		return 0

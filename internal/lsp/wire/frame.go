@@ -11,7 +11,7 @@ type Replacement struct {
 	With       []byte
 }
 
-// AppendFrame appends the header and the body, so that a message is one write.
+// AppendFrame appends the header and the body, so that a message can be sent in one write.
 func AppendFrame(dst, body []byte) []byte {
 	return append(appendHeader(dst, len(body)), body...)
 }

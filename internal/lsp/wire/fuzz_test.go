@@ -155,7 +155,8 @@ func member(raw json.RawMessage, key string) json.RawMessage {
 	return object[key]
 }
 
-// walk reports whether a value is not nested too deeply and has no duplicate keys, where keys in another letter case count if that matters.
+// walk reports whether a value is not nested too deeply and has no duplicate keys. In the objects where Scan compares keys without regard to letter case, walk
+// does too.
 func walk(decoder *json.Decoder, path []string) bool {
 	token, err := decoder.Token()
 	if err != nil {
@@ -203,8 +204,8 @@ func walk(decoder *json.Decoder, path []string) bool {
 	return fine && err == nil
 }
 
-// FuzzReader reads the same stream as a whole, in halves and byte by byte. It checks that the messages and the kind of error are the same, that
-// messages are parts of the stream, and that messages that are written again can be read again.
+// FuzzReader reads the same stream as a whole, in halves and byte by byte. It checks that the messages and the kind of error are the same, that messages are
+// parts of the stream, and that messages can be read again after they were written.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte("Content-Length: 2\r\n\r\n{}Content-Length: 2\r\n\r\n{}"), false)
 	f.Add([]byte("hello\nContent-Length: 2\r\nContent-Type: x; charset=utf-8\r\n\r\n{}x"), true)

@@ -44,7 +44,7 @@ func (r *Reader) header() (int, error) {
 	return length, nil
 }
 
-// first waits for the first byte of a header. Before the first header of the stream it drops other data.
+// first waits for the first byte of a header. Before the first header of the stream, it drops data that is not a header.
 func (r *Reader) first() error {
 	for r.start == r.end {
 		if err := r.fill(); err != nil {
@@ -90,8 +90,8 @@ func findHeader(data []byte) (at int, partly bool) {
 	return len(data), true
 }
 
-// line returns the line at *at without its line end, and moves *at behind it. Reading more data moves the contents of the buffer from r.start on; line adjusts
-// *at accordingly.
+// line returns the line at *at without its line end, and moves *at behind that line end. Reading more data moves the unconsumed data to the beginning of the
+// buffer, and line adjusts *at accordingly.
 func (r *Reader) line(at *int) ([]byte, error) {
 	for seen := *at; ; {
 		if i := bytes.IndexByte(r.buffer[seen:r.end], '\n'); i >= 0 {

@@ -12,7 +12,7 @@ const maxDepth = 512
 type scanner struct {
 	body []byte
 	at   int
-	// changes: a key of a skipped value is documentChanges, or contains escapes and may be.
+	// changes: a key of a skipped value is documentChanges, or contains escapes and is therefore not compared.
 	changes bool
 }
 
@@ -39,8 +39,8 @@ func (s *scanner) space() byte {
 	return 0
 }
 
-// member advances to the value of the next member of an object, whose opening brace was consumed. The key is raw, without quotes; escaped reports whether it
-// contains escapes. ok is false after the closing brace.
+// member advances to the value of the next member of an object whose opening brace was consumed. The key is raw, without quotes; escaped reports whether the
+// key contains escapes. ok is false after the closing brace.
 func (s *scanner) member(first bool) (key []byte, escaped, ok bool, err error) {
 	c := s.peek()
 	if c == '}' {

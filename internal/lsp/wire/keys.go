@@ -22,7 +22,8 @@ const (
 	keyURI
 )
 
-// keyName is the spelling of a key. Strict: a different letter case is rejected, because it has no legitimate use; otherwise it is a different key.
+// keyName is the spelling of a key. If strict is set, a different letter case is an error, because it has no legitimate use. Otherwise a name in a different
+// letter case is another key.
 type keyName struct {
 	text   []byte
 	name   name
@@ -48,7 +49,7 @@ var (
 	documentKeys = []keyName{{[]byte("uri"), keyURI, false}}
 )
 
-// key advances to the next member and returns its name.
+// key advances to the next member and returns the name of its key. It returns false after the last member.
 func (e *Envelope) key(s *scanner, first bool, keys []keyName, seen *uint) (name, bool, error) {
 	raw, escaped, ok, err := s.member(first)
 	if err != nil || !ok {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Errors of messages. None can be recovered from, because the beginning of the next message is unknown.
+// Errors of messages. Close the connection after any of them: the beginning of the next message is unknown, or, after ErrMessage, the peer does not send valid
+// messages.
 var (
 	// ErrTooLarge is the error for a message that exceeds the limits.
 	ErrTooLarge = errors.New("message too large")
@@ -30,8 +31,8 @@ type Limits struct {
 	HeaderBytes int
 	// MessageBytes is the maximum size of a body (default 64 MiB, at most 256 MiB).
 	MessageBytes int
-	// BodyBase is how long a header may take from its first byte (default 30 s). A body may take the same time, plus BodyPerMiB (default 1 s) for every MiB.
-	// Negative: no timeout.
+	// BodyBase is how long a header may take from its first byte (default 30 s). A body may take the same time, plus BodyPerMiB (default 1 s) for every MiB. If
+	// BodyBase is negative, there is no timeout.
 	BodyBase, BodyPerMiB time.Duration
 	// Skip is how many bytes before the first header are ignored: some servers print a greeting to standard output.
 	Skip int
@@ -70,8 +71,9 @@ func (l Limits) patience(n int) time.Duration {
 	return l.BodyBase + time.Duration(n>>20)*l.BodyPerMiB
 }
 
-// Budget bounds the memory of large messages that are partly read, over all readers that share it. It counts bytes that have arrived, not those announced, so
-// an announcement alone takes nothing from others. If it is exhausted, a reader fails; it does not wait, because the other readers may never finish.
+// Budget bounds the memory of large messages that are partly read, over all readers that share it. It counts the bytes that are allocated, which grow with
+// those that arrive, so that an announcement alone takes nothing from other readers. If the budget is exhausted, a reader fails; it does not wait, because the
+// other readers may never finish.
 type Budget struct {
 	limit int64
 	used  atomic.Int64

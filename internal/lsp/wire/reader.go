@@ -17,11 +17,12 @@ const (
 	bufferBytes = 40 << 10
 	// keepBytes is the largest body whose memory is reused for the next one.
 	keepBytes = 256 << 10
-	// stepBytes is the most by which the memory of a body grows at once.
+	// stepBytes is the maximum number of bytes by which the memory of a body grows in one step.
 	stepBytes = 1 << 20
 )
 
-// Reader reads messages from a stream. It is not safe for concurrent use. To interrupt a Read, close the stream; the Reader uses its read deadline.
+// Reader reads messages from a stream. It is not safe for concurrent use. To interrupt a Read, close the stream. Do not set the stream's read deadline, which
+// the Reader sets itself.
 type Reader struct {
 	source   io.Reader
 	deadline interface{ SetReadDeadline(time.Time) error } // nil if the stream has none
@@ -32,7 +33,7 @@ type Reader struct {
 	buffer      []byte
 	start, end  int // unconsumed data in buffer
 	large       []byte
-	begun       bool // a header was found: nothing is skipped any more
+	begun       bool // a header was found, so nothing more is skipped
 	skipped     int
 	failed      error
 	emptyInARow int
@@ -95,7 +96,7 @@ func (r *Reader) next() ([]byte, error) {
 	return body, nil
 }
 
-// readLarge reads a body that does not fit into the buffer: into the memory of an earlier one, or piece by piece, so that no more memory is used than data has
+// readLarge reads a body that does not fit into the buffer: into the memory of an earlier body, or in pieces, so that memory grows only with the data that has
 // arrived. The pieces are joined at the end.
 func (r *Reader) readLarge(length int) ([]byte, error) {
 	r.arm(r.limits.patience(length))
@@ -169,7 +170,7 @@ func (r *Reader) read(into []byte) (int, error) {
 	}
 }
 
-// arm sets the deadline for the message that has begun. If the stream has no deadlines, its owner has to close it.
+// arm sets the deadline for the message that has begun. If the stream has no deadlines, the owner of the stream has to close it after the timeout.
 func (r *Reader) arm(patience time.Duration) {
 	if patience > 0 && r.deadline != nil {
 		r.armed = r.deadline.SetReadDeadline(time.Now().Add(patience)) == nil
@@ -183,7 +184,7 @@ func (r *Reader) disarm() {
 	}
 }
 
-// within converts an error in the middle of a message.
+// within converts an error that occurs within a message.
 func within(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):

@@ -281,7 +281,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestDeadlineOnlyWithinMessages checks that silence between two messages is no error, and that a message that arrives complete needs no timer.
+// TestDeadlineOnlyWithinMessages checks that silence between two messages is not an error, and that no deadline is set for a message that is already complete.
 func TestDeadlineOnlyWithinMessages(t *testing.T) {
 	g := NewWithT(t)
 	frame := AppendFrame(nil, message(100))
@@ -325,7 +325,7 @@ func (s *scripted) Read(into []byte) (int, error) {
 	return n, nil
 }
 
-// TestBudget checks that announced bytes do not use the budget, received bytes do, and that they are returned when a message or its connection ends.
+// TestBudget checks that announced bytes do not use the budget, that received bytes do, and that these are returned when a message or its connection ends.
 func TestBudget(t *testing.T) {
 	g := NewWithT(t)
 	budget := NewBudget(1 << 20)

@@ -89,7 +89,7 @@ func checkSpans(t *testing.T, body []byte, e *Envelope) {
 	}
 }
 
-// refused contains bodies that some decoders accept, or that decoders interpret differently.
+// refused contains bodies that Scan must reject: some decoders accept them, or decoders interpret them differently.
 var refused = []string{
 	``, ` `, `1`, `"a"`, `null`, `{}`, `[]`, `[{"id":1,"method":"m"}]`, `{"jsonrpc":"2.0"}`, `{"result":1}`,
 	`{"id":1,"method":"m"`, `{"id":1,"method":"m"}}`, `{"id":1,"method":"m"} x`, `{"id":1,"method":"m"}{"id":1}`, `{"id":1,}`, `{,"id":1}`,
@@ -149,7 +149,7 @@ func TestReplace(t *testing.T) {
 	g.Expect(string(e.AppendWithID(nil, notification, []byte("1")))).To(Equal(frame(`{"method":"m"}`)))
 }
 
-// request returns a request of about the given size with the ID at the end, the worst case for a search.
+// request returns a request of about the given size. Its ID is at the end, which is the worst case for a search.
 func request(size int) []byte {
 	body := []byte(`{"jsonrpc":"2.0","method":"textDocument/references","params":{"textDocument":{"uri":"file:///w/a.go"},"workDoneToken":"w","items":[`)
 	for i := 0; len(body) < size-120; i++ {
@@ -236,7 +236,7 @@ func BenchmarkRelay(b *testing.B) {
 	}
 }
 
-// TestOrdinary tests every byte at the ends of strides, between bytes close to the relevant values.
+// TestOrdinary tests every byte value at the ends of the steps of ordinary, among bytes whose values are close to those of special bytes.
 func TestOrdinary(t *testing.T) {
 	data := make([]byte, 16+2*32+8+1)
 	for _, place := range []int{0, 1, 7, 8, 15, 16, 17, 47, 48, 49, 79, 80, 87, 88} {

@@ -8,7 +8,7 @@ import (
 	"math/bits"
 )
 
-// plain are the bytes that need no escape within a string.
+// plain contains the bytes that need no escape within a string.
 var plain = func() (table [256]bool) {
 	for c := ' '; c < 256; c++ {
 		table[c] = c != '"' && c != '\\'
@@ -16,11 +16,11 @@ var plain = func() (table [256]bool) {
 	return table
 }()
 
-// special returns a word in which the highest bit of a byte is set if the same byte of eight is a quote, a backslash or less than a space. All other bits are
-// 0. The lowest bit that is set is certain; those above it may be wrong.
+// special finds the bytes that are a quote, a backslash or less than a space. In the returned word, the highest bit of each byte is set if the corresponding
+// byte of eight is such a byte. All other bits are 0. The lowest bit that is set is certain; those above it may be wrong.
 func special(eight uint64) uint64 {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	// Flipping bit 1 moves the quote to the value after the bytes below a space, so that one comparison detects both.
+	// Flipping bit 1 changes the quote to 0x20, the value after the control characters, so that one comparison detects both.
 	low, backslash := (eight^2*ones)-0x21*ones, (eight^'\\'*ones)-ones
 	return (low | backslash) &^ eight & highs
 }
@@ -28,7 +28,7 @@ func special(eight uint64) uint64 {
 // ordinary returns the number of leading bytes that need no escape.
 func ordinary(data []byte) int {
 	rest := data
-	// Long texts are scanned in large steps. Most strings are names and too short for that.
+	// Long texts are scanned in large steps. Most strings are names, which are too short for that.
 	if len(rest) >= 16 && special(word(rest, 0))|special(word(rest, 8)) == 0 {
 		rest = rest[16:]
 		for len(rest) >= 32 && special(word(rest, 0))|special(word(rest, 8))|special(word(rest, 16))|special(word(rest, 24)) == 0 {

@@ -38,9 +38,9 @@ type Features struct {
 	LogLimit int64
 	// Sockets: the backend implements runtime.Inspection.
 	Sockets bool
-	// Container: programs have their own PID namespace and environment, and their exit is reported only as a number, unless Berth ended them.
+	// Container: programs have a PID namespace and an environment of the container. A signal is reported as exit code 128+n, unless Berth sent the signal.
 	Container bool
-	// Results: the backend implements runtime.Keeper.
+	// Results: the backend implements runtime.ResultStore.
 	Results bool
 	// MostResult is the maximum size of a result file, in bytes, if it is less than runtime.MostResultBytes; otherwise 0.
 	MostResult int64
@@ -55,15 +55,16 @@ type Harness struct {
 	Features
 	Runtime runtime.Runtime
 	// Program is the path of the workload program (see Workload). A backend without processes simulates the rest of the command: "sleep" and "ignore" (SIGTERM)
-	// keep running, "exit N" and "signal N" exit at once.
+	// keep running, "exit N" and "signal N" exit immediately.
 	Program string
 	// Prepare adds backend-specific settings to each process; nil if there are none.
 	Prepare func(p *runtime.Process)
-	// Reopen replaces the manager without notice to the processes, and returns a new one over the same state. Nil if the backend keeps no state.
+	// Reopen replaces the manager without notice to the processes, and returns the runtime of the new manager, which uses the same state. It is nil if the
+	// backend keeps no state.
 	Reopen func(t *testing.T) runtime.Runtime
 	// Without names the tests that this backend skips, with the reason.
 	Without map[string]string
-	// PID returns the PID of an incarnation's program on this machine; nil if the backend reports it. Incarnation.PID is 0 if it does not.
+	// PID returns the PID of an incarnation's program on this machine, for a backend that reports 0 as Incarnation.PID. It is nil for other backends.
 	PID func(t *testing.T, i facts.Incarnation) int64
 	// Usage returns the disk space of the log of a UID, in bytes; required with LogLimit.
 	Usage func(t *testing.T, uid types.UID) int64
@@ -206,7 +207,7 @@ func (s *suite) observe(uid types.UID) facts.Incarnation {
 	return found[0]
 }
 
-// await waits until an incarnation satisfies the condition. Only events wake it, so a lost event fails the test.
+// await waits until is(incarnation) returns true. It observes the incarnation again only after an event, so a lost event fails the test.
 func (s *suite) await(uid types.UID, what string, is func(facts.Incarnation) bool) facts.Incarnation {
 	s.Helper()
 	timeout := time.After(Timeout)

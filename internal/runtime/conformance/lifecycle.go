@@ -90,7 +90,7 @@ func exits(s *suite) {
 
 func exitBeforeObserve(s *suite) {
 	uid := s.start("exit", "37")
-	// The test uses only events until it has observed the exit of another process that was started later.
+	// The test does not observe the first process until another process, which was started later, has exited.
 	s.awaitPhase(s.start("exit", "0"), facts.Exited)
 	first := s.awaitPhase(uid, facts.Exited)
 	s.Expect(first.Exit.Code).To(BeEquivalentTo(37))
@@ -143,7 +143,7 @@ func kill(s *suite) {
 		pid = s.pid(running)
 	}
 	if s.Logs {
-		s.awaitOutput(uid, "ready") // from now on it ignores the signal
+		s.awaitOutput(uid, "ready") // from now on the program ignores the stop signal
 	}
 	s.Expect(running.StopSent).To(BeFalse())
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
@@ -249,7 +249,7 @@ func endWithoutManager(s *suite) {
 
 func idempotentOverManagers(s *suite) {
 	uid := s.start("sleep")
-	// The manager is replaced at once: the process may not even run yet.
+	// The manager is replaced immediately, possibly before the process runs.
 	s.Runtime = s.Reopen(s.T)
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(Succeed())
 	first := s.awaitPhase(uid, facts.Running)

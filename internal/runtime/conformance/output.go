@@ -51,7 +51,7 @@ func (s *suite) awaitOutput(uid types.UID, text string) string {
 	ctx, cancel := context.WithTimeout(s.ctx, Timeout)
 	defer cancel()
 	for {
-		// Queried before the read: output that is written in between is read now, or ends the wait.
+		// Bounds is called before the read, so that output that is written in between either is read now or ends the wait.
 		_, end, err := log.Bounds()
 		s.Expect(err).NotTo(HaveOccurred())
 		out := s.output(log)
@@ -202,7 +202,7 @@ func flood(s *suite) {
 	s.Expect(rest[next*15-first:]).To(HavePrefix(fmt.Sprintf("line %09d\n", next)), "offsets count from the start of the log")
 	s.end(uid)
 
-	// Output without newlines is truncated repeatedly while it is written. A fast writer may add to the limit between two checks.
+	// Output without newlines is truncated repeatedly while it is written. A fast writer may exceed the limit between two checks.
 	uid = s.start("flood")
 	log = s.openLogEventually(uid)
 	for _, written := range []int64{50, 100} {
@@ -252,7 +252,7 @@ func listeners(s *suite) {
 	s.Expect(owner.PID).To(BeEquivalentTo(os.Getpid()))
 	s.Expect(owner.UID).To(BeEmpty())
 	s.Expect(foreign.Close()).To(Succeed())
-	// A process that is just being started holds all open descriptors of this process until it is executed.
+	// A child that this process is forking holds copies of all open descriptors, including the closed listener, until its exec.
 	s.Eventually(func() (*runtime.PortOwner, error) { return inspector.PortOwner(s.ctx, number) }).WithTimeout(Timeout).Should(BeNil())
 }
 

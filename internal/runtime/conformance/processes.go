@@ -31,8 +31,8 @@ func alive(pid int64) bool {
 	return !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
 }
 
-// branches waits for the processes that "tree" and "leave" start, and returns their PIDs. For a container they are valid only while its leader is known to be
-// running.
+// branches waits for the processes that "tree" and "leave" start, and returns their PIDs on this machine. For a container, the leader must be running; if leader
+// is 0, branches returns nil.
 func (s *suite) branches(leader int64, dir string) []int64 {
 	s.Helper()
 	var pids []int64

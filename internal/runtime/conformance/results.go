@@ -25,7 +25,7 @@ func results(s *suite) {
 	s.leave(uid, "results", "three findings")
 	s.Expect(s.output(s.openLog(uid))).To(Equal("what was before\n"))
 
-	// Files in the artifacts folder are visible where other runs read them.
+	// If the place is private, Results cannot read the artifacts folder and reports no artifacts.
 	want := runtime.Results{File: true, Size: 14, SHA256: sumOf("three findings"), Head: []byte("three findings"), Artifacts: !place.Private}
 	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(want))
 	s.Runtime = s.Reopen(s.T)
@@ -56,7 +56,7 @@ func largeResults(s *suite) {
 	s.Expect(found.Head).To(BeEmpty())
 }
 
-// leave runs a program with a place for results and an input until it exits.
+// leave runs a program that has a place for results and an input, and waits for its exit.
 func (s *suite) leave(uid types.UID, mode ...string) {
 	s.Helper()
 	place := s.Runtime.Capabilities().Results.Place(uid)

@@ -16,7 +16,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// adopt adopts the container that the configuration names, and starts it if it is not running. It returns false if a container has to be created.
+// adopt adopts the container that the configuration names, and starts it if it is not running. It returns false if there is no such container, or if it was
+// created for this object.
 func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, err error) {
 	name := l.config.Container
 	if name == "" {
@@ -41,7 +42,7 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 		return false, nil
 	}
 	if c.Config != nil && c.Config.Labels[LabelInstall] == r.install && c.Config.Labels[LabelUID] == string(e.uid) {
-		return false, nil // it was created for this object
+		return false, nil // the container was created for this object
 	}
 	if refused := r.mayAdopt(e.uid, c, l.config); refused != nil {
 		return false, refused
@@ -92,8 +93,8 @@ func (r *Runtime) mayAdopt(uid types.UID, c *container.InspectResponse, config C
 	return nil
 }
 
-// Release forgets a UID and leaves its container as it is, running or not. A container that Berth created keeps its labels and is found again if the same UID
-// is requested.
+// Release forgets a UID and does not change its container, running or not. A container that Berth created keeps its labels, by which later calls for the same
+// UID find it again.
 func (r *Runtime) Release(_ context.Context, uid types.UID) error {
 	e, err := r.acquire(uid)
 	if err != nil {

@@ -28,8 +28,8 @@ const (
 	shownAgain = 64 << 10
 )
 
-// Attach implements runtime.Terminals. The output comes from the local copy, so that a client that does not read delays nothing else. Attach returns nil when
-// the process ends, when in ends, and when the context ends. If Read of in ignores the end of the context, one goroutine remains until that Read returns.
+// Attach implements runtime.Terminals. The output comes from the local copy, so that a client that does not read cannot block the program. Attach returns nil
+// when the process, in or the context ends. If in.Read does not return when the context ends, one goroutine remains until in.Read returns.
 func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
 	c, err := r.screenOf(ctx, uid)
 	if err != nil {
@@ -80,7 +80,7 @@ type target struct {
 	terminal bool
 }
 
-// running returns the locked entry of a UID whose container is running. It returns runtime.ErrNotFound if none is.
+// running returns the locked entry of a UID whose container is running. It returns runtime.ErrNotFound if no container is running.
 func (r *Runtime) running(ctx context.Context, uid types.UID) (*entry, target, error) {
 	found, err := r.Observe(ctx, uid)
 	if err != nil {
@@ -189,7 +189,7 @@ func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 // interruptKey is Ctrl-C.
 const interruptKey = "\x03"
 
-// typeInto writes to the input of a container, and leaves the input open. It returns when the engine has accepted all of it.
+// typeInto writes text to the input of a container, and leaves the input open. It returns when the engine has forwarded the whole text.
 func (r *Runtime) typeInto(ctx context.Context, id, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -212,7 +212,7 @@ func (r *Runtime) typeInto(ctx context.Context, id, text string) error {
 	return err
 }
 
-// AttachCommand returns a shell command that attaches to the terminal of a UID, or "" if it has no container.
+// AttachCommand returns a shell command that attaches to the terminal of a UID, or "" if the UID has no container.
 func (r *Runtime) AttachCommand(uid types.UID) string {
 	e, err := r.acquire(uid)
 	if err != nil {

@@ -37,7 +37,7 @@ func TestAttachCommandPasted(t *testing.T) {
 		_, _ = io.Copy(screen, window)
 		ended <- command.Wait()
 	}()
-	// Earlier output is not shown, so send input until the program answers.
+	// The command does not show earlier output, so send input until the program responds.
 	b.Eventually(func() string {
 		_, err := io.WriteString(window, "hello\r")
 		b.Expect(err).NotTo(HaveOccurred())

@@ -18,7 +18,7 @@ import (
 )
 
 // BenchmarkStart alternates between a container created and started directly through the API and one that Start creates, measured until
-// Observe reports Running. With -benchtime 30x it reports the medians of 30 each.
+// Observe reports Running. With -benchtime 30x it reports the medians of 30 starts of each kind.
 func BenchmarkStart(b *testing.B) {
 	bench := newBench(b)
 	var byHand, ours []time.Duration

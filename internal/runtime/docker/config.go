@@ -28,13 +28,13 @@ const (
 	PullIfNotPresent = "IfNotPresent"
 )
 
-// Config is the part of a container's configuration that a process does not have. It is the JSON in runtime.Process.Config.
+// Config is the configuration of a container in addition to the other fields of runtime.Process. It is the JSON in runtime.Process.Config.
 type Config struct {
-	// Image is the image from which containers are created. It may be empty if a container has to be adopted.
+	// Image is the image from which containers are created. It may be empty only if Container is set and Adopt permits adoption.
 	Image string `json:"image,omitempty"`
 	// Container is the name or ID of a container that may already exist; see Adopt.
 	Container string `json:"container,omitempty"`
-	// Adopt is AdoptNever (an existing container is a conflict), AdoptIfExists (if there is none, one is created from Image) or AdoptRequired. Empty: AdoptNever.
+	// Adopt is AdoptNever (an existing container is a conflict), AdoptIfExists (a missing container is created from Image) or AdoptRequired. Empty: AdoptNever.
 	Adopt string `json:"adopt,omitempty"`
 	// Pull is PullNever or PullIfNotPresent. Empty: PullNever.
 	Pull string `json:"pull,omitempty"`
@@ -95,7 +95,7 @@ func failed(format string, args ...any) *facts.StartError {
 	return &facts.StartError{Reason: v1alpha1.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
 }
 
-// environment returns the variables without duplicates: the engine would pass on duplicate entries, and programs differ in which of them they use.
+// environment returns the variables without duplicates; the last entry wins. The engine would pass on duplicates, and programs differ in which one they use.
 func environment(given []string) ([]string, *facts.StartError) {
 	at := map[string]int{}
 	var env []string

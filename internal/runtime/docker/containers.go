@@ -44,7 +44,7 @@ type Container struct {
 	// State is created, running, paused, restarting, removing, exited or dead.
 	State   string
 	Created time.Time
-	// Owner is the UID of the object that it was created for or that has adopted it; empty if there is none in this install.
+	// Owner is the UID of the object for which the container was created, or that has adopted it; empty if this install has no such object.
 	Owner types.UID
 }
 

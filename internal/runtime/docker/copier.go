@@ -27,15 +27,15 @@ import (
 const (
 	retryFirst = 50 * time.Millisecond
 	retryMost  = 2 * time.Second
-	// pastOfAdopted is how far back the output of a container is copied that ran before it was adopted.
+	// pastOfAdopted is the maximum age of the output that is copied when a running container is adopted.
 	pastOfAdopted = time.Hour
 )
 
-// copier copies the output of one container to the log of its UID: an engine provides no stable offsets, discards output when it rotates logs, and deletes all
-// of it with the container.
+// copier copies the output of one container to the log of its UID. The copy is necessary because an engine provides no stable offsets, discards output when it
+// rotates logs, and deletes all output with the container.
 //
-// Without a terminal, copier reads the engine's log (plain.go). It attaches to a terminal directly (screen.go), because an engine logs only complete lines and
-// a prompt is not one.
+// Without a terminal, copier reads the engine's log (plain.go). It attaches to a terminal directly (screen.go), because an engine logs only complete lines, and
+// a prompt is not a complete line.
 type copier struct {
 	r        *Runtime
 	id       string
@@ -58,7 +58,7 @@ type copier struct {
 type progress struct {
 	Container   string `json:"container"`
 	Incarnation int64  `json:"incarnation"`
-	// At is a time in ns since 1970. After the first Seen messages that are not older than At, the log ended at Offset.
+	// At is a time in ns since 1970. Seen is the number of copied messages that are not older than At. Offset is the size of the log after the last of them.
 	At     int64 `json:"at"`
 	Seen   int   `json:"seen"`
 	Offset int64 `json:"offset"`
@@ -66,7 +66,7 @@ type progress struct {
 	Done bool `json:"done,omitempty"`
 }
 
-// newCopier returns the copier for the container of the record, or nil if all output has been copied. With live it is already attached to the terminal.
+// newCopier returns the copier for the container of the record, or nil if all output has been copied. If live is true, the copier is attached to the terminal.
 func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) (c *copier, err error) {
 	d := &e.record
 	dir := r.dir(e.uid)
@@ -87,7 +87,7 @@ func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) 
 		switch {
 		case d.Adopted && d.Started:
 			c.progress.At = time.Now().Add(-pastOfAdopted).UnixNano()
-		case d.Adopted: // output of the earlier run was copied then
+		case d.Adopted: // not started yet: skip the output of earlier runs
 			c.progress.At = time.Now().UnixNano()
 		}
 		err = shim.WriteFile(c.path, &c.progress, false)
@@ -183,7 +183,7 @@ func (c *copier) write(p []byte) error {
 	return nil
 }
 
-// more returns a channel that is closed as soon as output is added after the call.
+// more returns a channel that is closed at the first write after the call.
 func (c *copier) more() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

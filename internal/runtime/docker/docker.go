@@ -51,7 +51,7 @@ const (
 type Options struct {
 	// Host is the address of the engine in the form of DOCKER_HOST, such as unix:///var/run/docker.sock. Empty: from the environment.
 	Host string
-	// Dir is created with mode 0700. Only one manager uses it at a time; containers of other directories are not touched. It is required.
+	// Dir is created with mode 0700. Only one manager can use it at a time; containers that belong to other directories are not changed. It is required.
 	Dir string
 	// LogLimit is the disk space for the copied output of one UID, in bytes, at least 64 KiB. 0: DefaultLogLimit.
 	LogLimit int64
@@ -96,8 +96,8 @@ type entry struct {
 	drainBy time.Time // until then the exit of the container is not reported, so that its last output can be copied
 }
 
-// New locks the directory and follows the engine in the background. It does not wait for the engine: as long as the engine does not answer, every query returns
-// an error that says so.
+// New locks the directory and follows the engine in the background. It does not wait for the engine: while the engine does not respond, every query returns an
+// error that reports this.
 func New(options Options) (*Runtime, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (o *Options) complete() error {
 	if err := os.MkdirAll(filepath.Join(dir, "run"), 0o700); err != nil {
 		return fmt.Errorf("create the directory of the docker runtime: %w", err)
 	}
-	// Two paths of one directory must identify the same install.
+	// Two paths to one directory must identify the same install.
 	if o.Dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return fmt.Errorf("directory %s: %w", dir, err)
 	}
@@ -172,8 +172,8 @@ func (r *Runtime) lock() error {
 	return nil
 }
 
-// Run blocks until the context ends or the Runtime is closed, and returns nil. Calls are still answered afterwards, so that workloads can be stopped; then call
-// Close.
+// Run blocks until the context ends or the Runtime is closed, and returns nil. After the context has ended, the Runtime still accepts calls until it is closed,
+// so that workloads can be stopped.
 func (r *Runtime) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():

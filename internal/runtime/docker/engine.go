@@ -34,7 +34,7 @@ func (r *Runtime) ask(ctx context.Context) (*engine, time.Time, error) {
 		return nil, time.Time{}, r.explain("query the Docker Engine", err)
 	}
 	info := answer.Info
-	e := &engine{name: info.Name, init: info.InitCommit.ID != "N/A"} // empty if the engine does not report the commit
+	e := &engine{name: info.Name, init: info.InitCommit.ID != "N/A"} // N/A if docker-init is missing, empty if the engine does not report it
 	now, err := time.Parse(time.RFC3339Nano, info.SystemTime)
 	if err != nil {
 		now = time.Now()
@@ -57,7 +57,7 @@ func (r *Runtime) theEngine(ctx context.Context) (*engine, error) {
 	return e, err
 }
 
-// explain adds to the error of an engine that does not answer how to correct it.
+// explain wraps an error of a request. If the engine does not respond, the message includes how to correct that.
 func (r *Runtime) explain(what string, err error) error {
 	if client.IsErrConnectionFailed(err) || cerrdefs.IsUnavailable(err) {
 		return fmt.Errorf("%s: the Docker Engine at %s does not respond; start it, or correct DOCKER_HOST: %w", what, r.client.DaemonHost(), err)
@@ -93,7 +93,7 @@ func (r *Runtime) stream() (connected bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// The engine answers before its event listener is registered, so events are also requested for the second before. Earlier changes are found by wake.
+	// The engine responds before its event listener is registered, so also request the events of the second before the response. wake finds earlier changes.
 	since := now.Add(-time.Second)
 	impatience := time.AfterFunc(lookTimeout, cancel)
 	stream := r.client.Events(ctx, client.EventsListOptions{

@@ -103,7 +103,7 @@ func TestImageMissing(t *testing.T) {
 	b.reopen()
 	b.Expect(b.observe("missing")).To(Equal(failed))
 
-	// The registry is unreachable. The start waits for it without blocking the caller.
+	// The registry is unreachable. The start waits for the registry without blocking the caller.
 	p = b.process("missing", 2, "sleep")
 	p.Config = config(func(c *Config) { c.Image, c.Pull = "127.0.0.1:1/no-such-image:latest", PullIfNotPresent })
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
@@ -155,12 +155,12 @@ func TestCrashBetweenCreateAndStart(t *testing.T) {
 	b.Expect(b.Start(b.ctx, p)).To(Succeed())
 	b.Expect(b.await("half", facts.Running).ContainerID).To(Equal(made))
 
-	// The engine still has the container when the record is lost too.
+	// If the record is lost too, the engine still has the container.
 	b.Expect(b.Kill(b.ctx, "half", 1)).To(Succeed())
 	b.await("half", facts.Exited)
 }
 
-// A UID that is forgotten while all containers are listed may still be in that list. It must not remain as an incarnation that is starting.
+// A UID that is forgotten during List may still be in the list of containers. It must not remain as an incarnation that is starting.
 func TestForgottenWhileItIsListed(t *testing.T) {
 	b := newBench(t)
 	p := b.process("late", 1, "sleep")

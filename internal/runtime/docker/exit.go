@@ -11,13 +11,13 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// signals are the signal numbers of Linux, because containers run on Linux whatever the manager runs on.
+// signals are the signal numbers of Linux, because containers run on Linux even if the manager runs on another system.
 var signals = map[string]int{
 	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGABRT": 6, "SIGKILL": 9, "SIGUSR1": 10, "SIGUSR2": 12, "SIGTERM": 15,
 }
 
-// exit returns the exit of a container. An engine reports one number: a program killed by signal N looks like one that exited with 128+N. A signal is reported
-// only if Berth sent it.
+// exit returns the exit of a container. An engine reports one number, so a program killed by signal N looks like one that exited with 128+N. exit reports a
+// signal only if Berth sent it.
 func (d *record) exit(state *container.State) *facts.Exit {
 	e := &facts.Exit{Known: true, Code: int32(state.ExitCode), FinishedAt: when(state.FinishedAt)}
 	by := func(signal string) bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// TestFindContainers lists several containers at once: a foreign one, a stopped one, an adopted one, and one of Berth.
+// TestFindContainers lists several containers in one call: a foreign one, a stopped one, an adopted one, and one of Berth.
 func TestFindContainers(t *testing.T) {
 	b := newBench(t)
 	theirs := b.foreign("theirs", true, false, "sleep")

@@ -32,7 +32,7 @@ const (
 	LabelInstall = "berth.dev/install"
 )
 
-// list returns the containers of this install, of one UID or, if uid is empty, of all.
+// list returns the containers of this install for one UID, or for all UIDs if uid is empty.
 func (r *Runtime) list(ctx context.Context, uid types.UID) ([]container.Summary, error) {
 	filters := client.Filters{}.Add("label", LabelInstall+"="+r.install)
 	if uid != "" {
@@ -83,7 +83,7 @@ func isAlive(state container.ContainerState) bool {
 	return false
 }
 
-// merge adds to the record what only the engine knows, because a manager was lost before it wrote the record.
+// merge updates the record from the labels of the containers, because a manager may have crashed after it created a container and before it wrote the record.
 func (e *entry) merge(all []container.Summary) {
 	for _, c := range all {
 		n := number(c.Labels)
@@ -103,7 +103,7 @@ func nameOf(names []string) string {
 	return strings.TrimPrefix(names[0], "/")
 }
 
-// when parses a time of the engine. It returns the zero time if there is none.
+// when parses a time that the engine reports. It returns the zero time if the text is no time or means "never".
 func when(text string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil || t.Year() <= 1 {

@@ -14,10 +14,10 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// drainTime is how long the exit of a container is held back for its last output.
+// drainTime is how long Observe withholds the exit of a container while the last output is copied.
 const drainTime = 5 * time.Second
 
-// Observe implements runtime.Runtime. It does not report a container that was created and not started: the next start of its incarnation starts it.
+// Observe implements runtime.Runtime. It does not report a container that was created and not started, because the next Start of that incarnation starts it.
 func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	all, err := r.list(ctx, uid)
 	if err != nil {
@@ -97,7 +97,7 @@ func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Su
 	return found, waiting, nil
 }
 
-// newest describes the incarnation of the record. there is false if it was not started.
+// newest describes the incarnation of the record. there is false if that incarnation was not started.
 func (r *Runtime) newest(ctx context.Context, e *entry) (i facts.Incarnation, there bool, err error) {
 	d := &e.record
 	i = facts.Incarnation{UID: string(e.uid), Number: d.Incarnation, Name: d.Name, Phase: facts.Starting, ContainerID: d.Container, Adopted: d.Adopted, StopSent: d.StopSent, Origin: d.Origin}
@@ -116,7 +116,7 @@ func (r *Runtime) newest(ctx context.Context, e *entry) (i facts.Incarnation, th
 		return i, false, err
 	}
 	if c == nil {
-		if !d.Started { // removed before it ran, or listed just before it was forgotten: there is nothing to stop
+		if !d.Started { // removed before it ran, or forgotten after all containers were listed: there is nothing to stop
 			i.Phase, i.StartError = facts.Failed, failed("the container was removed before it was started")
 			return i, false, nil
 		}

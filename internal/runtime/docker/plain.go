@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// disorder is the maximum difference between the order of messages and of their timestamps, in ns: the engine logs two streams at once.
+	// disorder is by how much a message may be older than the message before it, in ns: the engine logs two streams concurrently.
 	disorder = int64(10 * time.Millisecond)
 	// recordEvery is how often the progress is saved.
 	recordEvery = time.Second
@@ -48,7 +48,7 @@ func (c *copier) plain(ctx context.Context) {
 			c.complete()
 			return
 		case err == nil && !running:
-			c.complete() // the engine logs no more after a container has exited
+			c.complete() // the engine logs no output after a container has exited
 			return
 		case time.Since(begun) > retryMost:
 			wait = retryFirst
@@ -58,7 +58,7 @@ func (c *copier) plain(ctx context.Context) {
 	c.saveProgress()
 }
 
-// pass copies the output beyond the current position and, with follow, new output until the container exits.
+// pass copies the output beyond the current position. If follow is true, it also copies new output until the container exits.
 func (c *copier) pass(ctx context.Context, follow bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -90,7 +90,7 @@ func (c *copier) pass(ctx context.Context, follow bool) error {
 			skip--
 			continue
 		}
-		// Output that an earlier manager wrote before it was lost, but did not record as copied, is not written again.
+		// Do not write output again that an earlier manager wrote to the copy before it crashed, but did not record as copied.
 		ahead := max(0, c.log.Size()+int64(len(pending))-c.progress.Offset)
 		pending = append(pending, text[min(ahead, int64(len(text))):]...)
 		c.progress.Offset += int64(len(text))
@@ -119,7 +119,7 @@ func (c *copier) note(at int64) {
 	c.progress.Seen = len(c.recent)
 }
 
-// next reads one message: its stream, its timestamp, and its text. It reuses the buffer.
+// next reads one message and returns its timestamp and its text. It reads into buffer, or a larger one, and returns that as frame for the next call.
 func next(in io.Reader, buffer []byte) (frame []byte, at int64, text []byte, err error) {
 	var header [frameHeader]byte
 	if _, err := io.ReadFull(in, header[:]); err != nil {
@@ -134,7 +134,7 @@ func next(in io.Reader, buffer []byte) (frame []byte, at int64, text []byte, err
 	}
 	frame = slices.Grow(buffer[:0], size)[:size]
 	if _, err := io.ReadFull(in, frame); err != nil {
-		return frame, 0, nil, io.EOF // truncated: it is read again
+		return frame, 0, nil, io.EOF // truncated: the next pass reads the message again
 	}
 	if header[0] == 3 {
 		return frame, 0, nil, fmt.Errorf("the Docker Engine cannot read its log: %s", frame)

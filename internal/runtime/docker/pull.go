@@ -18,7 +18,7 @@ type pull struct {
 	cancel context.CancelFunc
 }
 
-// pullFor pulls the image of a start in the background. If the manager is lost meanwhile, the next one starts over, because nothing was created yet.
+// pullFor pulls the image of a start in the background. If the manager crashes during the pull, the next one repeats the start: no container exists yet.
 func (r *Runtime) pullFor(e *entry, l launch) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	e.pull = &pull{image: l.config.Image, cancel: cancel}
@@ -30,7 +30,7 @@ func (r *Runtime) pullFor(e *entry, l launch) {
 		defer r.release(e)
 		e.pull = nil
 		if ctx.Err() != nil {
-			e.record = record{} // as if it had never been requested
+			e.record = record{} // as if the start had never been requested
 			return
 		}
 		if err := r.pulled(ctx, e, l, err); err != nil {
@@ -43,7 +43,7 @@ func (r *Runtime) pullFor(e *entry, l launch) {
 func (r *Runtime) pulled(ctx context.Context, e *entry, l launch, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()
-	if err != nil { // a registry may be unavailable for a while, so this is retried more often than a missing image
+	if err != nil { // the registry may only be unavailable for a while, so the reason is StartFailed, which is retried, and not ImageMissing
 		return r.fail(ctx, e, failed("cannot pull image %q: %v", l.config.Image, err))
 	}
 	l.config.Pull = PullNever

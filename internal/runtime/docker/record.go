@@ -28,14 +28,14 @@ type record struct {
 	Incarnation int64     `json:"incarnation"`
 	// Container is the ID of the container; empty if none was created yet.
 	Container string `json:"container,omitempty"`
-	// Adopted is true if the container existed before. Berth does not remove it.
+	// Adopted is true if another program created the container. Berth does not remove it.
 	Adopted bool `json:"adopted,omitempty"`
 	// ContainerName is the name of the container.
 	ContainerName string `json:"containerName,omitempty"`
-	// Before is the time at which an adopted container was last started before this incarnation. As long as the engine reports the same time, this incarnation was
-	// not started.
+	// Before is the time at which an adopted container was last started before this incarnation. While the engine reports the same time, this incarnation has not
+	// been started.
 	Before string `json:"before,omitempty"`
-	// Started is true if the container has run as this incarnation. If it no longer exists, another program has removed it.
+	// Started is true if the container has run as this incarnation. If such a container no longer exists, another program has removed it.
 	Started   bool      `json:"started,omitempty"`
 	StartedAt time.Time `json:"startedAt,omitzero"`
 
@@ -68,8 +68,8 @@ func (r *Runtime) save(e *entry) error {
 	return nil
 }
 
-// readRecords reads the records of the previous manager. It returns an error if one is damaged, because the ownership of an adopted container is stored nowhere
-// else.
+// readRecords reads the records of the previous manager. It returns an error if a record is damaged, because no other place stores who owns an adopted
+// container.
 func (r *Runtime) readRecords() error {
 	found, err := os.ReadDir(filepath.Join(r.options.Dir, "run"))
 	if err != nil {

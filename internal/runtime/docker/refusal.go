@@ -24,7 +24,7 @@ func (r *Runtime) refusal(ctx context.Context, id string, err error) *facts.Star
 	return classify(err.Error(), argv(c), c.Config.Env)
 }
 
-// refused does the same for a container whose start failed unobserved.
+// refused does the same for a container whose start failed while no manager waited for the result.
 func refused(c *container.InspectResponse) *facts.StartError {
 	if c.State.Error == "" || isAlive(c.State.Status) || !when(c.State.StartedAt).IsZero() || c.Config == nil {
 		return nil
@@ -36,7 +36,7 @@ func argv(c *container.InspectResponse) []string {
 	return append(append([]string{}, c.Config.Entrypoint...), c.Config.Cmd...)
 }
 
-// classify derives from the message of the engine whether a start would fail again. Engines have no error codes for it.
+// classify returns a StartError if the message of the engine shows that a retry would fail too. It parses the message because engines return no error code.
 func classify(said string, command, env []string) *facts.StartError {
 	low := strings.ToLower(said)
 	has := func(words ...string) bool {

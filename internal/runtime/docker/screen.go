@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// shortLog is the size of the output, in bytes, up to which it is compared with the engine's log from the beginning.
+	// shortLog is the maximum size of a copy, in bytes, that catchUp compares with the whole log of the engine.
 	shortLog = 1 << 20
-	// longTail is the number of last lines of the engine's log that are compared otherwise.
+	// longTail is the number of last lines of the engine's log with which catchUp compares a longer copy.
 	longTail = "1000"
-	// mark is how much of the end of the output is searched for in the engine's log, in bytes.
+	// mark is the size of the end of the copy that catchUp searches for in the engine's log, in bytes.
 	mark = 512
-	// unlogged is how much of an incomplete line an engine holds back at most before it logs it, in bytes.
+	// unlogged is how much of an incomplete line an engine holds back at most, in bytes. It logs a longer part without waiting for the end of the line.
 	unlogged = 16 << 10
 )
 
-// screen copies the output of a terminal as it is written. After an interruption it inserts what the engine has logged meanwhile; a part of an incomplete line,
-// which the engine does not log, may be missing there.
+// screen copies the output of a terminal as it is written. After an interruption it appends what the engine has logged meanwhile. At that point, part of an
+// incomplete line may be missing, because the engine does not log incomplete lines.
 func (c *copier) screen(ctx context.Context) {
 	conn, wait := c.live, retryFirst
 	resumed := conn == nil
@@ -63,7 +63,7 @@ func (c *copier) screen(ctx context.Context) {
 	}
 }
 
-// listen copies until the connection ends.
+// listen copies output until the connection ends. If resumed is true, it first appends what the engine has logged meanwhile.
 func (c *copier) listen(ctx context.Context, conn net.Conn, resumed bool) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer func() {
@@ -78,7 +78,7 @@ func (c *copier) listen(ctx context.Context, conn net.Conn, resumed bool) error 
 	for {
 		n, err := conn.Read(buf)
 		text := buf[:n]
-		if len(added) > 0 && n > 0 { // the first output may repeat what was just found in the log
+		if len(added) > 0 && n > 0 { // the first output may repeat what catchUp has just added
 			text = text[overlap(added, text):]
 			added = nil
 		}
@@ -103,7 +103,7 @@ func (c *copier) catchUp(ctx context.Context) []byte {
 	}
 	answer, err := c.logs(ctx, options)
 	if err != nil {
-		return nil // not readable, or gone
+		return nil // the log is not readable, or the container is gone
 	}
 	logged, err := io.ReadAll(io.LimitReader(answer, 64*shortLog))
 	_ = answer.Close()
@@ -125,20 +125,20 @@ func (c *copier) catchUp(ctx context.Context) []byte {
 	return rest
 }
 
-// beyond returns what was logged after the end of a copy. size is the size of the whole copy.
+// beyond returns the part of logged that follows a copy of the output. end is the last part of the copy, and size is the size of the whole copy.
 func beyond(logged, end []byte, size int64) (rest []byte, found bool) {
 	if size == 0 {
 		return logged, true
 	}
 	last := end[max(0, len(end)-mark):]
-	// The log is complete and unchanged. An engine replaces invalid UTF-8.
+	// In the usual case the log is complete and begins with the same bytes as the copy. The log can differ, because an engine replaces invalid UTF-8.
 	if n := int(size); size <= int64(len(logged)) && bytes.HasSuffix(logged[:n], last) {
 		return logged[n:], true
 	}
 	if i := bytes.LastIndex(logged, last); i >= 0 && len(last) == mark {
 		return logged[i+len(last):], true
 	}
-	// The end of the copy may be a line that is not logged yet, or the beginning of one that is.
+	// The copy may end with a line that is not logged yet, or with the beginning of a line that is logged.
 	line := bytes.LastIndexByte(end, '\n') + 1
 	whole, part := end[max(0, line-mark):line], end[line:]
 	if i := bytes.LastIndex(logged, whole); i >= 0 && len(whole) > 0 {

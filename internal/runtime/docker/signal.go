@@ -70,7 +70,7 @@ func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) er
 	return nil
 }
 
-// end calls act for the container of one incarnation, if it exists.
+// end calls act for the container of one incarnation, if it exists. If its image is still being pulled, end cancels the pull instead.
 func (r *Runtime) end(ctx context.Context, uid types.UID, incarnation int64,
 	act func(context.Context, *entry, *container.InspectResponse, bool) error) error {
 	e, err := r.acquire(uid)

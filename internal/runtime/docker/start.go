@@ -23,7 +23,8 @@ type launch struct {
 	env     []string
 }
 
-// Start implements runtime.Runtime. It returns when the engine has completed the request. If the image has to be pulled, it is pulled afterwards.
+// Start implements runtime.Runtime. It returns when the engine has started the container. If the image must be pulled first, Start returns earlier, and the
+// start continues in the background.
 func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -59,7 +60,7 @@ func (r *Runtime) start(ctx context.Context, e *entry, p runtime.Process) error 
 	if e.record.Incarnation < p.Incarnation {
 		before := e.record
 		e.record = record{UID: p.UID, Name: p.Name, Incarnation: p.Incarnation, Origin: p.Origin}
-		if before.Adopted { // it is started again
+		if before.Adopted { // the adopted container is started again
 			e.record.Adopted, e.record.Container, e.record.ContainerName = true, before.Container, before.ContainerName
 		}
 	}
@@ -78,7 +79,7 @@ func (r *Runtime) start(ctx context.Context, e *entry, p runtime.Process) error 
 	return err
 }
 
-// mayStart reports whether p was already started, or returns an error if it must not be.
+// mayStart reports whether p was already started. It returns an error if p must not be started.
 func (r *Runtime) mayStart(ctx context.Context, e *entry, p runtime.Process, all []container.Summary) (started bool, err error) {
 	newest := e.record.Incarnation
 	switch {
@@ -100,8 +101,8 @@ func (r *Runtime) mayStart(ctx context.Context, e *entry, p runtime.Process, all
 	return r.hasRun(ctx, e, p.Incarnation)
 }
 
-// hasRun inspects the container of the record. It reports whether it was started as the requested incarnation, and returns ErrOldAlive if it is alive as an
-// earlier one.
+// hasRun inspects the container of the record. It reports whether the container was started as the requested incarnation, and returns ErrOldAlive if the
+// container is alive as an earlier incarnation.
 func (r *Runtime) hasRun(ctx context.Context, e *entry, incarnation int64) (bool, error) {
 	c, err := r.inspect(ctx, e.record.Container)
 	if err != nil {
@@ -158,7 +159,7 @@ func (r *Runtime) carryOut(ctx context.Context, e *entry, p runtime.Process) err
 	return r.run(ctx, e, p.Terminal)
 }
 
-// run starts the container of the record. A copier for a terminal is attached before the first byte of output.
+// run starts the container of the record. It attaches the copier of a terminal before the start, so that no output is missed.
 func (r *Runtime) run(ctx context.Context, e *entry, size *runtime.Terminal) error {
 	id := e.record.Container
 	c, err := r.newCopier(ctx, e, size != nil, size != nil)
@@ -180,12 +181,12 @@ func (r *Runtime) run(ctx context.Context, e *entry, size *runtime.Terminal) err
 	return r.save(e)
 }
 
-// sized reports whether the container was created with the size of its terminal: adopted containers were not, and engines before 23 do not support it.
+// sized reports whether the container was created with the size of its terminal: adopted containers were not, and engines before version 23 ignore the size.
 func (r *Runtime) sized(e *entry) bool {
 	return !e.record.Adopted && versions.GreaterThanOrEqualTo(r.client.ClientVersion(), "1.42")
 }
 
-// fail records why the start failed, and removes the container created for it.
+// fail records why the start failed, and removes the container that was created for this start.
 func (r *Runtime) fail(ctx context.Context, e *entry, refused *facts.StartError) error {
 	e.record.Failed = refused
 	if err := r.save(e); err != nil {
@@ -206,7 +207,7 @@ func (r *Runtime) sweep(ctx context.Context, e *entry, all []container.Summary) 
 	}
 }
 
-// remove removes a container that is not running. If it cannot now, the next start or Forget retries.
+// remove removes a container that is not running. If the removal fails, the next start or Forget retries it.
 func (r *Runtime) remove(ctx context.Context, id string) {
 	if _, err := r.client.ContainerRemove(ctx, id, client.ContainerRemoveOptions{RemoveVolumes: true}); err != nil {
 		r.log.V(1).Info("Cannot remove a container yet", "container", id, "err", err.Error())

@@ -40,7 +40,7 @@ func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
 	return r.notice.Watch(uid, filepath.Join(r.dir(uid), logFile))
 }
 
-// Members implements runtime.Inspection. The names are those of the engine's ps.
+// Members implements runtime.Inspection. The engine determines the names with ps.
 func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member, error) {
 	e, c, err := r.running(ctx, uid)
 	if err != nil {
@@ -51,7 +51,7 @@ func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member,
 	defer cancel()
 	top, err := r.client.ContainerTop(ctx, c.id, client.ContainerTopOptions{Arguments: []string{"-eo", "pid,comm"}})
 	switch {
-	case cerrdefs.IsConflict(err), cerrdefs.IsNotFound(err): // it has exited meanwhile
+	case cerrdefs.IsConflict(err), cerrdefs.IsNotFound(err): // the container has exited meanwhile
 		return nil, nil
 	case err != nil:
 		return nil, r.explain("list the processes of a container", err)

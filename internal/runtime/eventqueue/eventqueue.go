@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Queue queues UIDs in the order in which they were first added. It loses none, and Tell never blocks, however slow the reader is.
+// Queue queues UIDs in the order in which they were first added. It loses none, and Add never blocks, however slow the reader is.
 type Queue struct {
 	out  chan types.UID
 	wake chan struct{}

@@ -149,7 +149,7 @@ func (r *Runtime) Live(uid types.UID) []int64 {
 	return living
 }
 
-// Known returns the UIDs that have left any trace.
+// Known returns the UIDs of which the runtime still has state.
 func (r *Runtime) Known() []types.UID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -189,7 +189,7 @@ func (r *Runtime) Lose(uid types.UID, message string) {
 	r.change(uid, func(i *incarnation) { i.Phase, i.Message = facts.Unknown, message })
 }
 
-// Find sets a lost incarnation to phase Running.
+// Find sets the newest incarnation, which Lose has set to Unknown, to phase Running.
 func (r *Runtime) Find(uid types.UID) {
 	r.change(uid, func(i *incarnation) { i.Phase, i.Message = facts.Running, "" })
 }

@@ -169,7 +169,7 @@ func (r *Runtime) behaviour(command []string) Program {
 	return Program{}
 }
 
-// guard rejects what every backend rejects, unless Unguarded disables it to test whether the caller relies on it.
+// guard rejects the starts that every backend must reject. A test calls Unguarded to disable it, and so tests that the caller does not rely on it.
 func (r *Runtime) guard(w *workload, p runtime.Process) error {
 	if r.unguarded {
 		return nil
@@ -206,7 +206,7 @@ func (r *Runtime) exit(i *incarnation, exit facts.Exit) {
 	i.Phase, i.Exit, i.LeaderExit = facts.Exited, &exit, nil
 }
 
-// Stop implements runtime.Runtime. The process exits by the stop signal, unless its program ignores it.
+// Stop implements runtime.Runtime. The stop signal terminates the process, unless its program ignores that signal.
 func (r *Runtime) Stop(_ context.Context, uid types.UID, number int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

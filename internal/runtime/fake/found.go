@@ -11,7 +11,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// containers is the key under which containers are offered. No socket has this name.
+// containers is the key of containers in Sessions.offered. No socket has this name.
 const containers = "\x00containers"
 
 // OfferSessions sets the sessions of the tmux server on a socket, and replaces those set before.
@@ -26,7 +26,7 @@ func (s *Sessions) offer(where string, found []runtime.Found) {
 	s.offered[where] = slices.Clone(found)
 }
 
-// Away makes every search for sessions and containers return err; nil ends that.
+// Away makes every search for sessions and containers return err, until it is called with nil.
 func (s *Sessions) Away(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

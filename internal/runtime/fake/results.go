@@ -9,13 +9,13 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Place implements runtime.Keeper. The paths do not exist on disk.
+// Place implements runtime.ResultStore. The paths do not exist on disk.
 func (r *Runtime) Place(uid types.UID) runtime.ResultPaths {
 	dir := "/fake/" + string(uid)
 	return runtime.ResultPaths{File: dir + "/result", Artifacts: dir + "/artifacts", Inputs: dir + "/inputs"}
 }
 
-// Results implements runtime.Keeper. It returns what Leave set, until Forget.
+// Results implements runtime.ResultStore. It returns what Leave set, until Forget.
 func (r *Runtime) Results(uid types.UID) runtime.Results {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/terminal"
 )
 
-// display is the terminal of a workload: its content, its last activity, and how often it was read.
+// display is the terminal of a workload: its content, its last activity, how often it was read and inspected, and the child processes of its program.
 type display struct {
 	text      string
 	input     facts.Input

@@ -65,7 +65,7 @@ func (s *Sessions) Found(session string) {
 	s.there[session] = true
 }
 
-// Start implements runtime.Runtime. It adopts the session or container that p.Config names if that already exists.
+// Start implements runtime.Runtime. If the session or container that p.Config names already exists, Start adopts it.
 func (s *Sessions) Start(ctx context.Context, p runtime.Process) error {
 	var config struct{ Session, Container string }
 	if err := json.Unmarshal(p.Config, &config); err != nil {
@@ -105,7 +105,7 @@ func (s *Sessions) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return found, err
 }
 
-// Release implements runtime.Adoption. The session exists as before, without an owner.
+// Release implements runtime.Adoption. The session continues to exist, without an owner.
 func (s *Sessions) Release(_ context.Context, uid types.UID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

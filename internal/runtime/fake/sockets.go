@@ -35,7 +35,7 @@ func (s *Sockets) Capabilities() runtime.Capabilities {
 	return can
 }
 
-// Listen sets the sockets that the processes of a UID listen on while one of its incarnations is alive; no listeners means none.
+// Listen sets the sockets that the processes of a UID listen on while an incarnation is alive. It replaces the sockets that an earlier call set.
 func (s *Sockets) Listen(uid types.UID, listeners ...runtime.Listener) {
 	s.mu.Lock()
 	s.listeners[uid] = listeners

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Attach implements runtime.Terminals. It returns nil when the process ends, when in ends, and when the context ends. If Read of in ignores the end of the
-// context, one goroutine remains until that Read returns.
+// Attach implements runtime.Terminals. It returns nil when the process exits, when in returns io.EOF, and when ctx is done. If in.Read is still blocked at that
+// time, one goroutine remains until in.Read returns.
 func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
 	client, err := h.attach(uid)
 	if err != nil {
@@ -28,7 +28,7 @@ func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.W
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// Closing the connection ends everything else.
+	// Closing the connection ends the io.Copy below.
 	stop := context.AfterFunc(ctx, func() { _ = client.Conn.Close() })
 	defer func() {
 		stop()
@@ -49,7 +49,7 @@ func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.W
 	return nil
 }
 
-// terminalRecord returns the record of the incarnation that runs in a terminal of its shim.
+// terminalRecord returns the record of the running incarnation of uid. It returns an error unless that incarnation has a terminal and a live shim.
 func (h *Host) terminalRecord(uid types.UID) (*shim.Record, error) {
 	e, err := h.acquire(uid)
 	if err != nil {
@@ -97,7 +97,7 @@ func (h *Host) terminal(uid types.UID, token string) (*shim.Client, error) {
 	return client, nil
 }
 
-// hungUp reports whether err means that the shim exited before it answered. A shim that supervises a process does not close a connection.
+// hungUp reports whether the connection to the shim was refused or closed before the shim answered. The usual cause is that the shim has exited.
 func hungUp(err error) bool {
 	for _, hint := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED, fs.ErrNotExist} {
 		if errors.Is(err, hint) {
@@ -107,7 +107,7 @@ func hungUp(err error) bool {
 	return false
 }
 
-// Input implements runtime.Terminals. It queries the shim, which has the terminal and the permission to inspect the program.
+// Input implements runtime.Terminals. It queries the shim, because the shim holds the terminal and has the permission to inspect the program.
 func (h *Host) Input(_ context.Context, uid types.UID) (facts.Input, error) {
 	record, err := h.terminalRecord(uid)
 	if err != nil {
@@ -125,7 +125,7 @@ func (h *Host) Input(_ context.Context, uid types.UID) (facts.Input, error) {
 	return input, nil
 }
 
-// feed reads the input. All writes go through one goroutine, so that input and resizes do not interleave.
+// feed reads the input and passes each write to forward. Only forward writes to the connection, so that input and resizes do not interleave.
 func feed(ctx context.Context, in io.Reader, client *shim.Client, writer chan<- func() error, cancel context.CancelCauseFunc) {
 	buf := make([]byte, 8<<10)
 	done := make(chan struct{})
@@ -173,7 +173,7 @@ func forward(ctx context.Context, client *shim.Client, writer <-chan func() erro
 	}
 }
 
-// Type implements runtime.Terminals. It returns when all input is written to the terminal.
+// Type implements runtime.Terminals. It returns after all input is written to the terminal.
 func (h *Host) Type(ctx context.Context, uid types.UID, input []byte) error {
 	client, err := h.attach(uid)
 	if err != nil {
@@ -191,7 +191,7 @@ func (h *Host) Type(ctx context.Context, uid types.UID, input []byte) error {
 		}
 		sent <- err
 	}()
-	// The shim closes the connection after it has forwarded all input. Until then its output must be read.
+	// The shim closes the connection after it has forwarded all input. Until then, this side must read the output that the shim sends.
 	_, _ = io.Copy(typist, client.Conn)
 	_ = client.Conn.Close()
 	err = <-sent

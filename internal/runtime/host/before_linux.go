@@ -9,8 +9,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// before returns the exit of the incarnation that precedes the one to start. If an earlier attempt to start the latter had no effect, the record of that
-// attempt contains this exit.
+// before returns the exit of the incarnation that precedes p. If an earlier attempt to start p had no effect, the record of that attempt contains this exit.
 func before(f *observation, p runtime.Process) *shim.Before {
 	switch {
 	case !f.recorded:

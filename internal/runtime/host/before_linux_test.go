@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// A manager that crashes between recording a start and executing it must not lose the previous exit, because that may not be in the status yet.
+// If a manager crashes between recording a start and executing it, the previous exit must not be lost, because the status may not contain it yet.
 func TestTheEndBeforeOutlivesAStartThatCameToNothing(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.start("web", "exit", "3")
@@ -36,7 +36,7 @@ func TestTheEndBeforeOutlivesAStartThatCameToNothing(t *testing.T) {
 	})
 }
 
-// found returns what the host finds for a UID.
+// found returns the observation of a UID.
 func (b *bench) found(uid string) *observation {
 	b.Helper()
 	e, err := b.acquire(types.UID(uid))

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// One Kill ends a fork bomb that has reached the process limit of its user. With only SIGKILL, a survivor would fork again for each killed process.
+// One Kill ends a fork bomb that has reached the process limit of its user. If Kill only sent SIGKILL, the surviving processes would replace each killed one.
 func TestKill_EndsAForkBomb(t *testing.T) {
 	const more = 150
 	forTiers(t, func(b *bench) {
@@ -43,7 +43,7 @@ func TestKill_EndsAForkBomb(t *testing.T) {
 		}
 		b.Eventually(members).WithTimeout(conformance.Timeout).WithPolling(10 * time.Millisecond).Should(BeNumerically(">", more/2))
 
-		// This calls Kill directly, because a request would make the shim kill too.
+		// The test calls tree.Kill and not Host.Kill, because a kill request would make the shim kill processes too.
 		b.Expect(tree.Kill()).To(Succeed())
 		b.Eventually(tree.Empty).WithTimeout(time.Second).WithPolling(5 * time.Millisecond).Should(BeTrue())
 		b.Expect(b.await("web", facts.Exited).Exit.Signal).To(Equal("SIGKILL"))

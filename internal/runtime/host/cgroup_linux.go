@@ -84,7 +84,7 @@ func makeLocked(root string) (*os.File, error) {
 		}
 		dir, err := os.Open(root)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // removed by another manager meanwhile
+			continue // another manager has just removed it
 		}
 		if err != nil {
 			return nil, err
@@ -100,7 +100,7 @@ func makeLocked(root string) (*os.File, error) {
 	}
 }
 
-// cgroupParents returns the candidate parent directories, the highest first, because a cgroup created there outlives a login session.
+// cgroupParents returns the candidate parent directories, from the top of the hierarchy down: a cgroup near the top outlives a login session.
 func cgroupParents() []string {
 	mount, root := cgroupMount()
 	if mount == "" {
@@ -185,11 +185,11 @@ func usable(root, shimPath string) (locked *os.File, err error) {
 	})
 }
 
-// trials is how often tryOut starts the test process if something kills it.
+// trials is the maximum number of test processes that tryOut starts. It starts another one only if the previous one was killed.
 const trials = 3
 
 // tryOut starts a process that exits immediately, and waits for it. A killed process does not count as failure: otherwise a manager whose first test process is
-// killed would not use cgroups, and would abandon those of the previous manager.
+// killed would not use cgroups, and would abandon the cgroups of the previous manager.
 func tryOut(start func() (pid int, err error)) error {
 	var status unix.WaitStatus
 	for range trials {

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// A trial process that is killed by a third party says nothing about the support for cgroups, so the trial is repeated.
+// If a third party kills the test process, the trial does not show whether cgroups work, so tryOut repeats it.
 func TestWhatWasKilledIsTriedAgain(t *testing.T) {
 	g := NewWithT(t)
 	after := func(scripts ...string) (tried int, err error) {
@@ -63,7 +63,7 @@ func TestEmptyCgroupsOfOthersAreRemoved(t *testing.T) {
 		_ = process.Process.Kill()
 		_ = process.Wait()
 	}()
-	// The manager of this install is running and is using its warm shim at this moment.
+	// A running manager holds the lock of this cgroup, although the cgroup contains no process at this moment.
 	locked, err := makeLocked(sibling("berth-0123456789ad"))
 	b.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = locked.Close() }()

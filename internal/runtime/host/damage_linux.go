@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// mendEvery is the interval between queries of a shim for lost records. A shim that does not answer delays its UID by helloTimeout each time.
+	// mendEvery is the interval between queries of a shim for lost records. If the shim does not answer, each query blocks the calls for its UID for helloTimeout.
 	mendEvery = 30 * time.Second
 	// identityAfter is how long a shim may take to write its first identity.
 	identityAfter = 2 * time.Second
@@ -51,8 +51,8 @@ func (f *observation) needsMending() bool {
 	return f.held && f.end == nil && (!f.recorded || !f.identified && time.Since(f.record.CreatedAt) > identityAfter)
 }
 
-// mend queries the shim and rewrites the lost records. The socket is in a directory that only this user can access, and mend verifies that its peer is the live
-// process that it claims to be.
+// mend queries the shim and rewrites the lost records. The answer can be trusted: the socket is in a directory that only this user can access, and mend verifies
+// that the process that the answer names as the shim is alive.
 func (h *Host) mend(e *entry, f *observation) bool {
 	if time.Since(e.mended) < mendEvery {
 		return false
@@ -108,11 +108,11 @@ func (h *Host) rebuild(f *observation) bool {
 	return true
 }
 
-// recordOf returns the part of a record that follows from the identity. The missing fields only name the process or describe how to stop it.
+// recordOf returns the part of a record that follows from the identity. The name, the stop signal, the terminal flag, the origin and the previous exit are lost.
 func (h *Host) recordOf(f *observation, identity *shim.Identity) *shim.Record {
 	record := h.record(runtime.Process{UID: types.UID(f.incarnation.UID), Incarnation: identity.Incarnation})
 	record.Token, record.CreatedAt = identity.Token, identity.StartedAt
-	if populated, err := shim.Populated(record.Cgroup); err == nil && !populated { // it was started without cgroups, or has exited
+	if populated, err := shim.Populated(record.Cgroup); err == nil && !populated { // the process was started without cgroups, or has exited
 		record.Cgroup, record.Containment = "", shim.Subreaper
 	}
 	return &record
@@ -162,8 +162,8 @@ func (f *observation) leavesProcesses() bool {
 func (h *Host) endDamaged(e *entry, f *observation, kill bool) error {
 	holders := h.shimsIn(h.dir(e.uid))
 	if !f.held && kill && len(holders) == 0 {
-		// No process was found, and the files would block the UID forever. A free lock alone does not prove that the shim has exited, because the program may have
-		// removed the lock file.
+		// Remove the files, which would block the UID forever. The free lock alone would not permit this, because the program may have removed the lock file;
+		// but /proc lists no shim of this UID either.
 		return errors.Join(remove(filepath.Join(h.dir(e.uid), shim.IdentityFile)), remove(filepath.Join(h.dir(e.uid), shim.RecordFile)))
 	}
 	tree := shim.Tree{}
@@ -171,7 +171,7 @@ func (h *Host) endDamaged(e *entry, f *observation, kill bool) error {
 		tree.Cgroup = filepath.Join(h.group(e.uid), "run")
 	}
 	var trees []shim.Tree
-	for _, holder := range holders { // a program can pose as a shim, but it is then a descendant of the real one
+	for _, holder := range holders { // a program that poses as a shim is a descendant of the real shim
 		if fd, err := shim.Open(holder); err == nil {
 			_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
 			_ = unix.Close(fd)

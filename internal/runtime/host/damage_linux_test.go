@@ -27,7 +27,8 @@ var damages = map[string]func(path string) error{
 	"empty object": func(path string) error { return os.WriteFile(path, []byte("{}"), 0o600) },
 }
 
-// forDamages runs a test for every kind of damage to files of one process between two managers. It calls between while no manager runs.
+// forDamages runs a test for every kind of damage to the files of one process. After one manager exits and before the next starts, it calls between and damages
+// the files.
 func forDamages(t *testing.T, between func(*bench), test func(b *bench, before facts.Incarnation, word string), files ...string) {
 	for name, damage := range damages {
 		t.Run(strings.Join(files, "+")+" "+name, func(t *testing.T) {
@@ -93,7 +94,7 @@ func TestDamagedRecords_OfASilentShimAreNamedAndKillable(t *testing.T) {
 	}, shim.RecordFile, shim.IdentityFile)
 }
 
-// A program of the same user can remove the lock of its shim too. Then a free lock does not mean that the shim has exited.
+// A program of the same user can also remove the lock file of its shim. A free lock then does not mean that the shim has exited.
 func TestDamagedRecords_WithoutTheLockAreEnded(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		word := b.word()

@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// commandGroup is the prefix of the cgroup names of commands, which are siblings of the cgroups of the workload and its shim.
+	// commandGroup is the prefix of the names of commands' cgroups. These cgroups are siblings of the cgroups of the workload and its shim.
 	commandGroup = "exec-"
 	// maxCommands is the maximum number of commands per process that run or are being killed.
 	maxCommands = 8
-	// killTime is how long a shim has to kill its command before the shim itself is killed, and how long Exec then still waits.
+	// killTime is how long Exec waits for the shim to kill its command, and then again, after Exec has killed the shim, for the command to end.
 	killTime = 2 * time.Second
 )
 
@@ -72,7 +72,7 @@ func (h *Host) Exec(ctx context.Context, p runtime.Process) (facts.Exit, error) 
 // cancel makes the shim kill the command.
 func (c *command) cancel() { _ = c.caller.CloseWrite() }
 
-// kill kills a shim that does not respond, for example because its command has stopped it. The pidfd is open until the command is done.
+// kill kills a shim that does not respond, for example because its command has stopped it with SIGSTOP. The pidfd is open until the command is done.
 func (c *command) kill() {
 	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGCONT, nil, 0)
 	_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0)
@@ -122,7 +122,7 @@ func (h *Host) beginCommand(p runtime.Process) (*command, error) {
 	return c, nil
 }
 
-// forkCommand starts a shim for a command, in its own cgroup of the UID if cgroups are used.
+// forkCommand starts a shim for a command. If cgroups are used, the shim gets a separate cgroup below the cgroup of the UID.
 func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
 	c = &command{token: shim.NewToken(), done: make(chan struct{})}
 	launch := h.launch(p, shim.Record{UID: string(p.UID), Name: p.Name, Token: c.token})
@@ -166,7 +166,7 @@ func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
 	return c, err
 }
 
-// followCommand returns when no process of a command is left.
+// followCommand waits for a command and kills the processes that it leaves behind. It returns when no process is left or the Host is closed.
 func (h *Host) followCommand(c *command) {
 	c.end, c.err = shim.ReadEnd(c.caller, c.token)
 	_, _ = await(c.pid)
@@ -203,7 +203,7 @@ func (h *Host) cancelCommands(e *entry) {
 	}
 }
 
-// commandsLeft returns an error while commands beside a process are being killed. The caller holds the entry.
+// commandsLeft kills the remaining commands beside a process, and returns an error until all have ended. The caller holds the entry.
 func (h *Host) commandsLeft(e *entry) error {
 	h.killCommands(e.uid)
 	if len(e.commands) > 0 {

@@ -86,7 +86,7 @@ func TestExec_ReportsTheExit(t *testing.T) {
 	})
 }
 
-// escape leaves processes behind in every way that a command has: in a new session, without an environment, and orphaned.
+// escape is a script that leaves three processes behind: one in a new session, one without an environment, and one orphan.
 const escape = `setsid -f sleep "$WORD"; env -i setsid -f sleep "$WORD"; sleep "$WORD" & `
 
 func TestExec_LeavesNoProcessBehind(t *testing.T) {

@@ -66,7 +66,7 @@ type entry struct {
 	// commands run beside the process. They may outlive the incarnation until they are killed.
 	commands map[*command]struct{}
 
-	// The remaining fields belong to the start with this token and are reset with it.
+	// The fields from token to distrust, except mended, belong to the start with this token. reset clears them.
 	token   string
 	spawned bool // started by this manager
 	watched bool // the exit of the shim will be reported
@@ -77,7 +77,7 @@ type entry struct {
 	// distrust is why the process that holds the lock is not accepted as the shim.
 	distrust error
 
-	// seen is the last reported state. Calls that only observe must not change it, because the change still has to be reported.
+	// seen is the last reported state. Observe and List must not update it, because tend would then not report the change.
 	seen seen
 }
 
@@ -86,8 +86,8 @@ func (h *Host) Capabilities() runtime.Capabilities {
 	return runtime.Capabilities{Logs: h, Terminals: h, Inspection: h, Results: h, KeepsOrigin: true, KeepsBefore: true}
 }
 
-// New locks the state directory, adopts the running processes, and emits an event for each of them. It returns an error if another manager holds the lock; with
-// Options.Standby it waits for the lock instead.
+// New locks the state directory, adopts the existing incarnations, and emits an event for each of them. It returns an error if another manager holds the lock;
+// with Options.Standby it waits for the lock instead.
 func New(options Options) (*Host, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
@@ -149,8 +149,8 @@ func (h *Host) open() error {
 	return nil
 }
 
-// Run blocks until the context ends or the Host is closed, and returns nil. Calls are still answered afterwards, so that workloads can be stopped; then call
-// Close.
+// Run blocks until the context ends or the Host is closed, and returns nil. The Host still answers calls afterwards, so that the caller can stop workloads before
+// it calls Close.
 func (h *Host) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -196,7 +196,7 @@ func (h *Host) Close() error {
 	return err
 }
 
-// removeCgroup removes the cgroup of this install if it is empty. A shim that has exited remains in it for a moment.
+// removeCgroup removes the cgroup of this install if it is empty. It retries for 20 ms, because a shim that has exited remains in the cgroup for a moment.
 func (h *Host) removeCgroup() {
 	for range 20 {
 		if err := os.Remove(h.cgroup); err == nil || errors.Is(err, fs.ErrNotExist) {

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// TestInput checks that the shim of a program in a terminal reports how the program reads it.
+// TestInput checks that a shim reports how its program reads the terminal.
 func TestInput(t *testing.T) {
 	b := newBench(t, shim.Subreaper)
 	for uid, script := range map[types.UID]string{"asks": `printf "Name: "; read name; exec sleep 60`, "sleeps": `exec sleep 60`} {

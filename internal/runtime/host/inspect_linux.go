@@ -22,7 +22,7 @@ import (
 // commandLength is the maximum length of the command line of a foreign process in a message, in bytes.
 const commandLength = 200
 
-// running returns the state of a UID, or nil if no process of it is running.
+// running returns the state of a UID, or nil if its incarnation is not running.
 func (h *Host) running(uid types.UID) (*observation, error) {
 	e, err := h.acquire(uid)
 	if err != nil {

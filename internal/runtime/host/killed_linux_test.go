@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Since 6.14, Linux kills a process that is cloned into a cgroup that was ever killed before.
+// Since 6.14, Linux kills every process that is cloned into a cgroup that was ever killed, so each incarnation needs a new cgroup.
 func TestStartAfterKill(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		for number := int64(1); number <= 3; number++ {

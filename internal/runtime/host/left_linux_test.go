@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// A program that forks itself into the background twice, as a daemon does: its exit names what it left running.
+// If a program forks twice to leave a daemon in the background, its exit names the daemon.
 func TestExit_NamesTheDaemonThatAProgramLeft(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		dir := b.TempDir()

@@ -28,7 +28,7 @@ func (h *Host) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error) {
 	return log, nil
 }
 
-// LastActivity implements runtime.Logs. It returns when the output last grew.
+// LastActivity implements runtime.Logs. It returns the time at which the output last grew.
 func (h *Host) LastActivity(_ context.Context, uid types.UID) (time.Time, error) {
 	if !shim.ValidUID(string(uid)) {
 		return time.Time{}, fmt.Errorf("activity of %q: %w", uid, runtime.ErrNotFound)

@@ -19,7 +19,7 @@ import (
 
 // observation is the observed state of a UID.
 type observation struct {
-	exists     bool // there is a record, or processes without one
+	exists     bool // there is an incarnation to report, or processes without a record
 	record     shim.Record
 	recorded   bool
 	identity   shim.Identity
@@ -99,7 +99,7 @@ func (h *Host) read(e *entry, f *observation) (err error) {
 	}
 	f.recorded = f.valid(path(shim.RecordFile), f.recorded, f.record.UID == string(e.uid) && f.record.Token != "" && f.record.Incarnation > 0)
 	if !f.recorded && !f.held && beforeBoot(path(shim.RecordFile)) {
-		f.damage = nil // damaged by a power failure: no process of it can be alive
+		f.damage = nil // the damage is from before the boot, for example a power failure, so no process of the UID can be alive
 		return nil
 	}
 	present, err := f.readable(path(shim.IdentityFile), &f.identity)
@@ -139,7 +139,7 @@ func (h *Host) describe(f *observation) {
 		i.LeaderExit = f.identity.LeaderExit
 		f.tree.Leader = f.identity.Child
 	}
-	// Not the request itself: if a manager is lost between request and signal, its successor must still send the signal.
+	// RequestFile does not prove that the signal was sent: it is written first, and if a manager then crashes, the next manager must still send the signal.
 	var stopped shim.Request
 	sent, _ := shim.ReadFile(filepath.Join(h.dir(types.UID(i.UID)), shim.StoppedFile), &stopped)
 	i.StopSent = sent && stopped.Incarnation == i.Number
@@ -179,7 +179,7 @@ func (h *Host) judgeHeld(e *entry, f *observation) bool {
 	}
 	if !f.identified {
 		if !e.watched {
-			h.tender.add(e.uid) // an earlier manager started its shim, which has not written its identity yet
+			h.tender.add(e.uid) // an earlier manager started this shim, and the shim has not written its identity yet
 		}
 		if f.needsMending() {
 			f.endable()
@@ -198,7 +198,7 @@ func (h *Host) judgeHeld(e *entry, f *observation) bool {
 			err = h.watcher.watch(fd, e.uid, f.identity.Shim.PID)
 		}
 		if err != nil {
-			h.tender.add(e.uid) // possibly temporary, and nothing else reports when it is over
+			h.tender.add(e.uid) // the error may be temporary, and no event reports its end
 			f.unknown(fmt.Errorf("cannot verify the shim of the process: %w", err))
 			return true
 		}
@@ -243,7 +243,7 @@ func (f *observation) finish() {
 	i.Exit = f.end.Exit
 }
 
-// settle writes the End where no shim can, so that later reads return the same result.
+// settle writes the End for a shim that can no longer write it, so that later reads return the same result.
 func (h *Host) settle(e *entry, f *observation, end shim.End) {
 	end.Version, end.Incarnation, end.Token = shim.Version, f.record.Incarnation, f.record.Token
 	if end.Exit != nil {

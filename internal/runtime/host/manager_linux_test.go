@@ -70,7 +70,7 @@ func copies(prefix string) map[string]int {
 	return count
 }
 
-// Whenever a manager is killed, the next one finds the started processes and starts the missing ones: one process each.
+// Whenever a manager is killed, the next one finds the processes that run and starts those that are missing, so that each runs exactly once.
 func TestManagerKilledAtAnyMoment(t *testing.T) {
 	if os.Getenv(managerVariable) != "" {
 		lostManager()

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// adopters is how many UIDs are adopted concurrently. helloTimeout is how long one shim can delay one of them.
+	// adopters is how many UIDs are adopted concurrently. helloTimeout is how long a shim may take to answer.
 	adopters     = 32
 	helloTimeout = 2 * time.Second
 )
@@ -105,7 +105,7 @@ func (h *Host) adoptOne(uid types.UID) {
 	case f.held && f.identified:
 		if err := h.hello(uid, f.record.Token); err != nil {
 			h.log.Error(err, "Unexpected response from a shim", "uid", uid, "name", f.record.Name)
-			// A shim that does not answer may be stopped or busy; its process is verified separately. One that answers with another token is not the shim.
+			// A shim that does not answer may be stopped or busy; its process is verified separately. A process that answers with another token is not the shim.
 			if errors.Is(err, shim.ErrImpostor) {
 				e.distrust = err
 			}

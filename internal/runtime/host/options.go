@@ -4,7 +4,7 @@
 // Package host runs incarnations as processes of this machine, each supervised by a berth-shim that outlives the manager.
 //
 // The files below Options.StateDir are the source of truth; memory holds only what can be restored from them. See internal/shim for the files. A starting
-// manager adopts what it finds. No decision rests on a PID alone; a process that cannot be verified is Unknown, and Berth does not touch it.
+// manager adopts the processes it finds. No decision rests on a PID alone; a process that cannot be verified is Unknown, and Berth does not touch it.
 package host
 
 import (
@@ -29,20 +29,21 @@ const DefaultLogLimit = 10 << 20
 type Options struct {
 	// StateDir is created with mode 0700. Only one manager uses it at a time. It is required.
 	StateDir string
-	// Standby makes New wait while another manager uses StateDir, until this context ends. nil: New returns an error instead.
+	// Standby makes New wait while another manager uses StateDir, until this context ends. If Standby is nil, New returns an error instead.
 	Standby context.Context
-	// ShimPath is the berth-shim binary. Empty: the one beside the running executable, else from PATH.
+	// ShimPath is the berth-shim binary. If it is empty, the one beside the running executable is used, else the one in PATH.
 	ShimPath string
-	// CgroupRoot is the directory of a cgroup2 file system in which the subtree is created. Empty: New searches for one.
+	// CgroupRoot is the directory of a cgroup2 file system in which the subtree is created. If it is empty, New searches for one.
 	CgroupRoot string
-	// Containment forces a tier, Cgroup or Subreaper. Empty: Cgroup if it works, else Subreaper.
+	// Containment forces a tier, Cgroup or Subreaper. If it is empty, the tier is Cgroup if that works, else Subreaper.
 	Containment string
-	// LogLimit is the disk space for the output of one UID, in bytes, at least 64 KiB. 0: DefaultLogLimit.
+	// LogLimit is the disk space for the output of one UID, in bytes, at least 64 KiB. 0 means DefaultLogLimit.
 	LogLimit int64
-	// RunAs is the user that programs run as; nil: the user of the manager. Running as another user requires root, also for a manager that takes over such
-	// processes.
+	// RunAs is the user that programs run as; nil means the user of the manager. Running programs as another user requires root, and so does taking over such
+	// programs from an earlier manager.
 	RunAs *shim.User
-	// ResultsDir is where programs of RunAs leave their results, because they cannot enter StateDir. Empty: a directory of this install below /var/lib/berth.
+	// ResultsDir is where programs of RunAs leave their results, because they cannot enter StateDir. The default is a directory of this install below
+	// /var/lib/berth.
 	ResultsDir string
 	// Logger receives log messages; the zero value discards them.
 	Logger logr.Logger

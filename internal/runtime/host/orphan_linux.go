@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// tendEvery is how often incarnations without a shim are polled; all others report their changes.
+	// tendEvery is how often incarnations without a shim are polled; a shim reports the changes of all others.
 	tendEvery = 100 * time.Millisecond
-	// orphanGrace is the time between SIGTERM and SIGKILL for processes that a program leaves behind, as with a shim.
+	// orphanGrace is the time between SIGTERM and SIGKILL for processes that a program leaves behind. A shim uses the same time.
 	orphanGrace = 2 * time.Second
 	// reapGrace is how long an exited program may stay unreaped before its exit code is reported as unknown.
 	reapGrace = 10 * time.Second
@@ -63,7 +63,7 @@ func (h *Host) judgeOrphan(e *entry, f *observation) {
 		f.incarnation.Message = "the shim of the process was killed; the manager monitors the process directly"
 		h.tender.add(e.uid)
 	default:
-		h.punch(e) // much may have been written while neither shim nor manager was running
+		h.punch(e) // the log may exceed its limit, because neither shim nor manager was running
 		h.settle(e, f, shim.End{Exit: e.orphan.lastWord()})
 	}
 }
@@ -135,7 +135,7 @@ func (t *orphanPoller) take() []types.UID {
 	return uids
 }
 
-// tend polls orphans. It blocks while there are none.
+// tend polls the UIDs of h.tender. It blocks while there are none.
 func (h *Host) tend() {
 	for {
 		select {
@@ -197,7 +197,7 @@ func (h *Host) nurse(e *entry, f *observation) {
 	}
 }
 
-// punch bounds the log of an orphan. It opens the file each time, because orphans are rare and open files are not free.
+// punch bounds the log of an orphan. It opens the file for each call instead of keeping a descriptor, because orphans are rare.
 func (h *Host) punch(e *entry) time.Duration {
 	file, err := os.OpenFile(filepath.Join(h.dir(e.uid), shim.LogFile), os.O_RDWR, 0)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzSockets reads the kernel's tables of sockets. Programs choose no text in them, but a truncated table must not cause a failure.
+// FuzzSockets parses the kernel's socket tables. Programs cannot write text to these tables, but a truncated table must not cause a panic.
 func FuzzSockets(f *testing.F) {
 	f.Add("   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 12345 1 0 100 0 0 10 0")
 	f.Add("   0: 00000000000000000000000001000000:1F90 0:0 0A 0 0 0 1000 0 12345")

@@ -19,14 +19,14 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Names in the directory of a UID beside the files of its shim, if it was started with a place for results.
+// Names of the entries that a process started with Process.Results has in its results directory.
 const (
 	fileName      = "result"
 	artifactsName = "artifacts"
 	inputsName    = "inputs"
 )
 
-// Place implements runtime.Keeper.
+// Place implements runtime.ResultStore.
 func (h *Host) Place(uid types.UID) runtime.ResultPaths {
 	dir, _ := h.place(uid)
 	return runtime.ResultPaths{File: filepath.Join(dir, fileName), Artifacts: filepath.Join(dir, artifactsName), Inputs: filepath.Join(dir, inputsName)}
@@ -37,8 +37,8 @@ func (h *Host) sharedPlace(uid types.UID) string {
 	return filepath.Join(h.options.ResultsDir, string(uid))
 }
 
-// place returns the results directory of a UID, and whether it is the one for another user. An existing one remains in use when the manager is started with
-// another user.
+// place returns the results directory of a UID, and whether it is sharedPlace. A directory that exists remains in use when the manager is restarted with another
+// RunAs.
 func (h *Host) place(uid types.UID) (dir string, shared bool) {
 	dir, shared = h.dir(uid), h.options.RunAs != nil
 	if _, err := os.Lstat(h.sharedPlace(uid)); err == nil {
@@ -52,8 +52,8 @@ func (h *Host) place(uid types.UID) (dir string, shared bool) {
 	return dir, shared
 }
 
-// preparePlace creates the results directory and writes the inputs of the program there. Nothing reads them before the program runs, so files of an earlier
-// attempt are overwritten.
+// preparePlace creates the results directory and writes the inputs of the program there. It overwrites the inputs of an earlier attempt, because nothing reads
+// inputs before the program runs.
 func (h *Host) preparePlace(p runtime.Process) (err error) {
 	if !p.Results {
 		return nil
@@ -67,7 +67,7 @@ func (h *Host) preparePlace(p runtime.Process) (err error) {
 	if err != nil {
 		return fmt.Errorf("create the directory for results: %w", err)
 	}
-	// Another user may have put symbolic links into it.
+	// All paths are resolved below root, because another user may have put symbolic links into the directory.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return fmt.Errorf("open the directory for results: %w", err)
@@ -118,12 +118,12 @@ func (h *Host) removeShared(uid types.UID) error {
 	return nil
 }
 
-// Results implements runtime.Keeper. The program may have left anything in place of its results, so links are not followed, and only a regular file is read.
+// Results implements runtime.ResultStore. The program may have created any kind of file at these paths, so Results follows no links and reads only regular files.
 func (h *Host) Results(uid types.UID) runtime.Results {
 	place := h.Place(uid)
 	found := resultFile(place.File)
 	if _, shared := h.place(uid); shared && found.File && !sameOwner(filepath.Dir(place.File), place.File) {
-		// It may be a hard link to a file that only root may read.
+		// The result file may be a hard link to a file that only root may read.
 		return runtime.Results{File: true, Problem: "The result file does not belong to the user of the program. The program must write the file itself."}
 	}
 	found.Artifacts = holdsSomething(place.Artifacts)

@@ -32,7 +32,7 @@ func TestResultsOfHostilePrograms(t *testing.T) {
 		"a broken link": {func(g Gomega, place runtime.ResultPaths) { g.Expect(os.Symlink("nowhere", place.File)).To(Succeed()) }, "symbolic link", true},
 		"a folder":      {func(g Gomega, place runtime.ResultPaths) { g.Expect(os.Mkdir(place.File, 0o700)).To(Succeed()) }, "not a regular file", true},
 		"a socket": {func(g Gomega, place runtime.ResultPaths) {
-			// The path of a socket is limited in length, and that of the place is longer.
+			// place.File is longer than the maximum length of a socket path.
 			g.Expect(inDirectory(filepath.Dir(place.File), filepath.Base(place.File), func(address *net.UnixAddr) error {
 				listener, err := net.ListenUnix("unix", address)
 				if err == nil {

@@ -108,7 +108,7 @@ func TestRunAsHoldsForCommands(t *testing.T) {
 	})
 }
 
-// A failure is explained with the user that lacks the right, before the fork.
+// Missing rights are detected before the fork, and the message names the user that lacks them.
 func TestRunAsExplainsMissingRights(t *testing.T) {
 	b := newBench(t, tiers(t)[0])
 	as := b.asNobody()
@@ -153,7 +153,7 @@ func TestRunAsResults(t *testing.T) {
 	b.Expect(found.Problem).To(ContainSubstring("does not belong to the user"))
 	b.Expect(found.Head).To(BeEmpty())
 
-	// A manager without RunAs finds the place again, and removes it.
+	// A manager without RunAs finds the directory of another user and removes it.
 	place := b.Place("good")
 	b.options.RunAs = nil
 	b.reopen()

@@ -61,7 +61,7 @@ func (h *Host) end(e *entry, f *observation, kill bool) error {
 }
 
 // endRunning stops or kills an incarnation whose record is complete. It writes the request first, and the shim reads the request after it has recorded the
-// program, so either the manager or the shim sends the signal. Killing a running process does not depend on the request, so a full disk does not prevent it.
+// program, so either the manager or the shim sends the signal. To kill a running process it does not need the request, so a full disk does not prevent the kill.
 func (h *Host) endRunning(e *entry, f *observation, kill bool) error {
 	if err := h.request(e, f, kill); err != nil && (!kill || f.incarnation.Phase != facts.Running) {
 		return h.hint(err)
@@ -93,7 +93,7 @@ func (h *Host) endRunning(e *entry, f *observation, kill bool) error {
 	return nil
 }
 
-// hint adds to a write error how to correct it if the disk is full.
+// hint adds advice to a write error whose cause is a full disk.
 func (h *Host) hint(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return fmt.Errorf("the file system of the state directory %s is full; free some space there: %w", h.options.StateDir, err)

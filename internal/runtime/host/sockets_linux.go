@@ -23,7 +23,7 @@ type socket struct {
 	inode   uint64
 }
 
-// listening returns all listening TCP sockets of this network namespace: from sock_diag, which takes microseconds, else from /proc.
+// listening returns all listening TCP sockets of this network namespace. It queries sock_diag, which takes microseconds, and falls back to /proc.
 func listening() ([]socket, error) {
 	var all []socket
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
@@ -80,7 +80,7 @@ func diagnose(family uint8) ([]socket, error) {
 	}
 }
 
-// parse parses one datagram of responses. It reports whether it was the last.
+// parse parses one datagram of responses and reports whether the datagram was the last.
 func parse(data []byte, family uint8, all *[]socket) (done bool, err error) {
 	for len(data) >= unix.SizeofNlMsghdr {
 		length := int(binary.NativeEndian.Uint32(data))

@@ -16,14 +16,14 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// spareDelay is how long no process may have been started before the next warm shim is started, so that it does not compete with workloads for the CPU.
+// spareDelay is the time from the last start of a process to the start of the next warm shim. It keeps the warm shim from competing with workloads for the CPU.
 const spareDelay = 20 * time.Millisecond
 
 // warmShim is a warm shim that waits for a workload at the other end of a socket. The watcher owns its pidfd.
 type warmShim struct{ pid, pidfd, socket int }
 
-// warmShims keeps one warm shim. One that exited stays until it is taken, and giveToSpare then fails: if it exited by itself, so would another. Without cgroups
-// there are none: the descendants of a shim are then identified by an environment variable, which a warm shim cannot have yet.
+// warmShims keeps one warm shim. A warm shim that has exited is not replaced until a start takes it and giveToSpare fails, because a replacement would probably
+// exit too. Without cgroups there are no warm shims: descendants are then identified by an environment variable of the shim, whose value depends on the start.
 type warmShims struct {
 	wanted chan struct{}
 	mu     sync.Mutex
@@ -54,7 +54,7 @@ func (h *Host) keepSpare() {
 			timer.Reset(spareDelay)
 		case <-timer.C:
 			if err := h.readySpare(); err != nil {
-				h.log.V(1).Info("Cannot start a warm shim", "reason", err.Error()) // each start then starts its own shim, and reports a failure
+				h.log.V(1).Info("Cannot start a warm shim", "reason", err.Error()) // not an error: each start then starts its own shim, and reports a failure
 			}
 		case <-h.closed:
 			if last := h.spares.take(); last != nil {
@@ -79,7 +79,7 @@ func (h *Host) readySpare() error {
 		return err
 	}
 	if err := h.watcher.watch(next.pidfd, "", next.pid); err != nil { // closes the pidfd on error
-		_ = unix.Close(next.socket) // makes it exit
+		_ = unix.Close(next.socket) // makes the warm shim exit
 		_, _ = await(next.pid)
 		return err
 	}
@@ -98,7 +98,7 @@ func (h *Host) forkSpare() (*warmShim, error) {
 		defer func() { _ = null.Close() }()
 		s := &warmShim{socket: ends[0]}
 		attributes := &syscall.ProcAttr{Dir: h.options.StateDir, Env: shimEnv(), Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), uintptr(ends[1])}}
-		// It stays in the cgroup of the install after it has become a shim: moving it takes the kernel longer than starting one.
+		// After it becomes the shim of a UID, a warm shim stays in the cgroup of the install, because moving a process takes the kernel longer than starting one.
 		if s.pid, s.pidfd, err = h.execShim(shim.SpareArgs(), h.cgroup, attributes); err == nil {
 			return s, nil
 		}
@@ -107,8 +107,8 @@ func (h *Host) forkSpare() (*warmShim, error) {
 	return nil, err
 }
 
-// giveToSpare passes an incarnation to the warm shim. It returns false if there is none or it has exited. From then on its exit counts as the exit of the UID's
-// shim.
+// giveToSpare passes an incarnation to the warm shim. It returns false if there is no warm shim or it has exited. Once it returns true, the exit of the warm shim
+// is the exit of the shim of uid.
 func (h *Host) giveToSpare(uid types.UID, name string, handover *shim.Handover) bool {
 	s := h.spares.take()
 	if s == nil {

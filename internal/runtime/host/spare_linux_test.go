@@ -38,7 +38,7 @@ func words(pid int) []string {
 	return strings.Split(strings.TrimRight(string(data), "\x00 "), "\x00")
 }
 
-// A warm shim holds its process as any other shim does, and the next spare is ready soon. Without cgroups there is no spare, and each start creates its own shim.
+// A warm shim supervises its process like any other shim, and the next warm shim is ready soon. Without cgroups there is none, and each start forks its own shim.
 func TestSpareBecomesTheShim(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/of/the/manager")
 	forTiers(t, func(b *bench) {
@@ -76,7 +76,7 @@ func (b *bench) startWithout(uid types.UID) {
 	b.Expect(words(b.identity(uid).Shim.PID)).To(Equal([]string{"berth-shim", "tests/default/" + string(uid)}))
 }
 
-// A killed warm shim does not prevent a start, and another process that reuses its descriptor is not mistaken for it.
+// A killed warm shim does not prevent a start, and a descriptor with the same number is not mistaken for its pidfd.
 func TestSpareThatIsGone(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		if b.cgroup == "" {

@@ -52,7 +52,7 @@ func (h *Host) CheckProgram(p runtime.Process) (failure *facts.StartError, known
 	return failed, true
 }
 
-// mayStart reports whether p was already started, or returns an error if it must not be.
+// mayStart reports whether p was already started. It returns an error if p must not be started.
 func mayStart(f *observation, p runtime.Process) (started bool, err error) {
 	switch {
 	case f.recorded && f.record.Incarnation > p.Incarnation:
@@ -102,7 +102,7 @@ func (h *Host) spawn(e *entry, p runtime.Process, before *shim.Before) error {
 	}
 	e.spawned = true
 	if !e.watched {
-		h.tender.add(p.UID) // it runs, but must be polled
+		h.tender.add(p.UID) // the shim runs, but no event reports its exit
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func (h *Host) launch(p runtime.Process, record shim.Record) shim.Launch {
 }
 
 // prepareCgroup creates the cgroup of the workload of a UID. The shim has another one, because it must survive when the workload's cgroup is killed. The cgroup
-// is recreated for every incarnation: since 6.14 Linux kills whatever is cloned into a cgroup that was ever killed.
+// is recreated for every incarnation: since 6.14, Linux kills every process that is cloned into a cgroup that was ever killed.
 func (h *Host) prepareCgroup(uid types.UID) error {
 	if h.cgroup == "" {
 		return nil
@@ -177,7 +177,7 @@ func launchMemory(launch shim.Launch) (*os.File, error) {
 	return file, nil
 }
 
-// hold passes the start to a warm shim, or starts a shim for it, and reports whether its exit will be observed.
+// hold passes the start to a warm shim, or starts a shim for it, and reports whether the exit of the shim will be observed.
 func (h *Host) hold(p runtime.Process, token string, lock, launch *os.File) (watched bool, err error) {
 	dir, err := os.Open(h.dir(p.UID))
 	if err != nil {
@@ -210,14 +210,14 @@ func (h *Host) fork(p runtime.Process, token string, said, lock, launch *os.File
 	group := ""
 	if h.cgroup != "" {
 		group = h.shimDir(p.UID)
-		_ = shim.RemoveCgroup(group) // the previous shim may not have left it yet; it is only killed together with leftover processes
+		_ = shim.RemoveCgroup(group) // may fail while the previous shim exits; reuse is safe, because this cgroup is only killed together with leftovers
 		if err := os.MkdirAll(group, 0o755); err != nil {
 			return 0, -1, fmt.Errorf("create a cgroup: %w", err)
 		}
 	}
 	return h.execShim([]string{"berth-shim", p.Name}, group, &syscall.ProcAttr{
 		Dir: h.dir(p.UID),
-		// The mark covers the interval between fork and exec.
+		// The mark identifies the child of the shim between fork and exec.
 		Env:   append(shimEnv(), shim.MarkVariable+"="+shim.Mark(token)),
 		Files: []uintptr{null.Fd(), null.Fd(), said.Fd(), lock.Fd(), launch.Fd()},
 	})
@@ -242,7 +242,7 @@ func (h *Host) execShim(argv []string, group string, attributes *syscall.ProcAtt
 		return 0, -1, err
 	}
 	if pidfd < 0 {
-		// It is an unreaped child, so its PID is still its own.
+		// The shim is an unreaped child, so its PID cannot have been reused.
 		pidfd, err = unix.PidfdOpen(pid, 0)
 	}
 	return pid, pidfd, err

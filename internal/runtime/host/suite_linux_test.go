@@ -38,7 +38,7 @@ func testMain(m *testing.M) int {
 		return m.Run() // the parent test provides the environment and kills this process
 	}
 	if slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.fuzz") }) {
-		return m.Run() // parsers need no shim
+		return m.Run() // the fuzz tests of parsers need no shim
 	}
 	dir, err := os.MkdirTemp("", "berth-host-")
 	if err != nil {

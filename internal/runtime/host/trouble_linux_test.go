@@ -91,7 +91,7 @@ func TestKilledShimAndLostManager(t *testing.T) {
 		b.Expect(b.Kill(b.ctx, "web", 1)).To(Succeed())
 		ended := b.await("web", facts.Exited)
 		b.Expect(ended.Exit.Known).To(Equal(exitsKnown(t)), "its pidfd was opened while the process was alive")
-		for _, p := range members { // an exiting process no longer has the environment by which it is identified; it ends soon
+		for _, p := range members { // an exiting process has lost the environment that identifies it, so it may still exist for a moment
 			b.Eventually(func() bool { return lives(p) }).WithTimeout(conformance.Timeout).Should(BeFalse(), "process %d is left", p.PID)
 		}
 	})
@@ -117,7 +117,7 @@ func TestEverythingKilledWhileNobodyLooked(t *testing.T) {
 		b.Eventually(func() bool { return lives(child) }).WithTimeout(conformance.Timeout).Should(BeFalse())
 		b.open()
 		ended := b.await("web", facts.Exited)
-		// The exit is known only if the parent has not reaped the process yet, and is then the real one. It is never invented.
+		// The exit is known only if the parent has not reaped the process yet. Berth never invents an exit.
 		if ended.Exit.Known {
 			b.Expect(ended.Exit.Signal).To(Equal("SIGKILL"))
 		} else {
@@ -205,7 +205,7 @@ func TestUnverifiableIsUnknown(t *testing.T) {
 		b.Expect(shim.WriteFile(path, truth, false)).To(Succeed())
 		b.Expect(b.await("web", facts.Running)).To(Equal(before), "once the shim can be verified, an event reports that it runs")
 
-		// The same holds for a shim that answers with another token.
+		// A shim that answers with another token yields Unknown too.
 		b.Expect(b.Close()).To(Succeed())
 		var record shim.Record
 		_, err := shim.ReadFile(filepath.Join(b.dir("web"), shim.RecordFile), &record)
@@ -254,7 +254,7 @@ func (b *bench) end(uid types.UID) {
 	b.await(uid, facts.Exited)
 }
 
-// After a manager that crashed between recording and starting, the next one starts the process exactly once.
+// If a manager crashes between recording and starting a process, the next manager starts the process exactly once.
 func TestRecordedButNeverStarted(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		b.Expect(os.MkdirAll(b.dir("web"), 0o700)).To(Succeed())
@@ -372,7 +372,7 @@ func TestSecretsStayOffTheDisk(t *testing.T) {
 	})
 }
 
-// The whole protocol against a real shim. The negotiation of versions is tested in the package of the protocol.
+// TestShimAnswers tests the protocol against a real shim, except the negotiation of versions, which the tests of package shim cover.
 func TestShimAnswers(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		for uid, test := range map[types.UID]struct {
@@ -405,7 +405,7 @@ func TestShimAnswers(t *testing.T) {
 	})
 }
 
-// A shim uses little memory, and a start is fast. The bounds are generous, so that they catch mistakes and not noise.
+// A start and an adoption are fast. The bounds are generous, so that they catch mistakes and not noise.
 func TestCost(t *testing.T) {
 	forTiers(t, func(b *bench) {
 		const count = 30

@@ -183,7 +183,7 @@ func (h *Host) receive() {
 
 // ended is called by the watcher when a shim has exited.
 func (h *Host) ended(uid types.UID) {
-	// A process that is just being forked may hold a copy of the lock until it executes. The wait is at most 20 ms and delays the next events.
+	// A child that the manager is forking may hold a copy of the lock until its exec. Wait for that exec for at most 20 ms, because the wait delays other events.
 	for range 20 {
 		if held, _ := lockHeld(filepath.Join(h.dir(uid), shim.LockFile)); !held {
 			break
@@ -193,7 +193,7 @@ func (h *Host) ended(uid types.UID) {
 	h.changed(uid)
 }
 
-// changed reads the state of a UID, which opens what is needed to follow it, and emits an event.
+// changed emits an event for a UID and inspects the UID. The inspection opens the pidfds that the host needs to observe later changes.
 func (h *Host) changed(uid types.UID) {
 	h.events.Add(uid) // receivers can start while the state is read
 	e, err := h.acquire(uid)

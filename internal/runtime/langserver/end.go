@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/control"
 )
 
-// Stop implements runtime.Runtime. It requests the graceful shutdown, which the multiplexer carries out in steps.
+// Stop implements runtime.Runtime. It requests a graceful stop, which the multiplexer carries out in steps.
 func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
 	if err := r.ask(ctx, uid, incarnation, lsp.Stop, askTimeout); err != nil {
 		return fmt.Errorf("stop incarnation %d of language server %s: %w", incarnation, uid, err)
@@ -24,7 +24,7 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 	return nil
 }
 
-// Kill implements runtime.Runtime. If the multiplexer does not kill the server, Kill kills the multiplexer with its whole tree.
+// Kill implements runtime.Runtime. If the multiplexer cannot be made to kill the server, Kill kills the multiplexer with its whole process tree.
 func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
 	failed := r.ask(ctx, uid, incarnation, lsp.Kill, killTimeout)
 	if failed == nil {
@@ -44,7 +44,7 @@ func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) er
 // errSilent is the error for a multiplexer that is running but cannot be reached.
 var errSilent = errors.New("cannot reach its multiplexer")
 
-// ask makes the multiplexer end an incarnation. It returns nil if there is nothing to end.
+// ask makes the multiplexer stop or kill an incarnation, or cancels its start if that was not sent yet. It returns nil if no multiplexer is running.
 func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, verb lsp.Verb, timeout time.Duration) error {
 	held, err := r.multiplexer(ctx, uid)
 	if err != nil || held == nil || !held.Alive() {
@@ -64,7 +64,7 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, ver
 	case held.LeaderExit != nil || client == nil || report == nil:
 		return errSilent
 	case verb == lsp.Kill && leaving && !serverLives(*report):
-		return errors.New("its multiplexer is still running although the server has exited") // only the multiplexer is left to kill
+		return errors.New("its multiplexer is still running although the server has exited") // the caller then kills the multiplexer, which is all that is left
 	}
 	return tell(ctx, client, lsp.Command{Verb: verb, Incarnation: incarnation}, timeout)
 }
@@ -80,7 +80,8 @@ func tell(ctx context.Context, client *control.Client, command lsp.Command, time
 	return err
 }
 
-// takeBack cancels a start that was not sent to the multiplexer yet. It also stops a Pod that is not far enough to receive it.
+// takeBack cancels a start that was not sent to the multiplexer yet. If the multiplexer's Pod is still starting and cannot receive commands, takeBack stops the
+// Pod.
 func (l *link) takeBack(ctx context.Context, held *facts.Incarnation, incarnation int64) (taken bool, err error) {
 	l.mu.Lock()
 	if taken = l.pending != nil && l.pending.Incarnation == incarnation && !l.offered; taken {
@@ -101,7 +102,8 @@ func serverLives(report lsp.Report) bool {
 	return report.Phase == facts.Starting || report.Phase == facts.Running
 }
 
-// Hold makes the multiplexer stop admitting requests to an incarnation that is about to be restarted. It is best effort, for the benefit of clients.
+// Hold makes the multiplexer stop sending requests to an incarnation that is about to be restarted. Its only purpose is to spare clients errors: a restart is
+// correct without it.
 func (r *Runtime) Hold(ctx context.Context, uid types.UID, incarnation int64, reason string) error {
 	l := r.known(uid)
 	if l == nil {
@@ -117,7 +119,7 @@ func (r *Runtime) Hold(ctx context.Context, uid types.UID, incarnation int64, re
 	return err
 }
 
-// retire sends Quit to a multiplexer that is not to be kept and has no server.
+// retire sends Quit to a multiplexer that has no server and need not be kept.
 func (l *link) retire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +138,7 @@ func (l *link) quit() {
 	defer l.acting.Unlock()
 	l.mu.Lock()
 	l.retiring = false
-	if !l.mayRetire() { // a start came first
+	if !l.mayRetire() { // a start was requested first
 		l.mu.Unlock()
 		return
 	}
@@ -151,7 +153,8 @@ func (l *link) quit() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A multiplexer that is exiting closes the connection before it answers. One that does not answer is dialed again, and receives the command again.
+	// A multiplexer that is exiting may close the connection before it answers, and needs no other command. If it has refused or not answered Quit, close the
+	// connection: follow then connects again, and Quit is sent again.
 	if l.client == client && (err == nil || ctx.Err() != nil) {
 		l.quitting = false
 		client.Close()
@@ -190,10 +193,10 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 // Belongs implements runtime.Runtime, for the Pods of multiplexers.
 func (r *Runtime) Belongs(uid types.UID, namespace string) { r.host.Belongs(uid, namespace) }
 
-// Settle implements runtime.Runtime. If a multiplexer has exited, its host may remove the state it kept for it.
+// Settle implements runtime.Runtime. If the multiplexer has exited, the host may remove what it keeps of that multiplexer.
 func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) error {
 	if _, here := r.site.(*onHost); here {
-		return nil // the host backend keeps nothing, and Settle is called in each reconcile
+		return nil // the backend of this machine keeps nothing, and Settle is called in each reconcile
 	}
 	held, err := r.multiplexer(ctx, uid)
 	if err != nil || held == nil || held.Alive() || r.site.noted(uid, held) > incarnation {
@@ -202,7 +205,7 @@ func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) 
 	return r.host.Settle(ctx, uid, held.Number)
 }
 
-// Gone reports whether there is no multiplexer and none is started automatically. A sleeping server then does not notice clients.
+// Gone reports whether there is no multiplexer and none is started automatically. Connections of clients then cannot start a sleeping server.
 func (r *Runtime) Gone(ctx context.Context, uid types.UID) bool {
 	if r.site.revives() {
 		return false
@@ -211,7 +214,8 @@ func (r *Runtime) Gone(ctx context.Context, uid types.UID) bool {
 	return err == nil && (held == nil || !held.Alive())
 }
 
-// hasten returns an error, because the multiplexer is still running, and makes a multiplexer without a server exit soon.
+// hasten makes a running multiplexer exit as soon as it has no server, and kills one that cannot be reached. It always returns an error, because the
+// multiplexer is still running.
 func (r *Runtime) hasten(ctx context.Context, uid types.UID, held *facts.Incarnation) error {
 	l := r.link(uid)
 	l.watch()

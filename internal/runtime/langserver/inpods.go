@@ -28,12 +28,13 @@ import (
 )
 
 const (
-	// annotationSpec is the fingerprint of the configuration of a multiplexer's Pod. annotationServer is the incarnation of the server that it was last to start.
+	// annotationSpec is the fingerprint of the configuration of a multiplexer's Pod. annotationServer is the newest incarnation of the server that the multiplexer
+	// was requested to start.
 	annotationSpec   = "berth.dev/multiplexer"
 	annotationServer = "berth.dev/language-server"
 )
 
-// closing is how long a multiplexer may take in addition to the grace period of its server when its Pod is deleted.
+// closing is how long a multiplexer may take to exit when its Pod is deleted, in addition to the grace period of its server.
 const closing = 5 * time.Second
 
 // Pods is the backend for multiplexers that run in Pods, such as pod.Runtime.
@@ -71,8 +72,8 @@ type PodConfig struct {
 	Pod    pod.Config `json:"pod"`
 }
 
-// NewInPods returns a runtime whose multiplexers are the main processes of Pods. It connects to a multiplexer only when its object is observed: of several
-// managers only the leader may connect, because a multiplexer accepts one manager at a time.
+// NewInPods returns a runtime whose multiplexers are the main processes of Pods. It connects to a multiplexer only when the object of the multiplexer is
+// observed. Managers that are not the leader must not connect, because a multiplexer accepts only one manager at a time.
 func NewInPods(pods Pods, options PodOptions) (*Runtime, error) {
 	if options.Client == nil || options.Image == nil {
 		return nil, errors.New("language servers in Pods: no client or no image is set")
@@ -80,7 +81,8 @@ func NewInPods(pods Pods, options PodOptions) (*Runtime, error) {
 	return newRuntime(pods, &inPods{pods: pods, client: options.Client, image: options.Image}, options.Logger, nil), nil
 }
 
-// inPods is a cluster: each multiplexer is the main process of a Pod. Its state is in the termination message, which is readable after it exits.
+// inPods is a cluster: each multiplexer is the main process of a Pod. The state of a multiplexer is in the termination message, which can be read after the
+// multiplexer has exited.
 type inPods struct {
 	pods   Pods
 	client kubernetes.Interface
@@ -124,7 +126,7 @@ func podConfig(p *runtime.Process) (PodConfig, error) {
 	return config, nil
 }
 
-// fingerprint returns the same value for Pods with the same configuration.
+// fingerprint returns the same value for the same configuration of a Pod and the same Secret name.
 func fingerprint(config PodConfig) string {
 	text, _ := json.Marshal([]any{config.Secret, config.Pod}) // cannot fail: it was decoded from JSON
 	sum := sha256.Sum256(text)
@@ -192,14 +194,14 @@ func (s *inPods) noted(uid types.UID, held *facts.Incarnation) int64 {
 		return 0
 	}
 	number, _ := strconv.ParseInt(made.Annotations[annotationServer], 10, 64)
-	return cmp.Or(number, held.Number) // it was started for a server with that number
+	return cmp.Or(number, held.Number) // the Pod was created for a server with that number
 }
 
-// revives returns false: the configuration of a Pod is known only at a start.
+// revives returns false, because the configuration of a Pod is known only when a server is started.
 func (*inPods) revives() bool { return false }
 
-// silence is longer than on a host, because the connection uses the network.
+// silence returns a longer time than on a host, because the connection uses the network.
 func (*inPods) silence() time.Duration { return 10 * time.Second }
 
-// forget does nothing: whatever is not in the Pod is owned by the object.
+// forget does nothing: everything outside the Pod has the object as its owner and is deleted with it.
 func (*inPods) forget(types.UID) error { return nil }

@@ -13,13 +13,13 @@ import (
 const (
 	reviveFirst = 250 * time.Millisecond
 	reviveLast  = 5 * time.Minute
-	// longLife: the exit of a multiplexer that lived for longer than this resets the back-off.
+	// longLife: if the multiplexer was started longer ago than this, the back-off is reset.
 	longLife = 10 * time.Minute
 )
 
-// Keep sets whether the multiplexer must be running although no server runs. It is true when clients may connect to a server that sleeps or is about to be
-// restarted, and false when its object is stopped or deleted. A lost multiplexer is started again where that is possible (see Gone); the first one is started
-// with the first server.
+// Keep sets whether the multiplexer must keep running while no server runs. Pass true while clients may connect to a server that sleeps or is about to be
+// restarted, and false when the object is stopped or deleted. While keep is true, a lost multiplexer is started again if the site supports that (see Gone). The
+// first multiplexer of an object is started together with its first server.
 func (r *Runtime) Keep(uid types.UID, keep bool) {
 	l := r.known(uid)
 	if l == nil {
@@ -38,7 +38,7 @@ func (r *Runtime) Keep(uid types.UID, keep bool) {
 	}
 }
 
-// revive starts the multiplexer if it should be running and is not.
+// revive starts the multiplexer if it should be running but is not, after a back-off.
 func (l *link) revive() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,7 +46,7 @@ func (l *link) revive() {
 		return
 	}
 	pause := reviveLast
-	if l.revived == 0 || time.Since(l.since) > longLife {
+	if l.revived == 0 || time.Since(l.born) > longLife {
 		l.revived = 0
 		pause = 0
 	} else if l.revived < 12 {

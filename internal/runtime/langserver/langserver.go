@@ -3,8 +3,8 @@
 
 // Package langserver is the backend for language servers. Its incarnations are those of the server, which a multiplexer (berth-lsp) runs as its child.
 //
-// The multiplexer runs as an ordinary process of another backend and outlives its servers, so that clients keep their connections. Commands for a server go to
-// its multiplexer. If the multiplexer is gone, the fate of the server is read from the multiplexer's state file.
+// The multiplexer runs as an ordinary process of another backend and outlives its servers, so that clients keep their connections. Commands for a server are
+// sent to its multiplexer. If the multiplexer is gone, the exit of the server is read from the multiplexer's state file.
 package langserver
 
 import (
@@ -40,13 +40,13 @@ type Options struct {
 	Program string
 	// RunAs is the user of the language servers on this machine; nil: the user of the manager. Multiplexers always run as the user of the manager.
 	RunAs *shim.User
-	// Wake is called with the UID of each object whose state has changed. It must not block. OnChange sets it later.
+	// Wake is called with the UID of each object whose state has changed. It must not block. OnChange can set it later.
 	Wake func(types.UID)
 	// Logger receives log messages; the zero value discards them.
 	Logger logr.Logger
 }
 
-// adoptPatience is how long New waits for the reports of all multiplexers together.
+// adoptPatience is how long New waits for the first reports of all running multiplexers, and how long Observe waits for that of one.
 const adoptPatience = time.Second
 
 // Runtime runs language servers. Create one with New or NewInPods.
@@ -75,7 +75,7 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 	return runtime.Capabilities{Logs: r, Inspection: r}
 }
 
-// New connects to the running multiplexers.
+// New returns a Runtime for this machine, and connects to the running multiplexers.
 func New(host Host, options Options) (*Runtime, error) {
 	if options.Dir == "" {
 		return nil, errors.New("language servers: no directory is set")
@@ -85,7 +85,7 @@ func New(host Host, options Options) (*Runtime, error) {
 		return nil, fmt.Errorf("resolve the directory of the language servers: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("create the resolve the directory of the language servers: %w", err)
+		return nil, fmt.Errorf("create the directory of the language servers: %w", err)
 	}
 	program, err := findProgram(options.Program)
 	if err != nil {
@@ -174,7 +174,7 @@ func (r *Runtime) Close() {
 	r.loops.Wait()
 }
 
-// spawn runs do in a goroutine. do must return soon after the runtime is closed. It returns false if the runtime is closed.
+// spawn runs do in a goroutine, and reports whether it did: it does nothing if the runtime is closed. do must return soon after the runtime is closed.
 func (r *Runtime) spawn(do func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -218,10 +218,11 @@ func (r *Runtime) Report(uid types.UID) (lsp.Report, bool) {
 	return l.newest()
 }
 
-// List implements runtime.Runtime. It returns the incarnations of the host, with the host's numbers.
+// List implements runtime.Runtime. It returns the incarnations of the multiplexers, as the host numbers them.
 func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) { return r.host.List(ctx) }
 
-// Events implements runtime.Runtime. It returns the events of the host, which may have only one reader. Reports of multiplexers go to Wake.
+// Events implements runtime.Runtime. It returns the event channel of the host, which must have only one reader. A report of a multiplexer does not appear
+// there: it leads to a call of Wake.
 func (r *Runtime) Events() <-chan types.UID { return r.host.Events() }
 
 // OpenLog implements runtime.Logs. The log contains the stderr of the server and of its multiplexer.
@@ -248,7 +249,7 @@ func newestOn(ctx context.Context, host Host, uid types.UID) (*facts.Incarnation
 	return newest, nil
 }
 
-// known returns the link of a UID, or nil; link creates one if necessary.
+// known returns the link of a UID, or nil. The method link creates a link if there is none.
 func (r *Runtime) known(uid types.UID) *link {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -198,7 +198,7 @@ func TestAMultiplexerThatDoesNotQuitIsKilled(t *testing.T) {
 	b.Expect(b.Stop(t.Context(), uid, 1)).To(Succeed())
 	ended := b.await(uid, 1, facts.Exited)
 	multiplexer := b.multiplexer(uid)
-	b.signal(multiplexer, unix.SIGSTOP) // it cannot receive the request to quit
+	b.signal(multiplexer, unix.SIGSTOP) // the multiplexer cannot receive Quit
 	b.Keep(uid, false)
 	b.Expect(b.observe(uid)).To(Equal(ended), "a reported exit stays")
 	b.Expect(b.Forget(t.Context(), uid)).NotTo(Succeed())

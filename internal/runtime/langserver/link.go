@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// youth is how long a multiplexer that was just started may take until it is reachable.
+	// youth is how long a multiplexer may take after its start until it can be reached.
 	youth = 30 * time.Second
 
 	dialTimeout  = time.Second
@@ -43,12 +43,13 @@ type link struct {
 	starting   bool // a multiplexer is being started; the other fields still describe the previous one
 	client     *control.Client
 	report     *lsp.Report   // of the running multiplexer
-	since      time.Time     // when the multiplexer was started, or its last report
+	since      time.Time     // when the multiplexer was started, last reported or was last connected
+	born       time.Time     // when this manager started the multiplexer; zero if an earlier manager did
 	heard      chan struct{} // closed after the first connection and report
 	hasHeard   bool
-	// pending is a start that was not sent to the multiplexer yet; cancelled is the number of a start that was canceled before that.
+	// pending is a start that was not sent to the multiplexer yet; cancelled is the number of a start that was canceled before it was sent.
 	pending   *lsp.Launch
-	offered   bool // pending may have been sent, without an answer
+	offered   bool // pending may have been sent, but was not answered
 	cancelled int64
 
 	// told is the newest incarnation that was reported as exited.
@@ -56,8 +57,8 @@ type link struct {
 
 	keep     bool // the multiplexer remains when no server is running
 	bare     bool // the multiplexer was started without a server, and has not reported yet
-	reviving bool // a multiplexer without a server is about to be started
-	revived  int  // how often that was done since the last one that lived for longLife
+	reviving bool // bring is about to start a multiplexer without a server
+	revived  int  // how often bring has started one since the last reset of the back-off
 	retiring bool // Quit is about to be sent
 	quitting bool // Quit was sent
 }
@@ -97,7 +98,7 @@ func (l *link) follow() {
 	}
 }
 
-// lost reports whether there is no multiplexer to follow, and then drops its report.
+// lost reports whether there is no multiplexer to follow. If there is none, it discards the last report.
 func (l *link) lost(ctx context.Context) bool {
 	l.mu.Lock()
 	generation := l.generation
@@ -115,7 +116,7 @@ func (l *link) lost(ctx context.Context) bool {
 	return true
 }
 
-// connect maintains one connection until it ends. It returns false if there was none.
+// connect maintains one connection until the connection ends. It returns false if it could not connect.
 func (l *link) connect(ctx context.Context) bool {
 	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -134,7 +135,7 @@ func (l *link) connect(ctx context.Context) bool {
 	defer stop()
 	l.mu.Lock()
 	if l.generation != generation {
-		client.Close() // it may lead to the previous multiplexer
+		client.Close() // the connection may lead to the previous multiplexer
 	} else {
 		l.client, l.quitting = client, false
 		l.hears()
@@ -151,7 +152,7 @@ func (l *link) connect(ctx context.Context) bool {
 	return true
 }
 
-// took handles a report.
+// took handles a report of the multiplexer with that generation.
 func (l *link) took(generation int64, report lsp.Report) {
 	l.mu.Lock()
 	if l.generation != generation {
@@ -161,7 +162,7 @@ func (l *link) took(generation int64, report lsp.Report) {
 	l.report, l.since, l.bare = &report, time.Now(), false
 	measures.note(l.uid, report)
 	if l.pending != nil && l.pending.Incarnation <= report.Incarnation {
-		l.pending = nil // the answer follows, or was lost
+		l.pending = nil // the report shows the start; the answer follows, or was lost
 	}
 	l.hears()
 	l.mu.Unlock()
@@ -169,7 +170,7 @@ func (l *link) took(generation int64, report lsp.Report) {
 	l.runtime.tell(l.uid)
 }
 
-// hears is called with the lock held.
+// hears closes heard after the first connection and report. It is called with mu held.
 func (l *link) hears() {
 	if !l.hasHeard && l.client != nil && l.report != nil {
 		l.hasHeard = true

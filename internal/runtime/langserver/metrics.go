@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// measures are the sums of the multiplexers' reports over all language servers. No label contains the name of an object.
+// measures contains the sums of the multiplexers' reports over all language servers. No label contains the name of an object.
 var measures = newReportCollector()
 
 func init() { metrics.Registry.MustRegister(measures) }
@@ -88,7 +88,7 @@ func (c *reportCollector) note(uid types.UID, report lsp.Report) {
 	c.reports[uid] = report
 }
 
-// drop moves the counters of a multiplexer to before. It is called when the multiplexer is gone or no longer followed by this manager.
+// drop adds the counters of a multiplexer to before and removes its report. It is called when the multiplexer is gone or no longer followed by this manager.
 func (c *reportCollector) drop(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +126,7 @@ func (c *reportCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// add returns the sum of both, without the time of the last start, which cannot be summed.
+// add returns the sum of a and b, without the duration of the last start, which cannot be summed.
 func add(a, b lsp.Counters) lsp.Counters {
 	return lsp.Counters{
 		Requests: a.Requests + b.Requests, HeldTotal: a.HeldTotal + b.HeldTotal, Replayed: a.Replayed + b.Replayed, Failed: a.Failed + b.Failed,

@@ -21,11 +21,11 @@ type view struct {
 	young     bool        // the multiplexer was started or has reported recently
 	pending   int64
 	cancelled int64
-	noted     int64 // the newest incarnation that the multiplexer was to start, if the site stores it
+	noted     int64 // the newest incarnation that the multiplexer was requested to start, if the site stores it
 	told      int64 // the newest incarnation reported as exited
 	leaving   bool  // the multiplexer is to exit
 	bare      bool  // the multiplexer was just started without a server
-	starting  bool  // a multiplexer is being started, and must not be confused with the previous one
+	starting  bool  // a multiplexer is being started; what is read may still describe the previous one
 
 	generation int64
 }
@@ -55,7 +55,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 	alive, first := held != nil && held.Alive(), l == nil
 	if alive {
 		l = r.link(uid)
-		l.watch() // also one whose start seemed to fail
+		l.watch() // even if the start of the multiplexer seemed to fail
 		if first && v.noted > 0 && held.Phase == facts.Running {
 			l.await(ctx)
 			if v, held, state, err = r.look(ctx, uid, l); err != nil {
@@ -78,7 +78,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 	return []facts.Incarnation{*found}, nil
 }
 
-// endable marks a server as killable if its multiplexer in a Pod cannot be reached: its node still observes the end of the Pod.
+// endable marks a server in a Pod as killable if the manager cannot reach its multiplexer: the node still reports when the Pod has ended.
 func (r *Runtime) endable(held, found *facts.Incarnation) {
 	if found.Phase == facts.Unknown && held != nil && held.Phase == facts.Running && !r.site.revives() {
 		found.Killable = true
@@ -86,7 +86,8 @@ func (r *Runtime) endable(held, found *facts.Incarnation) {
 	}
 }
 
-// lostWith marks a server as lost if it ended together with its Pod. A server that ended well before its multiplexer had its own exit.
+// lostWith marks a server as lost if it ended together with its Pod. A server whose exit was well before that of its multiplexer had another reason to exit,
+// and is not marked.
 func lostWith(held, found *facts.Incarnation) {
 	if held == nil || found.Exit == nil {
 		return
@@ -118,7 +119,7 @@ func judge(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation
 	return living(v, state)
 }
 
-// await waits for the first report of a multiplexer that was running before this manager, because its server's state is otherwise unknown.
+// await waits for the first report of a multiplexer that was running before this manager was started. Without that report, the state of the server is unknown.
 func (l *link) await(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, adoptPatience)
 	defer cancel()
@@ -129,7 +130,7 @@ func (l *link) await(ctx context.Context) {
 	}
 }
 
-// tells stores the number of an incarnation reported as exited.
+// tells records that an incarnation was reported as exited.
 func (l *link) tells(found facts.Incarnation) {
 	if l == nil || found.Alive() {
 		return
@@ -139,7 +140,7 @@ func (l *link) tells(found facts.Incarnation) {
 	l.told = max(l.told, found.Number)
 }
 
-// look collects a consistent snapshot of a UID. It retries if another multiplexer was started meanwhile.
+// look collects a consistent snapshot of a UID. It retries if another multiplexer was started while it was reading.
 func (r *Runtime) look(ctx context.Context, uid types.UID, l *link) (v view, held *facts.Incarnation, state lsp.Report, err error) {
 	for range 3 {
 		// The link is read first: if the multiplexer exits in between, its state file is newer than its report.
@@ -169,7 +170,7 @@ func newestOf(v view, state lsp.Report) int64 {
 	return newest
 }
 
-// gone handles a multiplexer that is not running: its server is not running either, because it was in the multiplexer's tree.
+// gone handles a multiplexer that is not running. Its server is not running either, because the server was in the process tree of the multiplexer.
 func gone(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation {
 	newest := newestOf(v, state)
 	switch {
@@ -219,7 +220,7 @@ func unknown(number int64, message string) *facts.Incarnation {
 	return &facts.Incarnation{Number: number, Phase: facts.Unknown, Message: message}
 }
 
-// dying handles a multiplexer that has exited while the rest of its tree is being terminated.
+// dying handles a multiplexer that has exited while the rest of its process tree is still being terminated.
 func dying(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation {
 	newest := newestOf(v, state)
 	found := &facts.Incarnation{Number: newest}
@@ -238,7 +239,7 @@ func dying(v view, held *facts.Incarnation, state lsp.Report) *facts.Incarnation
 	return found
 }
 
-// living handles a running multiplexer.
+// living handles a multiplexer that is running.
 func living(v view, state lsp.Report) *facts.Incarnation {
 	said := state
 	if v.report != nil && v.report.Incarnation > 0 {
@@ -257,7 +258,7 @@ func living(v view, state lsp.Report) *facts.Incarnation {
 	return ending(v, translate(said))
 }
 
-// ending reports a server as running until the multiplexer that is to exit with it has exited. An exit that was reported before is not revoked.
+// ending reports an exited server as running while its multiplexer is still running and is to exit as well. An exit that was already reported stays reported.
 func ending(v view, found *facts.Incarnation) *facts.Incarnation {
 	if !v.leaving || found.Alive() || found.Number <= v.told {
 		return found

@@ -80,7 +80,7 @@ func TestWhatIsSaidOfAMultiplexerThatIsGone(t *testing.T) {
 	}
 }
 
-// TestWhatIsSaidOfAMultiplexerThatDies checks that the identity of the server stays the same while its multiplexer exits.
+// TestWhatIsSaidOfAMultiplexerThatDies checks that the observed identity of the server does not change while its multiplexer exits.
 func TestWhatIsSaidOfAMultiplexerThatDies(t *testing.T) {
 	held := &facts.Incarnation{Number: 9, Phase: facts.Running, PID: 100, LeaderExit: &facts.Exit{Known: true, Signal: "SIGKILL"}}
 	exit := &facts.Exit{Known: true, Code: 2}
@@ -101,7 +101,7 @@ func TestWhatIsSaidOfAMultiplexerThatDies(t *testing.T) {
 	}
 }
 
-// check compares everything except the messages.
+// check compares an observed incarnation with the expected one, except for the messages.
 func check(g Gomega, got *facts.Incarnation, want facts.Incarnation) {
 	if want.Number == 0 {
 		g.Expect(got).To(BeNil())
@@ -120,7 +120,7 @@ func check(g Gomega, got *facts.Incarnation, want facts.Incarnation) {
 	g.Expect(said).To(Equal(want))
 }
 
-// The exit of a server is a loss if its Pod was lost, unless the server had exited before.
+// The exit of a server counts as lost if its Pod was lost, unless the server had exited well before the Pod.
 func TestWhatIsLostWithItsPod(t *testing.T) {
 	g := NewWithT(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

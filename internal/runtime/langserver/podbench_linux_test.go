@@ -34,7 +34,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// podsOnHost fakes Pods for multiplexers with processes of this machine. Each one listens on its own loopback address.
+// podsOnHost fakes Pods for multiplexers with processes of this machine. Each multiplexer listens on its own loopback address.
 type podsOnHost struct {
 	*host.Host
 	dir    string
@@ -43,7 +43,7 @@ type podsOnHost struct {
 	mu      sync.Mutex
 	made    map[string]*corev1.Pod
 	address map[types.UID]string
-	waiting map[types.UID]string // why a Pod does not start to run
+	waiting map[types.UID]string // why the Pod of a UID is not running yet
 	settled []int64
 	homes   map[types.UID]string
 	deaf    bool // starts succeed, but their responses are lost
@@ -191,7 +191,7 @@ func (b *podBench) machineUp() {
 		made: map[string]*corev1.Pod{}, address: map[types.UID]string{}, waiting: map[types.UID]string{}}
 }
 
-// manage starts a manager, or the next one after another manager.
+// manage starts a manager, as the first one or after the previous one was closed.
 func (b *podBench) manage() {
 	b.Helper()
 	image := func(context.Context) (Image, error) {

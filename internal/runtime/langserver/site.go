@@ -20,30 +20,32 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// site is the environment of multiplexers: how one is started, reached, and what it leaves when it exits.
+// site is where multiplexers run. It prepares their start, connects to them, and reads the state that they leave when they exit.
 type site interface {
-	// begin prepares a multiplexer that replaces held, and returns how to start it. p is the first server in it, or nil if there is none yet.
+	// begin prepares a multiplexer that replaces held, and returns the process that runs it. p is the first server in the multiplexer, or nil if there is none
+	// yet.
 	begin(ctx context.Context, uid types.UID, held *facts.Incarnation, p *runtime.Process) (runtime.Process, error)
-	// environment sets the environment and the user of a server in launch. asked are the variables of its object.
+	// environment sets the environment and the user of a server in launch. asked are the environment variables that the server's object requests.
 	environment(launch *lsp.Launch, asked []string)
 	// dial connects to the running multiplexer as a manager.
 	dial(ctx context.Context, uid types.UID) (net.Conn, error)
 	// state returns the state file of the newest multiplexer; its incarnation is 0 if there is none.
 	state(ctx context.Context, uid types.UID) (lsp.Report, error)
-	// note stores the number of the server that a multiplexer is about to start, for a later manager that cannot reach it; noted returns the number.
+	// note stores the incarnation of the server that a multiplexer is about to start, for a later manager that cannot reach the multiplexer; noted returns the
+	// stored incarnation.
 	note(ctx context.Context, uid types.UID, held *facts.Incarnation, incarnation int64) error
 	noted(uid types.UID, held *facts.Incarnation) int64
 	// fits reports whether a multiplexer matches the spec.
 	fits(uid types.UID, held *facts.Incarnation, p runtime.Process) bool
 	// revives reports whether a lost multiplexer can be started without a server.
 	revives() bool
-	// silence is how long a lost connection counts as temporary; after that the state of the server is unknown.
+	// silence is how long the loss of a connection counts as temporary; after that time the state of the server is unknown.
 	silence() time.Duration
-	// forget removes the stored state of a UID except for its multiplexer.
+	// forget removes everything that is stored for a UID outside the multiplexer.
 	forget(uid types.UID) error
 }
 
-// onHost is this machine: each multiplexer has a directory with its sockets and its state file.
+// onHost is this machine: each multiplexer has a directory that contains its sockets and its state file.
 type onHost struct {
 	dir, program string
 	runAs        *shim.User
@@ -66,7 +68,8 @@ func (h *onHost) begin(ctx context.Context, uid types.UID, held *facts.Incarnati
 	return runtime.Process{Incarnation: number, Command: []string{h.program, "--dir", dir}, Dir: "/", StopSignal: "SIGTERM", AsManager: true}, nil
 }
 
-// settle records the exit of a server whose multiplexer could not do so, while it can still be determined.
+// settle writes the exit of a server to the state file if the multiplexer could not do so. It is called before a new multiplexer is started, because the exit
+// cannot be determined after that.
 func (h *onHost) settle(ctx context.Context, uid types.UID, held *facts.Incarnation) error {
 	state, err := h.state(ctx, uid)
 	if err != nil || state.Incarnation == 0 || state.Exit != nil || state.StartError != nil {
@@ -99,7 +102,7 @@ func (h *onHost) state(_ context.Context, uid types.UID) (lsp.Report, error) {
 	return state, nil
 }
 
-// note does nothing: the multiplexer writes its state file, which can always be read.
+// note does nothing: the multiplexer writes the incarnation to its state file, which can always be read.
 func (*onHost) note(context.Context, types.UID, *facts.Incarnation, int64) error { return nil }
 
 func (*onHost) noted(types.UID, *facts.Incarnation) int64 { return 0 }

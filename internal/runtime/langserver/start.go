@@ -59,7 +59,7 @@ func (l *link) start(ctx context.Context, p runtime.Process) error {
 	return l.startBoth(ctx, p, held, launch)
 }
 
-// newestNumber returns the newest known incarnation of the server that was ever requested.
+// newestNumber returns the number of the newest incarnation of the server whose start was requested, as far as it is known.
 func (l *link) newestNumber(ctx context.Context) (int64, error) {
 	state, err := l.runtime.site.state(ctx, l.uid)
 	if err != nil {
@@ -77,7 +77,8 @@ func (l *link) newestNumber(ctx context.Context) (int64, error) {
 	return newest, nil
 }
 
-// replace stops a multiplexer that does not match the spec, whether it is reachable or not, so that another can be started.
+// replace stops a multiplexer that does not match the spec, even if the multiplexer cannot be reached. It always returns an error, so that the caller retries
+// the start.
 func (l *link) replace(ctx context.Context, held *facts.Incarnation) error {
 	if !held.StopSent {
 		if err := l.runtime.host.Stop(ctx, l.uid, held.Number); err != nil {
@@ -87,7 +88,7 @@ func (l *link) replace(ctx context.Context, held *facts.Incarnation) error {
 	return fmt.Errorf("%w: its multiplexer runs with an older spec and is stopping", runtime.ErrOldAlive)
 }
 
-// startIn starts a server in the running multiplexer. If it is not connected, the start is sent later.
+// startIn starts a server in the running multiplexer. If this manager is not connected to the multiplexer, the start is sent later.
 func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp.Launch) error {
 	l.mu.Lock()
 	client, quitting := l.client, l.quitting
@@ -114,7 +115,7 @@ func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp
 	return l.send(ctx, client, launch)
 }
 
-// startBoth starts a multiplexer, and sends it the start as soon as it is reachable.
+// startBoth starts a multiplexer, and starts the server in it as soon as the multiplexer can be reached.
 func (l *link) startBoth(ctx context.Context, p runtime.Process, held *facts.Incarnation, launch *lsp.Launch) error {
 	if err := l.startMultiplexer(ctx, p.Name, held, &p, launch); err != nil {
 		return err
@@ -126,7 +127,7 @@ func (l *link) startBoth(ctx context.Context, p runtime.Process, held *facts.Inc
 	return nil
 }
 
-// startMultiplexer starts a multiplexer that replaces the previous one. With a nil process and launch it has no server to start yet.
+// startMultiplexer starts a multiplexer that replaces the previous one. If p and launch are nil, the multiplexer is started without a server.
 func (l *link) startMultiplexer(ctx context.Context, name string, held *facts.Incarnation, p *runtime.Process, launch *lsp.Launch) error {
 	started, err := l.runtime.site.begin(ctx, l.uid, held, p)
 	if err != nil {
@@ -147,12 +148,12 @@ func (l *link) startMultiplexer(ctx context.Context, name string, held *facts.In
 		l.cancelled = l.pending.Incarnation
 	}
 	l.generation++
-	l.client, l.report, l.quitting, l.since = nil, nil, false, time.Now()
+	l.client, l.report, l.quitting, l.since, l.born = nil, nil, false, time.Now(), time.Now()
 	l.pending, l.offered, l.bare = launch, false, launch == nil
 	return nil
 }
 
-// CheckProgram implements runtime.Inspection for servers on this machine. It cannot check servers in Pods, whose program is in an image.
+// CheckProgram implements runtime.Inspection for servers on this machine. It cannot check servers in Pods, because their program is in an image.
 func (r *Runtime) CheckProgram(p runtime.Process) (failure *facts.StartError, known bool) {
 	if _, here := r.site.(*onHost); !here {
 		return nil, false

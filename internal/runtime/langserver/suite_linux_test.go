@@ -36,7 +36,7 @@ const (
 	often    = 5 * time.Millisecond
 )
 
-// programs holds berth-shim, berth-lsp and server.
+// programs is the directory that contains the programs built for the tests: berth-shim, berth-lsp, berth-lsp-pod and server.
 var programs string
 
 func TestMain(m *testing.M) {
@@ -80,7 +80,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	// Longer than the maximum length of a socket path.
+	// The directory is longer than the maximum length of a socket path.
 	b := &bench{T: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30)), woken: make(chan types.UID, 1000)}
 	b.open()
 	t.Cleanup(b.clean)
@@ -127,7 +127,7 @@ func (b *bench) clean() {
 	b.Eventually(b.processes).WithTimeout(patience).WithPolling(often).Should(BeEmpty())
 }
 
-// processes returns the processes that run programs of the tests on files of this bench.
+// processes returns the command lines of the processes whose directory or arguments are in the directory of this bench.
 func (b *bench) processes() []string {
 	var found []string
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
@@ -247,7 +247,7 @@ func (b *bench) connect(uid types.UID) *editor {
 	return b.edit(conn)
 }
 
-// edit initializes the server at the other end of a connection.
+// edit returns an editor that has initialized the server at the other end of a connection.
 func (b *bench) edit(conn net.Conn) *editor {
 	b.Helper()
 	b.Cleanup(func() { _ = conn.Close() })

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// LastActivity returns when a log was last written to. It returns runtime.ErrNotFound if the log does not exist or is empty.
+// LastActivity returns the time of the last write to a log. It returns runtime.ErrNotFound if the log does not exist or is empty.
 func LastActivity(path string) (time.Time, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {

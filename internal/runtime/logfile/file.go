@@ -47,11 +47,11 @@ func (l *File) Bounds() (first, end int64, err error) {
 		return 0, 0, l.explain(err)
 	}
 	first, err = l.first()
-	// Output that is written between the two queries is reported by the next call.
+	// If output is written between Stat and first, the next call reports it.
 	return min(first, info.Size()), info.Size(), err
 }
 
-// control calls do with the descriptor. Reads do not use the file's offset, so do may change it.
+// control calls do with the descriptor. do may change the file's offset, because reads do not use it.
 func (l *File) control(do func(fd int) error) error {
 	raw, err := l.file.SyscallConn()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Notice reports when a log that was quiet grows, with one inotify instance for all logs. A file that is written to continuously costs one event.
+// Notice reports when a log that was quiet grows, with one inotify instance for all logs. A log that grows continuously causes only one event per Watch.
 type Notice struct {
 	tell   func(types.UID)
 	file   *os.File
@@ -47,7 +47,7 @@ func (n *Notice) Watch(uid types.UID, path string) error {
 	if err != nil {
 		return fmt.Errorf("watch the output: %w", err)
 	}
-	n.mu.Lock() // so that an event finds its UID
+	n.mu.Lock() // so that fired does not handle the event before watches contains the UID
 	defer n.mu.Unlock()
 	var failed error
 	err = raw.Control(func(fd uintptr) {
@@ -65,7 +65,7 @@ func (n *Notice) Watch(uid types.UID, path string) error {
 	return nil
 }
 
-// Close stops the notifications. None is sent after it returns.
+// Close stops the notifications. No notification is sent after Close returns.
 func (n *Notice) Close() error {
 	if n == nil {
 		return nil

@@ -16,7 +16,7 @@ type puncher struct {
 	Limit int64
 }
 
-// Check does nothing, and requests no early call.
+// Check does nothing. It returns a long time until the next check.
 func (*puncher) Check(time.Time) time.Duration { return time.Hour }
 
 // firstData returns the beginning, because nothing is punched out on this system.

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// typingTime is how long a node may take to forward the input, if it does not report when it has.
+	// typingTime is how long TypeInto waits after the end of the input, because some nodes do not report that they have forwarded all of the input.
 	typingTime = 2 * time.Second
 	// typeTimeout bounds a call of Type.
 	typeTimeout = 15 * time.Second
@@ -45,7 +45,7 @@ func Attach(config *rest.Config, p *corev1.Pod, options corev1.PodAttachOptions)
 	return executor, nil
 }
 
-// Unlogged returns a context in which client-go does not log that a connection was closed by the caller.
+// Unlogged returns a context in which client-go does not log that the caller closed a connection.
 func Unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
 // Type implements runtime.Terminals, through the API server. It takes at most typeTimeout.
@@ -105,7 +105,7 @@ func TypeInto(ctx context.Context, config *rest.Config, p *corev1.Pod, input []b
 		if err := <-sent; !errors.Is(err, context.Canceled) {
 			return err
 		}
-		return nil // the error is the result of end
+		return nil // the request was canceled by end above
 	}
 }
 

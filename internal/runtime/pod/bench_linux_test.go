@@ -20,7 +20,7 @@ import (
 )
 
 // BenchmarkStart alternates between a bare Pod, measured until the API server reports that it runs, and one that Start creates, measured until Observe
-// reports Running. With -benchtime 30x it reports the medians of 30 each.
+// reports Running. With -benchtime 30x it reports the medians of 30 starts of each kind.
 func BenchmarkStart(b *testing.B) {
 	if os.Getenv(onCluster) == "" {
 		return // TestMain reports this

@@ -64,7 +64,7 @@ func metadata(p runtime.Process, c Config) metav1.ObjectMeta {
 	return m
 }
 
-// build creates the Pod of an incarnation. Variables that may be secret are in a Secret of the same name, because more users can read Pods.
+// build returns the Pod of an incarnation. Variables that may be secret are in a Secret with the Pod's name, because more users can read Pods than Secrets.
 func build(p runtime.Process, c Config, env variables) (*corev1.Pod, *facts.StartError) {
 	pod := &corev1.Pod{ObjectMeta: metadata(p, c), Spec: corev1.PodSpec{
 		// The sandbox is process 1, not the program, so that signals work as usual and no process of the tree outlives it.
@@ -95,7 +95,7 @@ func build(p runtime.Process, c Config, env variables) (*corev1.Pod, *facts.Star
 	if refused := furnish(pod, p); refused != nil {
 		return nil, refused
 	}
-	// A template must not change the identity of the Pod, its program, or that it runs once: policies and the status rely on the spec.
+	// Override the template where it must not change the Pod: its identity, and that it runs only once. Policies and the status rely on the spec.
 	for name, value := range metadata(p, c).Labels {
 		pod.Labels[name] = value
 	}
@@ -128,10 +128,11 @@ func container(p runtime.Process, c Config, env variables) corev1.Container {
 	return main
 }
 
-// literal prevents the cluster from expanding $(NAME): the text is already expanded.
+// literal prevents the cluster from expanding $(NAME), because Berth has already expanded the text.
 func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
-// seconds rounds up, so that the node waits at least as long as requested. A grace period of 0 would delete the Pod object before the node has terminated it.
+// seconds rounds up, so that the node waits at least as long as requested. A grace period of 0 would delete the Pod object before the node has terminated the
+// Pod.
 func seconds(grace time.Duration) int64 {
 	return max(shortestGrace, int64((grace+time.Second-1)/time.Second))
 }
@@ -182,8 +183,8 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *facts.StartError 
 	return failed("spec.runtime.pod.template removes the container %s, which runs the program; keep it", Container)
 }
 
-// withOwn appends the source of the spec's environment to the list of a template, which would otherwise replace it. The last source of a variable takes
-// precedence. A template that sets the list to null removes both.
+// withOwn appends own, the source of the spec's environment, to the list of a template, which would otherwise replace it. own is last, because the last source
+// of a variable takes precedence. If the template sets the list to null, the spec's environment is removed too.
 func withOwn(named, own []corev1.EnvFromSource) []corev1.EnvFromSource {
 	if named == nil || len(own) == 0 || len(named) > 0 && reflect.DeepEqual(named[len(named)-1], own[0]) {
 		return named
@@ -191,8 +192,8 @@ func withOwn(named, own []corev1.EnvFromSource) []corev1.EnvFromSource {
 	return append(named, own...)
 }
 
-// loads rejects a template in which a container has a variable that changes how every program is loaded, because its command would no longer determine what
-// runs.
+// loads rejects a template in which a container has a variable that changes how every program is loaded, because the command of that container would no longer
+// determine what runs.
 func loads(spec corev1.PodSpec) *facts.StartError {
 	for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
 		for _, variable := range container.Env {

@@ -59,7 +59,7 @@ func TestAPodAsItIsMade(t *testing.T) {
 	g.Expect(string(text)).NotTo(ContainSubstring("hidden"), "permission to read Pods does not reveal secrets")
 }
 
-// With a grace period of 0 the API server would remove the Pod while its node still runs it.
+// With a grace period of 0 the API server would remove the Pod object while the node still runs the Pod.
 func TestTheShortestGrace(t *testing.T) {
 	g := NewWithT(t)
 	pod := made(g, process(func(p *runtime.Process) { p.Grace = 0 }))

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Claim is a volume that outlives incarnations: it is created with the first one and deleted with the owner.
+// Claim is a volume that outlives incarnations: it is created with the first incarnation and deleted with the owner.
 type Claim struct {
 	// Name is the unique name of the claim within the object; a DNS label.
 	Name string `json:"name"`
@@ -62,13 +62,13 @@ func mountClaims(pod *corev1.Pod, p runtime.Process, claims []Claim) {
 	}
 }
 
-// makeClaims creates the missing claims. It returns a StartError if the API server rejects one.
+// makeClaims creates the missing claims. It returns a StartError if the API server rejects a claim.
 func (r *Runtime) makeClaims(ctx context.Context, p runtime.Process, c Config) (*facts.StartError, error) {
 	api := r.client.CoreV1().PersistentVolumeClaims(c.Namespace)
 	for _, wanted := range c.Claims {
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metadata(p, c), Spec: wanted.Spec}
 		claim.Name = claimName(p.UID, p.Name, wanted.Name)
-		delete(claim.Labels, LabelIncarnation) // it belongs to all incarnations
+		delete(claim.Labels, LabelIncarnation) // the claim belongs to all incarnations
 		there, err := api.Get(ctx, claim.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			there, err = api.Create(ctx, claim, metav1.CreateOptions{})

@@ -16,11 +16,11 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Config is the part of a Pod's configuration that a process does not have. It is the JSON in runtime.Process.Config.
+// Config is the configuration of a Pod in addition to the other fields of runtime.Process. It is the JSON in runtime.Process.Config.
 type Config struct {
 	// Namespace is the namespace of the Pod. It must not change during the life of an object.
 	Namespace string `json:"namespace"`
-	// Owner is the object that owns the Pod: the cluster deletes the Pod after it. Nil: the Pod has no owner.
+	// Owner is the object that owns the Pod: the cluster deletes the Pod after its owner. Nil: the Pod has no owner.
 	Owner *metav1.OwnerReference `json:"owner,omitempty"`
 	// Image is the image of the container. PullPolicy is Always, Never or IfNotPresent; empty: the cluster's default.
 	Image      string            `json:"image"`
@@ -65,13 +65,13 @@ func parse(p runtime.Process) (Config, *facts.StartError) {
 
 var variableName = regexp.MustCompile(`^[-._a-zA-Z][-._a-zA-Z0-9]*$`)
 
-// variables are the environment variables of a program, without duplicates. Open ones are in the Pod, hidden ones in a Secret.
+// variables are the environment variables of a program, without duplicates. The open variables are in the Pod, the hidden variables in a Secret.
 type variables struct {
 	open   []corev1.EnvVar
 	hidden map[string]string
 }
 
-// environment uses the later of two entries with the same name. PATH is open: it is not secret, and error messages show it.
+// environment returns the variables of a process. The last of several entries with the same name applies. PATH is always open, because error messages show it.
 func environment(p runtime.Process) (variables, *facts.StartError) {
 	values, open := map[string]string{}, append([]string{"PATH"}, p.Open...)
 	for _, variable := range p.Env {

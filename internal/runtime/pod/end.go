@@ -18,20 +18,20 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Stop implements runtime.Runtime by deleting the Pod with the grace period that it was created with. The kubelet sends the stop signal to the program, and
+// Stop implements runtime.Runtime by deleting the Pod with the grace period of its spec. The kubelet sends the stop signal to the program, and
 // SIGKILL after the grace period, whether or not Kill is called.
 func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
 	return r.end(ctx, uid, incarnation, grace)
 }
 
-// grace returns the grace period of the Pod in seconds, at least shortestGrace: a template may have set 0.
+// grace returns the grace period of the Pod in seconds, at least shortestGrace, because a template may have set 0.
 func grace(p *corev1.Pod) int64 {
 	return max(shortestGrace, ptr.Deref(p.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds))
 }
 
 // Kill implements runtime.Runtime. The kubelet sends the stop signal first and kills the tree after the shortest grace period, 1 s. The Pod object stays until
-// the kubelet reports that no process is left: it is never force-deleted from a node that does not answer. After a Stop, the kubelet decides whether it
-// shortens the grace period or kills at its end.
+// the kubelet reports that no process is left: Berth never force-deletes it from a node that does not respond. If Stop was called before, the kubelet decides
+// whether it shortens the grace period or kills the tree only when the earlier grace period ends.
 func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
 	return r.end(ctx, uid, incarnation, func(*corev1.Pod) int64 { return shortestGrace })
 }
@@ -60,10 +60,10 @@ func (r *Runtime) delete(ctx context.Context, p *corev1.Pod, grace int64) error 
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete Pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	return r.again(ctx, p) // also if another Pod has the name by now
+	return r.again(ctx, p) // also after a conflict, because another Pod may have the name by now
 }
 
-// Settle implements runtime.Settler by releasing a Pod that was deleted and has ended. Otherwise it would remain forever if no incarnation follows, and would
+// Settle implements runtime.Settler by releasing a Pod that was deleted and has ended. If no incarnation follows, such a Pod would otherwise remain forever and
 // block the drain of its node. A Pod that ended by itself remains, with its output, until the next incarnation.
 func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) error {
 	settled := func(p *corev1.Pod) bool { return number(p) <= incarnation && p.DeletionTimestamp != nil && ended(p) }
@@ -111,7 +111,7 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// discard removes a Pod that has ended. It removes the Secrets first, because they are found through the Pod.
+// discard removes a Pod that has ended. It removes the Secrets first, because their names are known only from the Pod.
 func (r *Runtime) discard(ctx context.Context, p *corev1.Pod) error {
 	if err := r.removeSecrets(ctx, p); err != nil {
 		return err

@@ -18,7 +18,7 @@ func failed(format string, args ...any) *facts.StartError {
 	return &facts.StartError{Reason: v1alpha1.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
 }
 
-// hopeless returns why a waiting Pod can never run, or nil if it may. A failed image pull is not such a reason, because a later pull may succeed.
+// hopeless returns why a waiting Pod can never run, or nil if it may run later. A failed image pull is not such a reason, because a later pull may succeed.
 func hopeless(p *corev1.Pod) *facts.StartError {
 	if finished(p) || begun(p) {
 		return nil
@@ -41,7 +41,7 @@ func hopeless(p *corev1.Pod) *facts.StartError {
 	return nil
 }
 
-// classify derives from the message of a container runtime why a program could not be executed. Container runtimes have no error codes for it.
+// classify derives from the message of a container runtime why a program could not be executed, because container runtimes return no error code for this.
 func classify(p *corev1.Pod, said string) *facts.StartError {
 	low := strings.ToLower(said)
 	has := func(words ...string) bool {

@@ -12,11 +12,11 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// initializing returns the init container that the program waits for, or nil if there is none.
+// initializing returns the init container for which the program waits, or nil if the program waits for none.
 func initializing(p *corev1.Pod) *corev1.ContainerStatus {
 	for i := range p.Status.InitContainerStatuses {
 		c := &p.Status.InitContainerStatuses[i]
-		sidecar := c.Started != nil && *c.Started && c.State.Running != nil // the next containers do not wait for its end
+		sidecar := c.Started != nil && *c.Started && c.State.Running != nil // the next containers do not wait for the end of a sidecar
 		if done := c.State.Terminated != nil && c.State.Terminated.ExitCode == 0; !done && !sidecar {
 			return c
 		}
@@ -24,8 +24,8 @@ func initializing(p *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// failedInit returns the failure of an init container that failed the Pod before its program ran. It returns nil if none failed, or if it was terminated with
-// its Pod.
+// failedInit returns the failure of an init container because of which the Pod failed before its program ran. It returns nil if no init container failed, or if
+// the init container was terminated only because its Pod was.
 func failedInit(p *corev1.Pod) *facts.StartError {
 	c := initializing(p)
 	if c == nil || c.State.Terminated == nil || said(p) != "" {
@@ -45,7 +45,7 @@ func failedInit(p *corev1.Pod) *facts.StartError {
 	return failed("init container %s failed with exit code %d before the program started%s; see its output with berth logs", c.Name, t.ExitCode, more)
 }
 
-// Telling returns the name of the container whose output explains the state of a Pod: the program's container, or an init container that failed before it.
+// Telling returns the name of the container whose output explains the state of a Pod: an init container that failed, or else the program's container.
 func Telling(p *corev1.Pod) string {
 	if c := initializing(p); c != nil && c.State.Terminated != nil && !begun(p) {
 		return c.Name
@@ -53,7 +53,7 @@ func Telling(p *corev1.Pod) string {
 	return Container
 }
 
-// begun reports whether the program has run. After that, the state of sidecars says nothing about the start.
+// begun reports whether the program has run. After that, the state of sidecars does not explain whether the start succeeded.
 func begun(p *corev1.Pod) bool {
 	main := mainStatus(p)
 	return main != nil && (main.State.Running != nil || main.State.Terminated != nil)

@@ -24,25 +24,25 @@ const (
 	mostListened = 512
 	// connectTimeout bounds the time to establish a connection.
 	connectTimeout = 30 * time.Second
-	// joinAfter is the delay between the connection and the read of the log: the API server answers before the node does.
+	// joinAfter is the delay between the connection and the read of the log. The API server responds before the node has connected to the terminal.
 	joinAfter = 300 * time.Millisecond
 	// listenRetry and listenRetryMost are the initial and the maximum delay before reconnecting.
 	listenRetry, listenRetryMost = time.Second, 30 * time.Second
-	// justStarted is the maximum age of a program whose terminal size is set on connection. Later it may already have the size of a user's window.
+	// justStarted is the maximum age of a program whose terminal size is set on connection. The terminal of an older program may have the size of a user's window.
 	justStarted = time.Minute
 )
 
-// views are the terminals that are attached to read their output.
+// views are the terminals to which the Runtime is attached, to read their output.
 type views struct {
 	mu      sync.Mutex
 	of      map[types.UID]*view // by the UID of the object
-	busy    int                 // how many of them have a running program
+	busy    int                 // number of views whose program is running
 	most    int
 	closed  bool
 	running sync.WaitGroup
 }
 
-// close waits for all attachments to end. The context of the Runtime has ended before.
+// close waits until all attachments have ended. The caller has canceled the context of the Runtime before.
 func (s *views) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -50,7 +50,7 @@ func (s *views) close() {
 	s.running.Wait()
 }
 
-// look returns the view of the terminal of the newest Pod of an object, and attaches to it if necessary. It returns nil if it cannot attach.
+// look returns the view of the terminal of an object's newest Pod, and attaches to that terminal if necessary. It returns nil if it cannot attach.
 func (r *Runtime) look(uid types.UID, newest *corev1.Pod) *view {
 	s := &r.views
 	s.mu.Lock()
@@ -87,14 +87,14 @@ type listener struct {
 	r     *Runtime
 	v     *view
 	ctx   context.Context //nolint:containedctx // it is the life of the listener
-	ended chan error      // receives the result of the connection; nil if there is none
+	ended chan error      // receives the result of the connection; nil without a connection
 	again <-chan time.Time
 	wait  time.Duration
 	tried bool
 }
 
-// follow reads the terminal as long as the program of a Pod runs, and reconnects when the connection is lost. It keeps what was read until the object has
-// another Pod or none.
+// follow reads the terminal while the program of a Pod runs, and reconnects when the connection is lost. It keeps the output in v until the object has another
+// Pod or none.
 func (r *Runtime) follow(uid types.UID, v *view) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	free := sync.OnceFunc(r.views.free)
@@ -196,7 +196,7 @@ func (r *Runtime) listen(ctx context.Context, v *view, resize bool) error {
 	return <-ended
 }
 
-// telling returns a copy of the configuration that closes the channel when its one connection is established.
+// telling returns a copy of the configuration that closes the channel when the connection is established. It can be used for only one connection.
 func telling(config *rest.Config, connected chan struct{}) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -216,7 +216,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
-// once returns a size once.
+// once is a queue that contains one terminal size.
 type once struct {
 	ctx  context.Context //nolint:containedctx // it is the life of the connection
 	size runtime.Terminal

@@ -20,14 +20,14 @@ import (
 const (
 	// mostLog is how much output one reader buffers, in bytes. Older output is dropped.
 	mostLog = 1 << 20
-	// perIncarnation is the distance between the offsets of incarnations. No output is that long, so offsets have the same meaning for every reader.
+	// perIncarnation is the distance between the first offsets of two incarnations. No output is that long, so an offset is the same position for every reader.
 	perIncarnation = 1 << 40
 	// logRetry is the delay before a failed read of the log is retried.
 	logRetry = time.Second
 )
 
-// OpenLog implements runtime.Logs. The node stores the output; it is read through the API server while the log is open. It contains the newest incarnation, as
-// far as the node has not rotated its log. The output of incarnation n begins at offset n << 40.
+// OpenLog implements runtime.Logs. The node stores the output; the Runtime reads it through the API server while the log is open. The log begins with the
+// newest incarnation, as far as the node has not rotated its output away. The output of incarnation n begins at offset n << 40.
 func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
 	if err := r.synced(ctx); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (r *Runtime) output(ctx context.Context, p *corev1.Pod) ([]byte, error) {
 	return text, errors.Join(err, stream.Close())
 }
 
-// hasOutput reports whether a node has created the container. Only then can its output be requested.
+// hasOutput reports whether a node has created the program's container. The output cannot be requested before.
 func hasOutput(p *corev1.Pod) bool {
 	main := mainStatus(p)
 	return main != nil && main.ContainerID != "" && (main.State.Running != nil || main.State.Terminated != nil)
@@ -78,14 +78,14 @@ type podLog struct {
 	follower sync.WaitGroup
 
 	mu    sync.Mutex
-	pod   types.UID // the Pod whose output text is
+	pod   types.UID // the Pod that wrote text
 	first int64     // offset of text
 	text  []byte
 	gone  bool          // the UID is no longer known
 	grown chan struct{} // closed when there is more
 }
 
-// begin switches to the output of another Pod. It returns the position of the reader in it.
+// begin switches to the output of p, unless p is already the current Pod. It returns how much of that output was read, in bytes.
 func (l *podLog) begin(p *corev1.Pod) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +140,7 @@ func (l *podLog) follow() {
 	}
 }
 
-// copy follows the output of a Pod from the reader's position to its end. done is false if more may follow.
+// copy reads the output of a Pod from the reader's position, and follows it. done is false if more output may follow.
 func (l *podLog) copy(p *corev1.Pod) (done bool, err error) {
 	skip := l.begin(p)
 	stream, err := l.runtime.client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: Container, Follow: true}).Stream(l.ctx)
@@ -166,7 +166,7 @@ func (l *podLog) copy(p *corev1.Pod) (done bool, err error) {
 	}
 }
 
-// over reports whether a Pod was known to have stopped writing before its output was read.
+// over reports whether the program had already stopped according to p, a status from before the output was read. If so, the output was complete.
 func over(p *corev1.Pod) bool {
 	main := mainStatus(p)
 	return main == nil || main.State.Running == nil

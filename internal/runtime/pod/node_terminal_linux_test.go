@@ -56,7 +56,7 @@ func (c *cluster) asks(uid types.UID) runtime.Process {
 func (c *cluster) shows(text string) {
 	c.Helper()
 	c.Eventually(func() (string, error) {
-		_, err := c.LastActivity(c.ctx, c.uid) // as the kind does; this opens the connection to the terminal
+		_, err := c.LastActivity(c.ctx, c.uid) // as the controller does; the call opens the connection to the terminal
 		if err != nil {
 			return "", err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Pod returns the last known state of the Pod of an incarnation, from memory; the caller must not modify it. It returns false if no Pod is known.
+// Pod returns the cached Pod of an incarnation; the caller must not modify it. It returns false if no Pod is known.
 func (r *Runtime) Pod(uid types.UID, incarnation int64) (*corev1.Pod, bool) {
 	for _, p := range r.store.of(uid) {
 		if number(p) == incarnation {
@@ -25,7 +25,7 @@ func (r *Runtime) Pod(uid types.UID, incarnation int64) (*corev1.Pod, bool) {
 	return nil, false
 }
 
-// Note sets an annotation of the Pod of an incarnation. It returns runtime.ErrNotFound if there is none.
+// Note sets an annotation of the Pod of an incarnation. It returns runtime.ErrNotFound if no Pod is known.
 func (r *Runtime) Note(ctx context.Context, uid types.UID, incarnation int64, annotation, value string) error {
 	ctx, release, err := r.acquire(ctx, uid)
 	if err != nil {
@@ -42,7 +42,7 @@ func (r *Runtime) Note(ctx context.Context, uid types.UID, incarnation int64, an
 	return nil
 }
 
-// annotate sets an annotation of exactly that Pod, checked by UID, and returns the updated Pod.
+// annotate sets an annotation of a Pod, and returns the updated Pod. It sends the UID, so that the API server does not change another Pod with the same name.
 func (r *Runtime) annotate(ctx context.Context, p *corev1.Pod, annotation, value string) (*corev1.Pod, error) {
 	change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "annotations": map[string]string{annotation: value}}})
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// unseenPatience is the time after which a Pod that the watch has not delivered is read from the API server.
+// unseenPatience is how long Observe waits for the watch to deliver a created Pod before it reads the Pod from the API server.
 const unseenPatience = 5 * time.Second
 
-// Observe implements runtime.Runtime, from memory.
+// Observe implements runtime.Runtime. It uses the cache, except for Pods that the watch does not deliver and for nodes that may be lost.
 func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	if err := r.synced(ctx); err != nil {
 		return nil, fmt.Errorf("observe %s: %w", uid, err)
@@ -37,7 +37,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 	for _, p := range pods {
 		i := describe(p)
 		if len(found) > 0 && !i.Alive() {
-			continue // of the older ones only live ones are reported
+			continue // of the older incarnations, only those that are alive are reported
 		}
 		if err := r.askNode(ctx, p, &i); err != nil {
 			return nil, fmt.Errorf("observe %s: %w", uid, err)
@@ -84,7 +84,7 @@ func (r *Runtime) AttachCommand(uid types.UID) string {
 	return fmt.Sprintf("kubectl attach -it -n %s pod/%s -c %s", pods[0].Namespace, pods[0].Name, Container)
 }
 
-// again reads a Pod from the API server.
+// again updates a cached Pod from the API server.
 func (r *Runtime) again(ctx context.Context, p *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()
@@ -102,7 +102,7 @@ func (r *Runtime) again(ctx context.Context, p *corev1.Pod) error {
 	return nil
 }
 
-// askNode sets phase Unknown if the Pod may be running on a node that does not answer.
+// askNode sets phase Unknown if the Pod may be running on a node that does not respond.
 func (r *Runtime) askNode(ctx context.Context, p *corev1.Pod, i *facts.Incarnation) error {
 	if !i.Alive() || p.Spec.NodeName == "" || !silent(p) {
 		return nil
@@ -126,8 +126,8 @@ func (r *Runtime) askNode(ctx context.Context, p *corev1.Pod, i *facts.Incarnati
 	return nil
 }
 
-// silent reports whether the status of a Pod suggests that its node does not answer: the Pod is not ready although its container is, or its deletion is
-// overdue.
+// silent reports whether the status of a Pod suggests that its node does not respond: the Pod is not ready although the program's container is, or the deletion
+// of the Pod is overdue.
 func silent(p *corev1.Pod) bool {
 	if p.DeletionTimestamp != nil && time.Since(p.DeletionTimestamp.Time) > 10*time.Second {
 		return true

@@ -26,7 +26,7 @@ const (
 	reasonDeadline      = "DeadlineExceeded"
 )
 
-// signals are the signal numbers of Linux, because Pods run on Linux whatever the manager runs on.
+// signals are the signal numbers of Linux, because Pods run on Linux even if the manager runs on another system.
 var signals = map[string]int32{
 	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGABRT": 6, "SIGKILL": 9, "SIGUSR1": 10, "SIGUSR2": 12, "SIGTERM": 15,
 }
@@ -112,8 +112,8 @@ func neverRan(t *corev1.ContainerStateTerminated) bool {
 	return t.Reason == reasonStartError || t.Reason == reasonCannotRun
 }
 
-// exitOf returns the exit of the program. A container runtime reports one number: a program killed by signal N looks like one that exited with 128+N. A signal
-// is reported only if the Pod was being deleted, which sends it.
+// exitOf returns the exit of the program. A container runtime reports one number, so a program killed by signal N looks like one that exited with 128+N. exitOf
+// reports a signal only if the Pod was being deleted, because the kubelet sends signals only then.
 func exitOf(p *corev1.Pod, t *corev1.ContainerStateTerminated) *facts.Exit {
 	e := &facts.Exit{Known: true, Code: t.ExitCode, FinishedAt: t.FinishedAt.Time}
 	by := func(signal string) bool { return endedBy(t.ExitCode, signal) }
@@ -146,7 +146,7 @@ func endedBy(code int32, signal string) bool {
 	return known && code == 128+n
 }
 
-// perhaps returns a message about the signal that an exit code may represent, or "" if there is none.
+// perhaps returns a message about the signal that an exit code may represent, or "" if the code represents no signal.
 func perhaps(code int32) string {
 	for name := range signals {
 		if endedBy(code, name) {
@@ -159,8 +159,8 @@ func perhaps(code int32) string {
 // skew is the assumed maximum difference between the clocks of a node and the API server.
 const skew = 5 * time.Second
 
-// deletedBefore reports whether the deletion of a Pod was requested before its program ended. A later, shorter grace period does not change the time of the
-// request.
+// deletedBefore reports whether the deletion of a Pod was requested before its program ended. It computes the time of the request from the deletion timestamp
+// and the grace period; a second request with a shorter grace period changes both, so the result stays the same.
 func deletedBefore(p *corev1.Pod, end metav1.Time) bool {
 	if _, left := p.Annotations[AnnotationLeft]; left || p.DeletionTimestamp == nil {
 		return false
@@ -179,12 +179,12 @@ func stopSignal(p *corev1.Pod) string {
 	return "SIGTERM"
 }
 
-// notOfTheProgram are the Pod reasons, set by nodes or by controllers that act for a lost node, for ends that the program did not cause. Evicted is not among
-// them: without the DisruptionTarget condition it means that the Pod exceeded its limits.
+// notOfTheProgram are the reasons of Pods that ended for a cause outside the program. Nodes, or controllers that act for a lost node, set them. Evicted
+// is excluded, because without the DisruptionTarget condition this reason means that the Pod exceeded its limits.
 var notOfTheProgram = []string{"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting"}
 
-// takenAway returns why the cluster terminated the Pod before its program ended, or "" if it did not. A Pod that ended by itself may be evicted later, which
-// does not count.
+// takenAway returns why the cluster terminated the Pod before its program ended, or "" if the cluster did not. An eviction after the program has ended does not
+// count.
 func takenAway(p *corev1.Pod, end metav1.Time) string {
 	if _, left := p.Annotations[AnnotationLeft]; left {
 		return ""
@@ -202,7 +202,7 @@ func takenAway(p *corev1.Pod, end metav1.Time) string {
 	return ""
 }
 
-// said returns the node's reason for the end of the whole Pod, or "".
+// said returns a message with the node's reason for the end of the whole Pod, or "" if there is no reason.
 func said(p *corev1.Pod) string {
 	if p.Status.Reason == "" {
 		return ""
@@ -210,7 +210,7 @@ func said(p *corev1.Pod) string {
 	return fmt.Sprintf("the node terminated the Pod: %s: %s", p.Status.Reason, strings.TrimSpace(p.Status.Message))
 }
 
-// endedAt returns the time at which a Pod ended whose container status does not contain it.
+// endedAt estimates when a Pod ended if the status of its container does not contain the time.
 func endedAt(p *corev1.Pod) time.Time {
 	at := p.CreationTimestamp.Time
 	for _, condition := range p.Status.Conditions {
@@ -224,7 +224,7 @@ func endedAt(p *corev1.Pod) time.Time {
 	return at
 }
 
-// waiting returns what a Pod that is not running waits for, or "" if it is an ordinary step.
+// waiting returns a message about what a Pod that is not running waits for, or "" for an ordinary step of the start.
 func waiting(p *corev1.Pod, main *corev1.ContainerStatus) string {
 	for _, condition := range p.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
@@ -246,7 +246,7 @@ func waiting(p *corev1.Pod, main *corev1.ContainerStatus) string {
 	return holdsUp(main)
 }
 
-// holdsUp returns why a container is not running yet, or "" if it is an ordinary step.
+// holdsUp returns a message about why a container is not running yet, or "" for an ordinary step of the start.
 func holdsUp(c *corev1.ContainerStatus) string {
 	if c.State.Waiting == nil {
 		return ""

@@ -4,8 +4,8 @@
 // Package pod runs incarnations as Pods of a Kubernetes cluster, one Pod each.
 //
 // The cluster handles scheduling, images, volumes, limits and the loss of nodes. The manager stores no state of its own: the labels of a Pod contain the UID
-// and the incarnation, and a finalizer keeps the Pod, with its exit status, until that was recorded. A Pod counts as ended only if its kubelet has reported it,
-// or if it never had a node; a Pod on a node that does not answer is Unknown, and no other incarnation is started meanwhile.
+// and the incarnation, and a finalizer keeps the Pod until its exit status was recorded. A Pod counts as ended only if its kubelet has reported the end, or if
+// the Pod never had a node. A Pod on a node that does not respond is Unknown, and until that changes no other incarnation is started.
 package pod
 
 import (
@@ -47,9 +47,9 @@ const (
 	ManagedBy      = "berth"
 	// AnnotationName is the display name of the object.
 	AnnotationName = "berth.dev/name"
-	// AnnotationFailed contains why a Pod was given up that never ran: a reason and a message, as JSON.
+	// AnnotationFailed contains why Berth deleted a Pod whose program could never run: a reason and a message, as JSON.
 	AnnotationFailed = "berth.dev/start-failed"
-	// AnnotationLeft marks a Pod that was deleted because its program had ended.
+	// AnnotationLeft marks a Pod that Berth deleted because its program had ended while other containers were still running.
 	AnnotationLeft = "berth.dev/program-ended"
 	// Finalizer keeps a Pod until its exit was recorded.
 	Finalizer = "berth.dev/exit"
@@ -58,7 +58,7 @@ const (
 )
 
 const (
-	// syncPatience is how long a call waits for the first list of Pods, which takes long only after the start of a manager.
+	// syncPatience is how long a call waits for the first list of Pods. Only calls soon after the start of a manager have to wait.
 	syncPatience = 10 * time.Second
 	// actTimeout bounds the API requests of one call.
 	actTimeout = time.Minute
@@ -71,7 +71,7 @@ type Options struct {
 	// Config is used to attach to the terminals of Pods, with the same permissions as Client. Nil: typing is not supported, and terminal output is known only from
 	// the log.
 	Config *rest.Config
-	// Terminals is the maximum number of terminals that are attached at once. 0: 512.
+	// Terminals is the maximum number of terminals that are attached at the same time. 0: 512.
 	Terminals int
 	// Namespaces limits the Runtime to the Pods of these namespaces. Empty: all.
 	Namespaces []string
@@ -86,7 +86,7 @@ type Runtime struct {
 	client  kubernetes.Interface
 	config  *rest.Config // nil: terminals are not accessible
 	views   views
-	deaf    sync.Map // nodes that did not answer, and the time of the last timeout
+	deaf    sync.Map // the time of the last timeout by node, for nodes that did not respond
 	log     logr.Logger
 	events  *eventqueue.Queue
 	watched []cache.SharedIndexInformer // one for each namespace, or one for all
@@ -136,8 +136,8 @@ func New(options Options) (*Runtime, error) {
 	return r, nil
 }
 
-// Run blocks until the context ends or the Runtime is closed, and returns nil. Calls are still answered afterwards, so that workloads can be stopped; then call
-// Close.
+// Run blocks until the context ends or the Runtime is closed, and returns nil. After the context has ended, the Runtime still accepts calls until it is closed,
+// so that workloads can be stopped.
 func (r *Runtime) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -164,7 +164,7 @@ func (r *Runtime) Events() <-chan types.UID { return r.events.C() }
 
 var validUID = regexp.MustCompile(`^[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
 
-// acquire serializes the calls for one UID, waits until the Pods are known, and bounds the duration of the call with actTimeout.
+// acquire waits for the first list of Pods and locks the UID. The returned context ends after actTimeout. The caller calls release when it has finished.
 func (r *Runtime) acquire(ctx context.Context, uid types.UID) (acting context.Context, release func(), err error) {
 	if !validUID.MatchString(string(uid)) {
 		return nil, nil, fmt.Errorf("invalid UID %q of a Pod: use at most 63 letters, digits, dots, dashes and underscores", uid)
@@ -199,7 +199,7 @@ func (r *Runtime) synced(ctx context.Context) error {
 	return nil
 }
 
-// refusedStart returns the last refused start.
+// refusedStart returns the start of a UID that failed before any object was created, if that was the last start.
 func (r *Runtime) refusedStart(uid types.UID) (refusal, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -217,7 +217,7 @@ func (r *Runtime) setRefused(uid types.UID, is *refusal) {
 	r.refused[uid] = *is
 }
 
-// told stores a Pod from a response of the API server before the watch delivers it.
+// told stores a Pod from a response of the API server, because the watch delivers it only later.
 func (r *Runtime) told(p *corev1.Pod) {
 	if uid, ok := r.store.put(p, false); ok {
 		r.events.Add(uid)

@@ -16,7 +16,7 @@ import (
 // reservedPrefix is the prefix of the names of volumes that Berth adds to a Pod for its own use, such as the one with the keys of a language server.
 const reservedPrefix = "berth-"
 
-// touchesReserved rejects a template that changes a volume of Berth or its mounts: the contents could be replaced, or be exposed to another container.
+// touchesReserved rejects a template that changes a volume of Berth or its mounts. Such a template could replace the contents, or expose them to a container.
 func touchesReserved(before, after corev1.PodSpec) *facts.StartError {
 	for _, volume := range before.Volumes {
 		if !strings.HasPrefix(volume.Name, reservedPrefix) {

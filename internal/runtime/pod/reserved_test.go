@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A template cannot replace the Secret that a volume of Berth holds, nor show it to another container.
+// A template cannot replace the Secret in a volume of Berth, nor mount that volume in another container.
 func TestTemplate_LeavesVolumesOfBerthAlone(t *testing.T) {
 	keys := Config{
 		Namespace: "default", Image: "image:1",

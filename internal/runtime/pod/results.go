@@ -27,7 +27,7 @@ const (
 	inputsVolume    = "berth-inputs"
 )
 
-// Maximum sizes of the termination messages that a kubelet keeps, in bytes: per container, and for all containers of a Pod, which share it equally.
+// Maximum sizes of the termination messages that a kubelet keeps, in bytes: for one container, and for a whole Pod, divided equally among its containers.
 const (
 	mostWords      = 4 << 10
 	mostWordsOfPod = 12 << 10
@@ -38,11 +38,11 @@ func (*Runtime) Place(types.UID) runtime.ResultPaths {
 	return runtime.ResultPaths{File: resultFile, Artifacts: artifactsFolder, Inputs: inputsFolder, Private: true}
 }
 
-// inputsName returns the name of the Secret with the inputs of a Pod. It cannot equal the name of a Pod, because those end with a number.
+// inputsName returns the name of the Secret with the inputs of a Pod. It cannot equal the name of an environment's Secret, which ends with a number.
 func inputsName(pod string) string { return pod + "-inputs" }
 
-// furnish adds the place for results after the template was merged. A volume mounted at the artifacts folder is used; a template that would move the result
-// file or the inputs is rejected.
+// furnish adds the place for results after the template was merged. If a volume is already mounted at the artifacts folder, furnish uses it. It rejects a
+// template that would move the result file or the inputs.
 func furnish(pod *corev1.Pod, p runtime.Process) *facts.StartError {
 	if !p.Results {
 		return nil
@@ -111,8 +111,8 @@ func hasInputs(p *corev1.Pod) bool {
 	return false
 }
 
-// LastWords returns the termination message of the program of an incarnation, as far as the node keeps it. known is true after the program has ended and its
-// node has reported its exit. LastWords reads only memory.
+// LastWords returns the termination message of an incarnation's program, as far as the node keeps it. known is true after the program has ended and the node
+// has reported the exit. LastWords reads only the cache.
 func (r *Runtime) LastWords(uid types.UID, incarnation int64) (text string, known bool) {
 	if p, known := r.Pod(uid, incarnation); known {
 		return lastWords(p)
@@ -132,8 +132,8 @@ func lastWords(p *corev1.Pod) (text string, known bool) {
 	return t.Message, true
 }
 
-// Results implements runtime.Keeper. It returns the termination message of the newest incarnation. An empty file counts as none, because the kubelet creates
-// one. The contents of the artifacts folder are not visible here.
+// Results implements runtime.Keeper. It returns the termination message of the newest incarnation. An empty result file counts as no file, because the kubelet
+// creates an empty file. The manager cannot see the contents of the artifacts folder.
 func (r *Runtime) Results(uid types.UID) runtime.Results {
 	pods := r.store.of(uid)
 	if len(pods) == 0 {
@@ -153,7 +153,7 @@ func (r *Runtime) Results(uid types.UID) runtime.Results {
 	return found
 }
 
-// unfitWords returns why a termination message may differ from what the program wrote, or "" if it does not.
+// unfitWords returns why a termination message may differ from the file that the program wrote, or "" if they are equal.
 func unfitWords(p *corev1.Pod, text string) string {
 	containers := len(p.Spec.Containers) + len(p.Spec.InitContainers) + len(p.Spec.EphemeralContainers)
 	most := min(mostWords, mostWordsOfPod/max(containers, 1))

@@ -38,7 +38,7 @@ func runOnNode(c *cluster) {
 	_, known = c.LastWords(c.uid, 2)
 	c.Expect(known).To(BeFalse())
 
-	// A Pod that cannot be created leaves nothing behind. Neither does a forgotten one, which every test checks during its clean-up.
+	// A Pod that cannot be created leaves nothing behind. (The clean-up of every test checks the same for forgotten Pods.)
 	p = c.run("results", "nothing")
 	p.UID, p.Inputs = uuid.NewUUID(), map[string][]byte{"earlier": nil}
 	p.Config = c.config(`{"spec": {"hostNetwork": true}}`)

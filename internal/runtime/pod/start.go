@@ -38,7 +38,7 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 	config, refused := parse(p)
 	if config.Namespace != "" {
-		// The cache may be older than a Pod that another manager created, so the API server is queried.
+		// Query the API server, because the cache may not yet contain a Pod that another manager created.
 		if err := r.refresh(ctx, p.UID, config.Namespace); err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 		refused, err = r.carryOut(ctx, p, config)
 	}
 	if errors.Is(err, errClaimGoes) || apierrors.IsForbidden(err) {
-		// Pods that have ended may be the obstacle: they still use their claims, and count toward quotas.
+		// Remove Pods that have ended, because they may be the cause: they still use their claims, and count toward quotas.
 		r.sweep(ctx, p.UID, p.Incarnation)
 	}
 	if err != nil {
@@ -67,7 +67,7 @@ func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 	return nil
 }
 
-// refresh lists all Pods of a UID.
+// refresh updates the cached Pods of a UID from the API server.
 func (r *Runtime) refresh(ctx context.Context, uid types.UID, namespace string) error {
 	before := r.store.of(uid)
 	list, err := r.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: LabelUID + "=" + string(uid)})
@@ -79,7 +79,7 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID, namespace string) 
 		there[list.Items[i].UID] = true
 		r.told(&list.Items[i])
 	}
-	for _, p := range before { // but not Pods that the watch has delivered meanwhile
+	for _, p := range before { // remove Pods that no longer exist, but not Pods that the watch has delivered during the request
 		if !there[p.UID] && p.Namespace == namespace {
 			r.store.remove(p, false)
 		}
@@ -87,7 +87,7 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID, namespace string) 
 	return nil
 }
 
-// mayStart reports whether p was already started, or returns an error if it must not be.
+// mayStart reports whether p was already started. It returns an error if p must not be started.
 func (r *Runtime) mayStart(p runtime.Process) (started bool, err error) {
 	if last, is := r.refusedStart(p.UID); is && last.number >= p.Incarnation {
 		if last.number > p.Incarnation {
@@ -121,7 +121,7 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*f
 	if refused, err := r.makeClaims(ctx, p, c); refused != nil || err != nil {
 		return refused, err
 	}
-	if !hides(pod) { // the template has removed it
+	if !hides(pod) { // the template has removed the environment of the spec
 		env.hidden = nil
 	}
 	if err := r.makeSecrets(ctx, p, c, env.hidden); err != nil {
@@ -129,7 +129,7 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*f
 	}
 	made, err := r.client.CoreV1().Pods(c.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		// refresh did not find it, so it does not belong to this object.
+		// refresh did not find the Pod, so it does not belong to this object.
 		return nil, fmt.Errorf("Pod %s/%s already exists and does not belong to this object; delete or rename it", c.Namespace, pod.Name)
 	}
 	if err != nil {
@@ -139,8 +139,8 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*f
 	return nil, nil
 }
 
-// notMade returns why the Pod was not created. It removes the Secrets, unless the Pod may have been created and only the response was lost; the next attempt
-// then replaces them.
+// notMade returns why the Pod was not created. It removes the Secrets, unless the Pod may have been created and only the response was lost. In that case the
+// next attempt replaces the Secrets.
 func (r *Runtime) notMade(ctx context.Context, pod *corev1.Pod, cause error) (*facts.StartError, error) {
 	err := fmt.Errorf("create its Pod: %w", cause)
 	if status := apierrors.APIStatus(nil); !errors.As(cause, &status) || status.Status().Code >= http.StatusInternalServerError {
@@ -170,7 +170,7 @@ func (r *Runtime) makeSecrets(ctx context.Context, p runtime.Process, c Config, 
 	return nil
 }
 
-// makeSecret creates one Secret. It replaces one that an unfinished start left.
+// makeSecret creates one Secret. It replaces a Secret with the same name, which an unfinished start has left.
 func (r *Runtime) makeSecret(ctx context.Context, secret *corev1.Secret) error {
 	secret.Immutable = ptr.To(true)
 	api := r.client.CoreV1().Secrets(secret.Namespace)
@@ -184,7 +184,7 @@ func (r *Runtime) makeSecret(ctx context.Context, secret *corev1.Secret) error {
 	return err
 }
 
-// sweep removes the Pods of earlier incarnations that have ended. If it cannot remove one now, the next start or Forget retries.
+// sweep removes the Pods of earlier incarnations that have ended. If the removal of a Pod fails, the next start or Forget retries it.
 func (r *Runtime) sweep(ctx context.Context, uid types.UID, before int64) {
 	for _, pod := range r.store.of(uid) {
 		if number(pod) >= before || !ended(pod) {

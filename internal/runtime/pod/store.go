@@ -15,18 +15,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// store is the cache of Pods. It combines the watch and the responses of the API server, and keeps the newer version of each Pod.
+// store is the cache of Pods. It receives Pods from the watch and from responses of the API server, and keeps the newer version of each Pod.
 type store struct {
 	mu      sync.Mutex
 	pods    map[types.UID]map[types.UID]*known // by the UID of the object, then of the Pod
-	homes   map[types.UID]string               // the namespace of the object, if known: Pods in other namespaces are ignored
-	gone    map[types.UID]time.Time            // Pods that were removed here, and that the watch may still deliver
-	changed map[types.UID]chan struct{}        // closed when an object that a caller waits for changes
+	homes   map[types.UID]string               // the namespace of each object, if known: its Pods in other namespaces are ignored
+	gone    map[types.UID]time.Time            // when a Pod was removed that the watch may still deliver, by the UID of the Pod
+	changed map[types.UID]chan struct{}        // closed when the object changes; only for objects that a caller waits for
 }
 
 type known struct {
 	pod *corev1.Pod
-	// unseen is since when the Pod is known only from a response. The watch never delivers a Pod that was deleted before the watch saw it.
+	// unseen is when the Pod was added from a response; zero once the watch has delivered the Pod. The watch may never do so, because the Pod may already have
+	// been deleted.
 	unseen time.Time
 }
 
@@ -69,7 +70,7 @@ func newer(a, b *corev1.Pod) bool {
 	return err != nil || order > 0
 }
 
-// remove deletes a Pod and reports whether it was present. Unless the watch reported the deletion (seen), the watch may deliver the Pod once more.
+// remove deletes a Pod from the cache and reports whether it was present. seen means that the watch reported the deletion, so it cannot deliver the Pod again.
 func (s *store) remove(p *corev1.Pod, seen bool) (types.UID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +92,8 @@ func (s *store) remove(p *corev1.Pod, seen bool) (types.UID, bool) {
 	return uid, there
 }
 
-// bury prevents the watch from adding a Pod again. Entries older than 10 minutes are dropped: a watch that has not delivered the deletion by then missed the
-// Pod entirely.
+// bury prevents the watch from adding a removed Pod again. It drops entries older than 10 minutes: if the watch has not delivered the deletion by then, it has
+// missed the Pod entirely.
 func (s *store) bury(pod types.UID) {
 	now := time.Now()
 	for other, since := range s.gone {
@@ -141,7 +142,8 @@ func (s *store) settle(uid types.UID, namespace string) {
 	s.homes[uid] = namespace
 }
 
-// own is called with the lock held. Labels do not prove who created a Pod: anyone who may create Pods in a namespace can set any labels there.
+// own reports whether a Pod is in the namespace of its object. Labels do not prove who created a Pod, because everyone who can create Pods in a namespace can
+// set any labels there. The caller holds the lock.
 func (s *store) own(uid types.UID, p *corev1.Pod) bool {
 	home, known := s.homes[uid]
 	return !known || p.Namespace == home
@@ -170,7 +172,7 @@ func (s *store) change(uid types.UID) <-chan struct{} {
 	return c
 }
 
-// tell is called with the lock held.
+// tell wakes the callers that wait for an object. The caller holds the lock.
 func (s *store) tell(uid types.UID) {
 	if c := s.changed[uid]; c != nil {
 		close(c)

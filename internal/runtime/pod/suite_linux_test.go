@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// leaks returns the goroutines that remain after everything was closed. Those of a connection of client-go end with its next heartbeat, within 5 seconds.
+// leaks returns the goroutines that remain after everything was closed. The goroutines of a client-go connection end with its next heartbeat, within 5 seconds.
 func leaks() error {
 	for late := time.After(20 * time.Second); ; {
 		err := goleak.Find()

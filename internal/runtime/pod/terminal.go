@@ -23,17 +23,18 @@ import (
 const (
 	// AnnotationTerminal contains the initial size of the terminal, as 120x40.
 	AnnotationTerminal = "berth.dev/terminal"
-	// mostShown is how much of the end of the output is kept to reconstruct the screen, in bytes.
+	// mostShown is the size of the end of the output that is kept to reconstruct the screen, in bytes.
 	mostShown = 64 << 10
-	// lastLines is how many of the last lines are requested from a node. The node counts a piece of 16 KiB as one line.
+	// lastLines is the number of last lines that are requested from a node. The node counts every 16 KiB of a longer line as one line.
 	lastLines = 200
 	// logTimeout bounds how long a node may take to return the end of a log. glanceTimeout is the same for calls on which a user waits.
 	logTimeout, glanceTimeout = 10 * time.Second, 2 * time.Second
-	// deafFor is how long a node that timed out is not queried again for such calls.
+	// deafFor is how long a node is not queried again after a timeout, for calls on which a user waits.
 	deafFor = 10 * time.Second
 )
 
-// LastActivity implements runtime.Logs. It uses memory while the terminal is attached, else the timestamp of the last line in the node's log.
+// LastActivity implements runtime.Logs. While a connection to the terminal exists, it returns the time of the last received output; otherwise it reads the
+// timestamp of the last line in the node's log.
 func (r *Runtime) LastActivity(ctx context.Context, uid types.UID) (time.Time, error) {
 	if err := r.synced(ctx); err != nil {
 		return time.Time{}, fmt.Errorf("activity of %s: %w", uid, err)
@@ -101,7 +102,7 @@ func sizeOf(p *corev1.Pod) (size runtime.Terminal) {
 	return size
 }
 
-// glance is logged for calls on which a user waits: a node that does not answer delays only one call per deafFor.
+// glance does the same as logged, for calls on which a user waits: a node that does not respond delays only one call in each period of deafFor.
 func (r *Runtime) glance(ctx context.Context, p *corev1.Pod, lines int64) (text []byte, last time.Time, err error) {
 	if since, deaf := r.deaf.Load(p.Spec.NodeName); deaf && time.Since(since.(time.Time)) < deafFor { // the map holds only time.Time values
 		return nil, time.Time{}, fmt.Errorf("read the end of the output of Pod %s/%s: its node %s does not respond", p.Namespace, p.Name, p.Spec.NodeName)
@@ -117,7 +118,7 @@ func (r *Runtime) glance(ctx context.Context, p *corev1.Pod, lines int64) (text 
 	return text, last, err
 }
 
-// logged returns the end of the node's log, and the timestamp of its last line. Some nodes do not log a line before it is complete.
+// logged returns the end of the node's log, and the timestamp of the last line. Some nodes log a line only when it is complete.
 func (r *Runtime) logged(ctx context.Context, p *corev1.Pod, lines int64) (text []byte, last time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
@@ -137,7 +138,7 @@ func (r *Runtime) logged(ctx context.Context, p *corev1.Pod, lines int64) (text 
 	return text, last, nil
 }
 
-// unstamp removes the timestamps from the lines of a log, and returns the last one. A node drops the carriage returns at line ends; unstamp restores them,
+// unstamp removes the timestamps from the lines of a log, and returns the latest one. A node drops the carriage returns at line ends; unstamp restores them,
 // because a terminal needs them.
 func unstamp(stamped []byte) (text []byte, last time.Time) {
 	for line := range bytes.Lines(stamped) {

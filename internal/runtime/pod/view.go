@@ -14,18 +14,18 @@ import (
 // view is the recorded output of the terminal of one Pod. A nil view is empty.
 type view struct {
 	pod  *corev1.Pod
-	tell func() // notifies the watcher that the terminal has changed
+	tell func() // notifies the caller of watch that the terminal has changed
 
 	mu      sync.Mutex
 	text    []byte // the end of the output
 	heard   []byte // output since the connection was made, until join merges it into text
 	last    time.Time
-	live    bool // a connection exists, and text contains all earlier output
+	live    bool // a connection exists, and text contains all output before it
 	failed  bool // the last connection attempt failed
 	watched bool
 }
 
-// activity returns the time of the last output, and whether that is certain because the connection is live.
+// activity returns the time of the last output. If live is false, there may have been later output, because no connection exists.
 func (v *view) activity() (last time.Time, live bool) {
 	if v == nil {
 		return time.Time{}, false
@@ -35,7 +35,7 @@ func (v *view) activity() (last time.Time, live bool) {
 	return v.last, v.live
 }
 
-// output returns the end of the output. live reports whether it is complete up to the last byte.
+// output returns the end of the output. live reports whether text is complete up to the last byte.
 func (v *view) output() (text []byte, live bool) {
 	if v == nil {
 		return nil, false
@@ -56,7 +56,7 @@ func (v *view) watch() bool {
 	return v.watched
 }
 
-// fire is called with the lock held.
+// fire sends the notification that watch has requested. The caller holds the lock.
 func (v *view) fire() {
 	if v.watched {
 		v.watched = false
@@ -78,7 +78,7 @@ func (v *view) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// kept appends, and occasionally truncates the beginning rather than on every write.
+// kept appends more to text. To avoid a copy on every write, it drops the beginning only when the result exceeds twice mostShown.
 func kept(text, more []byte) []byte {
 	if text = append(text, more...); len(text) > 2*mostShown {
 		text = bytes.Clone(end(text))
@@ -86,7 +86,7 @@ func kept(text, more []byte) []byte {
 	return text
 }
 
-// join puts the node's log before the output received since the connection was made. From then on text is complete.
+// join puts the node's log before the output that was received since the connection was made. After join, text is complete.
 func (v *view) join(logged []byte, last time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -107,14 +107,14 @@ func (v *view) lost() (was bool) {
 	defer v.mu.Unlock()
 	was = v.live
 	v.heard, v.live, v.failed = nil, false, true
-	v.fire() // the watcher must poll from now on
+	v.fire() // the caller of watch must poll from now on
 	return was
 }
 
-// mark is how much of the end of a text is searched for in another one, in bytes.
+// mark is the size of the end of the recorded text that missed searches for in the log, in bytes.
 const mark = 512
 
-// missed reports whether a log has more lines than a text. The text may end with an incomplete line that is not logged.
+// missed reports whether a log contains lines that are missing in text. The text may end with an incomplete line, which is not logged.
 func missed(text, logged []byte) bool {
 	text = returned(text)
 	whole := text[:bytes.LastIndexByte(text, '\n')+1]
@@ -124,8 +124,8 @@ func missed(text, logged []byte) bool {
 	return !bytes.HasSuffix(logged, whole[max(0, len(whole)-mark):]) && len(logged) > 0
 }
 
-// joined appends received output to an earlier text that was logged after the output began to arrive. The log may contain lines that were not received yet, and
-// may lack some that were.
+// joined appends heard, the output received on a connection, to text, the log that was read after the connection was made. The two can overlap: the log may
+// contain lines that are also in heard, and may lack the latest lines of heard.
 func joined(text, heard []byte) []byte {
 	whole := heard[:bytes.LastIndexByte(heard, '\n')+1]
 	if at := bytes.LastIndex(text, whole); len(whole) > 0 && at >= 0 {

@@ -26,7 +26,7 @@ const giveUpRetry = time.Second
 // ours selects the Pods of this runtime; no other Pods are cached.
 const ours = LabelManagedBy + "=" + ManagedBy + "," + LabelUID
 
-// watch prepares the informers for the Pods of these namespaces; none means all.
+// watch prepares the informers for the Pods of the given namespaces, or of all namespaces if the list is empty.
 func (r *Runtime) watch(namespaces []string) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
@@ -72,7 +72,7 @@ func (r *Runtime) watchNamespace(namespace string) (heard cache.InformerSynced, 
 		return nil, err
 	}
 	r.watched = append(r.watched, informer)
-	// The informer's own HasSynced is not sufficient: the handler may not have received all listed Pods yet.
+	// HasSynced of the informer is not sufficient, because it may return true before the handler has received all listed Pods.
 	return registered.HasSynced, nil
 }
 
@@ -102,8 +102,8 @@ func (r *Runtime) unseen(object any) {
 	}
 }
 
-// giveUpLoop deletes Pods that can never run, and Pods whose program has ended while other containers run. A kubelet would keep retrying the first kind and
-// might run one long after it is wanted, and would wait forever for the other containers of the second kind.
+// giveUpLoop deletes Pods that can never run, and Pods whose program has ended while other containers run. A kubelet would retry Pods of the first kind, and
+// might start one long after it was needed. It would wait forever for the other containers of Pods of the second kind.
 func (r *Runtime) giveUpLoop() {
 	for {
 		select {
@@ -132,7 +132,8 @@ func (r *Runtime) giveUpOn(uid types.UID) error {
 	return errors.Join(failed...)
 }
 
-// giveUp records the reason in an annotation, then deletes the Pod: the container statuses are lost when the Pod ends.
+// giveUp deletes a Pod that can never run or whose program has ended. It first records the reason in an annotation, because the container statuses are lost
+// when the Pod ends.
 func (r *Runtime) giveUp(ctx context.Context, p *corev1.Pod) error {
 	if p.DeletionTimestamp != nil {
 		return nil
@@ -151,7 +152,7 @@ func (r *Runtime) giveUp(ctx context.Context, p *corev1.Pod) error {
 	return r.markAndDelete(ctx, p, AnnotationFailed, string(text), 1)
 }
 
-// leftBehind reports whether the program has ended and other containers, added by a template, still run.
+// leftBehind reports whether the program has ended while other containers, which a template added, may still run.
 func leftBehind(p *corev1.Pod) bool {
 	main := mainStatus(p)
 	return main != nil && main.State.Terminated != nil && len(p.Spec.Containers) > 1 && !finished(p)
@@ -168,7 +169,7 @@ func (r *Runtime) markAndDelete(ctx context.Context, p *corev1.Pod, annotation, 
 	return r.delete(ctx, marked, grace)
 }
 
-// givenUp reads the reason that giveUp recorded, or nil if there is none.
+// givenUp returns the reason that giveUp recorded, or nil if giveUp recorded none.
 func givenUp(p *corev1.Pod) *facts.StartError {
 	text, there := p.Annotations[AnnotationFailed]
 	if !there {

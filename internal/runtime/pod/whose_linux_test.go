@@ -150,7 +150,7 @@ func TestWhatHasEndedMakesRoom(t *testing.T) {
 	c.assign(2, "node")
 	c.says(2, corev1.PodFailed, endedWith(1, "Error", ""))
 	c.await(facts.Exited)
-	// An exited Pod that does not block the new one stays, with its output.
+	// An exited Pod that does not block the new Pod stays, with its output.
 	c.pretend(c.namespace, podName(c.uid, "devservers/default/web", 3), "", 0)
 	c.Expect(c.Start(c.ctx, p(3))).To(MatchError(ContainSubstring("does not belong to this object")))
 	c.Expect(c.pod(2)).NotTo(BeNil())

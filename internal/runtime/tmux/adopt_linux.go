@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// mayAdopt returns an error if an existing session must not be adopted. A caller that adopts it afterwards holds claiming.
+// mayAdopt returns an error if an existing session must not be adopted. A caller that then adopts the session must hold the claiming lock for the check too.
 func (r *Runtime) mayAdopt(uid types.UID, config Config, s *Session) error {
 	where := fmt.Sprintf("the tmux session %q on socket %s", config.Session, config.Socket)
 	p := s.program()
@@ -43,7 +43,7 @@ func (r *Runtime) mayAdopt(uid types.UID, config Config, s *Session) error {
 	return nil
 }
 
-// inside reports whether this process runs in a pane.
+// inside reports whether the current process runs in the pane with this ID, or is a descendant of process pid.
 func inside(server serverOf, id string, pid int) bool {
 	if os.Getenv("TMUX_PANE") == id && strings.HasPrefix(os.Getenv("TMUX"), fmt.Sprintf("%s,%d,", server.socket, server.pid)) {
 		return true
@@ -51,7 +51,8 @@ func inside(server serverOf, id string, pid int) bool {
 	return slices.Contains(shim.Ancestors(os.Getpid()), pid)
 }
 
-// adopt adopts the program in a session: it marks the session, unless another process did meanwhile, and writes the record. The caller holds claiming.
+// adopt adopts the program in a session: it marks the session, unless the mark has changed since the check, and writes the record. The caller holds the
+// claiming lock.
 func (r *Runtime) adopt(ctx context.Context, p runtime.Process, rec *record, s *Session) error {
 	program := s.program()
 	if program == nil {
@@ -71,7 +72,7 @@ func (r *Runtime) adopt(ctx context.Context, p runtime.Process, rec *record, s *
 	return r.write(rec)
 }
 
-// startedAt returns when a process was executed, with a resolution of one clock tick.
+// startedAt returns the start time of a process, with a resolution of one clock tick.
 func startedAt(p shim.Process) time.Time {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
@@ -81,7 +82,7 @@ func startedAt(p shim.Process) time.Time {
 	return time.Now().Add(-max(age, 0)).UTC().Round(0)
 }
 
-// ticksPerSecond is the unit of /proc on every architecture that Go supports.
+// ticksPerSecond is the number of clock ticks per second in /proc, the same on every architecture that Go supports.
 const ticksPerSecond = 100
 
 const (
@@ -90,7 +91,7 @@ const (
 	noticeEvery = 10 * time.Millisecond
 )
 
-// lookAdopted determines the state of an adopted program. It records an exit, so that later calls return the same result. The caller holds the link.
+// lookAdopted determines the state of an adopted program. It records an exit, so that later calls return the same result. The caller holds acting.
 func (l *link) lookAdopted(ctx context.Context, rec *record) facts.Incarnation {
 	if rec.Exit != nil {
 		return rec.incarnation(facts.Exited)
@@ -116,8 +117,8 @@ func (l *link) lookAdopted(ctx context.Context, rec *record) facts.Incarnation {
 	}
 }
 
-// judge compares the report of tmux with the process table. Either there is an incarnation to report, or the program has exited, or tmux has not noticed the
-// exit yet and judge must be called again.
+// judge compares the report of tmux with the process table. It returns the incarnation to report in now, or the exit of the program in exit, or again if tmux
+// has not noticed the exit yet, so that the caller must call judge once more.
 func (l *link) judge(ctx context.Context, rec *record) (now facts.Incarnation, exit *facts.Exit, again bool) {
 	leader, err := lives(rec.Pane)
 	if err != nil {
@@ -155,7 +156,7 @@ func (l *link) judge(ctx context.Context, rec *record) (now facts.Incarnation, e
 	return now, nil, true
 }
 
-// find returns the pane of a record, and the session that now contains it.
+// find returns the pane of a record and the session that contains the pane now. It returns nil for both if the pane is gone.
 func find(all []Session, rec *record) (*Session, *pane) {
 	for i := range all {
 		if all[i].server.pid != rec.Server.PID {
@@ -214,8 +215,8 @@ func (l *link) rest(rec *record, exit *facts.Exit) facts.Incarnation {
 	return rec.incarnation(facts.Running)
 }
 
-// members returns the live processes of an adopted tree, including processes that are exiting and have already lost their environment. The caller holds the
-// link.
+// members returns the processes of an adopted tree that have not exited, including those that are exiting and have already lost their environment. The caller
+// holds acting.
 func (l *link) members(rec *record) ([]shim.Process, error) {
 	found, err := rec.tree().Members()
 	if err != nil {

@@ -131,7 +131,7 @@ func TestAdoptionPolicies(t *testing.T) {
 	b.windowOf(absent)
 }
 
-// If many objects adopt one session at the same time, exactly one succeeds.
+// If many objects try to adopt one session at the same time, exactly one succeeds.
 func TestAdoptAtOnce(t *testing.T) {
 	b := newBench(t)
 	theirs := b.foreign("agent")
@@ -207,7 +207,7 @@ func TestAdoptedTree(t *testing.T) {
 		b.Expect(lives(p)).To(BeFalse())
 	}
 
-	// The same holds for the remaining processes of a program that exits by itself. Its exit code is known if tmux keeps it.
+	// The remaining processes of a program that exits by itself end too. The exit code of the program is known if tmux keeps it.
 	dir = t.TempDir()
 	b.mustTmux("set-option", "-g", "remain-on-exit", "on")
 	waiting := filepath.Join(dir, "go")
@@ -250,12 +250,12 @@ func TestAdoptedWithOtherPanes(t *testing.T) {
 	b.Expect(all[0].UID).To(BeEmpty())
 }
 
-// A killed server, a closed session and a silent server are distinguished, and none of them counts as alive.
+// Berth distinguishes a killed server, a closed session and a server that does not respond. In none of these cases does the program count as alive.
 func TestAdoptedLost(t *testing.T) {
 	b := newBench(t)
 	theirs := b.foreign("agent", "ignore")
 	uid := b.adopt("agent")
-	b.see(uid, "ready") // from now on it ignores signals
+	b.see(uid, "ready") // from now on the program ignores signals
 	b.mustTmux("set-option", "-g", "exit-empty", "off")
 	b.mustTmux("kill-session", "-t", "=agent")
 	now := b.await(uid, 1, facts.Unknown)

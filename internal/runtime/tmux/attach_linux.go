@@ -21,8 +21,8 @@ import (
 // sizeWithin is how long Attach waits for the client's terminal size before it attaches without one.
 const sizeWithin = time.Second
 
-// Attach implements runtime.Terminals. For an adopted session it runs tmux attach-session, because tmux holds that terminal: the detach key of tmux also ends
-// the attachment.
+// Attach implements runtime.Terminals. For an adopted session it runs tmux attach-session, because tmux holds that terminal. Therefore the detach key of tmux
+// also ends the attachment.
 func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
 	rec, err := r.read(uid)
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *Runtime) attachAdopted(ctx context.Context, rec *record, in io.Reader, 
 	args := []string{"-u", "-L", rec.Socket, "-f", os.DevNull, "attach-session"}
 	size, told := firstSize(ctx, resize)
 	if !told {
-		// A client without a size must not change the size of the others.
+		// A client without a size must not resize the session for the other clients.
 		size = pty.Winsize{Cols: uint16(rec.Columns), Rows: uint16(rec.Rows)}
 		args = append(args, "-f", "ignore-size")
 	}
@@ -80,7 +80,7 @@ func (r *Runtime) attachAdopted(ctx context.Context, rec *record, in io.Reader, 
 			}
 		}
 	}()
-	// The copy ends with an error when the client has exited, which is the normal case.
+	// The copy ends with an error when the tmux client has exited, which is the normal case.
 	written := &sink{out: out}
 	_, _ = io.Copy(written, master)
 	if written.err != nil {
@@ -98,7 +98,7 @@ func (r *Runtime) attachAdopted(ctx context.Context, rec *record, in io.Reader, 
 	return nil
 }
 
-// sink records a write error, to distinguish it from a read error.
+// sink records a write error, so that io.Copy's read errors, which are normal, can be ignored.
 type sink struct {
 	out io.Writer
 	err error

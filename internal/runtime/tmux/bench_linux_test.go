@@ -18,7 +18,7 @@ import (
 // BenchmarkStart alternates between Start and a manual start with tmux, so that both run under the same conditions.
 func BenchmarkStart(bench *testing.B) {
 	b := newBench(bench)
-	b.foreign("stays") // so that neither includes the start of a server
+	b.foreign("stays") // so that neither measurement includes the start of a server
 	var hands, ours []time.Duration
 	for i := range bench.N {
 		name := fmt.Sprintf("s%d", i)

@@ -4,8 +4,8 @@
 // Package tmux runs incarnations that users view through tmux.
 //
 // The host backend runs the process itself: its berth-shim holds the terminal, the tree, the log and the exit status. A tmux session is a window on that
-// terminal. If it is lost it is created again, and no state is lost with it. Only an adopted session, which existed before, is different: the program in its
-// pane is the incarnation, and its state comes from tmux and the process table.
+// terminal. If the session is lost, Berth creates it again; no state is lost. Only an adopted session, which existed before Berth used it, is different:
+// the program in its pane is the incarnation, and the state of the incarnation comes from tmux and the process table.
 package tmux
 
 import (
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// askTimeout is how long tmux may take to answer. It takes milliseconds unless its server is stopped or the machine is very busy.
+// askTimeout is how long tmux may take to respond. A response takes milliseconds unless the tmux server is suspended or the machine is very busy.
 const askTimeout = 5 * time.Second
 
 // errNoServer is the error if no server listens on the socket, so that there are no sessions.
@@ -40,7 +40,7 @@ type client struct {
 	socket  string
 }
 
-// run executes commands in one call of tmux, and returns their output. They form one sequence, which ends at the first command that fails.
+// run executes commands in one call of tmux, and returns their output. tmux executes them in order and stops at the first command that fails.
 func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -57,7 +57,7 @@ func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.program, args...)
 	cmd.Env = environment()
 	cmd.Dir = "/" // the working directory of a server that this call starts
-	// A server that this call starts does not inherit descriptors that would keep the call's pipes open.
+	// A server that this call starts does not inherit the pipes of the call, so a short delay is enough for reading the output to the end.
 	cmd.WaitDelay = time.Second
 	var out, said bounded
 	cmd.Stdout, cmd.Stderr = &out, &said
@@ -73,7 +73,7 @@ func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 	return "", c.explain(err, strings.TrimSpace(said.String()))
 }
 
-// mostAnswer is how much of the output is kept, in bytes. The largest screen and thousands of sessions fit; a tmux server of another user may send any amount.
+// mostAnswer limits the output that is kept, in bytes. The largest screen and thousands of sessions fit; a tmux server of another user could send any amount.
 const mostAnswer = 4 << 20
 
 // bounded keeps the first mostAnswer bytes written to it.
@@ -91,7 +91,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 
 func (b *bounded) String() string { return b.kept.String() }
 
-// explain distinguishes a server that does not exist, one that is exiting, one that rejects the command, and a failed call.
+// explain converts the error of a call: errNoServer for a missing server, errLeaving for an exiting server, and a refusal if the server rejects the command.
 func (c client) explain(err error, said string) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -109,7 +109,7 @@ func (c client) explain(err error, said string) error {
 	return fmt.Errorf("tmux failed on socket %s: %w: %s", c.socket, err, said)
 }
 
-// persist retries while a server is exiting. After that there is no server, or a new one.
+// persist retries ask while it returns errLeaving, for at most askTimeout: once the exiting server is gone, ask finds no server or a new one.
 func (c client) persist(ctx context.Context, ask func() error) error {
 	pause := time.Millisecond
 	deadline := time.Now().Add(askTimeout)
@@ -143,8 +143,8 @@ func literal(arg string) string {
 // format prevents tmux from expanding the argument as a format.
 func format(arg string) string { return strings.ReplaceAll(arg, "#", "##") }
 
-// passed are the environment variables that a server inherits. Every pane inherits the environment of its server, so the list is short and contains nothing
-// secret.
+// passed are the environment variables that a tmux server inherits. Every pane inherits the environment of its server, so the list is short and contains no
+// secrets.
 var passed = []string{"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TMUX_TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"}
 
 func environment() []string {

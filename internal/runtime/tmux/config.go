@@ -32,7 +32,7 @@ const (
 
 // Reasons of a *facts.StartError from Start and Check, in addition to those of the host.
 const (
-	// ReasonSessionTaken: the session belongs to another owner. This conflict may end, so the start can be retried.
+	// ReasonSessionTaken: the session belongs to another owner. A retry of the start can succeed, because the other session may end.
 	ReasonSessionTaken = "SessionTaken"
 	// ReasonSessionMissing: there is no session to adopt, but adoption is Required.
 	ReasonSessionMissing = "NothingToAdopt"
@@ -57,7 +57,7 @@ type Config struct {
 	Socket string `json:"socket,omitempty"`
 	// Adopt determines what to do if the session already exists; empty means Never.
 	Adopt Adoption `json:"adopt,omitempty"`
-	// Columns and Rows are the size of a new session without a client, in characters; 0 means the size of the process's terminal, else 120x40.
+	// Columns and Rows are the size of a new session without a client, in characters; 0 means the size in runtime.Process.Terminal, or 120x40 without one.
 	Columns int32 `json:"columns,omitempty"`
 	Rows    int32 `json:"rows,omitempty"`
 }
@@ -109,7 +109,7 @@ func invalid(format string, args ...any) error {
 // SessionName returns the default name of the session of a UID.
 func SessionName(uid types.UID) string { return "berth-" + strings.ReplaceAll(string(uid), ".", "_") }
 
-// CheckSessionName returns an error if tmux would reject or change the name. tmux changes some names silently, and the session could then not be found again.
+// CheckSessionName returns an error if tmux would reject or change the name. tmux changes some names silently; Berth could then not find the session again.
 func CheckSessionName(name string) error {
 	switch {
 	case name == "":
@@ -133,7 +133,7 @@ func CheckSessionName(name string) error {
 	return nil
 }
 
-// CheckSocketName returns an error if tmux cannot have a socket with this name.
+// CheckSocketName returns an error if the name is not valid for a tmux socket.
 func CheckSocketName(name string) error {
 	if name == "" || len(name) > 64 || name == "." || name == ".." || strings.HasPrefix(name, "-") {
 		return fmt.Errorf("invalid name %q of a tmux socket; use at most 64 letters and digits", name)

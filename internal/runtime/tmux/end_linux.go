@@ -29,7 +29,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 	if rec, err = r.read(uid); err != nil {
 		return nil, err
 	}
-	if rec == nil || !rec.Adopted { // released or started meanwhile
+	if rec == nil || !rec.Adopted { // released or started since the first read
 		return r.host.Observe(ctx, uid)
 	}
 	now := l.lookAdopted(ctx, rec)
@@ -116,7 +116,7 @@ func (l *link) kill(ctx context.Context, rec *record) error {
 	return l.runtime.guarded(ctx, rec.Socket, s, rec.UID, []string{"kill-session", "-t", s.ID})
 }
 
-// killAll kills the tree of an adopted program, including earlier members that can no longer be identified.
+// killAll kills the tree of an adopted program, including members of earlier checks that have since lost the environment by which they were identified.
 func (l *link) killAll(rec *record) error {
 	members, err := l.members(rec)
 	if err != nil {
@@ -142,7 +142,7 @@ func (l *link) killAll(rec *record) error {
 	return nil
 }
 
-// Forget implements runtime.Runtime. It kills the session if Berth created it; an adopted one only loses its mark.
+// Forget implements runtime.Runtime. It kills the session if Berth created it; an adopted session only loses its mark.
 func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	if !shim.ValidUID(string(uid)) {
 		return r.host.Forget(ctx, uid)
@@ -175,7 +175,7 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 }
 
 // Release releases an adopted session: it removes the mark and the record, and nothing else. It returns an error for a session that is not adopted, and nil if
-// there is no session.
+// the UID has no session.
 func (r *Runtime) Release(ctx context.Context, uid types.UID) error {
 	l := r.acquire(uid)
 	defer l.acting.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// TestFindSessions lists several sessions at once: a foreign one, one with a difficult name, one whose program has exited, one of this Berth,
+// TestFindSessions lists several sessions in one call: a foreign one, one with a difficult name, one whose program has exited, one of this Berth,
 // and one of another Berth.
 func TestFindSessions(t *testing.T) {
 	b := newBench(t)

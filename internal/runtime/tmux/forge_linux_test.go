@@ -17,7 +17,7 @@ func forged(session string) string {
 	return fmt.Sprintf("$77:%s:1700000000:1700000000:1700000000:0:%%77:%d:0:::%d:/tmp/x::::sleep", session, os.Getpid(), os.Getpid())
 }
 
-// A program chooses its name, the titles of its terminal and, through tmux, the marks of its session. None of them adds a session to the listing.
+// A program can choose its name, the titles of its terminal and, through tmux, the marks of its session. It cannot add a session to the listing with them.
 func TestSessions_CannotBeForged(t *testing.T) {
 	b := newBench(t)
 	// The name of a process is the first word of its command line.

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/terminal"
 )
 
-// pieceLength is the maximum length of one input to tmux, in bytes: a message to its server is limited to 16 KiB.
+// pieceLength is the maximum length of one input to tmux, in bytes. The limit is needed because a message to the tmux server has at most 16 KiB.
 const pieceLength = 4 << 10
 
 // Type implements runtime.Terminals. No part of the input is interpreted as the name of a key.
@@ -129,7 +129,7 @@ func (r *Runtime) Input(ctx context.Context, uid types.UID) (facts.Input, error)
 	return r.host.Input(ctx, uid)
 }
 
-// Place returns the location of the session of a UID. It returns false if there is none.
+// Place returns the location of the session of a UID. It returns false if the UID has no session.
 func (r *Runtime) Place(uid types.UID) (Place, bool) {
 	rec, err := r.read(uid)
 	if err != nil || rec == nil {
@@ -138,7 +138,7 @@ func (r *Runtime) Place(uid types.UID) (Place, bool) {
 	return Place{Socket: rec.Socket, Session: rec.Session, ID: rec.SessionID, Adopted: rec.Adopted}, true
 }
 
-// AttachCommand returns a shell command that attaches to the session, or "" if there is none.
+// AttachCommand returns a shell command that attaches to the session of a UID, or "" if the UID has no session.
 func (r *Runtime) AttachCommand(uid types.UID) string {
 	rec, err := r.read(uid)
 	if err != nil || rec == nil {

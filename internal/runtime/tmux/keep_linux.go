@@ -19,19 +19,19 @@ const (
 	// The back-off before a window that is lost repeatedly is opened again.
 	reopenFirst = 50 * time.Millisecond
 	reopenLast  = 30 * time.Second
-	// longLife plus reopenLast is how long ago a window must have been opened for its loss to reset the back-off.
+	// The back-off is reset if the lost window was opened more than longLife + reopenLast ago.
 	longLife = 10 * time.Second
 
-	// glanceEvery is how often an adopted session is polled in addition to events: a session may be killed while its program ignores that.
+	// glanceEvery is how often an adopted session is polled in addition to events. No event reports a killed session whose program keeps running.
 	glanceEvery = 10 * time.Second
 	// watchEvery is the poll interval while a process is about to exit.
 	watchEvery = 100 * time.Millisecond
-	// leftoverGrace is the time between SIGTERM and SIGKILL for processes that a program leaves behind, as with a shim.
+	// leftoverGrace is the time between SIGTERM and SIGKILL for processes that a program leaves behind, the same as in berth-shim.
 	leftoverGrace = 2 * time.Second
 )
 
-// Keep sets whether the session remains while its process is not running, so that attached users see the next incarnation. It is true between incarnations and
-// false when the object is stopped. The setting remains until the next call; the session is never killed before the process has exited.
+// Keep sets whether the session remains while its process is not running, so that attached users see the next incarnation. Callers pass true between
+// incarnations and false when the object is stopped. The setting applies until the next call. The session is never killed before the process has exited.
 func (r *Runtime) Keep(uid types.UID, keep bool) {
 	if rec, err := r.read(uid); err == nil && rec == nil {
 		return
@@ -130,12 +130,12 @@ func (l *link) tendWindow(ctx context.Context, rec *record) (wait time.Duration,
 	switch {
 	case err != nil:
 		return l.logOnce(err), nil, false
-	case there && !keep: // no event reports here that the process has exited
+	case there && !keep: // poll, because no event reports here that the process has exited
 		return watchEvery, []shim.Process{rec.Pane}, false
 	case there:
 		return 0, []shim.Process{rec.Pane}, false
 	case !held.Alive():
-		return 0, nil, true // the next start opens it again
+		return 0, nil, true // the next start opens the window again
 	}
 	if pause := l.pause(); pause > 0 {
 		return pause, nil, false

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// link is the in-memory state of a UID. All of it can be restored.
+// link is the in-memory state of a UID. All of it can be rebuilt after a restart of the manager.
 type link struct {
 	runtime *Runtime
 	uid     types.UID
@@ -51,7 +51,7 @@ func (r *Runtime) acquire(uid types.UID) *link {
 	}
 }
 
-// drop removes a link. The caller holds it.
+// drop removes a link. The caller holds acting.
 func (l *link) drop() {
 	l.gone = true
 	l.runtime.mu.Lock()
@@ -109,14 +109,14 @@ func (l *link) wait(ctx context.Context, limit time.Duration, processes []shim.P
 	}
 }
 
-// watch reports the exit of a process, without a thread that waits for it. The returned function ends the watch.
+// watch sends to ended when the process exits. No thread blocks meanwhile, because the Go runtime polls the pidfd. The returned function stops the watch.
 func watch(p shim.Process, ended chan<- struct{}) (stop func()) {
 	fd, err := shim.Open(p)
 	if err == nil {
-		err = unix.SetNonblock(fd, true) // so that the Go runtime polls it
+		err = unix.SetNonblock(fd, true) // so that the Go runtime polls the descriptor
 	}
 	if err != nil {
-		ended <- struct{}{} // gone, or to be checked again
+		ended <- struct{}{} // the process is gone, or the caller must check it again
 		return func() {}
 	}
 	file := os.NewFile(uintptr(fd), "process")

@@ -32,11 +32,11 @@ type Options struct {
 	Dir string
 	// Tmux is the tmux program, 3.2 or later. Empty: from PATH.
 	Tmux string
-	// Shim is the berth-shim program, which runs in the windows. Empty: the one beside the running executable, else from PATH.
+	// Shim is the berth-shim program, which runs in the windows. Empty: berth-shim in the directory of the running executable, else from PATH.
 	Shim string
 	// Socket is the default name of the tmux socket. Empty: DefaultSocket.
 	Socket string
-	// Wake is called with the UID of each object whose state in tmux has changed. It must not block. OnChange sets it later.
+	// Wake is called with the UID of each object whose state in tmux has changed. It must not block. OnChange can replace it later.
 	Wake func(types.UID)
 	// Logger receives log messages; the zero value discards them.
 	Logger logr.Logger
@@ -51,7 +51,7 @@ func (o *Options) complete() error {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err == nil {
-		// Two paths of one directory must identify the same install.
+		// Two paths to one directory must identify the same install.
 		o.Dir, err = filepath.EvalSymlinks(dir)
 	}
 	if err != nil {

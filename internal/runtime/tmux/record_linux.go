@@ -26,7 +26,7 @@ type record struct {
 	Name        string    `json:"name,omitempty"`
 	Incarnation int64     `json:"incarnation"` // the newest requested incarnation
 	Socket      string    `json:"socket"`
-	Session     string    `json:"session"`       // its name when it was created or adopted
+	Session     string    `json:"session"`       // the session's name when it was created or adopted
 	Dir         string    `json:"dir,omitempty"` // working directory of new panes
 	Columns     int32     `json:"columns"`
 	Rows        int32     `json:"rows"`
@@ -48,7 +48,7 @@ type record struct {
 	StartedAt  time.Time    `json:"startedAt,omitzero"`
 	StopSent   bool         `json:"stopSent,omitempty"`
 	KillSent   bool         `json:"killSent,omitempty"`
-	LeaderExit *facts.Exit  `json:"leaderExit,omitempty"` // set while the rest of the tree is being killed
+	LeaderExit *facts.Exit  `json:"leaderExit,omitempty"` // set while the rest of the tree is being terminated
 	Exit       *facts.Exit  `json:"exit,omitempty"`
 }
 
@@ -86,7 +86,7 @@ func (r *Runtime) erase(uid types.UID) error {
 	return nil
 }
 
-// at sets the location of a pane. The identity of a process that exited meanwhile remains zero.
+// at records the location of a pane. The identity of a process that has already exited remains zero.
 func (rec *record) at(boot string, s *Session, p *pane) {
 	rec.BootID, rec.SocketPath, rec.SessionID, rec.PaneID, rec.Pane = boot, s.server.socket, s.ID, "", shim.Process{}
 	rec.Server, _ = shim.Identify(s.server.pid)
@@ -104,7 +104,7 @@ func (rec *record) tree() shim.Tree {
 	}}
 }
 
-// incarnation returns the part of an adopted incarnation that follows from the record.
+// incarnation returns an adopted incarnation in the given phase, with the fields that the record determines.
 func (rec *record) incarnation(phase facts.Phase) facts.Incarnation {
 	node, _ := os.Hostname()
 	return facts.Incarnation{

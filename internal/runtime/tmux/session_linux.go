@@ -37,7 +37,7 @@ func (r *Runtime) makeSession(ctx context.Context, rec *record) error {
 	return err
 }
 
-// reuse opens a window in a session that has Berth's mark, unless it has one.
+// reuse opens a window in a session that has Berth's mark, unless the session already has a window of Berth.
 func (r *Runtime) reuse(ctx context.Context, rec *record, s *Session) error {
 	rec.at(r.boot, s, s.window())
 	target := s.ID + ":"
@@ -61,7 +61,7 @@ const placeFormat = "#{session_id}:#{pane_id}:#{pane_pid}:#{pid}:#{socket_path}"
 func (r *Runtime) openWindow(ctx context.Context, rec *record, commands [][]string) error {
 	c := r.client(rec.Socket)
 	var out string
-	// new-session starts a server if there is none. One that is exiting has to be gone first.
+	// new-session starts a server if there is none. A server that is exiting must be gone first.
 	err := c.persist(ctx, func() (err error) {
 		if out, err = c.run(ctx, commands...); errors.Is(err, errNoServer) && commands[0][0] == "new-session" {
 			err = errLeaving // new-session fails this way only if the server exited after tmux found it
@@ -85,7 +85,7 @@ func (r *Runtime) windowCommand(rec *record) []string {
 	if dir == "" {
 		dir, _ = os.UserHomeDir()
 	}
-	// The directory is the default for panes that users open.
+	// -c sets the default directory of panes that users open in the session.
 	return append([]string{"-c", format(dir)}, "--", r.options.Shim, shim.Window, r.host.Directory(rec.UID), rec.Name)
 }
 
@@ -98,7 +98,7 @@ func (r *Runtime) marks(rec *record, target string) [][]string {
 	}
 }
 
-// windowMarks returns the commands that mark a pane as a window of Berth, and close it when its program exits, whatever the user's configuration.
+// windowMarks returns the commands that mark a pane as a window of Berth, and make tmux close it when its program exits, whatever the user has configured.
 func windowMarks(target string) [][]string {
 	return [][]string{
 		{"set-option", "-p", "-t", target, markWindow, "1"},
@@ -106,7 +106,7 @@ func windowMarks(target string) [][]string {
 	}
 }
 
-// endSession kills what Berth created in tmux for a UID, and removes its mark. Panes of users are kept unless Berth created the session.
+// endSession kills the session of a UID if Berth created it. In any other session it kills only Berth's window and removes the mark; panes of users remain.
 func (r *Runtime) endSession(ctx context.Context, rec *record) error {
 	all, err := r.client(rec.Socket).sessions(ctx)
 	if err != nil {
@@ -134,7 +134,7 @@ func unmark(s *Session) [][]string {
 	return commands
 }
 
-// errChanged is the error for a session that is not in the state that was checked.
+// errChanged is the error for a session that has changed since it was checked.
 var errChanged = errors.New("the session has changed since it was inspected")
 
 // guarded executes commands if the session still exists on the same server and has the mark of uid. It returns nil if the session is gone or has changed.

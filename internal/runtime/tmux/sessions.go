@@ -25,16 +25,16 @@ const (
 
 // Session is a session as reported by tmux.
 type Session struct {
-	ID   string // such as $3; never reused while its server lives
+	ID   string // such as $3; not reused until the tmux server exits
 	Name string
-	// Created is when it was created; Activity is the time of the last input or output. Both have a resolution of 1 s.
+	// Created is when the session was created; Activity is the time of the last input or output. Both have a resolution of 1 s.
 	Created, Activity time.Time
 	// Attached is the number of attached clients.
 	Attached int
-	// PanePID and Command are the program of its pane and the command in the foreground; with several panes, those of the oldest.
+	// PanePID is the process ID of the program in the pane, and Command is the command in its foreground. Of several panes, both describe the oldest.
 	PanePID int64
 	Command string
-	// UID is the object whose mark it has; empty if it has none.
+	// UID is the UID of the object in the session's mark; empty if the session has no mark.
 	UID types.UID
 
 	install string
@@ -46,7 +46,7 @@ type Session struct {
 type Place struct {
 	// Socket and Session are the names of the socket and the session. ID is tmux's own name, such as $3; empty before the session was created.
 	Socket, Session, ID string
-	// Adopted is true if the session existed before, and the incarnation is the program in it.
+	// Adopted is true if the session existed before Berth used it, so that the incarnation is the program in it.
 	Adopted bool
 }
 
@@ -64,8 +64,9 @@ type serverOf struct {
 	socket string // the path
 }
 
-// fields are requested for every pane, separated by colons. Programs choose the name of their command, and everyone with access to the server can set the
-// marks: tmux replaces the characters in these that could end a field or a line, so that no program can inject a line. (#{q:} does not quote a line feed.)
+// fields are requested for every pane, separated by colons. A program chooses the name of its command, and everyone with access to the server can set the
+// marks. In these fields tmux therefore replaces the characters that could end a field or a line, so that no program can inject a line. (#{q:} does not quote a
+// line feed.)
 var fields = []string{
 	"session_id", "session_name", "session_created", "session_activity", "window_activity", "session_attached", "pane_id", "pane_pid", "pane_dead",
 	"pane_dead_status", "pane_dead_signal", "pid", "socket_path", word + markUID, word + markInstall, word + markWindow, line + "pane_current_command",
@@ -85,7 +86,7 @@ func listFormat() string {
 	return strings.Join(wanted, ":")
 }
 
-// sessions returns all sessions of a server with one call, in the order of their age. It returns none if no server listens on the socket.
+// sessions returns all sessions of a server, oldest first, with one call of tmux. It returns none if no server listens on the socket.
 func (c client) sessions(ctx context.Context) ([]Session, error) {
 	var out string
 	err := c.persist(ctx, func() (err error) {
@@ -101,7 +102,7 @@ func (c client) sessions(ctx context.Context) ([]Session, error) {
 	return parseSessions(out), nil
 }
 
-// parseSessions parses the lines of listFormat. It ignores lines that tmux cannot have written, so that nothing is adopted because of them.
+// parseSessions parses lines in the format of listFormat. It ignores lines that tmux cannot have written, so that no session is adopted because of such a line.
 func parseSessions(out string) []Session {
 	var all []Session
 	index := map[string]int{}
@@ -151,7 +152,7 @@ func number(s string) int {
 	return n
 }
 
-// ordinal returns the number in an ID. tmux assigns them in increasing order.
+// ordinal returns the number in an ID. tmux assigns these numbers in increasing order.
 func ordinal(id string) int {
 	if id == "" {
 		return 0
@@ -167,7 +168,7 @@ func second(s string) time.Time {
 	return time.Unix(n, 0)
 }
 
-// oldest returns the oldest pane for which is returns true, or nil.
+// oldest returns the oldest pane that satisfies the predicate is, or nil.
 func (s *Session) oldest(is func(pane) bool) *pane {
 	var found *pane
 	for i := range s.panes {
@@ -179,17 +180,17 @@ func (s *Session) oldest(is func(pane) bool) *pane {
 	return found
 }
 
-// program returns the pane with a program that is not a window of Berth, or nil.
+// program returns the oldest pane whose program is running and is not a window of Berth, or nil.
 func (s *Session) program() *pane {
 	return s.oldest(func(p pane) bool { return !p.window && !p.dead })
 }
 
-// window returns the pane with Berth's window, or nil.
+// window returns the oldest pane that is a window of Berth and whose program is running, or nil.
 func (s *Session) window() *pane {
 	return s.oldest(func(p pane) bool { return p.window && !p.dead })
 }
 
-// of returns the session of a UID of this install, and the one with a name; either may be nil.
+// of returns the session that the install has marked for uid, and the session called name; either may be nil.
 func of(all []Session, uid types.UID, install, name string) (own, named *Session) {
 	for i := range all {
 		s := &all[i]

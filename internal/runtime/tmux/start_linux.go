@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Start implements runtime.Runtime. It claims the name of the session before it starts the process, so that nothing is started if the name is taken. It returns
+// Start implements runtime.Runtime. It claims the name of the session before it starts the process, so that no process starts if the name is taken. It returns
 // a *facts.StartError if the session cannot be started or adopted now; see the Reason constants.
 func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if err := ctx.Err(); err != nil {
@@ -64,7 +64,7 @@ func (l *link) start(ctx context.Context, p runtime.Process) error {
 	return nil
 }
 
-// mayStart reports whether p was already started, or returns an error if it must not be.
+// mayStart reports whether p was already started. It returns an error if p must not be started.
 func (l *link) mayStart(ctx context.Context, p runtime.Process, rec *record) (started bool, err error) {
 	r := l.runtime
 	if rec != nil && rec.Adopted {
@@ -92,7 +92,7 @@ func (l *link) mayStart(ctx context.Context, p runtime.Process, rec *record) (st
 	return false, nil
 }
 
-// claim acquires the session for an incarnation, and reports whether the program in it was adopted, so that there is nothing to start.
+// claim acquires the session for an incarnation, and reports whether it adopted the program in the session. If so, the caller starts no process.
 func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec *record) (adopted bool, err error) {
 	r := l.runtime
 	if rec != nil && (rec.Socket != config.Socket || rec.Session != config.Session) {
@@ -114,7 +114,7 @@ func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec 
 	return r.claimAmong(ctx, p, config, rec, next)
 }
 
-// claimAmong claims one of the existing sessions or creates one. The claiming lock serializes it per socket.
+// claimAmong claims an existing session or creates one. It holds the claiming lock of the socket.
 func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Config, rec, next *record) (adopted bool, err error) {
 	claiming := r.claiming(config.Socket)
 	claiming.Lock()
@@ -142,7 +142,7 @@ func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Conf
 	return false, r.replace(ctx, config, next, named)
 }
 
-// replace creates a session, after killing one that was only partly created.
+// replace creates a session. It first kills half, a session that was only partly created, unless half is nil.
 func (r *Runtime) replace(ctx context.Context, config Config, next *record, half *Session) error {
 	if half != nil {
 		if err := r.guarded(ctx, config.Socket, half, half.UID, []string{"kill-session", "-t", half.ID}); err != nil {
@@ -156,12 +156,12 @@ func (r *Runtime) replace(ctx context.Context, config Config, next *record, half
 	return err
 }
 
-// claimedHalf reports whether a session was marked by a manager that was lost before it recorded the adoption.
+// claimedHalf reports whether a session was marked by a manager that crashed before it recorded the adoption.
 func claimedHalf(own *Session, rec *record) bool {
 	return own.window() == nil && own.program() != nil && (rec == nil || !rec.Made && !rec.Adopted)
 }
 
-// halfMade reports whether an unmarked session contains only a window on this UID: its creator was killed before tmux had executed all commands.
+// halfMade reports whether an unmarked session contains only a window on this UID: the manager that created it was killed before tmux executed all commands.
 func (r *Runtime) halfMade(uid types.UID, s *Session) bool {
 	if s.UID != "" || len(s.panes) != 1 {
 		return false
@@ -175,7 +175,7 @@ func (r *Runtime) CheckProgram(p runtime.Process) (failure *facts.StartError, kn
 	return r.host.CheckProgram(p)
 }
 
-// Check returns the *facts.StartError with which a start would be rejected now, or nil. It changes nothing.
+// Check returns the *facts.StartError with which Start would reject p now, or nil if Start would not. It changes nothing.
 func (r *Runtime) Check(ctx context.Context, p runtime.Process) error {
 	config, err := parse(p, r.options.Socket)
 	if err != nil {

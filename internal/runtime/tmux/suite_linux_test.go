@@ -93,7 +93,7 @@ type bench struct {
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
-	// Longer than the maximum length of a socket path.
+	// The directory is longer than the maximum length of a socket path.
 	b := &bench{
 		TB: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30)), socket: "t-" + string(uuid.NewUUID())[:13],
 		woken: make(chan types.UID, 1000), ctx: context.Background(),

@@ -24,7 +24,7 @@ import (
 // Runtime is the backend. Create one with New.
 type Runtime struct {
 	runtime.Local
-	runtime.Inspection // of the host, except for the methods below
+	runtime.Inspection // of the host, except for the methods that Runtime overrides
 
 	host    Host
 	options Options
@@ -109,7 +109,7 @@ func (r *Runtime) Close() {
 	r.loops.Wait()
 }
 
-// spawn runs do in a goroutine. do must return soon after the runtime is closed. It returns false if the runtime is closed.
+// spawn runs do in a goroutine, and returns false if the runtime is closed. do must return soon after the runtime is closed.
 func (r *Runtime) spawn(do func()) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,10 +136,10 @@ func (r *Runtime) tell(uid types.UID) {
 	}
 }
 
-// Events implements runtime.Runtime. It returns the events of the host, which may have only one reader. Changes in tmux are reported to Wake.
+// Events implements runtime.Runtime. It returns the events of the host, which may have only one reader. Changes in tmux are reported through Wake.
 func (r *Runtime) Events() <-chan types.UID { return r.host.Events() }
 
-// List implements runtime.Runtime. It returns the incarnations of the host and the adopted ones.
+// List implements runtime.Runtime. It returns the incarnations of the host and those in adopted sessions.
 func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 	held, err := r.host.List(ctx)
 	if err != nil {
@@ -181,7 +181,7 @@ func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, erro
 	return r.host.OpenLog(ctx, uid)
 }
 
-// Sessions returns all sessions on a tmux socket, with one call of tmux; none if no server listens on it. An empty name means Options.Socket.
+// Sessions returns all sessions on a tmux socket, with one call of tmux, or none if no server listens on the socket. An empty name means Options.Socket.
 func (r *Runtime) Sessions(ctx context.Context, socket string) ([]Session, error) {
 	if socket == "" {
 		socket = r.options.Socket
@@ -208,7 +208,7 @@ func (r *Runtime) link(uid types.UID) *link {
 	return l
 }
 
-// claiming serializes adoptions on a socket: between the check of a session and its record, another adoption could not see the claim.
+// claiming returns the lock that serializes adoptions on a socket. Without it, another adoption could check a session before this one records its claim.
 func (r *Runtime) claiming(socket string) *sync.Mutex {
 	r.mu.Lock()
 	defer r.mu.Unlock()

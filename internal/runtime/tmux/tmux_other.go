@@ -26,7 +26,7 @@ type Runtime struct {
 
 var errSystem = fmt.Errorf("the tmux runtime needs Linux, because the host runtime identifies processes with pidfds: %w", errors.ErrUnsupported)
 
-// New returns an error that explains what this system lacks.
+// New returns an error, because the tmux runtime needs Linux.
 func New(_ Host, options Options) (*Runtime, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func New(_ Host, options Options) (*Runtime, error) {
 	return nil, errSystem
 }
 
-// Close does nothing, because there is nothing to release.
+// Close does nothing, because New never succeeds.
 func (r *Runtime) Close() {}
 
 // OnChange does nothing, because no events are emitted.
@@ -43,7 +43,7 @@ func (r *Runtime) OnChange(func(types.UID)) {}
 // Keep does nothing.
 func (r *Runtime) Keep(types.UID, bool) {}
 
-// Sessions returns an error that explains what this system lacks.
+// Sessions returns an error, because the tmux runtime needs Linux.
 func (r *Runtime) Sessions(context.Context, string) ([]Session, error) { return nil, errSystem }
 
 // Place returns false.

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/proctree"
 )
 
-// LastActivity implements runtime.Logs. For an adopted session it returns what tmux reported at the last check, which every Observe does.
+// LastActivity implements runtime.Logs. For an adopted session it returns the time that tmux reported at the last check; every Observe is such a check.
 func (r *Runtime) LastActivity(ctx context.Context, uid types.UID) (time.Time, error) {
 	rec, err := r.read(uid)
 	if err != nil {

@@ -182,7 +182,7 @@ func TestStartsAtOnce(t *testing.T) {
 	b.Expect(b.List(b.ctx)).To(HaveLen(2), "the other object has started no process")
 }
 
-// claude-foo is not claude-foobar.
+// A session whose name only begins with the wanted name, such as claude-foobar for claude-foo, is a different session.
 func TestNameThatBeginsAnother(t *testing.T) {
 	b := newBench(t)
 	longer := b.foreign("claude-foobar")

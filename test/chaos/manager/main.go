@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command manager is the manager with the host runtime and an adjustable clock error, in a process that can be killed.
+// Command manager runs the manager with the host runtime in a process that the test can kill. Its clock can have a constant error.
 package main
 
 import (

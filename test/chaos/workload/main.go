@@ -1,9 +1,10 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command workload is the misbehaving program of the chaos test. It also detects duplicates: for its whole life it holds a lock that is named after
-// its object. If the lock is not free, an older incarnation is still alive, and the program records that in the file violations. Its descendants
-// share a second lock, so that no grandchild can outlive it undetected.
+// Command workload is the misbehaving program of the chaos test. It also detects a second incarnation of the same object: until it exits, each
+// program holds a lock that is named after its object. If the lock is not free at its start, an older incarnation is still alive, and the program
+// records this in the file violations. The descendants of a program share a second lock, so that the next incarnation detects descendants that are
+// still alive.
 package main
 
 import (
@@ -36,7 +37,7 @@ func main() {
 		join()
 		time.Sleep(10 * time.Millisecond)
 		return
-	case "fork": // its child is orphaned at once
+	case "fork": // exits immediately after the start of its child, so that the child is orphaned
 		join()
 		start(true, append([]string{"kin"}, habits...)...)
 		return
@@ -44,8 +45,8 @@ func main() {
 	live()
 }
 
-// heedSignals either exits on SIGTERM and SIGHUP or does not react to them. In the latter case it catches them, because children would inherit
-// ignored signals.
+// heedSignals makes the process exit on SIGTERM and SIGHUP, or have no reaction to them if stubborn is true. A stubborn process catches the signals
+// instead of ignoring them, because its children would inherit ignored signals.
 func heedSignals(stubborn bool) {
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM, syscall.SIGHUP)
@@ -70,9 +71,9 @@ func live() {
 
 func lead(habits []string) {
 	if held := lock("", syscall.LOCK_EX); held != nil {
-		note("starts", ".") // the file size is the count
+		note("starts", ".") // the size of the file is the number of starts
 	}
-	// No process of an older tree may be alive. New descendants share this lock.
+	// The exclusive lock shows that no descendant of an older incarnation is alive. Release it, because the new descendants share this lock.
 	if tree := lock(".tree", syscall.LOCK_EX); tree != nil {
 		_ = tree.Close()
 	}
@@ -100,15 +101,16 @@ func lead(habits []string) {
 	}
 }
 
-// join takes the shared lock in a process that the leader has started.
+// join takes the lock that all descendants of the leader share.
 func join() {
 	lock(".tree", syscall.LOCK_SH)
 }
 
-// keep prevents the finalizers of lock files from closing them.
+// keep references the lock files, so that the garbage collector does not close them.
 var keep []*os.File
 
-// lock takes a lock of this object until this process exits or execs. A lock that is not free is a violation.
+// lock takes a lock of this object and holds it until this process exits or calls exec. If the lock is not free, lock records a violation and returns
+// nil.
 func lock(suffix string, how int) *os.File {
 	name := os.Getenv("CHAOS_NAME") + suffix
 	file, err := os.OpenFile(filepath.Join(os.Getenv("CHAOS_DIR"), "locks", name), os.O_CREATE|os.O_RDWR, 0o600)

@@ -62,7 +62,8 @@ func wait() {
 	}
 }
 
-// bomb forks until the kernel refuses: it sets the process limit below the limit of its user. The first process reports that.
+// bomb starts processes, which start processes, until the kernel refuses to fork. The process limit is lowered so that this happens soon. The first
+// process reports that the limit was reached.
 func bomb() {
 	limit := &unix.Rlimit{Cur: 400, Max: 400}
 	_ = unix.Setrlimit(unix.RLIMIT_NPROC, limit)
@@ -81,7 +82,8 @@ func bomb() {
 	}
 }
 
-// children starts many short-lived processes, each in a separate session. Every second one first loses its parent, so that the shim has to reap it.
+// children starts many short-lived processes, each in a separate session. The parent of every second one exits first, so that the shim has to reap the
+// orphan.
 func children(count string) {
 	many, _ := strconv.Atoi(count)
 	self, _ := os.Executable()
@@ -131,11 +133,11 @@ func sockets(count string) {
 	wait()
 }
 
-// signals sends every signal to the shim of this process, which is its parent. The deadly signals are last. The shim holds the terminal, so this process
-// receives SIGHUP when the shim dies; it survives that, and sends no more signals, because its new parent is not its shim.
+// signals sends every signal to the shim of this process, which is its parent, with SIGSTOP and SIGKILL last. The shim holds the terminal, so this
+// process receives SIGHUP when the shim dies. It ignores SIGHUP, and sends no more signals, because its new parent is not the shim.
 func signals(state string) {
 	signal.Ignore(unix.SIGHUP)
-	recorded(state) // without a record of the program, the manager kills the orphans of a dead shim
+	recorded(state) // wait for the record of this process: without a record, the manager kills the process after the death of its shim
 	shim := os.Getppid()
 	send := func(number syscall.Signal) {
 		if os.Getppid() == shim {
@@ -151,7 +153,8 @@ func signals(state string) {
 	send(syscall.SIGKILL)
 }
 
-// vandal overwrites its records in the state directory with garbage and removes its other files there. Only SIGKILL ends it.
+// vandal damages the files that Berth stores for its process in the state directory: it overwrites the JSON records with garbage and removes the other
+// files. It ignores SIGTERM.
 func vandal(state string) {
 	signal.Ignore(unix.SIGTERM)
 	own := recorded(state)
@@ -183,12 +186,13 @@ func recorded(state string) (own string) {
 	return own
 }
 
-// ptrace tries to attach to the processes of a sibling with ptrace. To the kernel, a tracer is a thread.
+// ptrace repeatedly tries to attach with ptrace to the processes whose command lines contain the name. It stays on one thread, because the kernel
+// identifies a tracer by its thread.
 func ptrace(name string) {
 	runtime.LockOSThread()
 	for {
 		for _, pid := range named(name) {
-			err := unix.PtraceSeize(pid) // Yama may deny it
+			err := unix.PtraceSeize(pid) // the Linux security module Yama may deny the attempt
 			if err == nil {
 				err = unix.PtraceInterrupt(pid)
 			}
@@ -198,7 +202,7 @@ func ptrace(name string) {
 	}
 }
 
-// named returns the processes whose command line contains the words.
+// named returns the PIDs of the other processes whose command line contains the words.
 func named(words string) (found []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
@@ -217,13 +221,13 @@ func named(words string) (found []int) {
 // impostor starts children that look like shims of the victim: by name, by arguments, and by the mark in their environment.
 func impostor(victim string) {
 	mark := ""
-	for ; mark == ""; time.Sleep(50 * time.Millisecond) { // the victim may start later
+	for ; mark == ""; time.Sleep(50 * time.Millisecond) { // the victim may start after this process
 		mark = markOf(victim)
 	}
 	for range 20 {
 		child := exec.Command("/bin/sleep", "infinity")
 		child.Args = []string{"berth-shim", "infinity"}
-		child.Env = append(os.Environ(), mark) // exec.Cmd keeps the last value of a variable
+		child.Env = append(os.Environ(), mark) // replaces the mark of this process, because exec.Cmd uses the last value of a variable
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		_ = child.Start()
 	}
@@ -231,7 +235,7 @@ func impostor(victim string) {
 	fmt.Println("poses with the mark of the victim")
 }
 
-// markOf returns the environment entry with the mark of a waiting process with the given name.
+// markOf returns the environment entry BERTH_MARK=... of the waiting process with the given name, or an empty string if no such process has one.
 func markOf(victim string) string {
 	for _, pid := range named("wait " + victim) {
 		environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))

@@ -20,7 +20,7 @@ import (
 	"path/filepath"
 )
 
-// Points at which a start fails. One more is before the program: a command that does not exist.
+// Points at which a start fails. A start can also fail before the program runs, if the command does not exist.
 const (
 	StartExit        = "exit"        // exits before it reads anything
 	StartError       = "error"       // answers initialize with an error
@@ -31,11 +31,11 @@ const (
 	StartInitExit    = "initExit"    // exits right after it answered initialize
 	StartIgnoreEOF   = "ignoreEOF"   // never answers, and keeps running after the end of stdin
 	StartIgnoreTERM  = "ignoreTERM"  // never answers, and keeps running after the end of stdin and after SIGTERM
-	StartFork        = "fork"        // exits, and leaves a child in a separate session that has its pipes and ignores SIGTERM
+	StartFork        = "fork"        // exits, and leaves a child in a separate session that holds the server's pipes and ignores SIGTERM
 	StartCloseStdout = "closeStdout" // closes its stdout and keeps running
 )
 
-// Starts lists all of them.
+// Starts lists all points at which a start fails.
 var Starts = []string{
 	StartExit, StartError, StartSilent, StartGarbage, StartOversize, StartLogFirst, StartInitExit, StartIgnoreEOF, StartIgnoreTERM, StartFork, StartCloseStdout,
 }
@@ -44,19 +44,19 @@ var Starts = []string{
 const (
 	Die          = "die"          // exits with code 1
 	Kill         = "kill"         // is killed with SIGKILL
-	DieMidFrame  = "dieMidFrame"  // exits in the middle of its answer
+	DieMidFrame  = "dieMidFrame"  // exits in the middle of a message
 	Freeze       = "freeze"       // stops reading and answering
 	Silent       = "silent"       // never answers this request
-	Delay        = "delay"        // answers after MS milliseconds, and other requests in the meantime
-	Block        = "block"        // answers after MS milliseconds, and no other request in the meantime
+	Delay        = "delay"        // answers after MS milliseconds, and answers other requests in the meantime
+	Block        = "block"        // answers after MS milliseconds, and does not read in the meantime
 	Huge         = "huge"         // answers with a result of Bytes
 	Endless      = "endless"      // announces a message of Bytes, and writes forever
 	HeaderFlood  = "headerFlood"  // writes header lines forever
 	HeaderLine   = "headerLine"   // writes one header line forever
-	LieShort     = "lieShort"     // announces less than it writes
-	LieLong      = "lieLong"      // announces more than it writes, and continues with the next message
+	LieShort     = "lieShort"     // announces a shorter message than it writes
+	LieLong      = "lieLong"      // announces a longer message than it writes, and continues with the next message
 	Negative     = "negative"     // announces a negative length
-	Stall        = "stall"        // writes half of a message, Bytes long, and then nothing
+	Stall        = "stall"        // writes half of a message (Bytes, but at least 1000 bytes), and then nothing
 	LogFlood     = "logFlood"     // writes Bytes to stderr, then answers
 	MessageFlood = "messageFlood" // sends Bytes of window/logMessage, then answers
 	Fail         = "fail"         // answers with an error
@@ -68,29 +68,31 @@ type Script struct {
 	// Start is the point at which the first Fails starts fail; if Fails is 0, every start fails.
 	Start string `json:"start,omitempty"`
 	Fails int    `json:"fails,omitempty"`
-	// InitializeMS is how long initialize takes in milliseconds, IndexingMS how long progress is reported after it.
+	// InitializeMS is how long initialize takes, in milliseconds. IndexingMS is how long progress is reported after initialized, in milliseconds.
 	InitializeMS int `json:"initializeMS,omitempty"`
 	IndexingMS   int `json:"indexingMS,omitempty"`
-	// IgnoreEOF and IgnoreTERM keep the server running after the end of stdin and after SIGTERM. With IgnoreShutdown it does not answer shutdown and does
-	// not exit on the exit notification.
+	// IgnoreEOF keeps the server running after the end of stdin, and IgnoreTERM after SIGTERM. With IgnoreShutdown the server does not answer shutdown
+	// and does not exit on the exit notification.
 	IgnoreEOF      bool `json:"ignoreEOF,omitempty"`
 	IgnoreTERM     bool `json:"ignoreTERM,omitempty"`
 	IgnoreShutdown bool `json:"ignoreShutdown,omitempty"`
 	// Child starts a child in a separate session that ignores SIGTERM.
 	Child bool `json:"child,omitempty"`
-	// Diagnostics publishes a diagnostic for each line that contains the word error.
+	// Diagnostics makes the server publish a diagnostic for each line that contains the word error.
 	Diagnostics bool `json:"diagnostics,omitempty"`
 	// Ballast is the memory, in MiB, that the server allocates and writes to.
 	Ballast int `json:"ballast,omitempty"`
 	// Quiet disables the journal.
 	Quiet bool `json:"quiet,omitempty"`
-	// Faults are checked in order; the first that matches a request happens.
+	// Faults are checked in order; the first one that matches a message is carried out.
 	Faults []Fault `json:"faults,omitempty"`
 }
 
-// Fault is a fault in the handling of a request. A client may request one in the member "fake" of its params.
+// Fault is a fault in the handling of a request, or of a didOpen or didChange notification. A client can request a fault in the member "fake" of the
+// params of a message.
 type Fault struct {
-	// Method and URI must match if set. Nth selects one of the matching requests, counted from 1 in each process; 0 selects all of them.
+	// Method and URI must match the message if they are set. Nth selects one of the matching messages, counted from 1 in each process; 0 selects all of
+	// them.
 	Method string `json:"method,omitempty"`
 	URI    string `json:"uri,omitempty"`
 	Nth    int    `json:"nth,omitempty"`
@@ -116,8 +118,8 @@ const (
 	Shutdown  = "shutdown"
 	Exit      = "exit"
 	EOF       = "eof"
-	Stalled   = "stalled"   // half of a message was read by the client
-	Violation = "violation" // of the protocol by the client
+	Stalled   = "stalled"   // half of a message was written
+	Violation = "violation" // the client violated the protocol
 )
 
 // Line is one line of the journal.
@@ -152,7 +154,7 @@ func (s Script) Write(dir, name string) error {
 	return os.Rename(temporary, filepath.Join(dir, name+".json"))
 }
 
-// Read reads the script. A missing file is a script without faults.
+// Read reads the script. If the file does not exist, it returns a script without faults.
 func Read(dir, name string) (s Script, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, name+".json"))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/test/performance/manager/stats"
 )
 
-// census records when every process is observed for the first time.
+// census counts the processes that have been observed at least once, and records how long after the sync this count reached expect.
 type census struct {
 	expect  int
 	opening time.Duration
@@ -55,7 +55,7 @@ func (c *census) fill(s *stats.Stats) {
 	s.Opening, s.Synced, s.Looked, s.AllLooked = c.opening, !c.synced.IsZero(), len(c.looked), c.all
 }
 
-// counting is the host runtime; it records in the census which processes are observed.
+// counting is the host runtime. It records each observed process in the census.
 type counting struct {
 	*host.Host
 	census *census

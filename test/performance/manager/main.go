@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command manager is the manager of the benchmarks: the real one in a separate process, so that its cost is measured separately from the test's. It
-// answers every line on stdin with a line of JSON about itself, and exits when stdin closes.
+// Command manager runs Berth's manager in a separate process for the benchmarks, so that its cost can be measured separately from the cost of the
+// test. For every line on stdin it prints its Stats as a line of JSON. It exits when stdin closes.
 package main
 
 import (
@@ -45,7 +45,7 @@ func main() {
 	lsp := flags.String("lsp", "", "the berth-lsp binary; empty disables language servers")
 	expect := flags.Int("expect", 0, "number of existing processes")
 	pods := flags.Bool("pods", false, "enable only the Pod runtime")
-	_ = flags.Parse(os.Args[1:]) // it exits on errors
+	_ = flags.Parse(os.Args[1:]) // Parse exits the program on errors
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	if err := run(ctx, *kubeconfig, *state, *shim, *lsp, *expect, *pods); err != nil {
@@ -84,7 +84,7 @@ func run(ctx context.Context, kubeconfig, state, shim, lsp string, expect int, p
 	if err != nil {
 		return err
 	}
-	// The runnable starts together with the controllers, after the cache has synced.
+	// The runnable starts together with the controllers, after the cache has synced, so it marks the time of the sync.
 	err = mgr.Add(ctrlmanager.RunnableFunc(func(context.Context) error {
 		census.sync()
 		return nil
@@ -99,7 +99,7 @@ func run(ctx context.Context, kubeconfig, state, shim, lsp string, expect int, p
 	return mgr.Start(ctx)
 }
 
-// open creates the runtime.
+// open creates the runtime for processes on the host, or in memory if state is empty.
 func open(ctx context.Context, state, shim string, census *census) (*runtime.Registry, func(), error) {
 	if state == "" {
 		return alone(&listening{Runtime: fake.New(ctx, clock.RealClock{})}), func() {}, nil
@@ -117,7 +117,7 @@ func alone(backend runtime.Runtime) *runtime.Registry {
 	return runtime.NewRegistry(backend, logr.Discard())
 }
 
-// openPods creates the runtime of a manager in a cluster.
+// openPods creates the Pod runtime, which a manager in a cluster uses.
 func openPods(config *rest.Config) (*runtime.Registry, func(), error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1

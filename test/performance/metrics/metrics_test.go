@@ -38,7 +38,7 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
-	_ "github.com/berth-dev/berth/internal/runtime/langserver" // registers its metrics, as in every program that has a manager
+	_ "github.com/berth-dev/berth/internal/runtime/langserver" // registers the metrics of language servers, as in every program that has a manager
 	"github.com/berth-dev/berth/test/testenv"
 )
 
@@ -64,7 +64,7 @@ func TestMetricsAndChecks(t *testing.T) {
 	set(g, k8s, instance, func() { instance.Spec.RestartToken = "again" })
 	isReady(g, k8s, instance, 3)
 	set(g, k8s, instance, func() { instance.Spec.State = v1alpha1.StateStopped })
-	g.Eventually(func(g Gomega) { // starting before the stop is complete would count as a restart
+	g.Eventually(func(g Gomega) { // wait until the stop is complete: an earlier start would count as a restart
 		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
 		g.Expect(meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionReady)).To(HaveField("Reason", v1alpha1.ReasonStopped))
 	}).WithTimeout(patience).WithPolling(50 * time.Millisecond).Should(Succeed())
@@ -77,7 +77,7 @@ func TestMetricsAndChecks(t *testing.T) {
 	first.stop()
 	second := start(t, config, backend)
 
-	g.Eventually(func(g Gomega) { // the counters change after the status write that a client sees
+	g.Eventually(func(g Gomega) { // poll: the manager changes the counters after the status write that made the object ready
 		sample := samples(g, second.scrape(g))
 		for _, reason := range []string{"Created", "Crashed", "Requested", "Resumed"} {
 			g.Expect(sample[`berth_starts_total{kind="instances",reason="`+reason+`"}`]).To(Equal("1"), reason)
@@ -113,7 +113,7 @@ type running struct {
 	stop            func()
 }
 
-// start runs a manager on free ports. It tries others if another program takes one in the meantime.
+// start runs a manager on free ports. If another program takes one of the ports before the manager listens, start tries other ports.
 func start(t *testing.T, config *rest.Config, backend runtime.Runtime) *running {
 	t.Helper()
 	g := NewWithT(t)
@@ -142,7 +142,7 @@ func start(t *testing.T, config *rest.Config, backend runtime.Runtime) *running 
 		case err := <-ended:
 			over = true
 			g.Expect(err).To(MatchError(syscall.EADDRINUSE))
-		case <-mgr.Elected(): // it is the leader and serves
+		case <-mgr.Elected(): // the manager is the leader and serves its endpoints
 			return r
 		}
 	}
@@ -194,7 +194,7 @@ func samples(g Gomega, scrape string) map[string]string {
 }
 
 // asDocumented expects a row in docs/metrics.md for each metric of a scrape, and a metric for each row. A row that ends with * covers all metrics
-// with that prefix.
+// with that prefix, except Berth's own metrics, each of which needs its own row.
 func asDocumented(g Gomega, scrape string) {
 	document, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "metrics.md"))
 	g.Expect(err).NotTo(HaveOccurred())

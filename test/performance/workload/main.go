@@ -101,7 +101,8 @@ func serve() error {
 	return server.Serve(listener)
 }
 
-// relay prints its address and copies between that address and target: the minimum for a proxy. It exits when its input closes.
+// relay prints its address and copies data between connections to that address and connections to target. This is the minimum that any proxy does.
+// The program exits when its standard input closes.
 func relay(target string) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -132,7 +133,8 @@ const (
 	loadTime        = time.Second
 )
 
-// load sends GETs to a URL on 50 connections, each after the response to the previous one, and prints the number of responses per second.
+// load sends GETs to a URL on 50 connections and prints the number of responses per second. Each connection sends its next GET after the response to
+// the previous one.
 func load(url string) error {
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: loadConnections}}
 	ctx, cancel := context.WithTimeout(context.Background(), loadTime)
@@ -170,7 +172,8 @@ func get(client *http.Client, url string) error {
 	return err
 }
 
-// through starts a program and copies between it and its own input and output: the minimum for an intermediary.
+// through starts a program and copies its own standard input to the program and the program's output to its own. This is the minimum that any
+// intermediary does.
 func through(command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	in, err := cmd.StdinPipe()

@@ -3,7 +3,7 @@
 
 // Command mutants runs each row of test/races with its guard taken out, and fails unless the row does, for the reason that is expected.
 //
-//	teeth races.test [row]...
+//	mutants races.test [row]...
 package main
 
 import (
@@ -43,7 +43,7 @@ const (
 func main() {
 	ctrl.SetLogger(logr.Discard())
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: teeth races.test [row]...")
+		fmt.Fprintln(os.Stderr, "usage: mutants races.test [row]...")
 		os.Exit(2)
 	}
 	blunt, err := try(os.Args[1], os.Args[2:])

@@ -20,7 +20,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// endProcesses kills what a killed engine has left: its containerd, shims, and the containers in its cgroup; or only one program.
+// endProcesses kills the processes that a killed engine has left: its containerd, the shims, and the containers in its cgroup. If program is not empty, it
+// kills only the processes of that program.
 func (e *Engine) endProcesses(ctx context.Context, program string) error {
 	every := time.NewTicker(20 * time.Millisecond)
 	defer every.Stop()
@@ -40,7 +41,7 @@ func (e *Engine) endProcesses(ctx context.Context, program string) error {
 	}
 }
 
-// kill kills a process after it verified, with an open pidfd, that the process belongs to this engine.
+// kill kills a process of this engine. It checks the owner after opening the pidfd, so that it cannot kill another process that reuses the process ID.
 func (e *Engine) kill(pid int, program string) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -84,7 +85,7 @@ func (e *Engine) processes(program string) ([]int, error) {
 	return pids, nil
 }
 
-// unmount removes the mounts of the engine below its directory, the last one first.
+// unmount removes the mounts of the engine below its directory, in reverse order.
 func (e *Engine) unmount() error {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

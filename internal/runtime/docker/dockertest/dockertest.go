@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dockertest starts a separate Docker Engine for tests, independent of others on the machine, and removes everything it creates.
+// Package dockertest starts a Docker Engine for tests that is independent of other engines on the machine, and removes everything that this engine creates.
 package dockertest
 
 import (

@@ -19,7 +19,7 @@ import (
 
 // Engine is a Docker Engine. Stop it with Stop.
 type Engine struct {
-	// Host is its address in the form of DOCKER_HOST.
+	// Host is the address of the engine in the form of DOCKER_HOST.
 	Host string
 
 	dir    string
@@ -59,7 +59,7 @@ func (e *Engine) group() string { return filepath.Base(e.dir) }
 
 // Restart starts the engine again with its existing data, and waits until it answers. The engine must not be running.
 func (e *Engine) Restart() error {
-	// The engine would trust the pidfile of its previous run.
+	// Remove the pidfile of the previous run, because the engine would trust it.
 	if err := os.Remove(e.path("pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -77,7 +77,7 @@ func (e *Engine) Restart() error {
 	d := &daemon{ended: make(chan struct{})}
 	begun := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the signal is sent when this thread exits
+		runtime.LockOSThread() // Pdeathsig is sent when this thread exits
 		defer runtime.UnlockOSThread()
 		defer close(d.ended)
 		err := cmd.Start()
@@ -133,7 +133,7 @@ func (e *Engine) Kill() error {
 		return fmt.Errorf("kill dockerd: %w", err)
 	}
 	<-e.daemon.ended
-	// Its containerd dies with it. If no process reaps containerd, the next engine would wait for the process in its pidfile.
+	// containerd exits with its engine. Without this clean-up, the next engine would wait for the process in the pidfile if no process has reaped containerd.
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	if err := e.endProcesses(ctx, "containerd"); err != nil {

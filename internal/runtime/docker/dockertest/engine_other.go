@@ -9,11 +9,11 @@ import "fmt"
 
 // Engine is a Docker Engine, which requires Linux.
 type Engine struct {
-	// Host is its address in the form of DOCKER_HOST.
+	// Host is the address of the engine in the form of DOCKER_HOST.
 	Host string
 }
 
-// Start returns an error that explains what this system lacks.
+// Start returns ErrUnavailable, because dockerd runs on Linux only.
 func Start() (*Engine, error) {
 	return nil, fmt.Errorf("%w: dockerd runs on Linux only", ErrUnavailable)
 }

@@ -19,8 +19,8 @@ type Stats struct {
 	Reconciling time.Duration
 	// Synced reports whether the cache has synced.
 	Synced bool
-	// Looked is how many objects have been checked since the sync.
+	// Looked is the number of objects that have been checked so far.
 	Looked int
-	// AllLooked is the time from the sync until the expected number of objects was checked; 0 before that.
+	// AllLooked is the time from the sync until the expected number of objects was checked. It is 0 until this number is reached.
 	AllLooked time.Duration
 }

@@ -19,7 +19,8 @@ import (
 // decider has the signature of Next.
 type decider func(Desired, v1alpha1.ProcessStatus, Observed, time.Time) Step
 
-// broken contains variants of Next, each without one guard. The explorer has to find a violation for every one of them; otherwise it proves nothing.
+// broken contains variants of Next, each without one guard. The explorer has to find a violation for every one of them; otherwise the explorer
+// proves nothing.
 var broken = map[string]decider{
 	"starts without recording the intent": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
