@@ -125,7 +125,7 @@ func TestLifeOfAServer(t *testing.T) {
 	s.g.Eventually(func() string {
 		observed, _ = s.look(dev, 2)
 		return observed.NotReady
-	}, long).Should(Equal("GET " + address + " answers 500"))
+	}, long).Should(Equal("GET " + address + " returned status 500"))
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
 	here.status.Store(http.StatusNotFound)
 	s.becomes(dev, 2, true)
@@ -518,7 +518,7 @@ func TestReadinessProbe(t *testing.T) {
 		s.tick()
 		observed, _ = s.look(dev, 1)
 		return observed.NotReady
-	}, long).Should(HaveSuffix("/ready answers 404"))
+	}, long).Should(HaveSuffix("/ready returned status 404"))
 	here.status.Store(http.StatusOK)
 	s.becomes(dev, 1, true)
 	here.status.Store(http.StatusServiceUnavailable)
@@ -594,7 +594,7 @@ func TestLiveness(t *testing.T) {
 		s.clock.Step(time.Second)
 		observed, _ = s.look(dev, 1)
 		return observed.Unhealthy
-	}, long).Should(HaveSuffix("/alive answers 503"))
+	}, long).Should(HaveSuffix("/alive returned status 503"))
 	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
 
 	s.ObserveStopped(t.Context(), dev)

@@ -25,7 +25,7 @@ const (
 	output probe.Kind = "Output"
 	// textLimit is how much of the output of an incarnation is searched, in bytes. Servers print their URL when they start.
 	textLimit = 256 << 10
-	// textTime is how long a listening server may still print its URL.
+	// textTime is how long after a server begins to listen its output is still searched for a URL.
 	textTime = time.Minute
 	// chunk is the size of one read, in bytes.
 	chunk = 32 << 10

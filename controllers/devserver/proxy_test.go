@@ -226,7 +226,7 @@ func TestWhoAsksAProxyThatHasNoServerIsTold(t *testing.T) {
 		s.g.Expect(err).NotTo(HaveOccurred())
 		s.g.Expect(status).To(Equal(http.StatusServiceUnavailable))
 		s.g.Expect(got).To(Equal(reason))
-		s.g.Expect(body).To(Equal("devservers/default/web cannot answer now: " + reason + ": message of " + reason + "\n"))
+		s.g.Expect(body).To(Equal("devservers/default/web is not available: " + reason + ": message of " + reason + "\n"))
 	}
 	stalls(dev, true)
 	opened := metav1.NewMicroTime(epoch)

@@ -58,7 +58,7 @@ func (b *backend) Keep(uid types.UID, keep bool)        { b.kept[uid] = keep }
 func (b *backend) Gone(context.Context, types.UID) bool { return b.gone }
 func (b *backend) reports(change func(*lsp.Report))     { change(b.report) }
 
-// fixture is the kind with a fake backend and clock. Tests change the object where the reconcile loop would write it.
+// fixture is the kind with a fake backend and clock. No reconcile loop runs: the tests themselves make the changes to the object that the loop would write.
 type fixture struct {
 	Gomega
 	t       *testing.T

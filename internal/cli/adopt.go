@@ -137,7 +137,7 @@ func relabel(ctx context.Context, to *connection, object process.Object, target 
 func (a *app) refuseReporting(ctx context.Context, to *connection, namespace, host string, reports map[string]bool) error {
 	reporting, known := reports[host]
 	if !known {
-		a.say("checking for %s whether host %s still reports", leaseWatch, host)
+		a.say("checking for %s whether host %s still renews its Lease", leaseWatch, host)
 		var err error
 		if reporting, err = hosts.Renews(ctx, to.client, a.clock, namespace, host, leaseWatch); err != nil {
 			return err
@@ -145,7 +145,7 @@ func (a *app) refuseReporting(ctx context.Context, to *connection, namespace, ho
 		reports[host] = reporting
 	}
 	if reporting {
-		return fmt.Errorf("host %s still reports: omit --host-is-gone, and it hands over the object", host)
+		return fmt.Errorf("host %s still renews its Lease: omit --host-is-gone, and that host hands over the object", host)
 	}
 	return nil
 }

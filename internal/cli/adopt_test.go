@@ -121,7 +121,7 @@ func TestAdopt_FromAHostThatIsGone(t *testing.T) {
 			server := func() *v1alpha1.DevServer { return readWeb(g, f) }
 			if example.renews {
 				g.Eventually(code, timeout).Should(Receive(Equal(1)))
-				g.Expect(f.err.String()).To(ContainSubstring("host a still reports: omit --host-is-gone"))
+				g.Expect(f.err.String()).To(ContainSubstring("host a still renews its Lease: omit --host-is-gone"))
 				g.Expect(server().Labels).To(HaveKeyWithValue(v1alpha1.LabelHost, "a"))
 				g.Expect(server().Annotations).To(BeEmpty())
 				return

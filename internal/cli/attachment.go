@@ -69,7 +69,7 @@ func (t *attachment) stay(ctx context.Context, conn line) (left bool, err error)
 	t.input = make(chan input)
 	stop := make(chan struct{})
 	defer close(stop)
-	// A read from the keyboard cannot be interrupted. If the process exits first, this goroutine ends only with berth attach.
+	// A blocked read from the keyboard cannot be interrupted. If the attached process exits meanwhile, this goroutine stays blocked until berth attach exits.
 	go t.read(stop)
 	for {
 		left, err = t.join(ctx, conn)
@@ -249,7 +249,7 @@ func (t *attachment) status(text string) {
 	}
 }
 
-// noting is a writer that signals each write on the channel used.
+// noting is a writer that sends to its channel, the field used, at each write.
 type noting struct {
 	io.Writer
 	used chan<- struct{}

@@ -74,19 +74,19 @@ func ready(ctx context.Context, config *rest.Config) error {
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/readyz", nil)
 	if err != nil {
-		return fmt.Errorf("ask the API server: %w", err)
+		return fmt.Errorf("check the readiness of the API server: %w", err)
 	}
 	request.Header.Set("Authorization", "Bearer "+config.BearerToken)
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return fmt.Errorf("ask the API server: %w", err)
+		return fmt.Errorf("check the readiness of the API server: %w", err)
 	}
 	body, readErr := io.ReadAll(io.LimitReader(response.Body, 4096))
 	if err := errors.Join(readErr, response.Body.Close()); err != nil {
-		return fmt.Errorf("ask the API server: %w", err)
+		return fmt.Errorf("check the readiness of the API server: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("the API server says %s: %.200s", response.Status, body)
+		return fmt.Errorf("the API server responds with status %s: %.200s", response.Status, body)
 	}
 	return nil
 }

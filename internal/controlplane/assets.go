@@ -16,7 +16,7 @@ import (
 func FindAssets(given string) (string, error) {
 	if given != "" {
 		if missing := missingIn(given); len(missing) > 0 {
-			return "", fmt.Errorf("%s has no %s: build the control plane with `make controlplane`, or name its folder with --assets", given, strings.Join(missing, ", "))
+			return "", fmt.Errorf("%s does not contain %s: build the control plane with `make controlplane`, or set its directory with --assets", given, strings.Join(missing, ", "))
 		}
 		return filepath.Abs(given)
 	}
@@ -26,7 +26,7 @@ func FindAssets(given string) (string, error) {
 			return filepath.Abs(dir)
 		}
 	}
-	return "", fmt.Errorf("no folder with %s was found (searched %s): build them with `make controlplane`, or name their folder with --assets",
+	return "", fmt.Errorf("no directory with %s was found (searched %s): build the programs with `make controlplane`, or set their directory with --assets",
 		strings.Join(names, ", "), strings.Join(searched, ", "))
 }
 

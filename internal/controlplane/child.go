@@ -93,7 +93,7 @@ func findLeftovers(dir layout) (map[string]*child, error) {
 		}
 		var rec record
 		if err := json.Unmarshal(data, &rec); err != nil {
-			return nil, fmt.Errorf("the pid file %s cannot be read (%w): end %s by hand if it still runs, and remove that file", dir.pid(name), err, name)
+			return nil, fmt.Errorf("the pid file %s cannot be read (%w): if %s is still running, stop it; then remove that file", dir.pid(name), err, name)
 		}
 		// The handle is opened before the identity is checked, so that signals reach exactly the process that was checked.
 		process, err := os.FindProcess(rec.PID)
@@ -150,7 +150,7 @@ func (c *child) stop(grace time.Duration) error {
 		}
 		// The handle refers to this process, even if another process has its PID now.
 		if err := c.process.Signal(step.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("end %s (process %d): %w", c.name, c.record.PID, err)
+			return fmt.Errorf("stop %s (process %d): %w", c.name, c.record.PID, err)
 		}
 		timer := time.NewTimer(step.wait)
 		select {
@@ -160,7 +160,7 @@ func (c *child) stop(grace time.Duration) error {
 		timer.Stop()
 	}
 	if !c.ended() {
-		return fmt.Errorf("%s (process %d) did not end, not even by SIGKILL", c.name, c.record.PID)
+		return fmt.Errorf("%s (process %d) did not exit, even after SIGKILL", c.name, c.record.PID)
 	}
 	if err := os.Remove(c.dir.pid(c.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the pid file of %s: %w", c.name, err)

@@ -98,11 +98,11 @@ type etcdClient struct {
 func (c *ControlPlane) newEtcdClient() (*etcdClient, error) {
 	certificate, err := tls.LoadX509KeyPair(c.dir.pki(fileEtcdClientCert), c.dir.pki(fileEtcdClientKey))
 	if err != nil {
-		return nil, fmt.Errorf("reach etcd: %w", err)
+		return nil, fmt.Errorf("connect to etcd: %w", err)
 	}
 	ca, err := os.ReadFile(c.dir.pki(fileCA))
 	if err != nil {
-		return nil, fmt.Errorf("reach etcd: %w", err)
+		return nil, fmt.Errorf("connect to etcd: %w", err)
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)

@@ -144,7 +144,7 @@ func (c *ControlPlane) adopt(ctx context.Context, leftovers map[string]*child, i
 	probe, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	if err := ready(probe, c.config); err != nil {
-		c.opts.Progress("the control plane that was left running does not answer; starting it again")
+		c.opts.Progress("the control plane of the previous run does not respond; restarting it")
 		return false
 	}
 	for _, name := range names {
@@ -152,7 +152,7 @@ func (c *ControlPlane) adopt(ctx context.Context, leftovers map[string]*child, i
 		left.follow()
 		c.children = append(c.children, left)
 	}
-	c.opts.Progress("found the control plane running: " + c.config.Host)
+	c.opts.Progress("the control plane is already running: " + c.config.Host)
 	return true
 }
 
@@ -162,7 +162,7 @@ func (c *ControlPlane) endLeftovers(leftovers map[string]*child) error {
 		if left == nil {
 			continue
 		}
-		c.opts.Progress(fmt.Sprintf("ending %s (process %d), left by an earlier run", left.name, left.record.PID))
+		c.opts.Progress(fmt.Sprintf("stopping %s (process %d), which an earlier run left running", left.name, left.record.PID))
 		left.follow()
 		if err := left.stop(c.opts.StopGrace); err != nil {
 			return err
@@ -190,7 +190,7 @@ func (c *ControlPlane) startChildren(ctx context.Context) error {
 			}
 		}
 	}
-	c.opts.Progress(fmt.Sprintf("the API answers at %s after %.1f s", c.config.Host, time.Since(began).Seconds()))
+	c.opts.Progress(fmt.Sprintf("the API server at %s is ready after %.1f s", c.config.Host, time.Since(began).Seconds()))
 	return nil
 }
 
@@ -208,7 +208,7 @@ func (c *ControlPlane) waitReady(ctx context.Context, began time.Time) error {
 		}
 		for _, child := range c.children[:min(len(c.children), 2)] { // the API does not need the controller manager
 			if child.ended() {
-				return c.explain(child, "ended before the API was ready")
+				return c.explain(child, "exited before the API server was ready")
 			}
 		}
 		if time.Since(lastLine) >= 5*time.Second {

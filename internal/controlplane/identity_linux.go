@@ -23,7 +23,7 @@ func identify(pid int) (processIdentity, error) {
 	}
 	process, err := shim.Identify(pid)
 	if err != nil {
-		return processIdentity{}, fmt.Errorf("look at process %d: %w", pid, err)
+		return processIdentity{}, fmt.Errorf("inspect process %d: %w", pid, err)
 	}
 	return processIdentity{PID: pid, StartTicks: process.Ticks, BootID: boot}, nil
 }
@@ -40,7 +40,7 @@ func (p processIdentity) alive() (bool, error) {
 	}
 	alive, err := shim.Alive(shim.Process{PID: p.PID, Ticks: p.StartTicks})
 	if err != nil {
-		return false, fmt.Errorf("look at process %d: %w", p.PID, err)
+		return false, fmt.Errorf("inspect process %d: %w", p.PID, err)
 	}
 	return alive, nil
 }

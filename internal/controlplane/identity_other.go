@@ -31,5 +31,5 @@ func (p processIdentity) alive() (bool, error) {
 	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH) {
 		return false, nil
 	}
-	return false, fmt.Errorf("process %d may still be it, which cannot be verified on this system: end it by hand, or remove the pid file", p.PID)
+	return false, fmt.Errorf("cannot verify on this system whether process %d is the recorded one: stop that process, or remove the pid file", p.PID)
 }

@@ -42,7 +42,7 @@ func makeLayout(root string) (layout, error) {
 	}
 	for _, name := range []string{"pki", "logs", "pids", "etcd"} {
 		if err := os.MkdirAll(filepath.Join(root, name), 0o700); err != nil {
-			return layout{}, fmt.Errorf("make the state directory: %w", err)
+			return layout{}, fmt.Errorf("create the state directory: %w", err)
 		}
 	}
 	return layout{root}, nil
@@ -64,7 +64,7 @@ func takeLock(root string) (*lock, error) {
 		if pid, err := strconv.Atoi(strings.TrimSpace(string(owner))); err == nil {
 			who = fmt.Sprintf("another berth (process %d)", pid)
 		}
-		return nil, fmt.Errorf("%s uses the state directory %s: use that one, end it, or choose another directory with --state-dir", who, root)
+		return nil, fmt.Errorf("%s uses the state directory %s: use that control plane, stop it, or choose another directory with --state-dir", who, root)
 	}
 	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), file.Unlock())

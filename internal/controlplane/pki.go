@@ -72,7 +72,7 @@ func loadIdentity(dir layout) (*identity, error) {
 	if _, err := os.Stat(dir.pki(fileServiceAccount)); errors.Is(err, fs.ErrNotExist) {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
-			return nil, fmt.Errorf("make the service account key: %w", err)
+			return nil, fmt.Errorf("create the service account key: %w", err)
 		}
 		return id, writeKey(dir.pki(fileServiceAccount), key)
 	} else if err != nil {
@@ -101,7 +101,7 @@ func loadToken(path string) (string, error) {
 	}
 	random := make([]byte, 32)
 	if _, err := rand.Read(random); err != nil {
-		return "", fmt.Errorf("make a token: %w", err)
+		return "", fmt.Errorf("create a token: %w", err)
 	}
 	token := hex.EncodeToString(random)
 	return token, statedir.Write(path, []byte(token+"\n"))
@@ -128,7 +128,7 @@ func (id *identity) loadCA(dir layout) error {
 func (id *identity) makeCA(dir layout) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fmt.Errorf("make the certificate authority: %w", err)
+		return fmt.Errorf("create the certificate authority: %w", err)
 	}
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "berth"},
@@ -164,7 +164,7 @@ func (id *identity) writeServing(dir layout) error {
 	} {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
-			return fmt.Errorf("make a key: %w", err)
+			return fmt.Errorf("create a key: %w", err)
 		}
 		template := &x509.Certificate{
 			Subject:     pkix.Name{CommonName: item.name},
@@ -190,7 +190,7 @@ func (id *identity) writeServing(dir layout) error {
 func sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, key *ecdsa.PrivateKey) ([]byte, *x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a certificate: %w", err)
+		return nil, nil, fmt.Errorf("create a certificate: %w", err)
 	}
 	template.SerialNumber = serial
 	template.NotBefore = time.Now().Add(-time.Hour)
@@ -200,11 +200,11 @@ func sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, key *ecds
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a certificate: %w", err)
+		return nil, nil, fmt.Errorf("create a certificate: %w", err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a certificate: %w", err)
+		return nil, nil, fmt.Errorf("create a certificate: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), cert, nil
 }
@@ -224,7 +224,7 @@ func parsePair(certPEM, keyPEM []byte) (*x509.Certificate, *ecdsa.PrivateKey, er
 		return nil, nil, fmt.Errorf("parse a key: %w", err)
 	}
 	if !key.PublicKey.Equal(cert.PublicKey) {
-		return nil, nil, errors.New("the certificate is not of this key")
+		return nil, nil, errors.New("the certificate does not match the private key")
 	}
 	return cert, key, nil
 }

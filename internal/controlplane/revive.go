@@ -74,7 +74,7 @@ func (c *ControlPlane) revive(ctx context.Context) error {
 		if !gone.ended() {
 			continue
 		}
-		c.opts.Progress(fmt.Sprintf("%s ended unexpectedly; restarting it (log %s)", gone.name, c.dir.oldLog(gone.name)))
+		c.opts.Progress(fmt.Sprintf("%s exited unexpectedly; restarting it (log %s)", gone.name, c.dir.oldLog(gone.name)))
 		// On a full disk children exit after every start. That does not count as a failed restart.
 		full, err := c.awaitSpace(ctx)
 		if err != nil {
@@ -84,7 +84,7 @@ func (c *ControlPlane) revive(ctx context.Context) error {
 		if !full {
 			var ok bool
 			if delay, ok = c.restarts[i].next(time.Now()); !ok {
-				return c.explain(gone, fmt.Sprintf("ended %d times within %s, the last time", maxRestarts+1, restartWindow))
+				return c.explain(gone, fmt.Sprintf("exited %d times within %s and is not restarted again", maxRestarts+1, restartWindow))
 			}
 		}
 		if err := sleep(ctx, delay); err != nil {
@@ -116,7 +116,7 @@ func (c *ControlPlane) restart(ctx context.Context, i int) error {
 	err = c.waitReady(ctx, time.Now())
 	if err == nil {
 		c.restarts[0], c.restarts[1] = nil, nil // an API that is ready proves that both work
-		c.opts.Progress(fmt.Sprintf("restarted %s (process %d); the API answers", name, started.record.PID))
+		c.opts.Progress(fmt.Sprintf("restarted %s (process %d); the API server is ready", name, started.record.PID))
 	}
 	if again := c.anyEnded() || c.lacksSpace() != nil; again && ctx.Err() == nil {
 		return nil

@@ -73,7 +73,7 @@ func TestAChildThatKeepsEndingIsGivenUp(t *testing.T) {
 		g.Expect(ok).To(BeTrue())
 	}
 	g.Expect(c.revive(t.Context())).To(MatchError(And(
-		ContainSubstring("etcd ended 9 times within 5m0s"), ContainSubstring(dir.log(nameEtcd)), ContainSubstring("the last words"))))
+		ContainSubstring("etcd exited 9 times within 5m0s"), ContainSubstring(dir.log(nameEtcd)), ContainSubstring("the last words"))))
 }
 
 func TestRestartsBackOff(t *testing.T) {

@@ -31,7 +31,7 @@ func (c *ControlPlane) awaitSpace(ctx context.Context) (full bool, err error) {
 	if lacking == nil {
 		return false, nil
 	}
-	c.opts.Progress(lacking.Error() + "; the control plane is restarted when there is space")
+	c.opts.Progress(lacking.Error() + "; the control plane restarts when space is available")
 	for lacking != nil {
 		if err := sleep(ctx, spacePoll); err != nil {
 			return true, err

@@ -13,7 +13,7 @@ import (
 func freeSpace(dir string) (int64, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {
-		return 0, fmt.Errorf("free space in %s: %w", dir, err)
+		return 0, fmt.Errorf("read the free space in %s: %w", dir, err)
 	}
 	return int64(stat.Bavail) * int64(stat.Bsize), nil // their types differ between architectures
 }

@@ -94,7 +94,7 @@ func newAddress(name string, f *Proxies) *address {
 		handedOver: newHandovers(), clients: map[*client]bool{},
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
-	a.state.Store(&state{reason: Reason{Reason: "Starting", Message: "the server has not been ready yet"}, over: make(chan struct{})})
+	a.state.Store(&state{reason: Reason{Reason: "Starting", Message: "the server is not ready yet"}, over: make(chan struct{})})
 	a.server = &http.Server{
 		Handler:           a.handler(),
 		ReadHeaderTimeout: headerTime,
@@ -240,7 +240,7 @@ func (a *address) end(incarnation int64) {
 	if a.left || now.backend == nil || now.backend.incarnation > incarnation {
 		return
 	}
-	a.setState(&state{version: now.version, reason: Reason{Reason: "Restarting", Message: "the server is being ended"}})
+	a.setState(&state{version: now.version, reason: Reason{Reason: "Restarting", Message: "the server is being stopped"}})
 }
 
 // suspect holds requests although the server is reported as ready, because it accepts no connections. The address opens again when the server does.
@@ -252,7 +252,7 @@ func (a *address) suspect(doubted *state) {
 	}
 	suspected := &state{
 		backend: doubted.backend, version: doubted.version,
-		reason: Reason{Reason: "NotReachable", Message: "the server takes no connections"},
+		reason: Reason{Reason: "NotReachable", Message: "the server does not accept connections"},
 	}
 	a.setState(suspected)
 	a.work.Go(func() { a.revive(suspected) })

@@ -110,7 +110,7 @@ func (r *refusal) Error() string {
 func refuse(s *state, detail string) *refusal {
 	r := &refusal{reason: s.reason, detail: detail}
 	if s.phase == open {
-		r.reason = Reason{Reason: "Restarting", Message: "the server was lost"}
+		r.reason = Reason{Reason: "Restarting", Message: "the connection to the server was lost"}
 	}
 	return r
 }
@@ -127,7 +127,7 @@ func (a *address) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := http.StatusBadGateway, ""
 	if errors.As(err, &refused) {
 		status = http.StatusServiceUnavailable
-		text = fmt.Sprintf("%s cannot answer now: %s\n", a.name, refused)
+		text = fmt.Sprintf("%s is not available: %s\n", a.name, refused)
 		seconds := retryAfter
 		if left := time.Until(refused.reason.Until); left > 0 {
 			seconds = int(left/time.Second) + 1
@@ -135,7 +135,7 @@ func (a *address) fail(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", strconv.Itoa(seconds))
 		w.Header().Set(HeaderReason, refused.reason.Reason)
 	} else {
-		text = fmt.Sprintf("%s ended the request without an answer, and whether it had an effect is not known: %s\n", a.name, err)
+		text = fmt.Sprintf("%s closed the connection without a response; it is unknown whether the request took effect: %s\n", a.name, err)
 		w.Header().Set(HeaderReason, "Interrupted")
 	}
 	reply(w, status, text)

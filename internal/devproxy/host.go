@@ -38,7 +38,7 @@ func CheckHost(r *http.Request, allowed []string) error {
 	for _, origin := range r.Header["Origin"] {
 		page, err := url.Parse(origin)
 		if err != nil || !strings.EqualFold(page.Host, r.Host) && !permitted(hostname(page.Host), allowed) {
-			return &forbidden{reasonOrigin, fmt.Sprintf("the origin %s must not open a connection to %s", excerpt(origin), excerpt(r.Host))}
+			return &forbidden{reasonOrigin, fmt.Sprintf("the origin %s is not permitted to open a connection to %s", excerpt(origin), excerpt(r.Host))}
 		}
 	}
 	return nil

@@ -33,7 +33,7 @@ type pooledConn struct {
 const headerRoom = 10 << 20
 
 var (
-	errHeader   = errors.New("the header of the answer is too long")
+	errHeader   = errors.New("the response header is too long")
 	errSwitched = errors.New("the server switched to a protocol that was not requested")
 )
 
@@ -168,7 +168,7 @@ func (p *answerBody) end(whole bool) {
 		return
 	}
 	p.over = true
-	// If the client has disconnected, the connection may be closed at any moment.
+	// stop returns false if the client has disconnected: the hook is then closing this connection to the server, so it must not be reused.
 	if alone := p.stop(); alone && whole && !p.last && p.line.in.Buffered() == 0 {
 		p.line.wire.keep(p.line)
 		return

@@ -82,7 +82,7 @@ func New(options Options) *Proxies {
 }
 
 // ErrEnded means that an address was not opened because the manager is shutting down. It does not mean that the port is in use.
-var ErrEnded = errors.New("the manager is being ended")
+var ErrEnded = errors.New("the manager is shutting down")
 
 // Listen reserves the port for the object on loopback, and releases the object's previous port. name is used in messages. hosts are the host names that requests
 // may use besides those of this machine; see CheckHost. Listen returns ErrEnded after the manager has stopped, and an error if it cannot bind the port on
@@ -195,8 +195,8 @@ func (f *Proxies) Start(ctx context.Context) error {
 
 // Reasons in responses at an address that is being closed.
 var (
-	gone       = Reason{Reason: "Gone", Message: "this address is being given up"}
-	restarting = Reason{Reason: "ManagerEnding", Message: "the manager of this address is being ended; another one takes it over"}
+	gone       = Reason{Reason: "Gone", Message: "this address is being removed"}
+	restarting = Reason{Reason: "ManagerEnding", Message: "the manager of this address is shutting down; another manager takes over the address"}
 )
 
 func bind(network, host string, port int32) (*net.TCPListener, error) {

@@ -266,7 +266,7 @@ func TestWhoWaitsTooLongIsTold(t *testing.T) {
 	s.g.Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
 	s.g.Expect(got.Header.Get("Retry-After")).To(Equal("1"))
 	s.g.Expect(got.Header.Get(HeaderReason)).To(Equal("NotReady"))
-	s.g.Expect(got.Body).To(Equal("devservers/default/web cannot answer now: NotReady: it compiles (it was not ready in time)\n"))
+	s.g.Expect(got.Body).To(Equal("devservers/default/web is not available: NotReady: it compiles (the server was not ready in time)\n"))
 }
 
 func TestWhoCanNotBeServedIsToldAtOnce(t *testing.T) {
@@ -299,7 +299,7 @@ func TestOnlySoManyWait(t *testing.T) {
 	s.waits(3)
 	got := s.do(http.MethodGet, "/", nil)
 	s.g.Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
-	s.g.Expect(got.Body).To(ContainSubstring("too many requests wait already"))
+	s.g.Expect(got.Body).To(ContainSubstring("too many requests are already waiting"))
 	s.open(1, newServer(t, "127.0.0.1:0", says("one")))
 	for _, h := range held {
 		s.g.Eventually(h).WithTimeout(long).Should(Receive(HaveField("Body", "one")))
@@ -367,7 +367,7 @@ func TestWhatMayHaveHadItsEffectIsNotSentAgain(t *testing.T) {
 	one.die()
 	for _, lost := range []<-chan answer{post, del} {
 		s.g.Eventually(lost).WithTimeout(long).Should(Receive(And(
-			HaveField("Status", http.StatusBadGateway), HaveField("Body", ContainSubstring("whether it had an effect is not known")))))
+			HaveField("Status", http.StatusBadGateway), HaveField("Body", ContainSubstring("it is unknown whether the request took effect")))))
 	}
 }
 

@@ -112,7 +112,7 @@ func TestBytesThatWaitAreLimitedOverAllAddresses(t *testing.T) {
 	tooMuch := begin(second, 50)
 	var got answer
 	s.g.Eventually(tooMuch).WithTimeout(long).Should(Receive(&got))
-	s.g.Expect(got).To(And(HaveField("Status", http.StatusServiceUnavailable), HaveField("Body", ContainSubstring("too much memory"))))
+	s.g.Expect(got).To(And(HaveField("Status", http.StatusServiceUnavailable), HaveField("Body", ContainSubstring("use too much memory"))))
 	s.g.Expect(got.Header.Get("Retry-After")).To(Equal("1"))
 	small := begin(second, 1)
 	s.g.Eventually(func() int64 { return s.of("other").waiting.Load() }).WithTimeout(long).Should(Equal(int64(1)), "a smaller request fits")

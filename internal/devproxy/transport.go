@@ -74,13 +74,13 @@ func (a *address) admit(ctx context.Context, w *hold) (*state, error) {
 	if a.waiting.Add(1) > int64(a.options.HoldRequests) {
 		a.waiting.Add(-1)
 		waited.WithLabelValues(string(outcomeTooMany)).Inc()
-		return nil, refuse(s, "too many requests wait already")
+		return nil, refuse(s, "too many requests are already waiting")
 	}
 	defer a.waiting.Add(-1)
 	bytes := weight(w.request)
 	if !a.heldBytes.take(bytes) {
 		waited.WithLabelValues(string(outcomeTooMany)).Inc()
-		return nil, refuse(s, "the requests that wait already take too much memory")
+		return nil, refuse(s, "the waiting requests use too much memory")
 	}
 	defer a.heldBytes.give(bytes)
 	waiting.Inc()
@@ -97,7 +97,7 @@ func hopeless(s *state, w *hold) bool { return s.phase == refused || s.reason.Un
 func (a *address) await(ctx context.Context, w *hold) (*state, outcome, error) {
 	remaining := time.Until(w.until)
 	if remaining <= 0 {
-		return nil, outcomeTimedOut, refuse(a.state.Load(), "it was not ready in time")
+		return nil, outcomeTimedOut, refuse(a.state.Load(), "the server was not ready in time")
 	}
 	timer := time.NewTimer(remaining)
 	defer timer.Stop()
@@ -112,7 +112,7 @@ func (a *address) await(ctx context.Context, w *hold) (*state, outcome, error) {
 		select {
 		case <-s.over:
 		case <-timer.C:
-			return nil, outcomeTimedOut, refuse(s, "it was not ready in time")
+			return nil, outcomeTimedOut, refuse(s, "the server was not ready in time")
 		case <-ctx.Done():
 			return nil, outcomeLeft, ctx.Err()
 		}

@@ -47,7 +47,7 @@ func nameOf(stateDir, machine string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("read the name of this host: %w", err)
 	case json.Unmarshal(data, &known) != nil || known.Name == "":
-		return "", fmt.Errorf("the name of this host cannot be read from %s; restore the file, for the objects of this host carry that name in the label berth.dev/host", path)
+		return "", fmt.Errorf("cannot read the name of this host from %s; restore the file, because the label berth.dev/host of the objects of this host contains that name", path)
 	case known.Machine == machine:
 		return known.Name, nil
 	}
@@ -62,10 +62,10 @@ func choose(path, machine string) (string, error) {
 	chosen := identity{Name: label(hostname) + "-" + hex.EncodeToString(digits[:]), Machine: machine}
 	data, err := json.Marshal(chosen)
 	if err != nil {
-		return "", fmt.Errorf("name this host: %w", err)
+		return "", fmt.Errorf("record the name of this host: %w", err)
 	}
 	if err := statedir.Write(path, data); err != nil {
-		return "", fmt.Errorf("name this host: %w", err)
+		return "", fmt.Errorf("record the name of this host: %w", err)
 	}
 	return chosen.Name, nil
 }

@@ -73,9 +73,9 @@ func (m *machine) expandBefore() {
 	}
 }
 
-// recordIsNewest reports whether the record contains or reserves every observed incarnation. If it does not, another reconcile or manager has recorded
-// and started an incarnation since this record was read. If the record is confirmed to be the newest and still lacks an incarnation, the record was
-// lost; then recordIsNewest takes over the highest observed number together with the current spec, and returns true.
+// recordIsNewest reports whether the record contains or reserves every observed incarnation. If it does not, there are two cases. Usually the
+// record is outdated: another reconcile or manager has recorded and started an incarnation since it was read. But if the record is confirmed to be the
+// newest, the entry for that incarnation was lost; then recordIsNewest takes over the highest observed number with the current spec, and returns true.
 func (m *machine) recordIsNewest() bool {
 	known := max(m.status.Incarnation, reserved(m.desired.Reserve, &m.status))
 	newest := known

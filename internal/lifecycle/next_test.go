@@ -135,9 +135,9 @@ func TestReadyWaitsForTheProbeOfThisIncarnation(t *testing.T) {
 	s.tick()
 	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonNotReady)
 	yes, no := true, false
-	s.observed.Ready, s.observed.NotReady = &no, "GET / answers 503"
+	s.observed.Ready, s.observed.NotReady = &no, "GET / returned status 503"
 	s.tick()
-	s.g.Expect(meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionReady).Message).To(Equal("GET / answers 503"))
+	s.g.Expect(meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionReady).Message).To(Equal("GET / returned status 503"))
 	s.observed.Ready = &yes
 	s.tick()
 	s.expect(v1alpha1.ConditionReady, v1alpha1.ReasonRunning)

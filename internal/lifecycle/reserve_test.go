@@ -79,7 +79,8 @@ func TestNothingElseIsStartedAhead(t *testing.T) {
 	}
 }
 
-// TestStartsWithoutAWriteBefore checks all other starts of a reserved incarnation. The origin of the process decides which changes of the spec are still pending.
+// TestStartsWithoutAWriteBefore checks that an incarnation is also pre-started in cases other than the plain crash above. The next write records the spec hash
+// and restart token from the origin of the process, so later changes of the spec stay pending.
 func TestStartsWithoutAWriteBefore(t *testing.T) {
 	for name, change := range map[string]func(*Desired, *v1alpha1.ProcessStatus, *Observed){
 		"after an edit":              func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Generation++ },

@@ -115,11 +115,11 @@ func TestHTTPOfAnotherProtocol(t *testing.T) {
 				_, _ = fmt.Fprint(c, "SSH-2.0-something\r\n")
 				_, _ = bufio.NewReader(c).ReadString('\n')
 			},
-			timeout: long, serving: outcome{ok: true}, message: "the answer could not be understood",
+			timeout: long, serving: outcome{ok: true}, message: "the response is not valid HTTP",
 		},
 		"closes": {
 			serve:   func(c net.Conn) { _, _ = bufio.NewReader(c).ReadString('\n') },
-			timeout: long, serving: outcome{mute: true}, message: "the connection was closed without an answer",
+			timeout: long, serving: outcome{mute: true}, message: "the connection was closed without a response",
 		},
 		"is silent": {
 			serve: func(c net.Conn) {
@@ -130,7 +130,7 @@ func TestHTTPOfAnotherProtocol(t *testing.T) {
 					}
 				}
 			},
-			timeout: short, serving: outcome{ok: true}, message: "no answer within 200ms",
+			timeout: short, serving: outcome{ok: true}, message: "no response within 200ms",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,13 +177,13 @@ func TestExec(t *testing.T) {
 	}{
 		"exit code 0":   {executor{}, outcome{ok: true}},
 		"exit code 1":   {executor{exit: facts.Exit{Known: true, Code: 1}}, failed("check ended with exit code 1")},
-		"signal":        {executor{exit: facts.Exit{Known: true, Signal: "SIGKILL"}}, failed("check was ended by SIGKILL")},
+		"signal":        {executor{exit: facts.Exit{Known: true, Signal: "SIGKILL"}}, failed("check was terminated by SIGKILL")},
 		"not found":     {executor{err: &facts.StartError{Reason: "CommandNotFound", Message: "/a/b"}}, failed("check could not be started: not found in PATH")},
 		"denied":        {executor{err: &facts.StartError{Reason: "PermissionDenied"}}, failed("check could not be started: permission denied")},
 		"no directory":  {executor{err: &facts.StartError{Reason: "WorkingDirMissing"}}, failed("check could not be started: the working directory does not exist")},
 		"cannot start":  {executor{err: &facts.StartError{Reason: "StartFailed", Message: "no memory"}}, failed("check could not be started: no memory")},
-		"timeout":       {executor{err: context.DeadlineExceeded}, failed("check did not end within 30s")},
-		"unkillable":    {executor{err: runtime.ErrNotEnded}, failed("check did not end within 30s, nor after SIGKILL")},
+		"timeout":       {executor{err: context.DeadlineExceeded}, failed("check did not exit within 30s")},
+		"unkillable":    {executor{err: runtime.ErrNotEnded}, failed("check did not exit within 30s or after SIGKILL")},
 		"other failure": {executor{err: errors.New("no memory")}, failed("check: no memory")},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,13 +29,13 @@ func (e *Exec) run(ctx context.Context, timeout time.Duration) outcome {
 	case errors.As(err, &start):
 		return failed(fmt.Sprintf("%s could not be started: %s", name, startError(start)))
 	case errors.Is(err, runtime.ErrNotEnded):
-		return failed(fmt.Sprintf("%s did not end within %s, nor after SIGKILL", name, timeout))
+		return failed(fmt.Sprintf("%s did not exit within %s or after SIGKILL", name, timeout))
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return failed(fmt.Sprintf("%s did not end within %s", name, timeout))
+		return failed(fmt.Sprintf("%s did not exit within %s", name, timeout))
 	case err != nil:
 		return failed(fmt.Sprintf("%s: %v", name, err))
 	case exit.Signal != "":
-		return failed(fmt.Sprintf("%s was ended by %s", name, exit.Signal))
+		return failed(fmt.Sprintf("%s was terminated by %s", name, exit.Signal))
 	case exit.Code != 0:
 		return failed(fmt.Sprintf("%s ended with exit code %d", name, exit.Code))
 	}

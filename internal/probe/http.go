@@ -50,7 +50,7 @@ func (h *HTTP) run(ctx context.Context, timeout time.Duration) outcome {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL, nil)
 	if err != nil {
-		return failed("the address can't be asked: " + h.URL)
+		return failed("invalid URL: " + h.URL)
 	}
 	request.Header.Set("User-Agent", "berth-probe")
 	request.Header.Set("Accept", "*/*")
@@ -70,7 +70,7 @@ func (h *HTTP) judge(status int) outcome {
 	if status >= from && status < limit {
 		return outcome{ok: true}
 	}
-	return failed(fmt.Sprintf("GET %s answers %d", h.URL, status))
+	return failed(fmt.Sprintf("GET %s returned status %d", h.URL, status))
 }
 
 // classify returns the outcome of a request without a response.
@@ -111,11 +111,11 @@ func (t *TCP) run(ctx context.Context, timeout time.Duration) outcome {
 func describe(err error, timeout time.Duration) string {
 	switch {
 	case isTimeout(err):
-		return fmt.Sprintf("no answer within %s", timeout)
+		return fmt.Sprintf("no response within %s", timeout)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused"
 	case isClosed(err):
-		return "the connection was closed without an answer"
+		return "the connection was closed without a response"
 	}
 	var record tls.RecordHeaderError
 	if errors.As(err, &record) {
@@ -125,7 +125,7 @@ func describe(err error, timeout time.Duration) string {
 	if errors.As(err, &system) {
 		return system.Error()
 	}
-	return "the answer could not be understood"
+	return "the response is not valid HTTP"
 }
 
 func isTimeout(err error) bool {

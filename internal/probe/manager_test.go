@@ -76,11 +76,11 @@ func TestWorker(t *testing.T) {
 	}
 
 	manager.Ensure(first, config(url))
-	g.Eventually(result, long).Should(Equal(Result{Message: "GET " + url + " answers 503"}), "one of three failures does not decide")
+	g.Eventually(result, long).Should(Equal(Result{Message: "GET " + url + " returned status 503"}), "one of three failures does not decide")
 	g.Eventually(told, long).Should(Receive(Equal(first.UID)))
 	step(100 * time.Millisecond)
 	step(150 * time.Millisecond)
-	g.Eventually(result, long).Should(Equal(Result{Known: true, Message: "GET " + url + " answers 503"}))
+	g.Eventually(result, long).Should(Equal(Result{Known: true, Message: "GET " + url + " returned status 503"}))
 	g.Eventually(told, long).Should(Receive())
 
 	status.Store(http.StatusOK)
@@ -93,7 +93,7 @@ func TestWorker(t *testing.T) {
 	step(5 * time.Second)
 	g.Expect(result().OK).To(BeTrue(), "two of three failures do not change the result")
 	step(5 * time.Second)
-	g.Eventually(result, long).Should(Equal(Result{Known: true, Message: "GET " + url + " answers 503"}))
+	g.Eventually(result, long).Should(Equal(Result{Known: true, Message: "GET " + url + " returned status 503"}))
 }
 
 func TestSameQuestionKeepsTheWorker(t *testing.T) {

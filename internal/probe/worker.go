@@ -50,7 +50,7 @@ func (w *worker) ask(ctx context.Context) outcome {
 	case check.Exec != nil:
 		return check.Exec.run(ctx, w.config.Timeout)
 	}
-	return failed("nothing to probe is set")
+	return failed("the probe has no httpGet, tcpSocket or exec")
 }
 
 func (w *worker) publish(result Result) {

@@ -46,7 +46,7 @@ func NewClient(conn net.Conn, token string, timeout time.Duration) (*Client, err
 
 func (c *Client) accept(answer *Answer, token string) error {
 	if answer.Version < PreviousVersion || answer.Version > Version {
-		return fmt.Errorf("the shim speaks version %d of the protocol, this program %d and %d", answer.Version, PreviousVersion, Version)
+		return fmt.Errorf("the shim uses protocol version %d, but this program supports versions %d and %d", answer.Version, PreviousVersion, Version)
 	}
 	if token != "" && answer.Token != token {
 		return ErrImpostor
@@ -61,11 +61,11 @@ func (c *Client) call(call Call) (*Answer, error) {
 		return nil, err
 	}
 	if err := writeFrame(c.Conn, call); err != nil {
-		return nil, fmt.Errorf("ask the shim: %w", err)
+		return nil, fmt.Errorf("send the request to the shim: %w", err)
 	}
 	var answer Answer
 	if err := readFrame(c.Conn, &answer); err != nil {
-		return nil, fmt.Errorf("read the shim's answer: %w", err)
+		return nil, fmt.Errorf("read the response of the shim: %w", err)
 	}
 	if answer.NoTerminal {
 		return nil, ErrNoTerminal

@@ -21,7 +21,7 @@ import (
 )
 
 // ErrGone is the error for a process that no longer exists. Its PID may belong to another process.
-var ErrGone = errors.New("the process is gone")
+var ErrGone = errors.New("the process no longer exists")
 
 // BootID returns the ID of the current boot of the machine, from /proc/sys/kernel/random/boot_id.
 func BootID() (string, error) {

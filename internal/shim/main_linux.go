@@ -92,7 +92,7 @@ func (s *shim) prepare() error {
 	memory := os.NewFile(LaunchFD, "launch")
 	err := json.NewDecoder(memory).Decode(&s.launch)
 	if err := errors.Join(err, memory.Close()); err != nil {
-		return fmt.Errorf("read what to start: %w", err)
+		return fmt.Errorf("read the program to start: %w", err)
 	}
 	self, err := outliveSignals()
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *shim) run() error {
 		return err
 	}
 	if s.requested() != nil {
-		return s.end(End{Exit: &facts.Exit{FinishedAt: time.Now(), Message: "it was stopped before the program was executed"}})
+		return s.end(End{Exit: &facts.Exit{FinishedAt: time.Now(), Message: "the process was stopped before its program was executed"}})
 	}
 	if failed := s.start(); failed != nil {
 		return s.end(End{Failure: failed})
@@ -131,7 +131,7 @@ func (s *shim) run() error {
 	if err := s.listen(); err != nil {
 		_ = s.tree.Kill()
 		s.reap()
-		return s.end(End{Failure: failure(ReasonStartFailed, "the socket to attach to the program could not be made: %v", err)})
+		return s.end(End{Failure: failure(ReasonStartFailed, "cannot create the socket for attaching to the program: %v", err)})
 	}
 	defer func() { _ = s.listener.Close() }()
 	if err := s.record(nil); err != nil {

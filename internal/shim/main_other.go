@@ -12,6 +12,6 @@ import (
 
 // Main reports that the shim does not support this operating system, and returns 1.
 func Main([]string) int {
-	fmt.Fprintln(os.Stderr, "berth-shim needs Linux: adoption and true exit codes rest on its pidfds and subreapers")
+	fmt.Fprintln(os.Stderr, "berth-shim requires Linux, because adoption and exact exit codes depend on pidfds and subreapers")
 	return 1
 }

@@ -57,7 +57,7 @@ func (l *Launch) environment() ([]string, *facts.StartError) {
 			return nil, failure(ReasonStartFailed, "the environment has an entry that is not NAME=value; correct spec.process.env")
 		}
 		if refused[name] {
-			return nil, failure(ReasonStartFailed, "the variable %s changes how every program is loaded and is refused; remove it from spec.process.env", name)
+			return nil, failure(ReasonStartFailed, "the variable %s is not permitted, because it changes how every program is loaded; remove it from spec.process.env", name)
 		}
 		set(name, value)
 	}
@@ -126,11 +126,11 @@ func (l *Launch) directory() (string, *facts.StartError) {
 	info, err := os.Stat(dir)
 	switch {
 	case os.IsPermission(err):
-		return "", failure(ReasonPermissionDenied, "the working directory %s may not be entered by user %d; change its permissions or name another", dir, l.RunAs.id())
+		return "", failure(ReasonPermissionDenied, "the working directory %s is not accessible to user %d; change its permissions or use another directory", dir, l.RunAs.id())
 	case err != nil || !info.IsDir():
 		return "", failure(ReasonWorkingDirMissing, "the working directory %s does not exist or is not a directory; create it or correct spec.process.workingDir", dir)
 	case !mayExecute(dir):
-		return "", failure(ReasonPermissionDenied, "the working directory %s may not be entered by user %d; change its permissions or name another", dir, l.RunAs.id())
+		return "", failure(ReasonPermissionDenied, "the working directory %s is not accessible to user %d; change its permissions or use another directory", dir, l.RunAs.id())
 	}
 	return dir, nil
 }
@@ -185,9 +185,9 @@ func (l *Launch) executable(file, command string) (string, *facts.StartError) {
 	info, err := os.Stat(file)
 	switch {
 	case os.IsPermission(err):
-		return "", failure(ReasonPermissionDenied, "the program %s (of command %q) may not be reached by user %d; change the permissions on its path", file, command, l.RunAs.id())
+		return "", failure(ReasonPermissionDenied, "the program %s (of command %q) is not accessible to user %d; change the permissions of the directories on its path", file, command, l.RunAs.id())
 	case err != nil:
-		return "", failure(ReasonCommandNotFound, "the program %s (of command %q) is not there; install it or correct spec.process.command", file, command)
+		return "", failure(ReasonCommandNotFound, "the program %s (of command %q) does not exist; install it or correct spec.process.command", file, command)
 	case info.IsDir():
 		return "", failure(ReasonPermissionDenied, "%s (of command %q) is a directory, not a program; correct spec.process.command", file, command)
 	case !mayExecute(file):

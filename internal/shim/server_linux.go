@@ -112,7 +112,7 @@ func (s *shim) hello(call Call) Answer {
 		return Answer{Version: Version, Error: "say Hello first"}
 	}
 	if version < PreviousVersion {
-		return Answer{Version: Version, Error: fmt.Sprintf("version %d of the protocol is too old; the shim speaks %d and %d", call.Version, PreviousVersion, Version)}
+		return Answer{Version: Version, Error: fmt.Sprintf("protocol version %d is too old; the shim supports versions %d and %d", call.Version, PreviousVersion, Version)}
 	}
 	return Answer{Version: version, Token: s.identity.Token, Incarnation: s.identity.Incarnation}
 }
@@ -125,7 +125,7 @@ func (s *shim) answer(call Call) Answer {
 	case VerbSignal:
 		number, ok := SignalNumber(call.Signal)
 		if !ok {
-			return Answer{Error: fmt.Sprintf("there is no signal %q", call.Signal)}
+			return Answer{Error: fmt.Sprintf("unknown signal %q", call.Signal)}
 		}
 		err = s.tree.Signal(number)
 	case VerbShutdown:
@@ -139,7 +139,7 @@ func (s *shim) answer(call Call) Answer {
 	case VerbInput:
 		return s.input()
 	default:
-		return Answer{Error: fmt.Sprintf("the shim does not know %q; it speaks version %d of the protocol", call.Verb, Version)}
+		return Answer{Error: fmt.Sprintf("unknown request %q; the shim uses protocol version %d", call.Verb, Version)}
 	}
 	if err != nil {
 		return Answer{Error: err.Error()}

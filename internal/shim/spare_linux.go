@@ -43,7 +43,7 @@ func await(title string) (bool, error) {
 		if n, controlled, _, _, err = unix.Recvmsg(LockFD, text, control, unix.MSG_CMSG_CLOEXEC); err == nil {
 			break
 		} else if !errors.Is(err, unix.EINTR) {
-			return false, fmt.Errorf("wait for what to hold: %w", err)
+			return false, fmt.Errorf("receive the workload: %w", err)
 		}
 	}
 	if n == 0 {
@@ -51,11 +51,11 @@ func await(title string) (bool, error) {
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:controlled])
 	if err != nil || len(messages) != 1 {
-		return false, errors.Join(errors.New("what to hold did not come in one piece"), err)
+		return false, errors.Join(errors.New("receive the workload: the message does not have exactly one set of file descriptors"), err)
 	}
 	given, err := unix.ParseUnixRights(&messages[0])
 	if err != nil || len(given) != 4 {
-		return false, errors.Join(fmt.Errorf("of what to hold %d files of 4 came", len(given)), err)
+		return false, errors.Join(fmt.Errorf("receive the workload: got %d file descriptors instead of 4", len(given)), err)
 	}
 	handover := Handover{given[0], given[1], given[2], given[3]}
 	if err := handover.settle(); err != nil {

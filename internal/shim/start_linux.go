@@ -24,15 +24,15 @@ func (s *shim) start() *facts.StartError {
 	}
 	var err error
 	if s.log, err = os.OpenFile(LogFile, os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return failure(ReasonStartFailed, "the log could not be opened: %v", err)
+		return failure(ReasonStartFailed, "cannot open the log: %v", err)
 	}
 	if err := s.launch.RunAs.Own(s.log); err != nil {
-		return failure(ReasonStartFailed, "the log could not be given to user %s: %v", s.launch.RunAs.Name, err)
+		return failure(ReasonStartFailed, "cannot make user %s the owner of the log: %v", s.launch.RunAs.Name, err)
 	}
 	attributes := &syscall.ProcAttr{Dir: program.Dir, Env: program.Env, Sys: &syscall.SysProcAttr{Setsid: true, Credential: s.launch.RunAs.Credential()}}
 	streams, err := s.streams(attributes)
 	if err != nil {
-		return failure(ReasonStartFailed, "input and output could not be set up: %v", err)
+		return failure(ReasonStartFailed, "cannot set up input and output: %v", err)
 	}
 	defer closeAll(streams)
 	for _, f := range streams {
@@ -49,7 +49,7 @@ func (s *shim) streams(attributes *syscall.ProcAttr) ([]*os.File, error) {
 			return nil, fmt.Errorf("open a terminal: %w", err)
 		}
 		if err := s.launch.RunAs.Own(slave); err != nil {
-			return nil, fmt.Errorf("give the terminal to user %s: %w", s.launch.RunAs.Name, errors.Join(err, master.Close(), slave.Close()))
+			return nil, fmt.Errorf("make user %s the owner of the terminal: %w", s.launch.RunAs.Name, errors.Join(err, master.Close(), slave.Close()))
 		}
 		attributes.Sys.Setctty = true // descriptor 0 becomes the controlling terminal
 		s.terminal = newTerminal(master, s.log)
@@ -76,7 +76,7 @@ func (s *shim) execute(file string, attributes *syscall.ProcAttr) *facts.StartEr
 	if cgroup := s.launch.Record.Cgroup; cgroup != "" {
 		fd, err := unix.Open(cgroup, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
-			return failure(ReasonStartFailed, "the cgroup %s could not be opened: %v", cgroup, err)
+			return failure(ReasonStartFailed, "cannot open the cgroup %s: %v", cgroup, err)
 		}
 		defer func() { _ = unix.Close(fd) }()
 		attributes.Sys.UseCgroupFD, attributes.Sys.CgroupFD = true, fd
@@ -125,11 +125,11 @@ func explain(file string, as *syscall.Credential, err error) *facts.StartError {
 	}
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		return failure(ReasonCommandNotFound, "the program %s is there, but the interpreter that its first line (or its ELF header) names is not; install the interpreter", file)
+		return failure(ReasonCommandNotFound, "the program %s exists, but the interpreter that its first line (or its ELF header) names does not exist; install the interpreter", file)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return failure(ReasonPermissionDenied, "user %d may not execute the program %s; its permissions, or those of its interpreter or file system (noexec), forbid it", user, file)
 	case errors.Is(err, unix.ENOEXEC):
-		return failure(ReasonStartFailed, "%s is no program for this machine; a script needs a first line such as #!/bin/sh", file)
+		return failure(ReasonStartFailed, "%s is not an executable for this machine; a script needs a first line such as #!/bin/sh", file)
 	}
 	return failure(ReasonStartFailed, "the program %s could not be executed: %v", file, err)
 }

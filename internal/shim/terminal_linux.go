@@ -19,7 +19,7 @@ const (
 	ringSize = 64 << 10
 	// backlog is how much output may be queued for a slow client before it is disconnected, in bytes.
 	backlog = 256 << 10
-	// farewell is how long the last output may take to reach the log, and then the clients.
+	// farewell limits two waits of finish: until the last output is in the log, and then until the clients have received it.
 	farewell = time.Second
 )
 

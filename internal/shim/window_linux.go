@@ -54,7 +54,7 @@ func lookThrough(dir string, name []string) int {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(40)
 	if err := makeRaw(0); err != nil {
-		fmt.Fprintln(os.Stderr, "a window of Berth is opened by berth in a terminal, not by hand:", err)
+		fmt.Fprintln(os.Stderr, "this command is run by berth in a terminal, not by hand:", err)
 		return 1
 	}
 	w := &window{dir: dir}
@@ -101,10 +101,10 @@ func (w *window) show(record Record) bool {
 	ended, _ := ReadFile(filepath.Join(w.dir, EndFile), &end)
 	switch {
 	case ended && end.Token == record.Token:
-		w.tell(record, describe(end)+"; this window waits for the next")
+		w.tell(record, describe(end)+"; waiting for the next incarnation")
 		return false
 	case !record.Terminal:
-		w.tell(record, "runs without a terminal; look at its output with berth logs")
+		w.tell(record, "runs without a terminal; to see its output, run berth logs")
 		return false
 	}
 	client, err := w.connect(record.Token)
@@ -166,11 +166,11 @@ func describe(end End) string {
 	case end.Failure != nil:
 		return "could not be started: " + end.Failure.Message
 	case end.Exit == nil || !end.Exit.Known:
-		return "has ended; how is not known"
+		return "ended with unknown status"
 	case end.Exit.Signal != "":
-		return "was ended by " + end.Exit.Signal
+		return "was terminated by " + end.Exit.Signal
 	}
-	return fmt.Sprintf("has ended with exit code %d", end.Exit.Code)
+	return fmt.Sprintf("ended with exit code %d", end.Exit.Code)
 }
 
 // pass forwards typed input, and drops it while no incarnation runs. It exits the process when the terminal is gone.

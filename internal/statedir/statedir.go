@@ -16,14 +16,14 @@ import (
 // users.
 func Make(dir string) (string, error) {
 	if dir == "" {
-		return "", errors.New("no state directory given")
+		return "", errors.New("the state directory is not set")
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return "", fmt.Errorf("state directory: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make the state directory: %w", err)
+		return "", fmt.Errorf("create the state directory: %w", err)
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -39,12 +39,12 @@ func Make(dir string) (string, error) {
 			return "", fmt.Errorf("state directory: %w", err)
 		}
 		if len(content) > 0 {
-			return "", fmt.Errorf("the state directory %s can be written to by other users (mode %04o): check its content and run chmod 700, "+
+			return "", fmt.Errorf("the state directory %s can be written to by other users (mode %04o): check its contents and run chmod 700, "+
 				"or choose another directory with --state-dir", dir, info.Mode().Perm())
 		}
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make the state directory private: %w", err)
+		return "", fmt.Errorf("restrict the permissions of the state directory: %w", err)
 	}
 	return dir, nil
 }

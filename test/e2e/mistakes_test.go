@@ -209,7 +209,7 @@ var mistakes = []mistake{
 		},
 	},
 	{
-		name: "The interpreter of the script is missing", says: []string{"CommandNotFound", "{dir}/serve is there, but the interpreter that its first line"},
+		name: "The interpreter of the script is missing", says: []string{"CommandNotFound", "{dir}/serve exists, but the interpreter that its first line"},
 		fix: "Correct the first line of the script, or install the interpreter.",
 		make: func(c *mistaken) *subject {
 			c.write("serve", "#!/no/such/bash\nexec gohello\n")

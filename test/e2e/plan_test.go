@@ -116,7 +116,7 @@ func action(ctx context.Context) {
 	DeferCleanup(func(ctx context.Context) { suiteBerth.kubectl(ctx, "delete", "--ignore-not-found", "-f", file) })
 }
 
-// copyOf returns a copy of a directory that a spec may change.
+// copyOf copies a directory of the repository and returns the path of the copy, which a test may change.
 func copyOf(source string) string {
 	GinkgoHelper()
 	dir := filepath.Join(GinkgoT().TempDir(), filepath.Base(source))

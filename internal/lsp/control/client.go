@@ -15,7 +15,7 @@ import (
 )
 
 // ErrClosed is the error if the connection to the multiplexer has ended.
-var ErrClosed = errors.New("the connection to the language-server multiplexer has ended")
+var ErrClosed = errors.New("the connection to the language-server multiplexer was closed")
 
 // Client is the manager's end of a control socket. Its methods are safe for concurrent use.
 type Client struct {
@@ -48,17 +48,17 @@ func Converse(ctx context.Context, conn net.Conn, onReport func(lsp.Report), onC
 	var first lsp.Message
 	err := readLine(reader, &first)
 	if err == nil && first.Report == nil {
-		err = errors.New("its first line is no report")
+		err = errors.New("the first line is not a report")
 	}
 	if err == nil && (first.Report.Protocol < lsp.Protocol-1 || first.Report.Protocol > lsp.Protocol) {
-		err = fmt.Errorf("it speaks version %d of the protocol, this program %d", first.Report.Protocol, lsp.Protocol)
+		err = fmt.Errorf("the multiplexer uses protocol version %d, but this program uses version %d", first.Report.Protocol, lsp.Protocol)
 	}
 	if !stop() {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("hear from the language-server multiplexer: %w", err)
+		return nil, fmt.Errorf("read the report of the language-server multiplexer: %w", err)
 	}
 	c := &Client{conn: conn, onReport: onReport, onClose: onClose, ended: make(chan struct{}), waiting: map[int64]chan lsp.Answer{}}
 	onReport(*first.Report)
@@ -112,13 +112,13 @@ func (c *Client) Do(ctx context.Context, command lsp.Command) (lsp.Answer, error
 	c.writing.Unlock()
 	if err != nil {
 		_ = c.conn.Close() // a partial line may have been written
-		return lsp.Answer{}, fmt.Errorf("ask the language-server multiplexer: %w", err)
+		return lsp.Answer{}, fmt.Errorf("send the command to the language-server multiplexer: %w", err)
 	}
 	select {
 	case a := <-answer:
 		return a, nil
 	case <-ctx.Done():
-		return lsp.Answer{}, fmt.Errorf("the language-server multiplexer does not answer: %w", ctx.Err())
+		return lsp.Answer{}, fmt.Errorf("the language-server multiplexer does not respond: %w", ctx.Err())
 	case <-c.ended:
 	}
 	select {

@@ -48,7 +48,7 @@ func readLine(r *bufio.Reader, value any) error {
 		}
 	}
 	if err := json.Unmarshal(line, value); err != nil {
-		return fmt.Errorf("a line on the control socket is damaged: %w", err)
+		return fmt.Errorf("invalid line on the control socket: %w", err)
 	}
 	return nil
 }

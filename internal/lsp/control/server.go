@@ -46,7 +46,7 @@ func Serve(ctx context.Context, l net.Listener, h Handler) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			return fmt.Errorf("accept managers: %w", err)
+			return fmt.Errorf("accept connections of managers: %w", err)
 		}
 		if s.use(conn) != nil {
 			_ = conn.Close()

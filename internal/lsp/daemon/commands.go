@@ -67,7 +67,7 @@ func (p *program) Do(command lsp.Command) lsp.Answer {
 	case lsp.Quit:
 		code, err = p.leave(command.Reason)
 	default:
-		code, err = lsp.CodeInvalid, fmt.Errorf("the multiplexer does not know %q; it speaks version %d of the protocol", command.Verb, lsp.Protocol)
+		code, err = lsp.CodeInvalid, fmt.Errorf("unknown command %q; the multiplexer uses protocol version %d", command.Verb, lsp.Protocol)
 	}
 	if err != nil {
 		return lsp.Answer{Code: code, Error: err.Error()}
@@ -95,16 +95,16 @@ func (p *program) current(incarnation int64) *server.Process {
 // start starts an incarnation. Commands are serialized, so no other start runs concurrently.
 func (p *program) start(launch *lsp.Launch) (code string, err error) {
 	if launch == nil || launch.Incarnation <= 0 {
-		return lsp.CodeInvalid, fmt.Errorf("a start needs what to start, and a number above 0")
+		return lsp.CodeInvalid, fmt.Errorf("a start requires a command and an incarnation greater than 0")
 	}
 	p.mu.Lock()
 	before, alive, leaving := p.report.Incarnation, p.process != nil, p.leaving
 	p.mu.Unlock()
 	switch {
 	case leaving:
-		return lsp.CodeOldAlive, fmt.Errorf("the multiplexer is about to end")
+		return lsp.CodeOldAlive, fmt.Errorf("the multiplexer is shutting down")
 	case launch.Incarnation < before:
-		return lsp.CodeStale, fmt.Errorf("incarnation %d was started already", before)
+		return lsp.CodeStale, fmt.Errorf("incarnation %d was already started", before)
 	case launch.Incarnation == before:
 		return "", nil
 	case alive:
@@ -112,7 +112,7 @@ func (p *program) start(launch *lsp.Launch) (code string, err error) {
 	}
 	next := lsp.Report{Protocol: lsp.Protocol, Incarnation: launch.Incarnation, Phase: facts.Starting}
 	if err := p.store(next); err != nil {
-		return lsp.CodeUnavailable, fmt.Errorf("write down the start: %w", err)
+		return lsp.CodeUnavailable, fmt.Errorf("record the start: %w", err)
 	}
 	p.mux.Configure(launch.Config)
 	if launch.Inherit {
@@ -137,7 +137,7 @@ func (p *program) begun(report lsp.Report, launch *lsp.Launch, process *server.P
 		report.Phase, report.StartedAt = facts.Running, process.StartedAt().UTC().Round(0)
 		report.PID, report.StartTicks = int64(process.Identity().PID), int64(process.Identity().Ticks)
 		report.BootID, _ = bootID()
-		p.log("incarnation %d of the server runs as process %d", launch.Incarnation, report.PID)
+		p.log("incarnation %d of the server is running (process %d)", launch.Incarnation, report.PID)
 	}
 	p.mu.Lock()
 	p.report, p.process, p.killed, p.tight = report, process, false, ""

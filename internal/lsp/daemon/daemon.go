@@ -38,7 +38,7 @@ func Main(args []string) int {
 		return 2
 	}
 	if *dir == "" || flags.NArg() > 0 {
-		fmt.Fprintln(os.Stderr, "berth-lsp is started by berth, not by hand: it needs --dir and nothing else")
+		fmt.Fprintln(os.Stderr, "berth-lsp is started by berth, not by hand: it requires --dir and accepts no other arguments")
 		return 2
 	}
 	return Until(func(ctx context.Context) error { return Run(ctx, *dir, os.Stderr) })
@@ -75,7 +75,7 @@ func Run(ctx context.Context, dir string, stderr *os.File) error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the directory of the multiplexer: %w", err)
+		return fmt.Errorf("create the directory of the multiplexer: %w", err)
 	}
 	lock, err := takeLock(ctx, filepath.Join(dir, lockFile))
 	if err != nil {

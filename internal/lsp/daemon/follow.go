@@ -43,7 +43,7 @@ func (p *program) follow(incarnation int64, process *server.Process) {
 	process.Close()
 	p.settle(process)
 	exit := process.Exit()
-	p.log("incarnation %d has ended: %s", incarnation, describe(exit))
+	p.log("incarnation %d exited: %s", incarnation, describe(exit))
 	p.told()
 }
 
@@ -66,7 +66,7 @@ func (p *program) settle(process *server.Process) {
 	ended.Phase, ended.Exit, ended.LeaderExit, ended.MemoryBytes = facts.Exited, process.Exit(), nil, 0
 	p.storing.Lock()
 	if err := p.store(ended); err != nil {
-		p.log("the end of the server could not be written down: %v", err)
+		p.log("cannot record the exit of the server: %v", err)
 	}
 	p.storing.Unlock()
 	p.mu.Lock()
@@ -97,16 +97,16 @@ func (p *program) keep() {
 	report := p.report
 	p.mu.Unlock()
 	if err := p.store(report); err != nil {
-		p.log("the state of the server could not be written down: %v", err)
+		p.log("cannot record the state of the server: %v", err)
 	}
 }
 
 func describe(exit *facts.Exit) string {
 	switch {
 	case exit == nil || !exit.Known:
-		return "reason unknown"
+		return "exit status unknown"
 	case exit.Signal != "":
-		return "ended by " + exit.Signal
+		return "terminated by " + exit.Signal
 	default:
 		return fmt.Sprintf("exit code %d", exit.Code)
 	}
@@ -193,7 +193,7 @@ func (p *program) measure() {
 	p.report.MemoryBytes = memory
 	limit := p.launch.Config.Limits.MemoryBytes
 	if limit > 0 && memory > limit {
-		p.tight = fmt.Sprintf("the server holds %d MiB of memory, the limit is %d MiB", memory>>20, limit>>20)
+		p.tight = fmt.Sprintf("the server uses %d MiB of memory, and the limit is %d MiB", memory>>20, limit>>20)
 		p.told()
 		return
 	}

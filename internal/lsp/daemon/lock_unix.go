@@ -33,7 +33,7 @@ func takeLock(ctx context.Context, path string) (*os.File, error) {
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || ctx.Err() != nil {
 			_ = file.Close()
-			return nil, fmt.Errorf("another multiplexer uses %s; end it first: %w", path, err)
+			return nil, fmt.Errorf("another multiplexer uses %s; stop that multiplexer first: %w", path, err)
 		}
 		pause(ctx, 10*time.Millisecond)
 	}

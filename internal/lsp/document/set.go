@@ -17,9 +17,9 @@ var (
 	// ErrNotOpen is the error for a document that this client has not opened.
 	ErrNotOpen = errors.New("document is not open")
 	// ErrChange is the error for an invalid change.
-	ErrChange = errors.New("bad change of a document")
+	ErrChange = errors.New("invalid document change")
 	// ErrLimit is the error for a document that would exceed a limit.
-	ErrLimit = errors.New("limit of open documents")
+	ErrLimit = errors.New("limit of open documents exceeded")
 )
 
 // Session identifies one client.
@@ -134,11 +134,11 @@ func (s *Set) mayHold(session Session, bytes, documents int) error {
 	}
 	switch {
 	case len(held.keys)+documents > s.limits.Documents:
-		return fmt.Errorf("%w: a client may have %d open; close some", ErrLimit, s.limits.Documents)
+		return fmt.Errorf("%w: a client may have %d documents open; close some", ErrLimit, s.limits.Documents)
 	case held.bytes+bytes > s.limits.Bytes:
-		return fmt.Errorf("%w: a client may have %d bytes of text open, with this it would be %d; close some", ErrLimit, s.limits.Bytes, held.bytes+bytes)
+		return fmt.Errorf("%w: a client may have %d bytes of text open, and this text would raise the total to %d; close some documents", ErrLimit, s.limits.Bytes, held.bytes+bytes)
 	case bytes > 0 && s.bytes+int64(bytes) > int64(s.limits.Total):
-		return fmt.Errorf("%w: all clients together may have %d bytes of text open, %d are; close some", ErrLimit, s.limits.Total, s.bytes)
+		return fmt.Errorf("%w: all clients together may have %d bytes of text open, and %d bytes are already open; close some documents", ErrLimit, s.limits.Total, s.bytes)
 	}
 	return nil
 }

@@ -270,7 +270,7 @@ func TestLimits(t *testing.T) {
 		d := newDesk(t, Limits{Bytes: 10})
 		d.open(1, uri(1), "123456")
 		list, err := d.Open(1, uri(2), "go", 1, "12345")
-		refused(d, list, err, "a client may have 10 bytes of text open, with this it would be 11")
+		refused(d, list, err, "a client may have 10 bytes of text open, and this text would raise the total to 11")
 		d.open(1, uri(2), "1234")
 		list, err = d.Change(1, uri(1), 2, raws(edit(0, 0, 0, 0, "x")))
 		refused(d, list, err, "10 bytes")

@@ -34,7 +34,7 @@ type event struct {
 // differently, such as a position that does not exist.
 func apply(text string, changes []json.RawMessage) (string, []event, error) {
 	if len(changes) > 1 && len(changes) > maxWork/(len(text)+1) {
-		return "", nil, fmt.Errorf("%w: %d changes at once of a text of %d bytes; send the whole text", ErrLimit, len(changes), len(text))
+		return "", nil, fmt.Errorf("%w: one notification has %d changes to a text of %d bytes; send the whole text instead", ErrLimit, len(changes), len(text))
 	}
 	data := []byte(text)
 	events := make([]event, 0, len(changes))
@@ -48,7 +48,7 @@ func apply(text string, changes []json.RawMessage) (string, []event, error) {
 			return "", nil, fmt.Errorf("%w: %w", ErrChange, err)
 		}
 		if change.Text == nil {
-			return "", nil, fmt.Errorf("%w: it has no text", ErrChange)
+			return "", nil, fmt.Errorf("%w: the change has no text", ErrChange)
 		}
 		if change.Range == nil {
 			data = append(data[:0], *change.Text...)

@@ -88,7 +88,7 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 			m.pump()
 		}
 	}
-	m.server, m.incarnation, m.holding, m.reason = b, incarnation, false, "it is starting"
+	m.server, m.incarnation, m.holding, m.reason = b, incarnation, false, "the server is starting"
 	m.counters.Incarnations++
 	m.changed = true
 	go m.readServer(b)
@@ -178,7 +178,7 @@ func (m *Mux) readServer(b *backend) {
 		if err != nil {
 			m.lock()
 			m.counters.Rejected++
-			m.markFaulty(b, lsp.ReasonProtocolError, "the language server broke the protocol: "+err.Error())
+			m.markFaulty(b, lsp.ReasonProtocolError, "the language server violated the protocol: "+err.Error())
 			m.unlock()
 			_, _ = io.Copy(io.Discard, b.stdout) // the server must not block on its output while it is being stopped
 			return
@@ -215,12 +215,12 @@ const drainPatience = 2 * time.Second
 // Shutdown sends shutdown and exit to the current server. It first cancels pending requests without an effect, so that they can be sent to the next server, and
 // waits for at most drainPatience until all pending requests are answered.
 func (m *Mux) Shutdown(ctx context.Context) error {
-	m.Hold("it is being stopped")
+	m.Hold("the server is being stopped")
 	m.lock()
 	b := m.server
 	if b == nil {
 		m.unlock()
-		return errors.New("there is no server")
+		return errors.New("no server is running")
 	}
 	drained := make(chan struct{})
 	if b.owed == 0 {

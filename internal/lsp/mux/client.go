@@ -46,12 +46,12 @@ func (m *Mux) handleClientRequest(s *session, body []byte, e *wire.Envelope) {
 	case s.stage == fresh || s.stage == initializing:
 		m.refuse(s, e.ID, codeNotInitialized, "the server must answer initialize before other requests are sent")
 	case s.stage == finished:
-		m.refuse(s, e.ID, codeInvalidRequest, "nothing can be asked after shutdown")
+		m.refuse(s, e.ID, codeInvalidRequest, "requests are not permitted after shutdown")
 	case string(e.Method) == "shutdown":
 		s.stage = finished
 		m.send(s, resultBody(e.ID, null))
 	case s.find(e.ID) != nil:
-		m.violation(s, codeInvalidRequest, "the id of a request is that of another one that was not answered yet")
+		m.violation(s, codeInvalidRequest, "the request has the same id as another request that is still pending")
 	default:
 		r := m.newRequest(s, body, e)
 		s.open = append(s.open, r)
@@ -68,7 +68,7 @@ func (m *Mux) refuse(s *session, id []byte, code int, message string) {
 // initializeClient handles the initialize request of a client. The answer is the server's initialize result, and is sent as soon as that is known.
 func (m *Mux) initializeClient(s *session, body []byte, e *wire.Envelope) {
 	if s.stage != fresh {
-		m.refuse(s, e.ID, codeInvalidRequest, "initialize can be asked once")
+		m.refuse(s, e.ID, codeInvalidRequest, "initialize can be sent only once")
 		return
 	}
 	var params struct {

@@ -47,9 +47,9 @@ func (m *Mux) Detach(incarnation int64, asked bool) {
 }
 
 func (m *Mux) detach(b *backend, asked bool) {
-	why := "it was asked to"
+	why := "a stop was requested"
 	if !asked {
-		why = "it has crashed"
+		why = "the server crashed"
 	}
 	if b.fault != "" {
 		asked, why = false, b.faultMessage
@@ -117,7 +117,7 @@ func (m *Mux) interrupted(r *request, asked bool) {
 	case !r.late.IsZero():
 		m.timeOut(r)
 	case r.class == bound, r.class == read && r.streamed:
-		m.fail(r, codeContentModified, "the language server restarted, and the request refers to data of the previous one; send it again", nil)
+		m.fail(r, codeContentModified, "the language server restarted, and the request refers to data of the previous incarnation; send the request again", nil)
 	case r.class != read:
 		m.interruptedEffect(r, asked)
 	default:
@@ -129,7 +129,7 @@ func (m *Mux) interruptedEffect(r *request, asked bool) {
 	if key := poisonKey(r); !asked && len(r.uri) > 0 && m.fatalLast[key] {
 		m.quarantine[key] = m.now().Add(quarantineTime)
 	}
-	m.fail(r, codeRequestFailed, "the language server ended while it carried out this request; whether the request took effect is not known", &detail{
+	m.fail(r, codeRequestFailed, "the language server exited during this request; it is unknown whether the request took effect", &detail{
 		Reason: "Restarting", Incarnation: m.incarnation, Outcome: outcome(r),
 	})
 }
@@ -178,7 +178,7 @@ func (m *Mux) suspect(b *backend, asked bool) {
 			if m.crashesWith[uri]++; m.crashesWith[uri] >= poisonCrashes {
 				m.poison[uri] = m.now().Add(quarantineTime)
 				delete(m.crashesWith, uri)
-				m.log(fmt.Sprintf("%s is kept from the language server, which has crashed %d times with it", uri, poisonCrashes))
+				m.log(fmt.Sprintf("%s is no longer sent to the language server, which crashed %d times while the document was open", uri, poisonCrashes))
 			}
 		}
 	}
@@ -203,7 +203,7 @@ func (m *Mux) refusePoison(r *request) bool {
 	if !ok {
 		return false
 	}
-	m.fail(r, codeRequestFailed, "the language server crashed repeatedly during this request; the request is not sent for a while, or until a restart is requested",
+	m.fail(r, codeRequestFailed, "the language server crashed repeatedly during this request; such requests are rejected for up to 10 minutes, or until the server is restarted on request",
 		&detail{Reason: "Quarantined", Incarnation: m.incarnation, RetryAfterMs: max(until.Sub(m.now()).Milliseconds(), 1000)})
 	return true
 }

@@ -120,7 +120,7 @@ func normal(uri string) string {
 // decline reports to a client that an operation on its documents failed.
 func (m *Mux) decline(s *session, err error) {
 	m.counters.Rejected++
-	m.log("a document was refused: " + err.Error())
+	m.log("rejected a document: " + err.Error())
 	m.sendAs(s, notificationBody("window/logMessage", encode(map[string]any{"type": 1, "message": err.Error()})), logging, "")
 }
 
@@ -144,7 +144,7 @@ func (m *Mux) publish(params json.RawMessage) {
 		Diagnostics json.RawMessage `json:"diagnostics"`
 	}
 	if err := json.Unmarshal(params, &p); err != nil || p.URI == "" {
-		m.log("diagnostics without a document were dropped")
+		m.log("dropped diagnostics that name no document")
 		return
 	}
 	if len(p.Diagnostics) == 0 {

@@ -111,7 +111,7 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 		err = json.Unmarshal(made.body[span.Start:span.End], &made.result)
 	}
 	if e.IsError || err != nil || made.result.Capabilities == nil {
-		m.markFaulty(b, lsp.ReasonProtocolError, "the language server refused to initialize: "+abridged(body[span.Start:span.End]))
+		m.markFaulty(b, lsp.ReasonProtocolError, "the language server answered initialize with an error: "+abridged(body[span.Start:span.End]))
 		return
 	}
 	m.answer = made

@@ -30,7 +30,7 @@ const (
 	startFactor  = 6 // factor by which a server that sends messages may take longer to start
 	// unreadBytes is the maximum number of bytes queued for a server that does not read, in addition to the documents that it receives at its start.
 	unreadBytes = 64 << 20
-	doesNotRead = "the language server does not read what it is sent"
+	doesNotRead = "the language server does not read its standard input"
 )
 
 // silence holds the CPU time of a server when it fell silent, and at the last measurement.
@@ -95,7 +95,7 @@ func (s silence) computes() bool {
 func (m *Mux) examine(b *backend, now time.Time) {
 	switch {
 	case !b.endedAt.IsZero() && now.Sub(b.endedAt) >= outputPatience:
-		m.markFaulty(b, lsp.ReasonProtocolError, "the language server has closed its output, but runs on")
+		m.markFaulty(b, lsp.ReasonProtocolError, "the language server closed its standard output but is still running")
 	case b.overflow:
 		m.markFaulty(b, lsp.ReasonHung, doesNotRead)
 	case !b.ready:
@@ -161,7 +161,7 @@ func (m *Mux) examineAge(b *backend, now time.Time) {
 		}
 	}
 	if len(m.timedOut) >= lateInARow {
-		m.markFaulty(b, lsp.ReasonHung, fmt.Sprintf("the language server has left %d requests in a row without an answer for more than %s",
+		m.markFaulty(b, lsp.ReasonHung, fmt.Sprintf("the language server did not answer %d consecutive requests within %s",
 			len(m.timedOut), m.config.Limits.RequestTimeout))
 	}
 }
@@ -200,7 +200,7 @@ func (m *Mux) examineSilence(b *backend, now time.Time) {
 		patience *= busyFactor
 	}
 	if silent = min(silent, now.Sub(owedSince)); silent >= patience {
-		m.markFaulty(b, lsp.ReasonHung, fmt.Sprintf("the language server owes answers and has said nothing for %s", silent.Round(time.Second)))
+		m.markFaulty(b, lsp.ReasonHung, fmt.Sprintf("the language server has pending requests but has sent nothing for %s", silent.Round(time.Second)))
 	}
 }
 
@@ -238,7 +238,7 @@ func (m *Mux) canaryFailed(b *backend, got string) {
 	m.counters.CanaryFailed++
 	b.canaryOwed = false
 	b.canaryBad++
-	b.canaryMessage = fmt.Sprintf("the language server does not give a usable answer to %s: %s", m.config.Health.Canary.Method, got)
+	b.canaryMessage = fmt.Sprintf("the language server did not return a usable response to %s: %s", m.config.Health.Canary.Method, got)
 	m.changed = true
 	if b.canaryBad >= canaryInARow {
 		m.markFaulty(b, lsp.ReasonCanaryFailed, b.canaryMessage)

@@ -213,14 +213,14 @@ func (m *Mux) fail(r *request, code int, message string, data *detail) {
 // failWaiting fails a request that cannot wait, or cannot wait longer, with the reason for the wait.
 func (m *Mux) failWaiting(r *request, held bool) {
 	data := &detail{Reason: "Busy", Incarnation: m.incarnation, Retriable: true, RetryAfterMs: retryAfter.Milliseconds()}
-	message := "the language server has too much to do; ask again later"
+	message := "the language server is overloaded; retry later"
 	switch {
 	case held && m.server != nil && m.server.ready && !m.holding && m.server.fault == "":
-		data.Reason, message = "Indexing", "the language server is still reading its workspace; ask again later"
+		data.Reason, message = "Indexing", "the language server is still indexing its workspace; retry later"
 	case held && m.incarnation == 0:
-		data.Reason, message = "Starting", "the language server is not started yet; ask again later"
+		data.Reason, message = "Starting", "the language server has not started yet; retry later"
 	case held:
-		data.Reason, message = "Restarting", fmt.Sprintf("the language server restarts (%s); ask again later", m.reason)
+		data.Reason, message = "Restarting", fmt.Sprintf("the language server is restarting (%s); retry later", m.reason)
 	}
 	m.fail(r, codeRequestFailed, message, data)
 }
@@ -249,7 +249,7 @@ func (m *Mux) expire(now time.Time) {
 		if s.stage == initializing && now.Sub(since) >= initializePatience {
 			s.stage = fresh
 			m.counters.Failed++
-			m.send(s, errorBody(s.initID, codeRequestFailed, fmt.Sprintf("the language server does not start (%s)", m.reason), &detail{
+			m.send(s, errorBody(s.initID, codeRequestFailed, fmt.Sprintf("the language server did not answer initialize (%s)", m.reason), &detail{
 				Reason: "Starting", Incarnation: m.incarnation, Retriable: true, RetryAfterMs: retryAfter.Milliseconds(),
 			}))
 		}

@@ -104,7 +104,7 @@ func newMux(options Options) *Mux {
 		open:      map[string]string{}, names: map[string]string{}, published: map[string]*publication{},
 		quarantine: map[string]time.Time{}, poison: map[string]time.Time{}, crashesWith: map[string]int{},
 		fatalLast: map[string]bool{}, timedOut: map[string]bool{},
-		reason: "the language server was not started yet",
+		reason: "the language server has not started yet",
 	}
 	m.documents.Detach()
 	m.idleSince = m.now()

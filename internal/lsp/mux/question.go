@@ -63,7 +63,7 @@ func (m *Mux) handleServerRequest(b *backend, body []byte, e *wire.Envelope) {
 			m.refresh(b, method, kind)
 			return
 		}
-		b.put(errorBody(e.ID, codeMethodNotFound, method+" is not known here", nil))
+		b.put(errorBody(e.ID, codeMethodNotFound, method+" is not supported", nil))
 	}
 }
 
@@ -88,7 +88,7 @@ func (m *Mux) refresh(b *backend, method, kind string) {
 func (m *Mux) passOn(b *backend, e *wire.Envelope, method string, params json.RawMessage) {
 	s := m.causer(b, method)
 	if s == nil || s.stage != ready {
-		b.put(resultBody(e.ID, noAnswer(method, "no client that is connected asked for it")))
+		b.put(resultBody(e.ID, noAnswer(method, "no connected client requested it")))
 		return
 	}
 	if method == methodApplyEdit {

@@ -25,7 +25,7 @@ func (m *Mux) register(params json.RawMessage) {
 		Registrations []*registration `json:"registrations"`
 	}
 	if err := json.Unmarshal(params, &p); err != nil {
-		m.log("a registration of the language server can't be read: " + err.Error())
+		m.log("cannot parse a registration of the language server: " + err.Error())
 		return
 	}
 	var fresh []*registration
@@ -56,7 +56,7 @@ func (m *Mux) unregister(params json.RawMessage) {
 		List []registration `json:"unregisterations"` // spelled this way in the protocol
 	}
 	if err := json.Unmarshal(params, &p); err != nil {
-		m.log("an unregistration of the language server can't be read: " + err.Error())
+		m.log("cannot parse an unregistration of the language server: " + err.Error())
 		return
 	}
 	for _, made := range p.List {

@@ -273,7 +273,7 @@ func TestShutdownIsAskedOfTheServer(t *testing.T) {
 
 func TestShutdownOfAServerThatDoesNotAnswer(t *testing.T) {
 	b := newBench(t, lsp.Config{})
-	b.Expect(b.mux.Shutdown(context.Background())).To(MatchError(ContainSubstring("no server")))
+	b.Expect(b.mux.Shutdown(context.Background())).To(MatchError(ContainSubstring("no server is running")))
 	s := b.serve(nil)
 	s.die() // the server no longer reads its input
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)

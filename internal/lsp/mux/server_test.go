@@ -35,7 +35,7 @@ func TestEveryRequestOfTheServerIsAnswered(t *testing.T) {
 		{"client/unregisterCapability", `{"unregisterations":[{"id":"1","method":"textDocument/hover"}]}`, "null"},
 		{"window/workDoneProgress/create", `{"token":1}`, "null"},
 		{"workspace/codeLens/refresh", "null", "null"},
-		{"workspace/applyEdit", `{"edit":{}}`, `{"applied":false,"failureReason":"no client that is connected asked for it"}`},
+		{"workspace/applyEdit", `{"edit":{}}`, `{"applied":false,"failureReason":"no connected client requested it"}`},
 		{"window/showMessageRequest", `{"type":1,"message":"?"}`, "null"},
 		{"window/showDocument", `{"uri":"file:///a"}`, `{"success":false}`},
 	} {

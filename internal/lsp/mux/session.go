@@ -65,7 +65,7 @@ func (m *Mux) join(conn net.Conn) (s *session, refusal string) {
 	case len(m.sessions) >= limits.Clients:
 		m.counters.Rejected++
 		m.dirty = true
-		return nil, fmt.Sprintf("%d clients are connected already; close one, or raise the limit of clients", len(m.sessions))
+		return nil, fmt.Sprintf("%d clients are already connected; close one, or raise the limit of clients", len(m.sessions))
 	}
 	m.newestSession++
 	s = &session{
@@ -107,7 +107,7 @@ func (m *Mux) violation(s *session, code int, message string) {
 		return
 	}
 	m.counters.Rejected++
-	m.log("a client broke the protocol and is disconnected: " + message)
+	m.log("disconnected a client that violated the protocol: " + message)
 	m.send(s, errorBody(null, code, message, nil))
 	m.hangUp(s)
 }
@@ -207,7 +207,7 @@ func (m *Mux) sendAs(s *session, body []byte, kind importance, key string) {
 func (m *Mux) tooSlow(s *session) {
 	m.counters.SlowClients++
 	m.changed = true
-	m.log(fmt.Sprintf("client %d does not read: more than %d bytes wait for it; it is disconnected", s.key, m.config.Limits.QueueBytes))
+	m.log(fmt.Sprintf("disconnected client %d, because it does not read: more than %d bytes are queued", s.key, m.config.Limits.QueueBytes))
 	s.closing = true
 	s.out.abort()
 	_ = s.conn.Close()

@@ -32,10 +32,10 @@ const (
 func Main(args []string) int {
 	var p Place
 	flags := flag.NewFlagSet(Source, flag.ContinueOnError)
-	flags.StringVar(&p.Address, "listen", "", "where to listen for clients and the manager")
+	flags.StringVar(&p.Address, "listen", "", "address to listen on for clients and the manager")
 	flags.StringVar(&p.Keys, "keys", "", "directory of the certificate and the tokens")
-	flags.StringVar(&p.State, "state", "", "file of the state")
-	install := flags.String("install", "", "copy this program into a directory, for another container, and end")
+	flags.StringVar(&p.State, "state", "", "file that stores the state")
+	install := flags.String("install", "", "copy this program into a directory, for another container, and exit")
 	if err := flags.Parse(args[1:]); err != nil {
 		return 2
 	}
@@ -45,7 +45,7 @@ func Main(args []string) int {
 	case flags.NArg() == 0 && p.Address != "" && p.Keys != "" && p.State != "":
 		return daemon.Until(func(ctx context.Context) error { return Run(ctx, p, os.Stderr) })
 	}
-	fmt.Fprintln(os.Stderr, "berth-lsp-pod is started by berth, not by hand: it needs --listen, --keys and --state, or --install")
+	fmt.Fprintln(os.Stderr, "berth-lsp-pod is started by berth, not by hand: it requires --listen, --keys and --state, or --install")
 	return 2
 }
 

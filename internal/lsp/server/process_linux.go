@@ -98,7 +98,7 @@ func (p *Process) end() {
 	p.copied.Wait()
 	p.exit = p.leaderExit
 	if p.exit == nil { // another waiter has reaped the server
-		p.exit = &facts.Exit{FinishedAt: time.Now().UTC().Round(0), Message: "it is not known how the server ended"}
+		p.exit = &facts.Exit{FinishedAt: time.Now().UTC().Round(0), Message: "the exit status of the server is unknown"}
 		p.leaderExit = p.exit
 		close(p.leaderDone)
 	}

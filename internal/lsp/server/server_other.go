@@ -21,7 +21,7 @@ type Process struct{ done chan struct{} }
 
 // Start returns an error that explains what this system lacks.
 func Start(lsp.Launch, io.Writer) (*Process, *facts.StartError) {
-	return nil, &facts.StartError{Reason: shim.ReasonStartFailed, Message: "language servers need Linux: Berth ends their processes with its subreapers and pidfds"}
+	return nil, &facts.StartError{Reason: shim.ReasonStartFailed, Message: "language servers require Linux, because Berth stops their processes with subreapers and pidfds"}
 }
 
 // Stdin returns nil.
@@ -62,5 +62,5 @@ func (p *Process) Kill() error { return nil }
 
 // Usage returns an error.
 func (p *Process) Usage() (int64, time.Duration, error) {
-	return 0, 0, errors.New("the usage of a server is known on Linux only")
+	return 0, 0, errors.New("the resource usage of a server is available only on Linux")
 }

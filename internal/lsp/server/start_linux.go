@@ -52,7 +52,7 @@ func start(launch lsp.Launch, stderr io.Writer) (*Process, *facts.StartError) {
 	}
 	s, err := newStreams(stderr)
 	if err != nil {
-		return nil, failed("input and output of the server could not be set up: %v", err)
+		return nil, failed("cannot set up input and output of the server: %v", err)
 	}
 	pid, failure := shim.Execute(program.File, launch.Command, &syscall.ProcAttr{
 		Dir: program.Dir, Env: program.Env, Files: []uintptr{s.child[0].Fd(), s.child[1].Fd(), s.child[2].Fd()},

@@ -20,7 +20,7 @@ import (
 )
 
 // ErrRefused is the error if the multiplexer rejects the token.
-var ErrRefused = errors.New("the multiplexer refuses the token")
+var ErrRefused = errors.New("the multiplexer rejects the token")
 
 // mostSaid is how much of an unexpected response is included in the error, in bytes.
 const mostSaid = 512
@@ -56,7 +56,7 @@ func Trust(certificate []byte) *tls.Config {
 			case block == nil:
 				return errors.New("the Secret of the multiplexer has no certificate in " + Certificate + "; delete the Secret, and Berth creates it again")
 			case !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes):
-				return errors.New("the multiplexer has another certificate than its Secret")
+				return errors.New("the certificate of the multiplexer differs from the one in its Secret")
 			}
 			return nil
 		},
@@ -105,7 +105,7 @@ func refusal(response *http.Response) error {
 	if response.StatusCode == http.StatusUnauthorized {
 		return fmt.Errorf("%w: %s", ErrRefused, text)
 	}
-	return fmt.Errorf("the answer is %s: %s", response.Status, text)
+	return fmt.Errorf("unexpected response %s: %s", response.Status, text)
 }
 
 // Through connects to a multiplexer as a client through a proxy, such as an API server. The transport must use HTTP/1.1. Deadlines of the connection have no
@@ -124,7 +124,7 @@ func Through(ctx context.Context, transport http.RoundTripper, address *url.URL,
 	}
 	both, is := response.Body.(io.ReadWriteCloser)
 	if !is {
-		return nil, errors.Join(errors.New("what passes the request on does not speak HTTP/1.1"), response.Body.Close())
+		return nil, errors.Join(errors.New("the proxy that forwards the request does not use HTTP/1.1"), response.Body.Close())
 	}
 	return passage{both, address.Host}, nil
 }

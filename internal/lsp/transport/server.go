@@ -64,7 +64,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case ManagerPath:
 		to, token = g.managers, ManagerToken
 	default:
-		http.Error(w, "There is nothing here; the language server is at "+ClientPath+".", http.StatusNotFound)
+		http.Error(w, "Not found. The language server is at "+ClientPath+".", http.StatusNotFound)
 		return
 	}
 	switch {
@@ -74,12 +74,12 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "This address is not a web page. To connect to its language server, use berth lsp connect.", http.StatusUpgradeRequired)
 		return
 	case !g.admits(r.Header.Get(TokenHeader), token):
-		http.Error(w, "The token is not the one in the Secret of the language server.", http.StatusUnauthorized)
+		http.Error(w, "The token differs from the one in the Secret of the language server.", http.StatusUnauthorized)
 		return
 	}
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		http.Error(w, "HTTP/1.1 is needed.", http.StatusHTTPVersionNotSupported)
+		http.Error(w, "HTTP/1.1 is required.", http.StatusHTTPVersionNotSupported)
 		return
 	}
 	_, err = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + Protocol + "\r\n\r\n"))

@@ -126,14 +126,14 @@ func TestOthersStayOutside(t *testing.T) {
 	_, err = b.client(ManagerPath, string(b.keys[ClientToken]))
 	b.Expect(err).To(MatchError(ErrRefused), "the token of a client is not that of a manager")
 	_, err = b.client("/else", string(b.keys[ClientToken]))
-	b.Expect(err).To(MatchError(ContainSubstring("the language server is at /lsp")))
+	b.Expect(err).To(MatchError(ContainSubstring("The language server is at /lsp")))
 
 	forged, err := NewKeys()
 	b.Expect(err).NotTo(HaveOccurred())
 	other := maps.Clone(b.keys)
 	other[Certificate] = forged[Certificate]
 	_, err = Dial(t.Context(), b.address, other)
-	b.Expect(err).To(MatchError(ContainSubstring("another certificate than its Secret")))
+	b.Expect(err).To(MatchError(ContainSubstring("differs from the one in its Secret")))
 	other[Certificate] = nil
 	_, err = Dial(t.Context(), b.address, other)
 	b.Expect(err).To(MatchError(ContainSubstring("has no certificate in tls.crt")))

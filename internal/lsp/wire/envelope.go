@@ -64,7 +64,7 @@ func Scan(body []byte, e *Envelope) error {
 		return err
 	}
 	if s.peek(); s.at != len(body) {
-		return s.fail("something behind the message")
+		return s.fail("unexpected data after the message")
 	}
 	e.Changes = s.changes
 	return e.classify(seen)
@@ -76,7 +76,7 @@ func (e *Envelope) classify(seen uint) error {
 	answer := seen&(1<<keyResult|1<<keyError) != 0
 	switch {
 	case method && answer:
-		return fmt.Errorf("%w: it has both a method and a result or error", ErrMessage)
+		return fmt.Errorf("%w: a message cannot have both a method and a result or error", ErrMessage)
 	case method && id:
 		if e.ID[0] == 'n' {
 			return fmt.Errorf("%w: the id of a request is null", ErrMessage)
@@ -87,7 +87,7 @@ func (e *Envelope) classify(seen uint) error {
 	case id:
 		e.Kind = Response
 	default:
-		return fmt.Errorf("%w: it has neither method nor id", ErrMessage)
+		return fmt.Errorf("%w: a message must have a method or an id", ErrMessage)
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (e *Envelope) token(s *scanner, c byte, value *[]byte, span *Span, depth in
 		return err
 	}
 	if s.at-begin > maxIDBytes {
-		return fmt.Errorf("%w: an id or token of %d bytes; at most %d are taken", ErrMessage, s.at-begin, maxIDBytes)
+		return fmt.Errorf("%w: an id or token of %d bytes exceeds the limit of %d bytes", ErrMessage, s.at-begin, maxIDBytes)
 	}
 	*value, *span = s.body[begin:s.at:s.at], Span{begin, s.at}
 	return nil

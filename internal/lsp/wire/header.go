@@ -55,7 +55,7 @@ func (r *Reader) first() error {
 		at, partly := findHeader(r.buffer[r.start:r.end])
 		r.start += at
 		if r.skipped += at; r.skipped > r.limits.Skip {
-			return fmt.Errorf("%w: more than %d bytes that are no header come before the first message", ErrHeader, r.limits.Skip)
+			return fmt.Errorf("%w: more than %d bytes of other output precede the first message", ErrHeader, r.limits.Skip)
 		}
 		if !partly {
 			r.begun = true
@@ -117,19 +117,19 @@ func (r *Reader) line(at *int) ([]byte, error) {
 }
 
 func (r *Reader) headerTooLong() error {
-	return fmt.Errorf("%w: longer than %d bytes, or a line of it than %d", ErrHeader, r.limits.HeaderBytes, r.limits.HeaderBytes/2)
+	return fmt.Errorf("%w: the header exceeds %d bytes, or one of its lines exceeds %d", ErrHeader, r.limits.HeaderBytes, r.limits.HeaderBytes/2)
 }
 
 // field parses one field of a header. Names are case-insensitive; unknown fields are ignored.
 func field(line []byte, length *int) error {
 	for _, c := range line {
 		if c < ' ' && c != '\t' || c > '~' {
-			return fmt.Errorf("%w: byte %#x", ErrHeader, c)
+			return fmt.Errorf("%w: invalid byte %#x", ErrHeader, c)
 		}
 	}
 	name, value, ok := bytes.Cut(line, []byte{':'})
 	if !ok || len(name) == 0 || bytes.ContainsAny(name, " \t") {
-		return fmt.Errorf("%w: %.40q is no field", ErrHeader, line)
+		return fmt.Errorf("%w: %.40q is not a header field", ErrHeader, line)
 	}
 	value = bytes.Trim(value, " \t")
 	switch {
@@ -151,7 +151,7 @@ func decimal(value []byte) (int, error) {
 	n := 0
 	for _, c := range value {
 		if c < '0' || c > '9' {
-			return 0, fmt.Errorf("%w: Content-Length %.40q is no decimal number", ErrHeader, value)
+			return 0, fmt.Errorf("%w: Content-Length %.40q is not a decimal number", ErrHeader, value)
 		}
 		if n > (math.MaxInt32-9)/10 {
 			return 0, fmt.Errorf("%w: Content-Length is %.40s", ErrTooLarge, value)
@@ -175,7 +175,7 @@ func charset(value []byte) error {
 	case "utf-8", "utf8":
 		return nil
 	}
-	return fmt.Errorf("%w: Content-Type %.80q: only utf-8 is understood", ErrHeader, value)
+	return fmt.Errorf("%w: Content-Type %.80q is not supported; use utf-8", ErrHeader, value)
 }
 
 // Ended reports whether an error of Read means that the stream ended or was closed, and not that the peer broke the protocol.

@@ -192,7 +192,7 @@ func (s *scanner) enter(open *nesting, depth *int) (entered bool, err error) {
 		return false, s.scalar(c)
 	}
 	if *depth == maxDepth {
-		return false, fmt.Errorf("%w: nested deeper than %d", ErrMessage, maxDepth)
+		return false, fmt.Errorf("%w: more than %d levels of nesting", ErrMessage, maxDepth)
 	}
 	s.at++
 	object := c == '{'

@@ -65,14 +65,14 @@ func (e *Envelope) key(s *scanner, first bool, keys []keyName, seen *uint) (name
 			continue
 		}
 		if *seen&(1<<key.name) != 0 {
-			return other, false, s.fail("key that comes twice")
+			return other, false, s.fail("duplicate key")
 		}
 		*seen |= 1 << key.name
 		switch {
 		case exact:
 			return key.name, true, nil
 		case key.strict:
-			return other, false, s.fail("key in other letter case than the protocol's")
+			return other, false, s.fail("key whose letter case differs from the protocol")
 		}
 		return other, true, nil
 	}

@@ -90,7 +90,7 @@ func (b *Budget) take(n int) error {
 	}
 	if b.used.Add(int64(n)) > b.limit {
 		b.used.Add(-int64(n))
-		return fmt.Errorf("%w: %d bytes of messages are being read already, by all together; try again later", ErrTooLarge, b.limit)
+		return fmt.Errorf("%w: all connections together reached the limit of %d bytes of messages in progress; retry later", ErrTooLarge, b.limit)
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (r *Reader) next() ([]byte, error) {
 		return nil, err
 	}
 	if length > r.limits.MessageBytes {
-		return nil, fmt.Errorf("%w: Content-Length is %d, at most %d bytes are taken", ErrTooLarge, length, r.limits.MessageBytes)
+		return nil, fmt.Errorf("%w: Content-Length %d exceeds the limit of %d bytes", ErrTooLarge, length, r.limits.MessageBytes)
 	}
 	if length > len(r.buffer) {
 		return r.readLarge(length)

@@ -57,7 +57,7 @@ func (s *scanner) str() (escaped bool, err error) {
 	for {
 		s.at += ordinary(s.body[s.at:])
 		if s.at == len(s.body) {
-			return false, s.fail("string without an end")
+			return false, s.fail("unterminated string")
 		}
 		switch s.body[s.at] {
 		case '"':

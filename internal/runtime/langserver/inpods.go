@@ -91,7 +91,7 @@ type inPods struct {
 
 func (s *inPods) begin(ctx context.Context, uid types.UID, _ *facts.Incarnation, p *runtime.Process) (runtime.Process, error) {
 	if p == nil {
-		return runtime.Process{}, errors.New("language servers in Pods: the start has no server")
+		return runtime.Process{}, errors.New("language servers in Pods: the start does not contain the configuration of the server")
 	}
 	config, err := podConfig(p)
 	if err != nil {

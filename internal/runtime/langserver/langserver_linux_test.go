@@ -318,7 +318,7 @@ func TestTheLogHoldsWhatTheServerSays(t *testing.T) {
 		defer func() { _ = log.Close() }()
 		text := make([]byte, 64<<10)
 		n, _ := log.ReadAt(text, 0)
-		g.Expect(bytes.Contains(text[:n], []byte("incarnation 1 of the server runs"))).To(BeTrue())
+		g.Expect(bytes.Contains(text[:n], []byte("incarnation 1 of the server is running"))).To(BeTrue())
 	}).WithTimeout(patience).Should(Succeed())
 }
 

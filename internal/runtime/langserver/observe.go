@@ -258,7 +258,7 @@ func living(v view, state lsp.Report) *facts.Incarnation {
 	return ending(v, translate(said))
 }
 
-// ending reports an exited server as running while its multiplexer is still running and is to exit as well. An exit that was already reported stays reported.
+// ending reports an exited server as running if its multiplexer was told to exit too and has not exited yet. An exit that was already reported is reported again unchanged.
 func ending(v view, found *facts.Incarnation) *facts.Incarnation {
 	if !v.leaving || found.Alive() || found.Number <= v.told {
 		return found

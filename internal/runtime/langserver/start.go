@@ -85,7 +85,7 @@ func (l *link) replace(ctx context.Context, held *facts.Incarnation) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: its multiplexer runs with an older spec and is stopping", runtime.ErrOldAlive)
+	return fmt.Errorf("%w: its multiplexer is running with an older spec and is being stopped", runtime.ErrOldAlive)
 }
 
 // startIn starts a server in the running multiplexer. If this manager is not connected to the multiplexer, the start is sent later.
@@ -98,7 +98,7 @@ func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp
 		return fmt.Errorf("%w: %s", runtime.ErrOldAlive, held.Message)
 	case quitting || held.LeaderExit != nil || held.StopSent:
 		l.mu.Unlock()
-		return fmt.Errorf("%w: the multiplexer of the previous incarnation is stopping", runtime.ErrOldAlive)
+		return fmt.Errorf("%w: the multiplexer of the previous incarnation is being stopped", runtime.ErrOldAlive)
 	}
 	l.keep = true
 	l.mu.Unlock()

@@ -50,7 +50,7 @@ func TestWindow(t *testing.T) {
 	b.Expect(b.Type(b.ctx, uid, []byte("\x03"))).To(Succeed())
 	ended := b.await(uid, 1, facts.Exited)
 	b.Expect(ended.Exit.Signal).To(Equal("SIGINT"))
-	b.see(uid, "incarnation 1 was ended by SIGINT")
+	b.see(uid, "incarnation 1 was terminated by SIGINT")
 
 	// The next incarnation uses the same window.
 	b.Expect(b.Start(b.ctx, b.process(uid, 2, Config{Session: "agent"}, "terminal"))).To(Succeed())
