@@ -62,7 +62,7 @@ func (a *app) podLogs(ctx context.Context, to *connection, object process.Object
 		}
 		switch {
 		case newest == nil && !opts.Follow:
-			return errors.New("it has no Pod: see berth status")
+			return errors.New("the object has no Pod: see berth status")
 		case newest != nil && incarnationOf(newest) > printed:
 			started, err := from.print(ctx, newest)
 			if err != nil || !opts.Follow {
@@ -110,7 +110,7 @@ func (c *connection) newestPod(ctx context.Context, object process.Object) (*cor
 	var pods corev1.PodList
 	err := c.client.List(ctx, &pods, client.InNamespace(object.GetNamespace()), client.MatchingLabels{pod.LabelUID: string(object.GetUID())})
 	if err != nil {
-		return nil, fmt.Errorf("list its Pods: %w", err)
+		return nil, fmt.Errorf("list the Pods of the object: %w", err)
 	}
 	if len(pods.Items) == 0 {
 		return nil, nil //nolint:nilnil // none is no error

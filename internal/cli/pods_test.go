@@ -69,7 +69,7 @@ func TestLogsOfAPodComeFromTheAPIServer(t *testing.T) {
 	none := newFixture(web(webInPod))
 	podServer(t, none)
 	g.Expect(none.run(t.Context(), "logs", "devserver/web")).To(Equal(1))
-	g.Expect(none.err.String()).To(ContainSubstring("it has no Pod"))
+	g.Expect(none.err.String()).To(ContainSubstring("the object has no Pod"))
 }
 
 func TestLogsOfAPodGoOnWithTheNext(t *testing.T) {

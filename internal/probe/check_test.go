@@ -58,7 +58,7 @@ func TestHTTP(t *testing.T) {
 				strict := ask(t, (&HTTP{URL: server.URL + "/x"}).run, long)
 				g.Expect(strict.ok).To(Equal(want.ok))
 				if !want.ok {
-					g.Expect(strict.message).To(Equal(fmt.Sprintf("GET %s/x answers %d", server.URL, status)))
+					g.Expect(strict.message).To(Equal(fmt.Sprintf("GET %s/x returned status %d", server.URL, status)))
 				}
 				g.Expect(ask(t, (&HTTP{URL: server.URL + "/x", Serving: true}).run, long).ok).To(Equal(want.serving))
 			})

@@ -166,7 +166,7 @@ func (l *Launch) program(command string, env []string, dir string) (string, *fac
 		return "", denied
 	}
 	if words := strings.Fields(command); len(words) > 1 {
-		return "", failure(ReasonCommandNotFound, "the program %q does not exist: its name has spaces, and no shell splits it; "+
+		return "", failure(ReasonCommandNotFound, "the program %q does not exist: the name contains spaces, and no shell splits the command; "+
 			"write each word as an item of spec.process.command: %s", command, jsonList(words))
 	}
 	return "", failure(ReasonCommandNotFound, "the program %q is in none of the directories of PATH (%s); install it, or give its full path in spec.process.command", command, path)

@@ -109,7 +109,7 @@ func (s *shim) reply(conn net.Conn, call Call, version int) (Answer, error) {
 func (s *shim) hello(call Call) Answer {
 	version := min(call.Version, Version)
 	if call.Verb != VerbHello {
-		return Answer{Version: Version, Error: "say Hello first"}
+		return Answer{Version: Version, Error: "the first request must be Hello"}
 	}
 	if version < PreviousVersion {
 		return Answer{Version: Version, Error: fmt.Sprintf("protocol version %d is too old; the shim supports versions %d and %d", call.Version, PreviousVersion, Version)}

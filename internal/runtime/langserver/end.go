@@ -32,7 +32,7 @@ func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) er
 	}
 	held, err := r.multiplexer(ctx, uid)
 	if err == nil && held != nil && held.Alive() {
-		r.log.Info("Killing the multiplexer of a language server, because it does not kill the server", "uid", uid, "because", failed.Error())
+		r.log.Info("Killing the multiplexer of a language server, because the multiplexer does not kill the server", "uid", uid, "because", failed.Error())
 		err = r.host.Kill(ctx, uid, held.Number)
 	}
 	if err != nil {
