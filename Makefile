@@ -100,6 +100,10 @@ manifests: ## Generate the CustomResourceDefinitions and the API reference, and 
 reference: ## Generate docs/reference/api.md from the comments of api/v1alpha1.
 	@hack/reference/generate.sh docs/reference/api.md
 
+.PHONY: picture
+picture: build controlplane ## Draw the picture of the README from a session with the programs in bin/.
+	@hack/picture/draw.sh
+
 .PHONY: chart
 chart: ## Update the Helm chart's copies of config/ and its README.
 	@cd hack/install && $(PLAIN) go run ./chart

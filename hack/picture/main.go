@@ -21,7 +21,7 @@ const (
 	margin     = 16
 )
 
-var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;")
+var escape = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", " ", "\u00a0") // browsers collapse other spaces
 
 func main() {
 	if err := run(); err != nil {
@@ -40,13 +40,16 @@ func run() error {
 		}
 		lines, columns = append(lines, line), max(columns, displaywidth.String(line))
 	}
+	for len(lines) > 0 && lines[len(lines)-1] == "" {
+		lines = lines[:len(lines)-1]
+	}
 	if len(lines) == 0 {
 		return fmt.Errorf("standard input is empty")
 	}
 	width, height := int(float64(columns)*cellWidth)+2*margin, len(lines)*cellHeight+2*margin
 	fmt.Printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img">`+"\n", width, height)
 	fmt.Printf(`<rect width="100%%" height="100%%" rx="8" fill="#16181d"/>` + "\n")
-	fmt.Printf(`<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="14" fill="#d7dae0" xml:space="preserve">` + "\n")
+	fmt.Printf(`<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="14" fill="#d7dae0">` + "\n")
 	for i, line := range lines {
 		color := ""
 		if strings.HasPrefix(line, "$ ") {
