@@ -270,11 +270,16 @@ func TestNewManagerHoldsTheAddressAgain(t *testing.T) {
 	ended("Stopped")(dev)
 	dev.Status.Process = nil
 	s.ObserveStopped(t.Context(), dev)
-	stalls(dev, true)
-	s.decided(dev, false, v1alpha1.ReasonStopped, lifecycle.Step{})
-	status, reason, _, err := fetch(address)
-	s.g.Expect(err).NotTo(HaveOccurred())
-	s.g.Expect(fmt.Sprint(status, " ", reason)).To(Equal("503 Stopped"))
+	for _, rest := range []struct {
+		state  v1alpha1.ProcessState
+		reason string
+	}{{v1alpha1.StateRunning, v1alpha1.ReasonCompleted}, {v1alpha1.StateStopped, v1alpha1.ReasonStopped}} {
+		dev.Spec.State = rest.state
+		s.decided(dev, true, rest.reason, lifecycle.Step{}) // at rest an object is Ready without a process
+		status, reason, _, err := fetch(address)
+		s.g.Expect(err).NotTo(HaveOccurred())
+		s.g.Expect(fmt.Sprint(status, " ", reason)).To(Equal("503 " + rest.reason))
+	}
 
 	// The proxy is disabled.
 	dev.Spec.Proxy = v1alpha1.ProxyDisabled

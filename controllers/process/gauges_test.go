@@ -81,3 +81,17 @@ func TestWhoIsNotReadyForTheLongestTime(t *testing.T) {
 	c.forget("a")
 	g.Expect(c.missing()).To(HaveKeyWithValue(starting, absence{objects: 1, since: time.Unix(102, 0)}))
 }
+
+func TestObjectMetrics_MeasuresFromTheApplyOnly(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Unix(1000, 0)
+	m := &objectMetrics{}
+	m.wait(snapshot{generation: 1}, now)
+	g.Expect(m.waitingSince).To(Equal(now), "an apply that starts the process")
+
+	m.wait(snapshot{generation: 2, atRest: true}, now)
+	g.Expect(m.waitingSince).To(BeZero(), "an apply that stops the process")
+	m.wait(snapshot{generation: 3}, now)
+	m.wait(snapshot{generation: 3, atRest: true}, now.Add(time.Second))
+	g.Expect(m.waitingSince).To(BeZero(), "at rest: a later start is caused by a use of the object")
+}
