@@ -118,11 +118,13 @@ func argumentVariables(arguments []v1alpha1.RunArgument) (map[string]string, *li
 func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, now time.Time) {
 	run, before := runOf(object), runOf(base)
 	// There can be thousands of runs. Their status shows normal progress, and an event for each step would double the writes.
-	ended := run.Status.LastExit != nil && run.Status.LastExit.Incarnation == run.Status.Incarnation
-	step.Events = slices.DeleteFunc(step.Events, func(event lifecycle.Event) bool {
-		// After the exit, the event for Stalled is superfluous: it repeats the event for the exit and advises a restart, which a run does not have.
-		return !event.Warning || ended && event.Message == condition(run, v1alpha1.ConditionStalled).Message
-	})
+	step.Events = slices.DeleteFunc(step.Events, func(event lifecycle.Event) bool { return !event.Warning })
+	if len(step.Events) > 1 {
+		// The event for Stalled repeats that for the exit, and advises a restart, which a run does not have. Of a failed start it is the only event.
+		step.Events = slices.DeleteFunc(step.Events, func(event lifecycle.Event) bool {
+			return event.Message == condition(run, v1alpha1.ConditionStalled).Message
+		})
+	}
 	if before.Status.Outcome != "" {
 		step.Events = nil
 		before.Status.DeepCopyInto(&run.Status)

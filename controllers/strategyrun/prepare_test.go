@@ -7,11 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 func TestRunsTellOnlyWhatWentWrong(t *testing.T) {
@@ -59,4 +62,29 @@ func TestRunsSayOnlyWhatConcernsThem(t *testing.T) {
 	later.Status.ProcessStatus = again.Status
 	New(nil, nil, nil, nil).DeriveStatus(later, run, &again, now)
 	g.Expect(later.Status).To(Equal(run.Status), "conditions that are left out do not change the status at the next reconcile")
+}
+
+func TestDeriveStatus_EventsOfTheEnd(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	for name, tc := range map[string]struct {
+		found facts.Incarnation
+		want  string
+	}{
+		"a failed program": {facts.Incarnation{Number: 1, Phase: facts.Exited, Exit: &facts.Exit{Known: true, Code: 3}}, "exit code 3"},
+		"a failed start":   {facts.Incarnation{Number: 1, Phase: facts.Failed, StartError: &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program"}}, "o such program"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			run := &v1alpha1.StrategyRun{}
+			desired := lifecycle.Desired{State: lifecycle.DesiredRunning, SpecHash: "a", RestartPolicy: v1alpha1.RestartNever, UpdatePolicy: v1alpha1.UpdateOnRestart}
+			step := lifecycle.Next(desired, run.Status.ProcessStatus, lifecycle.Observed{}, now)
+			run.Status.ProcessStatus = step.Status
+			before := run.DeepCopy()
+			step = lifecycle.Next(desired, run.Status.ProcessStatus, lifecycle.Observed{Incarnations: []facts.Incarnation{tc.found}}, now)
+			run.Status.ProcessStatus = step.Status
+			New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), nil).DeriveStatus(run, before, &step, now)
+			g.Expect(step.Events).To(ConsistOf(HaveField("Message", ContainSubstring(tc.want))))
+			g.Expect(step.Events[0].Message).NotTo(ContainSubstring("restartToken"))
+		})
+	}
 }
