@@ -2,6 +2,8 @@
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 ARG TARGETOS
 ARG TARGETARCH
+# The version of the release, such as v0.1.0, which berth version prints.
+ARG VERSION=
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
@@ -10,7 +12,7 @@ COPY cmd cmd
 COPY config config
 COPY controllers controllers
 COPY internal internal
-RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w" -o /out/ ./cmd/berth ./cmd/berth-shim ./cmd/berth-lsp ./cmd/berth-lsp-pod
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/berth-dev/berth/internal/cli.release=$VERSION" -o /out/ ./cmd/berth ./cmd/berth-shim ./cmd/berth-lsp ./cmd/berth-lsp-pod
 
 FROM scratch
 LABEL org.opencontainers.image.title="berth" \

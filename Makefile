@@ -9,7 +9,7 @@ ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 BIN := $(ROOT)/bin
 TOOL := go tool -modfile=$(ROOT)/hack/tools/go.mod
 
-# Directory of etcd and kube-apiserver. If you set it to your own binaries, they are not built.
+# Directory of etcd and kube-apiserver, which the tests use. If you set another directory, make uses the binaries in it and builds none.
 export KUBEBUILDER_ASSETS ?= $(BIN)
 # Everything except tests with -race is compiled with the same settings, so that the build cache is shared.
 PLAIN := CGO_ENABLED=0 GOFLAGS="$(shell go env GOFLAGS) -trimpath"
@@ -28,12 +28,14 @@ help: ## List the targets.
 
 ##@ Use
 .PHONY: run
-run: build controlplane gopls ## Start a control plane, the manager and the samples, and show them until Ctrl-C.
+run: build apiserver gopls ## Start a control plane, the manager and the samples, and show them until Ctrl-C. Builds kubectl if it is not in PATH.
+	@command -v kubectl >/dev/null || hack/controlplane/build.sh $(BIN) kubectl
 	@samples=$$(hack/samples.sh) && PATH="$(BIN):$$PATH" $(BIN)/berth up -f "$$samples" $(UP)
 
 .PHONY: install
-install: ## Install berth, kubectl-berth, berth-shim, berth-lsp and berth-lsp-pod with go install.
+install: ## Install berth, kubectl-berth, berth-apiserver, berth-shim, berth-lsp and berth-lsp-pod with go install.
 	@$(PLAIN) go install ./cmd/...
+	@cd cmd/berth-apiserver && $(PLAIN) go install -ldflags "$(KUBERNETES_VERSION)" .
 	@bin=$$(go env GOBIN); bin=$${bin:-$$(go env GOPATH)/bin}; ln -sf berth "$$bin/kubectl-berth"; echo "installed into $$bin"
 
 ##@ Build
@@ -43,6 +45,13 @@ build: ## Build berth, kubectl-berth, berth-shim, berth-lsp, berth-lsp-pod and t
 	@mkdir -p $(BIN)
 	@$(PLAIN) go build -o $(BIN)/ ./cmd/... ./samples/gohello ./samples/checkmodule
 	@ln -sf berth $(BIN)/kubectl-berth
+
+# Linker flags that set the version of Kubernetes that the API server reports.
+KUBERNETES_VERSION = -X k8s.io/component-base/version.gitVersion=$(shell cd $(ROOT)/cmd/berth-apiserver && go list -m -f '{{.Version}}' k8s.io/kubernetes)
+
+.PHONY: apiserver
+apiserver: ## Build berth-apiserver, the control plane of berth up, into bin/ (takes minutes the first time).
+	@hack/compile.sh cmd/berth-apiserver $(BIN)/berth-apiserver . "$(KUBERNETES_VERSION)"
 
 # Version of the language server that the samples and the tests use.
 GOPLS := v0.23.0
@@ -54,16 +63,16 @@ gopls: ## Build gopls, a language server for Go, into bin/.
 	GOBIN=$(BIN) CGO_ENABLED=0 go install golang.org/x/tools/gopls@$(GOPLS) || echo "cannot build gopls (see above); skipping its sample" >&2; fi
 
 .PHONY: controlplane
-controlplane: ## Build etcd, kube-apiserver, kube-controller-manager and kubectl into bin/ (takes minutes the first time).
-	@if [ "$(KUBEBUILDER_ASSETS)" = "$(BIN)" ]; then hack/controlplane/build.sh $(BIN); \
+controlplane: apiserver ## Build what the tests use into bin/: berth-apiserver, etcd, kube-apiserver, kube-controller-manager and kubectl (takes minutes the first time).
+	@if [ "$(KUBEBUILDER_ASSETS)" = "$(BIN)" ]; then hack/controlplane/build.sh $(BIN) etcd kube-apiserver kube-controller-manager kubectl; \
 	else echo "using the control plane in $(KUBEBUILDER_ASSETS)" >&2; fi
 
 # Directory of the cluster that make cluster creates. It contains the kubeconfig.
 export BERTH_CLUSTER ?= /var/lib/berth-cluster
 
 .PHONY: node
-node: build ## Build what a node needs besides the control plane into bin/: kubelet, kube-proxy, kube-scheduler and programs of this project.
-	@hack/controlplane/build.sh $(BIN) kube-scheduler kubelet kube-proxy
+node: build ## Build into bin/ what a node needs in addition to the control plane: kubelet, kube-proxy, kube-scheduler and programs of this project.
+	@hack/controlplane/build.sh $(BIN) etcd kube-apiserver kube-controller-manager kubectl kube-scheduler kubelet kube-proxy
 	@$(PLAIN) go build -o $(BIN)/ ./hack/cluster ./hack/cluster/pause
 	@$(PLAIN) go build -o $(BIN)/workload ./internal/runtime/conformance/workload
 	@$(PLAIN) go build -o $(BIN)/resident ./test/races/workload
@@ -86,19 +95,20 @@ cluster-down: ## Delete the cluster of make cluster and everything that it creat
 	@$(PLAIN) go run ./hack/cluster down
 
 .PHONY: generate
-generate: ## Generate the deep-copy functions of the API types.
-	@$(TOOL) controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+generate: ## Generate the deep-copy functions and the apply configurations of the API types.
+	@$(TOOL) controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/v1alpha1
+	@$(TOOL) controller-gen applyconfiguration:headerFile=hack/boilerplate.go.txt paths=./api/v1alpha1
 
 .PHONY: manifests
 manifests: ## Generate the CustomResourceDefinitions and the API reference, and update the Helm chart.
-	@$(TOOL) controller-gen crd paths=./api/... output:crd:dir=config/crd/bases
+	@$(TOOL) controller-gen crd paths=./api/v1alpha1 output:crd:dir=config/crd/bases
 	@$(PLAIN) go run ./hack/crds config/crd/bases
 	@$(MAKE) --no-print-directory reference
 	@$(MAKE) --no-print-directory chart
 
 .PHONY: reference
-reference: ## Generate docs/reference/api.md from the comments of api/v1alpha1.
-	@hack/reference/generate.sh docs/reference/api.md
+reference: ## Generate docs/reference: the API from the comments of api/v1alpha1, the commands from their help texts.
+	@hack/reference/generate.sh docs/reference
 
 .PHONY: picture
 picture: build controlplane ## Draw the picture of the README from a session with the programs in bin/.
@@ -109,13 +119,26 @@ chart: ## Update the Helm chart's copies of config/ and its README.
 	@cd hack/install && $(PLAIN) go run ./chart
 
 # Name and platforms of the image: make image IMAGE=example/berth:dev PLATFORMS=linux/arm64 PUSH=--push
-IMAGE ?= berth-dev/berth:0.1.0
+IMAGE ?= ghcr.io/berth-dev/berth:0.1.0
 PLATFORMS ?= linux/amd64,linux/arm64
 PUSH ?=
 
 .PHONY: image
 image: ## Build the image of the manager with SBOM for amd64 and arm64, using docker buildx. PUSH=--push pushes it.
 	@docker buildx build --platform $(PLATFORMS) --sbom=true --provenance=true --tag $(IMAGE) $(PUSH) .
+
+# Version and platforms of the release: make release VERSION=v0.1.0 RELEASE_PLATFORMS=linux/amd64
+VERSION ?= v0.0.0
+RELEASE_PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+
+.PHONY: release
+release: helm ## Write the files of release VERSION to dist/: archives, packages, SBOMs, chart, krew manifest, Homebrew formula, checksums.
+	@hack/release/build.sh $(VERSION) $(RELEASE_PLATFORMS)
+
+.PHONY: smoke
+smoke: ## Unpack the Linux archive in dist/ as a new user, and serve a page with a DevServer. Also install all commands with go install.
+	@hack/release/smoke.sh
+	@hack/release/install.sh
 
 .PHONY: sbom
 sbom: build ## Write bin/sbom.cdx.json, an SBOM of the programs' Go modules in the CycloneDX format, from their build information.
@@ -143,8 +166,8 @@ test-faults: ## Test the controllers with a crash, a lost response or a stale re
 STATES ?= 200000
 
 .PHONY: explore
-explore: ## Explore interleavings of one object's life: STATES=200000 for each of seven initial states. Takes minutes.
-	@EXPLORE_STATES=$(STATES) $(PLAIN) go test -count=1 -timeout 30m -v -run TestEveryInterleaving ./internal/lifecycle
+explore: ## Explore interleavings of events in the life of one object: STATES=200000 states from each of seven initial states. Takes minutes.
+	@EXPLORE_STATES=$(STATES) $(PLAIN) go test -count=1 -timeout 30m -v -run TestInterleavings ./internal/lifecycle
 
 .PHONY: cover
 cover: ## Check that the tests of the state machine cover at least 97 % of its statements.
@@ -196,7 +219,7 @@ SCALE ?= 5000
 
 .PHONY: scale
 scale: controlplane ## Measure an increasing number of DevServers in Pods on simulated nodes, up to SCALE=5000. Takes about ten minutes.
-	@SCALE=$(SCALE) go test -count=1 -timeout 90m -v -run '^TestScale$$' ./test/performance
+	@SCALE=$(SCALE) go test -count=1 -timeout 90m -v -run '^TestScale_' ./test/performance
 
 .PHONY: test-cluster
 test-cluster: node controlplane helm ## Create a cluster, test Pods and the installation on it, and delete it. Needs root and Debian's containerd.
@@ -207,14 +230,17 @@ e2e: build controlplane helm ## Test the installation and all kinds on the clust
 	@test -n "$$KUBECONFIG" || { echo "e2e: set KUBECONFIG to the cluster to test" >&2; exit 2; }
 	@BERTH_CLUSTER= BERTH_TEST_KUBECONFIG="$$KUBECONFIG" KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout 60m -v -run TestCluster ./test/cluster
 
+# Labels of the end-to-end tests to run: make test-e2e LABELS='!any-user'
+LABELS ?=
+
 .PHONY: test-e2e
 test-e2e: build controlplane gopls ## Run the end-to-end tests with Vite, Next, Flask, Django, Codex and Go. Needs node, npm, chromium, python3-flask and python3-django. RELOADS=100 reloads servers more often.
-	@$(PLAIN) go test -count=1 -timeout 40m -v ./test/e2e/... -ginkgo.v
+	@$(PLAIN) go test -count=1 -timeout 40m -v ./test/e2e/... -ginkgo.v -ginkgo.label-filter="$(LABELS)"
 
 .PHONY: test-e2e-user
 test-e2e-user: build controlplane gopls ## Run the end-to-end tests as an ordinary user. Needs root.
 	@$(PLAIN) go test -c -o $(BIN)/e2e.test ./test/e2e
-	@hack/as-user.sh -test.timeout 40m -ginkgo.v
+	@hack/as-user.sh -test.timeout 40m -ginkgo.v -ginkgo.label-filter="$(LABELS)"
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## Format the code.

@@ -2,8 +2,8 @@
 # Copyright The Berth Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs the end-to-end suite as an ordinary user, from a copy of the files that it needs, because other users may not be able to read a checkout of root. Needs root
-# to switch the user; if the caller is an ordinary user already, the suite runs as that user.
+# Runs the end-to-end suite as an ordinary user. The suite runs from a copy of the files that it needs, because an ordinary user may not be able to read a
+# checkout that belongs to root. Needs root to switch the user; if the caller is already an ordinary user, the suite runs as that user.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 assets=${KUBEBUILDER_ASSETS:-$root/bin}
@@ -16,7 +16,7 @@ fi
 home=$(mktemp -d /tmp/berth-user.XXXXXX)
 trap 'rm -rf "$home"' EXIT
 mkdir -p "$home/berth/bin" "$home/berth/test" "$home/tmp"
-cp "$root"/bin/{berth,kubectl-berth,berth-shim,berth-lsp,gohello,checkmodule,gopls,e2e.test} "$assets"/{etcd,kube-apiserver,kube-controller-manager,kubectl} "$home/berth/bin/"
+cp "$root"/bin/{berth,kubectl-berth,berth-apiserver,berth-shim,berth-lsp,gohello,checkmodule,gopls,e2e.test} "$assets/kubectl" "$home/berth/bin/"
 cp -R "$root/test/e2e" "$home/berth/test/"
 cp -R "$root/samples" "$root/config" "$root/docs" "$root/README.md" "$home/berth/"
 chown -R nobody "$home"

@@ -16,15 +16,15 @@ while read -r package target what; do
   fi
 done <<'END'
 internal/runtime/tmux FuzzParseSessions output of tmux
-internal/runtime/docker FuzzNext frames of Docker
-internal/runtime/host FuzzSockets /proc/net/tcp
+internal/runtime/docker FuzzNextFrame frames of Docker
+internal/runtime/host FuzzParseSockets /proc/net/tcp
 internal/shim FuzzParseStat /proc/PID/stat
 internal/lsp/server FuzzParseUsage /proc/PID/stat
 internal/lsp/wire FuzzReader LSP frames
 internal/lsp/wire FuzzScan LSP messages
 internal/lsp/control FuzzReadLine control socket of a language server
 internal/devproxy FuzzCheckHost head of a request to the proxy
-internal/devproxy FuzzAnswers answer of a server to the proxy
+internal/devproxy FuzzServerResponse answer of a server to the proxy
 internal/endpoint FuzzReceive frames of berth attach
 internal/cli FuzzKubeconfig kubeconfig
 controllers/strategyrun FuzzSummary result of a run

@@ -41,3 +41,12 @@ func TestReasons_AreDocumented(t *testing.T) {
 	}
 	g.Expect(rows).To(ConsistOf(reasons), "docs/messages.md has one row for each reason")
 }
+
+// TestOutcomes_AreReasons checks that the outcome of a run, which is the reason of its conditions, is a documented reason.
+func TestOutcomes_AreReasons(t *testing.T) {
+	for outcome, reason := range map[RunOutcome]string{
+		RunSucceeded: ReasonSucceeded, RunFailed: ReasonFailed, RunTimedOut: ReasonTimedOut, RunWasCancelled: ReasonCancelled, RunSkipped: ReasonSkippedCircuitOpen,
+	} {
+		NewWithT(t).Expect(string(outcome)).To(Equal(reason))
+	}
+}

@@ -4,6 +4,7 @@
 // Package v1alpha1 contains the API types of berth.dev/v1alpha1: Kubernetes resources for the processes that coding agents need.
 //
 // +kubebuilder:object:generate=true
+// +kubebuilder:ac:generate=true
 // +groupName=berth.dev
 package v1alpha1
 
@@ -16,6 +17,9 @@ import (
 var (
 	// GroupVersion is berth.dev/v1alpha1.
 	GroupVersion = schema.GroupVersion{Group: "berth.dev", Version: "v1alpha1"}
+
+	// SchemeGroupVersion is GroupVersion under the name that generated code uses.
+	SchemeGroupVersion = GroupVersion
 
 	// SchemeBuilder collects the functions that AddToScheme calls.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)

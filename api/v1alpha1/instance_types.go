@@ -18,21 +18,23 @@ import (
 type InstanceSpec struct {
 	ProcessSpec `json:",inline"`
 
-	// runtime is where the session runs. Immutable, except for the fields of pod. Defaults to the runtime with which the manager was started.
+	// runtime selects where the session runs. Immutable, except for the fields of pod. Defaults to the runtime with which the manager was started.
 	// +optional
 	Runtime *InstanceRuntime `json:"runtime,omitempty"`
 
-	// adoption is what Berth does with an existing session or container: Never, IfExists or Required. Defaults to Never.
+	// adoption states what Berth does with an existing session or container. With Never, Berth reports a conflict. With IfExists, Berth adopts the
+	// session or container, and starts a new one if there is none. With Required, Berth adopts it, and never starts a new one. IfExists and Required
+	// need the runtime Tmux or Docker. Defaults to Never.
 	// +optional
 	// +kubebuilder:default=Never
 	Adoption AdoptionPolicy `json:"adoption,omitempty"`
 
-	// deletionPolicy is what happens to the process when the object is deleted: Terminate or Orphan. Defaults to Orphan for an adopted session or
-	// container, and to Terminate for a process that Berth started.
+	// deletionPolicy states what happens to the process when the object is deleted. With Terminate, Berth stops it. With Orphan, an adopted session or
+	// container keeps running. Defaults to Orphan for an adopted session or container, and to Terminate for a process that Berth started.
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// interruptToken requests an interrupt: any change of its value sends one Ctrl-C to the terminal. At most 256 characters.
+	// interruptToken requests an interrupt. Any change of its value sends one Ctrl-C to the terminal. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	InterruptToken string `json:"interruptToken,omitempty"`
@@ -47,9 +49,9 @@ type InstanceSpec struct {
 	// +kubebuilder:default={}
 	Terminal TerminalSpec `json:"terminal,omitzero"`
 
-	// idleTimeoutSeconds is the time without output or input, in seconds, after which Berth stops the program until its next use: berth attach or send,
-	// a new restartToken, or any change of the spec. Berth stops an adopted session or container in this way only with the deletionPolicy Terminate. 0
-	// to 31536000 (one year); 0 means never. Defaults to 0.
+	// idleTimeoutSeconds is the time without output or input, in seconds, after which Berth stops the program. The next use starts the program again:
+	// berth attach, berth send, a new restartToken, or any other change of the spec. Berth stops an idle adopted session or container only if
+	// deletionPolicy is Terminate. 0 to 31536000 (one year). 0: Berth never stops an idle program. Defaults to 0.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -57,20 +59,20 @@ type InstanceSpec struct {
 	IdleTimeoutSeconds *int32 `json:"idleTimeoutSeconds,omitempty"`
 }
 
-// AdoptionPolicy is what Berth does with an existing session or container.
+// AdoptionPolicy states what Berth does with an existing session or container.
 // +kubebuilder:validation:Enum=Never;IfExists;Required
 type AdoptionPolicy string
 
 const (
 	// AdoptionNever starts a new session or container. An existing one with the same name is a conflict.
 	AdoptionNever AdoptionPolicy = "Never"
-	// AdoptionIfExists adopts an existing session or container. If there is none, it starts a new one.
+	// AdoptionIfExists adopts an existing session or container. If there is none, Berth starts a new one.
 	AdoptionIfExists AdoptionPolicy = "IfExists"
 	// AdoptionRequired adopts an existing session or container, and never starts a new one.
 	AdoptionRequired AdoptionPolicy = "Required"
 )
 
-// DeletionPolicy is what happens to a process when its object is deleted.
+// DeletionPolicy states what happens to a process when its object is deleted.
 // +kubebuilder:validation:Enum=Terminate;Orphan
 type DeletionPolicy string
 
@@ -81,7 +83,7 @@ const (
 	DeletionOrphan DeletionPolicy = "Orphan"
 )
 
-// TerminalSpec describes a terminal. columns and rows are its initial size; berth attach changes the size to that of its window.
+// TerminalSpec describes a terminal. columns and rows are its initial size; berth attach changes the size to that of the window of the client.
 type TerminalSpec struct {
 	// columns is the width in characters. 1 to 1000. Defaults to 120.
 	// +optional
@@ -104,12 +106,12 @@ type TerminalSpec struct {
 
 // AwaitingInputSpec states how Berth recognizes that a program waits for an answer.
 type AwaitingInputSpec struct {
-	// patterns are regular expressions (RE2) that Berth compares with the last 20 lines of the terminal once its content has not changed for two
-	// seconds. Spaces at the end of lines and empty lines at the end of the text are removed, so $ matches at the cursor. At most 16 patterns of at most
-	// 256 characters. If there are any, they alone decide. Empty: Berth checks how the program reads the terminal, where that is known, and uses
-	// built-in patterns for common coding agents, menus and passwords.
-	// All patterns together may compile to at most 2,048 instructions; the condition AwaitingInput reports patterns that exceed this limit. If the
-	// screen has more than 2,047 characters, larger patterns are compared with a smaller part of it.
+	// patterns are regular expressions (RE2) that match a screen on which the program waits for an answer. Berth matches them against the last 20 lines
+	// of the terminal once its content has not changed for two seconds. Spaces at the end of lines and empty lines at the end of the text are removed,
+	// so $ matches at the cursor. At most 16 patterns of at most 256 characters. If the list is not empty, only these patterns decide. Empty: Berth
+	// checks how the program reads the terminal, if the runtime reports that, and uses built-in patterns for common coding agents, menus and passwords.
+	// All patterns together may compile to at most 2,048 instructions; the condition AwaitingInput reports patterns that exceed this limit. If these
+	// lines have more than 2,047 characters, large patterns may be matched only against the last of these lines.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
@@ -128,7 +130,7 @@ type InstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	AttachCommand string `json:"attachCommand,omitempty"`
 
-	// sessionID identifies the conversation and stays the same over restarts. The program gets it as the variable SESSION_ID.
+	// sessionID identifies the conversation and stays the same across restarts. The program gets it as the environment variable SESSION_ID.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	SessionID string `json:"sessionID,omitempty"`
@@ -138,8 +140,9 @@ type InstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=256
 	ObservedInterruptToken string `json:"observedInterruptToken,omitempty"`
 
-	// lastActivityTime is the time of the last new output in the terminal, input through Berth, or start of the program. Berth writes it at most every
-	// 30 seconds.
+	// lastActivityTime is when the terminal last had new output or input through Berth, or when the program was started, whichever was last. Berth
+	// writes it at most every 30 seconds. It has whole seconds. Other times in the status have the type MicroTime, which cannot decode a time without
+	// microseconds; with that type, clients could not read Instances that are already stored.
 	// +optional
 	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
 }
@@ -149,16 +152,19 @@ type InstanceStatus struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=berth,shortName=inst
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-// +kubebuilder:printcolumn:name="Waiting",type=string,JSONPath=`.status.conditions[?(@.type=="AwaitingInput")].status`
-// +kubebuilder:printcolumn:name="Attach",type=string,JSONPath=`.status.attachCommand`
-// +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restartCount`
-// +kubebuilder:printcolumn:name="Session",type=string,JSONPath=`.spec.session`,priority=1
-// +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.status.hostName`,priority=1
-// +kubebuilder:printcolumn:name="PID",type=integer,JSONPath=`.status.process.pid`,priority=1
-// +kubebuilder:printcolumn:name="Active",type=date,JSONPath=`.status.lastActivityTime`,priority=1
-// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Status of the condition Ready"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
+// +kubebuilder:printcolumn:name="Waiting",type=string,JSONPath=`.status.conditions[?(@.type=="AwaitingInput")].status`,description="Status of AwaitingInput"
+// +kubebuilder:printcolumn:name="Attach",type=string,JSONPath=`.status.attachCommand`,description="Command that attaches to the terminal"
+// +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restartCount`,description="Number of restarts"
+// +kubebuilder:printcolumn:name="Runtime",type=string,JSONPath=`.spec.runtime.type`,description="Runtime in the spec; empty: default of the manager",priority=1
+// +kubebuilder:printcolumn:name="Session",type=string,JSONPath=`.spec.session`,description="Session that groups objects",priority=1
+// +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.status.hostName`,description="Host that manages the process",priority=1
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.process.node`,description="Machine or cluster node on which the process runs",priority=1
+// +kubebuilder:printcolumn:name="PID",type=integer,JSONPath=`.status.process.pid`,description="Process ID of the program",priority=1
+// +kubebuilder:printcolumn:name="Active",type=date,JSONPath=`.status.lastActivityTime`,description="Time since the last activity",priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since the object was created"
+// +kubebuilder:selectablefield:JSONPath=`.spec.runtime.type`
 // +kubebuilder:selectablefield:JSONPath=`.spec.session`
 // +kubebuilder:selectablefield:JSONPath=`.spec.state`
 type Instance struct {

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LabelDiscoveredBy is the label of an Instance that an InstanceDiscovery created. Its value is the name of the InstanceDiscovery.
+// LabelDiscoveredBy is the label of Instances that an InstanceDiscovery created. Its value is the name of the InstanceDiscovery.
 const LabelDiscoveredBy = "berth.dev/discovered-by"
 
 // DiscoveryState states whether an InstanceDiscovery scans its sources.
@@ -15,20 +15,20 @@ const LabelDiscoveredBy = "berth.dev/discovered-by"
 type DiscoveryState string
 
 const (
-	// DiscoveryRunning scans the sources at every interval.
+	// DiscoveryRunning requests a scan of the sources at every interval.
 	DiscoveryRunning DiscoveryState = "Running"
-	// DiscoveryStopped does not scan. The Instances and results so far stay.
+	// DiscoveryStopped requests that the sources are not scanned. Existing Instances and results stay.
 	DiscoveryStopped DiscoveryState = "Stopped"
 )
 
 // InstanceDiscoverySpec is the desired state of an InstanceDiscovery.
 type InstanceDiscoverySpec struct {
-	// state is Running or Stopped. While it is Stopped, Berth does not scan, and the Instances and results so far stay. Defaults to Running.
+	// state determines whether Berth scans the sources: Running or Stopped. While it is Stopped, existing Instances and results stay. Defaults to Running.
 	// +optional
 	// +kubebuilder:default=Running
 	State DiscoveryState `json:"state,omitempty"`
 
-	// sources are the places to scan, 1 to 16. A session or container that matches several sources belongs to the first of them.
+	// sources are the places to scan, 1 to 16. A session or container that matches several sources belongs to the first of these sources.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
@@ -43,17 +43,17 @@ type InstanceDiscoverySpec struct {
 	// +kubebuilder:validation:Maximum=86400
 	IntervalSeconds *int32 `json:"intervalSeconds,omitempty"`
 
-	// refreshToken requests a scan: any change of its value is one request to scan immediately. At most 256 characters.
+	// refreshToken requests a scan. Any change of its value requests one immediate scan. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	RefreshToken string `json:"refreshToken,omitempty"`
 
-	// template contains additional fields of the created Instances.
+	// template contains additional fields of the Instances that this discovery creates.
 	// +optional
 	Template DiscoveryTemplate `json:"template,omitzero"`
 }
 
-// DiscoverySource is one place to scan, with criteria. A session or container must match all of them.
+// DiscoverySource is one place to scan, with criteria for sessions or containers. A session or container must match all criteria.
 // +kubebuilder:validation:XValidation:rule="self.type in ['Tmux', 'Docker']",message="the type of a source must be Tmux or Docker"
 // +kubebuilder:validation:XValidation:rule="has(self.tmux) ? self.type == 'Tmux' : true",message="tmux is only allowed if type is Tmux"
 // +kubebuilder:validation:XValidation:rule="has(self.docker) ? self.type == 'Docker' : true",message="docker is only allowed if type is Docker"
@@ -65,12 +65,12 @@ type DiscoverySource struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// type is Tmux (the sessions of a tmux server of the manager's user) or Docker (the running containers of the Docker Engine).
+	// type selects what to scan: Tmux (the sessions of a tmux server of the manager's user) or Docker (the running containers of the Docker Engine).
 	// +required
 	// +unionDiscriminator
 	Type RuntimeType `json:"type"`
 
-	// tmux selects sessions, if type is Tmux. Defaults to all sessions of the user's own tmux server.
+	// tmux selects sessions, if type is Tmux. Defaults to all sessions of the default tmux server of the manager's user.
 	// +optional
 	Tmux *TmuxSource `json:"tmux,omitempty"`
 
@@ -78,8 +78,9 @@ type DiscoverySource struct {
 	// +optional
 	Docker *DockerSource `json:"docker,omitempty"`
 
-	// processes are names of programs, such as claude, of which one must run: the foreground command of the session, or the program with which the
-	// container was started, without its directory. At most 32 names of at most 256 characters. Empty: any program.
+	// processes are names of programs, such as claude. A session matches if its foreground command has one of these names. A container matches if the
+	// program with which it was started has one of these names; the directory of the program is ignored. At most 32 names of at most 256 characters.
+	// Empty: any program.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MinLength=1
@@ -97,14 +98,14 @@ type TmuxSource struct {
 	// +kubebuilder:validation:MaxLength=64
 	Socket string `json:"socket,omitempty"`
 
-	// prefix is a prefix of the name of the session, at most 128 characters. Empty: any name.
+	// prefix is the text with which the name of the session must begin. At most 128 characters. Empty: any name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	Prefix string `json:"prefix,omitempty"`
 
 	// pattern is a regular expression (RE2) that matches any part of the name of the session; use ^ and $ to match the whole name. At most 256
-	// characters. Empty: any name. All patterns of the object together may compile to at most 2,048 instructions; the condition Stalled reports larger
-	// ones.
+	// characters. All patterns of the object together may compile to at most 2,048 instructions; the condition Stalled reports a pattern that exceeds
+	// this limit. Empty: any name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:XValidation:rule="self.contains('{') || ''.matches(self) || !''.matches(self)",message="must be a valid regular expression (RE2)"
@@ -119,7 +120,8 @@ type DockerSource struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(key, key.size() <= 317)",message="each key must have at most 317 characters"
 	MatchLabels map[string]LabelText `json:"matchLabels,omitempty"`
 
-	// image is the image as it was named when the container was created, such as agent:2; * matches any text. At most 512 characters. Empty: any image.
+	// image is the name of the image, as it was given when the container was created, such as agent:2. * matches any text. At most 512 characters.
+	// Empty: any image.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
@@ -129,8 +131,8 @@ type DockerSource struct {
 // +kubebuilder:validation:MaxLength=4096
 type LabelText string
 
-// DiscoveryTemplate contains additional fields of the created Instances. These always have the adoption Required, the deletionPolicy Orphan and the
-// restartPolicy Never.
+// DiscoveryTemplate contains additional fields of the Instances that a discovery creates. All of these Instances have the adoption Required, the
+// deletionPolicy Orphan and the restartPolicy Never.
 type DiscoveryTemplate struct {
 	// labels are labels of the Instances. At most 32.
 	// +optional
@@ -144,13 +146,14 @@ type DiscoveryTemplate struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(key, key.size() <= 317)",message="each key must have at most 317 characters"
 	Annotations map[string]LabelText `json:"annotations,omitempty"`
 
-	// session is the spec.session of the Instances, which groups them. It must be a valid label value of at most 63 characters.
+	// session is the spec.session of the Instances, by which users can group objects. It must be a valid label value of at most 63 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$`
 	Session string `json:"session,omitempty"`
 
-	// ttlSecondsAfterStopped deletes an Instance this many seconds after its session or container has ended. 0 to 31536000 (one year). Defaults to 3600.
+	// ttlSecondsAfterStopped is the time, in seconds, after which Berth deletes an Instance whose session or container has ended. 0 to 31536000 (one
+	// year). Defaults to 3600.
 	// +optional
 	// +kubebuilder:default=3600
 	// +kubebuilder:validation:Minimum=0
@@ -173,11 +176,11 @@ type InstanceDiscoveryStatus struct {
 	// +optional
 	LastDiscoveryTime *metav1.MicroTime `json:"lastDiscoveryTime,omitempty"`
 
-	// totals are the numbers of sessions and containers that were found.
+	// totals are the numbers of sessions and containers that the last scan found.
 	// +optional
 	Totals DiscoveryTotals `json:"totals,omitzero"`
 
-	// found are the first 256 sessions and containers that were found, ordered by source and name.
+	// found lists the first 256 sessions and containers that the last scan found, in the order of the sources and then by name.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
@@ -201,11 +204,11 @@ type DiscoveryTotals struct {
 	// +optional
 	// +kubebuilder:default=0
 	Created int32 `json:"created"`
-	// known is the number of found sessions and containers that have another Instance.
+	// known is the number of found sessions and containers for which another Instance exists.
 	// +optional
 	// +kubebuilder:default=0
 	Known int32 `json:"known"`
-	// skipped is the number of found sessions and containers that do not get an Instance.
+	// skipped is the number of found sessions and containers for which the discovery does not create an Instance.
 	// +optional
 	// +kubebuilder:default=0
 	Skipped int32 `json:"skipped"`
@@ -215,12 +218,12 @@ type DiscoveryTotals struct {
 	Adopted int32 `json:"adopted"`
 }
 
-// DiscoveryOutcome is how a discovery handled a session or container.
+// DiscoveryOutcome states how a discovery handled a session or container.
 // +kubebuilder:validation:Enum=Created;Known;Skipped
 type DiscoveryOutcome string
 
 const (
-	// DiscoveryCreated means that this discovery created the Instance.
+	// DiscoveryCreated means that this discovery created the Instance of the session or container.
 	DiscoveryCreated DiscoveryOutcome = "Created"
 	// DiscoveryKnown means that another Instance exists for the session or container.
 	DiscoveryKnown DiscoveryOutcome = "Known"
@@ -228,7 +231,7 @@ const (
 	DiscoverySkipped DiscoveryOutcome = "Skipped"
 )
 
-// DiscoveredInstance is one session or container.
+// DiscoveredInstance is one session or container that a scan found.
 type DiscoveredInstance struct {
 	// source is the name of the source that found the session or container.
 	// +required
@@ -245,16 +248,15 @@ type DiscoveredInstance struct {
 	// +kubebuilder:validation:MaxLength=128
 	ID string `json:"id,omitempty"`
 
-	// instance is the name of the Instance of the session or container. It includes the namespace if that is not the namespace of the discovery.
+	// instanceRef names the Instance of the session or container or, if the reason is NameTaken, the Instance that has the name. Unset if there is none.
 	// +optional
-	// +kubebuilder:validation:MaxLength=320
-	Instance string `json:"instance,omitempty"`
+	InstanceRef *NamespacedReference `json:"instanceRef,omitempty"`
 
-	// outcome is how the discovery handled the session or container: Created, Known or Skipped.
+	// outcome states how the discovery handled the session or container: Created, Known or Skipped.
 	// +required
 	Outcome DiscoveryOutcome `json:"outcome"`
 
-	// reason is the cause of the outcome in one word, such as AlreadyClaimed, BerthsOwn or NameTaken.
+	// reason is the cause of the outcome, in one word, such as AlreadyClaimed, BerthsOwn or NameTaken. Empty if the outcome is Created.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
@@ -271,13 +273,13 @@ type DiscoveredInstance struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=berth,shortName=disc
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-// +kubebuilder:printcolumn:name="Found",type=integer,JSONPath=`.status.totals.found`
-// +kubebuilder:printcolumn:name="Created",type=integer,JSONPath=`.status.totals.created`
-// +kubebuilder:printcolumn:name="Known",type=integer,JSONPath=`.status.totals.known`
-// +kubebuilder:printcolumn:name="Skipped",type=integer,JSONPath=`.status.totals.skipped`
-// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Status of the condition Ready"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
+// +kubebuilder:printcolumn:name="Found",type=integer,JSONPath=`.status.totals.found`,description="Number of sessions and containers that match"
+// +kubebuilder:printcolumn:name="Created",type=integer,JSONPath=`.status.totals.created`,description="Matches for which this discovery created an Instance"
+// +kubebuilder:printcolumn:name="Known",type=integer,JSONPath=`.status.totals.known`,description="Matches that already have another Instance"
+// +kubebuilder:printcolumn:name="Skipped",type=integer,JSONPath=`.status.totals.skipped`,description="Number of skipped matches"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since the object was created"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name must have at most 63 characters, because it is the value of a label of the Instances that it creates"
 type InstanceDiscovery struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -4,6 +4,7 @@
 package v1alpha1
 
 import (
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -15,7 +16,7 @@ import (
 type LanguageServerSpec struct {
 	ProcessSpec `json:",inline"`
 
-	// runtime is where the process runs. Immutable, except for the fields of pod. Defaults to the runtime with which the manager was started.
+	// runtime selects where the process runs. Immutable, except for the fields of pod. Defaults to the runtime with which the manager was started.
 	// +optional
 	Runtime *RuntimeSpec `json:"runtime,omitempty"`
 
@@ -30,21 +31,23 @@ type LanguageServerSpec struct {
 	// +required
 	Workspace Workspace `json:"workspace"`
 
-	// initializationOptions is an object that Berth passes to the server in initialize, unchanged. A change restarts the server. At most 256 keys.
+	// initializationOptions is an object that Berth passes to the server, unchanged, in the initialize request. A change restarts the server. At most
+	// 256 keys.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:MaxProperties=256
 	InitializationOptions *runtime.RawExtension `json:"initializationOptions,omitempty"`
 
-	// settings are the configuration that the server receives when it requests it, by section. A change restarts the server. At most 256 sections.
+	// settings are the configuration of the server, by section. The server receives them after it has answered initialize, and whenever it requests its
+	// configuration. A change restarts the server. At most 256 sections.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:MaxProperties=256
 	Settings *runtime.RawExtension `json:"settings,omitempty"`
 
-	// limits are the limits for the messages, documents and requests of clients and of the server.
+	// limits restrict the messages, documents and requests of clients, and the messages and the memory of the server.
 	// +optional
 	// +kubebuilder:default={}
 	Limits LanguageServerLimits `json:"limits,omitzero"`
@@ -59,22 +62,22 @@ type LanguageServerSpec struct {
 	// +kubebuilder:default={}
 	Health LanguageServerHealth `json:"health,omitzero"`
 
-	// startupTimeoutSeconds is the time that the server may take to answer initialize, in seconds. If the server reports progress, it may take up to six
-	// times as long. 1 to 3600. Defaults to 300.
+	// startupTimeoutSeconds is the time that the server may take to answer initialize, in seconds. A server that sends other messages in the meantime
+	// may take up to six times as long. 1 to 3600. Defaults to 300.
 	// +optional
 	// +kubebuilder:default=300
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	StartupTimeoutSeconds *int32 `json:"startupTimeoutSeconds,omitempty"`
 
-	// whileIndexing is what happens to requests while the server indexes its workspace: Forward passes them on, Hold holds them until the server has
-	// finished. Defaults to Forward.
+	// whileIndexing states what happens to requests while the server indexes its workspace: Forward forwards them immediately, Hold holds them until the
+	// server has finished. Defaults to Forward.
 	// +optional
 	// +kubebuilder:default=Forward
 	WhileIndexing WhileIndexing `json:"whileIndexing,omitempty"`
 
-	// replayMethods lists methods, in addition to the read methods that Berth knows, that Berth may send to the server a second time after a crash. List
-	// only methods that change nothing. At most 32 methods of at most 128 characters.
+	// replayMethods lists additional methods that Berth may send to the server again after a crash. Berth already knows the read methods of the
+	// protocol. List only methods that change nothing. At most 32 methods of at most 128 characters.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MinLength=1
@@ -83,8 +86,8 @@ type LanguageServerSpec struct {
 	// +listType=set
 	ReplayMethods []string `json:"replayMethods,omitempty"`
 
-	// idleTimeoutSeconds is, with the state OnDemand, the time without a client after which the server sleeps, in seconds. 1 to 604800 (one week).
-	// Defaults to 1800.
+	// idleTimeoutSeconds is the time without a client, in seconds, after which Berth stops a server with the state OnDemand until a client connects. It
+	// has no effect with other states. 1 to 604800 (one week). Defaults to 1800.
 	// +optional
 	// +kubebuilder:default=1800
 	// +kubebuilder:validation:Minimum=1
@@ -109,12 +112,12 @@ type Workspace struct {
 	Folders []string `json:"folders"`
 }
 
-// WhileIndexing is what happens to requests while the server indexes its workspace.
+// WhileIndexing states what happens to requests while the server indexes its workspace.
 // +kubebuilder:validation:Enum=Forward;Hold
 type WhileIndexing string
 
 const (
-	// IndexingForward passes requests on; the answers may be incomplete.
+	// IndexingForward forwards requests immediately; the answers may be incomplete.
 	IndexingForward WhileIndexing = "Forward"
 	// IndexingHold holds requests until the server has indexed its workspace.
 	IndexingHold WhileIndexing = "Hold"
@@ -122,77 +125,69 @@ const (
 
 // LanguageServerLimits limits the resources that one language server and its clients may use.
 type LanguageServerLimits struct {
-	// headerBytes is the maximum size of a message header, in bytes. 256 to 65536. Defaults to 8192.
+	// maxHeaderSize is the maximum size of a message header, such as 8Ki. 256 bytes to 64Ki. Defaults to 8Ki.
 	// +optional
-	// +kubebuilder:default=8192
-	// +kubebuilder:validation:Minimum=256
-	// +kubebuilder:validation:Maximum=65536
-	HeaderBytes *int32 `json:"headerBytes,omitempty"`
+	// +kubebuilder:default="8Ki"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('256')) >= 0 && quantity(string(self)).compareTo(quantity('64Ki')) <= 0",message="must be between 256 and 64Ki"
+	MaxHeaderSize *resource.Quantity `json:"maxHeaderSize,omitempty"`
 
-	// messageBytes is the maximum size of a message from the server, in bytes. 4096 to 1073741824 (1 GiB). Defaults to 67108864 (64 MiB).
+	// maxMessageSize is the maximum size of a message from the server. 4Ki to 1Gi. Defaults to 64Mi.
 	// +optional
-	// +kubebuilder:default=67108864
-	// +kubebuilder:validation:Minimum=4096
-	// +kubebuilder:validation:Maximum=1073741824
-	MessageBytes *int32 `json:"messageBytes,omitempty"`
+	// +kubebuilder:default="64Mi"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
+	MaxMessageSize *resource.Quantity `json:"maxMessageSize,omitempty"`
 
-	// clientMessageBytes is the maximum size of a message from a client, in bytes. 4096 to 1073741824 (1 GiB). Defaults to 33554432 (32 MiB).
+	// maxClientMessageSize is the maximum size of a message from a client. 4Ki to 1Gi. Defaults to 32Mi.
 	// +optional
-	// +kubebuilder:default=33554432
-	// +kubebuilder:validation:Minimum=4096
-	// +kubebuilder:validation:Maximum=1073741824
-	ClientMessageBytes *int32 `json:"clientMessageBytes,omitempty"`
+	// +kubebuilder:default="32Mi"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
+	MaxClientMessageSize *resource.Quantity `json:"maxClientMessageSize,omitempty"`
 
-	// clients is the maximum number of simultaneous clients. 1 to 1024. Defaults to 64.
+	// maxClients is the maximum number of simultaneous clients. 1 to 1024. Defaults to 64.
 	// +optional
 	// +kubebuilder:default=64
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1024
-	Clients *int32 `json:"clients,omitempty"`
+	MaxClients *int32 `json:"maxClients,omitempty"`
 
-	// openDocuments is the maximum number of documents that one client may have open. 1 to 100000. Defaults to 1000.
+	// maxOpenDocuments is the maximum number of documents that one client may have open. 1 to 100000. Defaults to 1000.
 	// +optional
 	// +kubebuilder:default=1000
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
-	OpenDocuments *int32 `json:"openDocuments,omitempty"`
+	MaxOpenDocuments *int32 `json:"maxOpenDocuments,omitempty"`
 
-	// documentBytes is the maximum total size of the text of all documents that one client has open, in bytes. 4096 to 1073741824 (1 GiB). Defaults to
-	// 67108864 (64 MiB).
+	// maxDocumentsSize is the maximum total size of the text of all documents that one client has open. 4Ki to 1Gi. Defaults to 64Mi.
 	// +optional
-	// +kubebuilder:default=67108864
-	// +kubebuilder:validation:Minimum=4096
-	// +kubebuilder:validation:Maximum=1073741824
-	DocumentBytes *int32 `json:"documentBytes,omitempty"`
+	// +kubebuilder:default="64Mi"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
+	MaxDocumentsSize *resource.Quantity `json:"maxDocumentsSize,omitempty"`
 
-	// inFlight is the maximum number of unanswered requests of one client at the server. 1 to 10000. Defaults to 64.
+	// maxInFlight is the maximum number of requests of one client that the server has not answered yet. 1 to 10000. Defaults to 64.
 	// +optional
 	// +kubebuilder:default=64
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
-	InFlight *int32 `json:"inFlight,omitempty"`
+	MaxInFlight *int32 `json:"maxInFlight,omitempty"`
 
-	// queueBytes is the maximum amount of data that may wait for one client to read it, in bytes. A client with more unread data is disconnected. 4096
-	// to 1073741824 (1 GiB). Defaults to 8388608 (8 MiB).
+	// maxQueueSize is the maximum amount of data that one client has not read yet. Berth disconnects a client that exceeds it. 4Ki to 1Gi. Defaults to 8Mi.
 	// +optional
-	// +kubebuilder:default=8388608
-	// +kubebuilder:validation:Minimum=4096
-	// +kubebuilder:validation:Maximum=1073741824
-	QueueBytes *int32 `json:"queueBytes,omitempty"`
+	// +kubebuilder:default="8Mi"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
+	MaxQueueSize *resource.Quantity `json:"maxQueueSize,omitempty"`
 
-	// requestTimeoutSeconds is the time after which Berth cancels a request that has no answer, in seconds. 1 to 3600. Defaults to 120.
+	// requestTimeoutSeconds is the time after which Berth cancels a request that the server has not answered, in seconds. 1 to 3600. Defaults to 120.
 	// +optional
 	// +kubebuilder:default=120
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	RequestTimeoutSeconds *int32 `json:"requestTimeoutSeconds,omitempty"`
 
-	// memoryBytes is the maximum amount of memory of the server and its child processes, in bytes. Above this limit Berth restarts the server. 16777216
-	// (16 MiB) to 1099511627776 (1 TiB). Unset: no limit.
+	// maxMemory is the maximum amount of memory of the server and its child processes, such as 4Gi. Berth restarts a server that exceeds it. 16Mi to 1Ti.
+	// Unset: no limit.
 	// +optional
-	// +kubebuilder:validation:Minimum=16777216
-	// +kubebuilder:validation:Maximum=1099511627776
-	MemoryBytes *int64 `json:"memoryBytes,omitempty"`
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('16Mi')) >= 0 && quantity(string(self)).compareTo(quantity('1Ti')) <= 0",message="must be between 16Mi and 1Ti"
+	MaxMemory *resource.Quantity `json:"maxMemory,omitempty"`
 }
 
 // HoldPolicy limits the requests of one client that wait while the server restarts.
@@ -205,39 +200,38 @@ type HoldPolicy struct {
 	// +kubebuilder:validation:Maximum=600
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 
-	// requests is the maximum number of requests that wait. 1 to 10000. Defaults to 256.
+	// maxRequests is the maximum number of requests that wait. 1 to 10000. Defaults to 256.
 	// +optional
 	// +kubebuilder:default=256
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
-	Requests *int32 `json:"requests,omitempty"`
+	MaxRequests *int32 `json:"maxRequests,omitempty"`
 
-	// bytes is the maximum total size of the requests that wait, in bytes. 4096 to 1073741824 (1 GiB). Defaults to 16777216 (16 MiB).
+	// maxSize is the maximum total size of the requests that wait. 4Ki to 1Gi. Defaults to 16Mi.
 	// +optional
-	// +kubebuilder:default=16777216
-	// +kubebuilder:validation:Minimum=4096
-	// +kubebuilder:validation:Maximum=1073741824
-	Bytes *int32 `json:"bytes,omitempty"`
+	// +kubebuilder:default="16Mi"
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
+	MaxSize *resource.Quantity `json:"maxSize,omitempty"`
 }
 
 // LanguageServerHealth states when Berth treats a running server as failed.
 type LanguageServerHealth struct {
-	// pingAfterSeconds is the time without a message after which Berth pings a server that was ready, in seconds. 1 to 3600. Defaults to 10.
+	// pingAfterSeconds is how long a ready server may send nothing before Berth pings it, in seconds. 1 to 3600. Defaults to 10.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	PingAfterSeconds *int32 `json:"pingAfterSeconds,omitempty"`
 
-	// hangTimeoutSeconds is the time that the server may take to answer the ping, in seconds; five times as long while the server uses the CPU. 1 to
-	// 3600. Defaults to 60.
+	// hangTimeoutSeconds is how long a server with an unanswered request, such as the ping, may send nothing before Berth restarts it, in seconds. A
+	// server that uses the CPU has five times as long. 1 to 3600. Defaults to 60.
 	// +optional
 	// +kubebuilder:default=60
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	HangTimeoutSeconds *int32 `json:"hangTimeoutSeconds,omitempty"`
 
-	// canary is a request that Berth sends regularly to detect a server that answers but is not usable. Unset: no request.
+	// canary is a request that Berth sends regularly to detect a server that answers but is not usable. Unset: Berth sends no such request.
 	// +optional
 	Canary *Canary `json:"canary,omitempty"`
 }
@@ -251,7 +245,7 @@ type Canary struct {
 	// +kubebuilder:validation:Pattern=`^[$a-zA-Z][-$/._a-zA-Z0-9]*$`
 	Method string `json:"method"`
 
-	// params is an object with the parameters of the request, passed unchanged. At most 64 keys.
+	// params is an object with the parameters of the request, which Berth passes unchanged. At most 64 keys.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -271,17 +265,21 @@ type Canary struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=berth,shortName=lsv
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-// +kubebuilder:printcolumn:name="Language",type=string,JSONPath=`.spec.language`
-// +kubebuilder:printcolumn:name="Server",type=string,JSONPath=`.status.serverInfo.name`
-// +kubebuilder:printcolumn:name="Clients",type=integer,JSONPath=`.status.clients`
-// +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restartCount`
-// +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,priority=1
-// +kubebuilder:printcolumn:name="Session",type=string,JSONPath=`.spec.session`,priority=1
-// +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.status.hostName`,priority=1
-// +kubebuilder:printcolumn:name="PID",type=integer,JSONPath=`.status.process.pid`,priority=1
-// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Status of the condition Ready"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
+// +kubebuilder:printcolumn:name="Language",type=string,JSONPath=`.spec.language`,description="Language identifier"
+// +kubebuilder:printcolumn:name="Server",type=string,JSONPath=`.status.serverInfo.name`,description="Name that the server reports"
+// +kubebuilder:printcolumn:name="Clients",type=integer,JSONPath=`.status.clients`,description="Number of connected clients"
+// +kubebuilder:printcolumn:name="Restarts",type=integer,JSONPath=`.status.restartCount`,description="Number of restarts"
+// +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,description="Address for clients",priority=1
+// +kubebuilder:printcolumn:name="Runtime",type=string,JSONPath=`.spec.runtime.type`,description="Runtime in the spec; empty: default of the manager",priority=1
+// +kubebuilder:printcolumn:name="Session",type=string,JSONPath=`.spec.session`,description="Session that groups objects",priority=1
+// +kubebuilder:printcolumn:name="Host",type=string,JSONPath=`.status.hostName`,description="Host that manages the process",priority=1
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.process.node`,description="Machine or cluster node on which the process runs",priority=1
+// +kubebuilder:printcolumn:name="PID",type=integer,JSONPath=`.status.process.pid`,description="Process ID of the program",priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since the object was created"
+// +kubebuilder:selectablefield:JSONPath=`.spec.instanceRef.name`
+// +kubebuilder:selectablefield:JSONPath=`.spec.runtime.type`
 // +kubebuilder:selectablefield:JSONPath=`.spec.session`
 // +kubebuilder:selectablefield:JSONPath=`.spec.state`
 type LanguageServer struct {

@@ -4,6 +4,7 @@
 package v1alpha1
 
 import (
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -11,9 +12,9 @@ import (
 type LanguageServerStatus struct {
 	ProcessStatus `json:",inline"`
 
-	// endpoint is where clients connect: unix:// and the path of a socket or, for a server in a Pod, https:// and an address in the cluster, with the
-	// token in the Secret that has the same name as the Service in that address. The endpoint stays the same, and connections stay open, while the
-	// server restarts. berth lsp connect NAME connects an editor to it.
+	// endpoint is the address to which clients connect: unix:// and the path of a socket or, for a server in a Pod, https:// and an address in the
+	// cluster. In a Pod, clients need the token from the Secret that has the same name as the Service in that address. The endpoint stays the same, and
+	// connections stay open, while the server restarts. berth lsp connect NAME connects an editor to the server.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Endpoint string `json:"endpoint,omitempty"`
@@ -22,12 +23,13 @@ type LanguageServerStatus struct {
 	// +optional
 	ServerInfo *ServerInfo `json:"serverInfo,omitempty"`
 
-	// clients is the number of connected clients. This count and those below are at most a few seconds old while they change.
+	// clients is the number of connected clients. Berth updates clients, openDocuments, heldRequests, oldestRequestSeconds and memory at least
+	// every few seconds while they change.
 	// +optional
 	// +kubebuilder:default=0
 	Clients int32 `json:"clients,omitempty"`
 
-	// openDocuments is the number of documents that clients have open, each counted once.
+	// openDocuments is the number of documents that clients have open. A document that several clients have open counts once.
 	// +optional
 	OpenDocuments int32 `json:"openDocuments,omitempty"`
 
@@ -39,9 +41,9 @@ type LanguageServerStatus struct {
 	// +optional
 	OldestRequestSeconds int32 `json:"oldestRequestSeconds,omitempty"`
 
-	// memoryBytes is the memory of the server and its child processes, in bytes, in steps of 16 MiB.
+	// memory is the memory of the server and its child processes, rounded to a multiple of 16Mi.
 	// +optional
-	MemoryBytes int64 `json:"memoryBytes,omitempty"`
+	Memory *resource.Quantity `json:"memory,omitempty"`
 
 	// recentRestarts are the last ten restarts, oldest first.
 	// +optional
@@ -63,13 +65,13 @@ type ServerInfo struct {
 	Version string `json:"version,omitempty"`
 }
 
-// Restart is one restart of a language server.
+// Restart describes one restart of a language server.
 type Restart struct {
-	// incarnation is the incarnation that was started.
+	// incarnation is the number of the incarnation that was started.
 	// +required
 	Incarnation int64 `json:"incarnation"`
 
-	// time is when the previous incarnation was lost, or was requested to stop.
+	// time is when the previous incarnation exited, or when its stop was requested.
 	// +required
 	Time metav1.MicroTime `json:"time"`
 
@@ -78,11 +80,11 @@ type Restart struct {
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
 
-	// tookMilliseconds is the duration from time until the new incarnation served, in milliseconds. Unset until it serves.
+	// tookMilliseconds is the duration from time until the new incarnation served requests, in milliseconds. Unset until then.
 	// +optional
 	TookMilliseconds *int64 `json:"tookMilliseconds,omitempty"`
 
-	// message contains details.
+	// message contains details of the reason.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

@@ -14,7 +14,7 @@ type PlanStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// pinned is what the plan copied from its action when it started. Later changes of the action do not affect it.
+	// pinned is the copy of the action that the plan made when it started. Later changes of the action do not affect the plan.
 	// +optional
 	// +structType=atomic
 	Pinned *PinnedAction `json:"pinned,omitempty"`
@@ -27,16 +27,16 @@ type PlanStatus struct {
 	// +optional
 	State PlanState `json:"state,omitempty"`
 
-	// waiting is a short text about what the plan waits for.
+	// waiting is a short text that states what the plan waits for, such as "for approval of Apply".
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Waiting string `json:"waiting,omitempty"`
 
-	// attempt is the number of the current attempt: 1, plus one for every retry and revert. Results of runs of older attempts are ignored.
+	// attempt is the number of the current attempt: 1, plus one for every retry and revert. Berth ignores the results of runs of older attempts.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
 
-	// reversions is how often the plan was reverted.
+	// reversions is the number of times that the plan was reverted.
 	// +optional
 	Reversions int32 `json:"reversions,omitempty"`
 
@@ -56,39 +56,40 @@ type PlanStatus struct {
 	// +listType=set
 	Completed []PlanPhase `json:"completed,omitempty"`
 
-	// phaseStartedAt is when the current attempt of the current phase started.
+	// phaseStartTime is when the current attempt of the current phase started.
 	// +optional
-	PhaseStartedAt *metav1.MicroTime `json:"phaseStartedAt,omitempty"`
+	PhaseStartTime *metav1.MicroTime `json:"phaseStartTime,omitempty"`
 
-	// finishedAt is when the plan was applied or cancelled.
+	// finishTime is when the plan was applied or cancelled.
 	// +optional
-	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
+	FinishTime *metav1.MicroTime `json:"finishTime,omitempty"`
 
-	// runs are the runs of the current phase in this attempt, at most 32. Berth lists a run here before it creates the run.
+	// runs lists the runs of the current phase in this attempt. At most 32. Berth lists a run here before it creates the run.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	Runs []PlanRun `json:"runs,omitempty"`
 
-	// results are the outcomes of the runs of each phase, from the last time that the phase ended, at most 96. Runs of later phases receive the results
-	// of the earlier ones. berth logs strategyrun/NAME prints the output of a run.
+	// results lists the outcomes and results of the runs of each phase, from the last time that the phase ended. At most 96. Runs of later phases get
+	// the results of earlier phases. berth logs strategyrun/NAME prints the output of a run.
 	// +optional
 	// +kubebuilder:validation:MaxItems=96
 	// +listType=atomic
 	Results []PlanResult `json:"results,omitempty"`
 
-	// history are the last 20 changes of phase or state, newest last.
+	// history lists the last 20 changes of phase or state, newest last.
 	// +optional
 	// +kubebuilder:validation:MaxItems=20
 	// +listType=atomic
 	History []PlanHistoryEntry `json:"history,omitempty"`
 
-	// duplicateOf is the plan with the same idempotencyKey that has started instead of this one. If it is set, this plan never starts.
+	// duplicateOf is the plan with the same idempotencyKey that has started instead of this plan. If it is set, this plan never starts.
 	// +optional
 	DuplicateOf *PlanReference `json:"duplicateOf,omitempty"`
 
-	// conditions describe the current state of the plan. Ready, Reconciling and Stalled are always set; Strategized, Executed, Applied,
-	// AwaitingApproval, Succeeded and Conflict only while they have their unusual status or a message.
+	// conditions describe the current state of the plan. Ready, Reconciling and Stalled are always set. Strategized, Executed, Applied,
+	// AwaitingApproval, Succeeded and Conflict are set only while they have a message or an unusual status; an absent Succeeded is Unknown, and the
+	// others are False.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
@@ -96,7 +97,7 @@ type PlanStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PinnedAction is the copy of an action that a plan made when it started.
+// PinnedAction is the copy of an action that a plan makes when it starts.
 type PinnedAction struct {
 	// actionUID is the UID of the Action.
 	// +required
@@ -123,7 +124,7 @@ type PinnedAction struct {
 	// +listMapKey=name
 	Defaults []RunArgument `json:"defaults,omitempty"`
 
-	// phases are the phases that the action defines.
+	// phases lists the phases that the action defines.
 	// +optional
 	// +kubebuilder:validation:MaxItems=3
 	// +listType=map
@@ -131,7 +132,7 @@ type PinnedAction struct {
 	Phases []PinnedPhase `json:"phases,omitempty"`
 }
 
-// PinnedPhase is the copy of a phase that a plan made when it started.
+// PinnedPhase is the copy of a phase that a plan makes when it starts.
 type PinnedPhase struct {
 	// name is Strategize, Execute or Apply.
 	// +required
@@ -169,7 +170,7 @@ type StrategyReference struct {
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 
-	// program is a hash of the program of the Strategy. Runs of the plan start while the strategy has this program, and wait while it has another one.
+	// program is a hash of the program of the Strategy. A run of the plan starts only while the Strategy has this program.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Program string `json:"program,omitempty"`
@@ -177,7 +178,8 @@ type StrategyReference struct {
 
 // PlanRun is a run of the current phase.
 type PlanRun struct {
-	// name is the name of the StrategyRun: the plan, the first 8 characters of its UID, attempt, phase and index.
+	// name is the name of the StrategyRun. It consists of the name of the plan, the first 8 characters of the UID of the plan, the attempt, the phase,
+	// and the index of the run in the phase.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
@@ -187,13 +189,13 @@ type PlanRun struct {
 	// +kubebuilder:validation:MaxLength=63
 	Strategy string `json:"strategy"`
 
-	// uid is the UID of the StrategyRun. Unset until it is known.
+	// uid is the UID of the StrategyRun. Unset until Berth knows it.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	UID types.UID `json:"uid,omitempty"`
 
-	// outcome is the outcome of the run. Unset until it has ended.
+	// outcome is the outcome of the run. Unset until the run has ended.
 	// +optional
 	Outcome RunOutcome `json:"outcome,omitempty"`
 
@@ -202,12 +204,12 @@ type PlanRun struct {
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
 
-	// result is what the run left; the summary is truncated to 256 bytes.
+	// result describes the result that the run left, with a summary of at most 256 bytes. Unset if there is none.
 	// +optional
 	Result *RunResult `json:"result,omitempty"`
 }
 
-// PlanResult is the outcome of a run, and the result that it left.
+// PlanResult is the outcome and the result of a run.
 type PlanResult struct {
 	// run is the name of the StrategyRun.
 	// +required
@@ -238,7 +240,7 @@ type PlanResult struct {
 	// +kubebuilder:validation:MaxLength=256
 	Message string `json:"message,omitempty"`
 
-	// result is what the run left; the summary is truncated to 256 bytes.
+	// result describes the result that the run left, with a summary of at most 256 bytes. Unset if there is none.
 	// +optional
 	Result *RunResult `json:"result,omitempty"`
 }
@@ -291,15 +293,17 @@ type PlanReference struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=berth,shortName=plan
-// +kubebuilder:printcolumn:name="Action",type=string,JSONPath=`.spec.actionRef.name`
-// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.currentPhase`
-// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
-// +kubebuilder:printcolumn:name="Waiting",type=string,JSONPath=`.status.waiting`
-// +kubebuilder:printcolumn:name="Attempt",type=integer,JSONPath=`.status.attempt`,priority=1
-// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.spec.targetPhase`,priority=1
-// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Status of the condition Ready"
+// +kubebuilder:printcolumn:name="Action",type=string,JSONPath=`.spec.actionRef.name`,description="Action of the plan"
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.currentPhase`,description="Current phase"
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`,description="State of the current phase"
+// +kubebuilder:printcolumn:name="Waiting",type=string,JSONPath=`.status.waiting`,description="What the plan waits for"
+// +kubebuilder:printcolumn:name="Attempt",type=integer,JSONPath=`.status.attempt`,description="Number of the current attempt",priority=1
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.spec.targetPhase`,description="Last phase that may start",priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since the object was created"
 // +kubebuilder:selectablefield:JSONPath=`.spec.actionRef.name`
 // +kubebuilder:selectablefield:JSONPath=`.spec.idempotencyKey`
+// +kubebuilder:selectablefield:JSONPath=`.spec.instanceRef.name`
 // +kubebuilder:selectablefield:JSONPath=`.status.state`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name must have at most 63 characters, because it is the value of a label of its runs"
 type Plan struct {

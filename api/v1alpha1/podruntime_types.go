@@ -11,13 +11,15 @@ import (
 // PodRuntime describes the Pod of an incarnation. Each incarnation is a separate Pod, whose container main runs the command of the spec. The Pod
 // meets the Pod Security Standard restricted unless template requests otherwise.
 type PodRuntime struct {
-	// image is the image of the container in which the program runs, at most 512 characters. It must specify a numeric user other than root.
+	// image is the image of the container in which the program runs. At most 512 characters. It must specify a numeric user other than root, unless
+	// template sets runAsUser.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image"`
 
-	// imagePullPolicy states when the node pulls the image: Always, Never or IfNotPresent. Defaults to the policy that Kubernetes derives from the tag.
+	// imagePullPolicy states when the node pulls the image: Always, Never or IfNotPresent. Defaults to the policy that Kubernetes derives from the tag
+	// of the image.
 	// +optional
 	// +kubebuilder:validation:Enum=Always;Never;IfNotPresent
 	ImagePullPolicy PullPolicy `json:"imagePullPolicy,omitempty"`
@@ -35,7 +37,7 @@ type PodRuntime struct {
 	// +listType=atomic
 	Volumes []runtime.RawExtension `json:"volumes,omitempty"`
 
-	// volumeMounts are the paths at which the program finds the volumes, as in Kubernetes. At most 64.
+	// volumeMounts are the paths in the container at which the volumes are mounted, as in Kubernetes. At most 64.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:Type=object
@@ -44,20 +46,20 @@ type PodRuntime struct {
 	// +listType=atomic
 	VolumeMounts []runtime.RawExtension `json:"volumeMounts,omitempty"`
 
-	// volumeClaimTemplates are volumes that outlive incarnations. Berth creates each claim with the first Pod and deletes it with the object; it does
-	// not change an existing claim. At most 16.
+	// volumeClaimTemplates are claims for volumes that outlive incarnations. Berth creates each claim with the first Pod and deletes it with the object.
+	// Changes do not affect an existing claim. At most 16.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
 	// +listMapKey=name
 	VolumeClaimTemplates []PodClaim `json:"volumeClaimTemplates,omitempty"`
 
-	// nodeSelector lists labels that the node must have. At most 32.
+	// nodeSelector lists labels that the node of the Pod must have. At most 32.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
-	// tolerations are the taints of nodes that the Pod tolerates, as in Kubernetes. At most 32.
+	// tolerations list the taints of nodes that the Pod tolerates, as in Kubernetes. At most 32.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:Type=object
@@ -66,14 +68,14 @@ type PodRuntime struct {
 	// +listType=atomic
 	Tolerations []runtime.RawExtension `json:"tolerations,omitempty"`
 
-	// serviceAccountName is the ServiceAccount of the Pod. Its token is not mounted unless template sets automountServiceAccountToken. At most 253
-	// characters.
+	// serviceAccountName is the name of the ServiceAccount of the Pod. Its token is not mounted unless template sets automountServiceAccountToken. At
+	// most 253 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
-	// template is a strategic merge patch, as with kubectl patch, that Berth applies to the Pod that results from the other fields: metadata with labels
-	// and annotations, and spec. It cannot change the image and the command of the container main.
+	// template is a strategic merge patch, as with kubectl patch, for the Pod that results from the other fields. The patch has the fields metadata
+	// (labels and annotations) and spec. It cannot change the image and the command of the container main.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:validation:MaxProperties=4
@@ -94,7 +96,7 @@ type PodResources struct {
 	Requests map[string]resource.Quantity `json:"requests,omitempty"`
 }
 
-// PodClaim is a volume that outlives incarnations.
+// PodClaim is a claim for a volume that outlives incarnations.
 type PodClaim struct {
 	// name is the name of the volume in the Pod, at most 63 characters. The name of the PersistentVolumeClaim begins with the name of the object.
 	// +required
@@ -103,13 +105,13 @@ type PodClaim struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// mountPath is where the program finds the volume; an absolute path of at most 4096 characters.
+	// mountPath is the path in the container at which the volume is mounted; an absolute path of at most 4096 characters.
 	// +required
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:Pattern=`^/`
 	MountPath string `json:"mountPath"`
 
-	// spec describes the requested volume, as the spec of a PersistentVolumeClaim.
+	// spec describes the requested volume, like the spec of a PersistentVolumeClaim.
 	// +required
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:validation:MaxProperties=16

@@ -26,17 +26,18 @@ type ProcessStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// incarnation is the number of starts of a process for this object. Berth records each number before the start, here or in reservedIncarnation.
+	// incarnation is the number of times that Berth has started a process for this object. It is also the number of the current incarnation. Berth
+	// records each number before the start, here or in reservedIncarnation.
 	// +optional
 	Incarnation int64 `json:"incarnation,omitempty"`
 
-	// reservedIncarnation is the next incarnation, which Berth may start before it records the start. A single write then records the exit of the
-	// current incarnation, if it has exited, and that the next one runs. An unused reservation stays and has no effect. Unset if Berth records each
-	// start in advance.
+	// reservedIncarnation is the number of the next incarnation, which Berth may start before it records the start. A single write can then record both
+	// the exit of the current incarnation and the start of the next. An unused reservation stays and has no effect. Unset if Berth records each start in
+	// advance.
 	// +optional
 	ReservedIncarnation int64 `json:"reservedIncarnation,omitempty"`
 
-	// hostName is the host whose manager holds the process. While it is set, no other host starts a process for this object. Empty before the first
+	// hostName is the name of the host that manages the process. While it is set, no other host starts a process for this object. Empty before the first
 	// start, after the object was moved, and with the runtime Pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
@@ -57,7 +58,7 @@ type ProcessStatus struct {
 	// +kubebuilder:validation:MaxLength=256
 	ObservedResetToken string `json:"observedResetToken,omitempty"`
 
-	// restartCount is how often the process was restarted, for any reason.
+	// restartCount is the number of incarnations after the first one, for any reason. It includes starts after a stop, and starts that failed.
 	// +optional
 	// +kubebuilder:default=0
 	RestartCount int64 `json:"restartCount,omitempty"`
@@ -72,12 +73,12 @@ type ProcessStatus struct {
 	// +structType=atomic
 	Stopping *StopRequest `json:"stopping,omitempty"`
 
-	// lastExit is the exit of the last incarnation that ended.
+	// lastExit describes the exit of the last incarnation that ended.
 	// +optional
 	// +structType=atomic
 	LastExit *ProcessExit `json:"lastExit,omitempty"`
 
-	// failures is the number of failures in a row, from which the back-off is computed.
+	// failures is the number of consecutive failures, from which Berth computes the back-off.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
 
@@ -91,8 +92,8 @@ type ProcessStatus struct {
 	Breaker *BreakerStatus `json:"breaker,omitempty"`
 
 	// conditions describe the current state of the object. Ready, Reconciling, Stalled and, except for a StrategyRun, Restarting are always set. Any
-	// other condition is set only while it has its unusual status or a message; an absent condition has its usual status. The manual of each kind lists
-	// them.
+	// other condition is set only while it has a message or an unusual status; if it is absent, it has its usual status. The documentation of each kind
+	// lists the conditions and their usual status.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
@@ -100,9 +101,9 @@ type ProcessStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// ProcessReference identifies a process of a host even if its PID is reused: by boot, PID and start time together.
+// ProcessReference identifies a process. On a host, the boot, the PID and the start time together identify it, even if the PID is used again.
 type ProcessReference struct {
-	// incarnation is the incarnation of this process.
+	// incarnation is the number of the incarnation that the process belongs to.
 	// +required
 	Incarnation int64 `json:"incarnation"`
 
@@ -119,46 +120,51 @@ type ProcessReference struct {
 	// +optional
 	StartTicks int64 `json:"startTicks,omitempty"`
 
-	// bootID is the ID of the boot that the PID belongs to.
+	// bootID is the ID of the boot of the machine during which the process was started.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID,omitempty"`
 
-	// podName is the name of the Pod, with the runtime Pod.
+	// podName is the name of the Pod. Set only with the runtime Pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	PodName string `json:"podName,omitempty"`
 
-	// containerID is the ID of the container, with the runtimes Docker and Pod.
+	// containerID is the ID of the container. Set only with the runtimes Docker and Pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	ContainerID string `json:"containerID,omitempty"`
 
-	// startedAt is when the process was started.
+	// startTime is when the process was started.
 	// +optional
-	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
+	StartTime *metav1.MicroTime `json:"startTime,omitempty"`
 }
 
 // StopRequest is a requested stop. Berth records it before it sends the first signal.
 type StopRequest struct {
-	// incarnation is the incarnation to stop; no other is affected.
+	// incarnation is the number of the incarnation to stop. The request does not affect any other incarnation.
 	// +required
 	Incarnation int64 `json:"incarnation"`
 
-	// reason is why the incarnation is stopped: Requested, SpecChanged, Unhealthy (or Hung, ProtocolError, MemoryLimit, CanaryFailed), Idle, Stopped,
-	// Deleting or Superseded.
+	// reason is why the incarnation is stopped: Requested, SpecChanged, Unhealthy (or Hung, ProtocolError, MemoryLimit, CanaryFailed, TimedOut), Idle,
+	// Stopped, Deleting or Superseded.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
 
-	// deadline is when Berth kills the whole process tree. It can be moved to an earlier time, but never to a later one.
+	// message describes the problem of an unhealthy incarnation, such as the result of its liveness probe. Otherwise unset.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+
+	// killTime is when Berth kills the whole process tree. Berth can move it to an earlier time, but never to a later one.
 	// +required
-	Deadline metav1.MicroTime `json:"deadline"`
+	KillTime metav1.MicroTime `json:"killTime"`
 }
 
-// ProcessExit is how a process ended.
+// ProcessExit describes how a process ended.
 type ProcessExit struct {
-	// incarnation is the incarnation that ended.
+	// incarnation is the number of the incarnation that ended.
 	// +required
 	Incarnation int64 `json:"incarnation"`
 
@@ -166,13 +172,15 @@ type ProcessExit struct {
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
 
-	// signal is the signal that terminated the process, such as SIGKILL.
+	// signal is the signal that terminated the process, such as SIGKILL. Unset if the process exited with an exit code, or if the exit status is
+	// unknown.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Signal string `json:"signal,omitempty"`
 
-	// reason is one of Completed, Failed, Stopped (a stop was requested), Lost (its Pod was removed), Unknown (the exit status is unknown), Unhealthy
-	// (or Hung, ProtocolError, MemoryLimit, CanaryFailed, TimedOut), or why the process could not be started.
+	// reason is one of Completed, Failed, Stopped (a stop was requested), Lost (the Pod was removed, or the host was declared lost), Unknown (the exit
+	// status is unknown), Unhealthy (or Hung, ProtocolError, MemoryLimit, CanaryFailed, TimedOut), or the reason for which the process could not be
+	// started.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
@@ -182,9 +190,9 @@ type ProcessExit struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 
-	// finishedAt is when the process ended, as far as that is known.
+	// finishTime is when the process ended, as far as that is known.
 	// +optional
-	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
+	FinishTime *metav1.MicroTime `json:"finishTime,omitempty"`
 }
 
 // BreakerStatus is the state of the circuit breaker of a process.
@@ -193,13 +201,13 @@ type BreakerStatus struct {
 	// +required
 	State BreakerState `json:"state"`
 
-	// failures are the times of the failures that count, oldest first. At most 64.
+	// failureTimes lists the times of the failures that count toward failureThreshold, oldest first. At most 64.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
-	Failures []metav1.MicroTime `json:"failures,omitempty"`
+	FailureTimes []metav1.MicroTime `json:"failureTimes,omitempty"`
 
-	// openedAt is when the breaker opened.
+	// openTime is when the breaker last opened.
 	// +optional
-	OpenedAt *metav1.MicroTime `json:"openedAt,omitempty"`
+	OpenTime *metav1.MicroTime `json:"openTime,omitempty"`
 }

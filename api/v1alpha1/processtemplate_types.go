@@ -3,10 +3,10 @@
 
 package v1alpha1
 
-// ProcessTemplate describes the program to execute. Berth passes it as argv and runs no shell.
+// ProcessTemplate describes the program to execute. Berth passes the command as argv, without a shell.
 type ProcessTemplate struct {
 	// command is the program and its arguments. $(NAME) is replaced by the value of the variable NAME, as in Kubernetes; $$(NAME) becomes the text
-	// $(NAME). A program without a slash is looked up in PATH. 1 to 256 entries of at most 4096 characters.
+	// $(NAME). A program without a slash in its name is looked up in PATH. 1 to 256 entries of at most 4096 characters.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=256
@@ -15,14 +15,15 @@ type ProcessTemplate struct {
 	// +listType=atomic
 	Command []string `json:"command"`
 
-	// workingDir is the directory in which the program starts; an absolute path of at most 4096 characters. Defaults to the home directory of the
-	// manager's user.
+	// workingDir is the directory in which the program starts; an absolute path of at most 4096 characters. Defaults to the first folder of the
+	// workspace for a LanguageServer, to the home directory of the manager's user for other programs on a machine, and to the working directory of the
+	// image in a container.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:XValidation:rule="self == '' || self.startsWith('/')",message="workingDir must be an absolute path"
 	WorkingDir string `json:"workingDir,omitempty"`
 
-	// env lists environment variables, which are added to those of the manager. At most 256.
+	// env lists environment variables. A program with the runtime Host or Tmux also inherits the environment of the manager. At most 256.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=map
@@ -37,7 +38,7 @@ type ProcessTemplate struct {
 
 // EnvVar is one environment variable.
 // +kubebuilder:validation:XValidation:rule="!(has(self.value) && has(self.valueFrom))",message="set value or valueFrom, not both"
-// +kubebuilder:validation:XValidation:rule="!(self.name in ['LD_PRELOAD','LD_AUDIT','LD_LIBRARY_PATH','DYLD_INSERT_LIBRARIES','DYLD_LIBRARY_PATH','DYLD_FRAMEWORK_PATH'])",message="this variable changes how every program is loaded and is refused"
+// +kubebuilder:validation:XValidation:rule="!(self.name in ['LD_PRELOAD','LD_AUDIT','LD_LIBRARY_PATH','DYLD_INSERT_LIBRARIES','DYLD_LIBRARY_PATH','DYLD_FRAMEWORK_PATH'])",message="this variable is not permitted, because it changes how every program is loaded"
 type EnvVar struct {
 	// name is the name of the variable, at most 256 characters.
 	// +required
@@ -46,29 +47,29 @@ type EnvVar struct {
 	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z][-._a-zA-Z0-9]*$`
 	Name string `json:"name"`
 
-	// value is the value of the variable, at most 32768 characters. $(NAME) refers to a variable that is earlier in the list.
+	// value is the value of the variable, at most 32768 characters. $(NAME) refers to a variable that precedes it in the list, or that Berth sets.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32768
 	Value string `json:"value,omitempty"`
 
-	// valueFrom is the source of the value. It cannot be set together with value.
+	// valueFrom is the source of the value. It must not be set together with value.
 	// +optional
 	ValueFrom *EnvVarSource `json:"valueFrom,omitempty"`
 }
 
-// EnvVarSource names a key of a Secret or of a ConfigMap in the same namespace. Exactly one of its fields must be set.
+// EnvVarSource selects a key of a Secret or of a ConfigMap in the same namespace. Exactly one of its fields must be set.
 // +kubebuilder:validation:XValidation:rule="has(self.secretKeyRef) != has(self.configMapKeyRef)",message="set exactly one of secretKeyRef and configMapKeyRef"
 type EnvVarSource struct {
-	// secretKeyRef is a key of a Secret.
+	// secretKeyRef selects a key of a Secret.
 	// +optional
 	SecretKeyRef *KeyRef `json:"secretKeyRef,omitempty"`
 
-	// configMapKeyRef is a key of a ConfigMap.
+	// configMapKeyRef selects a key of a ConfigMap.
 	// +optional
 	ConfigMapKeyRef *KeyRef `json:"configMapKeyRef,omitempty"`
 }
 
-// KeyRef names a key of an object in the same namespace.
+// KeyRef selects a key of an object in the same namespace.
 type KeyRef struct {
 	// name is the name of the object, at most 253 characters.
 	// +required
@@ -82,4 +83,9 @@ type KeyRef struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
+
+	// presence states what happens if the object or its key does not exist: Required blocks the start until both exist, Optional leaves the variable unset.
+	// Unset: Required.
+	// +optional
+	Presence Presence `json:"presence,omitempty"`
 }

@@ -3,11 +3,11 @@
 
 package v1alpha1
 
-// RuntimeSpec chooses where a process runs.
+// RuntimeSpec selects where a process runs.
 // +kubebuilder:validation:XValidation:rule="self.type in ['Host', 'Pod']",message="type must be Host or Pod; only Instances support Tmux and Docker"
 // +kubebuilder:validation:XValidation:rule="has(self.pod) == (self.type == 'Pod')",message="pod is required if type is Pod, and not allowed otherwise"
 type RuntimeSpec struct {
-	// type is Host (on the machine of the manager, under a berth-shim) or Pod (in a Pod of the cluster).
+	// type is the runtime: Host (on the machine of the manager, under a berth-shim) or Pod (in a Pod of the cluster).
 	// +required
 	// +unionDiscriminator
 	Type RuntimeType `json:"type"`
@@ -17,13 +17,13 @@ type RuntimeSpec struct {
 	Pod *PodRuntime `json:"pod,omitempty"`
 }
 
-// InstanceRuntime chooses where a session runs.
+// InstanceRuntime selects where a session runs.
 // +kubebuilder:validation:XValidation:rule="has(self.pod) == (self.type == 'Pod')",message="pod is required if type is Pod, and not allowed otherwise"
 // +kubebuilder:validation:XValidation:rule="has(self.tmux) ? self.type == 'Tmux' : true",message="tmux is only allowed if type is Tmux"
 // +kubebuilder:validation:XValidation:rule="has(self.docker) == (self.type == 'Docker')",message="docker is required if type is Docker, and not allowed otherwise"
 type InstanceRuntime struct {
-	// type is Host (on the machine of the manager, under a berth-shim), Tmux (as Host, shown in a tmux session), Docker (in a container) or Pod (in a
-	// Pod of the cluster).
+	// type is the runtime: Host (on the machine of the manager, under a berth-shim), Tmux (like Host, shown in a tmux session), Docker (in a container
+	// of a Docker Engine) or Pod (in a Pod of the cluster).
 	// +required
 	// +unionDiscriminator
 	Type RuntimeType `json:"type"`
@@ -43,8 +43,8 @@ type InstanceRuntime struct {
 
 // TmuxRuntime names a tmux session of the manager's user.
 type TmuxRuntime struct {
-	// session is the name of the session, at most 128 characters. Defaults to the name of the object, with - in place of each dot. In namespaces other
-	// than default, the default is prefixed with the namespace.
+	// session is the name of the session, at most 128 characters. Defaults to the name of the object, with each dot replaced by a hyphen. In a namespace
+	// other than default, the default name begins with the namespace and a slash.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
@@ -52,8 +52,8 @@ type TmuxRuntime struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[[:cntrl:]]') && !self.matches('^[=@$%+{-]') && self.trim() == self",message="the name of a session must not begin with one of = @ $ % + { -, which have a special meaning in tmux, contain control characters, or begin or end with spaces"
 	Session string `json:"session,omitempty"`
 
-	// socket is the socket name of the tmux server, as in tmux -L, at most 64 characters. Defaults to berth, a separate server of Berth that loads no
-	// tmux configuration of a user.
+	// socket is the socket name of the tmux server, as in tmux -L, at most 64 characters. Defaults to berth, a separate server that loads no user's tmux
+	// configuration.
 	// +optional
 	// +kubebuilder:default=berth
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][-A-Za-z0-9_]*$`
@@ -76,37 +76,37 @@ const (
 // DockerRuntime describes a container. At least one of image and container must be set.
 // +kubebuilder:validation:XValidation:rule="has(self.image) || has(self.container)",message="set image to start a container, or container to adopt an existing one"
 type DockerRuntime struct {
-	// image is the image to start, at most 512 characters.
+	// image is the image from which Berth creates the container, at most 512 characters. Required unless spec.adoption is Required.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
 
-	// container is the name or the ID of an existing container, at most 128 characters. spec.adoption states whether Berth adopts it.
+	// container is the name or the ID of an existing container to adopt, at most 128 characters. It requires spec.adoption IfExists or Required.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][-A-Za-z0-9_.]*$`
 	Container string `json:"container,omitempty"`
 
-	// pull states whether Berth may pull the image: Never, or IfNotPresent if the engine does not have it. Defaults to Never.
+	// pull states whether Berth may pull the image: Never, or IfNotPresent, which pulls the image if the engine does not have it. Defaults to Never.
 	// +optional
 	// +kubebuilder:default=Never
 	// +kubebuilder:validation:Enum=Never;IfNotPresent
 	Pull PullPolicy `json:"pull,omitempty"`
 
-	// network is the name of an existing network that the container joins, at most 128 characters. Defaults to the choice of the engine.
+	// network is the name of an existing network that the container joins, at most 128 characters. Unset: the default network of the engine.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][-A-Za-z0-9_.]*$`
 	Network string `json:"network,omitempty"`
 
-	// user is the user in the container, as a name or uid[:gid], at most 64 characters. Defaults to the user that the image specifies.
+	// user is the user in the container, as a name or as uid[:gid], at most 64 characters. Defaults to the user that the image specifies.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_][-A-Za-z0-9_.:]*$`
 	User string `json:"user,omitempty"`
 
-	// mounts are directories of the machine that are mounted in the container. At most 32.
+	// mounts are directories of the machine that Berth mounts in the container. At most 32.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
@@ -128,19 +128,19 @@ type DockerMount struct {
 	// +kubebuilder:validation:Pattern=`^/`
 	Target string `json:"target"`
 
-	// access is ReadWrite or ReadOnly: whether the container may write to the directory. Defaults to ReadWrite.
+	// access states whether the container may write to the directory: ReadWrite or ReadOnly. Defaults to ReadWrite.
 	// +optional
 	// +kubebuilder:default=ReadWrite
 	Access MountAccess `json:"access,omitempty"`
 }
 
-// MountAccess is how a container may access a directory.
+// MountAccess states how a container may access a directory.
 // +kubebuilder:validation:Enum=ReadWrite;ReadOnly
 type MountAccess string
 
 const (
 	// MountReadWrite permits the container to read and write.
 	MountReadWrite MountAccess = "ReadWrite"
-	// MountReadOnly permits the container only to read.
+	// MountReadOnly permits the container to read only.
 	MountReadOnly MountAccess = "ReadOnly"
 )

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// FinalizerCount keeps a StrategyRun until its Strategy has counted it.
+	// FinalizerCount keeps a StrategyRun until its Strategy has counted the run.
 	FinalizerCount = "berth.dev/count"
-	// LabelStrategy is the label that mirrors spec.strategyRef.name on the StrategyRuns of Plans.
+	// LabelStrategy is the label on the StrategyRuns of Plans that mirrors spec.strategyRef.name.
 	LabelStrategy = "berth.dev/strategy"
 )
 
@@ -20,7 +20,7 @@ const (
 type StrategyState string
 
 const (
-	// StrategyEnabled starts runs unless the breaker is open.
+	// StrategyEnabled permits runs to start unless the breaker is open.
 	StrategyEnabled StrategyState = "Enabled"
 	// StrategyDisabled makes new runs wait.
 	StrategyDisabled StrategyState = "Disabled"
@@ -28,26 +28,26 @@ const (
 
 // StrategySpec is the desired state of a Strategy.
 type StrategySpec struct {
-	// description is a description for users, at most 1024 characters.
+	// description explains the strategy to users. At most 1024 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
 
-	// state is Enabled or Disabled. While it is Disabled, new runs wait. Defaults to Enabled.
+	// state determines whether Berth starts runs: Enabled or Disabled. While it is Disabled, new runs wait. Defaults to Enabled.
 	// +optional
 	// +kubebuilder:default=Enabled
 	State StrategyState `json:"state,omitempty"`
 
-	// process is the program that a run executes. A run copies it when it starts; changes apply only to later runs. The program gets each argument of
-	// the run as a variable with the prefix ARG_ and the name in upper case; see StrategyRun.
+	// process is the program that a run executes. A run copies the program when the run starts, so changes apply only to later runs. The program gets
+	// each argument of the run as an environment variable: the argument go-version becomes ARG_GO_VERSION.
 	// +required
 	Process ProcessTemplate `json:"process"`
 
-	// runtime is where runs execute. Defaults to the runtime with which the manager was started.
+	// runtime selects where runs execute. Defaults to the runtime with which the manager was started.
 	// +optional
 	Runtime *RuntimeSpec `json:"runtime,omitempty"`
 
-	// timeoutSeconds is the maximum duration of a run, in seconds. Berth stops a run that takes longer, and its outcome is TimedOut. 1 to 2592000 (30
+	// timeoutSeconds is the maximum duration of a run, in seconds. Berth stops a run that takes longer, with the outcome TimedOut. 1 to 2592000 (30
 	// days). Defaults to 3600.
 	// +optional
 	// +kubebuilder:default=3600
@@ -60,21 +60,21 @@ type StrategySpec struct {
 	// +kubebuilder:default={}
 	Breaker StrategyBreaker `json:"breaker,omitzero"`
 
-	// resetToken requests a reset: any change of its value closes the breaker and starts a new epoch. Runs that started before the reset no longer
+	// resetToken requests a reset. Any change of its value closes the breaker and starts a new epoch. Runs that started before the reset no longer
 	// affect the breaker. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ResetToken string `json:"resetToken,omitempty"`
 
-	// ttlSecondsAfterFinished deletes a run this many seconds after it has finished and was counted. 0 to 31536000 (one year). Unset: only historyLimit
-	// deletes runs.
+	// ttlSecondsAfterFinished is the time, in seconds, after which Berth deletes a run that has finished and was counted. 0 to 31536000 (one year).
+	// Unset: only historyLimit deletes runs.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=31536000
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 
-	// historyLimit is the maximum number of finished runs; the oldest are deleted first. Runs of a Plan are deleted with their Plan instead. 0 to 10000.
-	// Defaults to 100.
+	// historyLimit is the maximum number of finished runs that Berth keeps; it deletes the oldest first. Runs of a Plan do not count, because they are
+	// deleted with their Plan. 0 to 10000. Defaults to 100.
 	// +optional
 	// +kubebuilder:default=100
 	// +kubebuilder:validation:Minimum=0
@@ -82,7 +82,7 @@ type StrategySpec struct {
 	HistoryLimit *int32 `json:"historyLimit,omitempty"`
 }
 
-// StrategyBreaker states when Berth stops starting runs: after failureThreshold failures without a success in between.
+// StrategyBreaker states when Berth stops starting runs: after failureThreshold failures without a success between them.
 type StrategyBreaker struct {
 	// failureThreshold is the number of failures (outcomes Failed and TimedOut) that opens the breaker. 1 to 100000. Defaults to 3.
 	// +optional
@@ -115,7 +115,7 @@ type StrategyStatus struct {
 	// +optional
 	Epoch int64 `json:"epoch,omitempty"`
 
-	// breaker is the state of the circuit breaker, which opens when the number of failures reaches the threshold, and again when a trial run fails.
+	// breaker is the state of the circuit breaker. It opens when the number of failures reaches the threshold, and again if a trial run fails.
 	// +optional
 	Breaker *StrategyBreakerStatus `json:"breaker,omitempty"`
 
@@ -123,7 +123,8 @@ type StrategyStatus struct {
 	// +optional
 	Totals StrategyTotals `json:"totals,omitzero"`
 
-	// counted are the UIDs of runs that were counted and still have the finalizer berth.dev/count, at most 256. Berth does not count a listed run again.
+	// counted lists the UIDs of runs that were counted and still have the finalizer berth.dev/count. At most 256. Berth does not count a listed run
+	// again.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:Type=string
@@ -131,7 +132,8 @@ type StrategyStatus struct {
 	// +listType=set
 	Counted []types.UID `json:"counted,omitempty"`
 
-	// conditions describe the current state of the strategy. Ready, Reconciling and Stalled are always set; CircuitOpen only while the breaker is open.
+	// conditions describe the current state of the strategy. Ready, Reconciling and Stalled are always set. CircuitOpen is set only while the breaker is
+	// open.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
@@ -150,11 +152,11 @@ type StrategyBreakerStatus struct {
 	// +kubebuilder:default=0
 	Failures int32 `json:"failures,omitempty"`
 
-	// openedAt is when the breaker opened.
+	// openTime is when the breaker last opened.
 	// +optional
-	OpenedAt *metav1.MicroTime `json:"openedAt,omitempty"`
+	OpenTime *metav1.MicroTime `json:"openTime,omitempty"`
 
-	// trial is the UID of the trial run while the breaker is HalfOpen.
+	// trial is the UID of the trial run. Set only while the breaker is HalfOpen.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
@@ -185,12 +187,14 @@ type StrategyTotals struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=berth,shortName=strat
-// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.spec.state`
-// +kubebuilder:printcolumn:name="Breaker",type=string,JSONPath=`.status.breaker.state`
-// +kubebuilder:printcolumn:name="Failures",type=integer,JSONPath=`.status.breaker.failures`
-// +kubebuilder:printcolumn:name="Succeeded",type=integer,JSONPath=`.status.totals.succeeded`
-// +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.totals.failed`
-// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Status of the condition Ready"
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.spec.state`,description="Whether the strategy starts runs"
+// +kubebuilder:printcolumn:name="Breaker",type=string,JSONPath=`.status.breaker.state`,description="State of the circuit breaker"
+// +kubebuilder:printcolumn:name="Failures",type=integer,JSONPath=`.status.breaker.failures`,description="Failures since the last success or reset"
+// +kubebuilder:printcolumn:name="Succeeded",type=integer,JSONPath=`.status.totals.succeeded`,description="Number of runs that succeeded"
+// +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.totals.failed`,description="Number of runs that failed"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since the object was created"
+// +kubebuilder:selectablefield:JSONPath=`.spec.runtime.type`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name must have at most 63 characters, because it is the value of a label of its runs"
 type Strategy struct {
 	metav1.TypeMeta   `json:",inline"`

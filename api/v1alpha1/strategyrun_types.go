@@ -19,20 +19,20 @@ const (
 	RunCancelled RunState = "Cancelled"
 )
 
-// RunOutcome is how a run ended.
+// RunOutcome states how a run ended.
 // +kubebuilder:validation:Enum=Succeeded;Failed;TimedOut;Cancelled;SkippedCircuitOpen
 type RunOutcome string
 
 const (
 	// RunSucceeded means that the program exited with code 0.
 	RunSucceeded RunOutcome = "Succeeded"
-	// RunFailed means that the program ended in another way, could not be executed, or has an unknown exit status.
+	// RunFailed means that the program exited in another way, was lost, could not be executed, or has an unknown exit status.
 	RunFailed RunOutcome = "Failed"
-	// RunTimedOut means that the run took longer than the strategy permits and was stopped.
+	// RunTimedOut means that the run took longer than its strategy permits, and was stopped.
 	RunTimedOut RunOutcome = "TimedOut"
 	// RunWasCancelled means that the run was stopped, or not started, because its spec or its deletion requested it.
 	RunWasCancelled RunOutcome = "Cancelled"
-	// RunSkipped means that the breaker of the strategy was open; no process was started.
+	// RunSkipped means that no process was started, because the breaker of the strategy was open.
 	RunSkipped RunOutcome = "SkippedCircuitOpen"
 )
 
@@ -48,36 +48,39 @@ type StrategyRunSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.name.size() <= 63",message="the name of a strategy must have at most 63 characters"
 	StrategyRef LocalReference `json:"strategyRef"`
 
-	// state is the desired state: Active, or Cancelled, which stops the run, or prevents its start, and cannot be undone. Defaults to Active.
+	// state is the desired state of the run: Active or Cancelled. Cancelled stops the run, or prevents its start, and cannot be undone. Defaults to
+	// Active.
 	// +optional
 	// +kubebuilder:default=Active
 	State RunState `json:"state,omitempty"`
 
-	// arguments are the arguments of this run. The program gets the argument go-version as the variable ARG_GO_VERSION. At most 64. Immutable.
+	// arguments are the arguments of this run. The program gets each argument as an environment variable: go-version becomes ARG_GO_VERSION. At most 64.
+	// Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=name
 	Arguments []RunArgument `json:"arguments,omitempty"`
 
-	// inputs are the results of the earlier phases of the plan. The program finds them, as one line of JSON for each run, in the files that
-	// BERTH_RESULTS_STRATEGIZE and BERTH_RESULTS_EXECUTE name. At most 64. Plans set this field. Immutable.
+	// inputs are the results of the earlier phases of the plan. Plans set this field. The environment variables BERTH_RESULTS_STRATEGIZE and
+	// BERTH_RESULTS_EXECUTE of the program name files with these results, as one line of JSON for each run. At most 64. Immutable.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=run
 	Inputs []PlanResult `json:"inputs,omitempty"`
 
-	// program is a hash of a program: the run starts only while the strategy has this program. Unset: any program. At most 64 characters. Plans set this
-	// field. Immutable.
+	// program is a hash of a program. The run starts only while the strategy has this program. Plans set this field. At most 64 characters. Immutable.
+	// Unset: the run starts with any program.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Program string `json:"program,omitempty"`
 }
 
-// RunArgument is one named argument. The program gets it as a variable. It is part of the command line only if the command refers to that variable.
+// RunArgument is one named argument. The program gets it as an environment variable, and on its command line only if the command refers to that
+// variable.
 type RunArgument struct {
-	// name is the name of the argument, at most 63 letters, digits, - and _.
+	// name is the name of the argument: a letter, followed by letters, digits, - and _. At most 63 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -94,29 +97,29 @@ type RunArgument struct {
 type StrategyRunStatus struct {
 	ProcessStatus `json:",inline"`
 
-	// outcome is the outcome of the run. Unset until it has ended.
+	// outcome is the outcome of the run. Unset until the run has ended.
 	// +optional
 	Outcome RunOutcome `json:"outcome,omitempty"`
 
-	// startedAt is when the program was started. Unset if it was not started.
+	// startTime is when the program was started. Unset if it was not started.
 	// +optional
-	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
+	StartTime *metav1.MicroTime `json:"startTime,omitempty"`
 
-	// finishedAt is when the run ended.
+	// finishTime is when the run ended.
 	// +optional
-	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
+	FinishTime *metav1.MicroTime `json:"finishTime,omitempty"`
 
-	// result is what the run left. Unset if it left nothing.
+	// result describes the result that the run left. Unset if there is none.
 	// +optional
 	Result *RunResult `json:"result,omitempty"`
 
-	// pinned is what the run copied from its strategy when it started. Later changes of the strategy do not affect it.
+	// pinned is the copy of the strategy that the run made when it started. Later changes of the strategy do not affect the run.
 	// +optional
 	// +structType=atomic
 	Pinned *PinnedStrategy `json:"pinned,omitempty"`
 }
 
-// PinnedStrategy is the copy of a strategy that a run made when it started.
+// PinnedStrategy is the copy of a strategy that a run makes when it starts.
 type PinnedStrategy struct {
 	// uid is the UID of the Strategy.
 	// +required
@@ -128,15 +131,15 @@ type PinnedStrategy struct {
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 
-	// epoch is the epoch of the Strategy: the run affects the breaker only in this epoch.
+	// epoch is the epoch of the Strategy when the run started. The run affects the breaker only in this epoch.
 	// +optional
 	Epoch int64 `json:"epoch,omitempty"`
 
-	// process is the program.
+	// process describes the program.
 	// +optional
 	Process *ProcessTemplate `json:"process,omitempty"`
 
-	// runtime is where the program runs. Unset: the runtime of the manager.
+	// runtime selects where the program runs. Unset: the runtime with which the manager was started.
 	// +optional
 	Runtime *RuntimeSpec `json:"runtime,omitempty"`
 
@@ -144,7 +147,8 @@ type PinnedStrategy struct {
 	// +optional
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 
-	// ttlSecondsAfterFinished is the time after which the finished run is deleted, in seconds.
+	// ttlSecondsAfterFinished is the time after which Berth deletes the finished run, in seconds. Unset: only the historyLimit of the strategy deletes
+	// the run.
 	// +optional
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 }
@@ -154,13 +158,15 @@ type PinnedStrategy struct {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=berth,shortName=srun
-// +kubebuilder:printcolumn:name="Strategy",type=string,JSONPath=`.spec.strategyRef.name`
-// +kubebuilder:printcolumn:name="Outcome",type=string,JSONPath=`.status.outcome`
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-// +kubebuilder:printcolumn:name="Started",type=date,JSONPath=`.status.startedAt`
-// +kubebuilder:printcolumn:name="Finished",type=date,JSONPath=`.status.finishedAt`
-// +kubebuilder:printcolumn:name="Result",type=string,JSONPath=`.status.result.summary`,priority=1
-// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Status of the condition Ready"
+// +kubebuilder:printcolumn:name="Strategy",type=string,JSONPath=`.spec.strategyRef.name`,description="Strategy that the run executes"
+// +kubebuilder:printcolumn:name="Outcome",type=string,JSONPath=`.status.outcome`,description="Outcome of the run; empty: not finished"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
+// +kubebuilder:printcolumn:name="Started",type=date,JSONPath=`.status.startTime`,description="Time since the program was started",priority=1
+// +kubebuilder:printcolumn:name="Finished",type=date,JSONPath=`.status.finishTime`,description="Time since the run ended"
+// +kubebuilder:printcolumn:name="Result",type=string,JSONPath=`.status.result.summary`,description="Summary of the result",priority=1
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.process.node`,description="Machine or cluster node on which the process runs",priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`,description="Time since the object was created"
 // +kubebuilder:selectablefield:JSONPath=`.spec.strategyRef.name`
 // +kubebuilder:selectablefield:JSONPath=`.status.outcome`
 type StrategyRun struct {
@@ -175,12 +181,12 @@ type StrategyRun struct {
 	// +optional
 	Status StrategyRunStatus `json:"status,omitempty"`
 
-	// Resolved is the spec of the run as a process: what the run copied, or would copy, from its strategy. The controller sets it in every
-	// reconciliation; it is never stored.
+	// Resolved is the process spec of the run: the copy that the run made of its strategy or, before the start, would make now. The controller sets it
+	// in every reconciliation; it is never stored.
 	Resolved *ProcessSpec `json:"-"`
 }
 
-// GetProcessSpec returns the spec of the run as a process.
+// GetProcessSpec returns the process spec of the run, which is empty until the controller has resolved it.
 func (r *StrategyRun) GetProcessSpec() *ProcessSpec {
 	if r.Resolved == nil {
 		r.Resolved = &ProcessSpec{}

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package arbitration decides which of several objects gets a thing that only one of them can have: a port, a tmux session or a container. Managers that read the same
-// objects reach the same decision.
+// Package arbitration decides which of several objects gets a thing that only one of them can have: a port, a tmux session or a container. Managers that read
+// the same objects reach the same decision.
 package arbitration
 
 import (
@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Claim is the claim of one object to a thing.
+// Claim is the claim of one object to a thing: a port, a tmux session or a container.
 type Claim struct {
 	UID     types.UID
 	Key     types.NamespacedName
@@ -46,8 +46,8 @@ func First(claims []Claim) Claim {
 // reservationTime is how long a thing stays reserved for an object whose claim is not in its status yet. Writing the status takes milliseconds.
 const reservationTime = 10 * time.Second
 
-// Reservations hold decisions until every reader sees them in a status. They only compensate for a cache that is behind: if they are lost, the runtime still
-// refuses a second owner.
+// Reservations holds recent decisions until every reader sees them in a status. It only compensates for a stale cache: if the reservations are lost, the
+// runtime still refuses a second owner.
 type Reservations struct {
 	clock clock.PassiveClock
 
@@ -65,8 +65,8 @@ func NewReservations(now clock.PassiveClock) *Reservations {
 	return &Reservations{clock: now, given: map[string]reservation{}}
 }
 
-// Settle returns the claim that wins the thing. If that is the claim of uid, Settle reserves the thing for uid. claims are the claims that the caller has read;
-// a claim whose object has a reservation counts as the holder. Calls are serialized.
+// Settle returns the claim that wins the thing. If that is the claim of uid, Settle reserves the thing for uid. claims are the claims that the caller has read
+// from the objects. An object with a reservation counts as the holder. Calls are serialized.
 func (r *Reservations) Settle(thing string, uid types.UID, claims []Claim) Claim {
 	r.mu.Lock()
 	defer r.mu.Unlock()

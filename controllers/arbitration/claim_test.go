@@ -13,7 +13,7 @@ import (
 
 var begin = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
-func TestFirst(t *testing.T) {
+func TestFirst_PrefersHolderThenAge(t *testing.T) {
 	old := Claim{UID: "b", Created: begin}
 	twin := Claim{UID: "a", Created: begin}
 	young := Claim{UID: "c", Created: begin.Add(time.Second)}
@@ -32,18 +32,18 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-func TestWhoWasGivenItAMomentAgoKeepsIt(t *testing.T) {
+func TestReservations_TakePrecedenceUntilExpiry(t *testing.T) {
 	g := NewWithT(t)
 	clock := clocktesting.NewFakePassiveClock(begin)
 	r := NewReservations(clock)
 	young, old := Claim{UID: "b", Created: begin.Add(time.Second)}, Claim{UID: "a", Created: begin}
 
-	g.Expect(r.Settle("main", "b", []Claim{young}).UID).To(BeEquivalentTo("b"), "it sees no other claim")
-	g.Expect(r.Settle("main", "a", []Claim{old, young}).UID).To(BeEquivalentTo("b"), "the reservation of the younger one stands")
-	g.Expect(r.Settle("other", "a", []Claim{old, young}).UID).To(BeEquivalentTo("a"), "the older one wins what is not reserved")
+	g.Expect(r.Settle("main", "b", []Claim{young}).UID).To(BeEquivalentTo("b"), "the younger object sees no other claim")
+	g.Expect(r.Settle("main", "a", []Claim{old, young}).UID).To(BeEquivalentTo("b"), "the reservation of the younger object takes precedence")
+	g.Expect(r.Settle("other", "a", []Claim{old, young}).UID).To(BeEquivalentTo("a"), "the older object wins a session that is not reserved")
 
 	r.Release("b")
-	g.Expect(r.Settle("main", "a", []Claim{old, young}).UID).To(BeEquivalentTo("a"), "after the release the older one wins")
+	g.Expect(r.Settle("main", "a", []Claim{old, young}).UID).To(BeEquivalentTo("a"), "after the release the older object wins")
 	clock.SetTime(begin.Add(time.Minute))
 	g.Expect(r.Settle("main", "0", []Claim{{UID: "0", Created: begin}, old}).UID).To(BeEquivalentTo("0"), "a reservation expires")
 }

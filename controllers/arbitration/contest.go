@@ -28,7 +28,8 @@ func Live(object process.Object) bool {
 	return status.Process != nil || status.Incarnation > 0 && (status.LastExit == nil || status.LastExit.Incarnation < status.Incarnation)
 }
 
-// Wants reports whether the object may start a process: its spec requests one, and its program has not ended for good.
+// Wants reports whether the object may start a process. It returns false if the spec requests none, if the last process has exited and is not restarted, or if
+// the object is being deleted.
 func Wants(object process.Object) bool {
 	if object.GetProcessSpec().State == v1alpha1.StateStopped || !object.GetDeletionTimestamp().IsZero() {
 		return false
@@ -41,7 +42,7 @@ func Wants(object process.Object) bool {
 
 // Contest describes what the objects of one kind compete for.
 type Contest struct {
-	// Index is the field index that finds objects by a thing that they name.
+	// Index is the field index that finds objects by the things that they name.
 	Index string
 	// Things returns the things that an object names: the values of the index.
 	Things client.IndexerFunc
@@ -57,7 +58,7 @@ func (c Contest) Watch(b *builder.Builder, reader client.Reader, kind client.Obj
 	return b.Watches(kind, handler.EnqueueRequestsFromMapFunc(rivals), builder.WithPredicates(c.Changed()))
 }
 
-// Rivals returns a request for each other object that names one of the things that object names.
+// Rivals returns a reconcile request for every other object that names at least one of the same things as object.
 func (c Contest) Rivals(ctx context.Context, reader client.Reader, object client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, thing := range c.Things(object) {
@@ -82,7 +83,7 @@ func (c Contest) Rivals(ctx context.Context, reader client.Reader, object client
 	return requests
 }
 
-// Changed returns a predicate that passes events after which a thing may go to another object.
+// Changed returns a predicate that passes the events that may free a thing for another object.
 func (c Contest) Changed() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },

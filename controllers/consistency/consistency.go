@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ErrStale ends a reconcile that decided on a stale read. The reconcile took no action and is repeated after RetryAfter.
+// ErrStale ends a reconcile whose decision was based on a stale read. The reconcile takes no action, and is repeated after RetryAfter.
 var ErrStale = errors.New("the cached object is older than the stored one")
 
 // RetryAfter is how long to wait for the cache after ErrStale. The cache needs milliseconds.

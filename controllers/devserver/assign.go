@@ -42,8 +42,8 @@ func (a assignment) list() []int32 {
 	return []int32{a.public}
 }
 
-// assign determines the ports of the next incarnation, or the reason for which they are not available. It records the ports in the status only if no
-// incarnation is running; otherwise the status keeps the ports of the running incarnation.
+// assign determines the ports of the next incarnation, or why they are not available. It records the ports in the status only if no incarnation is running;
+// otherwise the status keeps the ports of the running incarnation.
 func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, blocked bool) (assignment, *lifecycle.Blocked, error) {
 	ports, has := next(dev), assigned(dev)
 	if blocked || !arbitration.Wants(dev) || current != nil && ports.public == has.public && ports.proxied == has.proxied {
@@ -65,7 +65,7 @@ func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *fac
 	}
 	for _, port := range ports.list() {
 		if port == 0 {
-			continue // chosen after the running incarnation has ended
+			continue // 0: the backend port is chosen only after the running incarnation has exited
 		}
 		k.reservations[port] = reservation{uid: dev.UID, until: k.clock.Now().Add(reservationTime)}
 	}
@@ -75,10 +75,10 @@ func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *fac
 	return ports, nil, nil
 }
 
-// choosePorts chooses the ports that are still missing and checks the others. If a port is not available, it returns the reason.
+// choosePorts chooses the ports that are still missing and checks that the others are available. If a port is not available, it returns the reason.
 func (k *Kind) choosePorts(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
 	if current == nil && !ports.proxied {
-		k.proxies.Close(dev.UID) // the program itself is to listen on the port
+		k.proxies.Close(dev.UID) // the program itself will listen on the port
 	}
 	refusal := k.assignPublic(ctx, dev, current, all, ports)
 	if refusal == nil && ports.proxied && current == nil {
@@ -130,8 +130,8 @@ func portRefused(port int32, err error) *lifecycle.Blocked {
 	if errors.Is(err, fs.ErrPermission) {
 		return &lifecycle.Blocked{
 			Reason: v1alpha1.ReasonPortForbidden,
-			Message: fmt.Sprintf("The manager is not permitted to listen on port %d for the proxy: ports below 1024 require root or the capability CAP_NET_BIND_SERVICE. "+
-				"Set spec.port to a port from 1024 to 65535, or give the manager that capability.", port),
+			Message: fmt.Sprintf("The proxy is not permitted to listen on port %d: ports below 1024 require root or the capability CAP_NET_BIND_SERVICE. "+
+				"Set spec.port to 1024 or higher, or give the manager that capability.", port),
 			Retry: noPortRetry,
 		}
 	}

@@ -20,7 +20,8 @@ const IndexPort = "berth.dev/port"
 // contested defines the contest for ports.
 var contested = arbitration.Contest{Index: IndexPort, Things: byPort, NewList: func() client.ObjectList { return &v1alpha1.DevServerList{} }}
 
-// claimOn returns the claim of the object on a port. It also reports whether the object competes for the port: it uses or should use the port.
+// claimOn returns the claim of the object on a port. It also reports whether the object competes for the port, that is, whether the object uses the port or
+// should use it.
 func claimOn(dev *v1alpha1.DevServer, port int32) (arbitration.Claim, bool) {
 	if inPod(dev) {
 		return arbitration.Of(dev, false), false // every Pod has its own port space
@@ -28,10 +29,11 @@ func claimOn(dev *v1alpha1.DevServer, port int32) (arbitration.Claim, bool) {
 	given := port != 0 && (dev.Status.Port == port || dev.Status.BackendPort == port)
 	running := given && (arbitration.Live(dev) || fronted(dev) && dev.Status.Port == port)
 	wanted := arbitration.Wants(dev) && next(dev).has(port)
-	return arbitration.Of(dev, running || wanted && restarting(dev) && given), running || wanted
+	return arbitration.Of(dev, running || wanted && isRestarting(dev) && given), running || wanted
 }
 
-// fronted reports whether the proxy holds the port of the object: from its assignment until the object is deleted or the proxy is disabled.
+// fronted reports whether the proxy holds the port of the object. The proxy holds the port from its assignment until the object is deleted or the proxy is
+// disabled.
 func fronted(dev *v1alpha1.DevServer) bool {
 	return proxied(dev) && dev.Status.BackendPort != 0
 }
@@ -56,7 +58,7 @@ func assigned(dev *v1alpha1.DevServer) assignment {
 	return assignment{public: dev.Status.Port, backend: dev.Status.BackendPort, proxied: dev.Status.BackendPort != 0}
 }
 
-func restarting(dev *v1alpha1.DevServer) bool {
+func isRestarting(dev *v1alpha1.DevServer) bool {
 	return meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionRestarting)
 }
 

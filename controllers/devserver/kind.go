@@ -75,21 +75,14 @@ type objectCache struct {
 	logKnown bool
 
 	// The following fields belong to one incarnation.
-	incarnation    int64
-	text           *text
-	listeningSince time.Time
-	proven         bool             // the incarnation was Ready
-	aim            int32            // the port for probes that name none
-	hosts          map[int32]string // the host for each port that is or was open
-	overV4         map[int32]bool   // whether a port that is bound on IPv6 also accepts IPv4
-	chosen         int32            // the port of status.url; with a proxy, the port of the server
-	absentSince    time.Time        // when chosen was first found closed; zero while it is open
-	printed        string           // the printed host that was last resolved
-	resolved       []netip.Addr     // the addresses of printed
-	elsewhere      map[string]bool  // addresses at which another program accepts connections
-	blind          bool             // the failure to read the sockets was already logged
-	pod            string           // the address of the Pod, or nowhere; empty for a server on this machine
-	backend        string           // the URL at which the proxy reaches the server, such as http://127.0.0.1:20001
+	incarnation int64
+	history
+	text      *text
+	hosts     map[int32]string        // the host for each port that is or was open
+	overV4    map[int32]bool          // whether a port that is bound on IPv6 also accepts IPv4
+	resolved  map[string][]netip.Addr // the addresses of each host in the output
+	elsewhere map[string]bool         // addresses at which another program accepts connections
+	blind     bool                    // the failure to read the sockets was already logged
 }
 
 // join returns host:port of an address.
@@ -117,7 +110,7 @@ func (*Kind) Traits(object process.Object) process.Traits {
 // Asleep implements process.Kind: a DevServer does not sleep.
 func (*Kind) Asleep(context.Context, process.Object, time.Time) bool { return false }
 
-// Forget implements process.Kind: it stops the probes of a deleted object and releases its ports.
+// Forget implements process.Kind: it stops the probes of the object and releases its ports.
 func (k *Kind) Forget(uid types.UID) {
 	k.probes.Forget(uid)
 	k.proxies.Close(uid)
@@ -139,18 +132,17 @@ func (k *Kind) cacheOf(uid types.UID) *objectCache {
 	return m
 }
 
-// enter prepares m for an incarnation: it drops the values of every other incarnation. It reports whether m belonged to another one before.
-func (k *Kind) enter(uid types.UID, m *objectCache, incarnation int64) bool {
+// enter prepares m for an incarnation: it drops the values of every other incarnation.
+func (k *Kind) enter(uid types.UID, m *objectCache, incarnation int64) {
 	if m.incarnation == incarnation {
-		return false
+		return
 	}
 	k.probes.Keep(uid, incarnation)
 	*m = objectCache{
 		plan: m.plan, logEnd: m.logEnd, logKnown: m.logKnown,
 		incarnation: incarnation, hosts: map[int32]string{}, overV4: map[int32]bool{},
-		elsewhere: map[string]bool{},
+		resolved: map[string][]netip.Addr{}, elsewhere: map[string]bool{},
 	}
-	return true
 }
 
 func devServer(object process.Object) *v1alpha1.DevServer {

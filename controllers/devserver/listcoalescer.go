@@ -16,8 +16,8 @@ import (
 
 // claimants returns the DevServers that may claim a port. It reads them from the API server only if the cache may not suffice. The cache suffices for a port
 // that the object already holds, because no other object can take it. The cache also suffices for a port that is still to be chosen, because every recent
-// assignment of this manager is reserved and the cache contains all older ones. During its first reservationTime, a manager reads from the API server even
-// then, because it has no reservations for the last assignments of an earlier manager.
+// assignment of this manager is reserved and the cache contains all older ones. A manager that began to assign ports less than reservationTime ago reads from
+// the API server in this case too, because it has no reservations for the last assignments of an earlier manager.
 func (k *Kind) claimants(ctx context.Context, dev *v1alpha1.DevServer, ports assignment) (*v1alpha1.DevServerList, error) {
 	for _, port := range ports.list() {
 		own, _ := claimOn(dev, port)

@@ -17,15 +17,15 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// gate is a reader whose lists block until the test releases them.
-type gate struct {
+// blockingReader is a reader whose lists block until the test releases them.
+type blockingReader struct {
 	client.Reader
 	lists  atomic.Int32
 	waits  chan struct{}
 	passes chan error
 }
 
-func (r *gate) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+func (r *blockingReader) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	n := r.lists.Add(1)
 	r.waits <- struct{}{}
 	err := <-r.passes
@@ -33,10 +33,10 @@ func (r *gate) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 	return err
 }
 
-func TestListsAreSharedAndNeverOlderThanTheQuestion(t *testing.T) {
+func TestListCoalescer_SharesListsBegunAfterCall(t *testing.T) {
 	g := NewWithT(t)
 	var e listCoalescer
-	reader := &gate{waits: make(chan struct{}), passes: make(chan error)}
+	reader := &blockingReader{waits: make(chan struct{}), passes: make(chan error)}
 	var asking sync.WaitGroup
 	ask := func(n int, expect func(*v1alpha1.DevServerList, error)) {
 		for range n {
@@ -80,10 +80,10 @@ func TestListsAreSharedAndNeverOlderThanTheQuestion(t *testing.T) {
 	asking.Wait()
 }
 
-func TestWhoWaitsForAListCanGiveUp(t *testing.T) {
+func TestListCoalescer_StopsWaitingOnCancel(t *testing.T) {
 	g := NewWithT(t)
 	var e listCoalescer
-	reader := &gate{waits: make(chan struct{}), passes: make(chan error)}
+	reader := &blockingReader{waits: make(chan struct{}), passes: make(chan error)}
 	var asking sync.WaitGroup
 	asking.Go(func() { _, _ = e.read(t.Context(), reader) })
 	<-reader.waits

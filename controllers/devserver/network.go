@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// answerTime bounds a connection to this machine. Such a connection takes microseconds or is refused.
+// answerTime bounds a connection attempt to this machine, and the resolution of a host name. A connection attempt takes microseconds or is refused.
 const answerTime = 100 * time.Millisecond
 
 // bindable reports whether a port can be bound, without SO_REUSEADDR, on the IPv4 loopback address and on all addresses of both families. It tries all of

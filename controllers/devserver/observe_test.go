@@ -29,9 +29,9 @@ import (
 
 // site is a real HTTP server that answers with the status that the test sets.
 type site struct {
-	port   int32
-	status atomic.Int64
-	asked  atomic.Int64
+	port     int32
+	status   atomic.Int64
+	requests atomic.Int64
 }
 
 func newSite(t *testing.T) *site {
@@ -39,7 +39,7 @@ func newSite(t *testing.T) *site {
 	s := &site{}
 	s.status.Store(http.StatusOK)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s.asked.Add(1)
+		s.requests.Add(1)
 		w.WriteHeader(int(s.status.Load()))
 	}))
 	t.Cleanup(server.Close)
@@ -55,24 +55,25 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// becomes calls look repeatedly, as the reconcile loop does, until the readiness of the server is as given.
-func (s *fixture) becomes(dev *v1alpha1.DevServer, number int64, ready bool) {
+// awaitReadiness calls observe repeatedly, as the reconcile loop does, until the observed readiness of the server equals ready.
+func (s *fixture) awaitReadiness(dev *v1alpha1.DevServer, number int64, ready bool) {
 	s.g.Eventually(func() *bool {
-		observed, _ := s.look(dev, number)
-		record(dev, observed)
-		s.tick()
+		observed, _ := s.observe(dev, number)
+		recordReady(dev, observed)
+		s.advanceProbes()
 		return observed.Ready
 	}, long, time.Millisecond).Should(HaveValue(Equal(ready)))
 }
 
-// tick advances the clock so that waiting probes run again. Use it only in tests that do not depend on settleTime, which it also advances.
-func (s *fixture) tick() {
+// advanceProbes advances the clock so that waiting probes run again. Use it only in tests that do not depend on settleTime, because the advanced clock also
+// shortens the remaining settleTime.
+func (s *fixture) advanceProbes() {
 	if s.clock.HasWaiters() {
 		s.clock.Step(time.Second)
 	}
 }
 
-func said(dev *v1alpha1.DevServer, conditionType string) string {
+func conditionSummary(dev *v1alpha1.DevServer, conditionType string) string {
 	c := condition(dev, conditionType)
 	if c == nil {
 		return ""
@@ -80,7 +81,7 @@ func said(dev *v1alpha1.DevServer, conditionType string) string {
 	return string(c.Status) + " " + c.Reason
 }
 
-func TestLifeOfAServer(t *testing.T) {
+func TestObserve_FollowsServerThroughRestart(t *testing.T) {
 	s := newFixture(t)
 	here := newSite(t)
 	dev := server("web", 0, running(here.port))
@@ -89,27 +90,27 @@ func TestLifeOfAServer(t *testing.T) {
 	s.g.Expect(dev.Status.Conditions).To(BeEmpty(), "without a process there is no condition about its sockets")
 	s.g.Expect(dev.Status.URL).To(BeEmpty())
 
-	observed, retry := s.look(dev, 1)
+	observed, retry := s.observe(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
 	s.g.Expect(observed.NotReady).To(ContainSubstring("The server does not listen on a TCP port yet"))
 	s.g.Expect(retry).To(Equal(lookStarting))
 	s.g.Expect(dev.Status.URL).To(BeEmpty(), "no socket listens yet")
 
-	s.backend.listen(on("127.0.0.1", here.port), on("127.0.0.1", 4))
-	s.becomes(dev, 1, true)
+	s.backend.listen(listenerOn("127.0.0.1", here.port), listenerOn("127.0.0.1", 4))
+	s.awaitReadiness(dev, 1, true)
 	address := "http://" + join("127.0.0.1", here.port) + "/"
 	s.g.Expect(dev.Status.URL).To(Equal(address))
 	s.g.Expect(dev.Status.ObservedPorts).To(Equal([]int32{4, here.port}))
-	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(BeEmpty())
+	s.g.Expect(conditionSummary(dev, v1alpha1.ConditionPortVerified)).To(BeEmpty())
 
-	asked := here.asked.Load()
+	asked := here.requests.Load()
 	s.clock.Step(time.Hour)
 	before := dev.DeepCopy()
-	observed, retry = s.look(dev, 1)
+	observed, retry = s.observe(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
 	s.g.Expect(retry).To(Equal(lookSettled))
 	s.g.Expect(dev).To(Equal(before), "a second call changes nothing")
-	s.g.Expect(here.asked.Load()).To(Equal(asked), "the built-in probe ends, because endless requests would fill the log of the server")
+	s.g.Expect(here.requests.Load()).To(Equal(asked), "the built-in probe ends, because endless requests would fill the log of the server")
 
 	// After a restart the address stays, but the response of the earlier incarnation no longer counts.
 	s.ObserveStopped(t.Context(), dev)
@@ -117,106 +118,106 @@ func TestLifeOfAServer(t *testing.T) {
 	s.backend.listen()
 	s.g.Expect(dev.Status.URL).To(Equal(address))
 	s.g.Expect(dev.Status.ObservedPorts).To(BeEmpty())
-	observed, _ = s.look(dev, 2)
+	observed, _ = s.observe(dev, 2)
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
 	s.g.Expect(dev.Status.URL).To(Equal(address))
 	here.status.Store(http.StatusInternalServerError)
-	s.backend.listen(on("127.0.0.1", here.port))
+	s.backend.listen(listenerOn("127.0.0.1", here.port))
 	s.g.Eventually(func() string {
-		observed, _ = s.look(dev, 2)
+		observed, _ = s.observe(dev, 2)
 		return observed.NotReady
 	}, long).Should(Equal("GET " + address + " returned status 500"))
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
 	here.status.Store(http.StatusNotFound)
-	s.becomes(dev, 2, true)
+	s.awaitReadiness(dev, 2, true)
 }
 
-func TestLostSocketIsNotReady(t *testing.T) {
+func TestLostSocket_MakesServerNotReady(t *testing.T) {
 	s := newFixture(t)
 	here := newSite(t)
 	dev := server("web", 0, running(here.port))
-	s.backend.listen(on("127.0.0.1", here.port))
-	s.becomes(dev, 1, true)
+	s.backend.listen(listenerOn("127.0.0.1", here.port))
+	s.awaitReadiness(dev, 1, true)
 	s.backend.listen()
-	observed, retry := s.look(dev, 1)
+	observed, retry := s.observe(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
 	s.g.Expect(retry).To(Equal(lookStarting))
-	s.backend.listen(on("127.0.0.1", here.port))
-	observed, _ = s.look(dev, 1)
+	s.backend.listen(listenerOn("127.0.0.1", here.port))
+	observed, _ = s.observe(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()), "this incarnation has already answered")
 }
 
-func TestNewManagerTakesNothingAway(t *testing.T) {
+func TestNewManager_KeepsStatusAtRest(t *testing.T) {
 	s := newFixture(t)
 	here := newSite(t)
 	s.backend.log = newLog("old\nhttp://localhost:" + strconv.Itoa(int(here.port)) + "/app/\n")
 	dev := server("web", 0, running(here.port))
-	s.backend.listen(on("127.0.0.1", here.port))
-	s.becomes(dev, 1, true)
-	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(HaveSuffix("/app/"))
+	s.backend.listen(listenerOn("127.0.0.1", here.port))
+	s.awaitReadiness(dev, 1, true)
+	s.g.Eventually(func() string { s.observe(dev, 1); return dev.Status.URL }, long).Should(HaveSuffix("/app/"))
 	s.clock.Step(time.Hour)
-	asked := here.asked.Load()
+	asked := here.requests.Load()
 	before := dev.DeepCopy()
 
 	s.restartManager(t)
 	s.backend.log.append("GET http://localhost:" + strconv.Itoa(int(here.port)) + "/request/\n")
 	for range 20 {
-		observed, _ := s.look(dev, 1)
+		observed, _ := s.observe(dev, 1)
 		s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
 		s.g.Expect(dev).To(Equal(before))
 		s.clock.Step(time.Second)
 	}
-	s.g.Expect(here.asked.Load()).To(Equal(asked))
+	s.g.Expect(here.requests.Load()).To(Equal(asked))
 }
 
-func TestOtherPort(t *testing.T) {
+func TestOtherPort_IsUsedAfterSettleTime(t *testing.T) {
 	s := newFixture(t)
 	here := newSite(t)
 	dev := server("web", 0, running(4))
-	s.backend.listen(on("127.0.0.1", here.port))
-	observed, retry := s.look(dev, 1)
+	s.backend.listen(listenerOn("127.0.0.1", here.port))
+	observed, retry := s.observe(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "the server may still open its assigned port")
 	s.g.Expect(observed.NotReady).To(ContainSubstring("but not yet on its assigned port 4"))
 	s.g.Expect(retry).To(Equal(lookStarting))
-	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False NotListening"))
+	s.g.Expect(conditionSummary(dev, v1alpha1.ConditionPortVerified)).To(Equal("False NotListening"))
 	s.g.Expect(dev.Status.URL).To(BeEmpty())
 
 	s.clock.Step(settleTime)
-	s.becomes(dev, 1, true)
-	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False OtherPort"))
+	s.awaitReadiness(dev, 1, true)
+	s.g.Expect(conditionSummary(dev, v1alpha1.ConditionPortVerified)).To(Equal("False OtherPort"))
 	s.g.Expect(condition(dev, v1alpha1.ConditionPortVerified).Message).To(HavePrefix("The server listens on " + list([]int32{here.port}) + " instead of 4. "))
 	s.g.Expect(dev.Status.URL).To(Equal("http://" + join("127.0.0.1", here.port) + "/"))
 	s.g.Expect(dev.Status.Port).To(Equal(int32(4)))
 }
 
-func TestOtherPortThatTheOutputNames(t *testing.T) {
+func TestOtherPort_IsUsedImmediatelyIfPrinted(t *testing.T) {
 	s := newFixture(t)
 	s.backend.log = newLog("  Local: http://localhost:\x1b[1m5174\x1b[22m/app/\n  Network: http://10.0.0.1:24678/\n")
 	dev := server("web", 0, running(5173))
-	s.backend.listen(on("127.0.0.1", 4), on("127.0.0.1", 5174), on("127.0.0.1", 24678))
+	s.backend.listen(listenerOn("127.0.0.1", 4), listenerOn("127.0.0.1", 5174), listenerOn("127.0.0.1", 24678))
 	s.g.Eventually(func() string {
-		s.look(dev, 1)
+		s.observe(dev, 1)
 		return dev.Status.URL
 	}, long).Should(Equal("http://localhost:5174/app/"), "immediately, because the output names the port")
-	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(Equal("False OtherPort"))
-	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("True Detected"))
+	s.g.Expect(conditionSummary(dev, v1alpha1.ConditionPortVerified)).To(Equal("False OtherPort"))
+	s.g.Expect(conditionSummary(dev, v1alpha1.ConditionURLDetected)).To(Equal("True Detected"))
 }
 
-func TestManyPorts(t *testing.T) {
+func TestObservedPorts_AreBounded(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0, running(30))
 	var listeners []runtime.Listener
 	for port := int32(30); port > 0; port-- {
-		listeners = append(listeners, on("127.0.0.1", port), on("::1", port))
+		listeners = append(listeners, listenerOn("127.0.0.1", port), listenerOn("::1", port))
 	}
 	s.backend.listen(listeners...)
-	s.look(dev, 1)
+	s.observe(dev, 1)
 	s.g.Expect(dev.Status.ObservedPorts).To(HaveLen(maxObservedPorts))
 	s.g.Expect(dev.Status.ObservedPorts[0]).To(Equal(int32(1)))
-	s.g.Expect(said(dev, v1alpha1.ConditionPortVerified)).To(BeEmpty())
+	s.g.Expect(conditionSummary(dev, v1alpha1.ConditionPortVerified)).To(BeEmpty())
 }
 
-func TestHostThatAnswers(t *testing.T) {
+func TestHost_FollowsListenAddress(t *testing.T) {
 	for name, tc := range map[string]struct {
 		addresses []string
 		overV4    bool
@@ -240,16 +241,16 @@ func TestHostThatAnswers(t *testing.T) {
 			dev := server("web", 0, running(80))
 			var listeners []runtime.Listener
 			for _, address := range tc.addresses {
-				listeners = append(listeners, on(address, 80), on("10.9.9.9", 81))
+				listeners = append(listeners, listenerOn(address, 80), listenerOn("10.9.9.9", 81))
 			}
 			s.backend.listen(listeners...)
-			s.look(dev, 1)
+			s.observe(dev, 1)
 			s.g.Expect(dev.Status.URL).To(Equal("http://" + tc.want + "/"))
 		})
 	}
 }
 
-func TestHost_PrintedHostThatLeadsToTheServer(t *testing.T) {
+func TestHost_UsesPrintedHostIfItReachesServer(t *testing.T) {
 	for name, tc := range map[string]struct {
 		printed   string
 		listeners []string
@@ -283,10 +284,10 @@ func TestHost_PrintedHostThatLeadsToTheServer(t *testing.T) {
 			dev := server("web", 0, running(80))
 			var listeners []runtime.Listener
 			for _, address := range tc.listeners {
-				listeners = append(listeners, on(address, 80))
+				listeners = append(listeners, listenerOn(address, 80))
 			}
 			s.backend.listen(listeners...)
-			s.g.Eventually(func() string { s.look(dev, 1); return said(dev, v1alpha1.ConditionURLDetected) }, long).Should(Equal("True Detected"))
+			s.g.Eventually(func() string { s.observe(dev, 1); return conditionSummary(dev, v1alpha1.ConditionURLDetected) }, long).Should(Equal("True Detected"))
 			s.g.Expect(dev.Status.URL).To(Equal("http://" + tc.want + "/"))
 		})
 	}
@@ -297,23 +298,23 @@ func TestHost_StaysDuringARestart(t *testing.T) {
 	s.backend.log = newLog("")
 	dev := server("web", 0, running(80))
 	s.prepare(dev)
-	s.backend.listen(on("127.0.0.1", 80))
-	s.look(dev, 1)
+	s.backend.listen(listenerOn("127.0.0.1", 80))
+	s.observe(dev, 1)
 	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/"), "without a printed host")
 	s.backend.log.append("http://localhost:80/\n")
-	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("http://localhost:80/"))
+	s.g.Eventually(func() string { s.observe(dev, 1); return dev.Status.URL }, long).Should(Equal("http://localhost:80/"))
 	for number := int64(2); number < 4; number++ {
 		s.ObserveStopped(t.Context(), dev)
 		s.prepare(dev)
-		s.look(dev, number)
+		s.observe(dev, number)
 		s.g.Expect(dev.Status.URL).To(Equal("http://localhost:80/"))
 	}
 	s.others["[::1]:80"] = true
-	s.look(dev, 3)
+	s.observe(dev, 3)
 	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/"), "another program answers at localhost")
 }
 
-func TestChoice(t *testing.T) {
+func TestChoice_PrefersGivenThenChosenThenPrinted(t *testing.T) {
 	printed := func(host string, port int32) found { return weburl.Find(fmt.Sprintf("http://%s:%d/", host, port))[0] }
 	for name, tc := range map[string]struct {
 		choice
@@ -350,12 +351,12 @@ func TestPort_NotAwaitedBeforeItListened(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0, running(4), withReadiness(v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"check"}}}))
 	current := incarnation(1)
-	s.prepareBeside(dev, &current).Process.Env = []string{"TOKEN=secret"}
-	s.becomes(dev, 1, true)
-	s.backend.listen(on("127.0.0.1", 5174))
-	s.look(dev, 1)
+	s.prepareRunning(dev, &current).Process.Env = []string{"TOKEN=secret"}
+	s.awaitReadiness(dev, 1, true)
+	s.backend.listen(listenerOn("127.0.0.1", 5174))
+	s.observe(dev, 1)
 	s.clock.Step(settleTime)
-	s.look(dev, 1)
+	s.observe(dev, 1)
 	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:5174/"), "the given port was never open")
 }
 
@@ -364,140 +365,140 @@ func TestPort_StaysWhileTheServerReloads(t *testing.T) {
 	here, other := newSite(t), newSite(t)
 	s.backend.log = newLog(fmt.Sprintf("http://localhost:%d/\n", here.port))
 	dev := server("web", 0, running(4))
-	both := []runtime.Listener{on("127.0.0.1", here.port), on("127.0.0.1", other.port)}
+	both := []runtime.Listener{listenerOn("127.0.0.1", here.port), listenerOn("127.0.0.1", other.port)}
 	s.backend.listen(both...)
-	s.becomes(dev, 1, true)
+	s.awaitReadiness(dev, 1, true)
 	address := fmt.Sprintf("http://localhost:%d/", here.port)
 	s.g.Expect(dev.Status.URL).To(Equal(address))
 	s.clock.Step(settleTime)
-	s.look(dev, 1)
+	s.observe(dev, 1)
 
 	for range 2 { // each reload restarts the wait
 		s.backend.listen(both[1])
-		observed, retry := s.look(dev, 1)
+		observed, retry := s.observe(dev, 1)
 		s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "the port of the URL is closed")
 		s.g.Expect(observed.NotReady).To(ContainSubstring(fmt.Sprintf("closed port %d", here.port)))
 		s.g.Expect(retry).To(Equal(lookStarting))
 		s.clock.Step(returnTime - time.Second)
-		record(dev, observed)
-		s.look(dev, 1)
+		recordReady(dev, observed)
+		s.observe(dev, 1)
 		s.g.Expect(dev.Status.URL).To(Equal(address))
-		s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("True Detected"))
+		s.g.Expect(conditionSummary(dev, v1alpha1.ConditionURLDetected)).To(Equal("True Detected"))
 		s.backend.listen(both...)
-		observed, _ = s.look(dev, 1)
+		observed, _ = s.observe(dev, 1)
 		s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
 		s.g.Expect(dev.Status.URL).To(Equal(address))
-		record(dev, observed)
+		recordReady(dev, observed)
 	}
 
 	s.backend.log.append(fmt.Sprintf("http://localhost:%d/\n", other.port))
-	s.look(dev, 1)
+	s.observe(dev, 1)
 	s.g.Expect(dev.Status.URL).To(Equal(address), "the chosen port still listens")
 	before := dev.DeepCopy()
 	s.restartManager(t)
-	s.look(dev, 1)
+	s.observe(dev, 1)
 	s.g.Expect(dev).To(Equal(before), "a new manager changes nothing")
 
 	s.backend.listen(both[1])
-	s.look(dev, 1)
+	s.observe(dev, 1)
 	s.g.Expect(dev.Status.URL).To(Equal(address))
 	s.clock.Step(returnTime)
-	observed, _ := s.look(dev, 1)
+	observed, _ := s.observe(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
 	s.g.Expect(portOf(dev.Status.URL)).To(Equal(other.port), "the port did not return")
 }
 
-func TestURLOfTheSpec(t *testing.T) {
+func TestURL_FollowsSpec(t *testing.T) {
 	s := newFixture(t)
 	s.backend.log = newLog("https://localhost:80/app/\n")
 	dev := server("web", 0, running(80), func(dev *v1alpha1.DevServer) {
 		dev.Spec.URL = v1alpha1.URLSpec{Path: "/mine", Detect: v1alpha1.URLDetectionEnabled}
 	})
-	s.backend.listen(on("127.0.0.1", 80))
-	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("https://localhost:80/mine"))
-	s.g.Expect(condition(dev, v1alpha1.ConditionURLDetected).Message).To(Equal("The server printed https://localhost:80/app/"))
+	s.backend.listen(listenerOn("127.0.0.1", 80))
+	s.g.Eventually(func() string { s.observe(dev, 1); return dev.Status.URL }, long).Should(Equal("https://localhost:80/mine"))
+	s.g.Expect(condition(dev, v1alpha1.ConditionURLDetected).Message).To(Equal("The server printed https://localhost:80/app/."))
 
-	dev.Spec.URL = v1alpha1.URLSpec{Scheme: "http", Detect: v1alpha1.URLDetectionDisabled}
+	dev.Spec.URL = v1alpha1.URLSpec{Scheme: v1alpha1.SchemeHTTP, Detect: v1alpha1.URLDetectionDisabled}
 	dev.Generation = 2
-	s.look(dev, 1)
+	s.observe(dev, 1)
 	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/"))
-	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(BeEmpty())
+	s.g.Expect(conditionSummary(dev, v1alpha1.ConditionURLDetected)).To(BeEmpty())
 }
 
-func TestPathStaysDuringARestart(t *testing.T) {
+func TestPath_StaysDuringRestart(t *testing.T) {
 	s := newFixture(t)
 	s.backend.log = newLog("")
 	dev := server("web", 0, running(80))
 	s.prepare(dev)
-	s.backend.listen(on("127.0.0.1", 80))
+	s.backend.listen(listenerOn("127.0.0.1", 80))
 	s.backend.log.append("http://localhost:80/app/\n")
-	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("http://localhost:80/app/"))
+	s.g.Eventually(func() string { s.observe(dev, 1); return dev.Status.URL }, long).Should(Equal("http://localhost:80/app/"))
 
 	s.ObserveStopped(t.Context(), dev)
 	s.prepare(dev)
-	s.look(dev, 2)
+	s.observe(dev, 2)
 	s.g.Expect(dev.Status.URL).To(Equal("http://localhost:80/app/"), "incarnation 2 has not printed a URL yet")
-	s.g.Expect(said(dev, v1alpha1.ConditionURLDetected)).To(Equal("False NotDetected"))
+	s.g.Expect(conditionSummary(dev, v1alpha1.ConditionURLDetected)).To(Equal("False NotDetected"))
 	s.backend.log.append("http://localhost:80/new/\n")
-	s.g.Eventually(func() string { s.look(dev, 2); return dev.Status.URL }, long).Should(Equal("http://localhost:80/new/"))
+	s.g.Eventually(func() string { s.observe(dev, 2); return dev.Status.URL }, long).Should(Equal("http://localhost:80/new/"))
 
 	s.ObserveStopped(t.Context(), dev)
 	s.prepare(dev)
-	s.look(dev, 3)
+	s.observe(dev, 3)
 	s.clock.Step(settleTime)
-	s.look(dev, 3)
+	s.observe(dev, 3)
 	s.g.Expect(dev.Status.URL).To(Equal("http://127.0.0.1:80/"), "incarnation 3 prints no URL")
 }
 
-func TestOutputIsReadUntilTheAddressIsKnown(t *testing.T) {
+func TestOutput_IsReadUntilURLIsKnown(t *testing.T) {
 	s := newFixture(t)
 	s.backend.log = newLog("http://localhost:80/app/\n")
 	dev := server("web", 0, running(80))
-	s.backend.listen(on("127.0.0.1", 80))
-	s.g.Eventually(func() string { s.look(dev, 1); return dev.Status.URL }, long).Should(Equal("http://localhost:80/app/"))
-	s.g.Expect(s.backend.log.followers()).To(Equal(1))
+	s.backend.listen(listenerOn("127.0.0.1", 80))
+	s.g.Eventually(func() string { s.observe(dev, 1); return dev.Status.URL }, long).Should(Equal("http://localhost:80/app/"))
+	s.g.Expect(s.backend.log.openReaders()).To(Equal(1))
 	s.clock.Step(settleTime)
-	s.look(dev, 1)
-	s.g.Eventually(s.backend.log.followers, long).Should(BeZero())
-	s.look(dev, 1)
+	s.observe(dev, 1)
+	s.g.Eventually(s.backend.log.openReaders, long).Should(BeZero())
+	s.observe(dev, 1)
 	s.g.Expect(dev.Status.URL).To(Equal("http://localhost:80/app/"), "the detected URL stays")
 
 	silent := server("silent", 0, running(80))
 	s.backend.mu.Lock()
 	s.backend.log = newLog("nothing\n")
 	s.backend.mu.Unlock()
-	s.look(silent, 1)
-	s.g.Eventually(s.backend.log.followers, long).Should(Equal(1))
+	s.observe(silent, 1)
+	s.g.Eventually(s.backend.log.openReaders, long).Should(Equal(1))
 	s.clock.Step(settleTime)
-	s.look(silent, 1)
-	s.g.Expect(s.backend.log.followers()).To(Equal(1))
+	s.observe(silent, 1)
+	s.g.Expect(s.backend.log.openReaders()).To(Equal(1))
 	s.clock.Step(textTime)
-	s.look(silent, 1)
-	s.g.Eventually(s.backend.log.followers, long).Should(BeZero())
+	s.observe(silent, 1)
+	s.g.Eventually(s.backend.log.openReaders, long).Should(BeZero())
 }
 
-func TestSocketsThatCannotBeSeen(t *testing.T) {
+func TestUnreadableSockets_KeepReadiness(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0, running(80))
-	s.backend.blind = errors.New("broken")
-	observed, retry := s.look(dev, 1)
+	s.backend.socketsErr = errors.New("broken")
+	observed, retry := s.observe(dev, 1)
 	s.g.Expect(observed.Ready).To(BeNil(), "the last known readiness stays")
 	s.g.Expect(observed.NotReady).To(ContainSubstring("Cannot read the listening sockets"))
 	s.g.Expect(retry).To(Equal(lookStarting))
 	s.clock.Step(startingTime)
-	_, retry = s.look(dev, 1)
+	_, retry = s.observe(dev, 1)
 	s.g.Expect(retry).To(Equal(lookSlow))
-	s.backend.blind = runtime.ErrNotFound
-	observed, _ = s.look(dev, 1)
+	s.backend.socketsErr = runtime.ErrNotFound
+	observed, _ = s.observe(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()))
 }
 
-func TestLookOfABackendWithoutSockets(t *testing.T) {
+func TestObserve_WorksWithoutInspection(t *testing.T) {
 	s := newFixture(t)
 	here := newSite(t)
 	s.inspector, s.logs = nil, nil
 	dev := server("web", 0, running(here.port))
-	s.becomes(dev, 1, true)
+	s.awaitReadiness(dev, 1, true)
 	s.g.Expect(dev.Status.URL).To(Equal("http://" + join("127.0.0.1", here.port) + "/"))
 }
 
@@ -505,38 +506,38 @@ func withReadiness(probe v1alpha1.Probe) func(*v1alpha1.DevServer) {
 	return func(dev *v1alpha1.DevServer) { dev.Spec.Readiness = &probe }
 }
 
-func TestReadinessProbe(t *testing.T) {
+func TestReadinessProbe_DecidesReadiness(t *testing.T) {
 	s := newFixture(t)
 	here := newSite(t)
 	here.status.Store(http.StatusNotFound)
 	dev := server("web", 0, running(here.port), withReadiness(v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{Path: "/ready"}}))
-	observed, _ := s.look(dev, 1)
+	observed, _ := s.observe(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "no socket listens")
-	s.backend.listen(on("127.0.0.1", here.port))
-	s.becomes(dev, 1, false)
+	s.backend.listen(listenerOn("127.0.0.1", here.port))
+	s.awaitReadiness(dev, 1, false)
 	s.g.Eventually(func() string {
-		s.tick()
-		observed, _ = s.look(dev, 1)
+		s.advanceProbes()
+		observed, _ = s.observe(dev, 1)
 		return observed.NotReady
 	}, long).Should(HaveSuffix("/ready returned status 404"))
 	here.status.Store(http.StatusOK)
-	s.becomes(dev, 1, true)
+	s.awaitReadiness(dev, 1, true)
 	here.status.Store(http.StatusServiceUnavailable)
 	s.g.Eventually(func() *bool {
 		s.clock.Step(defaultPeriod * time.Second)
-		observed, _ := s.look(dev, 1)
+		observed, _ := s.observe(dev, 1)
 		return observed.Ready
 	}, long).Should(HaveValue(BeFalse()))
 }
 
-func TestReadinessProbeAfterANewManager(t *testing.T) {
+func TestReadinessProbe_NewManagerKeepsReadiness(t *testing.T) {
 	s := newFixture(t)
 	here := newSite(t)
 	here.status.Store(http.StatusServiceUnavailable)
 	dev := server("web", 0, running(here.port), withReadiness(v1alpha1.Probe{TCPSocket: &v1alpha1.TCPSocketProbe{Port: ptr.To[int32](here.port)}}))
 	setReady(dev, true)
 	s.g.Eventually(func() *bool {
-		observed, _ := s.look(dev, 1)
+		observed, _ := s.observe(dev, 1)
 		if observed.Ready != nil {
 			s.g.Expect(*observed.Ready).To(BeTrue(), "a new manager keeps the recorded readiness")
 		}
@@ -544,16 +545,28 @@ func TestReadinessProbeAfterANewManager(t *testing.T) {
 	}, long).Should(HaveValue(BeTrue()))
 }
 
-func TestExecProbeHasTheEnvironmentOfTheServer(t *testing.T) {
+func TestExecProbe_HasEnvironmentOfServer(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0, running(80), withReadiness(v1alpha1.Probe{
 		Exec: &v1alpha1.ExecProbe{Command: []string{"/bin/sh", "-c", `test "$TOKEN" = secret`}}}))
-	observed, _ := s.look(dev, 1)
+	observed, _ := s.observe(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "the environment of the server is not known yet")
 	current := incarnation(1)
-	plan := s.prepareBeside(dev, &current)
+	plan := s.prepareRunning(dev, &current)
 	plan.Process.Env = []string{"TOKEN=secret"}
-	s.becomes(dev, 1, true)
+	s.awaitReadiness(dev, 1, true)
+}
+
+func TestExecProbe_GetsPortOfRunningServer(t *testing.T) {
+	s := newFixture(t)
+	dev := server("web", 0, running(80), fixedPort(90), withReadiness(v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"check", "PORT=$(PORT)"}}}))
+	current := incarnation(1)
+	plan := s.prepareRunning(dev, &current)
+	plan.Process.Env = []string{"PORT=90", "TOKEN=secret"} // the environment of the next incarnation, which has another port
+	s.awaitReadiness(dev, 1, true)
+	config, _ := s.config(dev, probe.Key{}, dev.Spec.Readiness, s.cacheOf(dev.UID), snapshot{})
+	s.g.Expect(config.Check.Exec.Process.Command).To(Equal([]string{"check", "PORT=80"}))
+	s.g.Expect(config.Check.Exec.Process.Env).To(ConsistOf("PORT=80", "TOKEN=secret"))
 }
 
 // An exec probe runs a program on the machine. If the namespace does not permit that, a changed probe does not run.
@@ -561,53 +574,53 @@ func TestExecProbe_NotRunWhileStartsAreBlocked(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0, running(80), withReadiness(v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"check"}}}))
 	current := incarnation(1)
-	plan := s.prepareBeside(dev, &current)
+	plan := s.prepareRunning(dev, &current)
 	plan.Process.Env = []string{"TOKEN=secret"}
 	plan.Blocked = &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeForbidden}
-	_, runs := s.config(probe.Key{UID: dev.UID, Incarnation: 1, Kind: probe.Readiness}, dev.Spec.Readiness, s.cacheOf(dev.UID))
+	_, runs := s.config(dev, probe.Key{UID: dev.UID, Incarnation: 1, Kind: probe.Readiness}, dev.Spec.Readiness, s.cacheOf(dev.UID), snapshot{})
 	s.g.Expect(runs).To(BeFalse())
 	plan.Blocked = nil
-	s.becomes(dev, 1, true)
+	s.awaitReadiness(dev, 1, true)
 }
 
-func TestLiveness(t *testing.T) {
+func TestLivenessProbe_CountsOnlyAfterReady(t *testing.T) {
 	s := newFixture(t)
 	here := newSite(t)
 	dev := server("web", 0, running(here.port), func(dev *v1alpha1.DevServer) {
 		dev.Spec.Liveness = &v1alpha1.Probe{
-			HTTPGet:       &v1alpha1.HTTPGetProbe{Path: "/alive", Scheme: "http"},
+			HTTPGet:       &v1alpha1.HTTPGetProbe{Path: "/alive", Scheme: v1alpha1.SchemeHTTP},
 			PeriodSeconds: ptr.To[int32](1), FailureThreshold: ptr.To[int32](2),
 		}
 	})
 	here.status.Store(http.StatusServiceUnavailable)
-	s.backend.listen(on("127.0.0.1", here.port))
+	s.backend.listen(listenerOn("127.0.0.1", here.port))
 	var observed lifecycle.Observed
 	for range 20 {
 		s.clock.Step(time.Second)
-		observed, _ = s.look(dev, 1)
+		observed, _ = s.observe(dev, 1)
 		s.g.Expect(observed.Unhealthy).To(BeEmpty(), "the probe does not count before the server has been ready")
 	}
 	here.status.Store(http.StatusOK)
-	s.becomes(dev, 1, true)
+	s.awaitReadiness(dev, 1, true)
 	here.status.Store(http.StatusServiceUnavailable)
 	s.g.Eventually(func() string {
 		s.clock.Step(time.Second)
-		observed, _ = s.look(dev, 1)
+		observed, _ = s.observe(dev, 1)
 		return observed.Unhealthy
 	}, long).Should(HaveSuffix("/alive returned status 503"))
 	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()))
 
 	s.ObserveStopped(t.Context(), dev)
 	setReady(dev, false)
-	observed, _ = s.look(dev, 2)
+	observed, _ = s.observe(dev, 2)
 	s.g.Expect(observed.Unhealthy).To(BeEmpty(), "the failures of another incarnation do not count")
 }
 
-func TestLook_ConditionsHaveTheGenerationAndTheTime(t *testing.T) {
+func TestObserve_SetsGenerationAndTimeOfConditions(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0, running(80))
 	dev.Generation = 7
-	s.look(dev, 1)
+	s.observe(dev, 1)
 	s.g.Expect(dev.Status.Conditions).To(HaveLen(2), "the server neither listens nor has printed a URL")
 	for _, c := range dev.Status.Conditions {
 		s.g.Expect(c.ObservedGeneration).To(Equal(int64(7)))
@@ -615,7 +628,7 @@ func TestLook_ConditionsHaveTheGenerationAndTheTime(t *testing.T) {
 	}
 }
 
-func TestManyServersAreLookedAtMoreRarely(t *testing.T) {
+func TestObserve_IntervalGrowsWithServers(t *testing.T) {
 	s := newFixture(t)
 	s.g.Expect(s.rarely()).To(Equal(lookSettled))
 	for i := range 1000 {

@@ -25,11 +25,11 @@ const (
 	output probe.Kind = "Output"
 	// textLimit is how much of the output of an incarnation is searched, in bytes. Servers print their URL when they start.
 	textLimit = 256 << 10
-	// textTime is how long after a server begins to listen its output is still searched for a URL.
+	// textTime is how long the output is still searched for a URL after the server has begun to listen.
 	textTime = time.Minute
 	// chunk is the size of one read, in bytes.
 	chunk = 32 << 10
-	// logRetry is how soon to retry when the log does not exist or no longer contains the read offset.
+	// logRetry is how soon to retry when the log does not exist yet, or no longer contains the offset to read.
 	logRetry = 500 * time.Millisecond
 )
 
@@ -61,14 +61,6 @@ func (k *Kind) urls(dev *v1alpha1.DevServer, m *objectCache, incarnation int64) 
 		k.probes.Go(key, m.text.run)
 	}
 	return *m.text.newest.Load()
-}
-
-// readEnough stops the reader once no more URLs are needed. The URLs found so far are kept.
-func (k *Kind) readEnough(dev *v1alpha1.DevServer, m *objectCache, incarnation int64, s *socketSnapshot, urls []found) {
-	_, detected := match(urls, s.port)
-	if s.settled && (detected || k.clock.Since(m.listeningSince) >= textTime) {
-		k.probes.Stop(probe.Key{UID: dev.UID, Incarnation: incarnation, Kind: output})
-	}
 }
 
 // noteLogEnd records the offset where the output of the next incarnation will begin.

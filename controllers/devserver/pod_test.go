@@ -15,7 +15,7 @@ import (
 )
 
 // The Service has the name of the DevServer if that is a valid Service name; otherwise a valid name is derived from it.
-func TestNamesOfServices(t *testing.T) {
+func TestServiceName_IsValid(t *testing.T) {
 	g := NewWithT(t)
 	for name, want := range map[string]string{
 		"web": "^web$", "web.app": "^dev-web-app-[0-9a-f]{8}$", "1st": "^dev-1st-[0-9a-f]{8}$",
@@ -28,15 +28,15 @@ func TestNamesOfServices(t *testing.T) {
 }
 
 // Probes of a server in a Pod never reach anything on this machine.
-func TestProbesOfAPodStayThere(t *testing.T) {
+func TestPodProbes_NeverReachThisMachine(t *testing.T) {
 	g := NewWithT(t)
-	k := &Kind{}
+	k, m := &Kind{}, &objectCache{history: history{probePort: 80}}
 	http := &v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{}}
-	_, known := k.config(probe.Key{}, http, &objectCache{pod: nowhere, aim: 80})
+	_, known := k.config(&v1alpha1.DevServer{}, probe.Key{}, http, m, snapshot{inPod: true})
 	g.Expect(known).To(BeFalse(), "a Pod without an address is not probed on loopback")
-	config, known := k.config(probe.Key{}, http, &objectCache{pod: "10.0.0.7", aim: 80})
+	config, known := k.config(&v1alpha1.DevServer{}, probe.Key{}, http, m, snapshot{inPod: true, podIP: "10.0.0.7"})
 	g.Expect(known).To(BeTrue())
 	g.Expect(config.Check.HTTP.URL).To(Equal("http://10.0.0.7:80/"))
-	_, known = k.config(probe.Key{}, &v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"true"}}}, &objectCache{pod: "10.0.0.7", aim: 80})
+	_, known = k.config(&v1alpha1.DevServer{}, probe.Key{}, &v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"true"}}}, m, snapshot{inPod: true, podIP: "10.0.0.7"})
 	g.Expect(known).To(BeFalse(), "no command runs beside the manager")
 }

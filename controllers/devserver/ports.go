@@ -40,7 +40,7 @@ func (r Range) validate() error {
 const (
 	// conflictRetry is how soon to check again whether a port is free. A reconcile is also triggered when another DevServer releases the port.
 	conflictRetry = 2 * time.Second
-	// noPortRetry is how soon to retry when the range has no free port.
+	// noPortRetry is how soon to retry when the range has no free port, or when the proxy is not permitted to listen on its port.
 	noPortRetry = 10 * time.Second
 	// reservationTime is how long a port stays reserved for an object whose status write is not visible yet. A write takes milliseconds.
 	reservationTime = 10 * time.Second
@@ -178,7 +178,7 @@ func (k *Kind) reservedByOther(port int32, uid types.UID) bool {
 	return ok && r.uid != uid && k.clock.Now().Before(r.until)
 }
 
-// unreserve drops the reservations of a UID and those that have expired. The caller holds claiming.
+// unreserve drops the reservations of a UID and those that have expired. The caller holds the lock k.claiming.
 func (k *Kind) unreserve(uid types.UID) {
 	for port, r := range k.reservations {
 		if r.uid == uid || !k.clock.Now().Before(r.until) {

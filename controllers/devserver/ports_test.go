@@ -21,9 +21,9 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-func TestFixedPort(t *testing.T) {
+func TestPrepare_UsesFixedPort(t *testing.T) {
 	s := newFixture(t)
-	dev := server("web", 0, fixed(8080))
+	dev := server("web", 0, fixedPort(8080))
 	plan := s.prepare(dev)
 	s.g.Expect(plan.Blocked).To(BeNil())
 	s.g.Expect(plan.Probed).To(BeTrue())
@@ -32,14 +32,14 @@ func TestFixedPort(t *testing.T) {
 	s.g.Expect(dev.Status.Port).To(Equal(int32(8080)))
 }
 
-func TestVariablesOfTheUserStand(t *testing.T) {
+func TestPrepare_KeepsVariablesOfSpec(t *testing.T) {
 	s := newFixture(t)
-	dev := server("web", 0, fixed(8080))
+	dev := server("web", 0, fixedPort(8080))
 	dev.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "BROWSER", Value: "firefox"}, {Name: "PORT", Value: "1"}}
 	s.g.Expect(s.prepare(dev).Variables).To(Equal(map[string]string{"PORT": "8080", "PYTHONUNBUFFERED": "1"}))
 }
 
-func TestAllocatedPortIsKept(t *testing.T) {
+func TestAllocatedPort_IsStable(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0)
 	plan := s.prepare(dev)
@@ -53,29 +53,29 @@ func TestAllocatedPortIsKept(t *testing.T) {
 	s.g.Expect(again.Status.Port).To(Equal(chosen), "the port is derived from the UID")
 }
 
-func TestWhoOwnsAPort(t *testing.T) {
+func TestPortClaim_BelongsToHolderThenOldest(t *testing.T) {
 	for name, tc := range map[string]struct {
 		dev, other *v1alpha1.DevServer
 		loses      bool
 	}{
-		"the other is older":                         {server("b", 1, fixed(8080)), server("a", 0, fixed(8080)), true},
-		"the other is younger":                       {server("a", 0, fixed(8080)), server("b", 1, fixed(8080)), false},
-		"the same age, the other's UID is lower":     {server("b", 0, fixed(8080)), server("a", 0, fixed(8080)), true},
-		"the same age, the other's UID is higher":    {server("a", 0, fixed(8080)), server("b", 0, fixed(8080)), false},
-		"another port":                               {server("b", 1, fixed(8080)), server("a", 0, fixed(8081)), false},
-		"the other has it allocated":                 {server("b", 1, fixed(20003)), server("a", 0, given(20003)), true},
-		"the older one is stopped":                   {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), stopped), false},
-		"the older one is stopped but still runs":    {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), running(8080), stopped), true},
-		"the older one is deleted":                   {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), deleted), false},
-		"the older one is deleted but still runs":    {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), running(8080), deleted), true},
-		"the older one has completed":                {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), ended("Completed")), false},
-		"the older one was stopped and starts again": {server("b", 1, fixed(8080)), server("a", 0, fixed(8080), ended("Stopped")), true},
-		"the younger one runs":                       {server("a", 0, fixed(8080)), server("b", 1, fixed(8080), running(8080)), true},
-		"the younger one runs elsewhere":             {server("a", 0, fixed(8080)), server("b", 1, fixed(8080), running(8081)), false},
-		"the younger one restarts": {server("a", 0, fixed(8080)), server("b", 1, fixed(8080), given(8080), ended("Stopped"), func(dev *v1alpha1.DevServer) {
+		"the other is older":                         {server("b", 1, fixedPort(8080)), server("a", 0, fixedPort(8080)), true},
+		"the other is younger":                       {server("a", 0, fixedPort(8080)), server("b", 1, fixedPort(8080)), false},
+		"the same age, the other's UID is lower":     {server("b", 0, fixedPort(8080)), server("a", 0, fixedPort(8080)), true},
+		"the same age, the other's UID is higher":    {server("a", 0, fixedPort(8080)), server("b", 0, fixedPort(8080)), false},
+		"another port":                               {server("b", 1, fixedPort(8080)), server("a", 0, fixedPort(8081)), false},
+		"the other has it allocated":                 {server("b", 1, fixedPort(20003)), server("a", 0, assignedPort(20003)), true},
+		"the older one is stopped":                   {server("b", 1, fixedPort(8080)), server("a", 0, fixedPort(8080), stopped), false},
+		"the older one is stopped but still runs":    {server("b", 1, fixedPort(8080)), server("a", 0, fixedPort(8080), running(8080), stopped), true},
+		"the older one is deleted":                   {server("b", 1, fixedPort(8080)), server("a", 0, fixedPort(8080), deleted), false},
+		"the older one is deleted but still runs":    {server("b", 1, fixedPort(8080)), server("a", 0, fixedPort(8080), running(8080), deleted), true},
+		"the older one has completed":                {server("b", 1, fixedPort(8080)), server("a", 0, fixedPort(8080), ended("Completed")), false},
+		"the older one was stopped and starts again": {server("b", 1, fixedPort(8080)), server("a", 0, fixedPort(8080), ended("Stopped")), true},
+		"the younger one runs":                       {server("a", 0, fixedPort(8080)), server("b", 1, fixedPort(8080), running(8080)), true},
+		"the younger one runs elsewhere":             {server("a", 0, fixedPort(8080)), server("b", 1, fixedPort(8080), running(8081)), false},
+		"the younger one restarts": {server("a", 0, fixedPort(8080)), server("b", 1, fixedPort(8080), assignedPort(8080), ended("Stopped"), func(dev *v1alpha1.DevServer) {
 			dev.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRestarting, Status: metav1.ConditionTrue}}
 		}), true},
-		"the younger one is about to start": {server("a", 0, fixed(8080)), server("b", 1, fixed(8080), given(8080), func(dev *v1alpha1.DevServer) {
+		"the younger one is about to start": {server("a", 0, fixedPort(8080)), server("b", 1, fixedPort(8080), assignedPort(8080), func(dev *v1alpha1.DevServer) {
 			dev.Status.Incarnation = 1
 		}), true},
 	} {
@@ -97,7 +97,7 @@ func TestWhoOwnsAPort(t *testing.T) {
 	}
 }
 
-func TestTwoAtOnceAreAllocatedDifferentPorts(t *testing.T) {
+func TestAllocatedPort_DiffersForConcurrentServers(t *testing.T) {
 	a, b := server("a", 0), server("b", 0)
 	s := newFixture(t, a.DeepCopy(), b.DeepCopy())
 	s.ports = Range{First: 20000, Last: 20001}
@@ -113,8 +113,8 @@ func TestTwoAtOnceAreAllocatedDifferentPorts(t *testing.T) {
 	s.g.Expect(s.prepare(server("d", 0)).Blocked).To(BeNil(), "a reservation that was never written expires")
 }
 
-func TestTheDecisionIsKeptUntilItIsWritten(t *testing.T) {
-	a, b := server("a", 0, fixed(8080), stopped), server("b", 1, fixed(8080))
+func TestPortReservation_HoldsUntilExpiry(t *testing.T) {
+	a, b := server("a", 0, fixedPort(8080), stopped), server("b", 1, fixedPort(8080))
 	s := newFixture(t, a.DeepCopy(), b.DeepCopy())
 	s.g.Expect(s.prepare(b).Blocked).To(BeNil())
 	a.Spec.State = v1alpha1.StateRunning
@@ -124,38 +124,38 @@ func TestTheDecisionIsKeptUntilItIsWritten(t *testing.T) {
 	s.g.Expect(s.prepare(a).Blocked).To(BeNil())
 }
 
-func TestAllocatedPortOfAnOlderOne(t *testing.T) {
-	older := server("a", 0, fixed(20004))
+func TestAllocatedPort_MovesOnlyBeforeFirstRun(t *testing.T) {
+	older := server("a", 0, fixedPort(20004))
 	s := newFixture(t, older)
-	fresh := server("b", 1, given(20004))
+	fresh := server("b", 1, assignedPort(20004))
 	s.g.Expect(s.prepare(fresh).Blocked).To(BeNil())
 	s.g.Expect(fresh.Status.Port).NotTo(Equal(int32(20004)), "nothing has run on that port, so any other will do")
 
-	known := server("c", 1, given(20004), ended("Stopped"))
+	known := server("c", 1, assignedPort(20004), ended("Stopped"))
 	s.g.Expect(s.prepare(known).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "a server that has run keeps its address")
 	s.g.Expect(known.Status.Port).To(Equal(int32(20004)))
 }
 
-func TestForeignPort(t *testing.T) {
-	s := newFixture(t, server("db", 5, fixed(9)))
+func TestForeignProcess_BlocksFixedPort(t *testing.T) {
+	s := newFixture(t, server("db", 5, fixedPort(9)))
 	blocked := func(dev *v1alpha1.DevServer) *lifecycle.Blocked { return s.prepare(dev).Blocked }
 
 	s.backend.owners[8080] = &runtime.PortOwner{PID: 1234, Command: "python3 -m  http.server\x00 8080"}
-	s.g.Expect(blocked(server("web", 0, fixed(8080)))).To(HaveValue(Equal(lifecycle.Blocked{
+	s.g.Expect(blocked(server("web", 0, fixedPort(8080)))).To(HaveValue(Equal(lifecycle.Blocked{
 		Conflict: true, Reason: v1alpha1.ReasonPortInUse, Retry: conflictRetry,
 		Message: "Port 8080 is used by pid 1234 (python3 -m http.server 8080). Stop that process or set another spec.port.",
 	})))
 	s.backend.owners[8080] = &runtime.PortOwner{PID: 7, Command: "x", UID: "uid-db"}
-	s.g.Expect(blocked(server("web", 0, fixed(8080))).Message).To(ContainSubstring("used by pid 7 (x) of DevServer default/db."))
+	s.g.Expect(blocked(server("web", 0, fixedPort(8080))).Message).To(ContainSubstring("used by pid 7 (x) of DevServer default/db."))
 	s.backend.owners[8080] = &runtime.PortOwner{}
-	s.g.Expect(blocked(server("web", 0, fixed(8080))).Message).To(ContainSubstring("used by a process of another user."))
+	s.g.Expect(blocked(server("web", 0, fixedPort(8080))).Message).To(ContainSubstring("used by a process of another user."))
 	s.backend.owners[8080] = &runtime.PortOwner{PID: 7, Command: strings.Repeat("ü", 500)}
-	s.g.Expect(len([]rune(blocked(server("web", 0, fixed(8080))).Message))).To(BeNumerically("<", 250))
+	s.g.Expect(len([]rune(blocked(server("web", 0, fixedPort(8080))).Message))).To(BeNumerically("<", 250))
 	s.backend.owners[8080] = &runtime.PortOwner{PID: 7, Command: "x", UID: "uid-web"}
-	s.g.Expect(blocked(server("web", 0, fixed(8080)))).To(BeNil(), "its own process does not block it")
+	s.g.Expect(blocked(server("web", 0, fixedPort(8080)))).To(BeNil(), "its own process does not block it")
 }
 
-func TestForeignPortOfTheRange(t *testing.T) {
+func TestForeignProcess_MovesAllocatedPortBeforeFirstRun(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0)
 	s.prepare(dev)
@@ -166,11 +166,11 @@ func TestForeignPortOfTheRange(t *testing.T) {
 	s.g.Expect(s.prepare(dev).Blocked).To(BeNil())
 	s.g.Expect(dev.Status.Port).NotTo(Equal(chosen), "nothing has run on that port, so any other will do")
 
-	known := server("known", 0, given(chosen), ended("Stopped"))
+	known := server("known", 0, assignedPort(chosen), ended("Stopped"))
 	s.g.Expect(s.prepare(known).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortInUse)), "a server that has run keeps its address")
 }
 
-func TestNoFreePort(t *testing.T) {
+func TestNoFreePort_BlocksUntilOneIsFree(t *testing.T) {
 	s := newFixture(t)
 	for port := int32(20000); port <= 20009; port++ {
 		s.inUse[port] = true
@@ -184,44 +184,44 @@ func TestNoFreePort(t *testing.T) {
 	s.g.Expect(dev.Status.Port).To(Equal(int32(20007)))
 }
 
-func TestRunningServerKeepsItsPort(t *testing.T) {
-	s := newFixture(t, server("a", 0, fixed(8081)))
-	dev := server("web", 1, fixed(8080), running(8080))
+func TestRunningServer_KeepsItsPort(t *testing.T) {
+	s := newFixture(t, server("a", 0, fixedPort(8081)))
+	dev := server("web", 1, fixedPort(8080), running(8080))
 	current := incarnation(1)
-	plan := s.prepareBeside(dev, &current)
+	plan := s.prepareRunning(dev, &current)
 	s.g.Expect(plan.Blocked).To(BeNil())
 
 	*dev.Spec.Port = 8081
 	dev.Generation = 2
-	plan = s.prepareBeside(dev, &current)
+	plan = s.prepareRunning(dev, &current)
 	s.g.Expect(plan.Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "the server keeps running on its old port")
 	s.g.Expect(plan.Fingerprint).To(Equal([]string{"port=8081"}))
 	s.g.Expect(dev.Status.Port).To(Equal(int32(8080)))
 
 	*dev.Spec.Port = 8082
-	plan = s.prepareBeside(dev, &current)
+	plan = s.prepareRunning(dev, &current)
 	s.g.Expect(plan.Blocked).To(BeNil())
 	s.g.Expect(plan.Variables).To(HaveKeyWithValue("PORT", "8082"))
 	s.g.Expect(dev.Status.Port).To(Equal(int32(8080)), "the running process has this port")
 }
 
-func TestEndedForGoodContendsForNothing(t *testing.T) {
-	s := newFixture(t, server("a", 0, fixed(8080), running(8080)))
-	dev := server("web", 1, fixed(8080), ended("Completed"))
+func TestCompletedServer_ClaimsNoPort(t *testing.T) {
+	s := newFixture(t, server("a", 0, fixedPort(8080), running(8080)))
+	dev := server("web", 1, fixedPort(8080), ended("Completed"))
 	s.g.Expect(s.prepare(dev).Blocked).To(BeNil(), "a completed server does not conflict")
 	dev.Generation = 2
 	s.g.Expect(s.prepare(dev).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)))
 }
 
-func TestBackendWithoutSockets(t *testing.T) {
+func TestPrepare_WorksWithoutInspection(t *testing.T) {
 	s := newFixture(t)
 	s.inspector = nil
 	s.inUse[20000] = true
 	s.g.Expect(s.prepare(server("web", 0)).Blocked).To(BeNil())
 }
 
-func TestRivals(t *testing.T) {
-	a, b, c, d := server("a", 0, fixed(8080)), server("b", 1, given(8080)), server("c", 2, fixed(8081)), server("d", 3, fixed(8080))
+func TestRivals_ClaimTheSamePort(t *testing.T) {
+	a, b, c, d := server("a", 0, fixedPort(8080)), server("b", 1, assignedPort(8080)), server("c", 2, fixedPort(8081)), server("d", 3, fixedPort(8080))
 	s := newFixture(t, a, b, c, d)
 	var names []string
 	for _, request := range contested.Rivals(t.Context(), s.client, a) {
@@ -231,7 +231,7 @@ func TestRivals(t *testing.T) {
 	s.g.Expect(contested.Rivals(t.Context(), s.client, server("e", 0))).To(BeEmpty())
 }
 
-func TestContentionChanged(t *testing.T) {
+func TestContestedChanged_FiltersEvents(t *testing.T) {
 	g := NewWithT(t)
 	p := contested.Changed()
 	update := func(before, after client.Object) bool {
@@ -239,14 +239,14 @@ func TestContentionChanged(t *testing.T) {
 	}
 	g.Expect(p.Create(event.CreateEvent{Object: server("a", 0)})).To(BeFalse())
 	g.Expect(p.Delete(event.DeleteEvent{Object: server("a", 0)})).To(BeTrue())
-	g.Expect(update(server("a", 0, fixed(1)), server("a", 0, fixed(1)))).To(BeFalse())
-	g.Expect(update(server("a", 0, fixed(1)), server("a", 0, fixed(2)))).To(BeTrue())
-	g.Expect(update(server("a", 0, fixed(1)), server("a", 0, fixed(1), stopped))).To(BeTrue())
-	g.Expect(update(server("a", 0, running(1)), server("a", 0, given(1), ended("Stopped")))).To(BeTrue())
+	g.Expect(update(server("a", 0, fixedPort(1)), server("a", 0, fixedPort(1)))).To(BeFalse())
+	g.Expect(update(server("a", 0, fixedPort(1)), server("a", 0, fixedPort(2)))).To(BeTrue())
+	g.Expect(update(server("a", 0, fixedPort(1)), server("a", 0, fixedPort(1), stopped))).To(BeTrue())
+	g.Expect(update(server("a", 0, running(1)), server("a", 0, assignedPort(1), ended("Stopped")))).To(BeTrue())
 	g.Expect(update(&corev1.Pod{}, server("a", 0))).To(BeFalse())
 }
 
-func TestRange(t *testing.T) {
+func TestRange_RejectsInvalidPorts(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(DefaultRange.validate()).To(Succeed())
 	for _, bad := range []Range{{0, 1}, {5, 4}, {1, 65536}} {
@@ -255,11 +255,11 @@ func TestRange(t *testing.T) {
 	}
 }
 
-func TestBindable(t *testing.T) {
+func TestBindable_IsFalseForUsedPort(t *testing.T) {
 	for _, host := range []string{"127.0.0.1", "0.0.0.0", "::", "::1"} {
 		t.Run(host, func(t *testing.T) {
 			g := NewWithT(t)
-			if !has(host) {
+			if !hasAddress(host) {
 				t.Logf("no address %s on this machine", host)
 				return
 			}
@@ -273,8 +273,8 @@ func TestBindable(t *testing.T) {
 	}
 }
 
-// has reports whether this machine has the address.
-func has(host string) bool {
+// hasAddress reports whether this machine has the address.
+func hasAddress(host string) bool {
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return false
@@ -282,7 +282,7 @@ func has(host string) bool {
 	return listener.Close() == nil
 }
 
-// listenOutside listens on a port outside the ephemeral range. A port in that range may be the local port of a connection and can then not be bound.
+// listenOutside listens on a port outside the ephemeral range. A port in that range may be in use as the local port of a connection.
 func listenOutside(t *testing.T, host string) (net.Listener, int32) {
 	t.Helper()
 	for try := range 1000 {

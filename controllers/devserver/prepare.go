@@ -45,12 +45,13 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *fact
 	plan.Variables = variables(dev, cmp.Or(ports.own(), dev.Status.Port))
 	plan.Fingerprint = []string{"port=" + strconv.Itoa(int(ports.public))}
 	if ports.proxied {
-		plan.Fingerprint = append(plan.Fingerprint, "proxy") // behind a proxy, a change of the program's own port requires no restart
+		plan.Fingerprint = append(plan.Fingerprint, "proxy") // enabling or disabling the proxy requires a restart; a change of only the backend port does not
 	}
 	return nil
 }
 
-// variables returns the environment variables that Berth adds: the port, and settings that keep tools from opening a browser and from buffering output.
+// variables returns the environment variables that Berth adds: the port, and settings that keep tools from opening a browser and from buffering output. It
+// leaves out the settings that the spec contains.
 func variables(dev *v1alpha1.DevServer, port int32) map[string]string {
 	given := map[string]string{"PORT": strconv.Itoa(int(port))}
 	for name, value := range map[string]string{"BROWSER": "none", "PYTHONUNBUFFERED": "1"} {

@@ -21,7 +21,7 @@ func instance(name string, uid types.UID) *v1alpha1.Instance {
 	return &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: uid}}
 }
 
-func of(name string) func(*v1alpha1.DevServer) {
+func withInstance(name string) func(*v1alpha1.DevServer) {
 	return func(dev *v1alpha1.DevServer) { dev.Spec.InstanceRef = &v1alpha1.LocalReference{Name: name} }
 }
 
@@ -41,8 +41,8 @@ func ownerOf(uid types.UID, controller bool) metav1.OwnerReference {
 	return reference
 }
 
-func TestInstanceBecomesTheOwner(t *testing.T) {
-	s := newFixture(t, instance("agent", "i1"), server("web", 0, of("agent")))
+func TestInstanceRef_SetsOwnerOnce(t *testing.T) {
+	s := newFixture(t, instance("agent", "i1"), server("web", 0, withInstance("agent")))
 	s.g.Expect(s.prepare(s.stored("web")).Blocked).To(BeNil())
 	owned := s.stored("web")
 	s.g.Expect(owned.OwnerReferences).To(Equal([]metav1.OwnerReference{ownerOf("i1", true)}))
@@ -50,8 +50,8 @@ func TestInstanceBecomesTheOwner(t *testing.T) {
 	s.g.Expect(s.stored("web").ResourceVersion).To(Equal(owned.ResourceVersion), "the owner is written only once")
 }
 
-func TestOldReadDoesNotWriteTheOwner(t *testing.T) {
-	s := newFixture(t, instance("agent", "i1"), server("web", 0, of("agent")))
+func TestInstanceRef_StaleReadDoesNotSetOwner(t *testing.T) {
+	s := newFixture(t, instance("agent", "i1"), server("web", 0, withInstance("agent")))
 	old := s.stored("web")
 	changed := s.stored("web")
 	changed.Labels = map[string]string{"a": "b"}
@@ -60,8 +60,8 @@ func TestOldReadDoesNotWriteTheOwner(t *testing.T) {
 	s.g.Expect(s.stored("web").OwnerReferences).To(BeEmpty(), "the status write fails on the same conflict, and the reconcile loop retries")
 }
 
-func TestInstanceBesideAnotherController(t *testing.T) {
-	s := newFixture(t, instance("agent", "i1"), server("web", 0, of("agent"), func(dev *v1alpha1.DevServer) {
+func TestInstanceRef_AddsOwnerBesideOtherController(t *testing.T) {
+	s := newFixture(t, instance("agent", "i1"), server("web", 0, withInstance("agent"), func(dev *v1alpha1.DevServer) {
 		yes := true
 		dev.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.org/v1", Kind: "App", Name: "app", UID: "app", Controller: &yes}}
 	}))
@@ -69,7 +69,7 @@ func TestInstanceBesideAnotherController(t *testing.T) {
 	s.g.Expect(s.stored("web").OwnerReferences).To(ContainElement(ownerOf("i1", false)))
 }
 
-func TestInstanceMissing(t *testing.T) {
+func TestInstanceRef_BlocksWithoutLiveInstance(t *testing.T) {
 	doomed := instance("doomed", "i2")
 	now := metav1.NewTime(epoch)
 	doomed.DeletionTimestamp, doomed.Finalizers = &now, []string{v1alpha1.FinalizerProcess}
@@ -78,23 +78,23 @@ func TestInstanceMissing(t *testing.T) {
 		"none":   "Instance none does not exist in namespace default; create it, or recreate this object without spec.instanceRef.",
 		"doomed": "Instance doomed is being deleted, and this object with it.",
 	} {
-		s.g.Expect(s.prepare(server("web", 0, of(name))).Blocked).To(HaveValue(Equal(
+		s.g.Expect(s.prepare(server("web", 0, withInstance(name))).Blocked).To(HaveValue(Equal(
 			lifecycle.Blocked{Reason: v1alpha1.ReasonInstanceMissing, Message: want, Retry: owner.Retry})), name)
 	}
-	orphan := server("web", 0, of("agent"), func(dev *v1alpha1.DevServer) {
+	orphan := server("web", 0, withInstance("agent"), func(dev *v1alpha1.DevServer) {
 		dev.OwnerReferences = []metav1.OwnerReference{ownerOf("i0", true)}
 	})
 	s.g.Expect(s.prepare(orphan).Blocked).To(HaveValue(HaveField("Message", ContainSubstring("was deleted, and a new one has its name"))))
 	s.g.Expect(orphan.Status.Port).To(BeZero())
 }
 
-func TestStoppedServerHasItsOwnerToo(t *testing.T) {
-	s := newFixture(t, instance("agent", "i1"), server("web", 0, of("agent"), stopped))
+func TestInstanceRef_SetsOwnerOfStoppedServer(t *testing.T) {
+	s := newFixture(t, instance("agent", "i1"), server("web", 0, withInstance("agent"), stopped))
 	s.ObserveStopped(s.ctx(), s.stored("web"))
 	s.g.Expect(s.stored("web").OwnerReferences).To(HaveLen(1))
 }
 
-func TestBlockedAlready(t *testing.T) {
+func TestPrepare_KeepsEarlierBlock(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0)
 	plan := &process.StartSpec{Blocked: &lifecycle.Blocked{Reason: v1alpha1.ReasonInvalidEnvironment}}

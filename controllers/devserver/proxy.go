@@ -4,11 +4,9 @@
 package devserver
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,13 +20,13 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// frontAddress returns host:port of the proxy of dev; dev must have one. The host is localhost unless another program may answer there: dev servers such as
-// Next accept localhost as the origin of a WebSocket, whatever address they listen on.
-func (k *Kind) frontAddress(dev *v1alpha1.DevServer) string {
-	if k.proxies.IPv6(dev.UID) != nil {
-		return join("127.0.0.1", dev.Status.Port)
+// proxyHost returns the host at which clients reach the proxy: localhost, because dev servers such as Next accept localhost as the origin of a WebSocket
+// whatever address they listen on. If the proxy cannot listen on ::1, another program may answer there, and proxyHost returns 127.0.0.1.
+func proxyHost(ipv6Error error) string {
+	if ipv6Error != nil {
+		return "127.0.0.1"
 	}
-	return join("localhost", dev.Status.Port)
+	return "localhost"
 }
 
 func frontName(dev *v1alpha1.DevServer) string {
@@ -52,31 +50,6 @@ func published(dev *v1alpha1.DevServer, port int32) int32 {
 	return port
 }
 
-// sofar returns the port of the server that the proxy or, without a proxy, the clients have used so far. It returns 0 if that port is unknown.
-func (k *Kind) sofar(dev *v1alpha1.DevServer, m *objectCache) int32 {
-	if assigned(dev).proxied {
-		return m.aim
-	}
-	return portOf(dev.Status.URL)
-}
-
-// direct returns the URL of the server itself. Without a proxy, and outside of Pods, it is the URL that clients use.
-func (k *Kind) direct(dev *v1alpha1.DevServer, m *objectCache, s *socketSnapshot) string {
-	if !assigned(dev).proxied && !inPod(dev) {
-		return dev.Status.URL
-	}
-	address, err := url.Parse(dev.Status.URL)
-	if err != nil {
-		return k.backend(dev, m, s.port)
-	}
-	return k.backend(dev, m, s.port) + address.RequestURI()
-}
-
-// backend returns the URL at which the proxy reaches a port of the server. It ignores the scheme of a URL in the output, because any text can appear there.
-func (k *Kind) backend(dev *v1alpha1.DevServer, m *objectCache, port int32) string {
-	return cmp.Or(dev.Spec.URL.Scheme, "http") + "://" + m.socket(port)
-}
-
 // listenAgain makes the proxy of a running server listen on its port again. It does nothing if the server has no proxy.
 func (k *Kind) listenAgain(ctx context.Context, dev *v1alpha1.DevServer) error {
 	ports := assigned(dev)
@@ -90,31 +63,14 @@ func (k *Kind) listenAgain(ctx context.Context, dev *v1alpha1.DevServer) error {
 	return err
 }
 
-// route sets where the proxy forwards requests. A server is not Ready while its proxy cannot listen on its port, even if the server itself responds.
-func (k *Kind) route(dev *v1alpha1.DevServer, m *objectCache, s *socketSnapshot, unheld error, observed *lifecycle.Observed) {
-	ports := assigned(dev)
-	if !ports.proxied {
-		return
-	}
-	if unheld != nil {
-		observed.Ready, observed.NotReady = ptr.To(false), fmt.Sprintf("The proxy cannot listen on port %d: %v. Stop the program that uses the port.", ports.public, unheld)
-	}
-	switch {
-	case s.port != 0:
-		m.backend = k.backend(dev, m, s.port)
-	case m.backend == "" && s.blind != "":
-		m.backend = k.backend(dev, m, ports.backend) // the port that the server was given
-	}
-}
-
-// withoutIPv6 returns a message if the proxy cannot listen on ::1, otherwise "": browsers that try IPv6 first for localhost may reach another program.
-func (k *Kind) withoutIPv6(dev *v1alpha1.DevServer) string {
-	err := k.proxies.IPv6(dev.UID)
-	if err == nil {
+// withoutIPv6 returns a warning if the proxy cannot listen on ::1, because browsers that try IPv6 first for localhost may then reach another program. Otherwise
+// it returns "".
+func withoutIPv6(dev *v1alpha1.DevServer, ipv6Error error) string {
+	if ipv6Error == nil {
 		return ""
 	}
 	return fmt.Sprintf("The proxy listens on 127.0.0.1 but not on [::1]:%d (%v), so localhost may reach another program. Stop that program, or use 127.0.0.1.",
-		assigned(dev).public, err)
+		assigned(dev).public, ipv6Error)
 }
 
 // BeforeAction implements process.ActionObserver: it makes the proxy follow the status. The proxy forwards requests to the Ready incarnation, holds them while
@@ -127,7 +83,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step 
 		return nil
 	}
 	if err := k.listen(dev, dev.Status.Port); err != nil {
-		// For an object that should run, the conditions report this; an object at rest does not need the port.
+		// For an object that should run, the conditions report this error; an object at rest does not need the port.
 		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a DevServer cannot listen", "port", dev.Status.Port, "error", err.Error())
 		return nil
 	}
@@ -155,8 +111,8 @@ func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step 
 func startsAt(dev *v1alpha1.DevServer) time.Time {
 	breaker, wait := dev.Status.Breaker, ptr.Deref(dev.Spec.Breaker.CoolDownSeconds, 0)
 	switch {
-	case breaker != nil && breaker.State == v1alpha1.BreakerOpen && breaker.OpenedAt != nil && wait > 0:
-		return breaker.OpenedAt.Add(time.Duration(wait) * time.Second)
+	case breaker != nil && breaker.State == v1alpha1.BreakerOpen && breaker.OpenTime != nil && wait > 0:
+		return breaker.OpenTime.Add(time.Duration(wait) * time.Second)
 	case dev.Status.NextRestartTime != nil:
 		return dev.Status.NextRestartTime.Time
 	}

@@ -64,8 +64,8 @@ func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	})
 }
 
-// New returns the kind. The client reads from a cache with the index IndexPort, the reader from the API server. New calls wake with the UID of each object that
-// must be checked because a probe has a new result; wake must not block. The caller runs the Runnables that Probes and Proxies return. New returns an error if
+// New returns the kind. cache must have the index IndexPort; reader reads from the API server. When a probe has a new result, the kind calls wake with the UID
+// of the object, so that the object is reconciled; wake must not block. The caller runs the Runnables that Probes and Proxies return. New returns an error if
 // options.Ports is invalid.
 func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, now clock.PassiveClock, options Options, wake func(types.UID)) (*Kind, error) {
 	if options.Ports == (Range{}) {

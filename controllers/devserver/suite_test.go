@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -48,11 +49,11 @@ type backend struct {
 	runtime.NoLogs
 	runtime.NoInspection
 
-	mu        sync.Mutex
-	listeners []runtime.Listener
-	blind     error
-	owners    map[int32]*runtime.PortOwner
-	log       *memoryLog
+	mu         sync.Mutex
+	listeners  []runtime.Listener
+	socketsErr error
+	owners     map[int32]*runtime.PortOwner
+	log        *memoryLog
 }
 
 func (b *backend) Capabilities() runtime.Capabilities {
@@ -62,13 +63,16 @@ func (b *backend) Capabilities() runtime.Capabilities {
 func (b *backend) Listeners(context.Context, types.UID) ([]runtime.Listener, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.listeners, b.blind
+	return b.listeners, b.socketsErr
 }
 
-// Exec fakes a command that succeeds if the environment contains TOKEN=secret.
+// Exec fakes a command. The command succeeds if it runs beside an incarnation, its environment contains TOKEN=secret, and every
+// other argument that begins with PORT= is also in its environment.
 func (*backend) Exec(_ context.Context, p runtime.Process) (facts.Exit, error) {
 	exit := facts.Exit{Known: true}
-	if p.UID == "" || p.Incarnation == 0 || !slices.Contains(p.Env, "TOKEN=secret") {
+	if p.UID == "" || p.Incarnation == 0 || !slices.Contains(p.Env, "TOKEN=secret") ||
+		slices.ContainsFunc(p.Command, func(word string) bool { return strings.HasPrefix(word, "PORT=") && !slices.Contains(p.Env, word) }) ||
+		slices.Contains(p.Command, "PORT=$(PORT)") {
 		exit.Code = 1
 	}
 	return exit, nil
@@ -99,7 +103,7 @@ func (b *backend) listen(listeners ...runtime.Listener) {
 	b.listeners = listeners
 }
 
-func on(address string, port int32) runtime.Listener {
+func listenerOn(address string, port int32) runtime.Listener {
 	return runtime.Listener{Address: address, Port: port, PID: 1}
 }
 
@@ -124,7 +128,7 @@ func (l *memoryLog) append(text string) {
 	l.more = make(chan struct{})
 }
 
-func (l *memoryLog) punch(first int64) {
+func (l *memoryLog) discardBefore(first int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.first = first
@@ -171,8 +175,8 @@ func (l *memoryLog) Close() error {
 	return nil
 }
 
-// followers returns the number of open readers.
-func (l *memoryLog) followers() int {
+// openReaders returns the number of open readers.
+func (l *memoryLog) openReaders() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.open
@@ -211,11 +215,11 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 	return s
 }
 
-// restartManager replaces the kind with a new one without any state.
+// restartManager simulates a restart of the manager: it replaces Kind with a new one that has no state in memory.
 func (s *fixture) restartManager(t *testing.T) {
 	t.Helper()
 	if s.Kind != nil {
-		s.halt()
+		s.stopManager()
 	}
 	kind, err := New(s.store, s.store, runtime.NewRegistry(s.backend, logr.Discard()), s.clock, Options{Ports: Range{First: 20000, Last: 20009}}, func(types.UID) {})
 	if err != nil {
@@ -227,15 +231,15 @@ func (s *fixture) restartManager(t *testing.T) {
 		resolve: func(_ context.Context, host string) []netip.Addr { return s.names[host] },
 	}
 	s.Kind = kind
-	t.Cleanup(func() { stop(kind) })
+	t.Cleanup(func() { stopKind(kind) })
 }
 
-func (s *fixture) halt() { stop(s.Kind) }
+func (s *fixture) stopManager() { stopKind(s.Kind) }
 
 func (s *fixture) ctx() context.Context { return context.Background() }
 
-// stop stops the probes and proxies of a kind and waits for them.
-func stop(kind *Kind) {
+// stopKind stops the probes and proxies of a kind and waits for them.
+func stopKind(kind *Kind) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = kind.probes.Start(ctx)
@@ -256,11 +260,11 @@ func server(name string, created int, change ...func(*v1alpha1.DevServer)) *v1al
 	return dev
 }
 
-func fixed(port int32) func(*v1alpha1.DevServer) {
+func fixedPort(port int32) func(*v1alpha1.DevServer) {
 	return func(dev *v1alpha1.DevServer) { dev.Spec.Port = &port }
 }
 
-func given(port int32) func(*v1alpha1.DevServer) {
+func assignedPort(port int32) func(*v1alpha1.DevServer) {
 	return func(dev *v1alpha1.DevServer) { dev.Status.Port = port }
 }
 
@@ -287,17 +291,17 @@ func deleted(dev *v1alpha1.DevServer) {
 
 // prepare prepares an object without a process.
 func (s *fixture) prepare(dev *v1alpha1.DevServer) *process.StartSpec {
-	return s.prepareBeside(dev, nil)
+	return s.prepareRunning(dev, nil)
 }
 
-func (s *fixture) prepareBeside(dev *v1alpha1.DevServer, current *facts.Incarnation) *process.StartSpec {
+func (s *fixture) prepareRunning(dev *v1alpha1.DevServer, current *facts.Incarnation) *process.StartSpec {
 	plan := &process.StartSpec{}
 	s.g.Expect(s.Prepare(context.Background(), dev, current, plan)).To(Succeed())
 	return plan
 }
 
-// look calls ObserveRunning for an incarnation that has just started.
-func (s *fixture) look(dev *v1alpha1.DevServer, number int64) (lifecycle.Observed, time.Duration) {
+// observe calls ObserveRunning for an incarnation that has just started.
+func (s *fixture) observe(dev *v1alpha1.DevServer, number int64) (lifecycle.Observed, time.Duration) {
 	var observed lifecycle.Observed
 	retry, err := s.ObserveRunning(context.Background(), dev, incarnation(number), &observed)
 	s.g.Expect(err).NotTo(HaveOccurred())
@@ -308,8 +312,8 @@ func incarnation(number int64) facts.Incarnation {
 	return facts.Incarnation{Number: number, Phase: facts.Running, PID: 1, StartedAt: epoch}
 }
 
-// record sets Ready in the status, as the reconcile loop does.
-func record(dev *v1alpha1.DevServer, observed lifecycle.Observed) {
+// recordReady sets Ready in the status, as the reconcile loop does.
+func recordReady(dev *v1alpha1.DevServer, observed lifecycle.Observed) {
 	if observed.Ready != nil {
 		setReady(dev, *observed.Ready)
 	}

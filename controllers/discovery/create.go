@@ -22,14 +22,14 @@ import (
 	"github.com/berth-dev/berth/internal/conditions"
 )
 
-// create creates the Instance of a thing. An existing Instance with the same name is not an error: another discovery has found the same thing, or a user has
-// taken the name.
+// create creates the Instance of a candidate. An existing Instance with the same name is not an error: another discovery may have found the same session or
+// container, or a user may have used the name.
 func (r *Reconciler) create(ctx context.Context, p *pass, t *candidate, entry *v1alpha1.DiscoveredInstance) (holder *v1alpha1.Instance, created bool, err error) {
 	object := wanted(p.discovery, t)
 	r.Hosts.Label(object)
 	key := client.ObjectKeyFromObject(object)
 	if other, mine := r.promises.make(t.places()[0], key, p.now); !mine {
-		entry.Outcome, entry.Reason, entry.Instance = v1alpha1.DiscoveryKnown, v1alpha1.ReasonAlreadyClaimed, named(p.discovery, other)
+		entry.Outcome, entry.Reason, entry.InstanceRef = v1alpha1.DiscoveryKnown, v1alpha1.ReasonAlreadyClaimed, reference(other)
 		return nil, false, nil
 	}
 	err = r.Client.Create(ctx, object)
@@ -42,13 +42,13 @@ func (r *Reconciler) create(ctx context.Context, p *pass, t *candidate, entry *v
 		return holder, false, err
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
 		r.promises.drop(t.places()[0], key)
-		skip(entry, v1alpha1.ReasonRefused, "The API server rejects the Instance: "+err.Error())
+		skip(entry, v1alpha1.ReasonRefused, conditions.Sentence("The API server rejects the Instance: "+err.Error()))
 		return nil, false, nil
 	}
 	return nil, false, fmt.Errorf("create Instance %s of %s: %w", key.Name, t.Name, err)
 }
 
-// there reads the existing Instance with the name of the new one from the API server, and records in entry whether it represents the thing.
+// The method named there reads the existing Instance with the given key from the API server, and records in entry whether it represents the candidate.
 func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *candidate, key types.NamespacedName, entry *v1alpha1.DiscoveredInstance) (
 	*v1alpha1.Instance, error,
 ) {
@@ -56,20 +56,20 @@ func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t
 	if err := r.Reader.Get(ctx, key, object); err != nil {
 		return nil, consistency.StaleOr(err, "read Instance "+key.Name+", which already exists")
 	}
-	entry.Instance = named(d, key)
+	entry.InstanceRef = reference(key)
 	switch same := instance.Place(object) == t.places()[0]; {
 	case same && instance.Claims(object):
 		standsFor(d, object, entry)
 		return object, nil
 	case same:
-		skip(entry, v1alpha1.ReasonEnded, "The process of its Instance has ended or is stopped. Delete the Instance to discover it again, or run: berth restart inst/"+key.Name+".")
+		skip(entry, v1alpha1.ReasonEnded, "The process of its Instance has ended or is stopped. Delete the Instance to discover it again, or run \"berth restart inst/"+key.Name+"\".")
 	default:
-		skip(entry, v1alpha1.ReasonNameTaken, "Another Instance already has the name for this one. Delete or rename that Instance.")
+		skip(entry, v1alpha1.ReasonNameTaken, "The name for the new Instance is already taken. Delete the Instance with that name, or recreate it with another name.")
 	}
-	return nil, nil //nolint:nilnil // no Instance represents it, and the entry states why
+	return nil, nil //nolint:nilnil // no Instance represents the candidate; the entry states why
 }
 
-// wanted returns the Instance for a thing. That Instance never starts a process, and its deletion leaves the process running.
+// wanted returns the Instance for a candidate. That Instance never starts a process, and its deletion leaves the process running.
 func wanted(d *v1alpha1.InstanceDiscovery, t *candidate) *v1alpha1.Instance {
 	template := &d.Spec.Template
 	labels := texts(template.Labels)
@@ -79,7 +79,7 @@ func wanted(d *v1alpha1.InstanceDiscovery, t *candidate) *v1alpha1.Instance {
 	}
 	object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{
 		Namespace: d.Namespace, Name: objectName(t), Labels: labels, Annotations: texts(template.Annotations),
-		// Without this, the controller of Instances would add the finalizer in a separate write.
+		// Without this finalizer at creation, the controller of Instances would add it in a separate write.
 		Finalizers: []string{v1alpha1.FinalizerProcess},
 	}}
 	spec := &object.Spec
@@ -109,11 +109,11 @@ func texts(of map[string]v1alpha1.LabelText) map[string]string {
 	return all
 }
 
-// promiseTime is how long a thing stays promised to an Instance that the cache may not contain yet. The cache is behind by milliseconds.
+// promiseTime is how long a session or container is reserved for an Instance that the cache may not contain yet. The cache usually needs milliseconds.
 const promiseTime = 10 * time.Second
 
-// pendingClaims prevent two discoveries in different namespaces from both creating an Instance for the same thing while neither can read the Instance of the
-// other. They only avoid unnecessary objects: without them, the younger Instance would get the condition Conflict.
+// pendingClaims prevents two discoveries in different namespaces from both creating an Instance for the same session or container before one of these Instances
+// is in the cache. It only avoids unnecessary objects: without it, the younger Instance would get the condition Conflict.
 type pendingClaims struct {
 	mu   sync.Mutex
 	made map[string]pendingClaim
@@ -124,7 +124,7 @@ type pendingClaim struct {
 	until time.Time
 }
 
-// make promises a place to an Instance. If the place is promised to another Instance already, make returns that one.
+// make reserves a place for an Instance. If the place is already reserved for another Instance, make returns the key of that Instance.
 func (p *pendingClaims) make(place string, key types.NamespacedName, now time.Time) (holder types.NamespacedName, mine bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,7 +143,7 @@ func (p *pendingClaims) make(place string, key types.NamespacedName, now time.Ti
 	return key, true
 }
 
-// drop withdraws a promise.
+// drop removes a reservation.
 func (p *pendingClaims) drop(place string, key types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

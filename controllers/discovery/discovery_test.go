@@ -19,15 +19,15 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-func TestAPassMakesWhatIsMissingAndASecondOneWritesNothing(t *testing.T) {
-	d := discovery("default", "agents")
+func TestReconcile_CreatesMissingInstancesOnce(t *testing.T) {
+	d := newDiscovery("default", "agents")
 	d.Spec.Template = v1alpha1.DiscoveryTemplate{Labels: map[string]v1alpha1.LabelText{"team": "web"}, Session: "pr-1"}
 	w := newWorld(t, d)
-	w.sessions.OfferSessions("default", session("Foo_Bar"), session("foo-bar"))
+	w.sessions.OfferSessions("default", foundSession("Foo_Bar"), foundSession("foo-bar"))
 	w.sessions.OfferContainers(runtime.Found{ID: strings.Repeat("ab", 32), Name: "foo-bar", Command: "codex run", Created: begin})
 
-	now := w.pass(d)
-	w.Expect(are(now)).To(Equal("Ready Discovered"))
+	now := w.reconcile(d)
+	w.Expect(trueConditions(now)).To(Equal("Ready Discovered"))
 	w.Expect(now.Status.Totals).To(Equal(v1alpha1.DiscoveryTotals{Found: 3, Created: 3}))
 	w.Expect(now.Status.LastDiscoveryTime.Time).To(BeTemporally("==", begin))
 	w.Expect(w.events).To(ConsistOf(ContainSubstring("Normal Discovered Created 3 Instances: foo-bar-")))
@@ -49,29 +49,29 @@ func TestAPassMakesWhatIsMissingAndASecondOneWritesNothing(t *testing.T) {
 	writes := w.writes.Load()
 	for range 3 {
 		w.clock.SetTime(w.clock.Now().Add(time.Hour))
-		w.pass(d)
+		w.reconcile(d)
 	}
-	w.Reconciler = w.manager()
-	now = w.pass(d)
+	w.Reconciler = w.newReconciler()
+	now = w.reconcile(d)
 	w.Expect(w.writes.Load()).To(Equal(writes), "an unchanged result is not written")
 	w.Expect(now.Status.Totals.Created).To(BeEquivalentTo(3))
 	w.Expect(w.events).To(HaveLen(1))
 }
 
-func TestARefreshIsCarriedOut(t *testing.T) {
-	d := discovery("default", "agents")
+func TestRefreshToken_TriggersScan(t *testing.T) {
+	d := newDiscovery("default", "agents")
 	w := newWorld(t, d)
-	d = w.pass(d)
+	d = w.reconcile(d)
 	d.Spec.RefreshToken = "now"
 	w.Expect(w.api.Update(w.ctx, d)).To(Succeed())
 	w.clock.SetTime(begin.Add(time.Second))
-	d = w.pass(d)
+	d = w.reconcile(d)
 	w.Expect(d.Status.ObservedRefreshToken).To(Equal("now"))
 	w.Expect(d.Status.LastDiscoveryTime.Time).To(BeTemporally("==", begin.Add(time.Second)))
 }
 
-// one returns an Instance that names a session of the default tmux server.
-func one(namespace, name, sessionName string, change func(*v1alpha1.Instance)) *v1alpha1.Instance {
+// tmuxInstance returns an Instance that names a session of the default tmux server.
+func tmuxInstance(namespace, name, sessionName string, change func(*v1alpha1.Instance)) *v1alpha1.Instance {
 	object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(begin)}}
 	object.Spec.Adoption = v1alpha1.AdoptionIfExists
 	object.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: sessionName, Socket: "default"}}
@@ -81,15 +81,19 @@ func one(namespace, name, sessionName string, change func(*v1alpha1.Instance)) *
 	return object
 }
 
-func TestWhatSomebodyHasStaysWhatItIs(t *testing.T) {
+func refTo(namespace, name string) *v1alpha1.NamespacedReference {
+	return &v1alpha1.NamespacedReference{Namespace: namespace, Name: name}
+}
+
+func TestReconcile_SkipsClaimedAndUnfitSessions(t *testing.T) {
 	owned := func(name string, owner types.UID) runtime.Found {
-		found := session(name)
+		found := foundSession(name)
 		found.Owned, found.Owner = true, owner
 		return found
 	}
-	unfit := session("unfit")
-	unfit.Unfit = "no program is running in it"
-	boxed := one("default", "boxed", "", func(i *v1alpha1.Instance) {
+	unfit := foundSession("unfit")
+	unfit.Unfit = "no program is running in the session"
+	boxed := tmuxInstance("default", "boxed", "", func(i *v1alpha1.Instance) {
 		i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeDocker, Docker: &v1alpha1.DockerRuntime{Container: "box"}}
 	})
 	for name, test := range map[string]struct {
@@ -99,38 +103,40 @@ func TestWhatSomebodyHasStaysWhatItIs(t *testing.T) {
 		want      v1alpha1.DiscoveredInstance
 	}{
 		"claimed here": {
-			[]client.Object{one("default", "mine", "work", nil)}, session("work"), false,
-			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "mine"},
+			[]client.Object{tmuxInstance("default", "mine", "work", nil)}, foundSession("work"), false,
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, InstanceRef: refTo("default", "mine")},
 		},
 		"claimed in another namespace": {
-			[]client.Object{one("other", "mine", "work", nil)}, session("work"), false,
-			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "other/mine"},
+			[]client.Object{tmuxInstance("other", "mine", "work", nil)}, foundSession("work"), false,
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, InstanceRef: refTo("other", "mine")},
 		},
 		"claimed by two, held by the older one": {
 			[]client.Object{
-				one("default", "young", "work", func(i *v1alpha1.Instance) { i.CreationTimestamp = metav1.NewTime(begin.Add(time.Minute)) }),
-				one("default", "old", "work", nil),
+				tmuxInstance("default", "young", "work", func(i *v1alpha1.Instance) { i.CreationTimestamp = metav1.NewTime(begin.Add(time.Minute)) }),
+				tmuxInstance("default", "old", "work", nil),
 			},
-			session("work"), false,
-			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "old"},
+			foundSession("work"), false,
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, InstanceRef: refTo("default", "old")},
 		},
 		"claimed by a stopped Instance": {
-			[]client.Object{one("default", "mine", "work", func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })}, session("work"), false,
-			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "mine"},
+			[]client.Object{tmuxInstance("default", "mine", "work", func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })}, foundSession("work"), false,
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, InstanceRef: refTo("default", "mine")},
 		},
 		"a container that is claimed by name": {
 			[]client.Object{boxed}, runtime.Found{ID: strings.Repeat("cd", 32), Name: "box", Created: begin}, true,
-			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "boxed"},
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, InstanceRef: refTo("default", "boxed")},
 		},
 		"started by Berth": {
-			[]client.Object{one("default", "mine", "x", func(i *v1alpha1.Instance) { i.Spec.Adoption = v1alpha1.AdoptionNever })}, owned("work", "mine"), false,
-			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonBerthsOwn, Instance: "mine", Message: "Started by Berth."},
+			[]client.Object{tmuxInstance("default", "mine", "x", func(i *v1alpha1.Instance) { i.Spec.Adoption = v1alpha1.AdoptionNever })}, owned("work", "mine"), false,
+			v1alpha1.DiscoveredInstance{
+				Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonBerthsOwn, InstanceRef: refTo("default", "mine"), Message: "Started by Berth.",
+			},
 		},
 		"adopted, and renamed since": {
-			[]client.Object{one("default", "mine", "before", nil)}, owned("after", "mine"), false,
-			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, Instance: "mine"},
+			[]client.Object{tmuxInstance("default", "mine", "before", nil)}, owned("after", "mine"), false,
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, InstanceRef: refTo("default", "mine")},
 		},
-		"of another Berth": {
+		"owned by another Berth": {
 			nil, owned("work", ""), false,
 			v1alpha1.DiscoveredInstance{
 				Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonForeignBerth,
@@ -140,12 +146,12 @@ func TestWhatSomebodyHasStaysWhatItIs(t *testing.T) {
 		"unfit": {
 			nil, unfit, false,
 			v1alpha1.DiscoveredInstance{
-				Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonUnfit, Message: "Cannot be adopted: no program is running in it.",
+				Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonUnfit, Message: "Cannot be adopted: no program is running in the session.",
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := discovery("default", "agents")
+			d := newDiscovery("default", "agents")
 			w := newWorld(t, append(test.there, d)...)
 			test.want.Source, test.want.Name, test.want.ID = "tmux", test.session.Name, test.session.ID
 			if test.container {
@@ -158,7 +164,7 @@ func TestWhatSomebodyHasStaysWhatItIs(t *testing.T) {
 			for _, object := range w.instances() {
 				versions[object.Name] = object.ResourceVersion
 			}
-			now := w.pass(d)
+			now := w.reconcile(d)
 			w.Expect(now.Status.Found).To(Equal([]v1alpha1.DiscoveredInstance{test.want}))
 			w.Expect(w.instances()).To(HaveLen(len(test.there)))
 			for _, object := range w.instances() {
@@ -168,48 +174,49 @@ func TestWhatSomebodyHasStaysWhatItIs(t *testing.T) {
 	}
 }
 
-func TestANameThatIsTakenIsLeftAlone(t *testing.T) {
-	name := objectName(&candidate{kind: v1alpha1.RuntimeTmux, socket: "default", Found: session("work")})
+func TestReconcile_SkipsTakenName(t *testing.T) {
+	name := objectName(&candidate{kind: v1alpha1.RuntimeTmux, socket: "default", Found: foundSession("work")})
 	for what, test := range map[string]struct {
 		object *v1alpha1.Instance
 		reason string
 	}{
-		"by another Instance": {one("default", name, "something else", nil), v1alpha1.ReasonNameTaken},
+		"by another Instance": {tmuxInstance("default", name, "something else", nil), v1alpha1.ReasonNameTaken},
 		"by a stopped one of this discovery": {
-			one("default", name, "work", func(i *v1alpha1.Instance) {
+			tmuxInstance("default", name, "work", func(i *v1alpha1.Instance) {
 				i.Labels = map[string]string{v1alpha1.LabelDiscoveredBy: "agents"}
 				i.Spec.State = v1alpha1.StateStopped
 			}), v1alpha1.ReasonEnded,
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			d := discovery("default", "agents")
+			d := newDiscovery("default", "agents")
 			w := newWorld(t, d, test.object)
-			w.sessions.OfferSessions("default", session("work"))
+			w.sessions.OfferSessions("default", foundSession("work"))
 			for range 2 {
-				now := w.pass(d)
+				now := w.reconcile(d)
 				w.Expect(now.Status.Found).To(HaveLen(1))
 				w.Expect(now.Status.Found[0].Outcome).To(Equal(v1alpha1.DiscoverySkipped))
 				w.Expect(now.Status.Found[0].Reason).To(Equal(test.reason))
-				w.Expect(now.Status.Found[0].Instance).To(Equal(name))
+				w.Expect(now.Status.Found[0].InstanceRef).To(Equal(refTo("default", name)))
 			}
 			w.Expect(w.instances()).To(HaveLen(1))
 		})
 	}
 }
 
-func TestDiscoveriesOfTwoNamespacesMakeOneEach(t *testing.T) {
-	a, b := discovery("a", "agents"), discovery("b", "agents")
+func TestReconcile_CreatesOneInstanceForTwoDiscoveries(t *testing.T) {
+	a, b := newDiscovery("a", "agents"), newDiscovery("b", "agents")
 	w := newWorld(t, a, b)
 	// The cache does not contain the new Instances yet.
 	blind := interceptor.NewClient(w.api, interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return nil }})
 	w.Client = blind
-	w.sessions.OfferSessions("default", session("work"))
-	w.Expect(w.pass(a).Status.Totals.Created).To(BeEquivalentTo(1))
-	now := w.pass(b)
+	w.sessions.OfferSessions("default", foundSession("work"))
+	w.Expect(w.reconcile(a).Status.Totals.Created).To(BeEquivalentTo(1))
+	now := w.reconcile(b)
 	w.Expect(now.Status.Found).To(HaveLen(1))
 	w.Expect(now.Status.Found[0].Outcome).To(Equal(v1alpha1.DiscoveryKnown))
-	w.Expect(now.Status.Found[0].Instance).To(HavePrefix("a/work-"))
+	w.Expect(now.Status.Found[0].InstanceRef).To(HaveValue(HaveField("Namespace", "a")))
+	w.Expect(now.Status.Found[0].InstanceRef.Name).To(HavePrefix("work-"))
 	w.Expect(w.instances()).To(HaveLen(1))
-	w.Expect(w.pass(a).Status.Totals.Created).To(BeEquivalentTo(1), "the Instance still counts as created by this discovery")
+	w.Expect(w.reconcile(a).Status.Totals.Created).To(BeEquivalentTo(1), "the Instance still counts as created by this discovery")
 }

@@ -28,7 +28,7 @@ func patternsOf(sources []v1alpha1.DiscoverySource) []string {
 	return texts
 }
 
-// tooMany reports whether the names of the found things together exceed the length that the patterns may be matched against.
+// tooMany reports whether all names of sessions and containers together are longer than the longest text that may be matched with the patterns.
 func tooMany(found []runtime.Found, patterns *pattern.Set) bool {
 	characters := 0
 	for i := range found {
@@ -100,13 +100,13 @@ func program(f *runtime.Found) string {
 const (
 	// longestStem is the maximum length of the part of an object name that comes from the original name. The complete name has at most 63 characters.
 	longestStem = 50
-	// sumBytes is the number of bytes of the hash in an object name. The hash distinguishes things whose names result in the same stem.
+	// sumBytes is the number of bytes of the hash in an object name. The hash distinguishes candidates whose names result in the same stem.
 	sumBytes = 5
 )
 
-// objectName returns the name of the Instance for a session or container. Every manager derives the same name for the same thing, and a different name for
-// every other thing. A session or container that was created again is a different thing. A new tmux server numbers its sessions from the beginning, so the
-// creation time and not the number identifies a session.
+// objectName returns the name of the Instance for a session or container. Every manager derives the same name for the same session or container, and a
+// different name for every other one. A session or container that was removed and created again counts as a different one. A new tmux server numbers its
+// sessions from the beginning, so a session is identified by its name and creation time, not by its number.
 func objectName(t *candidate) string {
 	identity := []string{string(t.kind), t.socket, t.Name, strconv.FormatInt(t.Created.Unix(), 10)}
 	if t.kind == v1alpha1.RuntimeDocker {

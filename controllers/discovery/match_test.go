@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-func TestWhatASourceMeans(t *testing.T) {
+func TestSource_MatchesByItsCriteria(t *testing.T) {
 	tmux := func(prefix, pattern string, processes ...string) v1alpha1.DiscoverySource {
 		return v1alpha1.DiscoverySource{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxSource{Prefix: prefix, Pattern: pattern}, Processes: processes}
 	}
@@ -33,14 +33,14 @@ func TestWhatASourceMeans(t *testing.T) {
 		"another prefix":              {tmux("claude-foob", ""), false},
 		"a prefix in the middle":      {tmux("foo", ""), false},
 		"a pattern anywhere":          {tmux("", "de-f"), true},
-		"a pattern of the whole":      {tmux("", "^claude-fo$"), false},
+		"a pattern with anchors":      {tmux("", "^claude-fo$"), false},
 		"the prefix, not the pattern": {tmux("claude", "bar"), false},
 		"the program":                 {tmux("", "", "codex", "claude"), true},
 		"another program":             {tmux("", "", "codex"), false},
 		"an image":                    {docker("hub/agent:2", nil), true},
 		"a prefix of an image":        {docker("hub/agent", nil), false},
 		"a glob":                      {docker("*/agent:*", nil), true},
-		"a glob that asks for more":   {docker("*/agent:*3", nil), false},
+		"a glob with another ending":  {docker("*/agent:*3", nil), false},
 		"only a star":                 {docker("*", nil), true},
 		"stars that share a text":     {docker("hub/agent:2*2", nil), false},
 		"a label":                     {docker("", map[string]v1alpha1.LabelText{"agent": "yes"}), true},
@@ -56,7 +56,7 @@ func TestWhatASourceMeans(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestObjectName_IsValidAndUnique(t *testing.T) {
 	at := time.Unix(1_800_000_000, 0)
 	session := func(socket, name string, created time.Time) *candidate {
 		return &candidate{kind: v1alpha1.RuntimeTmux, socket: socket, Found: runtime.Found{ID: "$1", Name: name, Created: created}}

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// defaultInterval and defaultTTL are the defaults of the API, in seconds, for objects that were stored before the API had them.
+	// defaultInterval and defaultTTL are the defaults of the API, in seconds. They are used for objects that were stored before the API had these fields.
 	defaultInterval = 30
 	defaultTTL      = 3600
 	// awayRetry is how soon to retry a runtime that did not respond.
@@ -58,7 +58,7 @@ type Reconciler struct {
 type pass struct {
 	discovery *v1alpha1.InstanceDiscovery
 	now       time.Time
-	// candidates are the results of the search, in the order of the status. entries holds the outcome of each.
+	// candidates are the results of the search, in the order of the status. entries has the outcome for the candidate with the same index.
 	candidates []candidate
 	entries    []v1alpha1.DiscoveredInstance
 	adopted    int32
@@ -99,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // stopped reports whether the discovery is stopped.
 func (p *pass) stopped() bool { return p.discovery.Spec.State == v1alpha1.DiscoveryStopped }
 
-// again returns when to search again; 0 means only after a change.
+// again returns how long to wait before the next search; 0 means until the discovery changes.
 func (p *pass) again() time.Duration {
 	interval := time.Duration(ptr.Deref(p.discovery.Spec.IntervalSeconds, defaultInterval)) * time.Second
 	switch {
@@ -111,8 +111,7 @@ func (p *pass) again() time.Duration {
 	return interval
 }
 
-// confirm checks that the discovery is unchanged since it was read, so that no Instance is created for a changed or deleted discovery. If the discovery has
-// changed, confirm returns ErrStale.
+// confirm returns ErrStale if the discovery was deleted, or if its spec has changed, since it was read. It is called before Instances are created.
 func (r *Reconciler) confirm(ctx context.Context, object *v1alpha1.InstanceDiscovery) error {
 	now := &v1alpha1.InstanceDiscovery{}
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(object), now); err != nil {

@@ -25,10 +25,10 @@ type candidate struct {
 	runtime.Found
 	source string
 	kind   v1alpha1.RuntimeType
-	socket string // of a session
+	socket string // the tmux server of a session; empty for a container
 }
 
-// places returns the values of IndexPlace by which an Instance may claim the thing. A new Instance uses the first one.
+// places returns the values of IndexPlace by which an Instance may claim the session or container. A new Instance uses the first one.
 func (t *candidate) places() []string {
 	if t.kind == v1alpha1.RuntimeTmux {
 		return []string{instance.SessionPlace(t.socket, t.Name)}
@@ -40,7 +40,7 @@ func (t *candidate) places() []string {
 	return append(places, instance.ContainerPlace(t.Name))
 }
 
-// shortID is the length of the container ID that docker prints.
+// shortID is the length of the container IDs that docker prints.
 const shortID = 12
 
 // searchTarget is a place to search: a tmux server, or the Docker engine. Each is queried once, however many sources name it.
@@ -60,15 +60,16 @@ func whereOf(source *v1alpha1.DiscoverySource) searchTarget {
 	return w
 }
 
-// defaultSocket is the default server of tmux.
+// defaultSocket is the name of the default tmux server.
 const defaultSocket = "default"
 
 // sourceErrors records why sources could not be searched, as text for users.
 type sourceErrors struct {
-	// patterns: the pattern cannot be used. forbidden: the namespace does not permit the runtime. missing: the runtime does not exist here. away: the
-	// runtime did not respond.
+	// Each list has one message per source that could not be searched, by cause. patterns lists the sources whose pattern is invalid or too large.
+	// forbidden lists those whose runtime the namespace does not permit. missing lists those whose runtime this manager does not serve. away lists those
+	// whose runtime did not respond.
 	patterns, forbidden, missing, away []string
-	// sources contains the sources that were not searched.
+	// sources contains the names of the sources whose previous entries stay in the status. It does not contain forbidden sources.
 	sources map[string]bool
 }
 
@@ -87,7 +88,7 @@ type searchResult struct {
 	err     error
 }
 
-// search searches all places concurrently and keeps what the sources match.
+// search searches all places concurrently and keeps the sessions and containers that the sources match.
 func (r *Reconciler) search(ctx context.Context, p *pass) error {
 	if p.stopped() {
 		return nil
@@ -110,7 +111,7 @@ func (r *Reconciler) search(ctx context.Context, p *pass) error {
 		at, named := whereOf(source), patterns.Patterns[i]
 		switch told := answers[at]; {
 		case told.missing != "":
-			p.trouble.note(&p.trouble.missing, source.Name, "%s", told.missing)
+			p.trouble.note(&p.trouble.missing, source.Name, "%s", strings.TrimSuffix(told.missing, "."))
 		case told.err != nil:
 			p.trouble.note(&p.trouble.away, source.Name, "%v", told.err)
 		case named != nil && tooMany(told.found, patterns):
@@ -132,7 +133,7 @@ func (r *Reconciler) permitted(ctx context.Context, p *pass) ([]v1alpha1.Discove
 			return nil, err
 		}
 		if blocked != nil {
-			p.trouble.forbidden = append(p.trouble.forbidden, "source "+source.Name+": "+blocked.Message)
+			p.trouble.forbidden = append(p.trouble.forbidden, "source "+source.Name+": "+strings.TrimSuffix(blocked.Message, "."))
 			continue
 		}
 		sources = append(sources, source)
@@ -140,7 +141,7 @@ func (r *Reconciler) permitted(ctx context.Context, p *pass) ([]v1alpha1.Discove
 	return sources, nil
 }
 
-// keep adds the things that this source matches and no earlier source did.
+// keep adds the sessions and containers that this source matches and no earlier source has matched.
 func (p *pass) keep(source string, at searchTarget, found []runtime.Found, means func(*runtime.Found) bool, seen map[string]bool) {
 	begin := len(p.candidates)
 	for i := range found {

@@ -6,7 +6,6 @@ package discovery
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/hosts"
 )
 
-// settle determines the outcome for each thing, and creates an Instance for each thing that has none.
+// settle determines the outcome for each candidate, and creates an Instance for each candidate that needs one.
 func (r *Reconciler) settle(ctx context.Context, p *pass) error {
 	p.entries = make([]v1alpha1.DiscoveredInstance, len(p.candidates))
 	holders := make([]*v1alpha1.Instance, len(p.candidates))
@@ -50,7 +49,7 @@ func (r *Reconciler) settle(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// createAll creates Instances for the things with these indexes. It does so concurrently, because two hundred sequential requests take seconds.
+// createAll creates Instances for the candidates whose indexes are in fresh. It does so concurrently, because two hundred sequential requests take seconds.
 func (r *Reconciler) createAll(ctx context.Context, p *pass, fresh []int, holders []*v1alpha1.Instance) error {
 	if len(fresh) == 0 {
 		return nil
@@ -72,7 +71,7 @@ func (r *Reconciler) createAll(ctx context.Context, p *pass, fresh []int, holder
 	}
 	for i, is := range news {
 		if is {
-			p.created = append(p.created, p.entries[i].Instance)
+			p.created = append(p.created, p.entries[i].InstanceRef.Name)
 		}
 	}
 	return nil
@@ -82,10 +81,10 @@ func (r *Reconciler) createAll(ctx context.Context, p *pass, fresh []int, holder
 func (r *Reconciler) keptHolders(ctx context.Context, p *pass) ([]*v1alpha1.Instance, error) {
 	var kept []*v1alpha1.Instance
 	for _, entry := range p.before() {
-		if entry.Instance == "" {
+		if entry.InstanceRef == nil {
 			continue
 		}
-		holder, err := r.namedIn(ctx, p.discovery, entry.Instance)
+		holder, err := r.referenced(ctx, entry.InstanceRef)
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +96,7 @@ func (r *Reconciler) keptHolders(ctx context.Context, p *pass) ([]*v1alpha1.Inst
 // atOnce is the maximum number of concurrent creations.
 const atOnce = 16
 
-// matchExisting determines the outcome for a thing that needs no new Instance. settled is false for a thing that needs one.
+// matchExisting determines the outcome for a candidate that needs no new Instance. settled is false for a candidate that needs one.
 func (r *Reconciler) matchExisting(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *candidate, entry *v1alpha1.DiscoveredInstance) (
 	holder *v1alpha1.Instance, settled bool, err error,
 ) {
@@ -110,7 +109,7 @@ func (r *Reconciler) matchExisting(ctx context.Context, d *v1alpha1.InstanceDisc
 			skip(entry, v1alpha1.ReasonForeignBerth, "Managed by another Berth installation, or by an object that was just deleted.")
 		case holder.Spec.Adoption == v1alpha1.AdoptionNever || holder.Spec.Adoption == "":
 			skip(entry, v1alpha1.ReasonBerthsOwn, "Started by Berth.")
-			entry.Instance = named(d, client.ObjectKeyFromObject(holder))
+			entry.InstanceRef = reference(client.ObjectKeyFromObject(holder))
 		default:
 			standsFor(d, holder, entry)
 		}
@@ -129,7 +128,7 @@ func (r *Reconciler) matchExisting(ctx context.Context, d *v1alpha1.InstanceDisc
 	return nil, false, nil
 }
 
-// owner returns the Instance with a UID, or nil if there is none.
+// owner returns the Instance with the given UID, or nil if there is none.
 func (r *Reconciler) owner(ctx context.Context, uid types.UID) (*v1alpha1.Instance, error) {
 	var list v1alpha1.InstanceList
 	if uid == "" {
@@ -144,8 +143,9 @@ func (r *Reconciler) owner(ctx context.Context, uid types.UID) (*v1alpha1.Instan
 	return &list.Items[0], nil
 }
 
-// claimant returns the Instance that a thing belongs to: the one that wins it by the rules of Instances, otherwise one that a user has created for it. It
-// ignores Instances that a discovery created and that have ended, because the things they represented are gone.
+// claimant returns the Instance that a candidate belongs to: the winner among the Instances that claim it (see arbitration.First), otherwise a stopped or
+// completed Instance that a user has created for it. It ignores a stopped or completed Instance that a discovery created, because the session or container
+// that it represented is gone.
 func (r *Reconciler) claimant(ctx context.Context, d *v1alpha1.InstanceDiscovery, t *candidate) (*v1alpha1.Instance, error) {
 	byUID := map[types.UID]*v1alpha1.Instance{}
 	var claims []arbitration.Claim
@@ -175,9 +175,9 @@ func (r *Reconciler) claimant(ctx context.Context, d *v1alpha1.InstanceDiscovery
 	return idle, nil
 }
 
-// standsFor records in entry that an Instance represents the thing.
+// standsFor records in entry that the Instance holder represents the candidate.
 func standsFor(d *v1alpha1.InstanceDiscovery, holder *v1alpha1.Instance, entry *v1alpha1.DiscoveredInstance) {
-	entry.Instance = named(d, client.ObjectKeyFromObject(holder))
+	entry.InstanceRef = reference(client.ObjectKeyFromObject(holder))
 	if holder.Namespace == d.Namespace && holder.Labels[v1alpha1.LabelDiscoveredBy] == d.Name {
 		entry.Outcome = v1alpha1.DiscoveryCreated
 		return
@@ -189,28 +189,21 @@ func skip(entry *v1alpha1.DiscoveredInstance, reason, message string) {
 	entry.Outcome, entry.Reason, entry.Message = v1alpha1.DiscoverySkipped, reason, conditions.Truncate(message, longestShown)
 }
 
-// named returns the name of an Instance, with its namespace if that differs from the one of the discovery.
-func named(d *v1alpha1.InstanceDiscovery, key types.NamespacedName) string {
-	if key.Namespace == d.Namespace {
-		return key.Name
-	}
-	return key.String()
+func reference(key types.NamespacedName) *v1alpha1.NamespacedReference {
+	return &v1alpha1.NamespacedReference{Namespace: key.Namespace, Name: key.Name}
 }
 
-// namedIn returns the Instance with the given name. It returns an empty Instance if there is none.
-func (r *Reconciler) namedIn(ctx context.Context, d *v1alpha1.InstanceDiscovery, name string) (*v1alpha1.Instance, error) {
-	key := types.NamespacedName{Namespace: d.Namespace, Name: name}
-	if namespace, rest, elsewhere := strings.Cut(name, "/"); elsewhere {
-		key = types.NamespacedName{Namespace: namespace, Name: rest}
-	}
+// referenced returns the Instance that ref names. It returns an empty Instance if there is none.
+func (r *Reconciler) referenced(ctx context.Context, ref *v1alpha1.NamespacedReference) (*v1alpha1.Instance, error) {
+	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 	object := &v1alpha1.Instance{}
 	if err := r.Client.Get(ctx, key, object); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read the discovered Instance %s: %w", name, err)
+		return nil, fmt.Errorf("read the discovered Instance %s: %w", key, err)
 	}
 	return object, nil
 }
 
-// shown returns the ID in the form that users know.
+// shown returns the ID as tmux and docker print it.
 func shown(t *candidate) string {
 	if t.kind == v1alpha1.RuntimeDocker && len(t.ID) > shortID {
 		return t.ID[:shortID]

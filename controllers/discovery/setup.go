@@ -24,7 +24,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// gather is how long changes of Instances are collected before a discovery runs again, so that two hundred adoptions cause one search.
+// gather is the delay between a change of an Instance and the next run of its discovery, so that two hundred adoptions in a short time cause one search.
 const gather = time.Second
 
 // longestReconcile bounds a reconcile that hangs. A search takes at most lookTimeout, and the remaining work takes milliseconds per object.
@@ -68,8 +68,8 @@ func gathered() handler.EventHandler {
 	}
 }
 
-// telling returns a predicate that passes events that change the status of a discovery: an Instance has adopted or released its session or container,
-// or has been deleted.
+// telling returns a predicate that passes the events that may change the status of a discovery: an Instance has adopted or released its session or container,
+// or was deleted.
 func telling() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },

@@ -22,12 +22,12 @@ import (
 )
 
 const (
-	// mostListed is the maximum number of found things in the status.
+	// mostListed is the maximum number of sessions and containers in status.found.
 	mostListed = 256
 )
 
-// write writes the status in one patch, which fails if the object has changed in the meantime, and then emits events. It skips an unchanged status, because a
-// new time of the search alone does not justify a write.
+// write writes the status in one patch, which fails if the object has changed in the meantime, and then emits events. It does not write a status in which only
+// the time of the search would change.
 func (r *Reconciler) write(ctx context.Context, p *pass) error {
 	base := p.discovery.DeepCopy()
 	status := &p.discovery.Status
@@ -132,7 +132,7 @@ func (r *Reconciler) emitEvents(p *pass, before, after *v1alpha1.InstanceDiscove
 			names += fmt.Sprintf(" and %d more", n-mostNamed)
 		}
 		r.Recorder.Eventf(after, nil, corev1.EventTypeNormal, v1alpha1.ReasonDiscovered, "Reconcile", "%s",
-			conditions.Truncate(fmt.Sprintf("Created %d Instances: %s", n, names), conditions.MaxMessage))
+			conditions.Truncate(fmt.Sprintf("Created %d Instances: %s.", n, names), conditions.MaxMessage))
 	}
 	ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
 	was := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady)

@@ -28,6 +28,7 @@ import (
 	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/controllers/instance"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/conditions/conditionstest"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
@@ -73,18 +74,18 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 				return counted(c.SubResource(sub).Patch(ctx, o, p, opts...))
 			},
 		}).Build()
-	w.Reconciler = w.manager()
+	w.Reconciler = w.newReconciler()
 	return w
 }
 
-// manager returns a new reconciler without any state.
-func (w *world) manager() *Reconciler {
+// newReconciler returns a new reconciler without any state.
+func (w *world) newReconciler() *Reconciler {
 	found := runtime.NewRegistry(w.sessions, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: w.sessions},
 		runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: w.sessions})
 	return &Reconciler{Client: w.api, Reader: w.api, Runtimes: found, Recorder: w, Clock: w.clock}
 }
 
-func discovery(namespace, name string, sources ...v1alpha1.DiscoverySource) *v1alpha1.InstanceDiscovery {
+func newDiscovery(namespace, name string, sources ...v1alpha1.DiscoverySource) *v1alpha1.InstanceDiscovery {
 	if len(sources) == 0 {
 		sources = []v1alpha1.DiscoverySource{{Name: "tmux", Type: v1alpha1.RuntimeTmux}, {Name: "docker", Type: v1alpha1.RuntimeDocker}}
 	}
@@ -94,18 +95,19 @@ func discovery(namespace, name string, sources ...v1alpha1.DiscoverySource) *v1a
 	}
 }
 
-func session(name string) runtime.Found {
+func foundSession(name string) runtime.Found {
 	return runtime.Found{ID: "$1", Name: name, Created: begin, Command: "claude"}
 }
 
-// pass reconciles the discovery and returns its new state.
-func (w *world) pass(d *v1alpha1.InstanceDiscovery) *v1alpha1.InstanceDiscovery {
+// reconcile reconciles the discovery and returns its new state.
+func (w *world) reconcile(d *v1alpha1.InstanceDiscovery) *v1alpha1.InstanceDiscovery {
 	key := client.ObjectKeyFromObject(d)
 	result, err := w.Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
 	w.ExpectWithOffset(1, err).NotTo(HaveOccurred())
 	w.ExpectWithOffset(1, result.RequeueAfter).NotTo(Equal(consistency.RetryAfter))
 	now := &v1alpha1.InstanceDiscovery{}
 	w.ExpectWithOffset(1, w.api.Get(w.ctx, key, now)).To(Succeed())
+	w.ExpectWithOffset(1, conditionstest.Faulty(now.Status.Conditions)).To(BeEmpty(), "%v", now.Status.Conditions)
 	return now
 }
 
@@ -115,13 +117,13 @@ func (w *world) instances() []v1alpha1.Instance {
 	return list.Items
 }
 
-// are returns the condition that is True, and its reason.
-func are(d *v1alpha1.InstanceDiscovery) string {
-	var is []string
+// trueConditions returns the type and the reason of each condition that is True.
+func trueConditions(d *v1alpha1.InstanceDiscovery) string {
+	var types []string
 	for _, c := range d.Status.Conditions {
 		if c.Status == metav1.ConditionTrue {
-			is = append(is, c.Type+" "+c.Reason)
+			types = append(types, c.Type+" "+c.Reason)
 		}
 	}
-	return strings.Join(is, ", ")
+	return strings.Join(types, ", ")
 }

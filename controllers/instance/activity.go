@@ -26,7 +26,7 @@ import (
 const (
 	// noteEvery is the minimum interval between two writes that change only status.lastActivityTime.
 	noteEvery = 30 * time.Second
-	// decideAgain is how soon to check again an idle Instance that was not put to sleep.
+	// decideAgain is how soon to reconcile an idle Instance again if it was not put to sleep.
 	decideAgain = 100 * time.Millisecond
 	// lookEvery is how often a quiet terminal is checked if the backend cannot report changes.
 	lookEvery = 10 * time.Second
@@ -36,7 +36,8 @@ const (
 type objectCache struct {
 	// noted is when status.lastActivityTime was last written.
 	noted time.Time
-	// judged is the time of the activity after which the screen was last examined; generation is the generation of the object whose patterns were used.
+	// judged is the time of the latest terminal activity at the last examination of the screen. generation is the generation of the object at that
+	// examination, because a new generation may have other patterns.
 	judged     time.Time
 	generation int64
 }
@@ -54,12 +55,12 @@ func (k *Kind) cacheOf(uid types.UID) *objectCache {
 }
 
 // Asleep implements process.Kind: it reports whether the session has been unused for longer than its spec allows. Access through Berth or an edit of the spec
-// wakes it.
+// wakes the Instance.
 func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time) bool {
-	instance := object.(*v1alpha1.Instance) // New returns nothing else
+	instance := object.(*v1alpha1.Instance) // New returns only Instances
 	var started time.Time
-	if running := instance.Status.Process; running != nil && running.StartedAt != nil {
-		started = running.StartedAt.Time
+	if running := instance.Status.Process; running != nil && running.StartTime != nil {
+		started = running.StartTime.Time
 	}
 	if k.idleness(ctx, instance, started, now).Sleeps(now) && k.present.Rest(instance.UID) {
 		return true
@@ -68,8 +69,8 @@ func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time)
 	return false
 }
 
-// idleness collects how an Instance is used. started is when the running program was started; zero if none is running. A program that is being stopped for
-// another reason is not idle.
+// idleness collects the facts that determine whether an Instance is idle. started is when the running program was started; zero if none is running. A program
+// that is being stopped for another reason is not idle.
 func (k *Kind) idleness(ctx context.Context, instance *v1alpha1.Instance, started, now time.Time) lifecycle.Idleness {
 	_, here := k.present.Last(instance.UID)
 	idleness := lifecycle.Idleness{
@@ -105,7 +106,7 @@ func (k *Kind) terminal(ctx context.Context, instance *v1alpha1.Instance, now ti
 	return active, err
 }
 
-// watch sets the conditions that follow from the terminal of the running incarnation. It returns when to check again, 0 for never.
+// watch sets the conditions Idle and AwaitingInput and the last activity of a running Instance. It returns when to check again, 0 for never.
 func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation) time.Duration {
 	now, before := k.clock.Now(), instance.Status.DeepCopy()
 	idleIn := k.showIdle(instance, k.idleness(ctx, instance, current.StartedAt, now), now)
@@ -130,7 +131,7 @@ func (k *Kind) resting(instance *v1alpha1.Instance) {
 	}
 }
 
-// showIdle sets the condition Idle of a running incarnation and returns when it will change. Whether the Instance was asleep before makes no difference.
+// showIdle sets the condition Idle of a running incarnation and returns when to check again, 0 for never. It ignores whether the Instance was asleep before.
 func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness, now time.Time) time.Duration {
 	falls := lifecycle.FallsAsleep(&instance.Status.ProcessStatus)
 	passed := fmt.Sprintf("The terminal has been inactive for %s", idleness.Timeout)
@@ -140,7 +141,7 @@ func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness
 		if falls {
 			return 0
 		}
-		return decideAgain // an edit of the spec may have caused this reconcile; it counts as use until the status has the new generation
+		return decideAgain // an edit of the spec may have caused this reconcile; the edit counts as use until the status has the new generation
 	case idleness.Idle(now):
 		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity,
 			passed+". The program was adopted, so it keeps running. Set deletionPolicy to Terminate to stop idle adopted programs.")

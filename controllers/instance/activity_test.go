@@ -27,119 +27,119 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// desk is a running Instance with a fake clock.
-type desk struct {
+// fixture is a running Instance with a fake clock.
+type fixture struct {
 	*GomegaWithT
 	t        *testing.T
 	clock    *clocktesting.FakePassiveClock
 	runtime  *fake.Runtime
 	kind     *Kind
-	book     *activity.Tracker
+	tracker  *activity.Tracker
 	instance *v1alpha1.Instance
 }
 
 var morning = time.Unix(1_800_000_000, 0)
 
-func newDesk(t *testing.T) *desk {
-	d := &desk{GomegaWithT: NewWithT(t), t: t, clock: clocktesting.NewFakePassiveClock(morning)}
-	d.runtime, d.book = fake.New(t.Context(), d.clock), activity.New(d.clock)
+func newFixture(t *testing.T) *fixture {
+	d := &fixture{GomegaWithT: NewWithT(t), t: t, clock: clocktesting.NewFakePassiveClock(morning)}
+	d.runtime, d.tracker = fake.New(t.Context(), d.clock), activity.New(d.clock)
 	d.kind = New(nil, runtime.NewRegistry(d.runtime, logr.Discard()), d.clock)
-	d.kind.present = d.book
+	d.kind.present = d.tracker
 	d.instance = &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claude", UID: "claude", Generation: 1}}
 	d.instance.Status.Incarnation, d.instance.Status.ObservedGeneration = 1, 1
 	started := metav1.NewMicroTime(morning)
-	d.instance.Status.Process = &v1alpha1.ProcessReference{Incarnation: 1, StartedAt: &started}
+	d.instance.Status.Process = &v1alpha1.ProcessReference{Incarnation: 1, StartTime: &started}
 	d.Expect(d.runtime.Start(t.Context(), runtime.Process{UID: "claude", Incarnation: 1, Command: []string{"claude"}})).To(Succeed())
 	return d
 }
 
-func (d *desk) pass(by time.Duration) { d.clock.SetTime(d.clock.Now().Add(by)) }
+func (d *fixture) advance(by time.Duration) { d.clock.SetTime(d.clock.Now().Add(by)) }
 
-// look calls ObserveRunning and returns when to call it again.
-func (d *desk) look() time.Duration {
+// observe calls ObserveRunning and returns when to call it again.
+func (d *fixture) observe() time.Duration {
 	again, err := d.kind.ObserveRunning(d.t.Context(), d.instance, facts.Incarnation{UID: "claude", Number: 1, Phase: facts.Running, StartedAt: morning}, &lifecycle.Observed{})
 	d.Expect(err).NotTo(HaveOccurred())
 	return again
 }
 
-func (d *desk) asleep() bool { return d.kind.Asleep(d.t.Context(), d.instance, d.clock.Now()) }
+func (d *fixture) asleep() bool { return d.kind.Asleep(d.t.Context(), d.instance, d.clock.Now()) }
 
-func (d *desk) condition(conditionType string) metav1.Condition {
+func (d *fixture) condition(conditionType string) metav1.Condition {
 	if found := meta.FindStatusCondition(d.instance.Status.Conditions, conditionType); found != nil {
 		return *found
 	}
-	return metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse} // left out
+	return metav1.Condition{Type: conditionType, Status: metav1.ConditionFalse} // an absent condition is False
 }
 
-func (d *desk) reason(conditionType string) string { return d.condition(conditionType).Reason }
+func (d *fixture) reason(conditionType string) string { return d.condition(conditionType).Reason }
 
-func TestActivityIsWrittenTwiceAMinute(t *testing.T) {
-	d := newDesk(t)
-	d.look()
+func TestActivity_IsWrittenTwiceAMinute(t *testing.T) {
+	d := newFixture(t)
+	d.observe()
 	d.Expect(d.instance.Status.LastActivityTime.Time).To(Equal(morning), "a start is activity")
 	writes := map[int64]bool{}
 	for range 150 { // two seconds each
-		d.pass(2 * time.Second)
+		d.advance(2 * time.Second)
 		d.runtime.Show("claude", "working")
-		d.Expect(d.look()).To(And(BeNumerically(">", 0), BeNumerically("<=", stillness)), "requeued to notice when the output stops")
+		d.Expect(d.observe()).To(And(BeNumerically(">", 0), BeNumerically("<=", stillness)), "requeued to notice when the output stops")
 		writes[d.instance.Status.LastActivityTime.Unix()] = true
 	}
 	d.Expect(len(writes)).To(BeNumerically("<=", 11), "writes in five minutes, including the first")
 	d.Expect(len(writes)).To(BeNumerically(">=", 9))
 
-	d.pass(time.Minute)
-	d.look()
+	d.advance(time.Minute)
+	d.observe()
 	last := *d.instance.Status.LastActivityTime
 	d.Expect(last.Time).To(Equal(d.clock.Now().Add(-time.Minute)), "the last activity is written")
 	before := d.instance.DeepCopy()
 	for range 10 {
-		d.pass(time.Hour)
-		d.Expect(d.look()).To(BeZero(), "a session at rest is not inspected")
+		d.advance(time.Hour)
+		d.Expect(d.observe()).To(BeZero(), "a session at rest is not inspected")
 	}
 	d.Expect(d.instance.Status).To(Equal(before.Status), "a session at rest is not written")
 	d.Expect(d.runtime.Captured("claude")).To(Equal(1), "the screen is captured only once")
 
-	d.book.Touch("claude")
-	d.look()
+	d.tracker.Touch("claude")
+	d.observe()
 	d.Expect(d.instance.Status.LastActivityTime.Time).To(Equal(d.clock.Now()), "typing is activity")
 }
 
-// TestTimeoutThatIsOver sets a timeout on a session that has been unused for longer than that.
-func TestTimeoutThatIsOver(t *testing.T) {
-	d := newDesk(t)
-	d.look()
-	d.pass(time.Hour)
+// TestIdleTimeout_EditOfSpecCountsAsUse sets a timeout that an unused session has already exceeded.
+func TestIdleTimeout_EditOfSpecCountsAsUse(t *testing.T) {
+	d := newFixture(t)
+	d.observe()
+	d.advance(time.Hour)
 	d.instance.Spec.IdleTimeoutSeconds = ptr.To[int32](60)
 	d.instance.Generation++
 	d.Expect(d.asleep()).To(BeFalse(), "an edit of the spec counts as use")
-	d.Expect(d.look()).To(Equal(decideAgain), "requeued to decide again")
+	d.Expect(d.observe()).To(Equal(decideAgain), "requeued to decide again")
 	d.instance.Status.ObservedGeneration = d.instance.Generation
 	d.Expect(d.asleep()).To(BeTrue())
 }
 
-func TestWhatNobodyUsesSleeps(t *testing.T) {
-	d := newDesk(t)
+func TestAsleep_FromIdleTimeoutUntilUse(t *testing.T) {
+	d := newFixture(t)
 	d.instance.Spec.IdleTimeoutSeconds = ptr.To[int32](0)
-	d.look()
+	d.observe()
 	d.Expect(d.condition(v1alpha1.ConditionIdle).Status).To(Equal(metav1.ConditionFalse))
-	d.pass(24 * time.Hour)
-	d.Expect(d.asleep()).To(BeFalse(), "without a timeout it does not sleep")
+	d.advance(24 * time.Hour)
+	d.Expect(d.asleep()).To(BeFalse(), "without a timeout the Instance does not sleep")
 
 	d.instance.Spec.IdleTimeoutSeconds = ptr.To[int32](600)
 	d.runtime.Show("claude", "hello")
-	d.pass(stillness)
-	d.Expect(d.look()).To(Equal(600*time.Second-stillness), "requeued for when it becomes idle")
+	d.advance(stillness)
+	d.Expect(d.observe()).To(Equal(600*time.Second-stillness), "requeued for when it becomes idle")
 	d.Expect(d.condition(v1alpha1.ConditionIdle).Status).To(Equal(metav1.ConditionFalse))
-	d.pass(590 * time.Second)
-	d.book.Touch("claude")
-	d.pass(20 * time.Second)
+	d.advance(590 * time.Second)
+	d.tracker.Touch("claude")
+	d.advance(20 * time.Second)
 	d.Expect(d.asleep()).To(BeFalse(), "a user has typed")
-	d.pass(580 * time.Second)
+	d.advance(580 * time.Second)
 	d.Expect(d.asleep()).To(BeTrue())
-	d.look()
+	d.observe()
 	d.Expect(d.condition(v1alpha1.ConditionIdle).Status).To(Equal(metav1.ConditionTrue))
 
-	// From here on the status decides, regardless of the state in memory.
+	// From here on, the status records that the Instance is being put to sleep or is asleep. The status then decides, regardless of the state in memory.
 	d.instance.Status.Stopping = &v1alpha1.StopRequest{Incarnation: 1, Reason: v1alpha1.ReasonIdle}
 	d.Expect(d.asleep()).To(BeTrue())
 	d.instance.Status.Stopping, d.instance.Status.Process = nil, nil
@@ -150,20 +150,20 @@ func TestWhatNobodyUsesSleeps(t *testing.T) {
 	d.Expect(d.instance.Status.AttachCommand).To(Equal("berth attach instance/claude"), "attaching with tmux would not wake the Instance")
 	d.Expect(arbitration.Wants(d.instance)).To(BeTrue(), "a sleeping Instance keeps its claim")
 
-	leave := d.book.Use("claude")
-	d.Expect(d.asleep()).To(BeFalse(), "a user who attaches wakes it")
+	leave := d.tracker.Use("claude")
+	d.Expect(d.asleep()).To(BeFalse(), "a user who attaches wakes the Instance")
 	leave()
 	d.Expect(d.asleep()).To(BeTrue())
 	d.instance.Generation++
-	d.Expect(d.asleep()).To(BeFalse(), "an edit of the spec wakes it")
+	d.Expect(d.asleep()).To(BeFalse(), "an edit of the spec wakes the Instance")
 }
 
-func TestWhatWasAdoptedDoesNotSleep(t *testing.T) {
-	d := newDesk(t)
+func TestAsleep_IsFalseForAdoptedSession(t *testing.T) {
+	d := newFixture(t)
 	d.instance.Spec.IdleTimeoutSeconds = ptr.To[int32](60)
 	adopted := metav1.Condition{Type: v1alpha1.ConditionAdopted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAdopted}
 	meta.SetStatusCondition(&d.instance.Status.Conditions, adopted)
-	d.pass(time.Hour)
+	d.advance(time.Hour)
 	d.Expect(d.asleep()).To(BeFalse(), "an adopted session is not stopped")
 	_, err := d.kind.ObserveRunning(t.Context(), d.instance, facts.Incarnation{UID: "claude", Adopted: true, StartedAt: morning}, &lifecycle.Observed{})
 	d.Expect(err).NotTo(HaveOccurred())
@@ -173,27 +173,27 @@ func TestWhatWasAdoptedDoesNotSleep(t *testing.T) {
 	d.Expect(d.asleep()).To(BeTrue())
 }
 
-func TestARestartIsNotIdle(t *testing.T) {
-	d := newDesk(t)
+func TestAsleep_IsFalseDuringRestart(t *testing.T) {
+	d := newFixture(t)
 	d.instance.Spec.IdleTimeoutSeconds = ptr.To[int32](60)
-	d.pass(time.Hour)
+	d.advance(time.Hour)
 	d.instance.Status.Stopping = &v1alpha1.StopRequest{Incarnation: 1, Reason: v1alpha1.ReasonSpecChanged}
 	d.Expect(d.asleep()).To(BeFalse(), "a requested restart does not end in sleep")
 }
 
 const question = "This deletes 12 files. Go on? [y/N] "
 
-func TestAwaitingInput(t *testing.T) {
-	d := newDesk(t)
-	d.look()
+func TestAwaitingInput_IsTrueWhileQuestionIsShown(t *testing.T) {
+	d := newFixture(t)
+	d.observe()
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
-	d.pass(time.Second)
+	d.advance(time.Second)
 	d.runtime.Show("claude", question)
-	d.Expect(d.look()).To(Equal(stillness))
+	d.Expect(d.observe()).To(Equal(stillness))
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse), "the output may still continue")
-	d.pass(stillness)
+	d.advance(stillness)
 	before := d.instance.DeepCopy()
-	d.look()
+	d.observe()
 	waiting := d.condition(v1alpha1.ConditionAwaitingInput)
 	d.Expect(waiting.Status).To(Equal(metav1.ConditionTrue))
 	d.Expect(waiting.Message).NotTo(ContainSubstring("deletes"), "the content of the terminal may be secret")
@@ -202,19 +202,20 @@ func TestAwaitingInput(t *testing.T) {
 	d.kind.DeriveStatus(d.instance, d.instance, &step, d.clock.Now())
 	d.Expect(step.Events).To(HaveLen(1), "the event is emitted once")
 
-	// Redrawing the same question does not answer it. Output after the question does, immediately.
-	d.pass(time.Minute)
+	// If the program draws the same question again, the condition stays True. If the program prints more after the question, the condition becomes False
+	// immediately.
+	d.advance(time.Minute)
 	d.runtime.Show("claude", question)
-	d.look()
+	d.observe()
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionTrue))
-	d.pass(time.Second)
+	d.advance(time.Second)
 	d.runtime.Show("claude", question+"y\nremoved")
-	d.Expect(d.look()).To(Equal(stillness))
+	d.Expect(d.observe()).To(Equal(stillness))
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
 
 	// A question of an earlier incarnation no longer counts.
 	d.runtime.Show("claude", question)
-	d.pass(stillness)
+	d.advance(stillness)
 	_, err := d.kind.ObserveRunning(t.Context(), d.instance, facts.Incarnation{UID: "claude", Number: 2, StartedAt: d.clock.Now()}, &lifecycle.Observed{})
 	d.Expect(err).NotTo(HaveOccurred())
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
@@ -222,9 +223,9 @@ func TestAwaitingInput(t *testing.T) {
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
 }
 
-// TestAwaitingInput_ByHowTheTerminalIsRead checks that the report of the operating system takes precedence over patterns, and that each change causes one
-// inspection.
-func TestAwaitingInput_ByHowTheTerminalIsRead(t *testing.T) {
+// TestAwaitingInput_PrefersReportOfOperatingSystem checks that the report of the operating system takes precedence over patterns, and that each change causes
+// one inspection.
+func TestAwaitingInput_PrefersReportOfOperatingSystem(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text  string
 		input facts.Input
@@ -235,14 +236,14 @@ func TestAwaitingInput_ByHowTheTerminalIsRead(t *testing.T) {
 		"a shell at its prompt":                {"me@host:~$ ", facts.Input{Reader: facts.ReaderPoll, Program: "bash"}, metav1.ConditionFalse},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t)
-			d.pass(time.Second)
+			d := newFixture(t)
+			d.advance(time.Second)
 			d.runtime.Reads("claude", tc.input)
 			d.runtime.Show("claude", tc.text)
-			d.pass(stillness)
+			d.advance(stillness)
 			for range 10 {
-				d.look()
-				d.pass(time.Minute)
+				d.observe()
+				d.advance(time.Minute)
 			}
 			d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(tc.want))
 			d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Message).NotTo(ContainSubstring("Deploy"), "the content of the terminal may be secret")
@@ -252,77 +253,78 @@ func TestAwaitingInput_ByHowTheTerminalIsRead(t *testing.T) {
 	}
 }
 
-// TestAQuestionOutlivesTheManager checks that the condition of an earlier manager stays until the terminal changes, although the runtime may know less by now.
-func TestAQuestionOutlivesTheManager(t *testing.T) {
-	d := newDesk(t)
-	d.pass(time.Second)
+// TestAwaitingInput_SurvivesManagerRestart checks that a new manager keeps the condition of an earlier manager until the terminal or the patterns change, and
+// does not capture the screen before that.
+func TestAwaitingInput_SurvivesManagerRestart(t *testing.T) {
+	d := newFixture(t)
+	d.advance(time.Second)
 	d.runtime.Show("claude", question)
-	d.pass(stillness)
-	d.look()
+	d.advance(stillness)
+	d.observe()
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionTrue))
-	next := func() {
+	restartManager := func() {
 		d.kind = New(nil, runtime.NewRegistry(d.runtime, logr.Discard()), d.clock)
-		d.pass(time.Minute)
+		d.advance(time.Minute)
 	}
-	next()
-	d.Expect(d.look()).To(BeZero(), "the next change of the terminal is an event")
+	restartManager()
+	d.Expect(d.observe()).To(BeZero(), "the next change of the terminal is an event")
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionTrue))
 	d.Expect(d.runtime.Captured("claude")).To(Equal(1), "the screen is not captured again")
 
-	next()
+	restartManager()
 	d.runtime.Show("claude", "done")
-	d.pass(stillness)
-	d.look()
+	d.advance(stillness)
+	d.observe()
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse), "the screen has changed since")
 
 	d.runtime.Show("claude", question)
-	d.pass(stillness)
-	d.look()
-	next()
+	d.advance(stillness)
+	d.observe()
+	restartManager()
 	d.instance.Spec.Terminal.AwaitingInput.Patterns = []string{"mine>$"}
 	d.instance.Generation++
-	d.look()
+	d.observe()
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse), "the new pattern does not match")
 }
 
-func TestPatternsOfTheSpec(t *testing.T) {
-	d := newDesk(t)
-	d.pass(time.Second)
+func TestAwaitingInput_UsesPatternsOfSpec(t *testing.T) {
+	d := newFixture(t)
+	d.advance(time.Second)
 	d.instance.Spec.Terminal.AwaitingInput.Patterns = []string{"mine>$", "("}
 	d.runtime.Show("claude", question)
-	d.pass(stillness)
-	d.look()
+	d.advance(stillness)
+	d.observe()
 	wrong := d.condition(v1alpha1.ConditionAwaitingInput)
 	d.Expect(wrong.Status).To(Equal(metav1.ConditionUnknown))
 	d.Expect(wrong.Reason).To(Equal(v1alpha1.ReasonInvalidPattern))
 	d.Expect(wrong.Message).To(ContainSubstring("patterns[1]"))
 	d.instance.Spec.Terminal.AwaitingInput.Patterns = []string{"mine>$"}
 	d.instance.Generation++
-	d.look()
+	d.observe()
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse), "patterns replace the defaults")
-	d.pass(time.Second)
+	d.advance(time.Second)
 	d.runtime.Show("claude", "mine> ")
-	d.pass(stillness)
-	d.look()
+	d.advance(stillness)
+	d.observe()
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionTrue))
 }
 
-// TestPatternsThatAreTooLarge uses patterns of which each would take 54 MB to compile, and seconds to match.
-func TestPatternsThatAreTooLarge(t *testing.T) {
-	d := newDesk(t)
+// TestAwaitingInput_RejectsLargePatterns uses patterns that would each take 54 MB to compile and seconds to match.
+func TestAwaitingInput_RejectsLargePatterns(t *testing.T) {
+	d := newFixture(t)
 	attack := `(?s)(?:` + strings.Repeat(`.?`, 119) + `){1000}\x00`
 	d.instance.Spec.Terminal.AwaitingInput.Patterns = slices.Repeat([]string{attack}, 16)
-	d.look()
+	d.observe()
 	d.Expect(d.reason(v1alpha1.ConditionAwaitingInput)).To(Equal(v1alpha1.ReasonInvalidPattern), "reported before the terminal shows anything")
 
 	d.instance.Spec.Terminal.Columns = ptr.To[int32](1000)
 	d.runtime.Show("claude", strings.Repeat(strings.Repeat("x", 1000)+"\n", 20))
-	d.pass(stillness)
+	d.advance(stillness)
 	var before, after goruntime.MemStats
 	goruntime.ReadMemStats(&before)
 	for range 100 {
 		d.instance.Generation++ // each new generation causes an inspection
-		d.look()
+		d.observe()
 	}
 	goruntime.ReadMemStats(&after)
 	d.Expect(after.TotalAlloc-before.TotalAlloc).To(BeNumerically("<", 64<<20), "bytes in 100 calls")
@@ -330,22 +332,22 @@ func TestPatternsThatAreTooLarge(t *testing.T) {
 	d.Expect(wrong.Status).To(Equal(metav1.ConditionUnknown))
 	d.Expect(wrong.Reason).To(Equal(v1alpha1.ReasonInvalidPattern))
 	d.Expect(wrong.Message).To(And(ContainSubstring("spec.terminal.awaitingInput.patterns[0]"), ContainSubstring("2048")))
-	d.Expect(d.look()).To(BeZero(), "without a change there is no further inspection")
+	d.Expect(d.observe()).To(BeZero(), "without a change there is no further inspection")
 }
 
-func TestWhatEndsWithTheProgramIsNamed(t *testing.T) {
-	d := newDesk(t)
-	told := events.NewFakeRecorder(10)
-	d.kind.recorder = told
+func TestBeforeAction_EventNamesChildProcesses(t *testing.T) {
+	d := newFixture(t)
+	recorder := events.NewFakeRecorder(10)
+	d.kind.recorder = recorder
 	before := d.instance.DeepCopy()
 	d.instance.Status.Stopping = &v1alpha1.StopRequest{Incarnation: 1, Reason: v1alpha1.ReasonIdle}
 	d.Expect(d.kind.BeforeAction(t.Context(), d.instance, before, lifecycle.Step{}, true)).To(Succeed())
-	d.Expect(told.Events).To(BeEmpty(), "only the program itself ends")
+	d.Expect(recorder.Events).To(BeEmpty(), "only the program itself ends")
 	d.runtime.Spawn("claude", runtime.Member{PID: 7, Name: "sleep"}, runtime.Member{PID: 9, Name: "node"})
 	d.Expect(d.kind.BeforeAction(t.Context(), d.instance, before, lifecycle.Step{}, true)).To(Succeed())
-	d.Expect(told.Events).To(Receive(ContainSubstring("Terminating 2 child processes: sleep (7), node (9).")))
+	d.Expect(recorder.Events).To(Receive(ContainSubstring("Terminating 2 child processes: sleep (7), node (9).")))
 	d.Expect(d.kind.BeforeAction(t.Context(), d.instance, d.instance, lifecycle.Step{}, true)).To(Succeed())
-	d.Expect(told.Events).To(BeEmpty(), "the event is emitted only once")
+	d.Expect(recorder.Events).To(BeEmpty(), "the event is emitted only once")
 	many := make([]runtime.Member, 25)
 	d.Expect(strings.Count(ending(many), "(0)")).To(Equal(mostNamed))
 	d.Expect(ending(many)).To(HaveSuffix(", 5 more."))

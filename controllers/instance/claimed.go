@@ -11,10 +11,11 @@ import (
 // SessionPlace returns the value of IndexPlace for a tmux session.
 func SessionPlace(socket, session string) string { return "tmux " + socket + " " + session }
 
-// ContainerPlace returns the value of IndexPlace for a container as the Instance refers to it, which is by name or by ID.
+// ContainerPlace returns the value of IndexPlace for a container. container is its name or its ID, whichever the Instance specifies.
 func ContainerPlace(container string) string { return "docker " + container }
 
-// Claims reports whether the Instance has or wants the session or container that it names. An Instance that is stopped or has ended for good claims nothing.
+// Claims reports whether the Instance has or wants the session or container that it names. An Instance that is stopped, or whose process has exited and is not
+// restarted, claims nothing.
 func Claims(instance *v1alpha1.Instance) bool {
 	return Place(instance) != "" && (arbitration.Live(instance) || arbitration.Wants(instance))
 }

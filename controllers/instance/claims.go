@@ -57,7 +57,8 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 	return nil
 }
 
-// check blocks an Instance that the backend would refuse to start: a foreign session has the name of its session, or there is nothing to adopt.
+// check blocks an Instance that the backend would refuse to start, for example because a session that does not belong to it already has the name of its
+// session, or because there is nothing to adopt.
 func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, plan *process.StartSpec) error {
 	inspection := k.Runtime(instance).Capabilities().Inspection
 	if inspection == nil || plan.Blocked != nil || !arbitration.Live(instance) && !arbitration.Wants(instance) {

@@ -24,8 +24,8 @@ func stops(instance, before *v1alpha1.Instance) bool {
 	return is != nil && (was == nil || was.Incarnation != is.Incarnation)
 }
 
-// tellEnding emits an event that names the processes that are terminated together with the program. It lists them while they still exist. The list
-// includes all processes that the program, for example an agent, has started, directly or indirectly.
+// tellEnding emits an event that names the processes that will be terminated together with the program: all processes that the program, for example an agent,
+// has started, directly or indirectly. It must be called while they still run.
 func (k *Kind) tellEnding(ctx context.Context, instance *v1alpha1.Instance) error {
 	inspection := k.Runtime(instance).Capabilities().Inspection
 	if inspection == nil || k.recorder == nil {

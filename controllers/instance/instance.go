@@ -31,7 +31,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// The terminal size if the spec does not set it.
+// defaultColumns and defaultRows are the terminal size if the spec does not set it.
 const (
 	defaultColumns = 120
 	defaultRows    = 40
@@ -99,20 +99,20 @@ func (*Kind) NewList() client.ObjectList { return &v1alpha1.InstanceList{} }
 
 // Runtime returns the backend that the spec names.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return k.runtimes.For(typeOf(object.(*v1alpha1.Instance))) // New returns nothing else
+	return k.runtimes.For(typeOf(object.(*v1alpha1.Instance))) // New returns only Instances
 }
 
 // Traits implements process.Kind. An Instance may be started before its status is written, because it keeps its session or container across a restart. An
 // adopted session outlives the object unless the spec sets deletionPolicy: Terminate.
 func (*Kind) Traits(object process.Object) process.Traits {
-	instance := object.(*v1alpha1.Instance) // New returns nothing else
+	instance := object.(*v1alpha1.Instance) // New returns only Instances
 	return process.Traits{Runtime: typeOf(instance), PreStart: true, KeepAdopted: instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate}
 }
 
 // Prepare implements process.Kind: it sets the terminal, and the session or container. The terminal size is not part of the fingerprint, because attaching
 // changes it anyway.
 func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.StartSpec) error {
-	instance := object.(*v1alpha1.Instance) // New returns nothing else
+	instance := object.(*v1alpha1.Instance) // New returns only Instances
 	plan.Process.Terminal = &runtime.Terminal{
 		Columns: ptr.Deref(instance.Spec.Terminal.Columns, defaultColumns),
 		Rows:    ptr.Deref(instance.Spec.Terminal.Rows, defaultRows),
@@ -151,14 +151,14 @@ func stopSignal(instance *v1alpha1.Instance, usual string) string {
 
 // ObserveRunning implements process.Kind: it sets the status of a running Instance.
 func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, current facts.Incarnation, _ *lifecycle.Observed) (time.Duration, error) {
-	instance := object.(*v1alpha1.Instance) // New returns nothing else
+	instance := object.(*v1alpha1.Instance) // New returns only Instances
 	k.show(instance, current.Adopted, k.handle(instance))
 	return k.watch(ctx, instance, current), nil
 }
 
 // ObserveStopped implements process.Kind: it sets the status of an Instance that is not running.
 func (k *Kind) ObserveStopped(_ context.Context, object process.Object) {
-	instance := object.(*v1alpha1.Instance) // New returns nothing else
+	instance := object.(*v1alpha1.Instance) // New returns only Instances
 	command := attachCommand(instance)
 	if arbitration.Wants(instance) && typeOf(instance) != v1alpha1.RuntimePod && !lifecycle.Asleep(&instance.Status.ProcessStatus) { // a restart keeps the session
 		command = cmp.Or(instance.Status.AttachCommand, command)
@@ -175,8 +175,8 @@ func (k *Kind) handle(instance *v1alpha1.Instance) string {
 	return attachCommand(instance)
 }
 
-// show sets the parts of the status that running and stopped Instances have in common. It records an interruptToken as carried out before BeforeAction
-// interrupts the program, so that each write of the status causes at most one interrupt.
+// show sets the parts of the status that running and stopped Instances have in common. It records the interruptToken in the status first; BeforeAction
+// interrupts the program after the write. Therefore each token causes at most one interrupt.
 func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
 	instance.Status.AttachCommand = command
 	instance.Status.ObservedInterruptToken = instance.Spec.InterruptToken
@@ -199,7 +199,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, _ 
 	if !written {
 		return nil
 	}
-	instance, before := object.(*v1alpha1.Instance), base.(*v1alpha1.Instance) // New returns nothing else
+	instance, before := object.(*v1alpha1.Instance), base.(*v1alpha1.Instance) // New returns only Instances
 	if stops(instance, before) {
 		return k.tellEnding(ctx, instance)
 	}
@@ -215,7 +215,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, _ 
 	return nil
 }
 
-// Forget implements process.Kind: it drops the data cached for a deleted object.
+// Forget implements process.Kind: it drops the data cached for the object.
 func (k *Kind) Forget(uid types.UID) {
 	k.reserved.Release(uid)
 	k.present.Forget(uid)

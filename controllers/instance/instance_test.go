@@ -34,13 +34,13 @@ func newKind(objects ...client.Object) *Kind {
 	return New(cache, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), clock.RealClock{})
 }
 
-func inTmux(namespace, name, session string) *v1alpha1.Instance {
+func tmuxInstance(namespace, name, session string) *v1alpha1.Instance {
 	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "-" + name)}}
 	instance.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: session}}
 	return instance
 }
 
-func TestPrepareGivesATerminal(t *testing.T) {
+func TestPrepare_SetsTerminalSize(t *testing.T) {
 	tests := map[string]struct {
 		spec v1alpha1.TerminalSpec
 		want runtime.Terminal
@@ -87,7 +87,7 @@ func TestStopSignal_DefaultsByRuntime(t *testing.T) {
 	}
 }
 
-func TestAttachCommand(t *testing.T) {
+func TestAttachCommand_OmitsDefaultNamespace(t *testing.T) {
 	for namespace, want := range map[string]string{
 		"default": "berth attach instance/claude",
 		"work":    "berth attach instance/claude -n work",
@@ -102,20 +102,20 @@ func TestAttachCommand(t *testing.T) {
 	}
 }
 
-func TestWhatAnInstanceClaims(t *testing.T) {
+func TestPlace_IdentifiesClaimedSession(t *testing.T) {
 	container := &v1alpha1.Instance{}
 	container.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeDocker, Docker: &v1alpha1.DockerRuntime{Image: "agent"}}
 	adopted := container.DeepCopy()
 	adopted.Spec.Runtime.Docker.Container = "agent-1"
-	socket := inTmux("default", "claude", "main")
+	socket := tmuxInstance("default", "claude", "main")
 	socket.Spec.Runtime.Tmux.Socket = "work"
 	for want, instance := range map[string]*v1alpha1.Instance{
-		"tmux berth claude-1":      inTmux("default", "claude.1", ""),
-		"tmux berth work/claude":   inTmux("work", "claude", ""),
+		"tmux berth claude-1":      tmuxInstance("default", "claude.1", ""),
+		"tmux berth work/claude":   tmuxInstance("work", "claude", ""),
 		"tmux work main":           socket,
 		"docker agent-1":           adopted,
 		"":                         container,
-		"tmux berth one two three": inTmux("default", "claude", "one two three"),
+		"tmux berth one two three": tmuxInstance("default", "claude", "one two three"),
 	} {
 		if got := Place(instance); got != want {
 			t.Errorf("claims %q, want %q", got, want)
@@ -123,8 +123,8 @@ func TestWhatAnInstanceClaims(t *testing.T) {
 	}
 }
 
-func TestOnlyOneInstanceIsGivenASession(t *testing.T) {
-	young, old := inTmux("default", "young", "main"), inTmux("other", "old", "main")
+func TestPrepare_GivesSessionToOneInstance(t *testing.T) {
+	young, old := tmuxInstance("default", "young", "main"), tmuxInstance("other", "old", "main")
 	young.CreationTimestamp, old.CreationTimestamp = metav1.Unix(2000, 0), metav1.Unix(1000, 0)
 	kind := newKind(young, old)
 	blocked := func(instance *v1alpha1.Instance) *lifecycle.Blocked {
@@ -135,7 +135,7 @@ func TestOnlyOneInstanceIsGivenASession(t *testing.T) {
 		return plan.Blocked
 	}
 	if why := blocked(old); why != nil {
-		t.Errorf("the older one does not get its session: %s", why.Message)
+		t.Errorf("the older Instance does not get its session: %s", why.Message)
 	}
 	why := blocked(young)
 	if why == nil || !why.Conflict || why.Reason != v1alpha1.ReasonSessionClaimed {
@@ -145,13 +145,13 @@ func TestOnlyOneInstanceIsGivenASession(t *testing.T) {
 		t.Errorf("got %q, want %q", why.Message, want)
 	}
 
-	young.Status.Incarnation = 1 // it already runs, so it keeps its claim
+	young.Status.Incarnation = 1 // the younger Instance already runs, so it keeps its claim
 	kind = newKind(young, old)
 	if why := blocked(young); why != nil {
 		t.Errorf("a running Instance loses its claim: %s", why.Message)
 	}
 	if why := blocked(old); why == nil {
-		t.Error("the older one gets a session that is in use")
+		t.Error("the older Instance gets a session that is in use")
 	}
 	old.Status.Incarnation, old.Status.LastExit = 1, &v1alpha1.ProcessExit{Incarnation: 1, Reason: v1alpha1.ReasonCompleted}
 	if why := blocked(old); why != nil {
@@ -159,34 +159,36 @@ func TestOnlyOneInstanceIsGivenASession(t *testing.T) {
 	}
 }
 
-// refuses is a backend that refuses every start.
-type refuses struct {
+// refusingRuntime is a backend that refuses every start.
+type refusingRuntime struct {
 	runtime.NoRuntime
 	runtime.NoInspection
 	reason string
 }
 
-func (r refuses) Capabilities() runtime.Capabilities { return runtime.Capabilities{Inspection: r} }
+func (r refusingRuntime) Capabilities() runtime.Capabilities {
+	return runtime.Capabilities{Inspection: r}
+}
 
-func (r refuses) Check(context.Context, runtime.Process) error {
+func (r refusingRuntime) Check(context.Context, runtime.Process) error {
 	return &facts.StartError{Reason: r.reason, Message: "no"}
 }
 
-func TestWhatARefusalMeans(t *testing.T) {
+func TestCheck_BlocksWithConflictOrAbsence(t *testing.T) {
 	for reason, want := range map[string]struct{ conflict, absent bool }{
 		v1alpha1.ReasonSessionTaken:     {conflict: true},
 		v1alpha1.ReasonSessionClaimed:   {conflict: true},
-		v1alpha1.ReasonNothingToAdopt:   {absent: true}, // so that its TTL can expire
+		v1alpha1.ReasonNothingToAdopt:   {absent: true}, // absent, so that the period ttlSecondsAfterStopped can begin
 		v1alpha1.ReasonContainerMissing: {absent: true},
 		v1alpha1.ReasonInvalidSession:   {},
 	} {
 		g := NewWithT(t)
 		kind, plan := newKind(), &process.StartSpec{}
-		kind.runtimes = runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: refuses{reason: reason}})
-		g.Expect(kind.check(t.Context(), inTmux("default", "agent", "agent"), plan)).To(Succeed())
+		kind.runtimes = runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: refusingRuntime{reason: reason}})
+		g.Expect(kind.check(t.Context(), tmuxInstance("default", "agent", "agent"), plan)).To(Succeed())
 		g.Expect(plan.Blocked).To(BeNil(), "the first start is attempted without a check")
 		plan.Refused = true
-		g.Expect(kind.check(t.Context(), inTmux("default", "agent", "agent"), plan)).To(Succeed())
+		g.Expect(kind.check(t.Context(), tmuxInstance("default", "agent", "agent"), plan)).To(Succeed())
 		g.Expect(plan.Blocked).To(HaveValue(And(
 			HaveField("Reason", reason), HaveField("Conflict", want.conflict), HaveField("Absent", want.absent))))
 	}

@@ -22,8 +22,8 @@ func typeOf(instance *v1alpha1.Instance) v1alpha1.RuntimeType {
 	return instance.Spec.Runtime.Type
 }
 
-// Place returns the value of IndexPlace for what only one Instance can have: a session of a tmux server, or a container that existed before. It returns "" if
-// the Instance claims nothing.
+// Place returns the value of IndexPlace for the tmux session or the existing container that an Instance names. Only one Instance can have that session or
+// container. Place returns "" if the Instance names neither.
 func Place(instance *v1alpha1.Instance) string {
 	switch typeOf(instance) {
 	case v1alpha1.RuntimeTmux:
@@ -85,11 +85,11 @@ func configOf(instance *v1alpha1.Instance) ([]byte, error) {
 	return text, nil
 }
 
-// attachCommand returns the command that attaches to the terminal and wakes a sleeping Instance, or "" for a Pod. The backend knows a shorter command for a
-// running program.
+// attachCommand returns the command that attaches to the terminal and wakes a sleeping Instance, or "" for a Pod. For a running program, the backend may know a
+// shorter command (see handle).
 func attachCommand(instance *v1alpha1.Instance) string {
 	if typeOf(instance) == v1alpha1.RuntimePod {
-		return "" // the backend returns the command of a running Pod; without one there is none
+		return "" // the backend returns the command for a running Pod; without a running Pod there is no command
 	}
 	command := "berth attach instance/" + instance.Name
 	if instance.Namespace != "default" {

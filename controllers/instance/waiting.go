@@ -25,11 +25,12 @@ import (
 const (
 	// stillness is how long the terminal must not change before its content counts as a question.
 	stillness = 2 * time.Second
-	// enough is how much of the end of the output is rendered to obtain the screen, in bytes.
+	// enough is how many bytes from the end of the output are used to render the screen.
 	enough = 64 << 10
 )
 
-// screenCheck is one check of a terminal: when it last showed something new, the error if that is unknown, and when the check was made.
+// screenCheck is the input of one check of a terminal. active is when the terminal last showed something new, err is why that time is not known, and now is the
+// time of the check.
 type screenCheck struct {
 	active time.Time
 	err    error
@@ -37,7 +38,7 @@ type screenCheck struct {
 }
 
 // showWaiting sets the condition AwaitingInput and returns when to check again. It examines the screen once after each activity: when the terminal has not
-// changed for stillness, or immediately if the activity may have answered a question.
+// changed for the duration stillness, or immediately if the activity may have answered a question.
 func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation, s screenCheck) time.Duration {
 	m, condition := k.cacheOf(instance.UID), meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput)
 	waiting := condition != nil && condition.Status == metav1.ConditionTrue
@@ -46,7 +47,7 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 		return k.quiet(ctx, instance, s)
 	}
 	if errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && s.active.Before(current.StartedAt.Truncate(time.Second)) {
-		k.waits(instance, "") // the program has shown nothing so far
+		k.waits(instance, "") // this incarnation has shown nothing so far
 		return k.quiet(ctx, instance, s)
 	}
 	if s.err != nil {
@@ -73,7 +74,7 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 }
 
 // stands reports whether a question that an earlier manager detected is still valid, because no later activity is known. The screen must not be examined again
-// in this case: after a restart of the runtime, its output may lack the line with the question, because that line is unterminated.
+// in this case: after a restart of the runtime, the retained output may lack the line with the question, because that line is unterminated.
 func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current facts.Incarnation, s screenCheck) bool {
 	noted := instance.Status.LastActivityTime
 	if asks == nil || asks.Status != metav1.ConditionTrue || noted == nil || noted.Time.Before(current.StartedAt.Truncate(time.Second)) || asks.ObservedGeneration != instance.Generation {
@@ -82,8 +83,8 @@ func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current facts.I
 	return errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && !s.active.Truncate(time.Second).After(noted.Time)
 }
 
-// quiet requests a report of the next terminal change. It returns when to check again: after stillness if the terminal has just changed, at intervals if the
-// backend cannot report changes, otherwise 0.
+// quiet requests a report of the next terminal change. It returns how long to wait before the next check: stillness if the terminal has changed since the
+// check, lookEvery if the backend cannot report changes, otherwise 0.
 func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s screenCheck) time.Duration {
 	logs := k.Runtime(instance).Capabilities().Logs
 	if logs == nil || logs.Watch(ctx, instance.UID) != nil {
@@ -109,21 +110,23 @@ func (k *Kind) examineScreen(ctx context.Context, instance *v1alpha1.Instance) {
 	k.waits(instance, terminal.Asks(view, k.input(ctx, instance), questions))
 }
 
-// waits sets the condition AwaitingInput: whether the terminal shows a question, and of which kind. It never copies the text of the terminal, which may
-// be a secret. Without a question it reports patterns that cannot be used, because one of them might have matched.
+// waits sets the condition AwaitingInput. question is the name of the question that the terminal shows; empty if it shows none. The condition never contains
+// text of the terminal, which may be a secret. If question is empty, waits reports patterns of the spec that cannot be used, because one of them might have
+// matched.
 func (k *Kind) waits(instance *v1alpha1.Instance, question string) {
 	if question != "" {
 		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput, "The terminal shows a question ("+question+").")
 		return
 	}
 	if err := k.patterns.Compile(instance.Spec.Terminal.AwaitingInput.Patterns).Err("spec.terminal.awaitingInput.patterns"); err != nil {
-		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonInvalidPattern, err.Error())
+		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonInvalidPattern, err.Error()+". Correct the pattern.")
 		return
 	}
 	k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotAwaitingInput, "")
 }
 
-// input returns how the programs in the foreground read the terminal. It returns the zero value if the backend cannot determine that; then the patterns decide.
+// input returns how the programs in the foreground read the terminal. It returns the zero value if the backend cannot determine that. In this case the patterns
+// decide whether the terminal shows a question.
 func (k *Kind) input(ctx context.Context, instance *v1alpha1.Instance) facts.Input {
 	terminals := k.Runtime(instance).Capabilities().Terminals
 	if terminals == nil {
@@ -136,7 +139,7 @@ func (k *Kind) input(ctx context.Context, instance *v1alpha1.Instance) facts.Inp
 	return input
 }
 
-// shown returns the screen of the terminal: the one that the backend reports, otherwise one rendered from the output.
+// shown returns the screen of the terminal as the backend reports it. If the backend reports none, shown renders the screen from the output.
 func (k *Kind) shown(ctx context.Context, instance *v1alpha1.Instance) (terminal.View, error) {
 	can := k.Runtime(instance).Capabilities()
 	if can.Terminals != nil {
@@ -173,7 +176,7 @@ func draw(log runtime.Log, columns, rows int) (terminal.View, error) {
 	return drawn.View(), nil
 }
 
-// DeriveStatus implements process.StatusDeriver: it emits an event when the program begins to wait for input.
+// DeriveStatus implements process.StatusDeriver: it adds an event to the step when the program begins to wait for input.
 func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, _ time.Time) {
 	if step.Action == lifecycle.Recheck || isWaiting(base) || !isWaiting(object) {
 		return

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -17,11 +18,11 @@ import (
 const (
 	// countEvery is the minimum interval between two writes that change only counts.
 	countEvery = 5 * time.Second
-	// memoryStep is the precision of status.memoryBytes, in bytes. The memory of a busy server changes constantly.
+	// memoryStep is the precision of status.memory, in bytes. The memory of a busy server changes constantly.
 	memoryStep = 16 << 20
 )
 
-// usageCounts are the parts of the status that change without any event that matters to a user.
+// usageCounts are the parts of the status that change constantly while clients use the server. A change of these parts alone is not written immediately.
 type usageCounts struct {
 	clients, documents, held, oldest int32
 	memory                           int64
@@ -54,7 +55,7 @@ func (k *Kind) count(server *v1alpha1.LanguageServer, report lsp.Report, anyway 
 func counts(server *v1alpha1.LanguageServer, report lsp.Report, now time.Time) usageCounts {
 	f := usageCounts{
 		clients: small(report.Clients), documents: small(report.OpenDocuments), held: small(report.Held),
-		memory: steadyMemory(server.Status.MemoryBytes, report.MemoryBytes),
+		memory: steadyMemory(size(server.Status.Memory), report.MemoryBytes),
 		idle:   metav1.ConditionTrue,
 	}
 	if report.Clients > 0 {
@@ -71,7 +72,7 @@ func counts(server *v1alpha1.LanguageServer, report lsp.Report, now time.Time) u
 func present(server *v1alpha1.LanguageServer) usageCounts {
 	status := &server.Status
 	f := usageCounts{
-		clients: status.Clients, documents: status.OpenDocuments, held: status.HeldRequests, oldest: status.OldestRequestSeconds, memory: status.MemoryBytes,
+		clients: status.Clients, documents: status.OpenDocuments, held: status.HeldRequests, oldest: status.OldestRequestSeconds, memory: size(status.Memory),
 		idle: metav1.ConditionFalse, // an absent condition Idle is False
 	}
 	if idle := condition(server, v1alpha1.ConditionIdle); idle != nil {
@@ -83,15 +84,18 @@ func present(server *v1alpha1.LanguageServer) usageCounts {
 func (k *Kind) take(server *v1alpha1.LanguageServer, f usageCounts) {
 	status := &server.Status
 	status.Clients, status.OpenDocuments, status.HeldRequests, status.OldestRequestSeconds = f.clients, f.documents, f.held, f.oldest
-	status.MemoryBytes = f.memory
+	status.Memory = nil
+	if f.memory > 0 {
+		status.Memory = resource.NewQuantity(f.memory, resource.BinarySI)
+	}
 	if f.idle == metav1.ConditionFalse {
 		k.set(server, v1alpha1.ConditionIdle, metav1.ConditionFalse, v1alpha1.ReasonInUse, "")
 		return
 	}
-	k.set(server, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoClients, "")
+	k.set(server, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoClients, "No client is connected.")
 }
 
-// steadyMemory returns the recorded value while it is approximately right: it differs by at most two steps, or a tenth of itself. Otherwise it returns the
+// steadyMemory returns the recorded value if it differs from the measured one by at most two steps or a tenth, whichever is more. Otherwise it returns the
 // measured value, rounded to steps.
 func steadyMemory(said, is int64) int64 {
 	rounded := (is + memoryStep/2) / memoryStep * memoryStep

@@ -34,11 +34,12 @@ type Reporter interface {
 	Endpoint(uid types.UID) string
 	// Keep sets whether the multiplexer must exist even if no server is running. It may be called repeatedly.
 	Keep(uid types.UID, keep bool)
-	// Gone reports whether the multiplexer is gone and starts again only with the next server.
+	// Gone reports whether the multiplexer has exited and is not started again before the next start of the server.
 	Gone(ctx context.Context, uid types.UID) bool
 }
 
-// Kind implements process.Kind for LanguageServers. Its in-memory state only saves writes, or makes the report on a restart more precise.
+// Kind implements process.Kind for LanguageServers. Its in-memory state may be lost: it only saves writes and makes the entries in status.recentRestarts
+// more precise.
 type Kind struct {
 	client   client.Client
 	reader   client.Reader
@@ -58,7 +59,7 @@ var (
 type objectCache struct {
 	// counted is when the counts in the status were last updated.
 	counted time.Time
-	// asked is when the stop of incarnation was requested; trouble is what was wrong with that incarnation.
+	// The following fields belong to one incarnation: asked is when its stop was requested, and trouble is what was wrong with it.
 	incarnation int64
 	asked       time.Time
 	trouble     string
@@ -113,7 +114,7 @@ func (k *Kind) New() process.Object { return &v1alpha1.LanguageServer{} }
 // NewList returns an empty list of LanguageServers.
 func (k *Kind) NewList() client.ObjectList { return &v1alpha1.LanguageServerList{} }
 
-// Forget implements process.Kind: it drops the data cached for a deleted object and ends its multiplexer.
+// Forget implements process.Kind: it drops the data cached for the object and ends its multiplexer.
 func (k *Kind) Forget(uid types.UID) {
 	for _, backend := range k.runtimes.All() {
 		if reporter, is := backend.(Reporter); is {
@@ -125,9 +126,9 @@ func (k *Kind) Forget(uid types.UID) {
 	delete(k.memories, uid)
 }
 
-// Asleep implements process.Kind: it reports whether the server has been unused for long enough. A sleeping server stays asleep until a client connects, even
-// if its multiplexer or the manager has just started and does not know how long the server has been idle. A sleeping server whose Pod was lost wakes, because
-// no client could connect to it.
+// Asleep implements process.Kind: it reports whether the server has been unused for spec.idleTimeoutSeconds. A sleeping server stays asleep until a client
+// connects, even if its multiplexer or the manager has just started and does not know how long the server has been idle. A sleeping server whose Pod was lost
+// wakes, because no client could connect to it.
 func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time) bool {
 	server := languageServer(object)
 	if server.Spec.State != v1alpha1.StateOnDemand {
@@ -186,5 +187,5 @@ func (k *Kind) memory(uid types.UID) *objectCache {
 }
 
 func languageServer(object process.Object) *v1alpha1.LanguageServer {
-	return object.(*v1alpha1.LanguageServer) // New returns nothing else
+	return object.(*v1alpha1.LanguageServer) // New returns only LanguageServers
 }

@@ -23,10 +23,10 @@ import (
 // unheardRetry is how soon to check again for a missing report. A report also triggers a reconcile; this is the fallback.
 const unheardRetry = time.Second
 
-// shortestWait is the minimum wait until a server becomes idle, so that an almost expired wait does not become 0.
+// shortestWait is the minimum wait until a server becomes idle. It keeps an almost expired wait from becoming 0, which would mean that no check is needed.
 const shortestWait = 100 * time.Millisecond
 
-// ObserveRunning implements process.Kind: it copies what the multiplexer reports about the running server.
+// ObserveRunning implements process.Kind: it copies the report of the multiplexer on the running server to the status.
 func (k *Kind) ObserveRunning(_ context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	server := languageServer(object)
 	before := server.Status.DeepCopy()
@@ -38,9 +38,9 @@ func (k *Kind) ObserveRunning(_ context.Context, object process.Object, current 
 	}
 	report, known := k.report(server)
 	if !known {
-		// The recorded status of this incarnation stays, because the manager may have just started and not have received a report yet.
+		// The status of this incarnation stays as recorded, because the manager may have just started and not received a report yet.
 		observed.NotReady = "The multiplexer has not reported yet."
-		k.restarting(server)
+		k.recordRestart(server)
 		k.renew(server)
 		return unheardRetry, nil
 	}
@@ -48,13 +48,13 @@ func (k *Kind) ObserveRunning(_ context.Context, object process.Object, current 
 		notReady := false
 		observed.Ready, observed.NotReady = &notReady, "The multiplexer has not reported on this incarnation yet."
 		k.initializing(server, v1alpha1.ReasonInitializing, "The multiplexer has not reported on this incarnation yet.")
-		k.restarting(server)
+		k.recordRestart(server)
 		settled := equality.Semantic.DeepEqual(before, &server.Status)
 		return sooner(unheardRetry, k.count(server, report, !settled)), nil
 	}
 	k.determineHealth(server, report, observed)
 	k.describe(server, report)
-	k.restarting(server)
+	k.recordRestart(server)
 	if observed.Ready != nil && *observed.Ready {
 		k.served(server, servingSince(current, report, k.clock.Now()))
 	}
@@ -67,16 +67,20 @@ func (k *Kind) lookWithout(server *v1alpha1.LanguageServer, current facts.Incarn
 	ready := true
 	observed.Ready = &ready
 	k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionTrue, v1alpha1.ReasonInitialized, "")
-	k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionTrue, v1alpha1.ReasonSettled, "")
+	k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionTrue, v1alpha1.ReasonSettled, indexingUnknown)
 	k.set(server, v1alpha1.ConditionHealthy, metav1.ConditionTrue, v1alpha1.ReasonHealthy, "")
 	k.set(server, v1alpha1.ConditionIdle, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, noMultiplexer)
-	k.restarting(server)
+	k.recordRestart(server)
 	k.served(server, cmp.Or(current.StartedAt, k.clock.Now()))
 }
 
-const noMultiplexer = "Unknown, because this runtime has no multiplexer."
+// noMultiplexer and indexingUnknown are the messages of conditions that Berth cannot determine without a multiplexer.
+const (
+	noMultiplexer   = "Cannot determine whether clients use the server, because this runtime has no multiplexer."
+	indexingUnknown = "Berth does not wait for indexing, because this runtime has no multiplexer."
+)
 
-// determineHealth determines whether the server serves, and whether it must be restarted although it is running.
+// determineHealth records in observed whether the server serves, and whether it must be restarted although it is running.
 func (k *Kind) determineHealth(server *v1alpha1.LanguageServer, report lsp.Report, observed *lifecycle.Observed) {
 	trouble := cmp.Or(report.Message, report.Unhealthy)
 	ready := report.Initialized
@@ -104,16 +108,24 @@ func (k *Kind) describe(server *v1alpha1.LanguageServer, report lsp.Report) {
 		k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionFalse, v1alpha1.ReasonIndexing, "The language server is indexing its workspace; answers may be incomplete.")
 	default:
 		k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionTrue, v1alpha1.ReasonInitialized, "")
-		k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionTrue, cmp.Or(report.IndexedBy, v1alpha1.ReasonSettled), "")
+		k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionTrue, cmp.Or(report.IndexedBy, v1alpha1.ReasonSettled), indexed(report))
 	}
 	if report.Unhealthy != "" {
-		k.set(server, v1alpha1.ConditionHealthy, metav1.ConditionFalse, report.Unhealthy, report.Message)
+		k.set(server, v1alpha1.ConditionHealthy, metav1.ConditionFalse, report.Unhealthy, cmp.Or(report.Message, "The language server is unhealthy."))
 	} else {
 		k.set(server, v1alpha1.ConditionHealthy, metav1.ConditionTrue, v1alpha1.ReasonHealthy, "")
 	}
 	if report.Initialized {
 		server.Status.ServerInfo = serverInfo(report)
 	}
+}
+
+// indexed returns the message of the condition Indexed while the condition is True.
+func indexed(report lsp.Report) string {
+	if report.IndexedBy == v1alpha1.ReasonProgressTimeout {
+		return "Berth no longer waits for the language server to report that it has finished indexing; answers may be incomplete."
+	}
+	return "The language server has finished indexing its workspace."
 }
 
 func serverInfo(report lsp.Report) *v1alpha1.ServerInfo {
@@ -133,7 +145,7 @@ func (k *Kind) ObserveStopped(_ context.Context, object process.Object) {
 	for _, conditionType := range []string{v1alpha1.ConditionInitialized, v1alpha1.ConditionIndexed, v1alpha1.ConditionHealthy} {
 		meta.RemoveStatusCondition(&server.Status.Conditions, conditionType)
 	}
-	k.restarting(server)
+	k.recordRestart(server)
 	report, known := k.report(server)
 	switch {
 	case !wanted(server), k.reporter(server) == nil:
@@ -176,7 +188,8 @@ func (k *Kind) locate(server *v1alpha1.LanguageServer) {
 	}
 }
 
-// untilIdle returns the time until an unused server is put to sleep. It returns 0 if no such time is known.
+// untilIdle returns the time until an unused server is put to sleep. It returns 0 if the server is in use, is already asleep, never sleeps, or has been unused
+// for an unknown time.
 func (k *Kind) untilIdle(server *v1alpha1.LanguageServer, report lsp.Report) time.Duration {
 	if server.Spec.State != v1alpha1.StateOnDemand || report.Clients > 0 || report.IdleSince.IsZero() || lifecycle.Asleep(&server.Status.ProcessStatus) {
 		return 0

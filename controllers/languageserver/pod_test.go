@@ -18,7 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
 
-func ofPod(image string) func(*v1alpha1.LanguageServer) {
+func withPod(image string) func(*v1alpha1.LanguageServer) {
 	return func(server *v1alpha1.LanguageServer) {
 		server.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: image}}
 	}
@@ -31,9 +31,9 @@ func (s *fixture) podConfig(plan process.StartSpec) (config langserver.PodConfig
 	return config
 }
 
-func TestAPodHasAServiceAndAnAddressInTheCluster(t *testing.T) {
+func TestPod_HasServiceAndClusterEndpoint(t *testing.T) {
 	s := newFixture(t)
-	server := gopls(ofPod("gopls:1"))
+	server := gopls(withPod("gopls:1"))
 	first := s.prepare(server)
 	config := s.podConfig(first)
 	s.Expect(config.Language).To(Equal("go"))
@@ -47,24 +47,24 @@ func TestAPodHasAServiceAndAnAddressInTheCluster(t *testing.T) {
 
 	s.kind.ObserveStopped(t.Context(), server)
 	s.Expect(server.Status.Endpoint).To(Equal("https://lsp-go.default.svc:7077/lsp"))
-	s.Expect(s.prepare(gopls(ofPod("gopls:1"))).Fingerprint).To(Equal(first.Fingerprint))
-	s.Expect(s.prepare(gopls(ofPod("gopls:2"))).Fingerprint).NotTo(Equal(first.Fingerprint), "a change of the Pod changes the fingerprint")
+	s.Expect(s.prepare(gopls(withPod("gopls:1"))).Fingerprint).To(Equal(first.Fingerprint))
+	s.Expect(s.prepare(gopls(withPod("gopls:2"))).Fingerprint).NotTo(Equal(first.Fingerprint), "a change of the Pod changes the fingerprint")
 }
 
-func TestAServiceOfSomebodyElseIsLeftAlone(t *testing.T) {
+func TestPod_BlocksOnForeignService(t *testing.T) {
 	other := &corev1.Service{}
 	other.Namespace, other.Name = "default", "lsp-go"
 	s := newFixture(t, other)
-	s.Expect(s.prepare(gopls(ofPod("gopls:1"))).Blocked).To(HaveValue(And(
+	s.Expect(s.prepare(gopls(withPod("gopls:1"))).Blocked).To(HaveValue(And(
 		HaveField("Reason", v1alpha1.ReasonNameTaken), HaveField("Conflict", true), HaveField("Message", ContainSubstring("does not belong to this LanguageServer")))))
 }
 
-func TestAPodThatIsGoneDoesNotSleep(t *testing.T) {
+func TestAsleep_IsFalseWithoutPod(t *testing.T) {
 	s := newFixture(t)
-	server := gopls(onDemand, ofPod("gopls:1"))
-	s.backend.report = serving(1)
-	s.backend.reports(func(r *lsp.Report) { r.Clients, r.IdleSince = 0, epoch })
-	s.pass(idleTimeout(server))
+	server := gopls(onDemand, withPod("gopls:1"))
+	s.backend.report = servingReport(1)
+	s.backend.changeReport(func(r *lsp.Report) { r.Clients, r.IdleSince = 0, epoch })
+	s.advance(idleTimeout(server))
 	s.Expect(s.kind.Asleep(t.Context(), server, s.clock.Now())).To(BeTrue())
 	process.SetCondition(server, epoch, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonIdle, "")
 	s.backend.gone, s.backend.report = true, nil

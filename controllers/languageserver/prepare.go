@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
@@ -80,26 +81,26 @@ func config(spec *v1alpha1.LanguageServerSpec) ([]byte, error) {
 
 func limits(spec *v1alpha1.LanguageServerLimits) lsp.Limits {
 	return lsp.Limits{
-		HeaderBytes:        number(spec.HeaderBytes),
-		MessageBytes:       number(spec.MessageBytes),
-		ClientMessageBytes: number(spec.ClientMessageBytes),
-		Clients:            number(spec.Clients),
-		OpenDocuments:      number(spec.OpenDocuments),
-		DocumentBytes:      number(spec.DocumentBytes),
-		InFlight:           number(spec.InFlight),
-		QueueBytes:         number(spec.QueueBytes),
+		HeaderBytes:        int(size(spec.MaxHeaderSize)),
+		MessageBytes:       int(size(spec.MaxMessageSize)),
+		ClientMessageBytes: int(size(spec.MaxClientMessageSize)),
+		Clients:            number(spec.MaxClients),
+		OpenDocuments:      number(spec.MaxOpenDocuments),
+		DocumentBytes:      int(size(spec.MaxDocumentsSize)),
+		InFlight:           number(spec.MaxInFlight),
+		QueueBytes:         int(size(spec.MaxQueueSize)),
 		RequestTimeout:     seconds(spec.RequestTimeoutSeconds),
-		MemoryBytes:        ptr.Deref(spec.MemoryBytes, 0),
+		MemoryBytes:        size(spec.MaxMemory),
 	}
 }
 
-// hold converts a timeout of 0 to -1, because 0 selects the default of the multiplexer.
+// hold converts the hold policy of the spec. A timeout of 0 becomes -1, because 0 selects the default of the multiplexer.
 func hold(spec *v1alpha1.HoldPolicy) lsp.Hold {
 	timeout := seconds(spec.TimeoutSeconds)
 	if spec.TimeoutSeconds != nil && timeout == 0 {
 		timeout = -1
 	}
-	return lsp.Hold{Timeout: timeout, Requests: number(spec.Requests), Bytes: number(spec.Bytes)}
+	return lsp.Hold{Timeout: timeout, Requests: number(spec.MaxRequests), Bytes: int(size(spec.MaxSize))}
 }
 
 func health(spec *v1alpha1.LanguageServerHealth) (lsp.Health, error) {
@@ -140,3 +141,11 @@ const defaultIdleTimeout = 1800
 func seconds(n *int32) time.Duration { return time.Duration(ptr.Deref(n, 0)) * time.Second }
 
 func number(n *int32) int { return int(ptr.Deref(n, 0)) }
+
+// size returns a quantity in bytes, rounded up, or 0 if it is unset.
+func size(q *resource.Quantity) int64 {
+	if q == nil {
+		return 0
+	}
+	return q.Value()
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
@@ -30,15 +31,16 @@ func (s *fixture) prepare(server *v1alpha1.LanguageServer) process.StartSpec {
 
 func raw(text string) *apiruntime.RawExtension { return &apiruntime.RawExtension{Raw: []byte(text)} }
 
-func everything(server *v1alpha1.LanguageServer) {
+func withFullSpec(server *v1alpha1.LanguageServer) {
 	spec := &server.Spec
 	n := func(n int32) *int32 { return &n }
+	size := func(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }
 	spec.InitializationOptions, spec.Settings = raw(`{"b": 1.50, "a":[null]}`), raw(`{"gopls":{"z":true,"a":{}}}`)
 	spec.Limits = v1alpha1.LanguageServerLimits{
-		HeaderBytes: n(1), MessageBytes: n(2), ClientMessageBytes: n(3), Clients: n(4), OpenDocuments: n(5), DocumentBytes: n(6),
-		InFlight: n(7), QueueBytes: n(8), RequestTimeoutSeconds: n(9), MemoryBytes: ptr.To[int64](10),
+		MaxHeaderSize: size(1), MaxMessageSize: size(2), MaxClientMessageSize: size(3), MaxClients: n(4), MaxOpenDocuments: n(5), MaxDocumentsSize: size(6),
+		MaxInFlight: n(7), MaxQueueSize: size(8), RequestTimeoutSeconds: n(9), MaxMemory: size(10),
 	}
-	spec.Hold = v1alpha1.HoldPolicy{TimeoutSeconds: n(11), Requests: n(12), Bytes: n(13)}
+	spec.Hold = v1alpha1.HoldPolicy{TimeoutSeconds: n(11), MaxRequests: n(12), MaxSize: size(13)}
 	spec.Health = v1alpha1.LanguageServerHealth{
 		PingAfterSeconds: n(14), HangTimeoutSeconds: n(15),
 		Canary: &v1alpha1.Canary{Method: "workspace/symbol", Params: raw(`{ "query": "main" }`), PeriodSeconds: n(16)},
@@ -46,9 +48,9 @@ func everything(server *v1alpha1.LanguageServer) {
 	spec.StartupTimeoutSeconds, spec.WhileIndexing, spec.ReplayMethods = n(17), v1alpha1.IndexingHold, []string{"my/read"}
 }
 
-func TestAllOfTheSpecReachesTheMultiplexer(t *testing.T) {
+func TestPrepare_PassesSpecToMultiplexer(t *testing.T) {
 	s := newFixture(t)
-	plan := s.prepare(gopls(everything))
+	plan := s.prepare(gopls(withFullSpec))
 	var got lsp.Config
 	s.Expect(json.Unmarshal(plan.Process.Config, &got)).To(Succeed())
 	want := lsp.Config{
@@ -72,7 +74,7 @@ func TestAllOfTheSpecReachesTheMultiplexer(t *testing.T) {
 	s.Expect(s.backend.kept).To(HaveKeyWithValue(gopls().UID, true))
 }
 
-func TestWhatIsLeftOpenIsTheDefaultOfTheMultiplexer(t *testing.T) {
+func TestPrepare_LeavesDefaultsToMultiplexer(t *testing.T) {
 	s := newFixture(t)
 	var got lsp.Config
 	s.Expect(json.Unmarshal(s.prepare(gopls()).Process.Config, &got)).To(Succeed())
@@ -82,7 +84,7 @@ func TestWhatIsLeftOpenIsTheDefaultOfTheMultiplexer(t *testing.T) {
 	}
 }
 
-func TestNothingIsHeldWithATimeoutOf0(t *testing.T) {
+func TestPrepare_ZeroTimeoutDisablesHold(t *testing.T) {
 	s := newFixture(t)
 	var got lsp.Config
 	plan := s.prepare(gopls(func(server *v1alpha1.LanguageServer) { server.Spec.Hold.TimeoutSeconds = ptr.To[int32](0) }))
@@ -90,16 +92,16 @@ func TestNothingIsHeldWithATimeoutOf0(t *testing.T) {
 	s.Expect(got.WithDefaults().Hold.Timeout).To(BeNumerically("<", 0))
 }
 
-func TestDirectory(t *testing.T) {
+func TestPrepare_PrefersWorkingDirToFolder(t *testing.T) {
 	s := newFixture(t)
 	plan := s.prepare(gopls(func(server *v1alpha1.LanguageServer) { server.Spec.Process.WorkingDir = "/elsewhere" }))
 	s.Expect(plan.Process.Dir).To(Equal("/elsewhere"))
 }
 
-func TestFingerprint(t *testing.T) {
+func TestFingerprint_ChangesOnlyWithServerSettings(t *testing.T) {
 	s := newFixture(t)
-	before := s.prepare(gopls(everything)).Fingerprint
-	same := s.prepare(gopls(everything, func(server *v1alpha1.LanguageServer) {
+	before := s.prepare(gopls(withFullSpec)).Fingerprint
+	same := s.prepare(gopls(withFullSpec, func(server *v1alpha1.LanguageServer) {
 		server.Spec.Settings = raw("{\n  \"gopls\": {\"a\": {}, \"z\": true}}")
 		server.Spec.IdleTimeoutSeconds = ptr.To[int32](1)
 	})).Fingerprint
@@ -109,19 +111,19 @@ func TestFingerprint(t *testing.T) {
 		"folders":  func(spec *v1alpha1.LanguageServerSpec) { spec.Workspace.Folders = []string{"/lib", "/src"} },
 		"settings": func(spec *v1alpha1.LanguageServerSpec) { spec.Settings = raw(`{"gopls":{"z":false,"a":{}}}`) },
 		"options":  func(spec *v1alpha1.LanguageServerSpec) { spec.InitializationOptions = nil },
-		"limits":   func(spec *v1alpha1.LanguageServerSpec) { spec.Limits.Clients = ptr.To[int32](99) },
-		"hold":     func(spec *v1alpha1.LanguageServerSpec) { spec.Hold.Requests = ptr.To[int32](99) },
+		"limits":   func(spec *v1alpha1.LanguageServerSpec) { spec.Limits.MaxClients = ptr.To[int32](99) },
+		"hold":     func(spec *v1alpha1.LanguageServerSpec) { spec.Hold.MaxRequests = ptr.To[int32](99) },
 		"canary":   func(spec *v1alpha1.LanguageServerSpec) { spec.Health.Canary.Params = raw(`{"query":"x"}`) },
 		"replay":   func(spec *v1alpha1.LanguageServerSpec) { spec.ReplayMethods = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			changed := s.prepare(gopls(everything, func(server *v1alpha1.LanguageServer) { change(&server.Spec) }))
+			changed := s.prepare(gopls(withFullSpec, func(server *v1alpha1.LanguageServer) { change(&server.Spec) }))
 			NewWithT(t).Expect(changed.Fingerprint).NotTo(Equal(before))
 		})
 	}
 }
 
-func TestInstanceOwnsTheServer(t *testing.T) {
+func TestPrepare_SetsInstanceAsOwner(t *testing.T) {
 	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agent", UID: "uid-agent"}}
 	server := gopls(func(server *v1alpha1.LanguageServer) {
 		server.Spec.InstanceRef = &v1alpha1.LocalReference{Name: "agent"}

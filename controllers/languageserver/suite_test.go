@@ -23,6 +23,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/conditions/conditionstest"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/lsp"
@@ -53,10 +54,10 @@ func (b *backend) Report(types.UID) (lsp.Report, bool) {
 	}
 	return *b.report, true
 }
-func (b *backend) Endpoint(types.UID) string            { return b.socket }
-func (b *backend) Keep(uid types.UID, keep bool)        { b.kept[uid] = keep }
-func (b *backend) Gone(context.Context, types.UID) bool { return b.gone }
-func (b *backend) reports(change func(*lsp.Report))     { change(b.report) }
+func (b *backend) Endpoint(types.UID) string             { return b.socket }
+func (b *backend) Keep(uid types.UID, keep bool)         { b.kept[uid] = keep }
+func (b *backend) Gone(context.Context, types.UID) bool  { return b.gone }
+func (b *backend) changeReport(change func(*lsp.Report)) { change(b.report) }
 
 // fixture is the kind with a fake backend and clock. No reconcile loop runs: the tests themselves make the changes to the object that the loop would write.
 type fixture struct {
@@ -88,19 +89,20 @@ func (s *fixture) runtimes() *runtime.Registry {
 	return runtime.NewRegistry(s.backend, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: s.backend})
 }
 
-func (s *fixture) pass(d time.Duration) { s.clock.SetTime(s.clock.Now().Add(d)) }
+func (s *fixture) advance(d time.Duration) { s.clock.SetTime(s.clock.Now().Add(d)) }
 
 // restartManager discards the state in memory.
 func (s *fixture) restartManager() {
 	s.kind = New(s.store, s.store, s.runtimes(), s.clock)
 }
 
-// look does what the reconcile loop does for a running incarnation.
-func (s *fixture) look(server *v1alpha1.LanguageServer) (lifecycle.Observed, time.Duration) {
+// observe does what the reconcile loop does for a running incarnation.
+func (s *fixture) observe(server *v1alpha1.LanguageServer) (lifecycle.Observed, time.Duration) {
 	s.t.Helper()
 	var observed lifecycle.Observed
 	retry, err := s.kind.ObserveRunning(s.t.Context(), server, s.incarnation(server), &observed)
 	s.Expect(err).NotTo(HaveOccurred())
+	s.Expect(conditionstest.Faulty(server.Status.Conditions)).To(BeEmpty(), "%v", server.Status.Conditions)
 	for _, condition := range server.Status.Conditions {
 		s.Expect(condition.ObservedGeneration).To(Equal(server.Generation), condition.Type)
 	}
@@ -111,11 +113,11 @@ func (s *fixture) incarnation(server *v1alpha1.LanguageServer) facts.Incarnation
 	return facts.Incarnation{UID: string(server.UID), Number: server.Status.Incarnation, Phase: facts.Running, StartedAt: s.clock.Now()}
 }
 
-func (s *fixture) said(server *v1alpha1.LanguageServer, conditionType string) string {
+func (s *fixture) conditionSummary(server *v1alpha1.LanguageServer, conditionType string) string {
 	s.t.Helper()
 	found := condition(server, conditionType)
 	if found == nil {
-		return "" // it has its usual status
+		return "" // a condition with its default status is absent
 	}
 	return string(found.Status) + " " + found.Reason
 }
@@ -144,8 +146,8 @@ func onDemand(server *v1alpha1.LanguageServer) {
 	server.Spec.IdleTimeoutSeconds = ptr.To[int32](60)
 }
 
-// serving returns the report of a server with two clients.
-func serving(incarnation int64) *lsp.Report {
+// servingReport returns the report of a server with two clients.
+func servingReport(incarnation int64) *lsp.Report {
 	return &lsp.Report{
 		Incarnation: incarnation, Phase: facts.Running, Initialized: true, Indexed: true, IndexedBy: "Settled",
 		ServerName: "gopls", ServerVersion: "v0.23.0", Clients: 2, OpenDocuments: 3, MemoryBytes: 100 << 20,
@@ -153,14 +155,14 @@ func serving(incarnation int64) *lsp.Report {
 	}
 }
 
-// restartingTo records the start of a new incarnation as the state machine does.
-func restartingTo(server *v1alpha1.LanguageServer, now time.Time, reason string, end *v1alpha1.ProcessExit) {
+// recordRestart records the start of a new incarnation as the state machine does.
+func recordRestart(server *v1alpha1.LanguageServer, now time.Time, reason string, end *v1alpha1.ProcessExit) {
 	server.Status.Incarnation++
 	server.Status.Stopping = nil
 	server.Status.LastExit = end
 	process.SetCondition(server, now, v1alpha1.ConditionRestarting, metav1.ConditionTrue, reason, "Starting.")
 }
 
-func restarted(server *v1alpha1.LanguageServer, now time.Time) {
+func endRestart(server *v1alpha1.LanguageServer, now time.Time) {
 	process.SetCondition(server, now, v1alpha1.ConditionRestarting, metav1.ConditionFalse, v1alpha1.ReasonNotRestarting, "")
 }

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package owner makes the Instance that a spec names the owner of the object, so that the object is deleted with that Instance.
+// Package owner adds an owner reference to an object whose spec names an Instance, so that the object is deleted together with that Instance.
 package owner
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// Retry is how soon to check again for an Instance that is missing.
+// Retry is how soon to check again whether a missing Instance exists.
 const Retry = 2 * time.Second
 
 // Setter writes owner references. Client reads from a cache, Reader from the API server.
@@ -59,7 +59,7 @@ func (s Setter) Set(ctx context.Context, object process.Object, named *v1alpha1.
 	return nil, s.write(ctx, object, instance)
 }
 
-// instance reads from the cache and falls back to the API server, because the Instance may have been created a moment ago.
+// instance reads the Instance from the cache and falls back to the API server, because the Instance may be too new for the cache.
 func (s Setter) instance(ctx context.Context, key types.NamespacedName) (*v1alpha1.Instance, error) {
 	instance := &v1alpha1.Instance{}
 	err := s.Client.Get(ctx, key, instance)
@@ -69,7 +69,8 @@ func (s Setter) instance(ctx context.Context, key types.NamespacedName) (*v1alph
 	return instance, err
 }
 
-// write adds the reference. A reconcile that decides on the older version of the object detects the change and runs again.
+// write adds the owner reference to the stored object and leaves object unchanged. The object of the current reconcile is therefore older than the stored
+// one. The reconcile detects this before it acts, and is repeated.
 func (s Setter) write(ctx context.Context, object process.Object, instance *v1alpha1.Instance) error {
 	before := object.DeepCopyObject().(client.Object) // a copy has the type of its original
 	owned := object.DeepCopyObject().(client.Object)

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-dev/berth/internal/plan"
 )
 
-// admit determines what the plan pins if it has not begun yet, or why it may not begin. It reads everything from the API server and not from the cache,
-// because the plan keeps what it pins.
+// admit handles a plan that has not begun: it determines what the plan will pin, or why the plan cannot begin. It reads everything from the API server and
+// not from the cache, because the plan keeps what it pins.
 func (r *Reconciler) admit(ctx context.Context, v *scope) (err error) {
 	if begun(v.plan) || v.plan.Status.DuplicateOf != nil || v.desired.Cancelled {
 		return nil
@@ -56,14 +56,14 @@ func (r *Reconciler) arbitrate(ctx context.Context, v *scope) (*plan.Blocked, er
 		return nil, nil //nolint:nilnil // nothing blocks
 	}
 	blocked := &plan.Blocked{Reason: v1alpha1.ReasonDuplicate, Waiting: "for plan " + first.Name + ", which has the same key",
-		Message: fmt.Sprintf("Plan %s has the same idempotencyKey and is older. This plan starts only if that plan is deleted before it starts.", first.Name)}
+		Message: fmt.Sprintf("Plan %s has the same idempotencyKey and takes precedence. This plan starts only if that plan is deleted before it starts.", first.Name)}
 	if begun(&first) { // a plan that has not begun may still lose its precedence
 		blocked.Duplicate = &v1alpha1.PlanReference{Name: first.Name, UID: first.UID}
 	}
 	return blocked, nil
 }
 
-// late is a sort key that orders plans that have begun before all others.
+// late is a sort key: plans that have begun come first.
 func late(object *v1alpha1.Plan) int {
 	if begun(object) {
 		return 0

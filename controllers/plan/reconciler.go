@@ -35,7 +35,8 @@ type Reconciler struct {
 	Reader   client.Reader
 	Recorder process.Recorder
 	Clock    clock.PassiveClock
-	// Hosts identifies this host and the others; nil if there is a single manager. All runs of a plan are on the host of the plan.
+	// Hosts holds what the manager knows about its own host and the other hosts; nil if there is only this manager. All runs of a plan are on the host of
+	// the plan.
 	Hosts *hosts.Hosts
 
 	// beginning is held while a plan with a key begins, from the check of the other plans to the write of the status.
@@ -68,7 +69,7 @@ type scope struct {
 	fresh bool
 }
 
-// again requests the next reconcile after the given duration, or sooner.
+// again requests the next reconcile after the given duration, unless an earlier one is already requested.
 func (v *scope) again(after time.Duration) {
 	if v.step.Requeue == 0 || after < v.step.Requeue {
 		v.step.Requeue = after
@@ -195,7 +196,7 @@ func (r *Reconciler) write(ctx context.Context, v *scope) error {
 // longestEvent is the maximum length of an event message that the API server accepts, in bytes.
 const longestEvent = 1024
 
-// emitEvents emits one event for each warning, and a single event for everything else in this step, with the reason of the last.
+// emitEvents emits one event for each warning of this step, and merges all other events into one, which has the reason of the last of them.
 func (r *Reconciler) emitEvents(v *scope) {
 	var reason, note string
 	for _, event := range v.step.Events {

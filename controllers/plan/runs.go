@@ -39,8 +39,8 @@ func keptBy(object client.Object) []string {
 	return []string{owner.Name}
 }
 
-// listRuns collects the runs of the plan. It reads listed runs that are missing in the cache from the API server, because only the API server can confirm that a
-// run does not exist.
+// listRuns collects the runs of the plan. If a listed run is not in the cache, listRuns reads it from the API server, because only the API server can confirm
+// that a run does not exist.
 func (r *Reconciler) listRuns(ctx context.Context, v *scope) error {
 	kept, err := r.kept(ctx, client.ObjectKeyFromObject(v.plan))
 	if err != nil {
@@ -91,7 +91,7 @@ func (r *Reconciler) leave(ctx context.Context, v *scope, run *v1alpha1.Strategy
 	return r.removeFinalizer(ctx, run)
 }
 
-// abandon releases the runs of a plan that is deleted or being deleted, because no plan records their outcomes any more. The runs are deleted with the plan,
+// abandon releases the runs of a plan that is deleted or being deleted, because no plan records their outcomes anymore. The runs are deleted with the plan,
 // which owns them.
 func (r *Reconciler) abandon(ctx context.Context, key types.NamespacedName) error {
 	runs, err := r.kept(ctx, key)
@@ -106,7 +106,7 @@ func (r *Reconciler) abandon(ctx context.Context, key types.NamespacedName) erro
 	return nil
 }
 
-// views converts the runs to the input of the decision.
+// views converts the runs to the input of plan.Next.
 func (r *Reconciler) views(object *v1alpha1.Plan, runs map[string]*v1alpha1.StrategyRun, now time.Time) []plan.Run {
 	views := make([]plan.Run, 0, len(runs))
 	for _, name := range slices.Sorted(maps.Keys(runs)) {
@@ -157,8 +157,8 @@ func (r *Reconciler) act(ctx context.Context, v *scope) error {
 	return errors.Join(errs...)
 }
 
-// patience is how long after its end a run keeps its finalizers so that its strategy can count it. After counting the run, the strategy also removes the
-// finalizer of the plan, which takes one write instead of two that conflict.
+// patience is how long the plan waits for the strategy to count a run. It is measured from the first observation of the end of the run. After counting the run,
+// the strategy removes both finalizers, which takes one write instead of two that can conflict.
 const patience = 5 * time.Second
 
 // countedSoon returns how long to wait for the strategy to count the run. It returns 0 if the run is not in the status of the plan, ended some time ago, or was

@@ -24,7 +24,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// IndexBlocked is the field index that finds the plans that have not begun. They all have the index value all.
+// IndexBlocked is the field index that finds the plans that have not begun and are not duplicates. All of them have the same index value, the constant all.
 const IndexBlocked = "notBegun"
 
 const all = "all"
@@ -68,7 +68,7 @@ func notBegun(object client.Object) []string {
 	return []string{all}
 }
 
-// blocked returns the plans that a new or changed object may allow to begin.
+// blocked returns requests for the plans of IndexBlocked in the namespace of a new or changed object, because they may have waited for that object.
 func (r *Reconciler) blocked(ctx context.Context, object client.Object) []reconcile.Request {
 	list := &v1alpha1.PlanList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{IndexBlocked: all}); err != nil {
@@ -100,7 +100,7 @@ func created() predicate.Predicate {
 	}
 }
 
-// notable passes events that a plan depends on: a run has ended, cannot start, or is being deleted, or a run was created by another client.
+// notable passes the events of runs that concern a plan: another client created the run, or the run has ended, cannot start, is cancelled or is deleted.
 func (r *Reconciler) notable() predicate.Predicate {
 	unknown := func(e event.CreateEvent) bool {
 		own, _ := r.memory.own.Get(e.Object.GetUID())

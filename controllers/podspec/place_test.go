@@ -18,21 +18,21 @@ import (
 
 func raw(text string) apiruntime.RawExtension { return apiruntime.RawExtension{Raw: []byte(text)} }
 
-func planned(g *WithT, spec *v1alpha1.PodRuntime) *process.StartSpec {
+func podStartSpec(g *WithT, spec *v1alpha1.PodRuntime) *process.StartSpec {
 	object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "agent", UID: "u"}}
 	plan := &process.StartSpec{}
 	g.Expect(Pod(plan, object, "Instance", spec)).To(Succeed())
 	return plan
 }
 
-func TestThePodOfASpec(t *testing.T) {
+func TestPod_CopiesSpecIntoConfig(t *testing.T) {
 	g := NewWithT(t)
 	spec := &v1alpha1.PodRuntime{Image: "agent:1", ServiceAccountName: "agent",
 		Volumes: []apiruntime.RawExtension{raw(`{"name": "tmp", "emptyDir": {}}`)}, VolumeMounts: []apiruntime.RawExtension{raw(`{"name": "tmp", "mountPath": "/tmp"}`)},
 		Tolerations: []apiruntime.RawExtension{raw(`{"key": "spot", "operator": "Exists"}`)}}
 	template := raw(`{"spec": {"volumes": [{"$patch": "delete", "name": "tmp"}]}}`)
 	spec.Template = &template
-	plan := planned(g, spec)
+	plan := podStartSpec(g, spec)
 	g.Expect(plan.Blocked).To(BeNil())
 	var config pod.Config
 	g.Expect(json.Unmarshal(plan.Process.Config, &config)).To(Succeed())
@@ -45,23 +45,23 @@ func TestThePodOfASpec(t *testing.T) {
 	g.Expect(config.Template).To(MatchJSON(template.Raw))
 
 	spec.Image = "agent:2"
-	g.Expect(planned(g, spec).Fingerprint).NotTo(Equal(plan.Fingerprint), "another image changes the fingerprint")
-	g.Expect(planned(g, nil).Process.Config).To(BeNil())
+	g.Expect(podStartSpec(g, spec).Fingerprint).NotTo(Equal(plan.Fingerprint), "another image changes the fingerprint")
+	g.Expect(podStartSpec(g, nil).Process.Config).To(BeNil())
 }
 
-func TestWordsThatKubernetesDoesNotKnow(t *testing.T) {
+func TestPod_BlocksOnUnknownFields(t *testing.T) {
 	g := NewWithT(t)
 	template := raw(`{"specc": {}}`)
-	for said, spec := range map[string]*v1alpha1.PodRuntime{
-		`spec.runtime.pod.volumes[0]: unknown field "empty"; correct it`: {Volumes: []apiruntime.RawExtension{raw(`{"name": "a", "empty": {}}`)}},
-		`spec.runtime.pod.template: unknown field "specc"; correct it`:   {Template: &template},
-		`spec.runtime.pod.volumes[0]: unknown field "Image"; correct it`: {Volumes: []apiruntime.RawExtension{raw(`{"name": "a", "Image": {"reference": "evil"}}`)}},
-		`spec.runtime.pod.volumeClaimTemplates[0].spec: unknown field "size"; correct it`: {
+	for message, spec := range map[string]*v1alpha1.PodRuntime{
+		`spec.runtime.pod.volumes[0]: unknown field "empty". Correct it.`: {Volumes: []apiruntime.RawExtension{raw(`{"name": "a", "empty": {}}`)}},
+		`spec.runtime.pod.template: unknown field "specc". Correct it.`:   {Template: &template},
+		`spec.runtime.pod.volumes[0]: unknown field "Image". Correct it.`: {Volumes: []apiruntime.RawExtension{raw(`{"name": "a", "Image": {"reference": "evil"}}`)}},
+		`spec.runtime.pod.volumeClaimTemplates[0].spec: unknown field "size". Correct it.`: {
 			VolumeClaimTemplates: []v1alpha1.PodClaim{{Name: "a", Spec: raw(`{"size": "1Gi"}`)}}},
 	} {
-		plan := planned(g, spec)
-		g.Expect(plan.Blocked).NotTo(BeNil(), said)
-		g.Expect(plan.Blocked.Message).To(Equal(said))
+		plan := podStartSpec(g, spec)
+		g.Expect(plan.Blocked).NotTo(BeNil(), message)
+		g.Expect(plan.Blocked.Message).To(Equal(message))
 		g.Expect(plan.Blocked.Reason).To(Equal(v1alpha1.ReasonStartFailed))
 	}
 }

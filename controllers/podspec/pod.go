@@ -33,7 +33,7 @@ func Pod(plan *process.StartSpec, object process.Object, kind string, spec *v1al
 	config, wrong := podConfig(spec)
 	if wrong != nil {
 		if plan.Blocked == nil {
-			plan.Blocked = &lifecycle.Blocked{Reason: v1alpha1.ReasonStartFailed, Message: wrong.Error() + "; correct it"}
+			plan.Blocked = &lifecycle.Blocked{Reason: v1alpha1.ReasonStartFailed, Message: wrong.Error() + ". Correct it."}
 		}
 		return nil
 	}
@@ -55,7 +55,7 @@ func Owner(object metav1.Object, kind string) *metav1.OwnerReference {
 	return reference
 }
 
-// podConfig decodes the parts of the spec whose schema is that of Kubernetes.
+// podConfig returns the configuration of the Pod. It decodes the parts of the spec that have the schema of Kubernetes.
 func podConfig(spec *v1alpha1.PodRuntime) (pod.Config, error) {
 	config := pod.Config{
 		Image: spec.Image, PullPolicy: corev1.PullPolicy(spec.ImagePullPolicy), NodeSelector: spec.NodeSelector, ServiceAccountName: spec.ServiceAccountName,
@@ -79,7 +79,7 @@ func podConfig(spec *v1alpha1.PodRuntime) (pod.Config, error) {
 		config.Claims = append(config.Claims, read)
 	}
 	if spec.Template != nil {
-		// A patch may contain fields that a Pod does not have, so only its top-level fields are checked.
+		// The template is a patch, which may contain fields that a Pod does not have, such as $patch. So only its top-level fields are checked.
 		var known struct {
 			Metadata map[string]any `json:"metadata"`
 			Spec     map[string]any `json:"spec"`
@@ -113,7 +113,8 @@ func readAll[T any](name string, parts []apiruntime.RawExtension) ([]T, error) {
 	return all, nil
 }
 
-// readStrictly decodes part and rejects unknown fields, which the API server has not checked. Field names are case-sensitive, as in policies.
+// readStrictly decodes part and rejects unknown fields, because the API server does not check them. Field names are case-sensitive, so that another spelling
+// of a field cannot bypass an admission policy.
 func readStrictly(name string, part apiruntime.RawExtension, into any) error {
 	unknown, err := strictjson.UnmarshalStrict(part.Raw, into)
 	if err = errors.Join(append(unknown, err)...); err != nil {

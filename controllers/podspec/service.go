@@ -41,8 +41,8 @@ type Services struct {
 
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
 
-// Serve creates or corrects the Service of an object of that kind. It returns a Blocked if the name is taken or the cluster refuses the Service, and an error
-// for every other failure.
+// Serve creates the Service wanted for an object, or corrects the existing one. kind is the kind of the object, for messages. Serve returns a Blocked if the
+// name is taken or the cluster refuses the Service, and an error for every other failure.
 func (s Services) Serve(ctx context.Context, object process.Object, kind string, wanted *corev1.Service) (*lifecycle.Blocked, error) {
 	key := client.ObjectKeyFromObject(wanted)
 	there := &corev1.Service{}
@@ -51,7 +51,7 @@ func (s Services) Serve(ctx context.Context, object process.Object, kind string,
 		if err = s.Client.Create(ctx, wanted); err == nil {
 			return nil, nil //nolint:nilnil // nothing blocks
 		}
-		if apierrors.IsAlreadyExists(err) { // the cache may be stale, and it holds only Services of Berth
+		if apierrors.IsAlreadyExists(err) { // the cache may be stale, and it contains only Services that Berth created
 			err = s.Reader.Get(ctx, key, there)
 		}
 	}
@@ -64,7 +64,7 @@ func (s Services) Serve(ctx context.Context, object process.Object, kind string,
 		return &lifecycle.Blocked{
 			Conflict: true,
 			Reason:   v1alpha1.ReasonNameTaken,
-			Message:  fmt.Sprintf("Service %s already exists and does not belong to this %s. Delete that Service, or rename this object.", key.Name, kind),
+			Message:  fmt.Sprintf("Service %s already exists and does not belong to this %s. Delete that Service, or recreate this object with another name.", key.Name, kind),
 			Retry:    takenRetry,
 		}, nil
 	}
@@ -82,12 +82,13 @@ func refused(kind string, err error) *lifecycle.Blocked {
 	}
 }
 
-// refuses reports whether the cluster rejects the Service until a user changes something: a quota, a policy, or an address range that is full.
+// refuses reports whether the cluster rejects the Service until a user changes something, for example a quota, a policy, or an address range that is full.
 func refuses(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed to allocate")
 }
 
-// correct restores ports, selector and label where they differ, because of a foreign change or a new port. It leaves all other fields to the cluster.
+// correct updates ports, selector and label if they differ from the wanted ones: another client may have changed them, or the object has a new port. It
+// does not change other fields.
 func (s Services) correct(ctx context.Context, there, wanted *corev1.Service) error {
 	before := there.DeepCopy()
 	for i := range there.Spec.Ports {
@@ -109,7 +110,7 @@ func (s Services) correct(ctx context.Context, there, wanted *corev1.Service) er
 	return nil
 }
 
-// Service returns a Service of that name which forwards one port to the Pods of an object, whatever their incarnation.
+// Service returns a Service with the given name that forwards one port to the Pod of an object. It need not change when the next incarnation gets a new Pod.
 func Service(object process.Object, kind, name, port string, number int32) *corev1.Service {
 	labels := map[string]string{pod.LabelManagedBy: pod.ManagedBy, pod.LabelUID: string(object.GetUID())}
 	return &corev1.Service{
@@ -125,8 +126,8 @@ func Service(object process.Object, kind, name, port string, number int32) *core
 
 var unfit = regexp.MustCompile(`[^a-z0-9]+`)
 
-// ServiceName returns name if it is a valid Service name: it begins with a letter and has no dots and at most 63 characters. Otherwise it returns word, up to
-// 48 characters of the name of the object, and a hash of its namespace and name, joined by hyphens.
+// ServiceName returns name if it is a valid Service name. Such a name begins with a letter, has no dots and has at most 63 characters. Otherwise ServiceName
+// returns word, up to 48 characters of the name of the object, and a hash of its namespace and name, joined by hyphens.
 func ServiceName(word, name string, object client.Object) string {
 	if len(validation.IsDNS1035Label(name)) == 0 {
 		return name

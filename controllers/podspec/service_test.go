@@ -20,7 +20,7 @@ import (
 )
 
 // A failure that a user has to fix blocks the object with a message and is retried later; other failures are retried as errors.
-func TestAServiceThatTheClusterDoesNotAllow(t *testing.T) {
+func TestServices_BlockWhenClusterRefuses(t *testing.T) {
 	g := NewWithT(t)
 	object := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "u"}}
 	services := corev1.Resource("services")

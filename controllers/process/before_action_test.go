@@ -14,21 +14,21 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// observing is a kind that implements ActionObserver.
-type observing struct {
+// observerKind is a kind that implements ActionObserver.
+type observerKind struct {
 	*testKind
 	decided func(Object, lifecycle.Step)
 }
 
-func (w *observing) BeforeAction(_ context.Context, object, _ Object, step lifecycle.Step, _ bool) error {
+func (w *observerKind) BeforeAction(_ context.Context, object, _ Object, step lifecycle.Step, _ bool) error {
 	w.decided(object, step)
 	return nil
 }
 
 func TestBeforeAction_ComesAfterTheWriteAndBeforeTheAction(t *testing.T) {
-	b := newBench(t, nil)
+	b := newFixture(t, nil)
 	var actions []lifecycle.Action
-	b.r.Kind = &observing{testKind: b.kind, decided: func(object Object, step lifecycle.Step) {
+	b.r.Kind = &observerKind{testKind: b.kind, decided: func(object Object, step lifecycle.Step) {
 		actions = append(actions, step.Action)
 		b.Expect(b.object().Status.Incarnation).To(Equal(object.GetProcessStatus().Incarnation), "the status is already written")
 		found, err := b.rt.Observe(t.Context(), testUID)
@@ -47,16 +47,16 @@ func TestBeforeAction_ComesAfterTheWriteAndBeforeTheAction(t *testing.T) {
 }
 
 func TestBeforeAction_IsNotCalledWhenTheWriteFails(t *testing.T) {
-	b := newBench(t, nil)
-	told := 0
-	b.r.Kind = &observing{testKind: b.kind, decided: func(Object, lifecycle.Step) { told++ }}
+	b := newFixture(t, nil)
+	calls := 0
+	b.r.Kind = &observerKind{testKind: b.kind, decided: func(Object, lifecycle.Step) { calls++ }}
 	b.intercept = func(write int) error {
-		if write < 2 { // the finalizer
+		if write < 2 { // the first write adds the finalizer
 			return nil
 		}
 		return apierrors.NewConflict(schema.GroupResource{Resource: "instances"}, testKey.Name, nil)
 	}
 	b.reconcile()
 	b.Expect(b.writes).To(Equal(2))
-	b.Expect(told).To(BeZero())
+	b.Expect(calls).To(BeZero())
 }

@@ -18,11 +18,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// The defaults of the API, for objects that were stored before the API had them. Durations are in seconds.
+// The constants default* are the defaults of the API, for objects that were stored before the API had them. Durations are in seconds.
 const (
 	defaultStopSignal       = "SIGTERM" // a kind may set another default in Prepare
 	defaultGrace            = 10
@@ -33,6 +34,9 @@ const (
 	defaultBreakerWindow    = 180
 	defaultBreakerCoolDown  = 600
 )
+
+// unavailableRetry is how soon to query a runtime again after it did not respond.
+const unavailableRetry = 5 * time.Second
 
 // prepare determines how to start the next incarnation, or why it cannot be started.
 func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
@@ -47,7 +51,16 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 			return err
 		}
 	}
-	if blocked == nil { // otherwise the values are not needed
+	if v.unavailable != "" {
+		if blocked == nil {
+			message := conditions.Sentence(v.unavailable) + " Berth checks this again."
+			blocked = &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeUnavailable, Message: message, Retry: unavailableRetry}
+		}
+		v.plan.Blocked = blocked
+		v.hosted = lifecycle.Hosted{} // the object has not started here, so the status names no host, and another host may take the object
+		return nil
+	}
+	if blocked == nil { // a blocked start does not need the values of the environment variables
 		if variables, blocked, err = r.resolve(ctx, v.object); err != nil {
 			return err
 		}
@@ -67,7 +80,8 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 	return nil
 }
 
-// process returns the next incarnation as the spec describes it, before variables are expanded.
+// process returns the process that the spec describes, before variables are expanded. Its incarnation number is that of the running incarnation, or else the
+// next number.
 func (r *Reconciler) process(v *scope) runtime.Process {
 	template := v.object.GetProcessSpec().Process
 	next := v.object.GetProcessStatus().Incarnation + 1
@@ -101,9 +115,9 @@ func specHash(spec *v1alpha1.ProcessSpec, words []string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// logsCommand returns the command that prints the output of an object.
-func logsCommand(resource string, object Object) string {
-	command := "berth logs " + strings.TrimSuffix(resource, "s") + "/" + object.GetName()
+// commandLine returns the berth command that applies a verb, such as logs, to the object.
+func commandLine(verb string, kind Kind, object Object) string {
+	command := "berth " + verb + " " + strings.TrimSuffix(kind.Resource(), "s") + "/" + object.GetName()
 	if namespace := object.GetNamespace(); namespace != metav1.NamespaceDefault {
 		command += " -n " + namespace
 	}
@@ -111,8 +125,12 @@ func logsCommand(resource string, object Object) string {
 }
 
 // desired returns what the spec requests, with defaults for unset fields.
-func (v *scope) desired(resource string) lifecycle.Desired {
+func (v *scope) desired(kind Kind) lifecycle.Desired {
 	spec := v.object.GetProcessSpec()
+	restart := commandLine("restart", kind, v.object)
+	if _, resolves := kind.(SpecResolver); resolves {
+		restart = "" // an object whose process spec comes from another object has no restartToken
+	}
 	return lifecycle.Desired{
 		UID:           v.object.GetUID(),
 		Generation:    v.object.GetGeneration(),
@@ -121,7 +139,8 @@ func (v *scope) desired(resource string) lifecycle.Desired {
 		SpecHash:      v.hash,
 		RestartToken:  spec.RestartToken,
 		ResetToken:    spec.ResetToken,
-		Logs:          logsCommand(resource, v.object),
+		Logs:          commandLine("logs", kind, v.object),
+		Restart:       restart,
 		RestartPolicy: or(spec.RestartPolicy, v1alpha1.RestartAlways),
 		UpdatePolicy:  or(spec.UpdatePolicy, v1alpha1.UpdateRecreate),
 		Grace:         seconds(spec.Process.Stop.GracePeriodSeconds, defaultGrace),

@@ -18,9 +18,9 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-func TestDesired(t *testing.T) {
+func TestDesired_CombinesDefaultsAndSpec(t *testing.T) {
 	defaults := lifecycle.Desired{
-		UID: "u", Generation: 3, State: lifecycle.DesiredRunning, SpecHash: "h", Logs: "berth logs instance/x -n team",
+		UID: "u", Generation: 3, State: lifecycle.DesiredRunning, SpecHash: "h", Logs: "berth logs instance/x -n team", Restart: "berth restart instance/x -n team",
 		RestartPolicy: v1alpha1.RestartAlways, UpdatePolicy: v1alpha1.UpdateRecreate, Grace: 10 * time.Second,
 		Backoff: lifecycle.Backoff{Initial: time.Second, Max: time.Minute, ResetAfter: time.Minute},
 		Breaker: lifecycle.Breaker{Threshold: 5, Window: 3 * time.Minute, CoolDown: 10 * time.Minute},
@@ -50,19 +50,19 @@ func TestDesired(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "x", UID: "u", Generation: 3}, Spec: v1alpha1.InstanceSpec{ProcessSpec: tc.spec}}
 			v := &scope{object: object, want: lifecycle.DesiredRunning, hash: "h", runtime: runtime.NoRuntime{}}
-			if diff := cmp.Diff(tc.want, v.desired("instances")); diff != "" {
+			if diff := cmp.Diff(tc.want, v.desired(&testKind{})); diff != "" {
 				t.Errorf("desired (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// sleepyKind has a process that sleeps whenever that is permitted.
+// sleepyKind is a kind whose objects should always be asleep.
 type sleepyKind struct{ Kind }
 
 func (sleepyKind) Asleep(context.Context, Object, time.Time) bool { return true }
 
-func TestDeleteWinsOverStopAndStopOverSleep(t *testing.T) {
+func TestDesiredState_PrefersDeleteOverStopOverSleep(t *testing.T) {
 	g := NewWithT(t)
 	object := &v1alpha1.Instance{}
 	want := func(kind Kind) lifecycle.DesiredState {
@@ -76,7 +76,7 @@ func TestDeleteWinsOverStopAndStopOverSleep(t *testing.T) {
 	g.Expect(want(sleepyKind{})).To(Equal(lifecycle.DesiredDeleted))
 }
 
-func TestSpecHash(t *testing.T) {
+func TestSpecHash_ChangesOnlyWithProgram(t *testing.T) {
 	g := NewWithT(t)
 	hash := func(change func(*v1alpha1.ProcessSpec), words ...string) string {
 		spec := &v1alpha1.ProcessSpec{Process: v1alpha1.ProcessTemplate{

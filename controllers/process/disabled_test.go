@@ -14,9 +14,9 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// If the manager has no runtime, the object reports that, and the reconciler reads nothing, not even the Secret that the environment names.
-func TestADisabledRuntimeStallsObjects(t *testing.T) {
-	b := newBench(t, func(i *v1alpha1.Instance) {
+// If the manager has no runtime, a condition of the object reports this. The reconciler then does not read the Secret that the environment names.
+func TestDisabledRuntime_StallsObjects(t *testing.T) {
+	b := newFixture(t, func(i *v1alpha1.Instance) {
 		i.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "TOKEN", ValueFrom: &v1alpha1.EnvVarSource{
 			SecretKeyRef: &v1alpha1.KeyRef{Name: "not-there", Key: "token"},
 		}}}

@@ -79,7 +79,8 @@ func (d *Dispatcher) forward(ctx context.Context, events <-chan types.UID) {
 	}
 }
 
-// Wake enqueues the object with that UID. It never blocks. A UID without an object is passed to stranger.
+// Wake enqueues the object with that UID. It may wait until the cache has synced, but does not wait for a reconcile. A UID without an object is passed to
+// stranger.
 func (d *Dispatcher) Wake(ctx context.Context, uid types.UID) {
 	for _, s := range d.subscriptions() {
 		key, found, err := d.find(ctx, s.kind, uid)

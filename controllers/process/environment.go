@@ -25,20 +25,22 @@ import (
 // of them into the memory of the manager.
 const environmentRetry = 10 * time.Second
 
-// variable is one environment variable before $(NAME) in it is expanded.
+// variable is one environment variable before references such as $(NAME) in its value are expanded.
 type variable struct {
 	name, value string
-	// literal values are not expanded.
+	// literal reports that references in the value are not expanded.
 	literal bool
-	// secret values come from a Secret and must not reach a command line.
+	// secret reports that the value comes from a Secret and must not reach a command line.
 	secret bool
+	// unset reports that the variable refers to an optional key that does not exist.
+	unset bool
 }
 
 // environment is the expanded environment of a process.
 type environment struct {
 	values map[string]string
 	secret map[string]bool
-	// list is NAME=value in the order of the spec, the variables of the kind first.
+	// list contains NAME=value for each variable: first the variables of the kind, then those of the spec in their order.
 	list []string
 }
 
@@ -63,9 +65,11 @@ func (r *Reconciler) resolve(ctx context.Context, object Object) ([]variable, *l
 			missing = "the value contains a zero byte; remove it"
 		}
 		if missing != "" {
-			return nil, invalidEnvironment("environment variable %s: %s", env[i].Name, missing), nil
+			return nil, invalidEnvironment("Environment variable %s: %s.", env[i].Name, missing), nil
 		}
-		variables = append(variables, resolved)
+		if !resolved.unset {
+			variables = append(variables, resolved)
+		}
 	}
 	return variables, nil, nil
 }
@@ -88,35 +92,38 @@ func (r *resolver) variable(ctx context.Context, env *v1alpha1.EnvVar) (v variab
 	switch from := env.ValueFrom; {
 	case from.SecretKeyRef != nil:
 		v.secret = true
-		v.value, missing, err = r.key(ctx, "Secret", *from.SecretKeyRef)
+		v.value, v.unset, missing, err = r.key(ctx, "Secret", *from.SecretKeyRef)
 	case from.ConfigMapKeyRef != nil:
-		v.value, missing, err = r.key(ctx, "ConfigMap", *from.ConfigMapKeyRef)
+		v.value, v.unset, missing, err = r.key(ctx, "ConfigMap", *from.ConfigMapKeyRef)
 	default:
 		missing = "valueFrom must name a Secret or a ConfigMap"
 	}
 	return v, missing, err
 }
 
-// key reads one key of a Secret or a ConfigMap.
-func (r *resolver) key(ctx context.Context, kind string, ref v1alpha1.KeyRef) (value, missing string, err error) {
+// key reads one key of a Secret or a ConfigMap. unset reports that an optional reference does not exist.
+func (r *resolver) key(ctx context.Context, kind string, ref v1alpha1.KeyRef) (value string, unset bool, missing string, err error) {
+	optional := ref.Presence == v1alpha1.PresenceOptional
 	data, read := r.data[kind+"/"+ref.Name]
 	if !read {
 		data, err = r.read(ctx, kind, ref.Name)
 		switch {
+		case apierrors.IsNotFound(err) && optional:
+			return "", true, "", nil
 		case apierrors.IsNotFound(err):
-			return "", fmt.Sprintf("%s %s does not exist in namespace %s; create it", kind, ref.Name, r.namespace), nil
+			return "", false, fmt.Sprintf("%s %s does not exist in namespace %s; create it", kind, ref.Name, r.namespace), nil
 		case apierrors.IsForbidden(err):
-			return "", fmt.Sprintf("the manager has no permission to read %s %s in namespace %s; bind its service account to the ClusterRole berth-manager-environment there", kind, ref.Name, r.namespace), nil
+			return "", false, fmt.Sprintf("the manager has no permission to read %s %s in namespace %s; bind its service account to the ClusterRole berth-manager-environment there", kind, ref.Name, r.namespace), nil
 		case err != nil:
-			return "", "", fmt.Errorf("read %s %s: %w", kind, ref.Name, err)
+			return "", false, "", fmt.Errorf("read %s %s: %w", kind, ref.Name, err)
 		}
 		r.data[kind+"/"+ref.Name] = data
 	}
 	value, there := data[ref.Key]
-	if !there {
-		return "", fmt.Sprintf("%s %s has no key %s; add it", kind, ref.Name, ref.Key), nil
+	if !there && !optional {
+		return "", false, fmt.Sprintf("%s %s has no key %s; add it", kind, ref.Name, ref.Key), nil
 	}
-	return value, "", nil
+	return value, !there, "", nil
 }
 
 func (r *resolver) read(ctx context.Context, kind, name string) (map[string]string, error) {
@@ -146,8 +153,8 @@ func (r *resolver) read(ctx context.Context, kind, name string) (map[string]stri
 	return data, nil
 }
 
-// expandEnvironment expands references in the values; each may refer only to variables that precede it. The variables of the kind come first and cannot
-// be overridden, because the program must receive the port that was allocated to its object.
+// expandEnvironment expands references in the values. Each value may refer only to variables that precede it. The variables of the kind come first, and the
+// spec cannot override them, because the program must receive the port that was allocated to its object.
 func expandEnvironment(variables []variable, ofKind map[string]string) environment {
 	env := environment{values: maps.Clone(ofKind), secret: map[string]bool{}}
 	if env.values == nil {
@@ -189,11 +196,11 @@ func (e *environment) command(argv []string) ([]string, *lifecycle.Blocked) {
 	for i, word := range argv {
 		text, secret := e.expand(word)
 		if secret {
-			return nil, invalidEnvironment("command[%d] refers to a variable from a Secret, and all users can read command lines; "+
-				"let the program read the variable from its environment", i)
+			return nil, invalidEnvironment("The value of spec.process.command[%d] refers to a variable from a Secret, and all users can read command lines. "+
+				"Let the program read the variable from its environment.", i)
 		}
 		if strings.ContainsRune(text, 0) {
-			return nil, invalidEnvironment("command[%d] contains a zero byte; remove it", i)
+			return nil, invalidEnvironment("The value of spec.process.command[%d] contains a zero byte. Remove it.", i)
 		}
 		expanded[i] = text
 	}

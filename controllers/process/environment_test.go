@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-func TestExpand(t *testing.T) {
+func TestExpand_ReplacesKnownReferences(t *testing.T) {
 	values := map[string]string{"A": "1", "B": "$(A)", "EMPTY": "", "X-Y.Z": "dots"}
 	lookup := func(name string) (string, bool) {
 		value, known := values[name]
@@ -65,7 +65,7 @@ func FuzzExpandKeepsTextWithoutReferences(f *testing.F) {
 	})
 }
 
-func TestExpandEnvironment(t *testing.T) {
+func TestExpandEnvironment_ReferencesEarlierVariables(t *testing.T) {
 	variables := []variable{
 		{name: "BASE", value: "/srv"},
 		{name: "URL", value: "http://localhost:$(PORT)$(BASE)"},
@@ -85,7 +85,7 @@ func TestExpandEnvironment(t *testing.T) {
 	}
 }
 
-func TestCommandHoldsNoSecret(t *testing.T) {
+func TestCommand_ContainsNoSecret(t *testing.T) {
 	g := NewWithT(t)
 	env := expandEnvironment([]variable{
 		{name: "DIR", value: "/srv"},
@@ -105,7 +105,7 @@ func TestCommandHoldsNoSecret(t *testing.T) {
 	}
 }
 
-func TestResolve(t *testing.T) {
+func TestResolve_ReadsValuesOrBlocks(t *testing.T) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},
 		Data:       map[string][]byte{"k": []byte("hidden"), "zero": []byte("a\x00b")},
@@ -122,21 +122,28 @@ func TestResolve(t *testing.T) {
 	fromConfigMap := func(name, key string) *v1alpha1.EnvVarSource {
 		return &v1alpha1.EnvVarSource{ConfigMapKeyRef: &v1alpha1.KeyRef{Name: name, Key: key}}
 	}
+	optional := func(from *v1alpha1.EnvVarSource) *v1alpha1.EnvVarSource {
+		from.SecretKeyRef.Presence = v1alpha1.PresenceOptional
+		return from
+	}
 	tests := map[string]struct {
 		env         v1alpha1.EnvVar
 		want        variable
 		wantMissing string
 	}{
-		"value":             {env: v1alpha1.EnvVar{Name: "A", Value: "$(B)"}, want: variable{name: "A", value: "$(B)"}},
-		"secret":            {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("s", "k")}, want: variable{name: "A", value: "hidden", literal: true, secret: true}},
-		"config map":        {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromConfigMap("c", "k")}, want: variable{name: "A", value: "shown", literal: true}},
-		"binary data":       {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromConfigMap("c", "b")}, want: variable{name: "A", value: "bytes", literal: true}},
-		"no secret":         {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("none", "k")}, wantMissing: "environment variable A: Secret none does not exist in namespace ns; create it"},
-		"no key":            {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("s", "none")}, wantMissing: "environment variable A: Secret s has no key none; add it"},
-		"no config map":     {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromConfigMap("none", "k")}, wantMissing: "ConfigMap none does not exist"},
-		"another namespace": {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("elsewhere", "k")}, wantMissing: "Secret elsewhere does not exist"},
-		"zero byte":         {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("s", "zero")}, wantMissing: "zero byte"},
-		"neither":           {env: v1alpha1.EnvVar{Name: "A", ValueFrom: &v1alpha1.EnvVarSource{}}, wantMissing: "must name a Secret or a ConfigMap"},
+		"value":               {env: v1alpha1.EnvVar{Name: "A", Value: "$(B)"}, want: variable{name: "A", value: "$(B)"}},
+		"secret":              {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("s", "k")}, want: variable{name: "A", value: "hidden", literal: true, secret: true}},
+		"config map":          {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromConfigMap("c", "k")}, want: variable{name: "A", value: "shown", literal: true}},
+		"binary data":         {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromConfigMap("c", "b")}, want: variable{name: "A", value: "bytes", literal: true}},
+		"no secret":           {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("none", "k")}, wantMissing: "Environment variable A: Secret none does not exist in namespace ns; create it."},
+		"no key":              {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("s", "none")}, wantMissing: "Environment variable A: Secret s has no key none; add it."},
+		"no config map":       {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromConfigMap("none", "k")}, wantMissing: "ConfigMap none does not exist"},
+		"optional, no secret": {env: v1alpha1.EnvVar{Name: "A", ValueFrom: optional(fromSecret("none", "k"))}, want: variable{unset: true}},
+		"optional, no key":    {env: v1alpha1.EnvVar{Name: "A", ValueFrom: optional(fromSecret("s", "none"))}, want: variable{unset: true}},
+		"optional, there":     {env: v1alpha1.EnvVar{Name: "A", ValueFrom: optional(fromSecret("s", "k"))}, want: variable{name: "A", value: "hidden", literal: true, secret: true}},
+		"another namespace":   {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("elsewhere", "k")}, wantMissing: "Secret elsewhere does not exist"},
+		"zero byte":           {env: v1alpha1.EnvVar{Name: "A", ValueFrom: fromSecret("s", "zero")}, wantMissing: "zero byte"},
+		"neither":             {env: v1alpha1.EnvVar{Name: "A", ValueFrom: &v1alpha1.EnvVarSource{}}, wantMissing: "must name a Secret or a ConfigMap"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -153,6 +160,10 @@ func TestResolve(t *testing.T) {
 				return
 			}
 			g.Expect(blocked).To(BeNil())
+			if tc.want.unset {
+				g.Expect(variables).To(BeEmpty())
+				return
+			}
 			g.Expect(variables).To(Equal([]variable{tc.want}))
 		})
 	}

@@ -5,6 +5,18 @@ package process
 
 import "strings"
 
+// Expand expands the references to variables, such as $(PORT), in each word of a command.
+func Expand(command []string, variables map[string]string) []string {
+	expanded := make([]string, len(command))
+	for i, word := range command {
+		expanded[i] = expand(word, func(name string) (string, bool) {
+			value, known := variables[name]
+			return value, known
+		})
+	}
+	return expanded
+}
+
 // expand expands $(NAME) as Kubernetes does: $$ becomes a dollar sign, so that $$(NAME) becomes $(NAME); an unknown or unclosed reference is left
 // unchanged.
 func expand(text string, lookup func(name string) (value string, known bool)) string {

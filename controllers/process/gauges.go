@@ -17,8 +17,8 @@ type snapshot struct {
 	running, ready, atRest, stalled bool
 	written                         bool
 	breaker                         string
-	// missing is why the object is not ready although it should be. missingSince is when the object became not ready, or the latest possible time if that
-	// is unknown.
+	// missing is why the object is not ready although it should be. missingSince is when the object became not ready. If that time is unknown, missingSince
+	// is the latest possible time.
 	missing      string
 	missingSince time.Time
 }
@@ -34,7 +34,8 @@ type objectMetrics struct {
 	kind    string
 	running bool
 	breaker string
-	// generation is the newest observed generation. waitingSince is zero once that generation was ready.
+	// generation is the newest observed generation. waitingSince is when this manager first observed that generation; zero if the generation is, or has
+	// been, ready or at rest.
 	generation   int64
 	waitingSince time.Time
 	// writes counts status writes since the object was last Ready or Stalled.
@@ -111,7 +112,7 @@ func (t *objectMetrics) miss(reason string, now time.Time) {
 	t.missing = reason
 }
 
-// wait observes how long each generation took to become ready, once per generation that was not ready when it was first observed.
+// wait records in a metric how long each generation took to become ready. It ignores generations that were already Ready when they were first observed.
 func (t *objectMetrics) wait(found snapshot, now time.Time) {
 	if t.generation != found.generation {
 		t.generation, t.waitingSince = found.generation, time.Time{}
@@ -146,7 +147,7 @@ func (c *collector) Collect(all chan<- prometheus.Metric) {
 
 type cause struct{ kind, reason string }
 
-// absence is the number of objects that are not ready for a cause, and the time since which the first of them has not been ready.
+// absence describes the objects that are not ready because of one cause: their number, and the earliest time at which one of them became not ready.
 type absence struct {
 	objects int
 	since   time.Time

@@ -17,20 +17,20 @@ import (
 // notReadyFor returns an object whose Ready is False for the reason, with the other conditions.
 func notReadyFor(reason string, since time.Time, others ...metav1.Condition) *v1alpha1.StrategyRun {
 	object := &v1alpha1.StrategyRun{}
-	object.Status.Conditions = append(others, condition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, since))
+	object.Status.Conditions = append(others, newCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, since))
 	return object
 }
 
-func condition(of string, status metav1.ConditionStatus, reason string, since time.Time) metav1.Condition {
-	return metav1.Condition{Type: of, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(since)}
+func newCondition(conditionType string, status metav1.ConditionStatus, reason string, since time.Time) metav1.Condition {
+	return metav1.Condition{Type: conditionType, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(since)}
 }
 
-func TestWhatIsNotReadyAlthoughItOughtToBe(t *testing.T) {
+func TestMissing_ReportsObjectsThatShouldBeReady(t *testing.T) {
 	g := NewWithT(t)
 	then, now := time.Unix(10, 0), time.Unix(1000, 0)
 	reasonOf := func(object Object) string { reason, _ := missing(object); return reason }
 	over := func(status metav1.ConditionStatus) metav1.Condition {
-		return condition(v1alpha1.ConditionSucceeded, status, v1alpha1.ReasonFailed, now)
+		return newCondition(v1alpha1.ConditionSucceeded, status, v1alpha1.ReasonFailed, now)
 	}
 	g.Expect(reasonOf(&v1alpha1.Instance{})).To(BeEmpty(), "an object without conditions")
 	g.Expect(reasonOf(notReadyFor(v1alpha1.ReasonDisabled, now))).To(BeEmpty(), "disabled on purpose")
@@ -47,13 +47,13 @@ func TestWhatIsNotReadyAlthoughItOughtToBe(t *testing.T) {
 		g.Expect(reasonOf(object)).To(Equal(reason), "it will be restarted")
 	}
 
-	_, since := missing(notReadyFor(v1alpha1.ReasonStarting, then, condition(v1alpha1.ConditionStalled, metav1.ConditionFalse, "", now)))
+	_, since := missing(notReadyFor(v1alpha1.ReasonStarting, then, newCondition(v1alpha1.ConditionStalled, metav1.ConditionFalse, "", now)))
 	g.Expect(since).To(Equal(then))
-	_, since = missing(notReadyFor(v1alpha1.ReasonStarting, then, condition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, "", now)))
+	_, since = missing(notReadyFor(v1alpha1.ReasonStarting, then, newCondition(v1alpha1.ConditionReconciling, metav1.ConditionTrue, "", now)))
 	g.Expect(since).To(Equal(now), "it was stopped on purpose until then")
 }
 
-func TestWhoIsNotReadyForTheLongestTime(t *testing.T) {
+func TestCollector_ReportsLongestTimeNotReady(t *testing.T) {
 	g := NewWithT(t)
 	c := &collector{tallies: map[types.UID]*objectMetrics{}}
 	note := func(uid types.UID, at int64, reason string, since int64) {

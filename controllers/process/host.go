@@ -54,8 +54,8 @@ func (r *Reconciler) host(ctx context.Context, v *scope) (leave bool, result ctr
 	return false, ctrl.Result{}, nil
 }
 
-// servedElsewhere reports whether this manager lacks the runtime of the object and another manager serves it. known is false while the Leases have not
-// been read.
+// servedElsewhere reports whether this manager lacks the runtime of the object and another manager serves that runtime. known is false while the Leases have
+// not been read.
 func (r *Reconciler) servedElsewhere(v *scope) (served, known bool) {
 	if disabled(v.runtime) == nil {
 		return false, true

@@ -36,8 +36,8 @@ type Kind interface {
 	// Traits returns what the kind requires for the object. It may be called several times in a reconcile, first directly after ResolveSpec.
 	Traits(object Object) Traits
 
-	// Asleep reports whether the process of an object that is neither stopped nor deleted should not run for now (state: OnDemand, or an idle timeout). It is
-	// called at most once per reconcile, after Traits. Kinds without such a state return false.
+	// Asleep reports whether the process should be asleep for now (state: OnDemand, or an idle timeout). It is called at most once per reconcile, after Traits,
+	// and only for an object that is not stopped, deleted or moved to another host. Kinds without such a state return false.
 	Asleep(ctx context.Context, object Object, now time.Time) bool
 
 	// Prepare sets how to start the next incarnation of the object, or why it cannot be started. It may set fields of the kind's own status (such as an allocated
@@ -51,11 +51,12 @@ type Kind interface {
 	// status and its own conditions (through SetCondition). retry is how long to wait before the next check; 0 means that none is needed.
 	ObserveRunning(ctx context.Context, object Object, current facts.Incarnation, observed *lifecycle.Observed) (retry time.Duration, err error)
 
-	// ObserveStopped is called instead of ObserveRunning while no incarnation is running, or only processes that its program has left behind. It removes the
-	// conditions of the kind that describe a running process.
+	// ObserveStopped is called instead of ObserveRunning while no incarnation is running, or while the program has exited and only other processes of its tree
+	// are alive. It removes the conditions of the kind that describe a running process.
 	ObserveStopped(ctx context.Context, object Object)
 
-	// Forget is called after the object was deleted. The kind drops what it keeps in memory about this UID, such as probers.
+	// Forget is called after the object was deleted, and while the object belongs to another host. The kind drops what it keeps in memory about this UID, such
+	// as probers.
 	Forget(uid types.UID)
 }
 
@@ -84,11 +85,11 @@ type StatusDeriver interface {
 	DeriveStatus(object, base Object, step *lifecycle.Step, now time.Time)
 }
 
-// ActionObserver is implemented by kinds that a decision affects beyond the process, for example kinds with a proxy.
+// ActionObserver is implemented by kinds that must act on a decision themselves, for example kinds with a proxy.
 type ActionObserver interface {
 	// BeforeAction is called at most once per reconcile, before the action of the step is carried out. If the status has changed, the API server has acknowledged
-	// it by then. base is the object as it was read; written reports whether this reconcile wrote a status. An error is logged and not retried, so the effect of a
-	// write happens at most once.
+	// it by then. base is the object as it was read; written reports whether this reconcile wrote a status. An error is logged and not retried, so what the
+	// kind does after a write happens at most once.
 	BeforeAction(ctx context.Context, object, base Object, step lifecycle.Step, written bool) error
 }
 
@@ -96,15 +97,16 @@ type ActionObserver interface {
 type StartSpec struct {
 	// Process is complete except for the variables of the kind.
 	Process runtime.Process
-	// Variables are environment variables, such as PORT, that precede the environment of the spec and override it. They must not contain secrets. After
-	// Prepare, environment and argv are expanded again with them: changes to Process.Env are lost, and changes to Process.Command are expanded.
+	// Variables are environment variables, such as PORT, that precede the environment of the spec and override it. They must not contain secrets. Prepare sets
+	// Variables. Its changes to Process.Env have no effect, because the environment is computed again after Prepare, from the spec and Variables. It may change
+	// Process.Command, which is expanded after Prepare.
 	Variables map[string]string
 	// Fingerprint lists values of the kind's spec that a running process depends on, besides the command, directory and environment of the spec. A change of
 	// one of them counts as a changed spec.
 	Fingerprint []string
 	// Blocked is why nothing can be started; nil if a start is possible.
 	Blocked *lifecycle.Blocked
-	// Refused reports that the runtime refused the last start.
+	// Refused reports that the last action of the runtime for this object, usually the start, failed.
 	Refused bool
 	// Probed reports that Ready depends on the result of ObserveRunning.
 	Probed bool

@@ -12,22 +12,22 @@ import (
 	"github.com/berth-dev/berth/controllers/consistency"
 )
 
-// stateCache is what a reconciler keeps between two reconciles. Losing it only costs a repeated check.
+// stateCache is what a reconciler keeps in memory between two reconciles. Correctness does not depend on it.
 type stateCache struct {
 	writes consistency.Writes
 
 	mu sync.Mutex
 	// uids maps each key to the UID of its last known object, so that a deletion is noticed.
 	uids map[types.NamespacedName]types.UID
-	// lastErrors has an entry for each object whose runtime has failed since its last success. The value is why an action failed; empty if only an
-	// observation failed.
+	// lastErrors has an entry for each object whose runtime has failed since the last successful reconcile of the object. The value is why an action failed;
+	// empty if only an observation failed.
 	lastErrors map[types.UID]string
 	// began is when the first object was reconciled, and sighted holds the objects reconciled since then. Only metrics use them.
 	began   time.Time
 	sighted map[types.UID]bool
 }
 
-// firstSight reports whether this is the first reconcile of an object, and returns when this manager reconciled its first object.
+// firstSight returns the time at which this manager reconciled its first object, and whether this is the first reconcile of the object with this UID.
 func (m *stateCache) firstSight(uid types.UID, now time.Time) (began time.Time, first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,8 +71,9 @@ func (m *stateCache) drop(uid types.UID) {
 	delete(m.sighted, uid)
 }
 
-// recordFailure records a failure for uid and reports whether it is the first since the last success. trouble is why an action failed, or empty. Only the
-// first message is kept, because later messages often differ from it only in a number, and each difference would cause a write of the status.
+// recordFailure records a failure for uid and reports whether it is the first since the last successful reconcile. trouble is why an action failed; empty for a
+// failed observation. The first failed action counts as the first failure even if an observation failed before. Only the message of that action is kept,
+// because later messages often differ from it only in a number, and each difference would cause a write of the status.
 func (m *stateCache) recordFailure(uid types.UID, trouble string) (first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,7 +88,7 @@ func (m *stateCache) recordFailure(uid types.UID, trouble string) (first bool) {
 	return first
 }
 
-// lastError returns why an action for uid failed; empty if none has failed since the last success.
+// lastError returns why an action for uid failed; empty if no action has failed since the last successful reconcile.
 func (m *stateCache) lastError(uid types.UID) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -43,14 +43,14 @@ var (
 	}, []string{"kind"})
 	writesPerTransition = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "berth_status_writes_per_transition",
-		Help:    "Status writes from one settled state (Ready or Stalled) of an object to the next, by kind.",
+		Help:    "Number of status writes between one settled state (Ready or Stalled) of an object and the next, by kind.",
 		Buckets: []float64{1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 50},
 	}, []string{"kind"})
 	notReady = prometheus.NewDesc("berth_not_ready",
 		"Objects that should run but are not ready, by kind and the reason of the condition Ready.",
 		[]string{"kind", "reason"}, nil)
 	notReadySince = prometheus.NewDesc("berth_not_ready_since_timestamp_seconds",
-		"Unix time in seconds at which the object that has been not ready for the longest became so, by kind and the reason of the condition Ready.",
+		"Unix time in seconds at which the object that has been unready for the longest time became unready, by kind and the reason of the condition Ready.",
 		[]string{"kind", "reason"}, nil)
 )
 
@@ -58,7 +58,8 @@ func init() {
 	metrics.Registry.MustRegister(starts, live, breakers, applyToReady, adoption, writesPerTransition, metricsCollector)
 }
 
-// The reasons of starts that are not restarts.
+// reasonCreated and reasonResumed are the reasons of starts that are not restarts: the first start of an object, and a start after a stop, a sleep or a
+// move.
 const (
 	reasonCreated = "Created"
 	reasonResumed = "Resumed"
@@ -99,7 +100,7 @@ func (r *Reconciler) measure(v *scope) {
 }
 
 // missing returns why an object that should run is not ready, and the latest time at which it can have become not ready. It returns zero values for
-// an object that is ready or at rest.
+// an object that is ready or that need not run.
 func missing(object Object) (reason string, since time.Time) {
 	status := object.GetProcessStatus()
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
@@ -107,7 +108,8 @@ func missing(object Object) (reason string, since time.Time) {
 		return "", time.Time{}
 	}
 	since = ready.LastTransitionTime.Time
-	// An object at rest can also have Ready False. If the object was at rest before, Reconciling or Stalled shows when the rest ended.
+	// A failure that is not retried (see rests) also sets Ready to False. If the object is started again after such a failure, Ready stays False, and its
+	// transition time is still that of the failure. The object then counts as not ready only since Reconciling or Stalled became True.
 	for _, now := range []string{v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
 		if found := meta.FindStatusCondition(status.Conditions, now); found != nil && found.Status == metav1.ConditionTrue && found.LastTransitionTime.After(since) {
 			since = found.LastTransitionTime.Time
@@ -116,9 +118,9 @@ func missing(object Object) (reason string, since time.Time) {
 	return ready.Reason, since
 }
 
-// rests reports whether the object waits for nothing: the user requested this state, or the process ended and its restart policy does not restart it.
+// rests reports whether an object that is not ready need not run: it is disabled, it is a run that has ended, or its process has exited and is not restarted.
 func rests(reason string, status *v1alpha1.ProcessStatus) bool {
-	// A run that has ended is at rest regardless of its outcome.
+	// A run that has ended is not started again, regardless of its outcome.
 	if over := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSucceeded); over != nil && over.Status != metav1.ConditionUnknown {
 		return true
 	}
@@ -126,7 +128,7 @@ func rests(reason string, status *v1alpha1.ProcessStatus) bool {
 	case v1alpha1.ReasonDisabled:
 		return true
 	case v1alpha1.ReasonFailed, v1alpha1.ReasonLost, v1alpha1.ReasonUnknown:
-		// While the state of an incarnation cannot be determined, its exit is not known either.
+		// Unknown is also the reason while the state of an incarnation cannot be determined. Then no exit of that incarnation is recorded.
 		return status.LastExit != nil && status.LastExit.Incarnation == status.Incarnation && status.NextRestartTime == nil
 	}
 	return false

@@ -5,24 +5,30 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // observe queries the runtime for the incarnations of the object. It does not wait for a process.
 func (r *Reconciler) observe(ctx context.Context, v *scope) error {
 	uid := v.object.GetUID()
 	found, err := v.runtime.Observe(ctx, uid)
+	var unavailable *runtime.UnavailableError
+	if errors.As(err, &unavailable) && v.want == lifecycle.DesiredRunning && v.object.GetProcessStatus().Incarnation == 0 {
+		v.unavailable = unavailable.Message // the record contains no incarnation, so the status can report what prevents a start
+		return nil
+	}
 	if err != nil {
 		if r.stateCache.recordFailure(uid, "") {
-			r.Recorder.Eventf(v.object, nil, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeUnavailable, "Observe", "%s", conditions.Truncate(err.Error(), conditions.MaxMessage))
+			r.Recorder.Eventf(v.object, nil, corev1.EventTypeWarning, v1alpha1.ReasonRuntimeUnavailable, "Observe", "%s", eventMessage(err))
 		}
 		return fmt.Errorf("query the runtime: %w", err)
 	}
@@ -36,7 +42,8 @@ func (r *Reconciler) observe(ctx context.Context, v *scope) error {
 	return nil
 }
 
-// checkProgram checks the program of an incarnation that could not be executed. It returns nil if there is no such incarnation or the backend cannot check.
+// checkProgram checks whether the program of the current incarnation, which could not be executed, can be executed now. It returns nil if the backend reports
+// no such failure, if the start is blocked, or if the backend cannot check the program.
 func (v *scope) checkProgram() *lifecycle.ProgramCheck {
 	inspection := v.runtime.Capabilities().Inspection
 	if inspection == nil || v.plan.Blocked != nil || len(v.plan.Process.Command) == 0 {
@@ -65,7 +72,7 @@ func (r *Reconciler) observeKind(ctx context.Context, v *scope) error {
 	case v.current == nil || v.current.Phase != facts.Running:
 		r.Kind.ObserveStopped(ctx, v.object)
 	case v.current.LeaderExit != nil:
-		// The backend is ending the rest of the tree, so the process is no longer usable.
+		// The backend is terminating the other processes of the tree, so the object is no longer usable.
 		notReady := false
 		v.plan.Probed, v.observed.Ready = true, &notReady
 		v.observed.NotReady = "The program has exited; stopping the processes that it left behind."
@@ -76,7 +83,7 @@ func (r *Reconciler) observeKind(ctx context.Context, v *scope) error {
 			return fmt.Errorf("inspect the process: %w", err)
 		}
 		if err != nil {
-			// A stop that is in progress does not depend on this check.
+			// Do not return the error: it must not delay the stop that is due or in progress.
 			ctrl.LoggerFrom(ctx).Error(err, "Cannot inspect a process that is being stopped")
 		}
 		v.retries = append(v.retries, retry)

@@ -27,7 +27,8 @@ import (
 const (
 	// PolicyConfigMap is the name of the ConfigMap with the parameters of the admission policies.
 	PolicyConfigMap = "berth-policy"
-	// runtimesKey is the key in that ConfigMap for runtimes. With a dot and the name of a namespace appended, it is the key for that namespace.
+	// runtimesKey is the key in that ConfigMap whose value lists the permitted runtimes, one per line. The key runtimes.NAMESPACE replaces that value for
+	// one namespace.
 	runtimesKey = "runtimes"
 )
 
@@ -37,7 +38,7 @@ const (
 type Permission struct {
 	// Cache reads from the cache of the manager, and Live from the API server.
 	Cache, Live client.Reader
-	// Namespace is where the ConfigMap is.
+	// Namespace is the namespace of the ConfigMap berth-policy.
 	Namespace string
 }
 
@@ -59,7 +60,7 @@ func (p *Permission) Forbids(ctx context.Context, namespace string, kind v1alpha
 	if p == nil {
 		return nil, nil
 	}
-	// A refusal that rests on the cache is confirmed with a live read, because a namespace may be newer than the cache.
+	// Confirm a refusal with a live read, because the cache may be older than the namespace or its label.
 	for _, reader := range []client.Reader{p.Cache, p.Live} {
 		permitted, err := p.permits(ctx, reader, namespace, kind)
 		if err != nil || permitted {
@@ -68,8 +69,8 @@ func (p *Permission) Forbids(ctx context.Context, namespace string, kind v1alpha
 	}
 	return &lifecycle.Blocked{
 		Reason: v1alpha1.ReasonRuntimeForbidden,
-		Message: fmt.Sprintf("The runtime %s is not permitted in namespace %s. An administrator can permit it with the namespace label %s=%s, "+
-			"or with the key %s.%s of the ConfigMap %s/%s.", kind, namespace, v1alpha1.LabelAllowRuntime, kind, runtimesKey, namespace, p.Namespace, PolicyConfigMap),
+		Message: fmt.Sprintf("Runtime %s is not permitted in namespace %s. An administrator can label the namespace %s=%s, "+
+			"or set %s.%s in ConfigMap %s/%s.", kind, namespace, v1alpha1.LabelAllowRuntime, kind, runtimesKey, namespace, p.Namespace, PolicyConfigMap),
 	}, nil
 }
 
@@ -131,8 +132,8 @@ func (p *Permission) watch(b *builder.Builder, reader client.Reader, kind Kind) 
 	return b.Watches(&corev1.ConfigMap{}, enqueue(everywhere), builder.WithPredicates(p.parametersChanged()))
 }
 
-// requests returns a request for each object of a kind in a namespace, or in all namespaces if namespace is empty. If the list fails, it returns none;
-// the next event and the check at each start make up for that.
+// requests returns a request for each object of a kind in a namespace, or in all namespaces if namespace is empty. If the list fails, requests
+// returns none: a later event triggers the reconciles, and each start checks the permission anyway.
 func requests(ctx context.Context, reader client.Reader, kind Kind, namespace string) []reconcile.Request {
 	list := kind.NewList()
 	if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {

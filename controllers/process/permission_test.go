@@ -23,16 +23,16 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// guardedBench is a bench whose reconciler checks the permission of the namespace, which has no label yet.
-func guardedBench(t *testing.T) *bench {
-	b := newBench(t, nil)
+// newGuardedFixture returns a fixture whose reconciler checks the permission of the namespace, which has no label yet.
+func newGuardedFixture(t *testing.T) *fixture {
+	b := newFixture(t, nil)
 	b.r.Permission = &Permission{Cache: b.api, Live: b.api, Namespace: "berth-system"}
 	b.Expect(b.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: testKey.Namespace}})).To(Succeed())
 	return b
 }
 
 // permit sets the label of the namespace; an empty value removes it.
-func (b *bench) permit(kind string) {
+func (b *fixture) permit(kind string) {
 	b.t.Helper()
 	namespace := &corev1.Namespace{}
 	b.Expect(b.api.Get(b.t.Context(), client.ObjectKey{Name: testKey.Namespace}, namespace)).To(Succeed())
@@ -43,7 +43,7 @@ func (b *bench) permit(kind string) {
 	b.Expect(b.api.Update(b.t.Context(), namespace)).To(Succeed())
 }
 
-func (b *bench) isForbidden() {
+func (b *fixture) expectForbidden() {
 	b.t.Helper()
 	stalled := b.condition(v1alpha1.ConditionStalled)
 	b.Expect(stalled.Status).To(Equal(metav1.ConditionTrue))
@@ -53,25 +53,25 @@ func (b *bench) isForbidden() {
 }
 
 func TestPermission_NothingStartsWithoutTheLabel(t *testing.T) {
-	b := guardedBench(t)
+	b := newGuardedFixture(t)
 	b.reconcile()
-	b.isForbidden()
+	b.expectForbidden()
 	b.Expect(b.object().Status.Incarnation).To(BeZero(), "the start is not recorded either")
 	writes := b.writes
-	b.Expect(b.reconcile().RequeueAfter).To(BeZero(), "a change of the namespace is an event")
+	b.Expect(b.reconcile().RequeueAfter).To(BeZero(), "a change of the namespace triggers the next reconcile")
 	b.Expect(b.writes).To(Equal(writes), "a reconcile at rest writes nothing")
 
 	b.permit("Docker")
 	b.reconcile()
-	b.isForbidden()
+	b.expectForbidden()
 
 	b.permit("Host")
 	b.reconcile()
 	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
 }
 
-func TestPermission_WithdrawnWhileTheProcessRuns(t *testing.T) {
-	b := guardedBench(t)
+func TestPermission_WithdrawalKeepsRunningProcess(t *testing.T) {
+	b := newGuardedFixture(t)
 	b.permit("Host")
 	b.reconcile()
 	b.reconcile()
@@ -86,12 +86,12 @@ func TestPermission_WithdrawnWhileTheProcessRuns(t *testing.T) {
 	b.clock.SetTime(b.clock.Now().Add(time.Hour))
 	b.reconcile()
 	b.reconcile()
-	b.isForbidden()
+	b.expectForbidden()
 }
 
-// The label is removed between the write of the intent and the start, but is still in the cache from which the start was decided.
-func TestPermission_IsCheckedPastTheCacheBeforeAStart(t *testing.T) {
-	b := guardedBench(t)
+// The cache still contains a label that has been removed. The reconciler decides from the cache, but reads the label without the cache before the start.
+func TestPermission_IsReadWithoutCacheBeforeStart(t *testing.T) {
+	b := newGuardedFixture(t)
 	stale := true
 	b.r.Permission.Cache = interceptor.NewClient(b.api, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
@@ -106,22 +106,22 @@ func TestPermission_IsCheckedPastTheCacheBeforeAStart(t *testing.T) {
 	b.Expect(b.rt.Live(testUID)).To(BeEmpty())
 	stale = false
 	b.reconcile()
-	b.isForbidden()
+	b.expectForbidden()
 	b.permit("Host")
 	b.reconcile()
 	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}), "the recorded start is carried out once it is permitted")
 }
 
-// A reserved start writes nothing first, but the permission is checked nevertheless.
-func TestPermission_OfAStartAhead(t *testing.T) {
-	b := guardedBench(t)
+// A pre-start is not preceded by a write, but the permission is checked nevertheless.
+func TestPermission_IsCheckedBeforePreStart(t *testing.T) {
+	b := newGuardedFixture(t)
 	v := &scope{object: b.object(), step: lifecycle.Step{Action: lifecycle.StartProcess, Incarnation: 1, PreStart: true}, runtime: b.rt, now: b.clock.Now()}
 	v.base = copyOf(v.object)
 	b.Expect(b.r.preStart(t.Context(), v)).To(MatchError(consistency.ErrStale))
 	b.Expect(b.rt.Live(testUID)).To(BeEmpty())
 }
 
-func TestPermission_ByTheParametersOfThePolicies(t *testing.T) {
+func TestPermission_FollowsPolicyParameters(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		data      map[string]string
@@ -135,11 +135,11 @@ func TestPermission_ByTheParametersOfThePolicies(t *testing.T) {
 		{"nothing", nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := guardedBench(t)
+			b := newGuardedFixture(t)
 			b.Expect(b.api.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "berth-system", Name: PolicyConfigMap}, Data: c.data})).To(Succeed())
 			b.reconcile()
 			if !c.permitted {
-				b.isForbidden()
+				b.expectForbidden()
 				return
 			}
 			b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
@@ -148,8 +148,8 @@ func TestPermission_ByTheParametersOfThePolicies(t *testing.T) {
 }
 
 // A namespace that cannot be read permits nothing; the error is retried.
-func TestPermission_OfANamespaceThatCannotBeRead(t *testing.T) {
-	b := guardedBench(t)
+func TestPermission_IsDeniedForUnreadableNamespace(t *testing.T) {
+	b := newGuardedFixture(t)
 	b.permit("Host")
 	refuses := interceptor.NewClient(b.api, interceptor.Funcs{
 		Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {

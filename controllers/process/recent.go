@@ -15,7 +15,7 @@ import (
 // remembered is the maximum number of objects in a Recent. Its values are needed for seconds only.
 const remembered = 4096
 
-// Recent holds a value for each of the most recent objects. Losing it only costs work. The zero value is ready to use.
+// Recent holds a value for each of the most recently stored objects. If a value is lost, the only cost is more work. The zero value is ready to use.
 type Recent[T any] struct {
 	mu    sync.Mutex
 	notes map[types.UID]T
@@ -56,17 +56,17 @@ type FirstObserved struct {
 	recent Recent[time.Time]
 }
 
-// lately is how long after its end a run may wait for a plan or strategy. The time counts from the recorded end and not from its first observation, so
-// that a manager that has just started does not restart the wait.
+// lately is how long after its end a run may be kept waiting for a plan or strategy. The time counts from the recorded end and not from its first
+// observation, so that a manager that has just started does not restart the wait.
 const lately = 8 * time.Second
 
-// At returns when the end of the run was first observed; now if this is the first time. ok is false if the run has not ended, or ended at least lately
-// ago.
+// At returns when the end of the run was first observed; now if this is the first time. ok is false if the run has not ended, or if the constant lately has
+// passed since its end.
 func (s *FirstObserved) At(run *v1alpha1.StrategyRun, now time.Time) (at time.Time, ok bool) {
-	if run.Status.Outcome == "" || run.Status.FinishedAt == nil {
+	if run.Status.Outcome == "" || run.Status.FinishTime == nil {
 		return time.Time{}, false
 	}
-	if since := now.Sub(run.Status.FinishedAt.Time); since < 0 || since >= lately {
+	if since := now.Sub(run.Status.FinishTime.Time); since < 0 || since >= lately {
 		return time.Time{}, false
 	}
 	s.recent.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-func TestRecentForgetsTheOldest(t *testing.T) {
+func TestRecent_ForgetsOldest(t *testing.T) {
 	g := NewWithT(t)
 	var recent Recent[int]
 	for i := range remembered + 1 {
@@ -31,7 +31,7 @@ func TestRecentForgetsTheOldest(t *testing.T) {
 	g.Expect(recent.notes).To(HaveLen(remembered))
 }
 
-func TestSightingsAreOfTheFirstTimeAndOfLate(t *testing.T) {
+func TestFirstObserved_ReportsOnlyRecentExits(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Unix(1_800_000_000, 0)
 	var seen FirstObserved
@@ -39,7 +39,7 @@ func TestSightingsAreOfTheFirstTimeAndOfLate(t *testing.T) {
 	run.UID = "run"
 	_, ok := seen.At(run, now)
 	g.Expect(ok).To(BeFalse(), "the process has not exited")
-	run.Status.Outcome, run.Status.FinishedAt = v1alpha1.RunFailed, ptr.To(metav1.NewMicroTime(now))
+	run.Status.Outcome, run.Status.FinishTime = v1alpha1.RunFailed, ptr.To(metav1.NewMicroTime(now))
 	for _, after := range []time.Duration{time.Second, 2 * time.Second} {
 		at, ok := seen.At(run, now.Add(after))
 		g.Expect(ok).To(BeTrue())

@@ -29,7 +29,7 @@ type Recorder interface {
 	Eventf(regarding, related apiruntime.Object, eventType, reason, action, note string, args ...any)
 }
 
-// Reconciler reconciles the objects of one process kind. It keeps no state: what it holds in memory only saves work.
+// Reconciler reconciles the objects of one process kind. Correctness does not depend on its in-memory state, which only saves work.
 type Reconciler struct {
 	// Client reads from the cache and writes to the API server.
 	Client client.Client
@@ -37,17 +37,17 @@ type Reconciler struct {
 	Reader client.Reader
 	// Runtimes are the backends that run processes.
 	Runtimes *runtime.Registry
-	// Kind is the part that is specific to the kind.
+	// Kind implements what is specific to the kind of the objects.
 	Kind Kind
 	// Recorder emits events.
 	Recorder Recorder
 	// Clock returns the time.
 	Clock clock.PassiveClock
-	// Hosts knows this host and the others; nil if the manager has no other hosts.
+	// Hosts holds what the manager knows about its own host and the other hosts; nil if there is only this manager.
 	Hosts *hosts.Hosts
 	// Restarts limits restarts after failures across all objects; nil means no limit.
 	Restarts *Restarts
-	// Permission is checked before a start on this machine; nil permits all of them.
+	// Permission is checked before each start on this machine; nil permits every start.
 	Permission *Permission
 
 	stateCache stateCache
@@ -60,16 +60,17 @@ const staleRequeue = 50 * time.Millisecond
 // scope holds what one reconcile knows about its object.
 type scope struct {
 	object Object
-	// base is the object as it was before its status was derived.
+	// base is the object before this reconcile changes its status.
 	base Object
 	now  time.Time
 
 	want lifecycle.DesiredState
-	// hosted is the host of the object. take writes the label of this host before anything else; move releases the object to another host.
+	// hosted is the host of the object. take reports that the label of this host must be written before anything else. move reports that the object must be
+	// released to another host.
 	hosted     lifecycle.Hosted
 	take, move bool
 	traits     Traits
-	// runtime is the backend of the object. orphan reports that the process keeps running when the object is deleted.
+	// runtime is the backend of the object. orphan reports that the process keeps running when the object is deleted or moves to another host.
 	runtime runtime.Runtime
 	orphan  bool
 	// canPreStart reports that the next incarnation may be pre-started.
@@ -83,15 +84,17 @@ type scope struct {
 	observed lifecycle.Observed
 	step     lifecycle.Step
 
+	// unavailable is why the runtime could not observe a new object; empty if it could.
+	unavailable string
 	// didPreStart reports that this reconcile pre-started an incarnation, which the next reconcile records.
 	didPreStart bool
 	// written reports that the API server has acknowledged a status in this reconcile.
 	written bool
-	// retries are the times until the next checks that the steps of this reconcile requested.
+	// retries holds the delays after which the steps of this reconcile requested another check.
 	retries []time.Duration
 }
 
-// Reconcile advances one object by one step: observe, decide, write, and only then act.
+// Reconcile advances one object by one step: observe, decide, write, and only then act. Only a pre-start acts before the write.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	object, err := r.read(ctx, req)
 	if object == nil || err != nil {
@@ -171,8 +174,8 @@ func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error)
 	return object, nil
 }
 
-// claim writes the finalizer before anything is started, so that no process can outlive its object unnoticed. It also copies the session of the spec to
-// a label.
+// claim writes the finalizer before anything is started, so that no process can outlive its object unnoticed. In the same write it copies the session of the
+// spec to a label, and sets the host label of an object that this host takes.
 func (r *Reconciler) claim(ctx context.Context, v *scope) error {
 	defer func() { v.base = copyOf(v.object) }()
 	session := v.object.GetProcessSpec().Session
@@ -219,7 +222,8 @@ func setLabel(object Object, name, value string) {
 	object.SetLabels(labels)
 }
 
-// keepResolved calls do, which overwrites the object with the stored one, and then restores the resolved spec, which is not stored.
+// keepResolved calls the function do, and then restores the resolved spec of the object. do overwrites the object with the response of the API server,
+// which does not contain the resolved spec.
 func (r *Reconciler) keepResolved(object Object, do func() error) error {
 	if _, resolves := r.Kind.(SpecResolver); !resolves {
 		return do()

@@ -47,11 +47,11 @@ func testScheme() *apiruntime.Scheme {
 
 // testKind is the kind Instance with hooks.
 type testKind struct {
-	look      func(observed *lifecycle.Observed) (time.Duration, error)
+	observe   func(observed *lifecycle.Observed) (time.Duration, error)
 	probed    bool
 	variables map[string]string
 	forgotten []types.UID
-	refused   bool // the value in the last call of Prepare
+	refused   bool // StartSpec.Refused in the last call of Prepare
 }
 
 func (k *testKind) Resource() string           { return "instances" }
@@ -68,37 +68,37 @@ func (k *testKind) Prepare(_ context.Context, _ Object, _ *facts.Incarnation, pl
 }
 
 func (k *testKind) ObserveRunning(_ context.Context, _ Object, _ facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
-	if k.look != nil {
-		return k.look(observed)
+	if k.observe != nil {
+		return k.observe(observed)
 	}
 	return 0, nil
 }
 func (k *testKind) ObserveStopped(context.Context, Object) {}
 func (k *testKind) Forget(uid types.UID)                   { k.forgotten = append(k.forgotten, uid) }
 
-// told is a recorder that collects events.
-type told struct {
+// eventRecorder is a recorder that collects events.
+type eventRecorder struct {
 	mu     sync.Mutex
 	events []string
 }
 
-func (e *told) Eventf(_, _ apiruntime.Object, eventType, reason, _, note string, args ...any) {
+func (e *eventRecorder) Eventf(_, _ apiruntime.Object, eventType, reason, _, note string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.events = append(e.events, eventType+" "+reason+" "+fmt.Sprintf(note, args...))
 }
 
-// bench is one object and its reconciler, with fakes of everything that the reconciler uses.
-type bench struct {
+// fixture is one object and its reconciler, with fakes of everything that the reconciler uses.
+type fixture struct {
 	*WithT
-	t      *testing.T
-	clock  *clocktesting.FakePassiveClock
-	rt     *fake.Runtime
-	kind   *testKind
-	told   *told
-	api    client.WithWatch
-	writes int
-	// intercept may fail a write in place of the API server.
+	t        *testing.T
+	clock    *clocktesting.FakePassiveClock
+	rt       *fake.Runtime
+	kind     *testKind
+	recorder *eventRecorder
+	api      client.WithWatch
+	writes   int
+	// intercept is called before each write. A write for which it returns an error fails with that error and does not reach the API server.
 	intercept func(write int) error
 	r         *Reconciler
 }
@@ -107,9 +107,9 @@ const testUID = types.UID("uid-1")
 
 var testKey = types.NamespacedName{Namespace: "default", Name: "one"}
 
-func newBench(t *testing.T, change func(*v1alpha1.Instance)) *bench {
+func newFixture(t *testing.T, change func(*v1alpha1.Instance)) *fixture {
 	t.Helper()
-	b := &bench{WithT: NewWithT(t), t: t, kind: &testKind{}, told: &told{}}
+	b := &fixture{WithT: NewWithT(t), t: t, kind: &testKind{}, recorder: &eventRecorder{}}
 	b.clock = clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 123_456_789))
 	b.rt = fake.New(t.Context(), b.clock)
 	b.rt.Unguarded()
@@ -121,24 +121,24 @@ func newBench(t *testing.T, change func(*v1alpha1.Instance)) *bench {
 	b.api = fakeclient.NewClientBuilder().WithScheme(testScheme()).WithStatusSubresource(object).WithObjects(object).Build()
 	counted := interceptor.NewClient(b.api, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			if err := b.write(); err != nil {
+			if err := b.countWrite(); err != nil {
 				return err
 			}
 			return c.Patch(ctx, o, p, opts...)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			if err := b.write(); err != nil {
+			if err := b.countWrite(); err != nil {
 				return err
 			}
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
 	})
-	b.r = &Reconciler{Client: counted, Reader: counted, Runtimes: runtime.NewRegistry(b.rt, logr.Discard()), Kind: b.kind, Recorder: b.told, Clock: b.clock}
+	b.r = &Reconciler{Client: counted, Reader: counted, Runtimes: runtime.NewRegistry(b.rt, logr.Discard()), Kind: b.kind, Recorder: b.recorder, Clock: b.clock}
 	t.Cleanup(func() { b.Expect(b.rt.Violations()).To(BeEmpty()) })
 	return b
 }
 
-func (b *bench) write() error {
+func (b *fixture) countWrite() error {
 	b.writes++
 	if b.intercept != nil {
 		return b.intercept(b.writes)
@@ -146,21 +146,21 @@ func (b *bench) write() error {
 	return nil
 }
 
-func (b *bench) reconcile() ctrl.Result {
+func (b *fixture) reconcile() ctrl.Result {
 	b.t.Helper()
 	result, err := b.r.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: testKey})
 	b.Expect(err).NotTo(HaveOccurred())
 	return result
 }
 
-func (b *bench) object() *v1alpha1.Instance {
+func (b *fixture) object() *v1alpha1.Instance {
 	b.t.Helper()
 	object := &v1alpha1.Instance{}
 	b.Expect(b.api.Get(b.t.Context(), testKey, object)).To(Succeed())
 	return object
 }
 
-func (b *bench) update(change func(*v1alpha1.Instance)) {
+func (b *fixture) update(change func(*v1alpha1.Instance)) {
 	b.t.Helper()
 	object := b.object()
 	change(object)
@@ -168,25 +168,25 @@ func (b *bench) update(change func(*v1alpha1.Instance)) {
 	b.Expect(b.api.Update(b.t.Context(), object)).To(Succeed())
 }
 
-func (b *bench) condition(conditionType string) metav1.Condition {
+func (b *fixture) condition(conditionType string) metav1.Condition {
 	b.t.Helper()
 	condition := meta.FindStatusCondition(b.object().Status.Conditions, conditionType)
 	b.Expect(condition).NotTo(BeNil(), conditionType)
 	return *condition
 }
 
-func conflict(int) error {
+func conflictError(int) error {
 	return apierrors.NewConflict(schema.GroupResource{Group: "berth.dev", Resource: "instances"}, testKey.Name, errors.New("changed"))
 }
 
-func TestStartIsRecordedFirst(t *testing.T) {
-	b := newBench(t, func(i *v1alpha1.Instance) { i.Spec.Session = "pr-1" })
+func TestStart_IsRecordedFirst(t *testing.T) {
+	b := newFixture(t, func(i *v1alpha1.Instance) { i.Spec.Session = "pr-1" })
 	b.intercept = func(write int) error {
 		switch write {
 		case 1:
 			b.Expect(b.rt.Known()).To(BeEmpty(), "started before the finalizer was written")
 		case 2:
-			b.Expect(controllerFinalizer(b.object())).To(BeTrue())
+			b.Expect(hasFinalizer(b.object())).To(BeTrue())
 			b.Expect(b.rt.Known()).To(BeEmpty(), "started before it was recorded")
 		}
 		return nil
@@ -209,7 +209,7 @@ func TestStartIsRecordedFirst(t *testing.T) {
 	b.Expect(b.writes).To(Equal(writes), "a reconcile at rest writes nothing")
 }
 
-func controllerFinalizer(o client.Object) bool {
+func hasFinalizer(o client.Object) bool {
 	for _, f := range o.GetFinalizers() {
 		if f == v1alpha1.FinalizerProcess {
 			return true
@@ -218,11 +218,11 @@ func controllerFinalizer(o client.Object) bool {
 	return false
 }
 
-func TestConflictMeansNoAction(t *testing.T) {
-	b := newBench(t, nil)
+func TestConflict_PreventsAction(t *testing.T) {
+	b := newFixture(t, nil)
 	b.intercept = func(write int) error {
 		if write == 2 {
-			return conflict(write)
+			return conflictError(write)
 		}
 		return nil
 	}
@@ -232,8 +232,8 @@ func TestConflictMeansNoAction(t *testing.T) {
 	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
 }
 
-func TestFailedStartIsTriedAgainAndToldOnce(t *testing.T) {
-	b := newBench(t, nil)
+func TestFailedStart_IsRetriedAndReportedOnce(t *testing.T) {
+	b := newFixture(t, nil)
 	for range 2 {
 		b.rt.Fail(fake.Start, errors.New("no more processes"))
 		_, err := b.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: testKey})
@@ -244,22 +244,22 @@ func TestFailedStartIsTriedAgainAndToldOnce(t *testing.T) {
 	b.reconcile()
 	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
 	b.Expect(b.object().Status.Incarnation).To(BeEquivalentTo(1), "the recorded incarnation is started, not the next one")
-	b.Expect(b.told.events).To(ContainElement("Warning RuntimeUnavailable no more processes"))
+	b.Expect(b.recorder.events).To(ContainElement("Warning RuntimeUnavailable No more processes."))
 	var complaints int
-	for _, event := range b.told.events {
-		if event == "Warning RuntimeUnavailable no more processes" {
+	for _, event := range b.recorder.events {
+		if event == "Warning RuntimeUnavailable No more processes." {
 			complaints++
 		}
 	}
-	b.Expect(complaints).To(Equal(1), "told %v", b.told.events)
+	b.Expect(complaints).To(Equal(1), "events: %v", b.recorder.events)
 }
 
-func TestRefusedStartIsAskedAbout(t *testing.T) {
-	b := newBench(t, nil)
+func TestRefusedStart_IsPassedToNextPrepare(t *testing.T) {
+	b := newFixture(t, nil)
 	b.rt.Fail(fake.Start, &facts.StartError{Reason: v1alpha1.ReasonSessionTaken, Message: "another object has the session"})
 	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue))
 	b.Expect(b.kind.refused).To(BeFalse())
-	b.Expect(b.told.events).NotTo(ContainElement(HavePrefix("Warning")), "the kind reports the reason")
+	b.Expect(b.recorder.events).NotTo(ContainElement(HavePrefix("Warning")), "the kind reports the reason")
 	b.reconcile()
 	b.Expect(b.kind.refused).To(BeTrue(), "the kind supplies the reason")
 	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{1}))
@@ -267,8 +267,8 @@ func TestRefusedStartIsAskedAbout(t *testing.T) {
 	b.Expect(b.kind.refused).To(BeFalse())
 }
 
-func TestAnOldCacheStartsNothing(t *testing.T) {
-	b := newBench(t, nil)
+func TestStaleCache_StartsNothing(t *testing.T) {
+	b := newFixture(t, nil)
 	b.rt.Fail(fake.Start, errors.New("manager killed"))
 	_, err := b.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: testKey})
 	b.Expect(err).To(HaveOccurred())
@@ -282,13 +282,13 @@ func TestAnOldCacheStartsNothing(t *testing.T) {
 			return nil
 		},
 	})
-	b.r = &Reconciler{Client: stale, Reader: b.api, Runtimes: runtime.NewRegistry(b.rt, logr.Discard()), Kind: b.kind, Recorder: b.told, Clock: b.clock}
+	b.r = &Reconciler{Client: stale, Reader: b.api, Runtimes: runtime.NewRegistry(b.rt, logr.Discard()), Kind: b.kind, Recorder: b.recorder, Clock: b.clock}
 	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue))
 	b.Expect(b.rt.Known()).To(BeEmpty())
 }
 
-func TestOwnWritesAreRemembered(t *testing.T) {
-	b := newBench(t, nil)
+func TestOwnWrites_AreReadDespiteStaleCache(t *testing.T) {
+	b := newFixture(t, nil)
 	before := b.object()
 	b.reconcile()
 	b.r.Client = interceptor.NewClient(b.api, interceptor.Funcs{
@@ -301,17 +301,17 @@ func TestOwnWritesAreRemembered(t *testing.T) {
 	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionTrue), "the live object is read when the cache is older than the last own write")
 }
 
-func TestALostRecordIsRebuilt(t *testing.T) {
-	b := newBench(t, nil)
+func TestLostRecord_IsRebuilt(t *testing.T) {
+	b := newFixture(t, nil)
 	b.Expect(b.rt.Start(t.Context(), runtime.Process{UID: testUID, Incarnation: 7, Command: []string{"serve"}})).To(Succeed())
 	b.reconcile()
 	b.reconcile()
 	b.Expect(b.object().Status.Incarnation).To(BeEquivalentTo(7))
-	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{7}), "the running incarnation is adopted into the record")
+	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{7}), "the running incarnation is recorded")
 }
 
-func TestDeleteEndsTheProcessFirst(t *testing.T) {
-	b := newBench(t, func(i *v1alpha1.Instance) { i.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](5) })
+func TestDelete_StopsProcessFirst(t *testing.T) {
+	b := newFixture(t, func(i *v1alpha1.Instance) { i.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](5) })
 	b.rt.Program("serve", fake.Program{IgnoreStop: true})
 	b.reconcile()
 	b.reconcile()
@@ -326,7 +326,7 @@ func TestDeleteEndsTheProcessFirst(t *testing.T) {
 	b.rt.Fail(fake.Forget, errors.New("busy"))
 	_, err := b.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: testKey})
 	b.Expect(err).To(MatchError(ContainSubstring("busy")))
-	b.Expect(controllerFinalizer(b.object())).To(BeTrue(), "the finalizer stays while a process is left")
+	b.Expect(hasFinalizer(b.object())).To(BeTrue(), "the finalizer stays until the backend has forgotten the object")
 	b.reconcile()
 	b.Expect(apierrors.IsNotFound(b.api.Get(t.Context(), testKey, &v1alpha1.Instance{}))).To(BeTrue())
 	b.Expect(b.rt.Known()).To(BeEmpty())
@@ -334,8 +334,8 @@ func TestDeleteEndsTheProcessFirst(t *testing.T) {
 	b.Expect(b.reconcile()).To(Equal(ctrl.Result{}))
 }
 
-func TestKindForgetsAnObjectThatVanished(t *testing.T) {
-	b := newBench(t, nil)
+func TestKind_ForgetsVanishedObject(t *testing.T) {
+	b := newFixture(t, nil)
 	b.reconcile()
 	b.update(func(i *v1alpha1.Instance) { i.Finalizers = nil })
 	b.Expect(b.api.Delete(t.Context(), b.object())).To(Succeed())
@@ -343,17 +343,17 @@ func TestKindForgetsAnObjectThatVanished(t *testing.T) {
 	b.Expect(b.kind.forgotten).To(Equal([]types.UID{testUID}))
 }
 
-func TestReadinessComesFromTheKind(t *testing.T) {
-	b := newBench(t, nil)
+func TestReadiness_ComesFromKind(t *testing.T) {
+	b := newFixture(t, nil)
 	b.kind.probed = true
 	answer := false
-	b.kind.look = func(observed *lifecycle.Observed) (time.Duration, error) {
+	b.kind.observe = func(observed *lifecycle.Observed) (time.Duration, error) {
 		observed.Ready, observed.NotReady = &answer, "the server does not listen yet"
 		return 100 * time.Millisecond, nil
 	}
 	b.reconcile()
 	b.Expect(b.reconcile().RequeueAfter).To(Equal(100 * time.Millisecond))
-	b.Expect(b.condition(v1alpha1.ConditionReady).Message).To(Equal("the server does not listen yet"))
+	b.Expect(b.condition(v1alpha1.ConditionReady).Message).To(Equal("The server does not listen yet."))
 	answer = true
 	b.reconcile()
 	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionTrue))
@@ -363,10 +363,10 @@ func TestReadinessComesFromTheKind(t *testing.T) {
 	b.Expect(b.condition(v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionFalse), "processes that the program left behind are not ready")
 }
 
-func TestALookThatFailsDoesNotHoldUpAnEnd(t *testing.T) {
-	b := newBench(t, nil)
+func TestFailedObservation_DoesNotDelayStop(t *testing.T) {
+	b := newFixture(t, nil)
 	b.reconcile()
-	b.kind.look = func(*lifecycle.Observed) (time.Duration, error) { return 0, errors.New("no sockets") }
+	b.kind.observe = func(*lifecycle.Observed) (time.Duration, error) { return 0, errors.New("no sockets") }
 	_, err := b.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: testKey})
 	b.Expect(err).To(MatchError(ContainSubstring("no sockets")))
 	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })
@@ -374,8 +374,8 @@ func TestALookThatFailsDoesNotHoldUpAnEnd(t *testing.T) {
 	b.Expect(b.rt.Live(testUID)).To(BeEmpty())
 }
 
-func TestVariablesOfTheKindReachTheCommand(t *testing.T) {
-	b := newBench(t, func(i *v1alpha1.Instance) {
+func TestKindVariables_ReachCommandAndEnvironment(t *testing.T) {
+	b := newFixture(t, func(i *v1alpha1.Instance) {
 		i.Spec.Process.Command = []string{"serve", "--port=$(PORT)"}
 		i.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "URL", Value: "http://localhost:$(PORT)"}}
 	})
@@ -384,27 +384,27 @@ func TestVariablesOfTheKindReachTheCommand(t *testing.T) {
 	process, _ := b.rt.Process(testUID)
 	b.Expect(process.Command).To(Equal([]string{"serve", "--port=8080"}))
 	b.Expect(process.Env).To(Equal([]string{"PORT=8080", "URL=http://localhost:8080"}))
-	b.Expect(process.Open).To(Equal([]string{"PORT"}), "only names; the values may be secret")
+	b.Expect(process.Open).To(Equal([]string{"PORT"}), "the names of variables that never contain secrets")
 	b.Expect(process.StopSignal).To(Equal("SIGTERM"))
 	b.Expect(process.Name).To(Equal("instances/default/one"))
 }
 
-// runsAgain is a runtime in which a process is started from outside between the first and the second observation.
-type runsAgain struct {
+// externalStartRuntime is a runtime in which a process is started from outside between the first and the second observation.
+type externalStartRuntime struct {
 	runtime.Runtime
-	uid   types.UID
-	looks int
+	uid          types.UID
+	observations int
 }
 
-func (r *runsAgain) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
-	if r.looks++; r.looks == 1 {
+func (r *externalStartRuntime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
+	if r.observations++; r.observations == 1 {
 		return r.Runtime.Observe(ctx, uid)
 	}
 	return []facts.Incarnation{{UID: string(r.uid), Number: 1, Phase: facts.Running}}, nil
 }
 
-func TestExpiry(t *testing.T) {
-	b := newBench(t, func(i *v1alpha1.Instance) {
+func TestExpiry_DeletesOnlyStoppedObject(t *testing.T) {
+	b := newFixture(t, func(i *v1alpha1.Instance) {
 		i.Spec.State = v1alpha1.StateStopped
 		i.Spec.TTLSecondsAfterStopped = ptr.To[int32](60)
 	})
@@ -425,7 +425,7 @@ func TestExpiry(t *testing.T) {
 
 	b.r.Client = live
 	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })
-	b.r.Runtimes = runtime.NewRegistry(&runsAgain{Runtime: b.rt, uid: testUID}, logr.Discard())
+	b.r.Runtimes = runtime.NewRegistry(&externalStartRuntime{Runtime: b.rt, uid: testUID}, logr.Discard())
 	b.Expect(b.reconcile().RequeueAfter).To(Equal(staleRequeue), "a process that was started from outside prevents the clean-up")
 	b.Expect(b.object().DeletionTimestamp).To(BeNil())
 

@@ -11,8 +11,8 @@ import (
 // Restarts limits how often a manager restarts processes after failures, over all objects. Namespaces share the rate equally, so that a thousand crashing
 // objects in one namespace do not delay the restart of an object in another namespace. Starts that a user requests are not limited.
 //
-// Restarts only reports how long the restarts that are already planned will take; internal/lifecycle decides when the next one happens. A nil *Restarts
-// does not limit.
+// Restarts only reports how long the restarts that are already planned will take; internal/lifecycle decides when the next restart happens. A nil *Restarts
+// sets no limit.
 type Restarts struct {
 	// PerSecond is the maximum number of restarts per second. Burst is the number of restarts that each namespace may have without delay after a quiet
 	// period.
@@ -40,7 +40,8 @@ func (r *Restarts) backlog(namespace string, now time.Time) time.Duration {
 	return max(over.Sub(now)-time.Duration(r.Burst)*time.Second/time.Duration(r.PerSecond), 0)
 }
 
-// plan records a restart. Each restart takes longer the more namespaces have a backlog.
+// plan records that a restart was planned. The namespaces with planned restarts share the rate: while there are n of them, each gets PerSecond/n restarts per
+// second.
 func (r *Restarts) plan(namespace string, now time.Time) {
 	if r == nil {
 		return

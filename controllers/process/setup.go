@@ -32,14 +32,14 @@ const IndexUID = "metadata.uid"
 // benefit.
 const DefaultConcurrency = 8
 
-// Reconciles that fail are retried with exponential back-off between these bounds. The longest wait is short (the default of controller-runtime is 1000
-// seconds), because it is also how long it takes to notice that a disk has space again or that the API server is back.
+// firstRetry and longestRetry bound the exponential back-off of reconciles that fail. After a full disk or a failure of the API server, reconciles resume
+// only when the back-off has passed. Therefore longestRetry is short (the default of controller-runtime is 1000 seconds).
 const (
 	firstRetry   = 5 * time.Millisecond
 	longestRetry = 5 * time.Second
 )
 
-// Retries returns the rate limiter for retries after an error.
+// Retries returns the rate limiter for reconciles that failed.
 func Retries() workqueue.TypedRateLimiter[ctrl.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](firstRetry, longestRetry)
 }
@@ -55,11 +55,11 @@ type Dependencies struct {
 	Clock clock.PassiveClock
 	// Dispatcher forwards events of the backends to the controllers. A kind may also call its Wake(uid) when it detects a change itself.
 	Dispatcher *Dispatcher
-	// Hosts knows this host and the others; nil if the manager has no other hosts.
+	// Hosts holds what the manager knows about its own host and the other hosts; nil if there is only this manager.
 	Hosts *hosts.Hosts
 	// Restarts limits restarts after failures across all objects; nil means no limit.
 	Restarts *Restarts
-	// Permission is checked before a start on this machine; nil permits all of them.
+	// Permission is checked before each start on this machine; nil permits every start.
 	Permission *Permission
 	// Presence records who uses the terminals of objects; nil means that they are never in use.
 	Presence *activity.Tracker
@@ -130,14 +130,14 @@ func relevant() predicate.Predicate {
 	)
 }
 
-// deletedOrReleased reports whether the deletion of the object has begun, whether the object lost the process finalizer, which must then be restored,
-// or whether its host was reported as unavailable, which that host corrects.
+// deletedOrReleased reports whether an update needs a reconcile for one of three reasons: the deletion of the object has begun; the object has lost the process
+// finalizer, which must be restored; or another manager has reported the host of the object as unavailable, which the manager of that host must correct.
 func deletedOrReleased(e event.UpdateEvent) bool {
 	if e.ObjectOld == nil || e.ObjectNew == nil {
 		return false
 	}
 	if after, ok := e.ObjectNew.(Object); ok && unavailable(after) {
-		return true // another manager has reported this host as unavailable
+		return true
 	}
 	deleted := e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
 	released := controllerutil.ContainsFinalizer(e.ObjectOld, v1alpha1.FinalizerProcess) &&

@@ -12,7 +12,7 @@ import (
 )
 
 // Retries stay frequent however long the API server was unavailable, so that its return is noticed quickly.
-func TestRetriesStayFrequent(t *testing.T) {
+func TestRetries_StayFrequent(t *testing.T) {
 	g := NewWithT(t)
 	limiter, object := Retries(), ctrl.Request{}
 	var last time.Duration

@@ -38,7 +38,7 @@ func concludeConditions(strategy *v1alpha1.Strategy, now time.Time) {
 func openMessage(strategy *v1alpha1.Strategy) string {
 	message := fmt.Sprintf("%d consecutive failures; runs are skipped.", strategy.Status.Breaker.Failures)
 	if desired(strategy).Breaker.CoolDown > 0 {
-		return message + " A trial run starts after the cool-down. To retry now, run: berth reset strategies " + strategy.Name
+		return fmt.Sprintf("%s A trial run starts after the cool-down. To retry now, run \"berth reset strategies %s\".", message, strategy.Name)
 	}
-	return message + " Fix the cause, then run: berth reset strategies " + strategy.Name
+	return fmt.Sprintf("%s Fix the cause, then run \"berth reset strategies %s\".", message, strategy.Name)
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// historyPace is the delay before surplus runs are deleted. It batches deletions and keeps them apart from counting, which never waits for them.
+// historyPace is the delay before surplus runs are deleted. It batches the deletions. Counting does not wait for them.
 const historyPace = 2 * time.Second
 
 // history deletes the oldest finished runs of a strategy beyond spec.historyLimit.
@@ -49,7 +49,7 @@ func setupHistory(mgr ctrl.Manager, now clock.PassiveClock) error {
 	return nil
 }
 
-// pacedHistory runs once for all events within historyPace.
+// pacedHistory deletes surplus runs once for all events within historyPace.
 type pacedHistory struct {
 	history
 	clock  clock.PassiveClock
@@ -64,7 +64,8 @@ func (p *pacedHistory) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	return ctrl.Result{}, p.shorten(ctx, req)
 }
 
-// shorten deletes the surplus runs. It deletes only the objects that it has read, and no run of a Plan, because the Plan keeps its runs.
+// shorten deletes the surplus runs. It deletes each run by its UID, so that a new run with the same name remains. It deletes no run of a Plan, because the Plan
+// keeps its runs.
 func (h *history) shorten(ctx context.Context, req ctrl.Request) error {
 	strategy := &v1alpha1.Strategy{}
 	if err := h.client.Get(ctx, req.NamespacedName, strategy); err != nil {
@@ -95,8 +96,8 @@ func (h *history) shorten(ctx context.Context, req ctrl.Request) error {
 }
 
 func finishedAt(run *v1alpha1.StrategyRun) time.Time {
-	if run.Status.FinishedAt == nil {
+	if run.Status.FinishTime == nil {
 		return run.CreationTimestamp.Time
 	}
-	return run.Status.FinishedAt.Time
+	return run.Status.FinishTime.Time
 }

@@ -34,7 +34,7 @@ type dueTimes struct {
 	times map[types.NamespacedName]time.Time
 }
 
-// due returns how long to wait: the whole pace for the first request, and 0 when the work is due.
+// due returns how long to wait. The first call returns pace; later calls return the time that is left, and 0 when the work is due.
 func (d *dueTimes) due(key types.NamespacedName, now time.Time, pace time.Duration) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -26,7 +26,7 @@ import (
 	core "github.com/berth-dev/berth/internal/strategy"
 )
 
-// The defaults of the API, for objects that were stored before the API had them.
+// defaultThreshold and defaultHistory are the defaults of the API, for objects that were stored before the API had them.
 const (
 	defaultThreshold = 3
 	defaultHistory   = 100

@@ -21,7 +21,8 @@ import (
 
 const (
 	// planPatience is how long a counted run waits for its plan to record its outcome, so that one write can remove both finalizers. It is measured from the
-	// first observation of the end of the run. It is longer than a plan collects outcomes before it records them, and shorter than a plan waits for the count.
+	// first observation of the end of the run. It is longer than the constant gathering of internal/plan, by which a plan delays the recording of outcomes, and
+	// shorter than the constant patience of controllers/plan.
 	planPatience = 2 * time.Second
 	// planPolling is how often to check whether the plan has recorded the outcome.
 	planPolling = 50 * time.Millisecond
@@ -50,8 +51,8 @@ func (r *Reconciler) release(ctx context.Context, runs []*v1alpha1.StrategyRun, 
 	return left, group.Wait()
 }
 
-// recorded reports whether the plan of a run has recorded its outcome, and if not, whether to wait for that. It may use a stale plan from the cache, because
-// an outcome that was recorded once need not be recorded again.
+// recorded reports whether the plan of a run has recorded the outcome of the run. waits reports whether the caller should wait for the plan to do so. The plan
+// comes from the cache and may be stale, which is harmless, because an outcome that was recorded once need not be recorded again.
 func (r *Reconciler) recorded(ctx context.Context, run *v1alpha1.StrategyRun, now time.Time) (recorded, waits bool) {
 	owner := metav1.GetControllerOf(run)
 	if owner == nil || !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerPlan) {
@@ -60,7 +61,7 @@ func (r *Reconciler) recorded(ctx context.Context, run *v1alpha1.StrategyRun, no
 	plan := &v1alpha1.Plan{}
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: run.Namespace, Name: owner.Name}, plan)
 	if err != nil || plan.UID != owner.UID || !plan.DeletionTimestamp.IsZero() {
-		return false, false // the plan removes its own finalizer
+		return false, false // the controller of plans removes the finalizer of the plan
 	}
 	for _, listed := range plan.Status.Runs {
 		recorded = recorded || listed.Name == run.Name && listed.UID == run.UID && listed.Outcome == run.Status.Outcome

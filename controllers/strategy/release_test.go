@@ -21,8 +21,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// bench is a strategy with one run of a plan. The run has just succeeded.
-type bench struct {
+// fixture is a strategy with one run of a plan. The run has just succeeded.
+type fixture struct {
 	Gomega
 	t       *testing.T
 	api     client.Client
@@ -33,9 +33,9 @@ type bench struct {
 
 var key = types.NamespacedName{Namespace: "default", Name: "lint"}
 
-func newBench(t *testing.T) *bench {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	b := &bench{Gomega: NewWithT(t), t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))}
+	b := &fixture{Gomega: NewWithT(t), t: t, clock: clocktesting.NewFakePassiveClock(time.Unix(1_800_000_000, 0))}
 	scheme := runtime.NewScheme()
 	b.Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
 	strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "strategy"}}
@@ -46,7 +46,7 @@ func newBench(t *testing.T) *bench {
 	}}
 	run.Spec.StrategyRef.Name = key.Name
 	run.Status.Incarnation, run.Status.Outcome = 1, v1alpha1.RunSucceeded
-	run.Status.FinishedAt = ptr.To(metav1.NewMicroTime(b.clock.Now()))
+	run.Status.FinishTime = ptr.To(metav1.NewMicroTime(b.clock.Now()))
 	run.Status.Pinned = &v1alpha1.PinnedStrategy{UID: "strategy"}
 	b.api = fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(strategy, b.plan, run).
 		WithStatusSubresource(strategy, b.plan, run).WithIndex(run, IndexUncounted, uncountedOf).Build()
@@ -54,8 +54,8 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// counts reconciles the strategy, checks its totals and returns the delay of the requeue.
-func (b *bench) counts() time.Duration {
+// reconcile reconciles the strategy, checks its totals and returns the delay of the requeue.
+func (b *fixture) reconcile() time.Duration {
 	b.t.Helper()
 	result, err := b.counter.Reconcile(b.t.Context(), ctrl.Request{NamespacedName: key})
 	b.Expect(err).NotTo(HaveOccurred())
@@ -65,59 +65,59 @@ func (b *bench) counts() time.Duration {
 	return result.RequeueAfter
 }
 
-func (b *bench) finalizers() []string {
+func (b *fixture) finalizers() []string {
 	b.t.Helper()
 	run := &v1alpha1.StrategyRun{}
 	b.Expect(b.api.Get(b.t.Context(), types.NamespacedName{Namespace: key.Namespace, Name: "one"}, run)).To(Succeed())
 	return run.Finalizers
 }
 
-// records writes status, which contains the outcome of the run, to the plan.
-func (b *bench) records(status v1alpha1.PlanStatus) {
+// writePlanStatus writes status, which contains the outcome of the run, to the plan.
+func (b *fixture) writePlanStatus(status v1alpha1.PlanStatus) {
 	b.t.Helper()
 	b.plan.Status = status
 	b.Expect(b.api.Status().Update(b.t.Context(), b.plan)).To(Succeed())
 }
 
-func TestOneWriteLetsARunGoForItsPlanToo(t *testing.T) {
+func TestRelease_RemovesBothFinalizersTogether(t *testing.T) {
 	for what, status := range map[string]v1alpha1.PlanStatus{
 		"during the phase": {Runs: []v1alpha1.PlanRun{{Name: "one", UID: "one", Outcome: v1alpha1.RunSucceeded}}},
 		"after the phase":  {Results: []v1alpha1.PlanResult{{Run: "one", Outcome: v1alpha1.RunSucceeded}}},
 	} {
 		t.Run(what, func(t *testing.T) {
-			b := newBench(t)
-			b.Expect(b.counts()).To(Equal(planPolling))
+			b := newFixture(t)
+			b.Expect(b.reconcile()).To(Equal(planPolling))
 			b.Expect(b.finalizers()).To(HaveLen(2), "the plan has not recorded the outcome yet")
-			b.records(status)
-			b.Expect(b.counts()).To(BeZero())
+			b.writePlanStatus(status)
+			b.Expect(b.reconcile()).To(BeZero())
 			b.Expect(b.finalizers()).To(BeEmpty())
 		})
 	}
 }
 
-func TestARunWaitsForItsPlanForAMomentOnly(t *testing.T) {
-	for what, do := range map[string]func(b *bench){
-		"the plan records nothing": func(b *bench) { b.clock.SetTime(b.clock.Now().Add(planPatience)) },
-		"the clock was set back":   func(b *bench) { b.clock.SetTime(b.clock.Now().Add(-time.Hour)) },
-		"the plan is deleted":      func(b *bench) { b.Expect(b.api.Delete(b.t.Context(), b.plan)).To(Succeed()) },
-		"the manager crashed a minute ago": func(b *bench) {
+func TestRelease_WaitsOnlyBrieflyForPlan(t *testing.T) {
+	for what, do := range map[string]func(b *fixture){
+		"the plan records nothing": func(b *fixture) { b.clock.SetTime(b.clock.Now().Add(planPatience)) },
+		"the clock was set back":   func(b *fixture) { b.clock.SetTime(b.clock.Now().Add(-time.Hour)) },
+		"the plan is deleted":      func(b *fixture) { b.Expect(b.api.Delete(b.t.Context(), b.plan)).To(Succeed()) },
+		"the manager crashed a minute ago": func(b *fixture) {
 			b.counter = &Reconciler{Client: b.api, Reader: b.api, Recorder: b.counter.Recorder, Clock: b.clock}
 			b.clock.SetTime(b.clock.Now().Add(time.Minute))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			b := newBench(t)
-			b.Expect(b.counts()).To(Equal(planPolling))
+			b := newFixture(t)
+			b.Expect(b.reconcile()).To(Equal(planPolling))
 			do(b)
-			b.Expect(b.counts()).To(BeZero())
+			b.Expect(b.reconcile()).To(BeZero())
 			b.Expect(b.finalizers()).To(ConsistOf(v1alpha1.FinalizerPlan), "the plan removes its own finalizer")
 		})
 	}
 }
 
-func TestAnOutcomeOfAnotherRunIsNotTaken(t *testing.T) {
-	b := newBench(t)
-	b.records(v1alpha1.PlanStatus{Runs: []v1alpha1.PlanRun{{Name: "one", UID: "another", Outcome: v1alpha1.RunSucceeded}}})
-	b.Expect(b.counts()).To(Equal(planPolling))
+func TestRelease_IgnoresOutcomeOfOtherRun(t *testing.T) {
+	b := newFixture(t)
+	b.writePlanStatus(v1alpha1.PlanStatus{Runs: []v1alpha1.PlanRun{{Name: "one", UID: "another", Outcome: v1alpha1.RunSucceeded}}})
+	b.Expect(b.reconcile()).To(Equal(planPolling))
 	b.Expect(b.finalizers()).To(HaveLen(2))
 }

@@ -46,8 +46,8 @@ func countedOf(object client.Object) []string {
 	return []string{run.Spec.StrategyRef.Name}
 }
 
-// runs returns the runs that have the finalizer. It reads finished runs from the API server, because a run is never counted on data that may be stale. It also
-// checks runs in status.counted that have no finalizer in the cache.
+// runs returns the runs that have the finalizer. For finished runs that are not counted yet, it reads from the API server, because the cache may be stale. It
+// also checks the runs in status.counted that the cache shows without the finalizer.
 func (r *Reconciler) runs(ctx context.Context, key types.NamespacedName, strategy *v1alpha1.Strategy) ([]*v1alpha1.StrategyRun, error) {
 	list := &v1alpha1.StrategyRunList{}
 	err := r.Client.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{IndexUncounted: key.Name})
@@ -111,8 +111,8 @@ func (r *Reconciler) confirm(ctx context.Context, cached *v1alpha1.StrategyRun) 
 	return live, nil
 }
 
-// addCounted adds runs in status.counted that the cache does not show with the finalizer, because only the API server can confirm that they have lost it. Only
-// a manager that has just started needs this read; after that it remembers which runs it has released.
+// addCounted adds the runs in status.counted that still have the finalizer on the API server but are missing from runs. Only a manager that has just started
+// needs this read; afterwards it remembers which runs it has released.
 func (r *Reconciler) addCounted(
 	ctx context.Context, key types.NamespacedName, runs []*v1alpha1.StrategyRun, counted []types.UID,
 ) ([]*v1alpha1.StrategyRun, error) {
@@ -152,8 +152,8 @@ func views(runs []*v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) []core.Run
 			UID: run.UID, Outcome: run.Status.Outcome, Kept: true, CreatedAt: run.CreationTimestamp.Time,
 			Waits: run.Status.Incarnation == 0 && run.Status.Outcome == "" && run.Spec.State != v1alpha1.RunCancelled && run.DeletionTimestamp.IsZero(),
 		}
-		if run.Status.FinishedAt != nil {
-			view.FinishedAt = run.Status.FinishedAt.Time
+		if run.Status.FinishTime != nil {
+			view.FinishedAt = run.Status.FinishTime.Time
 		}
 		if pinned := run.Status.Pinned; pinned != nil && run.Status.Incarnation > 0 {
 			view.Epoch, view.Foreign = pinned.Epoch, pinned.UID != strategy.UID
@@ -165,8 +165,8 @@ func views(runs []*v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) []core.Run
 	return views
 }
 
-// confirmForeign reads the strategy from the API server before runs that belong to a deleted strategy of the same name are released uncounted. It returns
-// ErrStale if the cached strategy is the deleted one.
+// confirmForeign protects runs from being released uncounted. If some runs seem to belong to a deleted strategy of the same name, it reads the strategy from
+// the API server, and returns ErrStale if the cached strategy is the deleted one.
 func (r *Reconciler) confirmForeign(ctx context.Context, strategy *v1alpha1.Strategy, seen []core.Run) error {
 	if !slices.ContainsFunc(seen, func(run core.Run) bool { return run.Foreign }) {
 		return nil

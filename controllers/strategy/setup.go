@@ -51,7 +51,7 @@ func strategyOf(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: run.Namespace, Name: run.Spec.StrategyRef.Name}}}
 }
 
-// countable passes events that the count depends on: a run was created, has ended, was released, or is being deleted.
+// countable passes the events that the count depends on: a run was created, was cancelled, has ended, was released, or is being deleted.
 func countable() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*v1alpha1.StrategyRun)

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package strategyrun implements what is specific to the runs of strategies: they copy what they execute from their Strategy, wait for its breaker, and have an
-// outcome.
+// Package strategyrun implements what is specific to StrategyRuns. A run copies its process spec from its Strategy, waits for the breaker of the Strategy, and
+// has an outcome.
 package strategyrun
 
 import (
@@ -33,7 +33,7 @@ import (
 // IndexWaiting is the field index that finds the runs that have not started, by their strategy.
 const IndexWaiting = "waitsFor"
 
-// defaultTimeout is the default of the API in seconds, for strategies that were stored before the API had it.
+// defaultTimeout is the default of the API in seconds, for strategies that were stored before the API had this default.
 const defaultTimeout = 3600
 
 // Kind implements process.Kind for StrategyRuns.
@@ -89,7 +89,7 @@ func waitsFor(object client.Object) []string {
 	return []string{run.Spec.StrategyRef.Name}
 }
 
-// waiting returns the runs that a change of their strategy may allow to start.
+// waiting returns requests for the runs of a strategy that have not started, because they may have waited for a change of the strategy.
 func (k *Kind) waiting(ctx context.Context, object client.Object) []reconcile.Request {
 	list := &v1alpha1.StrategyRunList{}
 	err := k.client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{IndexWaiting: object.GetName()})
@@ -113,7 +113,8 @@ func (*Kind) New() process.Object { return &v1alpha1.StrategyRun{} }
 // NewList returns an empty list of StrategyRuns.
 func (*Kind) NewList() client.ObjectList { return &v1alpha1.StrategyRunList{} }
 
-// Runtime returns the backend that the strategy names, or the one that it named when the run started.
+// Runtime returns the backend of the run. Before the run starts, this is the backend that the strategy names now; afterwards, it is the one that the strategy
+// named at the start.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
 	return k.runtimes.For(podspec.Type(k.placeOf(runOf(object))))
 }
@@ -129,7 +130,7 @@ func (k *Kind) Traits(object process.Object) process.Traits {
 	return traits
 }
 
-// Asleep implements process.Kind: a run does not sleep.
+// Asleep implements process.Kind. It returns false, because a run never sleeps.
 func (*Kind) Asleep(context.Context, process.Object, time.Time) bool { return false }
 
 // placeOf returns the runtime that the run copied from its strategy when it started, or would copy now.

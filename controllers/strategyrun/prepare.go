@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/plan"
 )
 
-// pendingRetry is how soon to check again a strategy without a current status. The write of that status also triggers a reconcile.
+// pendingRetry is how soon to check again whether a strategy has a current status. The write of that status also triggers a reconcile.
 const pendingRetry = time.Second
 
 // briefly is how long the write of the start of a run is postponed, in case the run ends soon.
@@ -30,8 +30,8 @@ const briefly = 250 * time.Millisecond
 // missingRetry is how soon to check again for a missing strategy. The creation of the strategy also triggers a reconcile.
 const missingRetry = time.Minute
 
-// Prepare implements process.Kind: it blocks the start unless the strategy permits it. It copies what the run executes from the strategy to the status, in the
-// same write as the intent to start.
+// Prepare implements process.Kind: it blocks the start unless the strategy permits it. It copies the program and the settings of the strategy to the status, in
+// the same write as the intent to start.
 func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarnation, next *process.StartSpec) error {
 	run := runOf(object)
 	variables, blocked := argumentVariables(run.Spec.Arguments)
@@ -56,7 +56,7 @@ func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarn
 		next.Blocked = gate
 	case gate != nil:
 		next.Blocked = gate
-	case next.Blocked != nil: // set by the reconcile loop
+	case next.Blocked != nil: // something other than the strategy already blocks the start
 	case blocked != nil:
 		next.Blocked = blocked
 	default:
@@ -65,7 +65,7 @@ func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarn
 	return nil
 }
 
-// admit returns why a run may not start. It returns nil if it may.
+// admit returns why a run must not start, or nil if the run may start.
 func admit(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) *lifecycle.Blocked {
 	name := run.Spec.StrategyRef.Name
 	if strategy == nil || !strategy.DeletionTimestamp.IsZero() {
@@ -90,7 +90,7 @@ func admit(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) *lifecycle.Bl
 	case breaker.State == v1alpha1.BreakerOpen:
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonSkippedCircuitOpen,
 			Message: fmt.Sprintf("The breaker of strategy %s is open after %d failures, so the run was skipped. "+
-				"Fix the cause, then run: berth reset strategies %s", name, breaker.Failures, name)}
+				"Fix the cause, then run \"berth reset strategies %s\".", name, breaker.Failures, name)}
 	case breaker.State == v1alpha1.BreakerHalfOpen && breaker.Trial != run.UID:
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonCircuitHalfOpen,
 			Message: fmt.Sprintf("The breaker of strategy %s allows one trial run first.", name)}
@@ -120,7 +120,8 @@ func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, n
 	// There can be thousands of runs. Their status shows normal progress, and an event for each step would double the writes.
 	step.Events = slices.DeleteFunc(step.Events, func(event lifecycle.Event) bool { return !event.Warning })
 	if len(step.Events) > 1 {
-		// The event for Stalled repeats that for the exit, and advises a restart, which a run does not have. Of a failed start it is the only event.
+		// The event for Stalled repeats the event for the exit, and suggests a restart, which is not possible for a run. It is kept if it is the only event, as
+		// after a failed start.
 		step.Events = slices.DeleteFunc(step.Events, func(event lifecycle.Event) bool {
 			return event.Message == condition(run, v1alpha1.ConditionStalled).Message
 		})
@@ -132,8 +133,8 @@ func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, n
 		for i := range run.Status.Conditions {
 			run.Status.Conditions[i].ObservedGeneration = run.Generation
 		}
-		if run.Status.FinishedAt != nil {
-			step.Expires = run.Status.FinishedAt.Time
+		if run.Status.FinishTime != nil {
+			step.Expires = run.Status.FinishTime.Time
 		}
 		return
 	}
@@ -151,10 +152,10 @@ func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, n
 		return
 	}
 	finished := metav1.NewMicroTime(now)
-	if end := run.Status.LastExit; end != nil && end.FinishedAt != nil {
-		finished = *end.FinishedAt
+	if end := run.Status.LastExit; end != nil && end.FinishTime != nil {
+		finished = *end.FinishTime
 	}
-	run.Status.FinishedAt = &finished
+	run.Status.FinishTime = &finished
 	conclude(run, now)
 }
 
@@ -164,16 +165,16 @@ func leaveOut(run *v1alpha1.StrategyRun) {
 	meta.RemoveStatusCondition(&run.Status.Conditions, v1alpha1.ConditionRestarting)
 }
 
-// unrecorded returns how long the write that records the start of a process may still be postponed. It returns 0 if anything else must be written. A process
-// that ends within that time costs one write less.
+// unrecorded returns how long the write that records the start of a process may still be postponed. It returns 0 if anything else must be written. If the
+// process ends within that time, one write is saved.
 func unrecorded(run, before *v1alpha1.StrategyRun, step *lifecycle.Step, now time.Time) time.Duration {
 	is := run.Status.Process
 	idle := step.Action == lifecycle.None || step.Action == ""
-	if run.Status.Outcome != "" || !idle || is == nil || is.StartedAt == nil || before.Status.Process != nil || run.Status.Stopping != nil ||
+	if run.Status.Outcome != "" || !idle || is == nil || is.StartTime == nil || before.Status.Process != nil || run.Status.Stopping != nil ||
 		before.Status.Incarnation != run.Status.Incarnation || before.Status.ObservedGeneration != run.Generation {
 		return 0
 	}
-	left := is.StartedAt.Add(briefly).Sub(now)
+	left := is.StartTime.Add(briefly).Sub(now)
 	if left > briefly {
 		return 0 // the clock was set back
 	}

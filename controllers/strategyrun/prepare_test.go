@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-func TestRunsTellOnlyWhatWentWrong(t *testing.T) {
+func TestDeriveStatus_KeepsOnlyWarningEvents(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Unix(1_800_000_000, 0)
 	wrong := lifecycle.Event{Warning: true, Reason: v1alpha1.ReasonRuntimeUnavailable, Message: "no more processes"}
@@ -26,7 +26,7 @@ func TestRunsTellOnlyWhatWentWrong(t *testing.T) {
 	g.Expect(step.Events).To(ConsistOf(wrong))
 }
 
-func TestHowARunEnded(t *testing.T) {
+func TestDescribe_ReportsExitOfRun(t *testing.T) {
 	g := NewWithT(t)
 	for says, end := range map[string]*v1alpha1.ProcessExit{
 		"failed":                                   nil,
@@ -41,7 +41,7 @@ func TestHowARunEnded(t *testing.T) {
 	}
 }
 
-func TestRunsSayOnlyWhatConcernsThem(t *testing.T) {
+func TestDeriveStatus_OmitsIrrelevantConditions(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Unix(1_800_000_000, 0)
 	run := &v1alpha1.StrategyRun{}
@@ -64,7 +64,7 @@ func TestRunsSayOnlyWhatConcernsThem(t *testing.T) {
 	g.Expect(later.Status).To(Equal(run.Status), "conditions that are left out do not change the status at the next reconcile")
 }
 
-func TestDeriveStatus_EventsOfTheEnd(t *testing.T) {
+func TestDeriveStatus_EmitsOneEventForFailure(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	for name, tc := range map[string]struct {
 		found facts.Incarnation
@@ -84,7 +84,7 @@ func TestDeriveStatus_EventsOfTheEnd(t *testing.T) {
 			run.Status.ProcessStatus = step.Status
 			New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), nil).DeriveStatus(run, before, &step, now)
 			g.Expect(step.Events).To(ConsistOf(HaveField("Message", ContainSubstring(tc.want))))
-			g.Expect(step.Events[0].Message).NotTo(ContainSubstring("restartToken"))
+			g.Expect(step.Events[0].Message).NotTo(ContainSubstring("restartPolicy"))
 		})
 	}
 }

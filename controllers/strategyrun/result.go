@@ -17,8 +17,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// The maximum lengths of texts in the API. They count bytes here and characters in the API, which is safe because a text never has more characters
-// than bytes.
+// longestSummary and longestProblem are the maximum lengths of texts in the API. They count bytes here and characters in the API, which is safe because a
+// text never has more characters than bytes.
 const (
 	longestSummary = 1024
 	longestProblem = 512
@@ -32,7 +32,8 @@ var inputVariables = map[v1alpha1.PlanPhase]string{
 	v1alpha1.PhaseExecute:    v1alpha1.VariableResultsExecute,
 }
 
-// place sets where the run leaves its results, if the backend has a place for them, and passes it the results of earlier phases of its plan.
+// place sets the variables with the paths for the results of the run, and passes the results of the earlier phases of the plan to the run. It does nothing if
+// the backend has no place for results.
 func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.StartSpec) error {
 	keeper := k.keeper(run)
 	if keeper == nil {
@@ -50,7 +51,7 @@ func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.StartSpec) error {
 		}
 		line, err := json.Marshal(input)
 		if err != nil {
-			return fmt.Errorf("record the result of %s: %w", input.Run, err)
+			return fmt.Errorf("encode the result of run %s: %w", input.Run, err)
 		}
 		name := strings.ToLower(string(input.Phase)) + ".jsonl"
 		inputs[name] = append(append(inputs[name], line...), '\n')
@@ -63,8 +64,8 @@ func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.StartSpec) error {
 // collect records when the program was started. Once the run has its outcome, collect also records its results, in the same write as the outcome.
 func (k *Kind) collect(run *v1alpha1.StrategyRun, step *lifecycle.Step) {
 	for _, known := range []*v1alpha1.ProcessReference{run.Status.Process, step.Ended} {
-		if known != nil && known.StartedAt != nil && run.Status.StartedAt == nil {
-			run.Status.StartedAt = known.StartedAt.DeepCopy()
+		if known != nil && known.StartTime != nil && run.Status.StartTime == nil {
+			run.Status.StartTime = known.StartTime.DeepCopy()
 		}
 	}
 	if run.Status.Outcome == "" || !started(run) {

@@ -26,7 +26,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-func TestSummaries(t *testing.T) {
+func TestSummary_IsOnePrintableLine(t *testing.T) {
 	for name, test := range map[string]struct{ head, want string }{
 		"a sentence":          {"2 findings.\n", "2 findings."},
 		"several lines":       {"one\r\n\ttwo\n\n three", "one two three"},
@@ -49,7 +49,7 @@ func TestSummaries(t *testing.T) {
 	NewWithT(t).Expect(summary([]byte("the beginning "), 1<<20)).To(Equal("the beginning…"), "the file is longer")
 }
 
-func TestResultsByReference(t *testing.T) {
+func TestResultOf_OmitsPrivatePaths(t *testing.T) {
 	g := NewWithT(t)
 	place := runtime.ResultPaths{File: "/r/result", Artifacts: "/r/artifacts"}
 	g.Expect(resultOf(place, runtime.Results{})).To(BeNil())
@@ -64,8 +64,8 @@ func TestResultsByReference(t *testing.T) {
 		Equal(&v1alpha1.RunResult{Summary: "ok", Size: 2, SHA256: "abc"}), "private paths mean nothing to other readers")
 }
 
-// A run receives the results of the earlier phases of its plan, by phase, and a place for its own results.
-func TestInputsOfARun(t *testing.T) {
+// A run receives the results of the earlier phases of its plan, in one file for each phase, and the paths for its own results.
+func TestPlace_PassesEarlierResultsAsInputs(t *testing.T) {
 	g := NewWithT(t)
 	backend := fake.New(t.Context(), clock.RealClock{})
 	kind := New(nil, nil, runtime.NewRegistry(backend, logr.Discard()), nil)
@@ -90,7 +90,7 @@ func TestInputsOfARun(t *testing.T) {
 	g.Expect(strings.Count(string(next.Process.Inputs["execute.jsonl"]), "\n")).To(Equal(2))
 }
 
-func TestBackendsWithoutAPlaceForResults(t *testing.T) {
+func TestPlace_DoesNothingWithoutResultSupport(t *testing.T) {
 	g := NewWithT(t)
 	run := &v1alpha1.StrategyRun{}
 	run.Status.Incarnation, run.Status.Outcome = 1, v1alpha1.RunSucceeded
@@ -103,21 +103,21 @@ func TestBackendsWithoutAPlaceForResults(t *testing.T) {
 }
 
 // The start time of a program is recorded after its exit, even if it was not recorded while the program ran.
-func TestStartIsKnownAfterTheEnd(t *testing.T) {
+func TestStartedAt_IsRecordedAfterExit(t *testing.T) {
 	g := NewWithT(t)
 	at := ptr.To(metav1.NewMicroTime(time.Unix(1_800_000_000, 0)))
 	run := &v1alpha1.StrategyRun{}
 	kind := New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), nil)
 	kind.collect(run, &lifecycle.Step{})
-	g.Expect(run.Status.StartedAt).To(BeNil())
-	kind.collect(run, &lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartedAt: at}})
-	g.Expect(run.Status.StartedAt).To(Equal(at))
-	kind.collect(run, &lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartedAt: ptr.To(metav1.NewMicroTime(at.Add(time.Hour)))}})
-	g.Expect(run.Status.StartedAt).To(Equal(at), "the start time never changes")
+	g.Expect(run.Status.StartTime).To(BeNil())
+	kind.collect(run, &lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartTime: at}})
+	g.Expect(run.Status.StartTime).To(Equal(at))
+	kind.collect(run, &lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartTime: ptr.To(metav1.NewMicroTime(at.Add(time.Hour)))}})
+	g.Expect(run.Status.StartTime).To(Equal(at), "the start time never changes")
 }
 
 // A run of a plan starts only the program that the plan has pinned.
-func TestRunsOfAPlanStartWhatItIsPinnedTo(t *testing.T) {
+func TestPrepare_StartsOnlyPinnedProgram(t *testing.T) {
 	g := NewWithT(t)
 	strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Name: "build"}}
 	strategy.Spec.Process.Command = []string{"build"}

@@ -29,7 +29,7 @@ func (c *cluster) argv(part string, used ports) []string {
 		"kube-controller-manager": {"--kubeconfig=" + c.kubeconfigOf("system:kube-controller-manager"), "--leader-elect=false", "--secure-port=0",
 			"--root-ca-file=" + ca, "--service-account-private-key-file=" + c.path("pki/service-accounts.key"),
 			"--flex-volume-plugin-dir=" + c.path("kubelet/plugins-exec"), "--profiling=false",
-			"--kube-api-qps=200", "--kube-api-burst=400"}, // deleting a namespace takes one request for each kind, and each spec has its own namespace
+			"--kube-api-qps=200", "--kube-api-burst=400"}, // deleting a namespace takes one request for each kind, and each test has its own namespace
 		"kube-scheduler": {"--kubeconfig=" + c.kubeconfigOf("system:kube-scheduler"), "--leader-elect=false", "--secure-port=0", "--profiling=false"},
 		"kubelet": {"--config=" + c.path("kubelet.json"), "--kubeconfig=" + c.kubeconfigOf("system:node:"+nodeName), "--root-dir=" + c.path("kubelet"),
 			"--cert-dir=" + c.path("pki"), "--hostname-override=" + nodeName, "--node-ip=" + nodeIP},

@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestTheFolderHasToBeOfItsOwn(t *testing.T) {
+func TestOpenAndDown_RefuseForeignFolder(t *testing.T) {
 	g := NewWithT(t)
 	t.Setenv("BERTH_CLUSTER", "/")
 	_, err := open()
@@ -23,14 +23,14 @@ func TestTheFolderHasToBeOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAPartHasToBeOneOfTheCluster(t *testing.T) {
+func TestParts_RefuseUnknownNamesAndForeignProcesses(t *testing.T) {
 	g := NewWithT(t)
 	c := &cluster{dir: t.TempDir()}
 	g.Expect(c.startPart(t.Context(), "kubelets")).To(MatchError(ContainSubstring("kube-apiserver")))
 	g.Expect(c.startPart(t.Context(), "kubelet")).To(MatchError(ContainSubstring("is the cluster up?")))
 	g.Expect(c.stopPart(t.Context(), "kubelet")).NotTo(Succeed())
 	g.Expect(os.MkdirAll(c.path("logs"), 0o700)).To(Succeed())
-	// This test's own process stands for a running kubelet.
+	// The process of this test plays the part of a running kubelet.
 	self, err := identify(os.Getpid())
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(writeFile(c.path("logs", "kubelet.pid"), self)).To(Succeed())

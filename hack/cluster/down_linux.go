@@ -65,7 +65,7 @@ func (c *cluster) down(ctx context.Context) error {
 		return errors.New("deleting a cluster needs root")
 	}
 	if _, err := os.Stat(c.path("settings.json")); err != nil {
-		return fmt.Errorf("%s is not the folder of a cluster; set BERTH_CLUSTER to another folder, or remove it", c.dir)
+		return fmt.Errorf("%s is not the folder of a cluster; set BERTH_CLUSTER to another folder, or remove this folder", c.dir)
 	}
 	say("deleting the cluster in %s", c.dir)
 	sockets := c.shimSockets() // containerd forgets the sockets once their shims are gone

@@ -16,7 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestAnImageHoldsItsPrograms(t *testing.T) {
+func TestImageArchive_ContainsPrograms(t *testing.T) {
 	g := NewWithT(t)
 	program := filepath.Join(t.TempDir(), "hello")
 	g.Expect(os.WriteFile(program, []byte("static"), 0o600)).To(Succeed())

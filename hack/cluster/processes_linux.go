@@ -91,8 +91,8 @@ func (c *cluster) allAlive() bool {
 	return true
 }
 
-// send sends a signal to a process if still returns true. It opens the handle before the check, so that the signal reaches exactly the process that was
-// checked.
+// send opens a handle for a process, calls the function still, which checks the process, and sends the signal if the result is true. In this order, the signal
+// reaches exactly the process that was checked.
 func send(pid int, sig unix.Signal, still func() bool) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

@@ -2,8 +2,8 @@
 # Copyright The Berth Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Creates a cluster, runs the suites that need a real node on it, and always deletes it. If a cluster is already up, the script uses that one and keeps it.
-# If this machine cannot run a node, the script prints what is missing and the names of the skipped suites.
+# Creates a cluster, runs the suites that need a real node on it, and deletes it even if a suite fails. If a cluster is already up, the script uses that one and
+# keeps it. If this machine cannot run a node, the script prints what is missing and the names of the skipped suites.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bin=$KUBEBUILDER_ASSETS
@@ -25,7 +25,7 @@ down() {
 status=0
 "$bin/cluster" up || status=$?
 if [ "$status" -eq 77 ]; then
-  echo "skipped, because there is no node (see above): TestConformance, TestOnANode, TestTerminalsOnANode and TestCluster of ${suites[*]}"
+  echo "skipped, because there is no node (see above): TestConformance, TestPods_OnANode, TestTerminals_OnANode and TestCluster of ${suites[*]}"
   exit 0
 fi
 if [ "$status" -ne 0 ]; then

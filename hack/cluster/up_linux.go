@@ -145,7 +145,7 @@ func (c *cluster) images(ctx context.Context) error {
 
 func addBridge(ctx context.Context) error {
 	if _, err := os.Stat("/sys/class/net/" + bridge); err == nil {
-		return fmt.Errorf("network link %s already exists; delete the other cluster with its BERTH_CLUSTER, or remove the link with `ip link delete %s`", bridge, bridge)
+		return fmt.Errorf("network link %s already exists; set BERTH_CLUSTER to the folder of the cluster that uses it and run `make cluster-down`, or remove the link with `ip link delete %s`", bridge, bridge)
 	}
 	for _, args := range [][]string{
 		{"link", "add", bridge, "type", "bridge"},
@@ -159,8 +159,9 @@ func addBridge(ctx context.Context) error {
 	return nil
 }
 
-// The ports are below the range that the kernel uses for outgoing connections. Otherwise a client could take the port of a component that is being restarted; a
-// client of that component would even be connected to itself. The ports are also below those of `berth up`, of DevServers and of node ports.
+// firstPort and lastPort bound the ports of the components. These ports are below the range that the kernel uses for outgoing connections. Otherwise an
+// outgoing connection could use the port of a component that is being restarted, and a client of that component could even connect to itself. The ports are
+// also below those of `berth up`, of DevServers and of node ports.
 const firstPort, lastPort = 10000, 10239
 
 func freePorts() (ports, error) {
@@ -181,7 +182,7 @@ func freePorts() (ports, error) {
 	return ports{ETCD: free[0], Peer: free[1], API: free[2], Kubelet: free[3], Proxy: free[4], ProxyMetrics: free[5]}, nil
 }
 
-// until calls try every 200 ms until it succeeds. After two minutes, or when the context is done, it returns the last error.
+// until calls the function try every 200 ms, until try succeeds. After two minutes, or when the context is done, it returns the last error of try.
 func until(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

@@ -3,8 +3,8 @@
 
 // Command crds changes the generated CustomResourceDefinitions in the given folders so that the API server tracks one owner for each condition as a whole
 // instead of one for each of its fields. Conditions remain a list with a key: a client that applies a condition owns that condition. With one owner for each
-// field, the managed fields of nine conditions were most of the size of an object, and a large part of the cost of every status write. controller-gen has no
-// marker for the items of a list whose type is defined in another module.
+// field, the managed fields of nine conditions made up most of the size of an object and a large part of the cost of every status write. This command is needed
+// because controller-gen has no marker for the items of a list whose type is defined in another module.
 package main
 
 import (
@@ -58,7 +58,7 @@ func atomicConditions(text []byte) []byte {
 		deeper, isKey := strings.CutSuffix(line, "x-kubernetes-list-map-keys:")
 		if isKey && i+1 < len(lines) && strings.TrimSpace(lines[i+1]) == "- type" {
 			deeper += "  "
-			// If the file was already changed, lastOf finds word itself.
+			// If the file was changed by an earlier run, lastOf finds the line with the constant word, so nothing is inserted again.
 			if at := lastOf(out, deeper+"type: object", deeper+word); at >= 0 && out[at] != deeper+word {
 				out = slices.Insert(out, at+1, deeper+word)
 			}

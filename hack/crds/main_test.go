@@ -60,7 +60,7 @@ const wanted = `          status:
             type: object
 `
 
-func TestOnlyConditionsHaveOneOwnerEach(t *testing.T) {
+func TestAtomicConditions_ChangesOnlyConditions(t *testing.T) {
 	g := NewWithT(t)
 	once := atomicConditions([]byte(generated))
 	g.Expect(string(once)).To(Equal(wanted))

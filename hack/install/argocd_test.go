@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var healths = []struct{ name, object, status, message string }{
+var healthCases = []struct{ name, object, status, message string }{
 	{"new", `{metadata: {generation: 1}}`, "Progressing", "Waiting for the manager to observe the object"},
 	{"changed", `{metadata: {generation: 2}, status: {observedGeneration: 1, conditions: [{type: Ready, status: "True", reason: Running}]}}`, "Progressing", ""},
 	{"ready", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Stalled, status: "False"}, {type: Ready, status: "True", reason: Running, message: It runs}]}}`, "Healthy", "It runs"},
@@ -23,10 +23,10 @@ var healths = []struct{ name, object, status, message string }{
 	{"nothing yet", `{metadata: {generation: 1}, status: {observedGeneration: 1, conditions: [{type: Ready, status: Unknown}]}}`, "Progressing", ""},
 }
 
-// TestHealth runs the health check as Argo CD does: obj is the object, and the script returns a status and an optional message.
-func TestHealth(t *testing.T) {
-	script := read(t, "config", "argocd", "health.lua")
-	for _, h := range healths {
+// TestArgoCDHealth_ReturnsExpectedStatus runs the health check as Argo CD does: obj is the object, and the script returns a status and an optional message.
+func TestArgoCDHealth_ReturnsExpectedStatus(t *testing.T) {
+	script := readFile(t, "config", "argocd", "health.lua")
+	for _, h := range healthCases {
 		t.Run(h.name, func(t *testing.T) {
 			object := map[string]any{}
 			if err := yaml.Unmarshal([]byte(h.object), &object); err != nil {

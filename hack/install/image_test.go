@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Building the image needs a registry, so this test only checks that everything that the Dockerfile names exists.
-func TestTheRecipeOfTheImage(t *testing.T) {
-	recipe, ignored := read(t, "Dockerfile"), read(t, ".dockerignore")
+// Building the image needs a registry, so this test only checks the text of the Dockerfile, for example that every copied folder exists.
+func TestDockerfile_NamesExistingFiles(t *testing.T) {
+	recipe, ignored := readFile(t, "Dockerfile"), readFile(t, ".dockerignore")
 	copied := regexp.MustCompile(`(?m)^COPY ([a-z]+) ([a-z]+)$`).FindAllStringSubmatch(recipe, -1)
 	if len(copied) < 5 {
 		t.Fatalf("copies %v", copied)
@@ -50,7 +50,7 @@ func TestTheRecipeOfTheImage(t *testing.T) {
 			t.Errorf("%s is needed, but %s is not copied", path, folder)
 		}
 	}
-	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "go.mod"))
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(readFile(t, "go.mod"))
 	if version == nil || !strings.Contains(recipe, "golang:"+version[1]+" ") {
 		t.Errorf("the image is not built with Go %v", version)
 	}
@@ -62,10 +62,10 @@ func TestTheRecipeOfTheImage(t *testing.T) {
 }
 
 // All files agree on the user, the version and the name of the image.
-func TestTheImageIsTheSameEverywhere(t *testing.T) {
-	manager := kustomized(t, "config/default").Get("Deployment", "berth-manager")
+func TestImage_IsConsistentAcrossFiles(t *testing.T) {
+	manager := renderKustomization(t, "config/default").Get("Deployment", "berth-manager")
 	user := manager.At("spec", "template", "spec", "securityContext", "runAsUser")
-	if !strings.Contains(read(t, "Dockerfile"), fmt.Sprintf("USER %v:", user)) {
+	if !strings.Contains(readFile(t, "Dockerfile"), fmt.Sprintf("USER %v:", user)) {
 		t.Errorf("the Deployment runs the image as user %v, but the Dockerfile does not", user)
 	}
 	read, err := LoadChart(root)
@@ -75,15 +75,15 @@ func TestTheImageIsTheSameEverywhere(t *testing.T) {
 	if read.Metadata.Version != read.Metadata.AppVersion {
 		t.Errorf("chart %s installs %s", read.Metadata.Version, read.Metadata.AppVersion)
 	}
-	image("berth-dev/berth:"+read.Metadata.AppVersion)(t, kustomized(t, "config/default"))
+	expectImage(repository+":"+read.Metadata.AppVersion)(t, renderKustomization(t, "config/default"))
 }
 
-func TestKo(t *testing.T) {
+func TestKo_BuildsExistingProgramsForARM64(t *testing.T) {
 	ko := Object{}
-	if err := yaml.Unmarshal([]byte(read(t, ".ko.yaml")), &ko); err != nil {
+	if err := yaml.Unmarshal([]byte(readFile(t, ".ko.yaml")), &ko); err != nil {
 		t.Fatal(err)
 	}
-	for _, build := range list(ko.At("builds")) {
+	for _, build := range objectList(ko.At("builds")) {
 		if _, err := os.Stat(filepath.Join(root, fmt.Sprint(build.At("main")), "main.go")); err != nil {
 			t.Error(err)
 		}

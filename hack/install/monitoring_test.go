@@ -18,16 +18,16 @@ import (
 // runbooks is the page that explains the alerts. Each section has the name of its alert.
 const runbooks = "https://github.com/berth-dev/berth/blob/main/docs/operations.md#"
 
-func TestAlerts(t *testing.T) {
-	rule := kustomized(t, "config/prometheus").Get("PrometheusRule", "berth-manager")
-	operations := read(t, "docs", "operations.md")
+func TestAlerts_AreValidAndDocumented(t *testing.T) {
+	rule := renderKustomization(t, "config/prometheus").Get("PrometheusRule", "berth-manager")
+	operations := readFile(t, "docs", "operations.md")
 	alerts := 0
-	for _, group := range list(rule.At("spec", "groups")) {
-		for _, alert := range list(group.At("rules")) {
+	for _, group := range objectList(rule.At("spec", "groups")) {
+		for _, alert := range objectList(group.At("rules")) {
 			alerts++
 			name, _ := alert.At("alert").(string)
 			expression, _ := alert.At("expr").(string)
-			known(t, name, expression)
+			checkExpression(t, name, expression)
 			severity := alert.At("labels", "severity")
 			if severity != "warning" && severity != "critical" {
 				t.Errorf("%s has the severity %v", name, severity)
@@ -49,43 +49,43 @@ func TestAlerts(t *testing.T) {
 		t.Errorf("only %d alerts", alerts)
 	}
 	for _, section := range regexp.MustCompile(`(?m)^### (Berth\w+)$`).FindAllStringSubmatch(operations, -1) {
-		if !strings.Contains(text(t, rule), "alert: "+section[1]+"\n") {
+		if !strings.Contains(toYAML(t, rule), "alert: "+section[1]+"\n") {
 			t.Errorf("docs/operations.md has a section %s, but there is no such alert", section[1])
 		}
 	}
 }
 
-func TestDashboard(t *testing.T) {
+func TestDashboard_UsesKnownMetrics(t *testing.T) {
 	dashboard := Object{}
-	if err := json.Unmarshal([]byte(read(t, "config", "prometheus", "berth.json")), &dashboard); err != nil {
+	if err := json.Unmarshal([]byte(readFile(t, "config", "prometheus", "berth.json")), &dashboard); err != nil {
 		t.Fatal(err)
 	}
 	ids, expressions := map[any]bool{}, 0
-	for _, panel := range list(dashboard.At("panels")) {
+	for _, panel := range objectList(dashboard.At("panels")) {
 		title, _ := panel.At("title").(string)
 		if ids[panel.At("id")] || title == "" {
 			t.Errorf("panel %v has no title or no unique id", panel.At("id"))
 		}
 		ids[panel.At("id")] = true
-		for _, target := range list(panel.At("targets")) {
+		for _, target := range objectList(panel.At("targets")) {
 			expressions++
 			expression, _ := target.At("expr").(string)
-			// Grafana replaces these before Prometheus sees them.
-			known(t, title, strings.NewReplacer("$__rate_interval", "5m", "$job", "berth-metrics").Replace(expression))
+			// Grafana replaces these variables before it sends the expression to Prometheus.
+			checkExpression(t, title, strings.NewReplacer("$__rate_interval", "5m", "$job", "berth-metrics").Replace(expression))
 		}
 	}
 	if expressions < 20 {
 		t.Errorf("only %d expressions", expressions)
 	}
 	for _, metric := range []string{"berth_live_processes", "berth_not_ready", "berth_starts_total", "berth_breakers", "berth_apply_to_ready_seconds_bucket"} {
-		if !strings.Contains(read(t, "config", "prometheus", "berth.json"), metric) {
+		if !strings.Contains(readFile(t, "config", "prometheus", "berth.json"), metric) {
 			t.Errorf("no panel shows %s", metric)
 		}
 	}
 }
 
-// TestMistakesAreFound checks that problems reports invalid expressions.
-func TestMistakesAreFound(t *testing.T) {
+// TestProblems_ReportsInvalidExpressions checks that problems reports invalid expressions.
+func TestProblems_ReportsInvalidExpressions(t *testing.T) {
 	for _, expression := range []string{"sum(berth_starts)", "sum by (kind (berth_breakers)", "sum(berth_starts_total{kynd='x'})", "sum by (kynd) (berth_starts_total)"} {
 		if problems(t, expression) == nil {
 			t.Errorf("%s was accepted", expression)
@@ -93,7 +93,7 @@ func TestMistakesAreFound(t *testing.T) {
 	}
 }
 
-func known(t *testing.T, where, expression string) {
+func checkExpression(t *testing.T, where, expression string) {
 	t.Helper()
 	for _, problem := range problems(t, expression) {
 		t.Errorf("%s: %s: %s", where, expression, problem)
@@ -105,8 +105,8 @@ var (
 	row = regexp.MustCompile("(?m)^\\| `([a-z_*]+)` \\|(.*)$")
 	// anywhere matches the name of a metric anywhere in docs/metrics.md, not only in a table.
 	anywhere = regexp.MustCompile("`([a-z_]+)`")
-	// ofPrometheus are labels that a scrape adds, and the label of histogram buckets.
-	ofPrometheus = []string{"job", "pod", "namespace", "instance", "le"}
+	// scrapeLabels are labels that a scrape adds, and the label of histogram buckets.
+	scrapeLabels = []string{"job", "pod", "namespace", "instance", "le"}
 )
 
 // problems returns the errors in an expression: it cannot be parsed, or it uses a metric or label that docs/metrics.md does not list.
@@ -117,7 +117,7 @@ func problems(t *testing.T, expression string) []string {
 		return []string{err.Error()}
 	}
 	var found []string
-	page, rest := read(t, "docs", "metrics.md"), ""
+	page, rest := readFile(t, "docs", "metrics.md"), ""
 	parser.Inspect(parsed, func(node parser.Node, _ []parser.Node) error {
 		if selector, is := node.(*parser.VectorSelector); is && selector.Name != "up" {
 			labelled, documented := documentation(page, selector.Name)
@@ -126,7 +126,7 @@ func problems(t *testing.T, expression string) []string {
 				found = append(found, "docs/metrics.md has no "+selector.Name)
 			}
 			for _, matcher := range selector.LabelMatchers {
-				if !has(labelled, matcher.Name) {
+				if !hasLabel(labelled, matcher.Name) {
 					found = append(found, selector.Name+" has no label "+matcher.Name)
 				}
 			}
@@ -136,7 +136,7 @@ func problems(t *testing.T, expression string) []string {
 	parser.Inspect(parsed, func(node parser.Node, _ []parser.Node) error {
 		if aggregate, is := node.(*parser.AggregateExpr); is {
 			for _, label := range aggregate.Grouping {
-				if !has(rest, label) {
+				if !hasLabel(rest, label) {
 					found = append(found, "no metric has the label "+label)
 				}
 			}
@@ -146,8 +146,8 @@ func problems(t *testing.T, expression string) []string {
 	return found
 }
 
-func has(labelled, label string) bool {
-	return label == "__name__" || slices.Contains(ofPrometheus, label) || strings.Contains(labelled, "`"+label+"`")
+func hasLabel(labelled, label string) bool {
+	return label == "__name__" || slices.Contains(scrapeLabels, label) || strings.Contains(labelled, "`"+label+"`")
 }
 
 // documentation returns the row of a metric without the name of the metric, or an empty row if only the text of the page names the metric. It returns false if
@@ -173,7 +173,7 @@ func documentation(page, metric string) (string, bool) {
 	return "", false
 }
 
-func list(value any) []Object {
+func objectList(value any) []Object {
 	entries, _ := value.([]any)
 	objects := make([]Object, 0, len(entries))
 	for _, entry := range entries {
@@ -184,7 +184,7 @@ func list(value any) []Object {
 	return objects
 }
 
-func read(t *testing.T, path ...string) string {
+func readFile(t *testing.T, path ...string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(append([]string{root}, path...)...))
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	"helm.sh/helm/v4/pkg/engine"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -87,9 +88,29 @@ func Helm(root, namespace, values string) (Objects, error) {
 	if err != nil {
 		return nil, err
 	}
+	return render(read, namespace, values)
+}
+
+// HelmSubchart renders a chart that contains nothing but the chart as a dependency with the condition berth.enabled. values is YAML that overrides the values of
+// the parent chart, which include those of the chart under the key berth. It returns the same errors as Helm.
+func HelmSubchart(root, namespace, values string) (Objects, error) {
+	read, err := LoadChart(root)
+	if err != nil {
+		return nil, err
+	}
+	dependency := &chart.Dependency{Name: read.Name(), Version: read.Metadata.Version, Condition: read.Name() + ".enabled"}
+	parent := &chart.Chart{Metadata: &chart.Metadata{APIVersion: chart.APIVersionV2, Name: "parent", Version: "1.0.0", Dependencies: []*chart.Dependency{dependency}}}
+	parent.AddDependency(read)
+	return render(parent, namespace, values)
+}
+
+func render(read *chart.Chart, namespace, values string) (Objects, error) {
 	given := map[string]any{}
 	if err := yaml.Unmarshal([]byte(values), &given); err != nil {
 		return nil, fmt.Errorf("parse values: %w", err)
+	}
+	if err := chartutil.ProcessDependencies(read, given); err != nil {
+		return nil, fmt.Errorf("process the dependencies: %w", err)
 	}
 	release := common.ReleaseOptions{Name: "berth", Namespace: namespace, Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(read, given, release, nil)
@@ -98,7 +119,7 @@ func Helm(root, namespace, values string) (Objects, error) {
 	}
 	files, err := engine.Render(read, all)
 	if err != nil {
-		return nil, fmt.Errorf("render charts/berth: %w", err)
+		return nil, fmt.Errorf("render the chart %s: %w", read.Name(), err)
 	}
 	maps.DeleteFunc(files, func(name, _ string) bool { return strings.HasSuffix(name, ".txt") })
 	return parse(files)
@@ -132,9 +153,12 @@ func parse(files map[string]string) (Objects, error) {
 // ofHelm are the labels that only the chart adds to its objects.
 var ofHelm = []string{"app.kubernetes.io/instance", "app.kubernetes.io/version", "app.kubernetes.io/managed-by", "helm.sh/chart"}
 
-// Comparable removes the intended differences between the two ways: the labels and annotations of Helm, and the Namespace, which helm install creates.
+// Comparable removes the intended differences between the two ways: the labels and annotations of Helm, the Namespace, which helm install creates, and the hooks
+// of Helm, such as the Pod of helm test.
 func (o Objects) Comparable() Objects {
-	maps.DeleteFunc(o, func(_ string, object Object) bool { return object.Kind() == "Namespace" })
+	maps.DeleteFunc(o, func(_ string, object Object) bool {
+		return object.Kind() == "Namespace" || object.At("metadata", "annotations", "helm.sh/hook") != nil
+	})
 	for _, object := range o {
 		metadata := object["metadata"].(map[string]any) // present, because parse has read the name from it
 		if labels, ok := metadata["labels"].(map[string]any); ok {

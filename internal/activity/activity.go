@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Tracker records the use of terminals. It is kept in memory only, because users reconnect after a restart of the manager. It is safe for concurrent use. A nil
-// Tracker never has any users.
+// Tracker records the use of terminals. The record is only in memory, because users reconnect after a restart of the manager. A Tracker is safe for concurrent
+// use. A nil Tracker records nothing and reports that no object has a user.
 type Tracker struct {
 	clock clock.PassiveClock
 
@@ -23,6 +23,7 @@ type Tracker struct {
 	wake  func(types.UID)
 }
 
+// page is the record of one object.
 type page struct {
 	users   int
 	last    time.Time // last sign of activity
@@ -85,7 +86,7 @@ func (b *Tracker) Touch(uid types.UID) {
 	}
 }
 
-// tellEvery is the minimum interval between two notifications while a user is typing.
+// tellEvery is how long a user must have paused before the next input causes a notification.
 const tellEvery = time.Second
 
 func (b *Tracker) tell(uid types.UID) {

@@ -11,7 +11,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-func TestWhoIsThereKeepsItAwake(t *testing.T) {
+func TestTracker_AttachedUserPreventsRest(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	b := New(now)
 	var told []types.UID
@@ -22,7 +22,7 @@ func TestWhoIsThereKeepsItAwake(t *testing.T) {
 	}
 	leave := b.Use("a")
 	if !b.Resting("a") {
-		t.Error("a user who attaches does not see that it sleeps")
+		t.Error("a user who attaches does not see that the object sleeps")
 	}
 	if b.Rest("a") || b.Resting("a") {
 		t.Error("the object sleeps while a user is attached")
@@ -37,7 +37,7 @@ func TestWhoIsThereKeepsItAwake(t *testing.T) {
 		t.Errorf("left: %v %t", last, here)
 	}
 	if !b.Rest("a") {
-		t.Error("a user who has left keeps it awake")
+		t.Error("a user who has left keeps the object awake")
 	}
 	b.Rise("a")
 	if b.Resting("a") {
@@ -45,7 +45,7 @@ func TestWhoIsThereKeepsItAwake(t *testing.T) {
 	}
 }
 
-func TestTypingIsToldOnce(t *testing.T) {
+func TestTracker_TouchNotifiesOnce(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	b, told := New(now), 0
 	b.OnUse(func(types.UID) { told++ })
@@ -61,7 +61,7 @@ func TestTypingIsToldOnce(t *testing.T) {
 	}
 }
 
-func TestNoBook(t *testing.T) {
+func TestTracker_NilReportsNoActivity(t *testing.T) {
 	var b *Tracker
 	b.Use("a")()
 	b.Touch("a")
@@ -69,6 +69,6 @@ func TestNoBook(t *testing.T) {
 	b.Forget("a")
 	b.OnUse(nil)
 	if last, here := b.Last("a"); !last.IsZero() || here || !b.Rest("a") || b.Resting("a") {
-		t.Error("a nil Book reports activity")
+		t.Error("a nil Tracker reports activity")
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/hosts"
 )
 
-// leaseWatch is how long adopt watches the Lease of a host before it considers the host gone. It exceeds the interval at which a manager renews the Lease.
+// leaseWatch is how long adopt watches the Lease of a host before it considers the host gone. It is longer than the interval at which managers renew Leases.
 const leaseWatch = hosts.Interval + 5*time.Second
 
 // adoption holds the values of the flags of adopt.
@@ -34,11 +34,18 @@ func (a *app) adoptCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "adopt KIND/NAME...",
 		Short: "Move objects from another host to this one",
-		Long: "Several hosts can use one API server. Each object that runs on a machine belongs to one host, named by the label " + v1alpha1.LabelHost + ". " +
-			"Adopt changes that label. The former host stops the process, then the new host starts it.\n\n" +
+		Long: "A host is a machine together with the state directory of its manager. Several hosts can use one API server, and each object that runs on a machine " +
+			"belongs to one host, which its label " + v1alpha1.LabelHost + " names. Adopt changes that label. " +
+			"The former host stops the process, then the new host starts it.\n\n" +
 			"If the former host will never return, add --host-is-gone. The new host then starts the process without waiting for the former host. " +
-			"Use it only if the machine or its state directory is gone: otherwise the process would run twice. " +
-			"Adopt first observes for " + leaseWatch.String() + " whether the former host still renews its Lease, and returns an error if it does.",
+			"Use this flag only if the machine or its state directory is gone: otherwise the process would run twice. " +
+			"With this flag, adopt first watches the Lease of the former host for " + leaseWatch.String() + ", and fails if that host still renews it.",
+		Example: "  # Move a dev server to this machine\n" +
+			"  berth adopt devserver/web\n\n" +
+			"  # Move a session to another host\n" +
+			"  berth adopt instance/shell --host builder-7-1a2b3c4d\n\n" +
+			"  # Move a dev server from a machine that no longer exists to this machine\n" +
+			"  berth adopt devserver/web --host-is-gone",
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(&flags.connectionFlags),
 		RunE:              func(command *cobra.Command, args []string) error { return a.adopt(command.Context(), flags, args) },

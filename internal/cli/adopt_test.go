@@ -17,15 +17,15 @@ import (
 	"github.com/berth-dev/berth/internal/hosts"
 )
 
-// of returns a change that assigns web to a host.
-func of(host string) func(*v1alpha1.DevServer) {
+// assignedTo returns a change that assigns web to a host.
+func assignedTo(host string) func(*v1alpha1.DevServer) {
 	return func(server *v1alpha1.DevServer) {
 		server.Labels = map[string]string{v1alpha1.LabelHost: host}
 		server.Status.HostName = host
 	}
 }
 
-func TestAdopt(t *testing.T) {
+func TestAdopt_AssignsObjectToHost(t *testing.T) {
 	for name, example := range map[string]struct {
 		objects []client.Object
 		args    []string
@@ -35,15 +35,15 @@ func TestAdopt(t *testing.T) {
 		label   string
 	}{
 		"from a host that reports": {
-			objects: []client.Object{web(of("a"))}, args: []string{"devserver/web", "--host", "b"}, out: "devserver/web moves to host b after host a has stopped it", label: "b",
+			objects: []client.Object{web(assignedTo("a"))}, args: []string{"devserver/web", "--host", "b"}, out: "devserver/web moves to host b after host a has stopped it", label: "b",
 		},
-		"from no host":        {objects: []client.Object{web()}, args: []string{"devserver/web", "--host", "b"}, out: "now belongs to host b", label: "b"},
-		"again":               {objects: []client.Object{web(of("b"))}, args: []string{"devserver/web", "--host", "b"}, out: "already belongs to host b", label: "b"},
-		"invalid host name":   {objects: []client.Object{web(of("a"))}, args: []string{"devserver/web", "--host", "b c"}, code: 1, err: `invalid host name "b c"`, label: "a"},
-		"no directory":        {objects: []client.Object{web(of("a"))}, args: []string{"devserver/web", "--state-dir", "/nonexistent"}, code: 1, err: "no manager has used the state directory", label: "a"},
-		"no object":           {objects: []client.Object{web(of("a"))}, args: []string{"devserver/nope", "--host", "b"}, code: 1, err: "does not exist", label: "a"},
-		"nothing":             {objects: []client.Object{web(of("a"))}, code: 2, err: "requires at least 1 arg", label: "a"},
-		"already on the host": {objects: []client.Object{web(of("b"))}, args: []string{"devserver/web", "--host", "b", "--host-is-gone"}, out: "already belongs to host b", label: "b"},
+		"without a host":      {objects: []client.Object{web()}, args: []string{"devserver/web", "--host", "b"}, out: "now belongs to host b", label: "b"},
+		"same host":           {objects: []client.Object{web(assignedTo("b"))}, args: []string{"devserver/web", "--host", "b"}, out: "already belongs to host b", label: "b"},
+		"invalid host name":   {objects: []client.Object{web(assignedTo("a"))}, args: []string{"devserver/web", "--host", "b c"}, code: 1, err: `invalid host name "b c"`, label: "a"},
+		"no directory":        {objects: []client.Object{web(assignedTo("a"))}, args: []string{"devserver/web", "--state-dir", "/nonexistent"}, code: 1, err: "no manager has used the state directory", label: "a"},
+		"no object":           {objects: []client.Object{web(assignedTo("a"))}, args: []string{"devserver/nope", "--host", "b"}, code: 1, err: "does not exist", label: "a"},
+		"no arguments":        {objects: []client.Object{web(assignedTo("a"))}, code: 2, err: "requires at least 1 arg", label: "a"},
+		"already on the host": {objects: []client.Object{web(assignedTo("b"))}, args: []string{"devserver/web", "--host", "b", "--host-is-gone"}, out: "already belongs to host b", label: "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -62,12 +62,12 @@ func TestAdopt_TakesTheHostOfTheStateDirectory(t *testing.T) {
 	dir := t.TempDir()
 	self, err := hosts.Name(dir)
 	g.Expect(err).NotTo(HaveOccurred())
-	f := newFixture(web(of("a")))
+	f := newFixture(web(assignedTo("a")))
 	g.Expect(f.run(t.Context(), "adopt", "devserver/web", "--state-dir", dir)).To(BeZero())
 	g.Expect(readWeb(g, f).Labels).To(HaveKeyWithValue(v1alpha1.LabelHost, self))
 }
 
-func TestAdopt_MovesNoRun(t *testing.T) {
+func TestAdopt_RefusesRuns(t *testing.T) {
 	g := NewWithT(t)
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "r"}, Status: v1alpha1.StrategyRunStatus{
 		ProcessStatus: v1alpha1.ProcessStatus{HostName: "a"},
@@ -77,25 +77,25 @@ func TestAdopt_MovesNoRun(t *testing.T) {
 	g.Expect(f.err.String()).To(ContainSubstring("runs cannot be moved: cancel it with berth stop strategyrun/r"))
 }
 
-func leaseOf(host string) *coordinationv1.Lease {
+func hostLease(host string) *coordinationv1.Lease {
 	renewed := metav1.NewMicroTime(time.Now())
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "berth-system", Name: "berth-host-" + host}, Spec: coordinationv1.LeaseSpec{RenewTime: &renewed},
 	}
 }
 
-func TestAdopt_FromAHostThatIsGone(t *testing.T) {
+func TestAdopt_HostIsGoneRequiresSilentLease(t *testing.T) {
 	for name, example := range map[string]struct {
 		lease  *coordinationv1.Lease
 		renews bool
 	}{
-		"it no longer reports": {lease: leaseOf("a")},
+		"it no longer reports": {lease: hostLease("a")},
 		"it has no Lease":      {},
-		"it still reports":     {lease: leaseOf("a"), renews: true},
+		"it still reports":     {lease: hostLease("a"), renews: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			objects := []client.Object{web(of("a"))}
+			objects := []client.Object{web(assignedTo("a"))}
 			if example.lease != nil {
 				objects = append(objects, example.lease)
 			}

@@ -32,7 +32,8 @@ const (
 	establishTimeout = time.Minute
 )
 
-// poll calls try every 100 ms until it succeeds or the context is done. In the latter case it returns the context error joined with the last error of try.
+// poll calls the function try every 100 ms, until try succeeds or the context is done. In the latter case poll returns the context error joined with the last
+// error of try.
 func poll(ctx context.Context, try func() error) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -145,7 +146,7 @@ func readManifestFile(file string) ([]manifest, error) {
 	}
 }
 
-// applyManifests applies all manifests and reports each applied object to say. It continues after an error and returns all errors joined.
+// applyManifests applies all manifests and calls say for each applied object. It continues after an error and returns all errors joined.
 func applyManifests(ctx context.Context, api client.Client, manifests []manifest, say func(string, ...any)) error {
 	var errs []error
 	for _, m := range manifests {

@@ -24,8 +24,14 @@ func (a *app) attachCommand() *cobra.Command {
 		Use:   "attach KIND/NAME",
 		Short: "Attach to the terminal of a process (detach with Ctrl-])",
 		Long: "Attach connects this terminal to the terminal of a process. The process keeps running when you detach with Ctrl-].\n" +
-			"Attach needs a running manager or, for a process in a Pod, permission to create pods/attach. If the manager restarts,\nattach tries to reconnect for up to 30 s while the process keeps running.\n" +
-			"If standard input is not a terminal, attach types it, then exits once the output has paused for 1 s, at most 10 s after the end of the input.",
+			"Attach needs a running manager or, for a process in a Pod, permission to create pods/attach.\n" +
+			"If the manager restarts, the process keeps running, and attach tries to reconnect for up to 30 s.\n" +
+			"If standard input is not a terminal, attach types its content into the terminal of the process. It exits when the output has paused for 1 s,\n" +
+			"at most 10 s after the end of the input.",
+		Example: "  # Attach to a session\n" +
+			"  berth attach instance/shell\n\n" +
+			"  # Type a command, print its output, and exit\n" +
+			"  echo date | berth attach instance/shell",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {

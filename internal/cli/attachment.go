@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// reconnectFor bounds how long attach tries to reach the manager again; reconnectEvery is the pause between two attempts.
+	// reconnectFor bounds how long attach tries to reconnect to the manager; reconnectEvery is the interval between two attempts.
 	reconnectFor   = 30 * time.Second
 	reconnectEvery = 500 * time.Millisecond
 	// settledFor is how long the output has to pause after the end of piped input before attach exits; settleLimit bounds that wait.
@@ -30,7 +30,7 @@ type attachment struct {
 	flags       *connectionFlags
 	ref         reference
 	window      window
-	patience    time.Duration // for a new connection
+	patience    time.Duration // how long to try to reconnect
 	input       chan input
 	atEnd       bool  // the input has ended
 	incarnation int64 // the incarnation to which the user attached; 0 if unknown
@@ -179,7 +179,7 @@ func (t *attachment) send(ctx context.Context, conn line) error {
 	}
 }
 
-// again reconnects. Keys that the user types at a terminal in the meantime are dropped, except the detach key; piped input waits.
+// again reconnects. Keys that the user types at a terminal in the meantime are dropped, except the detach key; piped input is sent after the reconnection.
 func (t *attachment) again(ctx context.Context, lost error) (line, error) {
 	t.status("reconnecting…")
 	ctx, cancel := context.WithTimeout(ctx, t.patience)
@@ -249,7 +249,7 @@ func (t *attachment) status(text string) {
 	}
 }
 
-// noting is a writer that sends to its channel, the field used, at each write.
+// noting is a writer that sends a value to its channel, used, before each write, unless the channel is full.
 type noting struct {
 	io.Writer
 	used chan<- struct{}

@@ -16,31 +16,31 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// terminalAway is a remote terminal that echoes its input until it is closed or the connection is lost.
-type terminalAway struct {
+// remoteTerminal is a remote terminal that echoes its input until it is closed or the connection is lost.
+type remoteTerminal struct {
 	shown *io.PipeReader
 	typed *io.PipeWriter
 	log   output
-	after error // what Receive returns at the end
+	after error // returned by Receive at the end
 }
 
-func newTerminalAway(after error) *terminalAway {
+func newRemoteTerminal(after error) *remoteTerminal {
 	shown, typed := io.Pipe()
-	return &terminalAway{shown: shown, typed: typed, after: after}
+	return &remoteTerminal{shown: shown, typed: typed, after: after}
 }
 
-func (t *terminalAway) Write(keys []byte) (int, error) {
+func (t *remoteTerminal) Write(keys []byte) (int, error) {
 	_, _ = t.log.Write(keys)
 	return t.typed.Write(keys)
 }
-func (t *terminalAway) Resize(runtime.Terminal) error { return nil }
-func (t *terminalAway) Close() error                  { return t.typed.Close() }
-func (t *terminalAway) Receive(out io.Writer, _ func(runtime.Terminal)) error {
+func (t *remoteTerminal) Resize(runtime.Terminal) error { return nil }
+func (t *remoteTerminal) Close() error                  { return t.typed.Close() }
+func (t *remoteTerminal) Receive(out io.Writer, _ func(runtime.Terminal)) error {
 	_, _ = io.Copy(out, t.shown)
 	return t.after
 }
 
-func attachmentOf(f *fixture, in io.Reader) *attachment {
+func newAttachment(f *fixture, in io.Reader) *attachment {
 	a := f.app.plain()
 	a.in = in
 	instance, _ := parseReference("instance/agent")
@@ -50,9 +50,9 @@ func attachmentOf(f *fixture, in io.Reader) *attachment {
 func TestAttach_EndsAfterThePipedInput(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture()
-	conn := newTerminalAway(nil)
+	conn := newRemoteTerminal(nil)
 	began := time.Now()
-	left, err := attachmentOf(f, strings.NewReader("hello")).stay(t.Context(), conn)
+	left, err := newAttachment(f, strings.NewReader("hello")).stay(t.Context(), conn)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(left).To(BeTrue())
 	g.Expect(f.out.String()).To(Equal("hello"), "all output is copied")
@@ -63,23 +63,23 @@ func TestAttach_GivesUpWithoutAManager(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture()
 	in, keys := io.Pipe()
-	conn := newTerminalAway(fmt.Errorf("%w: reset", endpoint.ErrLost))
+	conn := newRemoteTerminal(fmt.Errorf("%w: reset", endpoint.ErrLost))
 	g.Expect(conn.Close()).To(Succeed())
-	_, err := attachmentOf(f, in).stay(t.Context(), conn)
+	_, err := newAttachment(f, in).stay(t.Context(), conn)
 	g.Expect(err).To(MatchError(And(ContainSubstring("the connection was lost: reset"), ContainSubstring("reconnecting failed for 50ms"))))
 	g.Expect(strings.Count(f.err.String(), "reconnecting…")).To(Equal(1))
 	g.Expect(keys.Close()).To(Succeed())
 }
 
-func TestAttach_DoesNotReconnectToOtherEnds(t *testing.T) {
+func TestAttach_ReconnectsOnlyAfterLostConnection(t *testing.T) {
 	for name, end := range map[string]error{"the process ends": nil, "no terminal": &endpoint.EndError{Message: "was started without a terminal"}} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			f := newFixture()
 			in, keys := io.Pipe()
-			conn := newTerminalAway(end)
+			conn := newRemoteTerminal(end)
 			g.Expect(conn.Close()).To(Succeed())
-			left, err := attachmentOf(f, in).stay(t.Context(), conn)
+			left, err := newAttachment(f, in).stay(t.Context(), conn)
 			g.Expect(left).To(BeFalse())
 			if end == nil {
 				g.Expect(err).NotTo(HaveOccurred())

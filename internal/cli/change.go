@@ -34,8 +34,12 @@ func (a *app) restartCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "restart KIND/NAME...",
 		Short: "Restart processes",
-		Long: "Restart requests a new incarnation of each process by changing spec.restartToken. Requests that arrive before it starts count as one restart.\n" +
+		Long: "Restart requests a new start (incarnation) of each process by changing spec.restartToken. Several requests before the new start count as one.\n" +
 			"With --wait, restart returns when the new incarnation is ready, and fails if it cannot become ready.",
+		Example: "  # Restart a dev server\n" +
+			"  berth restart devserver/web\n\n" +
+			"  # Restart two processes, one after the other, and wait until each is ready\n" +
+			"  berth restart devserver/web languageserver/gopls --wait",
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -164,9 +168,11 @@ func (a *app) startCommand() *cobra.Command {
 func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said string) *cobra.Command {
 	flags := &connectionFlags{}
 	command := &cobra.Command{
-		Use:               name + " KIND/NAME...",
-		Short:             short,
-		Long:              short + " by setting spec.state to " + string(state) + ". The objects are kept. Objects that already have this state are not changed.",
+		Use:   name + " KIND/NAME...",
+		Short: short,
+		Long: short + " by setting spec.state to " + string(state) + ". The objects are kept. Objects that already have this state are not changed.\n" +
+			"A StrategyRun is executed once: berth stop cancels it by setting spec.state to " + string(v1alpha1.RunCancelled) + ", and berth start rejects it.",
+		Example:           "  berth " + name + " devserver/web instance/shell",
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -190,6 +196,12 @@ func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said
 					errs = append(errs, a.cancelRun(command.Context(), to, ref))
 					continue
 				}
+				if state == v1alpha1.StateRunning {
+					if before, err := to.get(command.Context(), ref); err == nil && before.GetProcessSpec().State == state {
+						_, _ = fmt.Fprintf(a.out, "%s already has the state Running; to retry it, run berth restart %s\n", ref, ref)
+						continue
+					}
+				}
 				object, err := to.change(command.Context(), ref, map[string]any{"state": state})
 				if err != nil {
 					errs = append(errs, err)
@@ -206,7 +218,7 @@ func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said
 	return command
 }
 
-// change applies a merge patch to fields of the spec and returns the updated object. It does not need their previous values.
+// change applies a merge patch to fields of the spec and returns the updated object. It does not need the previous values of the fields.
 func (c *connection) change(ctx context.Context, ref reference, fields map[string]any) (process.Object, error) {
 	patch, err := json.Marshal(map[string]any{"spec": fields})
 	if err != nil {

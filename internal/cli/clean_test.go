@@ -21,8 +21,8 @@ import (
 // hostile sets the title of a terminal, clears the screen, reverses text and starts another line.
 const hostile = "before \x1b]0;OWNED\a\x1b[2J\u009b31m\u202eRLO\u2066\u200f\r\u2028\nforged line"
 
-// controls returns the characters of a text that can control a terminal.
-func controls(text string) string {
+// controlCharacters returns the characters of a text that can control a terminal.
+func controlCharacters(text string) string {
 	return strings.Map(func(char rune) rune {
 		if char == '\n' || char == '\t' || !unicode.In(char, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
 			return -1
@@ -31,7 +31,7 @@ func controls(text string) string {
 	}, text)
 }
 
-func TestPrintable(t *testing.T) {
+func TestPrintable_RemovesControlCharacters(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"plain text":                {"a\tb\nc é 漢字 🙂", "a\tb\nc é 漢字 🙂"},
 		"a color":                   {"\x1b[1;31mred\x1b[0m", "red"},
@@ -60,19 +60,19 @@ func FuzzPrintable(f *testing.F) {
 	f.Add("\xff\x9b\xc2")
 	f.Fuzz(func(t *testing.T, text string) {
 		shown := printable(text)
-		if left := controls(shown); left != "" || !utf8.ValidString(shown) {
+		if left := controlCharacters(shown); left != "" || !utf8.ValidString(shown) {
 			t.Errorf("%q becomes %q", text, shown)
 		}
 		if printable(shown) != shown {
 			t.Errorf("%q changes when it is cleaned again", text)
 		}
-		if line := clean(text); strings.ContainsAny(line, "\n\t") || controls(line) != "" {
+		if line := clean(text); strings.ContainsAny(line, "\n\t") || controlCharacters(line) != "" {
 			t.Errorf("%q becomes the line %q", text, line)
 		}
 	})
 }
 
-// hostileConditions are the conditions of a stalled object, with hostile messages.
+// hostileConditions returns the conditions of a stalled object, with hostile messages.
 func hostileConditions() []metav1.Condition {
 	return []metav1.Condition{
 		{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: "Reason", Message: hostile},
@@ -81,9 +81,9 @@ func hostileConditions() []metav1.Condition {
 	}
 }
 
-// hostileObjects contain hostile text in every field that accepts text.
+// hostileObjects returns objects with hostile text in every field that accepts text.
 func hostileObjects() []client.Object {
-	plan := check(at(v1alpha1.PhaseExecute, v1alpha1.PlanErrored), func(plan *v1alpha1.Plan) {
+	plan := newPlan(inState(v1alpha1.PhaseExecute, v1alpha1.PlanErrored), func(plan *v1alpha1.Plan) {
 		plan.Annotations = map[string]string{annotationReason: hostile}
 		plan.Spec.IdempotencyKey = "key"
 		plan.Status.Waiting, plan.Status.Conditions = hostile, hostileConditions()
@@ -91,7 +91,7 @@ func hostileObjects() []client.Object {
 			Name: "check-1", Strategy: "search", Outcome: v1alpha1.RunFailed, Message: hostile, Result: &v1alpha1.RunResult{Summary: hostile},
 		}}
 	})
-	done := check(at(v1alpha1.PhaseApply, v1alpha1.PlanApplied), func(plan *v1alpha1.Plan) {
+	done := newPlan(inState(v1alpha1.PhaseApply, v1alpha1.PlanApplied), func(plan *v1alpha1.Plan) {
 		plan.Name, plan.UID, plan.Status.Waiting = "done", "uid-done", hostile
 	})
 	return []client.Object{
@@ -117,11 +117,11 @@ func hostileObjects() []client.Object {
 	}
 }
 
-func TestNothingThatIsPrintedControlsTheTerminal(t *testing.T) {
+func TestOutput_ContainsNoTerminalControls(t *testing.T) {
 	const owned = "]0;OWNED"
 	for _, tc := range []struct {
 		args  string
-		shown string // the part of the hostile text that must appear, so that the case proves something
+		shown string // text that the output must contain, so that the case tests hostile text; may be empty
 	}{
 		{"status", owned}, {"status -A", owned}, {"status devserver/web", owned}, {"status instance/shell", owned}, {"status languageserver/go", owned},
 		{"status strategy/search", owned}, {"status strategyrun/run", owned}, {"status plan/check", owned},
@@ -147,7 +147,7 @@ func TestNothingThatIsPrintedControlsTheTerminal(t *testing.T) {
 			g.Expect(ctx.Err()).NotTo(HaveOccurred())
 			shown := f.out.String() + f.err.String()
 			g.Expect(shown).NotTo(BeEmpty())
-			g.Expect(controls(shown)).To(BeEmpty(), "%q", shown)
+			g.Expect(controlCharacters(shown)).To(BeEmpty(), "%q", shown)
 			g.Expect(utf8.ValidString(shown)).To(BeTrue())
 			g.Expect(shown).To(ContainSubstring(tc.shown))
 			if !strings.Contains(tc.args, "HOSTILE") {
@@ -157,11 +157,11 @@ func TestNothingThatIsPrintedControlsTheTerminal(t *testing.T) {
 	}
 }
 
-func TestBoardOnATerminalShowsNoControls(t *testing.T) {
+func TestBoard_ShowsNoTerminalControls(t *testing.T) {
 	g := NewWithT(t)
 	out := &output{}
 	b := newBoard(out, false)
 	b.size = func() (int, int) { return 400, 5 }
 	b.draw([]string{hostile})
-	g.Expect(controls(strings.TrimSuffix(strings.TrimSuffix(out.String(), "\x1b[J"), "\x1b[K\n"))).To(BeEmpty(), "%q", out.String())
+	g.Expect(controlCharacters(strings.TrimSuffix(strings.TrimSuffix(out.String(), "\x1b[J"), "\x1b[K\n"))).To(BeEmpty(), "%q", out.String())
 }

@@ -50,6 +50,9 @@ func Main(args []string) int {
 	return a.run(ctx, args)
 }
 
+// Command returns the command line for documentation; it cannot be run.
+func Command() *cobra.Command { return (&app{}).command("berth") }
+
 func (a *app) run(ctx context.Context, args []string) int {
 	a = a.plain()
 	root := a.command(filepath.Base(args[0]))
@@ -91,9 +94,15 @@ func (a *app) command(name string) *cobra.Command {
 		Short: "Manage sessions, dev servers, language servers and plans as Kubernetes resources",
 		Long: "Berth runs the processes that coding agents need: sessions (Instance), dev servers (DevServer) and language servers (LanguageServer). " +
 			"It also carries out plans (Action, Plan), which run strategies (Strategy, StrategyRun).\n" +
-			"Each is a Kubernetes resource: declare the desired state with kubectl apply, and Berth maintains it.\n\n" +
+			"All of these are Kubernetes resources: declare the desired state with kubectl apply, and Berth maintains it.\n\n" +
 			"KIND is devserver (devservers, dsv), instance (instances, inst), languageserver (languageservers, lsv) or strategyrun (strategyruns, srun); " +
-			"berth status also accepts strategy (strategies).",
+			"berth status also accepts strategy (strategies, strat), plan (plans) and instancediscovery (instancediscoveries, disc).",
+		Example: "  # Run a control plane and the manager on this machine, and apply the manifests in a directory\n" +
+			"  berth up -f manifests/\n\n" +
+			"  # Show the objects of the namespace, follow the output of one, and restart it\n" +
+			"  berth status\n" +
+			"  berth logs -f devserver/web\n" +
+			"  berth restart devserver/web",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -106,14 +115,14 @@ func (a *app) command(name string) *cobra.Command {
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error { return &usageError{err, command.UsageString()} })
 	root.AddCommand(
-		a.upCommand(), a.managerCommand(), a.statusCommand(), a.logsCommand(), a.attachCommand(), a.sendCommand(), a.openCommand(), a.discoverCommand(),
+		a.upCommand(), a.downCommand(), a.managerCommand(), a.statusCommand(), a.logsCommand(), a.attachCommand(), a.sendCommand(), a.openCommand(), a.discoverCommand(),
 		a.restartCommand(), a.stopCommand(), a.startCommand(), a.adoptCommand(), a.lspCommand(),
 		a.useCommand(), a.planCommand(), a.runCommand(), a.resetCommand(), a.versionCommand(),
 	)
 	return root
 }
 
-// needs wraps a check of arguments, so that a usage error also prints how to use the command.
+// needs wraps a check of arguments, so that an invalid command line also prints the usage of the command.
 func needs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
 		if err := check(command, args); err != nil {
@@ -123,11 +132,11 @@ func needs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// echo is how long signals after the first are ignored as duplicates, because timeout(1) and terminals may send one signal to a process and to its group.
+// echo is how long signals after the first one are ignored as duplicates: timeout(1) and terminals may send a signal twice, to a process and to its group.
 const echo = time.Second
 
-// signals returns a context that is canceled by the first SIGINT, SIGTERM or SIGHUP. Another signal more than echo later exits the program immediately with
-// code 130. SIGHUP is not handled if it is ignored at startup, as under nohup.
+// signals returns a context that is canceled by the first SIGINT, SIGTERM or SIGHUP. A further signal exits the program immediately with code 130, unless it
+// arrives within the duration echo after the first one. SIGHUP is not handled if it is ignored at startup, as under nohup.
 func signals() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	caught := make(chan os.Signal, 2)
@@ -161,7 +170,7 @@ func signals() (context.Context, func()) {
 	}
 }
 
-// outlivePipes keeps this program alive when the reader of its output exits, as in "berth up | head". A write then fails with EPIPE, which has no effect here.
+// outlivePipes keeps this program alive when the reader of its output exits, as in "berth up | head". Later writes fail with EPIPE, and that error is ignored.
 // The signal is caught and dropped instead of ignored, because child processes would inherit an ignored signal.
 func outlivePipes() (stop func()) {
 	caught := make(chan os.Signal, 1)

@@ -21,38 +21,39 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-func TestCommands(t *testing.T) {
+func TestCommands_ExitCodeAndOutput(t *testing.T) {
 	for name, test := range map[string]struct {
 		args     string
 		code     int
 		out, err []string
 	}{
-		"status":                            {args: "status", out: []string{"NAME", "devserver/web   True    Running   http://127.0.0.1:5173/   2          4711   5m"}},
-		"status of a kind":                  {args: "status dsv", out: []string{"devserver/web"}},
-		"status of one":                     {args: "status devservers/web", out: []string{"devserver/web"}},
-		"status, other namespace":           {args: "status -n other", out: []string{"instance/shell   False   CommandNotFound", "  instance/shell: sh was not found"}},
-		"status, all namespaces":            {args: "status -A", out: []string{"NAMESPACE", "default     devserver/web", "other       instance/shell"}},
-		"status, no objects":                {args: "status -n empty", err: []string{"no objects in namespace empty"}},
-		"status, not there":                 {args: "status devserver/nope", code: 1, err: []string{"devserver/nope does not exist in namespace \"default\"", "berth status -A"}},
-		"status, a name and -A":             {args: "status -A devserver/web", code: 1, err: []string{"omit -A"}},
-		"status, no such kind":              {args: "status pods", code: 1, err: []string{"use devserver, instance, languageserver, strategyrun, strategy, plan or instancediscovery"}},
-		"restart":                           {args: "restart devserver/web", out: []string{"devserver/web restart requested"}},
-		"restart, with the group":           {args: "restart DevServers.berth.dev/web", out: []string{"devserver/web restart requested"}},
-		"restart, several":                  {args: "restart devserver/nope devserver/web", code: 1, out: []string{"devserver/web restart requested"}, err: []string{"devserver/nope does not exist"}},
-		"restart, not a reference":          {args: "restart web", code: 1, err: []string{"KIND/NAME"}},
-		"restart, nothing":                  {args: "restart", code: 2, err: []string{"requires at least 1 arg", "Usage:", "berth restart KIND/NAME..."}},
-		"stop":                              {args: "stop dsv/web", out: []string{"devserver/web stop requested"}},
-		"start":                             {args: "start dsv/web", out: []string{"devserver/web start requested"}},
-		"start, other namespace":            {args: "start dsv/web -n other", code: 1, err: []string{"does not exist in namespace \"other\""}},
-		"logs without a manager":            {args: "logs devserver/web", code: 1, err: []string{"no manager", "berth up"}},
-		"attach without a manager":          {args: "attach instance/shell", code: 1, err: []string{"no manager"}},
-		"logs, a name":                      {args: "logs web", code: 1, err: []string{"no manager"}},
-		"logs, a name of another namespace": {args: "logs shell", code: 1, err: []string{`no object named "shell" in namespace "default"`, "KIND/NAME", "berth status -A"}},
-		"logs of two":                       {args: "logs devserver/web devserver/web", code: 2, err: []string{"accepts 1 arg"}},
-		"unknown flag":                      {args: "status --nope", code: 2, err: []string{"unknown flag: --nope", "Usage:"}},
-		"unknown command":                   {args: "nope", code: 1, err: []string{"unknown command"}},
-		"version":                           {args: "version", out: []string{"berth "}},
-		"up, no such file":                  {args: "up -f /does/not/exist", code: 1, err: []string{"read manifests"}},
+		"status":                             {args: "status", out: []string{"NAME", "devserver/web   True    Running   http://127.0.0.1:5173/   2          4711   5m"}},
+		"status of a kind":                   {args: "status dsv", out: []string{"devserver/web"}},
+		"status of one object":               {args: "status devservers/web", out: []string{"devserver/web"}},
+		"status of a server on a wrong port": {args: "status", out: []string{"  devserver/web: PortVerified=False: The server listens on 5174 instead of 5173."}},
+		"status, other namespace":            {args: "status -n other", out: []string{"instance/shell   False   CommandNotFound", "  instance/shell: sh was not found"}},
+		"status, all namespaces":             {args: "status -A", out: []string{"NAMESPACE", "default     devserver/web", "other       instance/shell"}},
+		"status, no objects":                 {args: "status -n empty", err: []string{"no objects in namespace empty"}},
+		"status, missing object":             {args: "status devserver/nope", code: 1, err: []string{"devserver/nope does not exist in namespace \"default\"", "berth status -A"}},
+		"status, a name and -A":              {args: "status -A devserver/web", code: 1, err: []string{"omit -A"}},
+		"status, no such kind":               {args: "status pods", code: 1, err: []string{"use devserver, instance, languageserver, strategyrun, strategy, plan or instancediscovery"}},
+		"restart":                            {args: "restart devserver/web", out: []string{"devserver/web restart requested"}},
+		"restart, with the group":            {args: "restart DevServers.berth.dev/web", out: []string{"devserver/web restart requested"}},
+		"restart, several":                   {args: "restart devserver/nope devserver/web", code: 1, out: []string{"devserver/web restart requested"}, err: []string{"devserver/nope does not exist"}},
+		"restart, not a reference":           {args: "restart web", code: 1, err: []string{"KIND/NAME"}},
+		"restart without arguments":          {args: "restart", code: 2, err: []string{"requires at least 1 arg", "Usage:", "berth restart KIND/NAME..."}},
+		"stop":                               {args: "stop dsv/web", out: []string{"devserver/web stop requested"}},
+		"start":                              {args: "start dsv/web", out: []string{"devserver/web start requested"}},
+		"start, other namespace":             {args: "start dsv/web -n other", code: 1, err: []string{"does not exist in namespace \"other\""}},
+		"logs without a manager":             {args: "logs devserver/web", code: 1, err: []string{"no manager", "berth up"}},
+		"attach without a manager":           {args: "attach instance/shell", code: 1, err: []string{"no manager"}},
+		"logs, a name":                       {args: "logs web", code: 1, err: []string{"no manager"}},
+		"logs, a name of another namespace":  {args: "logs shell", code: 1, err: []string{`no object named "shell" in namespace "default"`, "KIND/NAME", "berth status -A"}},
+		"logs of two":                        {args: "logs devserver/web devserver/web", code: 2, err: []string{"accepts 1 arg"}},
+		"unknown flag":                       {args: "status --nope", code: 2, err: []string{"unknown flag: --nope", "Usage:"}},
+		"unknown command":                    {args: "nope", code: 1, err: []string{"unknown command"}},
+		"version":                            {args: "version", out: []string{"berth "}},
+		"up, no such file":                   {args: "up -f /does/not/exist", code: 1, err: []string{"read manifests"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -78,14 +79,14 @@ func TestLogs_NameOfSeveralObjectsIsRefused(t *testing.T) {
 	g.Expect(f.err.String()).To(ContainSubstring(`several objects are named "web": use devserver/web or instance/web`))
 }
 
-func TestAsPlugin(t *testing.T) {
+func TestHelp_NamesKubectlPlugin(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture()
 	g.Expect(f.app.run(t.Context(), []string{"/usr/bin/kubectl-berth", "restart", "--help"})).To(BeZero())
 	g.Expect(f.out.String()).To(ContainSubstring("kubectl berth restart KIND/NAME"))
 }
 
-func TestChangesOfTheSpec(t *testing.T) {
+func TestStopStartRestart_ChangeOnlyTheirFields(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(web())
 	g.Expect(f.run(t.Context(), "stop", "devserver/web")).To(BeZero())
@@ -106,7 +107,7 @@ func TestChangesOfTheSpec(t *testing.T) {
 	g.Expect(readWeb(g, f).Spec.Process.Command).To(Equal([]string{"web"}), "the rest of the spec is unchanged")
 }
 
-func TestRestartWaits(t *testing.T) {
+func TestRestart_WaitsForReadyOrStalled(t *testing.T) {
 	for name, test := range map[string]struct {
 		status func(*v1alpha1.DevServer)
 		code   int
@@ -136,14 +137,14 @@ func TestRestartWaits(t *testing.T) {
 	}
 }
 
-func TestRestartGivesUp(t *testing.T) {
+func TestRestart_WaitTimesOut(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(web())
 	g.Expect(f.run(t.Context(), "restart", "--wait", "--timeout=300ms", "devserver/web")).To(Equal(1))
 	g.Expect(f.err.String()).To(ContainSubstring("is not ready after 300ms: see berth status devserver/web"))
 }
 
-func TestStatusWatches(t *testing.T) {
+func TestStatus_WatchPrintsOneLinePerChange(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(web())
 	ctx, cancel := context.WithCancel(t.Context())
@@ -171,30 +172,32 @@ func goServer(change ...func(*v1alpha1.LanguageServer)) *v1alpha1.LanguageServer
 	return server
 }
 
-func TestLanguageServerCommands(t *testing.T) {
+func TestLanguageServerCommands_ExitCodeAndOutput(t *testing.T) {
 	for name, test := range map[string]struct {
 		args     string
 		code     int
 		out, err string
 	}{
-		"status":                {args: "status lsv/go", out: "languageserver/go   True    Running   berth lsp connect go"},
-		"restart":               {args: "restart languageserver/go", out: "languageserver/go restart requested"},
-		"stop":                  {args: "stop languageservers/go", out: "languageserver/go stop requested"},
-		"start":                 {args: "start lsv/go", out: "languageserver/go start requested"},
-		"logs":                  {args: "logs lsv/go", code: 1, err: "no manager"},
-		"connect to nothing":    {args: "lsp connect nope", code: 1, err: `languageserver/nope does not exist in namespace "default": to list all, run berth status languageservers -A`},
-		"connect to a server":   {args: "lsp connect devserver/web", code: 1, err: "devserver/web is not a language server"},
-		"connect without name":  {args: "lsp connect", code: 2, err: "accepts 1 arg"},
-		"connect and hang up":   {args: "lsp connect go"},
-		"as editors call it":    {args: "lsp connect languageserver/go --stdio --clientProcessId=4711"},
-		"connect, stopped":      {args: "lsp connect stopped", err: "is stopped; waiting. To start it, run: berth start languageserver/stopped"},
-		"connect, no address":   {args: "lsp connect fresh", err: "has no endpoint yet"},
-		"connect, another kind": {args: "lsp connect far", code: 1, err: "does not support: tcp://1.2.3.4:5"},
+		"status":                        {args: "status lsv/go", out: "languageserver/go   True    Running   berth lsp connect go"},
+		"restart":                       {args: "restart languageserver/go", out: "languageserver/go restart requested"},
+		"stop":                          {args: "stop languageservers/go", out: "languageserver/go stop requested"},
+		"start":                         {args: "start lsv/go", out: "languageserver/go start requested"},
+		"start, already running":        {args: "start lsv/running", out: "languageserver/running already has the state Running; to retry it, run berth restart languageserver/running"},
+		"logs":                          {args: "logs lsv/go", code: 1, err: "no manager"},
+		"connect to nothing":            {args: "lsp connect nope", code: 1, err: `languageserver/nope does not exist in namespace "default": to list all, run berth status languageservers -A`},
+		"connect to a server":           {args: "lsp connect devserver/web", code: 1, err: "devserver/web is not a language server"},
+		"connect without name":          {args: "lsp connect", code: 2, err: "accepts 1 arg"},
+		"connect until the input ends":  {args: "lsp connect go"},
+		"as editors call it":            {args: "lsp connect languageserver/go --stdio --clientProcessId=4711"},
+		"connect, stopped":              {args: "lsp connect stopped", err: "is stopped; waiting. To start it, run: berth start languageserver/stopped"},
+		"connect, no address":           {args: "lsp connect fresh", err: "has no endpoint yet"},
+		"connect, unsupported endpoint": {args: "lsp connect far", code: 1, err: "does not support: tcp://1.2.3.4:5"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			f := newFixture(goServer(), web(),
 				goServer(func(s *v1alpha1.LanguageServer) { s.Name, s.Spec.State = "stopped", v1alpha1.StateStopped }),
+				goServer(func(s *v1alpha1.LanguageServer) { s.Name, s.Spec.State = "running", v1alpha1.StateRunning }),
 				goServer(func(s *v1alpha1.LanguageServer) { s.Name, s.Status.Endpoint = "fresh", "" }),
 				goServer(func(s *v1alpha1.LanguageServer) { s.Name, s.Status.Endpoint = "far", "tcp://1.2.3.4:5" }))
 			g.Expect(f.run(t.Context(), strings.Fields(test.args)...)).To(Equal(test.code), f.err.String())
@@ -204,8 +207,8 @@ func TestLanguageServerCommands(t *testing.T) {
 	}
 }
 
-// TestLanguageServerThatComesLater connects before the endpoint exists, and reconnects after it has changed.
-func TestLanguageServerThatComesLater(t *testing.T) {
+// TestLSPConnect_WaitsForEndpointAndReconnects connects before the endpoint exists, and reconnects after it has changed.
+func TestLSPConnect_WaitsForEndpointAndReconnects(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(goServer(func(s *v1alpha1.LanguageServer) { s.Status.Endpoint = "" }))
 	editor, toBerth := io.Pipe()

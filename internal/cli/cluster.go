@@ -59,7 +59,7 @@ func (c *inCluster) Close() error {
 // openPods opens the backends that run Pods and language servers in the cluster of the manager.
 func openPods(config *rest.Config, opts runtimeOptions) (*inCluster, error) {
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // as for the manager: the API server itself limits the rate
+	config.QPS = -1 // no client-side rate limit, as in the manager: the API server limits requests itself
 	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Pods of the cluster: %w", err)

@@ -80,7 +80,7 @@ func (c *connection) managerNamespace() string {
 	return cmp.Or(c.endpoint.Namespace, os.Getenv(managerNamespaceVariable), endpoint.Namespace)
 }
 
-// connect finds a kubeconfig as kubectl does. If there is none, it uses the kubeconfig of berth up.
+// connect uses the kubeconfig that kubectl would use. If there is none, it uses the kubeconfig of berth up.
 func connect(flags *connectionFlags) (*connection, error) {
 	ctrl.SetLogger(logr.Discard()) // the commands print errors, not logs
 	config, namespace, err := loadConfig(flags)
@@ -140,7 +140,7 @@ func defaultStateDir() string {
 	return filepath.Join(home, ".local", "state", "berth")
 }
 
-// explain adds to an error what the user can do about it.
+// explain adds a remedy to an error, if it knows one.
 func explain(err error) error {
 	var dial *net.OpError
 	switch {
@@ -150,7 +150,7 @@ func explain(err error) error {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("the API server rejects these credentials: check KUBECONFIG (%w)", err)
 	case errors.As(err, &dial) && dial.Op == "dial":
-		return fmt.Errorf("%w: is it running? berth up starts a control plane on this machine", err)
+		return fmt.Errorf("%w: is the API server running? berth up starts a control plane on this machine", err)
 	default:
 		return err
 	}

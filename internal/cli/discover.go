@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// discoveryKind is a kind without a process. berth status prints one line for each object; berth discover prints more details.
+// discoveryKind is the kind InstanceDiscovery, which has no process. berth status prints one line for each object; berth discover prints more details.
 var discoveryKind = &kind{
 	singular: "instancediscovery", plural: "instancediscoveries", short: "disc",
 	shown: func() client.Object { return &v1alpha1.InstanceDiscovery{} },
@@ -38,8 +38,12 @@ func (a *app) discoverCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "discover [NAME...]",
 		Short: "Discover sessions and containers now and show the results",
-		Long: "Discover makes each InstanceDiscovery search now, by changing spec.refreshToken, waits for it, and shows the results.\n" +
+		Long: "Discover changes spec.refreshToken of each InstanceDiscovery, so that it searches now. Discover waits for the results and shows them.\n" +
 			"Without NAME it refreshes all InstanceDiscoveries of the namespace.",
+		Example: "  # Search with all InstanceDiscoveries of the namespace\n" +
+			"  berth discover\n\n" +
+			"  # Search with one InstanceDiscovery\n" +
+			"  berth discover agents",
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.discover(command.Context(), flags, args, timeout)
 		},
@@ -88,7 +92,8 @@ func (a *app) discover(ctx context.Context, flags *connectionFlags, names []stri
 			if why == "" {
 				why = found.Reason
 			}
-			cells = append(cells, []string{found.Source, clean(found.Name), clean(found.ID), string(found.Outcome), found.Instance, clean(why)})
+			instance := referenceFrom(d.Namespace, found.InstanceRef)
+			cells = append(cells, []string{found.Source, clean(found.Name), clean(found.ID), string(found.Outcome), instance, clean(why)})
 		}
 		if r := discoveryKind.show(d); r.message != "" {
 			errs = append(errs, fmt.Errorf("%s: %s: %s", r.name, r.reason, r.message))
@@ -98,6 +103,17 @@ func (a *app) discover(ctx context.Context, flags *connectionFlags, names []stri
 		_, _ = fmt.Fprintln(a.out, line)
 	}
 	return errors.Join(errs...)
+}
+
+// referenceFrom returns the name of the object that ref names, with its namespace if that is not the given one. It returns "" if ref is nil.
+func referenceFrom(namespace string, ref *v1alpha1.NamespacedReference) string {
+	switch {
+	case ref == nil:
+		return ""
+	case ref.Namespace == namespace:
+		return ref.Name
+	}
+	return ref.Namespace + "/" + ref.Name
 }
 
 // discoveries returns the names of all InstanceDiscoveries in the namespace.
@@ -127,7 +143,7 @@ func (c *connection) refresh(ctx context.Context, name, token string) error {
 	return nil
 }
 
-// awaitDiscovery polls until this refresh request or a later one was carried out.
+// awaitDiscovery polls until the manager has carried out the refresh request with the given token, or a later request.
 func (a *app) awaitDiscovery(ctx context.Context, to *connection, name, token string, timeout time.Duration) (*v1alpha1.InstanceDiscovery, error) {
 	tick := a.clock.NewTicker(pollEvery)
 	defer tick.Stop()

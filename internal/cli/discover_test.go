@@ -15,20 +15,27 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// agents returns a discovery that has found two sessions.
-func agents() *v1alpha1.InstanceDiscovery {
+// agentsDiscovery returns a discovery that has found three sessions.
+func agentsDiscovery() *v1alpha1.InstanceDiscovery {
 	d := &v1alpha1.InstanceDiscovery{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "agents"}}
-	d.Status.Totals = v1alpha1.DiscoveryTotals{Found: 2, Created: 1, Skipped: 1}
+	d.Status.Totals = v1alpha1.DiscoveryTotals{Found: 3, Created: 1, Known: 1, Skipped: 1}
 	d.Status.Found = []v1alpha1.DiscoveredInstance{
-		{Source: "tmux", Name: "work", ID: "$1", Outcome: v1alpha1.DiscoveryCreated, Instance: "work-1"},
+		{
+			Source: "tmux", Name: "work", ID: "$1", Outcome: v1alpha1.DiscoveryCreated,
+			InstanceRef: &v1alpha1.NamespacedReference{Namespace: "default", Name: "work-1"},
+		},
+		{
+			Source: "tmux", Name: "shared", ID: "$3", Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed,
+			InstanceRef: &v1alpha1.NamespacedReference{Namespace: "team", Name: "agent"},
+		},
 		{Source: "tmux", Name: "own\x1b[31m", ID: "$2", Outcome: v1alpha1.DiscoverySkipped, Reason: v1alpha1.ReasonBerthsOwn, Message: "Started by Berth."},
 	}
 	d.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDiscovered}}
 	return d
 }
 
-// obeys fulfills refresh requests immediately, as a manager would.
-func obeys(f *fixture, change func(*v1alpha1.InstanceDiscovery)) {
+// fulfillRefreshes fulfills refresh requests immediately, as a manager would.
+func fulfillRefreshes(f *fixture, change func(*v1alpha1.InstanceDiscovery)) {
 	f.api = interceptor.NewClient(f.api, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			err := c.Get(ctx, key, o, opts...)
@@ -41,20 +48,21 @@ func obeys(f *fixture, change func(*v1alpha1.InstanceDiscovery)) {
 	})
 }
 
-func TestDiscover(t *testing.T) {
+func TestDiscover_PrintsFoundSessions(t *testing.T) {
 	g := NewWithT(t)
-	f := newFixture(agents())
-	obeys(f, func(*v1alpha1.InstanceDiscovery) {})
+	f := newFixture(agentsDiscovery())
+	fulfillRefreshes(f, func(*v1alpha1.InstanceDiscovery) {})
 	g.Expect(f.run(t.Context(), "discover")).To(Equal(0), f.err.String())
 	g.Expect(f.out.String()).To(MatchRegexp(`(?m)^SOURCE +NAME +ID +OUTCOME +INSTANCE +WHY$`))
 	g.Expect(f.out.String()).To(MatchRegexp(`(?m)^tmux +work +\$1 +Created +work-1$`))
+	g.Expect(f.out.String()).To(MatchRegexp(`(?m)^tmux +shared +\$3 +Known +team/agent +AlreadyClaimed$`))
 	g.Expect(f.out.String()).To(MatchRegexp(`(?m)^tmux +own +\$2 +Skipped +Started by Berth\.$`))
 	d := &v1alpha1.InstanceDiscovery{}
 	g.Expect(f.api.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "agents"}, d)).To(Succeed())
 	g.Expect(d.Spec.RefreshToken).NotTo(BeEmpty())
 }
 
-func TestDiscoverThatFails(t *testing.T) {
+func TestDiscover_ReportsFailures(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
 		err  string
@@ -64,14 +72,14 @@ func TestDiscoverThatFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			f := newFixture(agents())
+			f := newFixture(agentsDiscovery())
 			g.Expect(f.run(t.Context(), test.args...)).To(Equal(1))
 			g.Expect(f.err.String()).To(ContainSubstring(test.err))
 		})
 	}
 	g := NewWithT(t)
-	f := newFixture(agents())
-	obeys(f, func(d *v1alpha1.InstanceDiscovery) {
+	f := newFixture(agentsDiscovery())
+	fulfillRefreshes(f, func(d *v1alpha1.InstanceDiscovery) {
 		d.Status.Conditions[0] = metav1.Condition{
 			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonRuntimeUnavailable, Message: "source tmux: no tmux",
 		}
@@ -81,16 +89,16 @@ func TestDiscoverThatFails(t *testing.T) {
 	g.Expect(f.out.String()).To(ContainSubstring("work-1"), "the known objects are still shown")
 }
 
-func TestDiscoverWithoutAny(t *testing.T) {
+func TestDiscover_ReportsMissingDiscovery(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture()
 	g.Expect(f.run(t.Context(), "discover")).To(Equal(0))
 	g.Expect(f.err.String()).To(ContainSubstring("no InstanceDiscovery in namespace default"))
 }
 
-func TestStatusOfADiscovery(t *testing.T) {
+func TestStatus_ShowsDiscoveryTotals(t *testing.T) {
 	g := NewWithT(t)
-	f := newFixture(agents())
+	f := newFixture(agentsDiscovery())
 	g.Expect(f.run(t.Context(), "status")).To(Equal(0), f.err.String())
-	g.Expect(f.out.String()).To(ContainSubstring("instancediscovery/agents   True    Discovered   2 found, 1 created, 0 known, 1 skipped"))
+	g.Expect(f.out.String()).To(ContainSubstring("instancediscovery/agents   True    Discovered   3 found, 1 created, 1 known, 1 skipped"))
 }

@@ -49,7 +49,7 @@ func (e *processStopper) endAll(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list running processes: %w", err)
 	}
-	found = slices.DeleteFunc(found, func(i facts.Incarnation) bool { return !i.Alive() || i.Adopted })
+	found = stoppable(found)
 	if len(found) == 0 {
 		return nil
 	}
@@ -66,6 +66,11 @@ func (e *processStopper) endAll(ctx context.Context) error {
 	}
 	all.Wait()
 	return errors.Join(errs...)
+}
+
+// stoppable returns the running processes, except adopted ones.
+func stoppable(found []facts.Incarnation) []facts.Incarnation {
+	return slices.DeleteFunc(found, func(i facts.Incarnation) bool { return !i.Alive() || i.Adopted })
 }
 
 func (e *processStopper) objects(ctx context.Context) (map[types.UID]process.Object, error) {
@@ -120,7 +125,7 @@ func (e *processStopper) end(ctx context.Context, incarnation facts.Incarnation,
 	return tidy(ctx, backend, incarnation)
 }
 
-// tidy removes what the backend keeps for the next incarnation, because no manager is left to start it.
+// tidy removes what the backend keeps after the process has exited, such as a tmux session, because no manager is left to remove it.
 func tidy(ctx context.Context, backend runtime.Runtime, incarnation facts.Incarnation) error {
 	terminals := backend.Capabilities().Terminals
 	if terminals == nil {
@@ -142,7 +147,7 @@ func (e *processStopper) record(ctx context.Context, object process.Object, numb
 	}
 	if status.Stopping == nil || status.Stopping.Incarnation != number {
 		status.Stopping = &v1alpha1.StopRequest{
-			Incarnation: number, Reason: endReason, Deadline: metav1.NewMicroTime(e.clock.Now().Add(grace)),
+			Incarnation: number, Reason: endReason, KillTime: metav1.NewMicroTime(e.clock.Now().Add(grace)),
 		}
 	}
 	message := "berth up stopped the process on shutdown. The next berth up starts it again."
@@ -154,7 +159,7 @@ func (e *processStopper) record(ctx context.Context, object process.Object, numb
 	return e.api.Status().Patch(ctx, object, client.MergeFrom(before), client.FieldOwner(fieldOwner))
 }
 
-// gone waits until no process of the incarnation is alive, and reports whether that happened within patience.
+// gone waits until no process of the incarnation is alive, for at most the duration patience. It reports whether none is alive.
 func gone(ctx context.Context, now clock.WithTicker, backend runtime.Runtime, incarnation facts.Incarnation, patience time.Duration) bool {
 	deadline := now.NewTimer(patience)
 	defer deadline.Stop()

@@ -19,13 +19,13 @@ func TestLogs_TrustsOnlyThisMachineOrAPinnedAddress(t *testing.T) {
 		environment map[string]string
 		says        string
 	}{
-		"published":                  {says: "berth does not send your token there"},
-		"pinned by a flag":           {args: []string{"--endpoint=ftp://pinned"}, says: `"ftp://pinned"`},
-		"pinned by the environment":  {environment: map[string]string{endpointVariable: "ftp://pinned"}, says: `"ftp://pinned"`},
-		"the flag wins":              {args: []string{"--endpoint=ftp://flag"}, environment: map[string]string{endpointVariable: "x"}, says: `"ftp://flag"`},
-		"an authority":               {args: []string{"--endpoint-ca=/none"}, says: "certificate authority"},
-		"another installation":       {args: []string{"--manager-namespace=elsewhere"}, says: "ConfigMap elsewhere/berth-endpoint"},
-		"another by the environment": {environment: map[string]string{managerNamespaceVariable: "elsewhere"}, says: "ConfigMap elsewhere/berth-endpoint"},
+		"published address":                       {says: "berth does not send your token there"},
+		"pinned by a flag":                        {args: []string{"--endpoint=ftp://pinned"}, says: `"ftp://pinned"`},
+		"pinned by the environment":               {environment: map[string]string{endpointVariable: "ftp://pinned"}, says: `"ftp://pinned"`},
+		"the flag wins":                           {args: []string{"--endpoint=ftp://flag"}, environment: map[string]string{endpointVariable: "x"}, says: `"ftp://flag"`},
+		"unreadable CA file":                      {args: []string{"--endpoint-ca=/none"}, says: "certificate authority"},
+		"another installation":                    {args: []string{"--manager-namespace=elsewhere"}, says: "ConfigMap elsewhere/berth-endpoint"},
+		"another installation by the environment": {environment: map[string]string{managerNamespaceVariable: "elsewhere"}, says: "ConfigMap elsewhere/berth-endpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -16,20 +16,20 @@ import (
 
 const object = "apiVersion: berth.dev/v1alpha1\nkind: DevServer\nmetadata: {name: %}\nspec: {process: {command: [x]}}\n"
 
-func named(name string) string { return strings.ReplaceAll(object, "%", name) }
+func manifestNamed(name string) string { return strings.ReplaceAll(object, "%", name) }
 
-func TestReadManifests(t *testing.T) {
+func TestReadManifests_OrdersAndValidates(t *testing.T) {
 	for name, test := range map[string]struct {
 		files map[string]string
 		want  []string
 		says  string
 	}{
 		"several objects": {
-			files: map[string]string{"a.yaml": "# words\n---\n" + named("one") + "---\n" + named("two"), "b.yml": named("three"), "c.txt": "no: [yaml"},
+			files: map[string]string{"a.yaml": "# words\n---\n" + manifestNamed("one") + "---\n" + manifestNamed("two"), "b.yml": manifestNamed("three"), "c.txt": "no: [yaml"},
 			want:  []string{"one", "two", "three"},
 		},
 		"namespaces first": {
-			files: map[string]string{"a.yaml": named("one"), "b.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: room}\n"},
+			files: map[string]string{"a.yaml": manifestNamed("one"), "b.yaml": "apiVersion: v1\nkind: Namespace\nmetadata: {name: room}\n"},
 			want:  []string{"room", "one"},
 		},
 		"a list": {
@@ -37,8 +37,8 @@ func TestReadManifests(t *testing.T) {
 			want:  []string{"c"},
 		},
 		"invalid YAML":  {files: map[string]string{"a.yaml": "a: [b"}, says: "a.yaml, object 1"},
-		"no name":       {files: map[string]string{"a.yaml": named("one") + "---\nkind: DevServer\n"}, says: "a.yaml, object 2: apiVersion, kind and metadata.name are required"},
-		"a field twice": {files: map[string]string{"a.yaml": named("one") + "kind: DevServer\n"}, says: "already set"},
+		"no name":       {files: map[string]string{"a.yaml": manifestNamed("one") + "---\nkind: DevServer\n"}, says: "a.yaml, object 2: apiVersion, kind and metadata.name are required"},
+		"a field twice": {files: map[string]string{"a.yaml": manifestNamed("one") + "kind: DevServer\n"}, says: "already set"},
 		"no manifests":  {files: map[string]string{"a.txt": ""}, says: "contains no .yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestReadManifests(t *testing.T) {
 	}
 }
 
-func TestWriteKubeconfigKeepsTheRest(t *testing.T) {
+func TestWriteKubeconfig_KeepsOtherEntries(t *testing.T) {
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "kube", "config")
 	write := func(name, server string) []byte {
@@ -88,7 +88,7 @@ func TestWriteKubeconfigKeepsTheRest(t *testing.T) {
 	g.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o600)))
 }
 
-func TestWhichKubeconfig(t *testing.T) {
+func TestLoadConfig_FallsBackToKubeconfigOfUp(t *testing.T) {
 	g := NewWithT(t)
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -133,4 +133,14 @@ func TestLogFileIsBounded(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(info.Size()).To(BeNumerically("<=", logFileLimit))
 	}
+	before, err := os.Stat(path)
+	g.Expect(err).NotTo(HaveOccurred())
+	again, err := openLogFile(path)
+	g.Expect(err).NotTo(HaveOccurred())
+	_, err = again.Write([]byte("next"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(again.Close()).To(Succeed())
+	after, err := os.Stat(path)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(after.Size()).To(Equal(before.Size()+4), "the log of the previous manager is kept")
 }

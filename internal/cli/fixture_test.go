@@ -56,7 +56,7 @@ func (o *output) String() string {
 	return o.buffer.String()
 }
 
-// fixture is the command line with objects in memory.
+// fixture is the berth command line with a fake API server in memory.
 type fixture struct {
 	app      *app
 	api      client.WithWatch
@@ -91,7 +91,10 @@ func web(change ...func(*v1alpha1.DevServer)) *v1alpha1.DevServer {
 		Spec:       v1alpha1.DevServerSpec{ProcessSpec: v1alpha1.ProcessSpec{Process: v1alpha1.ProcessTemplate{Command: []string{"web"}}}},
 		Status: v1alpha1.DevServerStatus{URL: "http://127.0.0.1:5173/", ProcessStatus: v1alpha1.ProcessStatus{
 			Incarnation: 3, RestartCount: 2, Process: &v1alpha1.ProcessReference{Incarnation: 3, PID: 4711},
-			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRunning}},
+			Conditions: []metav1.Condition{
+				{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRunning},
+				{Type: v1alpha1.ConditionPortVerified, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonOtherPort, Message: "The server listens on 5174 instead of 5173."},
+			},
 		}},
 	}
 	for _, do := range change {

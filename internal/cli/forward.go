@@ -84,7 +84,7 @@ func (f *forwarding) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 }
 
-// relocate removes from a Location header the prefix that the API server added to its path.
+// relocate removes the prefix that the API server added to the path in a Location header.
 func (f *forwarding) relocate(response *http.Response) error {
 	location, err := url.Parse(response.Header.Get("Location"))
 	if err == nil && location.Path != f.strip(location.Path) {

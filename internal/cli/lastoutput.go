@@ -32,7 +32,11 @@ const (
 func (a *app) lastOutput(ctx context.Context, to *connection, ref reference) []string {
 	ctx, cancel := context.WithTimeout(ctx, outputTimeout)
 	defer cancel()
-	shown := excerpt(to.tail(ctx, ref))
+	text := to.tail(ctx, ref)
+	shown := excerpt(text)
+	if len(shown) == 0 && text != nil {
+		return []string{"  Last output: none; the program has written nothing."}
+	}
 	if len(shown) == 0 {
 		return nil
 	}

@@ -19,26 +19,38 @@ import (
 // logFileLimit is the maximum size of the log of the manager, in bytes. One previous log is kept beside it, with the suffix .old.
 const logFileLimit = 8 << 20
 
-// shared is the destination of the logs of controller-runtime and client-go. The loggers of these libraries are set only once per process, because when a
-// later manager starts, goroutines of the earlier one may still read the loggers. For the later manager, only the destination of the redirect changes.
+// shared is the destination of the logs of controller-runtime and client-go. The loggers of these libraries are set only once per process, because goroutines
+// of an earlier manager may still read them when a later manager starts. A later manager only changes the destination of the redirect.
 var shared struct {
 	once sync.Once
 	to   redirect
 }
 
+// logFormat is the format of the lines of a log: logText or logJSON.
+type logFormat string
+
+const (
+	logText logFormat = "text" // key=value
+	logJSON logFormat = "json" // one object per line
+)
+
 // useLogger directs the logs of controller-runtime and client-go to out, and returns a logger for the manager that writes there too.
-func useLogger(out io.Writer, level slog.Level) logr.Logger {
+func useLogger(out io.Writer, level slog.Level, format logFormat) logr.Logger {
 	shared.to.lead(out)
 	shared.once.Do(func() {
-		logger := textLogger(&shared.to, level)
+		logger := newLogger(&shared.to, level, format)
 		ctrl.SetLogger(logger)
 		klog.SetLogger(logger)
 	})
-	return textLogger(out, level)
+	return newLogger(out, level, format)
 }
 
-func textLogger(out io.Writer, level slog.Level) logr.Logger {
-	return logr.FromSlogHandler(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
+func newLogger(out io.Writer, level slog.Level, format logFormat) logr.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if format == logJSON {
+		return logr.FromSlogHandler(slog.NewJSONHandler(out, options))
+	}
+	return logr.FromSlogHandler(slog.NewTextHandler(out, options))
 }
 
 // redirect is a writer that forwards to a replaceable writer.
@@ -59,7 +71,7 @@ func (r *redirect) Write(line []byte) (int, error) {
 	return r.to.Write(line)
 }
 
-// logFile is a log file that is rotated when it exceeds logFileLimit.
+// logFile is a log file that is rotated before it exceeds logFileLimit.
 type logFile struct {
 	path string
 	mu   sync.Mutex
@@ -72,12 +84,17 @@ func openLogFile(path string) (*logFile, error) {
 	return l, l.open()
 }
 
+// open opens the log for appending, because its end may explain why the previous manager exited.
 func (l *logFile) open() error {
-	file, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	file, err := os.OpenFile(l.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
 	}
-	l.file, l.size = file, 0
+	info, err := file.Stat()
+	if err != nil {
+		return errors.Join(fmt.Errorf("open the log: %w", err), file.Close())
+	}
+	l.file, l.size = file, info.Size()
 	return nil
 }
 
@@ -85,7 +102,7 @@ func (l *logFile) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.file == nil {
-		return len(line), nil // what is logged after Close is dropped
+		return len(line), nil // lines that arrive after Close are dropped
 	}
 	if l.size+int64(len(line)) > logFileLimit {
 		if err := errors.Join(l.file.Close(), os.Rename(l.path, l.path+".old"), l.open()); err != nil {

@@ -27,8 +27,13 @@ func (a *app) logsCommand() *cobra.Command {
 		Use:     "logs [-f] [--tail N] [--screen] KIND/NAME",
 		Aliases: []string{"log"},
 		Short:   "Print the output of a process",
-		Long: "Logs prints the retained output of all incarnations of a process. It needs a running manager, except for processes in Pods:\n" +
-			"there it prints the output of the newest Pod that the node retains. NAME alone is sufficient if only one kind has an object of that name.",
+		Long: "Logs prints the output of a process, including the retained output from before its restarts. The manager serves the output and must be running.\n" +
+			"If the process runs in a Pod, logs prints the log of the newest Pod instead, which needs no manager.\n" +
+			"NAME alone is sufficient if only one kind has an object of that name.",
+		Example: "  # Print the last 20 lines and follow the output, also across restarts\n" +
+			"  berth logs -f --tail 20 devserver/web\n\n" +
+			"  # Print the current screen of a session as plain text\n" +
+			"  berth logs --screen instance/shell",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {

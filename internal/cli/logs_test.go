@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestLogs_Screen(t *testing.T) {
+func TestLogs_ScreenPrintsRenderedTerminal(t *testing.T) {
 	g := NewWithT(t)
 	agent := agentInPod()
 	agent.Spec.Terminal.Columns, agent.Spec.Terminal.Rows = ptr.To[int32](10), ptr.To[int32](3)
@@ -30,16 +30,16 @@ func TestLogs_Screen(t *testing.T) {
 	g.Expect(f.out.String()).To(Equal("first line\n is long\n>\n"))
 }
 
-func TestLogs_ScreenIsRefused(t *testing.T) {
+func TestLogs_ScreenRefusesInvalidUse(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
 		code int
 		says string
 	}{
-		"with -f":     {[]string{"-f", "instance/agent"}, 2, "--screen prints the current screen: it cannot be combined with --follow or --tail"},
-		"with --tail": {[]string{"--tail=3", "instance/agent"}, 2, "it cannot be combined with --follow or --tail"},
-		"of a server": {[]string{"devserver/web"}, 1, "devserver/web has no terminal"},
-		"of nothing":  {[]string{"instance/none"}, 1, "instance/none"},
+		"with -f":                   {[]string{"-f", "instance/agent"}, 2, "--screen prints the current screen: it cannot be combined with --follow or --tail"},
+		"with --tail":               {[]string{"--tail=3", "instance/agent"}, 2, "it cannot be combined with --follow or --tail"},
+		"object without a terminal": {[]string{"devserver/web"}, 1, "devserver/web has no terminal"},
+		"missing object":            {[]string{"instance/none"}, 1, "instance/none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

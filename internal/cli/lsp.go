@@ -21,7 +21,7 @@ import (
 )
 
 func (a *app) lspCommand() *cobra.Command {
-	command := &cobra.Command{Use: "lsp", Short: "Connect to language servers"}
+	command := &cobra.Command{Use: "lsp", Short: "Connect to language servers", Example: "  berth lsp connect gopls"}
 	command.AddCommand(a.lspConnectCommand())
 	return command
 }
@@ -31,9 +31,11 @@ func (a *app) lspConnectCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "connect NAME",
 		Short: "Connect standard input and output to a LanguageServer",
-		Long: "Editors run connect instead of a language server. It speaks the Language Server Protocol on standard input and output.\n" +
+		Long: "Editors run berth lsp connect instead of the language server itself. It speaks the Language Server Protocol on standard input and output.\n" +
 			"If the server restarts or the connection is lost, connect reconnects. Run it on the machine of the manager. For a server in a Pod you can run it\n" +
-			"anywhere: it connects through the API server with your permissions (services/proxy, and the Secret with the token of the server).",
+			"anywhere: it connects through the API server with your permissions (services/proxy, and get on the Secret with the token of the server).",
+		Example: "  # Connect an editor to the LanguageServer gopls: configure this command in place of gopls\n" +
+			"  berth lsp connect gopls",
 		Args: needs(cobra.ExactArgs(1)),
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.lspConnect(command.Context(), flags, args[0])
@@ -121,7 +123,7 @@ func (d *languageServerDialer) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// reach connects to an endpoint that look returned: the path of a socket, or an https address in the cluster.
+// reach connects to an endpoint that the method look has returned: the path of a socket, or an https address in the cluster.
 func (d *languageServerDialer) reach(ctx context.Context, place string) (net.Conn, error) {
 	if strings.HasPrefix(place, "https://") {
 		return d.to.multiplexer(ctx, d.key.Namespace, place)
@@ -140,8 +142,8 @@ func (d *languageServerDialer) look(ctx context.Context) (string, error) {
 	case meta.IsNoMatchError(err):
 		return "", err
 	case err != nil && d.last != "":
-		// The API server is unavailable. The socket may be available again before the API server is.
-		d.tell(fmt.Sprintf("the API server does not respond (%v); trying the last known socket", err))
+		// The API server is unavailable. A socket on this machine may be available again before the API server is.
+		d.tell(fmt.Sprintf("the API server does not respond (%v); trying the last known endpoint", err))
 		return d.last, nil
 	case err != nil:
 		return "", fmt.Errorf("read languageserver/%s: %w", d.key.Name, err)

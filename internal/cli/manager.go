@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 
 	"github.com/go-logr/logr"
@@ -45,6 +46,9 @@ type managerFlags struct {
 	metricsSecure             bool
 	metricsCertDir            string
 	verbose                   bool
+	logFormat                 string
+	concurrency               int
+	pprof                     string
 }
 
 func (a *app) managerCommand() *cobra.Command {
@@ -52,9 +56,15 @@ func (a *app) managerCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "manager",
 		Short: "Run the controllers against any API server",
-		Long: "Manager runs the controllers of Berth against the API server of the kubeconfig, and runs processes on this machine.\n" +
-			"The CRDs must be installed. Manager runs programs on this machine only for namespaces that have the label " + v1alpha1.LabelAllowRuntime + " or that the\n" +
-			"ConfigMap " + process.PolicyConfigMap + " permits. When the manager exits, the processes keep running; the next manager with the same --state-dir takes them over.",
+		Long: "Manager runs the controllers of Berth against the API server of the kubeconfig. By default it runs processes on this machine.\n" +
+			"The CRDs must be installed. Manager runs programs on this machine only for namespaces that permit it: with the label\n" +
+			v1alpha1.LabelAllowRuntime + "=Host (or Tmux, or Docker), or through the ConfigMap " + process.PolicyConfigMap + ".\n" +
+			"When the manager exits, the processes keep running; the next manager with the same --state-dir takes them over.",
+		Example: "  # Run the programs of namespace default on this machine\n" +
+			"  kubectl label namespace default " + v1alpha1.LabelAllowRuntime + "=Host\n" +
+			"  berth manager\n\n" +
+			"  # Run objects only in Pods, as one of several managers\n" +
+			"  berth manager --runtimes Pod --leader-elect",
 		Args: needs(cobra.NoArgs),
 		RunE: func(command *cobra.Command, _ []string) error { return a.manager(command.Context(), f) },
 	}
@@ -73,14 +83,18 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.StringVar(&f.endpointCert, "endpoint-cert-file", "", "certificate file for serving logs and terminals")
 	flags.StringVar(&f.endpointKey, "endpoint-key-file", "", "private key file of that certificate")
 	flags.BoolVar(&f.leaderElect, "leader-elect", false,
-		"run as one of several managers: wait while another manager uses the state directory or, with runtimes other than Host, is the leader")
+		"run as one of several managers: wait while another manager uses the state directory; unless --runtimes is Host, also wait to be elected leader")
 	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "namespace of the installation, which contains the Leases of the leader and of hosts, and the ConfigMap berth-endpoint")
 	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "runtimes to serve: Host (this machine, with Tmux and Docker) and Pod (the cluster); empty serves none")
 	flags.BoolVar(&f.checkNamespaces, "check-namespaces", true, "run programs on this machine only for namespaces that permit it with the label "+v1alpha1.LabelAllowRuntime+
 		" or the ConfigMap "+process.PolicyConfigMap)
-	flags.StringSliceVar(&f.namespaces, "namespaces", nil, "namespaces whose objects the manager reconciles; it needs no permissions in others; empty for all")
+	flags.StringSliceVar(&f.namespaces, "namespaces", nil,
+		"namespaces whose objects the manager reconciles; the manager needs no permissions in other namespaces; empty for all")
 	flags.StringVar(&f.image, "multiplexer-image", "", "image that contains berth-lsp-pod, for language servers in Pods; default: the image of the Pod of this manager")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log debug messages")
+	flags.StringVar(&f.logFormat, "log-format", string(logText), "format of the log: text or json")
+	flags.IntVar(&f.concurrency, "concurrency", process.DefaultConcurrency, "number of objects of each kind that are reconciled at the same time, 1 to 1000")
+	flags.StringVar(&f.pprof, "pprof-bind-address", "0", "loopback address to serve Go profiles on, such as 127.0.0.1:6060, without authentication; 0 disables them")
 	return command
 }
 
@@ -95,7 +109,7 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 	} else if err != nil {
 		return err
 	}
-	if err := validNamespaces(f.namespaces); err != nil {
+	if err := f.validate(); err != nil {
 		return err
 	}
 	runAs, err := lookUpUser(f.runAs)
@@ -106,7 +120,7 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 	if f.verbose {
 		level = slog.LevelDebug
 	}
-	log := useLogger(a.err, level)
+	log := useLogger(a.err, level, logFormat(f.logFormat))
 	options := runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, image: f.image, namespaces: f.namespaces, runAs: runAs, log: log}
 	if f.leaderElect {
 		options.standby = ctx
@@ -125,7 +139,7 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 	}
 	mgr, err := assemble(config, opened, log, manager.Options{
 		Host: host, Namespaces: f.namespaces, PolicyNamespace: f.policyNamespace(host),
-		Metrics: f.metricsOptions(), HealthProbeBindAddress: f.probes,
+		Metrics: f.metricsOptions(), HealthProbeBindAddress: f.probes, PprofBindAddress: f.pprof, Concurrency: f.concurrency,
 		LeaderElection: f.leaderElect && !f.onlyHost(), LeaderElectionNamespace: f.leaderElectNamespace,
 	}, endpoint.Options{Address: f.endpoint, CertFile: f.endpointCert, KeyFile: f.endpointKey, Namespace: f.leaderElectNamespace})
 	if err != nil {
@@ -137,10 +151,10 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 // machineRuntimes are the runtime types that a manager with the runtime Host serves.
 var machineRuntimes = []v1alpha1.RuntimeType{v1alpha1.RuntimeHost, v1alpha1.RuntimeTmux, v1alpha1.RuntimeDocker}
 
-// clusterLease is the name of the Lease of managers that run no processes on their machine. They share it, because they all serve the same objects.
+// clusterLease is the name of the Lease of managers that run no processes on their machine. They share one Lease, because they all serve the same objects.
 const clusterLease = "cluster"
 
-// onlyHost reports whether the manager only runs processes on this machine. In that case the lock of the state directory replaces leader election: managers
+// onlyHost reports whether the manager runs processes only on this machine. In that case the lock of the state directory replaces leader election: managers
 // with other state directories are other hosts, which work in parallel.
 func (f *managerFlags) onlyHost() bool {
 	return len(f.runtimes) > 0 && !slices.ContainsFunc(f.runtimes, func(name string) bool { return v1alpha1.RuntimeType(name) != v1alpha1.RuntimeHost })
@@ -172,6 +186,23 @@ func (f *managerFlags) policyNamespace(host manager.Host) string {
 		return ""
 	}
 	return f.leaderElectNamespace
+}
+
+// validate returns an error if a flag has an invalid value.
+func (f *managerFlags) validate() error {
+	if format := logFormat(f.logFormat); format != logText && format != logJSON {
+		return fmt.Errorf("--log-format must be text or json, not %q", f.logFormat)
+	}
+	if f.concurrency < 1 || f.concurrency > 1000 {
+		return fmt.Errorf("--concurrency must be between 1 and 1000, not %d", f.concurrency)
+	}
+	if f.pprof != "0" {
+		host, _, err := net.SplitHostPort(f.pprof)
+		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
+			return fmt.Errorf("--pprof-bind-address must be a loopback address with a port, such as 127.0.0.1:6060, not %q: profiles are served without authentication", f.pprof)
+		}
+	}
+	return validNamespaces(f.namespaces)
 }
 
 // mostNamespaces bounds --namespaces, because each namespace needs a watch for each kind.

@@ -34,10 +34,10 @@ import (
 const clusterTimeout = 3 * time.Minute
 
 // A manager as in a cluster: it starts without a runtime, stalls objects with a reason, removes their finalizers, and serves metrics only to permitted users.
-func TestManagerInACluster(t *testing.T) {
+func TestManager_WithoutRuntimeStallsObjectsAndProtectsMetrics(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
-	api, kubeconfig := cluster(t)
+	api, kubeconfig := startCluster(t)
 	m := startManager(t, kubeconfig)
 
 	refused := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "refused"}}
@@ -63,7 +63,7 @@ func TestManagerInACluster(t *testing.T) {
 
 	g.Expect(m.scrape(ctx, "")).To(HavePrefix("401 metrics need a bearer token"))
 	g.Expect(m.scrape(ctx, "nonsense")).To(HavePrefix("401 the API server rejects"))
-	token := account(g, api, "scraper")
+	token := createAccount(g, api, "scraper")
 	g.Expect(m.scrape(ctx, token)).To(HavePrefix(`403 user "system:serviceaccount:default:scraper" may not get /metrics`))
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "scrape"},
 		Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}}
@@ -75,14 +75,14 @@ func TestManagerInACluster(t *testing.T) {
 		ContainSubstring("controller_runtime_reconcile_total"), ContainSubstring(`leader_election_master_status{name="berth.dev"} 1`)))
 }
 
-func TestRuntimesHaveNamesThatAreThere(t *testing.T) {
+func TestOpenRuntimes_RejectsUnknownName(t *testing.T) {
 	g := NewWithT(t)
 	_, err := (&app{}).openRuntimes([]string{"Moon"}, nil, runtimeOptions{})
 	g.Expect(err).To(MatchError(ContainSubstring(`--runtimes: unknown runtime "Moon"; use Host, Pod or both`)))
 }
 
-// cluster starts an API server with the CRDs of Berth and returns a kubeconfig of its administrator.
-func cluster(t *testing.T) (api client.Client, kubeconfig string) {
+// startCluster starts an API server with the CRDs of Berth and returns a kubeconfig of its administrator.
+func startCluster(t *testing.T) (api client.Client, kubeconfig string) {
 	t.Helper()
 	g := NewWithT(t)
 	environment := testenv.New(filepath.Join("..", ".."))
@@ -107,7 +107,8 @@ type clusterManager struct {
 	http    *http.Client
 }
 
-// startManager runs berth manager as the manifests of the cluster do. If another program takes the chosen free port first, it tries another port.
+// startManager runs berth manager with leader election and secure metrics, as config/manager does, but without a runtime. If another program takes the chosen
+// free port first, it tries another port.
 func startManager(t *testing.T, kubeconfig string, more ...string) *clusterManager {
 	t.Helper()
 	for range 5 {
@@ -146,7 +147,7 @@ func startManager(t *testing.T, kubeconfig string, more ...string) *clusterManag
 	return nil
 }
 
-// scrape returns the status code and the body of the response, or "" if there is none.
+// scrape returns the status code and the body of the response, or "" if there is no response.
 func (m *clusterManager) scrape(ctx context.Context, token string) string {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+m.metrics+"/metrics", nil)
 	if err != nil {
@@ -164,8 +165,8 @@ func (m *clusterManager) scrape(ctx context.Context, token string) string {
 	return fmt.Sprintf("%d %s", response.StatusCode, text)
 }
 
-// account creates a service account and returns a token for it.
-func account(g Gomega, api client.Client, name string) string {
+// createAccount creates a service account and returns a token for it.
+func createAccount(g Gomega, api client.Client, name string) string {
 	made := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	g.Expect(api.Create(context.Background(), made)).To(Succeed())
 	token := &authenticationv1.TokenRequest{}

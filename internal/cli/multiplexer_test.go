@@ -27,8 +27,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
 
-// passingOn fakes an API server that proxies the requests for one Service to an address.
-func passingOn(t *testing.T, path, address string, keys map[string][]byte) *httptest.Server {
+// newProxyingAPIServer fakes an API server that proxies the requests for one Service to an address.
+func newProxyingAPIServer(t *testing.T, path, address string, keys map[string][]byte) *httptest.Server {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: transport.Trust(keys[transport.Certificate]), DisableKeepAlives: true}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -47,7 +47,7 @@ func passingOn(t *testing.T, path, address string, keys map[string][]byte) *http
 	return server
 }
 
-func TestTheMultiplexerOfAPodIsReachedThroughTheAPIServer(t *testing.T) {
+func TestMultiplexer_IsReachedThroughAPIServer(t *testing.T) {
 	g := NewWithT(t)
 	keys, err := transport.NewKeys()
 	g.Expect(err).NotTo(HaveOccurred())
@@ -70,7 +70,7 @@ func TestTheMultiplexerOfAPodIsReachedThroughTheAPIServer(t *testing.T) {
 		}
 	}()
 	path := "/api/v1/namespaces/team/services/https:lsp-go:7077/proxy"
-	server := passingOn(t, path, listener.Addr().String(), keys)
+	server := newProxyingAPIServer(t, path, listener.Addr().String(), keys)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "lsp-go"}, Data: keys}
 	to := &connection{config: &rest.Config{Host: server.URL}, client: fakeclient.NewClientBuilder().WithScheme(manager.Scheme()).WithObjects(secret).Build()}
 
@@ -88,7 +88,7 @@ func TestTheMultiplexerOfAPodIsReachedThroughTheAPIServer(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("read the token of the language server")))
 }
 
-func TestTheImageOfTheMultiplexer(t *testing.T) {
+func TestMultiplexerImage_DefaultsToManagerImage(t *testing.T) {
 	g := NewWithT(t)
 	own := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "berth-system", Name: "berth-manager-1"}, Spec: corev1.PodSpec{Containers: []corev1.Container{
 		{Name: "sidecar", Image: "sidecar:1"}, {Name: "manager", Image: "berth:2", ImagePullPolicy: corev1.PullNever},

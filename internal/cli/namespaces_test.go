@@ -4,7 +4,10 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +23,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// limitedObjects are two namespaces with one object each. The manager serves only one of them.
+// limitedObjects are two namespaces with one Instance each, and a Secret in the namespace "watched". The manager serves only that namespace.
 const limitedObjects = `
 apiVersion: v1
 kind: Namespace
@@ -51,11 +54,11 @@ spec:
 `
 
 // The permissions that the chart grants with watchNamespaces are sufficient for the manager.
-func TestManagerOfSomeNamespaces(t *testing.T) {
+func TestManager_NeedsOnlyNamespacedPermissions(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
-	api, kubeconfig := cluster(t)
-	limited := limitedKubeconfig(t, kubeconfig, account(g, api, "limited"))
+	api, kubeconfig := startCluster(t)
+	limited := limitedKubeconfig(t, kubeconfig, createAccount(g, api, "limited"))
 	applyAll(t, api, limitedObjects)
 	for _, file := range []string{"manager_role.yaml", "environment_role.yaml", "cluster/pods_role.yaml"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "config", "rbac", file))
@@ -101,7 +104,32 @@ func TestManagerOfSomeNamespaces(t *testing.T) {
 	g.Expect(m.err.String()).NotTo(ContainSubstring("forbidden"))
 }
 
-func TestNamespacesAreChecked(t *testing.T) {
+func TestManagerFlags_Validate(t *testing.T) {
+	valid := managerFlags{logFormat: "json", concurrency: 8, pprof: "127.0.0.1:6060"}
+	NewWithT(t).Expect(valid.validate()).To(Succeed())
+	for want, change := range map[string]func(*managerFlags){
+		`--log-format must be text or json, not "xml"`:    func(f *managerFlags) { f.logFormat = "xml" },
+		"--concurrency must be between 1 and 1000, not 0": func(f *managerFlags) { f.concurrency = 0 },
+		`--pprof-bind-address must be a loopback address`: func(f *managerFlags) { f.pprof = "0.0.0.0:6060" },
+		`such as 127.0.0.1:6060, not ":6060"`:             func(f *managerFlags) { f.pprof = ":6060" },
+		`--namespaces: "A" is not a valid namespace name`: func(f *managerFlags) { f.namespaces = []string{"A"} },
+	} {
+		invalid := valid
+		change(&invalid)
+		NewWithT(t).Expect(invalid.validate()).To(MatchError(ContainSubstring(want)))
+	}
+}
+
+func TestNewLogger_WritesJSON(t *testing.T) {
+	g := NewWithT(t)
+	var out bytes.Buffer
+	newLogger(&out, slog.LevelInfo, logJSON).Info("started", "name", "web")
+	var line map[string]any
+	g.Expect(json.Unmarshal(out.Bytes(), &line)).To(Succeed())
+	g.Expect(line).To(And(HaveKeyWithValue("msg", "started"), HaveKeyWithValue("name", "web")))
+}
+
+func TestValidNamespaces_RejectsInvalidLists(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(validNamespaces(nil)).To(Succeed())
 	g.Expect(validNamespaces([]string{"a", "b-1"})).To(Succeed())

@@ -22,10 +22,15 @@ func (a *app) openCommand() *cobra.Command {
 	flags, port := &connectionFlags{}, int32(0)
 	command := &cobra.Command{
 		Use:   "open devserver/NAME",
-		Short: "Print a local address of a dev server",
-		Long: "Open prints an address on this machine at which you can reach the dev server. For a dev server in a Pod, open forwards that address through the API server until " +
-			"you press Ctrl-C, also across restarts; this needs permission for services/proxy, which the role edit grants. The address only serves this machine, " +
-			"and its clients use your permissions, for this dev server only. The API server does not forward the header Authorization.",
+		Short: "Print an address at which you can reach a dev server",
+		Long: "Open prints the address of a dev server. If the dev server runs in a Pod, open prints an address on this machine instead, and forwards requests\n" +
+			"from there through the API server until you press Ctrl-C, also across restarts of the dev server.\n" +
+			"Forwarding needs permission for services/proxy, which the role edit grants. The address only serves this machine. Its clients use your\n" +
+			"permissions, for this dev server only. The API server does not forward the header Authorization.",
+		Example: "  # Print the address of a dev server\n" +
+			"  berth open devserver/web\n\n" +
+			"  # Forward port 8080 of this machine to a dev server in a Pod\n" +
+			"  berth open devserver/web --port 8080",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -33,7 +38,7 @@ func (a *app) openCommand() *cobra.Command {
 		},
 	}
 	flags.add(command)
-	command.Flags().Int32Var(&port, "port", 0, "port on this machine; 0 selects a free port")
+	command.Flags().Int32Var(&port, "port", 0, "port on this machine for a dev server in a Pod; 0 selects a free port")
 	return command
 }
 
@@ -67,7 +72,7 @@ func (a *app) open(ctx context.Context, flags *connectionFlags, word string, por
 	return a.serveOpen(ctx, ref, handler, port)
 }
 
-// closeTime is how long requests may continue after the user has quit.
+// closeTime is how long requests may continue after Ctrl-C.
 const closeTime = time.Second
 
 // Limits for clients of berth open, the same as those of the proxies of DevServers.
@@ -77,7 +82,7 @@ const (
 	openHeaderBytes = 64 << 10
 )
 
-// serveOpen serves handler on 127.0.0.1 until the user quits.
+// serveOpen serves handler on 127.0.0.1 until the context is done.
 func (a *app) serveOpen(ctx context.Context, ref reference, handler http.Handler, port int32) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port))))

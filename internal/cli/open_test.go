@@ -38,8 +38,8 @@ func serviceProxy(t *testing.T) string {
 	return server.URL
 }
 
-// opened runs berth open and returns the address that it prints.
-func opened(t *testing.T, change func(*v1alpha1.DevServer)) (address string) {
+// runOpen runs berth open and returns the address that it prints.
+func runOpen(t *testing.T, change func(*v1alpha1.DevServer)) (address string) {
 	g := NewWithT(t)
 	f, host := newFixture(web(webInPod, change)), serviceProxy(t)
 	f.app.connect = func(*connectionFlags) (*connection, error) {
@@ -60,7 +60,7 @@ func inService(server *v1alpha1.DevServer) { server.Status.URL = "http://web.def
 
 func TestOpenForwardsToTheService(t *testing.T) {
 	g := NewWithT(t)
-	address := opened(t, inService)
+	address := runOpen(t, inService)
 	browser := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	ask := func(method, path string, change ...func(*http.Request)) (status int, body string, header http.Header) {
 		r, err := http.NewRequestWithContext(t.Context(), method, address+path, nil)
@@ -112,7 +112,7 @@ func answerOnce(t *testing.T, w http.ResponseWriter, r *http.Request) {
 
 func TestOpenForwardsWebSockets(t *testing.T) {
 	g := NewWithT(t)
-	conn, response, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(opened(t, inService), "http")+"/?token=a", nil)
+	conn, response, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(runOpen(t, inService), "http")+"/?token=a", nil)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(response.Body.Close()).To(Succeed())
 	defer func() { _ = conn.Close() }()
@@ -124,7 +124,7 @@ func TestOpenForwardsWebSockets(t *testing.T) {
 
 func TestOpenRefusesWebSocketsOfOtherSites(t *testing.T) {
 	g := NewWithT(t)
-	address := opened(t, inService)
+	address := runOpen(t, inService)
 	for origin, want := range map[string]int{
 		"https://evil.example": http.StatusForbidden, "null": http.StatusForbidden, address: http.StatusSwitchingProtocols,
 	} {

@@ -26,7 +26,7 @@ const annotationReason = "berth.dev/reason"
 const (
 	// changeTries is how often a change is attempted when the plan changes concurrently.
 	changeTries = 20
-	// answerTimeout is how long to wait until the manager has processed the previous change.
+	// answerTimeout bounds how long a command waits until the manager has processed the previous change.
 	answerTimeout = 10 * time.Second
 	// planTimeout is the default timeout of --wait.
 	planTimeout = time.Hour
@@ -51,8 +51,11 @@ func (a *app) planCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "plan",
 		Short: "Show, approve, retry, revert and cancel plans",
-		Long: "A plan is one use of an action; berth use creates it. After each phase it waits until the next phase is approved.\n\n" +
+		Long: "A plan is one use of an action; berth use creates a plan. After each phase, a plan waits until the next phase is approved.\n\n" +
 			"NAME is the name of a Plan, with or without the prefix plan/.",
+		Example: "  # Show a plan, then approve its next phase and wait for it\n" +
+			"  berth plan status check-greeting\n" +
+			"  berth plan approve check-greeting --wait",
 	}
 	command.AddCommand(a.planStatusCommand(), a.planApproveCommand(), a.planCancelCommand(), a.planRetryCommand(), a.planRevertCommand())
 	return command
@@ -88,7 +91,7 @@ func (c *connection) plan(ctx context.Context, name string) (*v1alpha1.Plan, err
 	return plan, nil
 }
 
-// planReader reads a plan before a decision about it.
+// planReader reads the plan that a decision applies to.
 type planReader func(context.Context, *connection, string) (*v1alpha1.Plan, error)
 
 // readPlan reads the current plan without waiting for the manager.
@@ -150,7 +153,7 @@ func (a *app) changePlan(
 	return nil, "", fmt.Errorf("plan/%s changes too often: try again", name)
 }
 
-// request carries out one command on one plan.
+// request applies a decision to one plan and prints the result. With --wait it then waits for the plan.
 func (a *app) request(ctx context.Context, flags *planFlags, name string, decide func(*v1alpha1.Plan, string) (string, error)) error {
 	to, err := a.connect(&flags.connectionFlags)
 	if err != nil {
@@ -171,7 +174,8 @@ func (a *app) request(ctx context.Context, flags *planFlags, name string, decide
 	return a.awaitPlan(ctx, to, plan, flags.timeout)
 }
 
-// awaitPlan shows the plan until the plan has completed all approved phases. It returns an error if the plan cannot complete them, or after patience.
+// awaitPlan shows the plan until the plan has completed all approved phases. It returns an error if the plan cannot complete them, or has not completed them
+// when the duration patience has passed.
 func (a *app) awaitPlan(ctx context.Context, to *connection, plan *v1alpha1.Plan, patience time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

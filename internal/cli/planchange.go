@@ -20,6 +20,10 @@ func (a *app) planApproveCommand() *cobra.Command {
 		Short: "Approve the next phase of a plan",
 		Long: "Approve raises spec.targetPhase to the phase after the current one, or to the phase of --to. If two users approve the same phase, it is approved\n" +
 			"once. To approve one specific phase, set --to. A phase that is already approved stays approved.",
+		Example: "  # Approve the next phase\n" +
+			"  berth plan approve check-greeting\n\n" +
+			"  # Approve all phases and wait until the plan is applied\n" +
+			"  berth plan approve check-greeting --to apply --wait",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completePlans(&f.connectionFlags),
 		RunE: func(command *cobra.Command, args []string) (err error) {
@@ -71,7 +75,7 @@ func over(plan *v1alpha1.Plan) string {
 	case plan.Spec.State == v1alpha1.PlanCancelRequested:
 		return "was cancelled, which is final: create a new plan with berth use " + plan.Spec.ActionRef.Name
 	case plan.Status.DuplicateOf != nil:
-		return fmt.Sprintf("never starts, because plan/%s has the same key and is older: use that plan", plan.Status.DuplicateOf.Name)
+		return fmt.Sprintf("never starts, because plan/%s has the same key and started first: use that plan", plan.Status.DuplicateOf.Name)
 	default:
 		return ""
 	}
@@ -84,6 +88,7 @@ func (a *app) planCancelCommand() *cobra.Command {
 		Short: "Cancel a plan",
 		Long: "Cancel sets spec.state to Cancelled. Active runs of the plan are stopped; completed work stays. A cancelled plan cannot be resumed.\n" +
 			"A plan that is already cancelled is not changed.",
+		Example:           "  berth plan cancel check-greeting --reason \"the module has moved\"",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completePlans(&f.connectionFlags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -137,8 +142,10 @@ func (a *app) planRetryCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "retry NAME",
 		Short: "Retry the current phase of a plan",
-		Long: "Retry runs the failed phase again by changing spec.retryToken. Its active runs are stopped first.\n" +
-			"A plan that has reached its reversion limit continues from its current phase.",
+		Long: "Retry runs the current phase again by changing spec.retryToken. Active runs of the phase are stopped first.\n" +
+			"After a revert that exceeded maxReversions, retry returns the plan to its state before that revert. A phase that had succeeded does not run again.",
+		Example: "  # Run the failed phase again and wait for it\n" +
+			"  berth plan retry check-greeting --wait",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completePlans(&f.connectionFlags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -173,8 +180,10 @@ func (a *app) planRevertCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "revert NAME",
 		Short: "Revert a plan to its first phase",
-		Long: "Revert returns a plan to Strategize by changing spec.revert. Its active runs are stopped first. After Strategize the plan waits for\n" +
-			"approval, unless --to sets a later phase. The limit of reversions is spec.maxReversions of the action.",
+		Long: "Revert returns a plan to its first phase, Strategize, by changing spec.revert. Active runs of the plan are stopped first. After Strategize the\n" +
+			"plan waits for approval, unless --to sets a later phase. The field spec.maxReversions of the action limits the number of reversions.",
+		Example: "  # Start over, and continue without further approval up to Execute\n" +
+			"  berth plan revert check-greeting --to execute",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completePlans(&f.connectionFlags),
 		RunE: func(command *cobra.Command, args []string) error {

@@ -30,6 +30,10 @@ func (a *app) planStatusCommand() *cobra.Command {
 		Short: "Show a plan with its phases and runs, or list all plans",
 		Long: "Status shows the phases of a plan and its attempts and runs, with their outcomes and durations.\n" +
 			"With -w it shows changes until the plan is applied or cancelled. Without NAME it lists the plans.",
+		Example: "  # List the plans\n" +
+			"  berth plan status\n\n" +
+			"  # Watch one plan\n" +
+			"  berth plan status -w check-greeting",
 		Args:              needs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: a.completePlans(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -53,7 +57,7 @@ func (a *app) planStatusCommand() *cobra.Command {
 	return command
 }
 
-// finished reports whether a plan has reached its end: nothing more happens to it unless it is reverted.
+// finished reports whether a plan is applied or cancelled. Nothing more happens to such a plan, unless an applied plan is reverted.
 func finished(plan *v1alpha1.Plan) (bool, error) {
 	return plan.Status.State == v1alpha1.PlanApplied || plan.Status.State == v1alpha1.PlanCancelled, nil
 }
@@ -108,8 +112,8 @@ func (c *connection) runsOf(ctx context.Context, plan *v1alpha1.Plan) ([]v1alpha
 	}), nil
 }
 
-// followPlan shows a plan until enough returns true or an error. On a terminal it redraws the plan in place; otherwise it prints a line for each change. Once
-// it has read the plan, it retries when the API server is temporarily unavailable.
+// followPlan shows a plan until the function enough returns true or an error. On a terminal it redraws the plan in place; otherwise it prints a line for each
+// change. Once it has read the plan, it retries when the API server is temporarily unavailable.
 func (a *app) followPlan(ctx context.Context, to *connection, name string, enough func(*v1alpha1.Plan) (bool, error)) error {
 	board := newBoard(a.raw, false)
 	tick := a.clock.NewTicker(followEvery)

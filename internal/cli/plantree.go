@@ -24,12 +24,13 @@ type tree struct {
 	runs map[string]*leaf
 }
 
-// leaf is the information about one run of a plan.
+// leaf describes one run of a plan.
 type leaf struct {
 	name, strategy string
 	phase          v1alpha1.PlanPhase
 	attempt        int32
-	word, message  string
+	// word is the outcome of the run or, before the run has ended, its state. message explains the state.
+	word, message string
 	// result is the summary or the problem that the run reported.
 	result string
 	// created has a resolution of one second. started is zero for a run that has not started.
@@ -76,11 +77,11 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 			found.attempt = int32(attempt)
 		}
 	}
-	if run.Status.StartedAt != nil {
-		found.started = run.Status.StartedAt.Time
+	if run.Status.StartTime != nil {
+		found.started = run.Status.StartTime.Time
 	}
-	if process := run.Status.Process; process != nil && process.StartedAt != nil {
-		found.started, found.word = process.StartedAt.Time, running
+	if process := run.Status.Process; process != nil && process.StartTime != nil {
+		found.started, found.word = process.StartTime.Time, running
 	}
 	found.result = said(run.Status.Result)
 	ready := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionReady)
@@ -93,13 +94,13 @@ func leafOf(run *v1alpha1.StrategyRun) *leaf {
 	case ready != nil && found.word != running:
 		found.word, found.message = ready.Reason, ready.Message
 	}
-	if run.Status.FinishedAt != nil {
-		found.finished = run.Status.FinishedAt.Time
+	if run.Status.FinishTime != nil {
+		found.finished = run.Status.FinishTime.Time
 	}
 	return found
 }
 
-// running is the word for a run whose process is running.
+// running is the state that is shown for a run whose process is running.
 const running = v1alpha1.ReasonRunning
 
 // took returns how long the run took, or has taken so far. If the start time of the run is unknown, took counts from the creation of the run.
@@ -149,7 +150,7 @@ func index(name string) int {
 	return number
 }
 
-// node is a line of the tree and the lines below it.
+// node is a line of the tree, as cells, and the nodes below it.
 type node struct {
 	cells []string
 	below []*node
@@ -172,7 +173,7 @@ func (t *tree) lines(now time.Time) []string {
 	return append(head, align(cells)...)
 }
 
-// flatten draws the branches of the tree.
+// flatten returns the lines of a node and of the nodes below it, as cells. The first cell of each line begins with the branches of the tree.
 func flatten(n *node, prefix string, last bool) [][]string {
 	branch, more := "├─ ", "│  "
 	if last {
@@ -275,7 +276,7 @@ func (t *tree) phase(phase v1alpha1.PlanPhase, now time.Time) (word, took string
 	return word, briefly(over.Sub(began))
 }
 
-// tell prints a line for each change.
+// tell prints a line for each change since the last call.
 func (t *tree) tell(b *statusTable, now time.Time) {
 	b.line("plan", "plan/"+t.plan.Name+" "+brief(t.plan), now)
 	for _, name := range slices.Sorted(maps.Keys(t.runs)) {

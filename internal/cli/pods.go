@@ -113,7 +113,7 @@ func (c *connection) newestPod(ctx context.Context, object process.Object) (*cor
 		return nil, fmt.Errorf("list the Pods of the object: %w", err)
 	}
 	if len(pods.Items) == 0 {
-		return nil, nil //nolint:nilnil // none is no error
+		return nil, nil //nolint:nilnil // absence is not an error
 	}
 	newest := slices.MaxFunc(pods.Items, func(a, b corev1.Pod) int { return cmp.Compare(incarnationOf(&a), incarnationOf(&b)) })
 	return &newest, nil

@@ -51,7 +51,7 @@ func webPod(incarnation string) *corev1.Pod {
 		Labels: map[string]string{pod.LabelUID: "uid-web", pod.LabelIncarnation: incarnation}}}
 }
 
-func TestLogsOfAPodComeFromTheAPIServer(t *testing.T) {
+func TestLogs_ReadsPodLogFromAPIServer(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(web(webInPod), webPod("9"), webPod("10"))
 	asked := podServer(t, f)
@@ -72,7 +72,7 @@ func TestLogsOfAPodComeFromTheAPIServer(t *testing.T) {
 	g.Expect(none.err.String()).To(ContainSubstring("the object has no Pod"))
 }
 
-func TestLogsOfAPodGoOnWithTheNext(t *testing.T) {
+func TestLogs_FollowContinuesWithNextPod(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(web(webInPod), webPod("1"))
 	podServer(t, f)

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// terminalInPod returns the Pod with the terminal of an object, and starts the object if it is asleep. It returns nil if the object runs elsewhere or cannot be
-// read; in the latter case the next request reports the error.
+// terminalInPod returns the Pod with the terminal of an object, and starts the object if it is asleep. It returns nil if the object does not run in a Pod. It
+// also returns nil if the object cannot be read, because the next request then reports the error.
 func (a *app) terminalInPod(ctx context.Context, to *connection, ref reference) (*corev1.Pod, error) {
 	object, err := to.get(ctx, ref)
 	if err != nil || !inPod(object) {
@@ -91,7 +91,7 @@ func (a *app) askAndAwait(ctx context.Context, to *connection, ref reference) er
 // podLine is a connection to a terminal in a Pod. Like kubectl, it goes through the API server with the rights of the caller.
 type podLine struct {
 	executor remotecommand.Executor
-	ctx      context.Context //nolint:containedctx // it is the life of the connection
+	ctx      context.Context //nolint:containedctx // the connection ends with this context
 	end      context.CancelFunc
 	typed    *io.PipeReader
 	keys     *io.PipeWriter
@@ -136,12 +136,12 @@ func (l *podLine) Next() *remotecommand.TerminalSize {
 	}
 }
 
-// Receive copies the output of the terminal until the program exits, which returns nil, or the connection is lost.
+// Receive copies the output of the terminal. It returns nil when the program exits, and an error when the connection is lost.
 func (l *podLine) Receive(out io.Writer, _ func(runtime.Terminal)) error {
 	return l.executor.StreamWithContext(l.ctx, remotecommand.StreamOptions{Stdin: l.typed, Stdout: out, Tty: true, TerminalSizeQueue: l})
 }
 
-// Close disconnects; the program keeps running.
+// Close closes the connection. The program keeps running.
 func (l *podLine) Close() error {
 	l.end()
 	return l.keys.Close()

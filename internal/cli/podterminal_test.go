@@ -25,8 +25,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// terminalServer fakes the API server for the terminal of a Pod: it echoes the input, and Ctrl-D ends the program. If says is true, it closes the connection
-// once all input has been delivered, as some nodes do.
+// terminalServer fakes the API server for the terminal of a Pod: it echoes the input, and Ctrl-D ends the program. If says is true, it also confirms the end of
+// the input and closes the connection, as some nodes do.
 func terminalServer(t *testing.T, f *fixture, says bool) (typed chan string) {
 	typed = make(chan string, 100)
 	upgrader := websocket.Upgrader{Subprotocols: []string{remotecommand.StreamProtocolV5Name}}
@@ -75,10 +75,10 @@ func agentPod(incarnation string) *corev1.Pod {
 		Labels: map[string]string{pod.LabelUID: "uid-agent", pod.LabelIncarnation: incarnation}}}
 }
 
-func TestATerminalInAPodIsTaken(t *testing.T) {
+func TestAttach_ConnectsToPodTerminal(t *testing.T) {
 	for name, test := range map[string]struct{ last, says string }{
-		"the program ends": {last: "\x04", says: "the process has ended"},
-		"the user leaves":  {last: "\x1d", says: "detached from instance/agent; the process keeps running"},
+		"the program ends":  {last: "\x04", says: "the process has ended"},
+		"the user detaches": {last: "\x1d", says: "detached from instance/agent; the process keeps running"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -101,8 +101,8 @@ func TestATerminalInAPodIsTaken(t *testing.T) {
 	}
 }
 
-func TestTypingIntoAPod(t *testing.T) {
-	for name, says := range map[string]bool{"whose node confirms delivery": true, "whose node does not confirm": false} {
+func TestSend_TypesIntoPodTerminal(t *testing.T) {
+	for name, says := range map[string]bool{"node confirms delivery": true, "node does not confirm delivery": false} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			f := newFixture(agentInPod(), agentPod("2"))
@@ -115,7 +115,7 @@ func TestTypingIntoAPod(t *testing.T) {
 	}
 }
 
-func TestWhatSleepsInAPodIsWoken(t *testing.T) {
+func TestSend_WakesIdlePod(t *testing.T) {
 	asleep := func() *v1alpha1.Instance {
 		agent := agentInPod()
 		agent.Status.AttachCommand = ""
@@ -123,13 +123,13 @@ func TestWhatSleepsInAPodIsWoken(t *testing.T) {
 		return agent
 	}
 	for name, test := range map[string]struct {
-		becomes metav1.Condition
-		code    int
-		says    string
+		condition metav1.Condition
+		code      int
+		says      string
 	}{
-		"and receives input": {becomes: metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRunning}},
-		"or fails to start": {code: 1, says: "StartFailed: no such image",
-			becomes: metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonStartFailed, Message: "no such image"}},
+		"starts and receives input": {condition: metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonRunning}},
+		"fails to start": {code: 1, says: "StartFailed: no such image",
+			condition: metav1.Condition{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonStartFailed, Message: "no such image"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -150,7 +150,7 @@ func TestWhatSleepsInAPodIsWoken(t *testing.T) {
 			g.Eventually(read, timeout).ShouldNot(BeEmpty())
 			g.Consistently(code, 300*time.Millisecond).ShouldNot(Receive(), "Ready of a sleeping object does not count")
 			agent.Status.ObservedRestartToken, agent.Status.AttachCommand = agent.Spec.RestartToken, agentInPod().Status.AttachCommand
-			meta.SetStatusCondition(&agent.Status.Conditions, test.becomes)
+			meta.SetStatusCondition(&agent.Status.Conditions, test.condition)
 			g.Expect(f.api.Status().Update(t.Context(), agent)).To(Succeed())
 			g.Eventually(code, timeout).Should(Receive(Equal(test.code)), f.err.String())
 			g.Expect(f.err.String()).To(And(ContainSubstring("instance/agent is idle; starting it"), ContainSubstring(test.says)))
@@ -163,7 +163,7 @@ func TestWhatSleepsInAPodIsWoken(t *testing.T) {
 	}
 }
 
-func TestATerminalInAPodThatIsNotThere(t *testing.T) {
+func TestAttachAndSend_FailWithoutPodTerminal(t *testing.T) {
 	stopped := agentInPod()
 	stopped.Status.AttachCommand = ""
 	for name, test := range map[string]struct {

@@ -27,7 +27,7 @@ type kind struct {
 	list                    func() client.ObjectList
 	// address returns the address of the object, or the command that connects to it.
 	address func(process.Object) string
-	// once reports whether objects of the kind are executed once and never started again.
+	// once is true if objects of the kind are executed once and never restarted.
 	once bool
 	// shown and row are set for kinds without a process; these have no object and no address.
 	shown func() client.Object
@@ -77,7 +77,7 @@ func connectCommand(object process.Object) string {
 	return command
 }
 
-// kindNamed returns the kind with the singular, plural or short name word, or nil.
+// kindNamed returns the kind whose singular, plural or short name equals word, or nil. It ignores letter case and the suffix of the API group in word.
 func kindNamed(kinds []*kind, word string) *kind {
 	word = strings.TrimSuffix(strings.ToLower(word), "."+v1alpha1.GroupVersion.Group)
 	for _, kind := range kinds {
@@ -99,7 +99,7 @@ func findKind(word string) (*kind, error) {
 type reference struct {
 	kind *kind
 	name string
-	// everything includes all finished runs.
+	// everything includes all finished runs instead of only the most recent ones.
 	everything bool
 }
 
@@ -138,7 +138,8 @@ func (a *app) reach(ctx context.Context, flags *connectionFlags, word string) (r
 	return ref, to, err
 }
 
-// only returns the object with a name. It returns an error if there is none, or if objects of several kinds have that name.
+// only is the lookup of an object by its name alone. It returns a reference to that object, or an error if no object has the name, or if objects of several
+// kinds have it.
 func (c *connection) only(ctx context.Context, name string) (reference, error) {
 	var found []reference
 	var names []string

@@ -31,7 +31,7 @@ type runtimeOptions struct {
 	runAs               *shim.User // user that programs on this machine run as; nil: the user of the manager
 	log                 logr.Logger
 	pods                *inCluster      // nil without Pods; newRuntime takes ownership and closes it
-	standby             context.Context // if set, wait while another manager uses the state directory
+	standby             context.Context // if set, newRuntime waits until no other manager uses the state directory, or this context ends
 }
 
 // machine holds the backends of this machine: processes, tmux sessions, Docker containers and language servers.
@@ -109,7 +109,8 @@ func (m *machine) open(opts runtimeOptions) (err error) {
 	return nil
 }
 
-// openTmux opens the backend of tmux sessions. If tmux is not installed, it returns a placeholder, and objects that need tmux report that.
+// openTmux opens the backend of tmux sessions. If tmux is not installed or not supported on this system, openTmux returns a placeholder without a runtime, and
+// objects that need tmux report the reason.
 func (m *machine) openTmux(opts runtimeOptions) (runtime.Backend, error) {
 	opened, err := tmux.New(m.host, tmux.Options{
 		Dir: filepath.Join(opts.stateDir, "tmux"), Shim: opts.shim, Logger: opts.log.WithName("tmux"),
@@ -124,13 +125,13 @@ func (m *machine) openTmux(opts runtimeOptions) (runtime.Backend, error) {
 	return runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: opened}, nil
 }
 
-// podsOnly is the message for objects with no runtime or the runtime Host, if the manager serves only Pods.
-const podsOnly = "This manager only serves the runtime Pod (--runtimes=Pod), and this object does not select it. Recreate the object with spec.runtime " +
-	"{type: Pod, pod: {image: ...}}, or run a manager on your machine (berth up)."
+// podsOnly is the message for objects that do not select the runtime Pod, if the manager serves only Pods.
+const podsOnly = "This manager serves only the runtime Pod (--runtimes=Pod). Recreate the object with spec.runtime {type: Pod, pod: {image: IMAGE}}, " +
+	"or run berth manager on your machine."
 
 // noRuntime is the message for objects of a manager without runtimes.
 const noRuntime = "This manager was started without a runtime, so it runs no processes. Set --runtimes, " +
-	"or run a manager on your machine (berth up)."
+	"or run berth manager on your machine."
 
 // clusterOnly holds the backends of a manager that runs nothing on its own machine.
 type clusterOnly struct {
@@ -141,8 +142,8 @@ type clusterOnly struct {
 // Runtimes returns the backends.
 func (c *clusterOnly) Runtimes() *runtime.Registry { return c.registry }
 
-// openRuntimes opens the backends with the given names. Without names, the manager runs nothing, and each object reports that. It returns an error for an
-// unknown name.
+// openRuntimes opens the backends with the given names, and returns an error for an unknown name. Without names, the manager runs no processes, and each object
+// reports the message noRuntime.
 func (a *app) openRuntimes(names []string, config *rest.Config, opts runtimeOptions) (openedRuntimes, error) {
 	asked := map[v1alpha1.RuntimeType]bool{}
 	for _, name := range names {

@@ -28,6 +28,10 @@ func (a *app) sendCommand() *cobra.Command {
 		Short: "Type text into the terminal of a process",
 		Long: "Send types the text, followed by Enter, into the terminal of a process. With --interrupt it types Ctrl-C first.\n" +
 			"Send needs a running manager and permission to attach or, for a process in a Pod, permission to create pods/attach.",
+		Example: "  # Type a command and Enter\n" +
+			"  berth send instance/shell \"ls -a\"\n\n" +
+			"  # Interrupt the running command with Ctrl-C\n" +
+			"  berth send instance/shell --interrupt",
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {

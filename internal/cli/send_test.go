@@ -9,7 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestWhatIsTyped(t *testing.T) {
+func TestKeys_EncodesInput(t *testing.T) {
 	for name, test := range map[string]struct {
 		words              []string
 		interrupt, noEnter bool

@@ -24,7 +24,7 @@ import (
 // recentRuns is how many finished runs are shown unless the user specifies the kind strategyrun.
 const recentRuns = 10
 
-// strategyKind is a kind without a process. Only the commands that show objects support it.
+// strategyKind is the kind Strategy, which has no process. Only the commands that show objects support this kind.
 var strategyKind = &kind{
 	singular: "strategy", plural: "strategies", short: "strat",
 	shown: func() client.Object { return &v1alpha1.Strategy{} },
@@ -37,7 +37,7 @@ var strategyKind = &kind{
 	},
 }
 
-// planKind is a kind without a process. berth status prints one line for each plan; berth plan status prints more details.
+// planKind is the kind Plan, which has no process. berth status prints one line for each plan; berth plan status prints more details.
 var planKind = &kind{
 	singular: "plan", plural: "plans", short: "plan",
 	shown: func() client.Object { return &v1alpha1.Plan{} },
@@ -54,7 +54,7 @@ var planKind = &kind{
 // shownKinds returns all kinds that berth status shows.
 func shownKinds() []*kind { return append(slices.Clone(kinds), strategyKind, planKind, discoveryKind) }
 
-// findShown is findKind for commands that only show objects.
+// findShown returns the kind that word names, like findKind. It also finds the kinds that commands only show.
 func findShown(word string) (*kind, error) {
 	if kind := kindNamed(shownKinds(), word); kind != nil {
 		return kind, nil
@@ -96,9 +96,19 @@ func (r *row) setReady(conditions []metav1.Condition) {
 		return
 	}
 	r.ready, r.reason = string(condition.Status), clean(condition.Reason)
-	atRest := []string{v1alpha1.ReasonStopped, v1alpha1.ReasonCompleted, v1alpha1.ReasonDisabled} // then the message explains why nothing runs
+	atRest := []string{v1alpha1.ReasonStopped, v1alpha1.ReasonCompleted, v1alpha1.ReasonDisabled} // with these reasons, the message explains why nothing runs
 	if condition.Status != metav1.ConditionTrue || slices.Contains(atRest, condition.Reason) {
 		r.message = clean(condition.Message)
+	}
+	for _, note := range []string{v1alpha1.ConditionPortVerified, v1alpha1.ConditionAwaitingInput, v1alpha1.ConditionHealthy, v1alpha1.ConditionDriftDetected} {
+		if c := meta.FindStatusCondition(conditions, note); c != nil && c.Message != "" && clean(c.Message) != r.message {
+			text := fmt.Sprintf("%s=%s: %s", c.Type, c.Status, clean(c.Message))
+			if note == v1alpha1.ConditionPortVerified && c.Status == metav1.ConditionFalse && r.message == "" {
+				r.message = text // a server on a wrong port is Ready, so lists would not show the problem otherwise
+				continue
+			}
+			r.notes = append(r.notes, text)
+		}
 	}
 }
 
@@ -131,7 +141,7 @@ func listShown(ctx context.Context, reader client.Reader, kind *kind, namespace 
 func withoutOldRuns(objects []client.Object) []client.Object {
 	var finished []*v1alpha1.StrategyRun
 	for _, object := range objects {
-		if run := object.(*v1alpha1.StrategyRun); run.Status.FinishedAt != nil {
+		if run := object.(*v1alpha1.StrategyRun); run.Status.FinishTime != nil {
 			finished = append(finished, run)
 		}
 	}
@@ -139,7 +149,7 @@ func withoutOldRuns(objects []client.Object) []client.Object {
 		return objects
 	}
 	slices.SortFunc(finished, func(a, b *v1alpha1.StrategyRun) int {
-		return cmp.Or(b.Status.FinishedAt.Compare(a.Status.FinishedAt.Time), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(b.Status.FinishTime.Compare(a.Status.FinishTime.Time), cmp.Compare(a.UID, b.UID))
 	})
 	old := map[client.Object]bool{}
 	for _, run := range finished[recentRuns:] {

@@ -47,7 +47,7 @@ func (a *app) warnSilent(ctx context.Context, to *connection, rows ...row) {
 	for _, host := range slices.Compact(owners) {
 		at, known := renewed[host]
 		subject := "the manager of host " + host
-		if host == "" { // any manager may serve it
+		if host == "" { // any manager may serve an object without a host
 			at, known, subject = newest, true, "every manager"
 		}
 		if silent := a.clock.Since(at); known && silent > silentAfter {

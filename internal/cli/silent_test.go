@@ -31,7 +31,7 @@ func onHost(host string) func(*v1alpha1.DevServer) {
 	return func(server *v1alpha1.DevServer) { server.Status.HostName = host }
 }
 
-func TestSilentManager(t *testing.T) {
+func TestCommands_WarnAboutSilentManager(t *testing.T) {
 	const silent = "warning: the manager of host laptop has been silent for 45s"
 	for name, test := range map[string]struct {
 		args    string
@@ -64,7 +64,7 @@ func TestSilentManager(t *testing.T) {
 	}
 }
 
-func TestExcerpt(t *testing.T) {
+func TestExcerpt_KeepsLastRelevantLines(t *testing.T) {
 	for name, test := range map[string]struct {
 		text string
 		want []string

@@ -26,14 +26,14 @@ import (
 )
 
 // Two managers share a state directory with --leader-elect. The second waits, and takes over the same processes when the first is killed.
-func TestStandbyTakesOver(t *testing.T) {
+func TestStandby_TakesOverProcessesOfKilledManager(t *testing.T) {
 	g := NewWithT(t)
-	api, kubeconfig := cluster(t)
+	api, kubeconfig := startCluster(t)
 	state, shim := t.TempDir(), buildShim(t)
 	arguments := []string{"manager", "--kubeconfig", kubeconfig, "--state-dir", state, "--shim", shim, "--lsp", "/bin/true",
 		"--leader-elect", "--leader-election-namespace=default", "--endpoint-bind-address=0"}
 	first := startBerth(t, arguments...)
-	before, after := sleeper("before"), sleeper("after")
+	before, after := sleepInstance("before"), sleepInstance("after")
 	g.Expect(api.Create(t.Context(), before)).To(Succeed())
 	awaitForbidden(t, g, api, before, first) // namespaces are checked by default
 	permitHost(t, g, api, before.Namespace)
@@ -61,7 +61,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	g.Expect(syscall.Kill(int(process.PID), 0)).To(Succeed())
 }
 
-func sleeper(name string) *v1alpha1.Instance {
+func sleepInstance(name string) *v1alpha1.Instance {
 	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	instance.Spec.Process.Command = []string{"sleep", "infinity"}
 	return instance

@@ -11,7 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/internal/controlplane"
 )
 
 // watchEvery is how often status -w polls. The API server answers from its watch cache, so polling is cheap.
@@ -23,8 +26,15 @@ func (a *app) statusCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "status [KIND[/NAME]...]",
 		Short: "Show processes, their addresses and why they are not ready",
-		Long: "Status prints one line for each object and, below the table, why objects are not ready. For a single object, KIND/NAME, it adds the last lines of\n" +
-			"output if they may contain the cause and you have permission to read the log. It warns if the manager of an object has not renewed its Lease.",
+		Long: "Status prints one line for each object and, below the table, why objects are not ready. For a single object, KIND/NAME, it adds the messages of\n" +
+			"other conditions, and the last lines of output if they may contain the cause and you have permission to read the log. It warns if the manager\n" +
+			"of an object has not renewed its Lease.",
+		Example: "  # Show the objects of the namespace\n" +
+			"  berth status\n\n" +
+			"  # Show one object and, if it is not ready, why\n" +
+			"  berth status devserver/web\n\n" +
+			"  # Watch the dev servers of all namespaces\n" +
+			"  berth status devservers -A -w",
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.status(command.Context(), flags, args, watch)
@@ -102,8 +112,13 @@ func (a *app) statusOnce(ctx context.Context, to *connection, wanted []reference
 	}
 	sortRows(rows)
 	shown := lines(rows, a.clock.Now(), to.namespace == "")
-	if len(wanted) == 1 && wanted[0].name != "" && rows[0].explains {
-		shown = append(shown, a.lastOutput(ctx, to, wanted[0])...)
+	if len(wanted) == 1 && wanted[0].name != "" {
+		for _, note := range rows[0].notes {
+			shown = append(shown, "  "+note)
+		}
+		if rows[0].explains {
+			shown = append(shown, a.lastOutput(ctx, to, wanted[0])...)
+		}
 	}
 	for _, line := range shown {
 		if _, err := fmt.Fprintln(a.out, line); err != nil {
@@ -111,7 +126,20 @@ func (a *app) statusOnce(ctx context.Context, to *connection, wanted []reference
 		}
 	}
 	a.warnSilent(ctx, to, rows...)
+	a.sayWhereUpRuns(to)
 	return nil
+}
+
+// sayWhereUpRuns names the process and the directory of berth up if the objects are on the API server of this user's berth up.
+func (a *app) sayWhereUpRuns(to *connection) {
+	state := defaultStateDir()
+	own, err := clientcmd.BuildConfigFromFlags("", controlplane.KubeconfigPath(state))
+	if err != nil || to.config == nil || own.Host != to.config.Host {
+		return // another API server
+	}
+	if owner, err := controlplane.FindOwner(state); err == nil && owner != nil {
+		a.say("berth up: process %d, state directory %s", owner.PID, state)
+	}
 }
 
 // parseWanted parses KIND or KIND/NAME arguments. No argument selects all kinds.
@@ -149,7 +177,7 @@ func namedOnly(wanted []reference) string {
 	return ""
 }
 
-// rows reads the wanted objects. cheap allows slightly stale results.
+// rows reads the wanted objects. cheap permits slightly stale results, which the API server returns from its watch cache.
 func (c *connection) rows(ctx context.Context, wanted []reference, cheap bool) ([]row, error) {
 	var rows []row
 	for _, ref := range wanted {

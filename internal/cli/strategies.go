@@ -28,8 +28,11 @@ func (a *app) runCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "run STRATEGY [--arg NAME=VALUE]... [--wait]",
 		Short: "Run a strategy once",
-		Long: "Run creates a StrategyRun, which is executed once and records its outcome. The program receives the argument go-version as $ARG_GO_VERSION.\n" +
-			"With --wait it returns when the run has ended, and fails unless the run succeeded. Ctrl-C does not stop the run: use berth stop to cancel it.",
+		Long: "Run creates a StrategyRun, which is executed once and records its outcome. The program receives each argument as an environment variable,\n" +
+			"for example the argument go-version as ARG_GO_VERSION. With --wait, run returns when the StrategyRun has ended, and fails unless it succeeded.\n" +
+			"Ctrl-C does not stop the StrategyRun: use berth stop to cancel it.",
+		Example: "  # Run a strategy and wait for its outcome\n" +
+			"  berth run vet-module --arg module=/src/web --wait",
 		Args: needs(cobra.ExactArgs(1)),
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.runStrategy(command.Context(), flags, args[0], arguments, wait, timeout)
@@ -99,8 +102,8 @@ func (c *connection) strategyExists(ctx context.Context, name string) error {
 	return nil
 }
 
-// awaitOutcome polls until the run has ended. It prints each reason why the run is stalled once, for example that its strategy is disabled. It returns an error
-// unless the run succeeds.
+// awaitOutcome polls until the run has ended, and returns an error unless the run succeeds. While the run is stalled, awaitOutcome prints why, for example that
+// the strategy is disabled. It prints the reason again only when the reason changes.
 func (a *app) awaitOutcome(ctx context.Context, to *connection, run *v1alpha1.StrategyRun, timeout time.Duration) error {
 	name := "strategyrun/" + run.Name
 	waiting, cancel := context.WithCancel(ctx)
@@ -178,8 +181,13 @@ func (a *app) resetCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "reset strategies NAME...|--all",
 		Short: "Close the circuit breakers of strategies",
-		Long: "Reset closes the circuit breaker of each strategy by changing spec.resetToken. Runs that started before the reset no longer count.\n" +
-			"With --all it resets all strategies of the namespace; with --all and -A, those of all namespaces.",
+		Long: "After repeated failures, the circuit breaker of a strategy opens, and its runs are skipped. Reset closes the breaker by changing spec.resetToken.\n" +
+			"Runs that started before the reset no longer count.\n" +
+			"With --all, reset closes the breakers of all strategies of the namespace; with --all and -A, those of all namespaces.",
+		Example: "  # Close the breaker of one strategy\n" +
+			"  berth reset strategies vet-module\n\n" +
+			"  # Close the breakers of all strategies of the namespace\n" +
+			"  berth reset strategies --all",
 		Args: needs(cobra.MinimumNArgs(1)),
 		RunE: func(command *cobra.Command, args []string) error {
 			return a.reset(command.Context(), flags, args[0], args[1:], all)
@@ -193,7 +201,7 @@ func (a *app) resetCommand() *cobra.Command {
 
 func (a *app) reset(ctx context.Context, flags *connectionFlags, word string, names []string, all bool) error {
 	if kind, err := findShown(word); err != nil || kind != strategyKind {
-		return fmt.Errorf("%q cannot be reset: use berth reset strategies NAME or --all", word)
+		return fmt.Errorf("%q cannot be reset: use berth reset strategies NAME or --all; to retry a process, use berth restart KIND/NAME", word)
 	}
 	if all == (len(names) > 0) || flags.allNamespaces && !all {
 		return errors.New("specify strategy names or --all; -A requires --all")

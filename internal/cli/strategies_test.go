@@ -18,8 +18,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// lint returns a strategy with an open breaker in the namespace.
-func lint(namespace, name string) *v1alpha1.Strategy {
+// lintStrategy returns a strategy with an open breaker in the namespace.
+func lintStrategy(namespace, name string) *v1alpha1.Strategy {
 	s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	s.Spec.Process.Command = []string{"lint"}
 	s.Status.Totals = v1alpha1.StrategyTotals{Succeeded: 4, Failed: 2, TimedOut: 1, SkippedCircuitOpen: 1}
@@ -29,20 +29,20 @@ func lint(namespace, name string) *v1alpha1.Strategy {
 	return s
 }
 
-// execution returns a run of lint with the outcome; a run without an outcome has not ended.
-func execution(name string, outcome v1alpha1.RunOutcome) *v1alpha1.StrategyRun {
+// lintRun returns a run of lint with the outcome; a run without an outcome has not ended.
+func lintRun(name string, outcome v1alpha1.RunOutcome) *v1alpha1.StrategyRun {
 	r := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
 	r.Spec.StrategyRef.Name = "lint"
-	conclude(r, outcome)
+	setOutcome(r, outcome)
 	return r
 }
 
-func conclude(r *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
+func setOutcome(r *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
 	if r.Status.Outcome = outcome; outcome == "" {
 		return
 	}
 	now := metav1.NowMicro()
-	r.Status.FinishedAt = &now
+	r.Status.FinishTime = &now
 	status := metav1.ConditionFalse
 	if outcome == v1alpha1.RunSucceeded {
 		status = metav1.ConditionTrue
@@ -52,7 +52,7 @@ func conclude(r *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
 	}}
 }
 
-func TestStrategyCommands(t *testing.T) {
+func TestStrategyCommands_ExitCodeAndOutput(t *testing.T) {
 	for name, test := range map[string]struct {
 		args     string
 		code     int
@@ -71,7 +71,7 @@ func TestStrategyCommands(t *testing.T) {
 		"reset several":                  {args: "reset strategy nope lint", code: 1, out: []string{"strategy/lint reset requested"}, err: []string{"strategy/nope does not exist"}},
 		"reset all":                      {args: "reset strategies --all", out: []string{"strategy/lint reset requested", "strategy/test reset requested"}},
 		"reset all of all namespaces":    {args: "reset strategies --all -A", out: []string{"strategy/lint reset requested", "strategy/far reset requested"}},
-		"reset none":                     {args: "reset strategies --all -n empty", err: []string{"no strategies found"}},
+		"reset all, none found":          {args: "reset strategies --all -n empty", err: []string{"no strategies found"}},
 		"reset without a name":           {args: "reset strategies", code: 1, err: []string{"--all"}},
 		"reset a name and --all":         {args: "reset strategies lint --all", code: 1, err: []string{"--all"}},
 		"reset a kind without a breaker": {args: "reset devservers web", code: 1, err: []string{"berth reset strategies NAME"}},
@@ -84,7 +84,7 @@ func TestStrategyCommands(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			f := newFixture(lint("default", "lint"), lint("default", "test"), lint("other", "far"), execution("bad", v1alpha1.RunFailed), execution("going", ""))
+			f := newFixture(lintStrategy("default", "lint"), lintStrategy("default", "test"), lintStrategy("other", "far"), lintRun("bad", v1alpha1.RunFailed), lintRun("going", ""))
 			g.Expect(f.run(t.Context(), strings.Fields(test.args)...)).To(Equal(test.code), f.err.String())
 			for _, text := range test.out {
 				g.Expect(f.out.String()).To(ContainSubstring(text))
@@ -96,9 +96,9 @@ func TestStrategyCommands(t *testing.T) {
 	}
 }
 
-func TestRunIsWhatWasAskedFor(t *testing.T) {
+func TestRun_CreatesRunWithArguments(t *testing.T) {
 	g := NewWithT(t)
-	f := newFixture(lint("default", "lint"))
+	f := newFixture(lintStrategy("default", "lint"))
 	g.Expect(f.run(t.Context(), "run", "lint", "--arg", "dir=/a b; rm", "--arg", "x=")).To(BeZero())
 	run := onlyRun(g, f)
 	g.Expect(run.Spec.StrategyRef.Name).To(Equal("lint"))
@@ -106,7 +106,7 @@ func TestRunIsWhatWasAskedFor(t *testing.T) {
 	g.Expect(run.Finalizers).To(ConsistOf(v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount))
 }
 
-func TestRunWaits(t *testing.T) {
+func TestRun_WaitReportsOutcome(t *testing.T) {
 	for outcome, test := range map[v1alpha1.RunOutcome]struct {
 		code int
 		says string
@@ -116,12 +116,12 @@ func TestRunWaits(t *testing.T) {
 	} {
 		t.Run(string(outcome), func(t *testing.T) {
 			g := NewWithT(t)
-			f := newFixture(lint("default", "lint"))
+			f := newFixture(lintStrategy("default", "lint"))
 			code := make(chan int, 1)
 			go func() { code <- f.run(t.Context(), "run", "lint", "--wait") }()
 			g.Eventually(f.out.String, timeout).Should(ContainSubstring("created"))
 			run := onlyRun(g, f)
-			conclude(run, outcome)
+			setOutcome(run, outcome)
 			g.Expect(f.api.Status().Update(t.Context(), run)).To(Succeed())
 			g.Eventually(code, timeout).Should(Receive(Equal(test.code)))
 			g.Expect(f.out.String() + f.err.String()).To(ContainSubstring(test.says))
@@ -129,16 +129,16 @@ func TestRunWaits(t *testing.T) {
 	}
 }
 
-func TestRunGivesUp(t *testing.T) {
+func TestRun_WaitTimesOut(t *testing.T) {
 	g := NewWithT(t)
-	f := newFixture(lint("default", "lint"))
+	f := newFixture(lintStrategy("default", "lint"))
 	g.Expect(f.run(t.Context(), "run", "lint", "--wait", "--timeout=300ms")).To(Equal(1))
 	g.Expect(f.err.String()).To(ContainSubstring("has not ended after 300ms and continues to run"))
 }
 
-func TestResetsAreNew(t *testing.T) {
+func TestReset_EachRequestSetsNewToken(t *testing.T) {
 	g := NewWithT(t)
-	f := newFixture(lint("default", "lint"))
+	f := newFixture(lintStrategy("default", "lint"))
 	tokens := map[string]bool{}
 	for range 3 {
 		g.Expect(f.run(t.Context(), "reset", "strategies", "--all")).To(BeZero())
@@ -149,13 +149,13 @@ func TestResetsAreNew(t *testing.T) {
 	g.Expect(tokens).To(HaveLen(3))
 }
 
-func TestOldRunsAreShownWhenTheyAreAskedFor(t *testing.T) {
+func TestStatus_ListsOldRunsOnlyOnRequest(t *testing.T) {
 	g := NewWithT(t)
-	objects := []client.Object{execution("going", "")}
+	objects := []client.Object{lintRun("going", "")}
 	for i := range 3 * recentRuns {
-		r := execution(fmt.Sprintf("run-%02d", i), v1alpha1.RunSucceeded)
+		r := lintRun(fmt.Sprintf("run-%02d", i), v1alpha1.RunSucceeded)
 		finished := metav1.NewMicroTime(time.Unix(int64(1_700_000_000+i), 0))
-		r.Status.FinishedAt = &finished
+		r.Status.FinishTime = &finished
 		objects = append(objects, r)
 	}
 	f := newFixture(objects...)

@@ -22,14 +22,15 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// row is the information that is shown about one object.
+// row holds what a table shows about one object.
 type row struct {
 	namespace, name                       string
 	ready, reason, address, restarts, pid string
 	created                               time.Time
-	message                               string // why it is not ready
-	host                                  string // the host that has the object, or should have it
-	explains                              bool   // the output of the process may explain why it is not ready
+	message                               string   // why the object is not ready
+	notes                                 []string // the messages of other conditions
+	host                                  string   // the host that runs the object, or that should run it
+	explains                              bool     // the output of the process may explain why the object is not ready
 }
 
 func makeRow(kind *kind, object process.Object) row {

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-func TestBoardOnATerminal(t *testing.T) {
+func TestBoard_RedrawsInPlace(t *testing.T) {
 	g := NewWithT(t)
 	out := &output{}
 	b := newBoard(out, false)
@@ -42,17 +42,17 @@ func TestBoardOnATerminal(t *testing.T) {
 	g.Expect(out.String()).To(ContainSubstring("more lines"))
 }
 
-func TestClean(t *testing.T) {
+func TestClean_RemovesControlCharacters(t *testing.T) {
 	NewWithT(t).Expect(clean("a\x1b[31mb\x1b]0;title\x07c\nd\x7f")).To(Equal("ab\ufffd]0;title\ufffdc d\ufffd"))
 }
 
-func TestQuote(t *testing.T) {
+func TestQuote_EscapesForShell(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(quote("/home/ann/.local/state")).To(Equal("/home/ann/.local/state"))
 	g.Expect(quote("/home/an n's")).To(Equal(`'/home/an n'\''s'`))
 }
 
-func TestRow_OfAnObjectThatIsBeingDeletedIsNotReady(t *testing.T) {
+func TestRow_DeletedObjectIsNotReady(t *testing.T) {
 	g := NewWithT(t)
 	now := metav1.Now()
 	server := web(func(server *v1alpha1.DevServer) { server.DeletionTimestamp = &now })

@@ -23,13 +23,13 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 )
 
-// showEvery is how often the table of berth up is refreshed. The objects are read from memory.
+// showEvery is how often the table of berth up is refreshed. The objects come from the cache of the manager.
 const showEvery = 250 * time.Millisecond
 
 // upFlags holds the values of the flags of berth up.
 type upFlags struct {
 	manifests, stateDir, kubeconfig, assets, shim, lsp, runAs string
-	keep                                                      bool
+	keep, detach, hideObjects                                 bool
 }
 
 func (a *app) upCommand() *cobra.Command {
@@ -37,22 +37,40 @@ func (a *app) upCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "up",
 		Short: "Run a Kubernetes API server and the controllers on this machine until Ctrl-C",
-		Long: "Up runs etcd, kube-apiserver and kube-controller-manager on loopback, installs the CRDs of Berth and runs the controllers.\n" +
-			"Ctrl-C stops everything. The objects are kept, and the next berth up starts their processes again. With --keep the processes keep running,\n" +
-			"and the next berth up takes them over. A second Ctrl-C exits immediately.",
+		Long: "Up runs berth-apiserver, a Kubernetes API server with its own etcd, on loopback, installs the CRDs of Berth and runs the controllers.\n" +
+			"Ctrl-C stops the processes, except adopted ones, and the control plane. The objects are kept, and the next berth up starts their processes again.\n" +
+			"With --keep the processes keep running, and the next berth up takes them over. A second Ctrl-C exits immediately.\n" +
+			"With --detach, berth up runs in the background, and berth down stops it.",
+		Example: "  # Run the objects that the manifests in a directory describe\n" +
+			"  berth up -f manifests/\n\n" +
+			"  # Add the cluster to the default kubeconfig, and leave the processes running on exit\n" +
+			"  berth up --kubeconfig ~/.kube/config --keep",
 		Args: needs(cobra.NoArgs),
-		RunE: func(command *cobra.Command, _ []string) error { return a.up(command.Context(), f) },
+		RunE: func(command *cobra.Command, _ []string) error {
+			if f.detach {
+				return a.detach(command.Context(), command, f)
+			}
+			return a.up(command.Context(), f)
+		},
 	}
+	f.addLocations(command)
 	flags := command.Flags()
 	flags.StringVarP(&f.manifests, "filename", "f", "", "apply the manifests of this file or directory")
-	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "directory for all data, keys and process records")
+	flags.BoolVarP(&f.detach, "detach", "d", false, "run in the background; return once the API server is ready and the manifests are applied")
+	flags.BoolVar(&f.hideObjects, "hide-objects", false, "do not show the objects and their changes")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "add the cluster and credentials to this kubeconfig; default: the file kubeconfig in the state directory")
 	flags.BoolVar(&f.keep, "keep", false, "leave the processes running on exit")
-	flags.StringVar(&f.assets, "assets", "", "directory with etcd, kube-apiserver and kube-controller-manager; default: KUBEBUILDER_ASSETS, the directory of this program, or PATH")
-	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: the directory of this program, or PATH")
-	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: the directory of this program, or PATH")
 	flags.StringVar(&f.runAs, "run-as", "", runAsHelp)
 	return command
+}
+
+// addLocations adds the flags that berth up and berth down share: the state directory and the helper programs.
+func (f *upFlags) addLocations(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "directory for all data, keys and process records")
+	flags.StringVar(&f.assets, "assets", "", "directory with berth-apiserver; default: KUBEBUILDER_ASSETS, the directory of this program, or PATH")
+	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: the directory of this program, or PATH")
+	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: the directory of this program, or PATH")
 }
 
 func (a *app) up(ctx context.Context, f *upFlags) (err error) {
@@ -83,10 +101,10 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, logs.Close()) }()
-	log := useLogger(logs, slog.LevelInfo)
+	log := useLogger(logs, slog.LevelInfo, logText)
 	config := plane.Config()
 	config.UserAgent = "berth"
-	config.QPS, config.Burst = -1, 0 // the API server is used by this program only, and limits requests itself
+	config.QPS, config.Burst = -1, 0 // no rate limit: the API server serves only this machine
 	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
 	if err != nil {
 		return fmt.Errorf("connect to the control plane: %w", err)
@@ -110,13 +128,13 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 		return err
 	}
 	defer claimAtCreation(ctx, api, name, log)()
-	_, _ = fmt.Fprintf(a.out, "export KUBECONFIG=%s\n", quote(kubeconfig))
-	failure := a.supervise(ctx, mgr, plane)
+	_, _ = fmt.Fprintf(a.out, readyPrefix+"%s\n", quote(kubeconfig))
+	failure := a.supervise(ctx, mgr, plane, !f.hideObjects)
 	switch {
 	case f.keep:
 		a.say("the processes keep running; berth up with the same state directory takes them over")
 	case failure != nil:
-		// The user did not request this shutdown, and without the API it cannot be recorded. Therefore the processes keep running, and the next berth up finds them.
+		// The user did not request this shutdown, and the API that records stops may have failed. The processes keep running, and the next berth up finds them.
 		a.say("the processes keep running; berth up with the same state directory takes them over")
 	default:
 		return a.endWorkloads(ctx, config, opened)
@@ -168,8 +186,9 @@ func (a *app) prepare(ctx context.Context, f *upFlags, plane *controlplane.Contr
 	return path, nil
 }
 
-// supervise runs the manager and shows the table until the context is done or the control plane or the manager fails. It returns the failure.
-func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane.ControlPlane) error {
+// supervise runs the manager until the context is done, or until the control plane or the manager fails. It returns the failure. If show is set, it also
+// shows the table.
+func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane.ControlPlane, show bool) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	finished := make(chan error, 1)
@@ -179,7 +198,9 @@ func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane
 	showing := make(chan struct{})
 	go func() {
 		defer close(showing)
-		a.showTable(shown, mgr)
+		if show {
+			a.showTable(shown, mgr)
+		}
 	}()
 	var failure error
 	select {
@@ -199,7 +220,7 @@ func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane
 	stop()
 	if err := <-finished; err != nil && failure == nil {
 		// A component that did not stop in time must not prevent the rest of the shutdown.
-		a.say("the manager: %v", err)
+		a.say("the manager did not stop cleanly: %v", err)
 	}
 	return failure
 }
@@ -209,7 +230,7 @@ func (a *app) endWorkloads(ctx context.Context, config *rest.Config, opened open
 	if err != nil {
 		return fmt.Errorf("stop the processes: %w", err)
 	}
-	// The signal has canceled ctx. The grace periods bound how long this takes.
+	// The signal has canceled ctx, so endAll gets a context without cancellation. The grace periods bound how long endAll takes.
 	return (&processStopper{api, opened.Runtimes(), a.clock, a.say}).endAll(context.WithoutCancel(ctx))
 }
 

@@ -34,18 +34,20 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// kept is a runtime whose processes outlive the program that opened it, as those of the host runtime do.
-type kept struct{ runtime.Runtime }
+// persistentRuntime is a runtime whose processes outlive the program that opened it, as those of the host runtime do.
+type persistentRuntime struct{ runtime.Runtime }
 
-func (k kept) Runtimes() *runtime.Registry { return runtime.NewRegistry(k.Runtime, logr.Discard()) }
-func (kept) Close() error                  { return nil }
+func (k persistentRuntime) Runtimes() *runtime.Registry {
+	return runtime.NewRegistry(k.Runtime, logr.Discard())
+}
+func (persistentRuntime) Close() error { return nil }
 
-func TestEndRecordsFirstAndKillsLast(t *testing.T) {
+func TestEndAll_StopsProcessesAndKeepsAdoptedSessions(t *testing.T) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	on := fake.New(ctx, clock.RealClock{})
-	on.Program("stubborn", fake.Program{IgnoreStop: true})
+	fakeRuntime := fake.New(ctx, clock.RealClock{})
+	fakeRuntime.Program("stubborn", fake.Program{IgnoreStop: true})
 	zero := int32(0)
 	stubborn := shell()
 	stubborn.Status.Incarnation = 1
@@ -56,27 +58,27 @@ func TestEndRecordsFirstAndKillsLast(t *testing.T) {
 		{UID: "uid-shell", Incarnation: 1, Name: "shell", Command: []string{"stubborn"}, StopSignal: "SIGTERM"},
 		{UID: "uid-gone", Incarnation: 1, Name: "gone", Command: []string{"x"}, StopSignal: "SIGTERM"},
 	} {
-		g.Expect(on.Start(ctx, p)).To(Succeed())
+		g.Expect(fakeRuntime.Start(ctx, p)).To(Succeed())
 	}
-	sessions := fake.WithSessions(on)
+	sessions := fake.WithSessions(fakeRuntime)
 	sessions.Found("work")
 	g.Expect(sessions.Start(ctx, runtime.Process{UID: "uid-found", Incarnation: 1, Command: []string{"x"}, Config: []byte(`{"session":"work"}`)})).To(Succeed())
 	g.Expect((&processStopper{f.api, runtime.NewRegistry(sessions, logr.Discard()), clock.RealClock{}, f.app.say}).endAll(ctx)).To(Succeed())
-	g.Expect(on.Live("uid-found")).NotTo(BeEmpty(), "an adopted session outlives Berth")
+	g.Expect(fakeRuntime.Live("uid-found")).NotTo(BeEmpty(), "an adopted session outlives Berth")
 	for _, uid := range []types.UID{"uid-web", "uid-shell", "uid-gone"} {
-		g.Expect(on.Live(uid)).To(BeEmpty())
+		g.Expect(fakeRuntime.Live(uid)).To(BeEmpty())
 		g.Expect(sessions.Tidied(uid)).To(BeTrue(), "no ended session is kept for inspection")
 	}
 	g.Expect(sessions.Tidied("uid-found")).To(BeFalse())
-	g.Expect(on.Count("uid-web", fake.Kill)).To(BeZero(), "a process that stops on request is not killed")
+	g.Expect(fakeRuntime.Count("uid-web", fake.Kill)).To(BeZero(), "a process that stops on request is not killed")
 	server := readWeb(g, f)
 	g.Expect(server.Status.Stopping).NotTo(BeNil())
 	g.Expect(server.Status.Stopping.Incarnation).To(BeEquivalentTo(3))
 	g.Expect(server.Status.Stopping.Reason).To(Equal(v1alpha1.ReasonStopped))
 }
 
-// start runs berth up. The returned function interrupts it and returns its exit code.
-func start(t *testing.T, f *fixture, args ...string) (end func() int) {
+// startUp runs berth up. The returned function interrupts it and returns its exit code.
+func startUp(t *testing.T, f *fixture, args ...string) (end func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	code, done := make(chan int, 1), make(chan struct{})
@@ -96,11 +98,12 @@ func start(t *testing.T, f *fixture, args ...string) (end func() int) {
 	}
 }
 
-// berth up with a real control plane and processes in memory: Ctrl-C stops the processes without a failure, and --keep leaves them running.
-func TestUp(t *testing.T) {
+// TestUp_StopsProcessesUnlessKept runs berth up with a real control plane and processes in memory. Ctrl-C must stop the processes without a failure, and with
+// --keep they must keep running.
+func TestUp_StopsProcessesUnlessKept(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
-	on := fake.New(ctx, clock.RealClock{})
+	fakeRuntime := fake.New(ctx, clock.RealClock{})
 	state, manifests := t.TempDir(), t.TempDir()
 	g.Expect(os.WriteFile(filepath.Join(manifests, "a.yaml"), []byte(
 		"apiVersion: berth.dev/v1alpha1\nkind: Instance\nmetadata: {name: shell}\nspec: {process: {command: [sh]}}\n"), 0o600)).To(Succeed())
@@ -108,8 +111,8 @@ func TestUp(t *testing.T) {
 	args := []string{"--state-dir", state, "--kubeconfig", kubeconfig, "--assets", assets(t)}
 	up := func(more ...string) (*fixture, func() int) {
 		f := newFixture()
-		f.app.newRuntime = func(runtimeOptions) (openedRuntimes, error) { return kept{on}, nil }
-		return f, start(t, f, append(args, more...)...)
+		f.app.newRuntime = func(runtimeOptions) (openedRuntimes, error) { return persistentRuntime{fakeRuntime}, nil }
+		return f, startUp(t, f, append(args, more...)...)
 	}
 
 	f, end := up("-f", manifests)
@@ -118,7 +121,7 @@ func TestUp(t *testing.T) {
 	first := readShell(g, kubeconfig)
 	expectEndpointIsFound(g, kubeconfig)
 	g.Expect(end()).To(BeZero(), f.err.String())
-	g.Expect(on.Live(first.UID)).To(BeEmpty(), "Ctrl-C stops the processes")
+	g.Expect(fakeRuntime.Live(first.UID)).To(BeEmpty(), "Ctrl-C stops the processes")
 
 	f, end = up("--keep")
 	g.Eventually(f.out.String, 3*time.Minute).Should(ContainSubstring("default instance/shell Ready=True Running"), f.err.String)
@@ -128,13 +131,13 @@ func TestUp(t *testing.T) {
 	g.Expect(second.Status.Failures).To(BeZero(), "a requested stop is not a failure")
 	g.Expect(second.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped))
 	g.Expect(end()).To(BeZero(), f.err.String())
-	g.Expect(on.Live(first.UID)).To(Equal([]int64{second.Status.Incarnation}), "--keep leaves the processes running")
+	g.Expect(fakeRuntime.Live(first.UID)).To(Equal([]int64{second.Status.Incarnation}), "--keep leaves the processes running")
 
 	f, end = up()
 	g.Eventually(f.out.String, 3*time.Minute).Should(ContainSubstring("default instance/shell Ready=True Running"), f.err.String)
 	g.Expect(readShell(g, kubeconfig).Status.Process).To(Equal(second.Status.Process), "the same process")
 	g.Expect(end()).To(BeZero(), f.err.String())
-	g.Expect(on.Violations()).To(BeEmpty())
+	g.Expect(fakeRuntime.Violations()).To(BeEmpty())
 }
 
 func readShell(g Gomega, kubeconfig string) *v1alpha1.Instance {
@@ -175,7 +178,7 @@ func expectEndpointIsFound(g Gomega, kubeconfig string) {
 	expectTokenIsLimited(g, filepath.Dir(kubeconfig), config, admin)
 }
 
-// expectTokenIsLimited checks that a service account that may request its own tokens sends a token that only the manager accepts.
+// expectTokenIsLimited checks the token that a service account requests for itself and sends to the manager: only the manager accepts it.
 func expectTokenIsLimited(g Gomega, dir string, config *rest.Config, admin client.Client) {
 	ctx := context.Background()
 	tokens := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tokens"}, Rules: []rbacv1.PolicyRule{
@@ -224,11 +227,9 @@ func expectTokenIsLimited(g Gomega, dir string, config *rest.Config, admin clien
 	g.Expect(err).To(MatchError(ContainSubstring("service account default/missing")))
 }
 
+// assets returns the directory with berth-apiserver.
 func assets(t *testing.T) string {
 	t.Helper()
-	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
-		return dir
-	}
 	dir, err := filepath.Abs("../../bin")
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return dir

@@ -7,7 +7,6 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,7 +16,7 @@ import (
 )
 
 // When the reader of the output exits, as tee does at Ctrl-C, berth up continues, and stops its control plane when it is interrupted.
-func TestUp_EndsItsControlPlaneAfterItsOutputWasClosed(t *testing.T) {
+func TestUp_StopsControlPlaneAfterOutputWasClosed(t *testing.T) {
 	g := NewWithT(t)
 	state := t.TempDir()
 	self, err := os.Executable()
@@ -47,10 +46,7 @@ func TestUp_EndsItsControlPlaneAfterItsOutputWasClosed(t *testing.T) {
 		t.Log(lines.Text())
 	}
 	g.Expect(reader.Close()).To(Succeed())
-	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager"} {
-		g.Expect(filepath.Join(state, "pids", name+".json")).To(BeAnExistingFile())
-		pids = append(pids, pidOfChild(g, state, name))
-	}
+	pids = append(pids, pidOfControlPlane(g, state))
 	g.Expect(up.Process.Signal(syscall.SIGINT)).To(Succeed())
 	g.Eventually(ended, 2*time.Minute).Should(BeClosed())
 	for _, pid := range pids {

@@ -33,10 +33,13 @@ func (a *app) useCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "use ACTION [--arg NAME=VALUE...]",
 		Short: "Create a plan from an action",
-		Long: "Use creates a Plan. The plan runs up to the phase of --to, then waits for berth plan approve.\n" +
+		Long: "Use creates a Plan from an Action. The plan runs its phases up to --to, then waits for berth plan approve.\n" +
 			"With --key, repeated calls with the same key return the same plan.",
-		Example: "  berth use check-module --arg module=/src/web --arg reports=/tmp/reports --to execute --wait",
-		Args:    needs(cobra.ExactArgs(1)),
+		Example: "  # Create a plan, and wait until it has completed the phase Execute\n" +
+			"  berth use check-module --arg module=/src/web --arg reports=/tmp/reports --to execute --wait\n\n" +
+			"  # Create at most one plan for a change, even if the command is repeated\n" +
+			"  berth use check-module --arg module=/src/web --arg reports=/tmp/reports --key change-42",
+		Args: needs(cobra.ExactArgs(1)),
 		RunE: func(command *cobra.Command, args []string) error {
 			wanted, err := f.plan(strings.TrimPrefix(args[0], "action/"))
 			if err != nil {
@@ -112,7 +115,7 @@ func (a *app) use(ctx context.Context, f *useFlags, wanted *v1alpha1.Plan) error
 	return a.awaitPlan(ctx, to, created.plan, f.timeout)
 }
 
-// begun is a plan, and whether it existed already.
+// begun is the result of the method begin. The field there is true if the plan existed before the call, and false if begin created it.
 type begun struct {
 	plan  *v1alpha1.Plan
 	there bool
@@ -227,7 +230,7 @@ func takes(action *v1alpha1.Action) string {
 	for i := range action.Spec.Arguments {
 		argument := &action.Spec.Arguments[i]
 		word := argument.Name
-		if argument.Presence == v1alpha1.ArgumentRequired {
+		if argument.Presence == v1alpha1.PresenceRequired {
 			word += " (required)"
 		}
 		words = append(words, word)

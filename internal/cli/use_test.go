@@ -13,7 +13,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-func TestUse(t *testing.T) {
+func TestUse_CreatesPlanOrReportsError(t *testing.T) {
 	for name, test := range map[string]struct {
 		args string
 		code int
@@ -37,7 +37,7 @@ func TestUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			f := newPlanFixture(checkModule(), check())
+			f := newPlanFixture(checkModule(), newPlan())
 			g.Expect(f.run(t.Context(), append([]string{"use"}, strings.Fields(test.args)...)...)).To(Equal(test.code), f.err.String())
 			g.Expect(f.out.String() + f.err.String()).To(ContainSubstring(test.says))
 			list := &v1alpha1.PlanList{}
@@ -47,7 +47,7 @@ func TestUse(t *testing.T) {
 	}
 }
 
-func TestUseOfAnArchivedAction(t *testing.T) {
+func TestUse_RefusesArchivedAction(t *testing.T) {
 	g := NewWithT(t)
 	archived := checkModule()
 	archived.Spec.State = v1alpha1.ActionArchived
@@ -56,7 +56,7 @@ func TestUseOfAnArchivedAction(t *testing.T) {
 	g.Expect(f.err.String()).To(ContainSubstring("is archived: set its spec.state to Active"))
 }
 
-func TestUseKeepsWhatItIsTold(t *testing.T) {
+func TestUse_StoresArgumentsInPlan(t *testing.T) {
 	g := NewWithT(t)
 	f := newPlanFixture(checkModule())
 	g.Expect(f.run(t.Context(), "use", "check-module", "--arg", "module=/src; rm -rf /", "--to", "Apply", "--name", "check", "--key", "pr-1")).To(BeZero())
@@ -67,7 +67,7 @@ func TestUseKeepsWhatItIsTold(t *testing.T) {
 }
 
 // Concurrent calls with the same key create one plan, and every call prints its name.
-func TestOneKeyOnePlan(t *testing.T) {
+func TestUse_SameKeyCreatesOnePlan(t *testing.T) {
 	g := NewWithT(t)
 	f := newPlanFixture(checkModule())
 	var all sync.WaitGroup
@@ -97,7 +97,7 @@ func TestOneKeyOnePlan(t *testing.T) {
 	g.Expect(list.Items).To(HaveLen(2), "another key is another plan")
 }
 
-func TestNamesOfPlansFit(t *testing.T) {
+func TestKeyedName_IsBoundedAndUnique(t *testing.T) {
 	g := NewWithT(t)
 	long := strings.Repeat("a", 51) + "." + strings.Repeat("b", 200)
 	g.Expect(keyedName(long, "k")).To(And(HaveLen(62), HavePrefix(strings.Repeat("a", 51)+"-")))
@@ -106,11 +106,11 @@ func TestNamesOfPlansFit(t *testing.T) {
 }
 
 // Of several plans with the same key, the one that has started counts, regardless of age.
-func TestTheKeyIsThatOfThePlanThatHasBegun(t *testing.T) {
+func TestUse_KeyFindsStartedPlanFirst(t *testing.T) {
 	g := NewWithT(t)
 	keyed := func(p *v1alpha1.Plan) { p.Spec.IdempotencyKey = "pr-1" }
-	older := check(keyed, at("", v1alpha1.PlanQueued), func(p *v1alpha1.Plan) { p.Name, p.Status.Pinned = "a-older", nil })
-	f := newPlanFixture(checkModule(), older, check(keyed))
+	older := newPlan(keyed, inState("", v1alpha1.PlanQueued), func(p *v1alpha1.Plan) { p.Name, p.Status.Pinned = "a-older", nil })
+	f := newPlanFixture(checkModule(), older, newPlan(keyed))
 	g.Expect(f.run(t.Context(), "use", "check-module", "--key", "pr-1")).To(BeZero(), f.err.String())
 	g.Expect(f.out.String()).To(HavePrefix("plan/check already exists"))
 }

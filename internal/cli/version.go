@@ -13,9 +13,10 @@ import (
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  needs(cobra.NoArgs),
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  berth version",
+		Args:    needs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintf(a.out, "berth %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
@@ -23,8 +24,14 @@ func (a *app) versionCommand() *cobra.Command {
 	}
 }
 
-// version returns the version of the module. For a development build it returns the commit, if known.
+// release is the version of a release, such as v0.1.0. make release sets it.
+var release string
+
+// version returns the version of the release or of the module. For a development build it returns the commit, if known.
 func version() string {
+	if release != "" {
+		return release
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
 		return "unknown"

@@ -5,6 +5,7 @@
 package conditions
 
 import (
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,8 +24,9 @@ type Writer struct {
 	Now        time.Time
 }
 
-// Set sets a condition for the current generation. It removes a condition that has its normal status and no message, because an absent condition means the
-// same. The transition time changes only with the status, so setting the same condition again changes nothing.
+// Set sets a condition for the current generation. It removes a condition that has no message and has its normal status or the status Unknown (see normal),
+// because an absent condition means the same. The message becomes a sentence: see Sentence. The transition time changes only with the status, so setting the
+// same condition again changes nothing.
 func (w Writer) Set(conditionType string, status metav1.ConditionStatus, reason, message string) {
 	if saysNothing(conditionType, status, message) {
 		meta.RemoveStatusCondition(w.Conditions, conditionType)
@@ -32,7 +34,7 @@ func (w Writer) Set(conditionType string, status metav1.ConditionStatus, reason,
 	}
 	meta.SetStatusCondition(w.Conditions, metav1.Condition{
 		Type: conditionType, Status: status, ObservedGeneration: w.Generation, LastTransitionTime: metav1.NewTime(w.Now.Truncate(time.Second)),
-		Reason: reason, Message: Truncate(message, MaxMessage),
+		Reason: reason, Message: Truncate(Sentence(message), MaxMessage),
 	})
 }
 
@@ -52,7 +54,8 @@ func (w Writer) SetBool(conditionType string, status bool, reason, message strin
 	w.Set(conditionType, value, reason, message)
 }
 
-// Be sets Ready, Reconciling or Stalled to True and the other two to False. Ready always has the message, because printer columns and tools read it there.
+// Be sets the condition named by which (Ready, Reconciling or Stalled) to True and the other two to False. It writes the message to that condition, and
+// always to Ready, because printer columns and tools read the message of Ready.
 func (w Writer) Be(which, reason, message string) {
 	for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
 		if conditionType == which || conditionType == v1alpha1.ConditionReady {
@@ -61,6 +64,35 @@ func (w Writer) Be(which, reason, message string) {
 			w.SetBool(conditionType, false, reason, "")
 		}
 	}
+}
+
+// Sentence returns text with a capital and a full stop, because most causes in messages are Go errors, which have neither. It does not change a first word that
+// is a name: a path, a URL, a field path, a quoted name, or the name of a program that the variable programs lists.
+func Sentence(text string) string {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return text
+	}
+	if word, _, _ := strings.Cut(text, " "); isWord(strings.TrimRight(word, ".,;")) {
+		text = string(text[0]-'a'+'A') + text[1:]
+	}
+	if strings.HasSuffix(text, ".") || strings.HasSuffix(text, "…") {
+		return text
+	}
+	return text + "."
+}
+
+// programs are names of programs that begin messages. They look like words, but stay in lower case.
+var programs = map[string]bool{"berth": true, "tmux": true}
+
+// isWord reports whether the first word of a message can have a capital: it consists of lower-case letters only, and is not the name of a program.
+func isWord(word string) bool {
+	for _, r := range word {
+		if r < 'a' || r > 'z' {
+			return false
+		}
+	}
+	return word != "" && !programs[word]
 }
 
 // Truncate shortens text to at most limit bytes, ellipsis included, and keeps characters whole.

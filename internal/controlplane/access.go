@@ -19,24 +19,16 @@ import (
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
-// setAccess creates the credentials for this control plane: the configuration for this process, the kubeconfig for users, and the one for the controller
-// manager.
-func (c *ControlPlane) setAccess(id *identity, used ports) error {
-	server := fmt.Sprintf("https://127.0.0.1:%d", used.APIServer)
+// setAccess creates the credentials for this control plane: the configuration for this process, and the kubeconfig for users.
+func (c *ControlPlane) setAccess(id *identity) error {
+	server := fmt.Sprintf("https://127.0.0.1:%d", c.port)
 	c.config = &rest.Config{Host: server, BearerToken: id.adminToken, TLSClientConfig: rest.TLSClientConfig{CAData: id.caPEM}}
 	admin, err := kubeconfig(server, "berth-admin", id.adminToken, id.caPEM)
 	if err != nil {
 		return err
 	}
 	c.kubeconfig = admin
-	if err := writePrivateIfChanged(c.dir.defaultAccess(), admin); err != nil {
-		return err
-	}
-	manager, err := kubeconfig(server, nameControllerManager, id.managerToken, id.caPEM)
-	if err != nil {
-		return err
-	}
-	return writePrivateIfChanged(c.dir.managerAccess(), manager)
+	return writePrivateIfChanged(c.dir.defaultAccess(), admin)
 }
 
 func kubeconfig(server, user, token string, ca []byte) ([]byte, error) {
@@ -59,6 +51,10 @@ func writePrivateIfChanged(path string, data []byte) error {
 	return statedir.Write(path, data)
 }
 
+// readyPath is the readiness check of the API server without the check of the roles of Kubernetes. The API server creates these roles about a second after it
+// starts, and the administrator does not need them.
+const readyPath = "/readyz?exclude=poststarthook/rbac/bootstrap-roles"
+
 // ready sends one readiness check to the API server. If the API server is not ready, the error contains its response.
 func ready(ctx context.Context, config *rest.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -72,7 +68,7 @@ func ready(ctx context.Context, config *rest.Config) error {
 	}
 	transport := &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/readyz", nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+readyPath, nil)
 	if err != nil {
 		return fmt.Errorf("check the readiness of the API server: %w", err)
 	}

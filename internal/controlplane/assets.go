@@ -10,24 +10,26 @@ import (
 	"strings"
 )
 
-// FindAssets returns the folder that contains the binaries of the control plane: the given folder, or else the first of KUBEBUILDER_ASSETS, the folder of this
-// executable, and the folders in PATH that contains all of them. It never searches relative to the working directory, where another user may have placed
-// programs with these names. The error explains how to get the binaries.
+// howToGet is the advice for a user who does not have the program.
+const howToGet = "install it with `go install github.com/berth-dev/berth/cmd/berth-apiserver@latest`, or set its directory with --assets"
+
+// FindAssets returns the folder that contains berth-apiserver. It is the given folder or, if none is given, the first folder that contains the program among
+// KUBEBUILDER_ASSETS, the folder of this executable, and the folders in PATH. FindAssets never searches relative to the working directory, where another user may
+// have placed a program with this name. The error explains how to get the program.
 func FindAssets(given string) (string, error) {
 	if given != "" {
-		if missing := missingIn(given); len(missing) > 0 {
-			return "", fmt.Errorf("%s does not contain %s: build the control plane with `make controlplane`, or set its directory with --assets", given, strings.Join(missing, ", "))
+		if !hasProgram(given) {
+			return "", fmt.Errorf("%s does not contain %s: %s", given, program, howToGet)
 		}
 		return filepath.Abs(given)
 	}
 	searched := searchedForAssets()
 	for _, dir := range searched {
-		if len(missingIn(dir)) == 0 {
+		if hasProgram(dir) {
 			return filepath.Abs(dir)
 		}
 	}
-	return "", fmt.Errorf("no directory with %s was found (searched %s): build the programs with `make controlplane`, or set their directory with --assets",
-		strings.Join(names, ", "), strings.Join(searched, ", "))
+	return "", fmt.Errorf("%s was not found (searched %s): %s", program, strings.Join(searched, ", "), howToGet)
 }
 
 func searchedForAssets() []string {
@@ -49,13 +51,7 @@ func searchedForAssets() []string {
 	return dirs
 }
 
-func missingIn(dir string) []string {
-	var missing []string
-	for _, name := range names {
-		info, err := os.Stat(filepath.Join(dir, name))
-		if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-			missing = append(missing, name)
-		}
-	}
-	return missing
+func hasProgram(dir string) bool {
+	info, err := os.Stat(filepath.Join(dir, program))
+	return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
 }

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// logLimit is the size, in bytes, at which a log is moved to FILE.old. The two logs of a child together have at most about twice this size.
+	// logLimit is the size, in bytes, at which the log is moved to FILE.old. The two logs together have at most about twice this size.
 	logLimit = 8 << 20
 	// followEvery is how often a child of another process is polled.
 	followEvery = 200 * time.Millisecond
@@ -30,7 +30,7 @@ type record struct {
 	Fingerprint string `json:"fingerprint"`
 }
 
-// child is one process of the control plane. It was started by this process, or by an earlier owner that was killed.
+// child is the process of the control plane. It was started by this process, or by an earlier owner that was killed.
 type child struct {
 	name    string
 	dir     layout
@@ -40,6 +40,8 @@ type child struct {
 }
 
 func startChild(dir layout, name string, argv []string) (*child, error) {
+	// Keep the log of the previous process, which may explain why it exited. A rename needs no space on a full disk.
+	_ = os.Rename(dir.log(name), dir.oldLog(name))
 	log, err := os.OpenFile(dir.log(name), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the log of %s: %w", name, err)
@@ -83,7 +85,7 @@ func (c *child) writeRecord() error {
 // if a pid file cannot be read or a process cannot be identified.
 func findLeftovers(dir layout) (map[string]*child, error) {
 	found := map[string]*child{}
-	for _, name := range names {
+	for _, name := range append([]string{program}, formerPrograms...) {
 		data, err := os.ReadFile(dir.pid(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -180,7 +182,7 @@ func boundLog(path string) {
 	_ = os.Truncate(path, 0)
 }
 
-// tail returns the last bytes of a file, up to limit, or the text of the error if it cannot be read.
+// tail returns the last bytes of a file, up to limit, or the text of the error if the file cannot be read.
 func tail(path string, limit int64) string {
 	file, err := os.Open(path)
 	if err != nil {

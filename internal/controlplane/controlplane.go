@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controlplane runs a Kubernetes control plane for one user on one machine: etcd, kube-apiserver and kube-controller-manager as child processes that
-// listen on loopback only. It keeps all of its state in one directory, so that a second start finds everything again.
+// Package controlplane runs a Kubernetes control plane for one user on one machine: the child process berth-apiserver, which contains etcd, the API server and
+// the controllers that it needs, and listens on loopback only. It keeps all of its state in one directory, so that a second start finds everything again.
 package controlplane
 
 import (
@@ -15,28 +15,30 @@ import (
 )
 
 const (
-	nameEtcd              = "etcd"
-	nameAPIServer         = "kube-apiserver"
-	nameControllerManager = "kube-controller-manager"
+	// program is the name of the control plane's program, and of its log and pid file.
+	program = "berth-apiserver"
 
 	defaultReadyTimeout = 2 * time.Minute
-	defaultStopGrace    = 10 * time.Second
+	defaultStopGrace    = 20 * time.Second
+	// readyPoll is how often the API is polled until it is ready.
+	readyPoll = 50 * time.Millisecond
 )
 
-// names lists the children in the order in which they start. They stop in reverse order, so that etcd outlives kube-apiserver.
-var names = []string{nameEtcd, nameAPIServer, nameControllerManager}
+// formerPrograms are the programs that earlier versions of berth ran as the control plane, in the order in which they must be stopped. They keep running if
+// such a version is killed.
+var formerPrograms = []string{"kube-controller-manager", "kube-apiserver", "etcd"}
 
 // Options configure a control plane.
 type Options struct {
-	// StateDir contains everything that must survive a restart: data, keys, ports. It is created with mode 0700.
+	// StateDir is the directory that contains everything that must survive a restart: data, keys, ports. It is created with mode 0700.
 	StateDir string
-	// Assets is the folder with the binaries. Empty: see FindAssets.
+	// Assets is the folder with berth-apiserver. If it is empty, FindAssets searches for it.
 	Assets string
-	// Progress is called with readable lines, also after Start has returned. If it is nil, the lines are dropped.
+	// Progress receives messages for the user, one line each, also after Start has returned. If Progress is nil, the messages are dropped.
 	Progress func(line string)
 	// ReadyTimeout bounds the wait until the API is ready. 0 means 2 minutes.
 	ReadyTimeout time.Duration
-	// StopGrace is the time between SIGTERM and SIGKILL for each child. 0 means 10 seconds.
+	// StopGrace is the time between SIGTERM and SIGKILL. 0 means 20 seconds.
 	StopGrace time.Duration
 }
 
@@ -45,15 +47,15 @@ type ControlPlane struct {
 	dir        layout
 	opts       Options
 	lock       *lock
-	children   []*child // in the order of names
+	child      *child // nil before it has started
 	kubeconfig []byte
 	config     *rest.Config
 	assets     string
-	used       ports
+	port       int // of the API
 	failed     chan error
 
-	// The goroutine of watch owns children and restarts while it runs.
-	restarts [3]restarts // in the order of names
+	// While the method watch runs, only its goroutine may use the fields child and restarts.
+	restarts restarts
 	watching bool
 	unwatch  context.CancelFunc
 	watched  chan struct{} // closed when watch has returned
@@ -106,7 +108,7 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.used, err = loadPorts(c.dir); err != nil {
+	if c.port, err = loadPort(c.dir); err != nil {
 		return err
 	}
 	if c.adopt(ctx, leftovers, identity) {
@@ -118,27 +120,25 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	if err := c.endLeftovers(leftovers); err != nil {
 		return err
 	}
-	if c.used, err = choosePorts(c.dir, c.used); err != nil {
+	if c.port, err = choosePort(c.dir, c.port); err != nil {
 		return err
 	}
 	if err := identity.writeServing(c.dir); err != nil {
 		return err
 	}
-	if err := c.setAccess(identity, c.used); err != nil {
+	if err := c.setAccess(identity); err != nil {
 		return err
 	}
-	return c.startChildren(ctx)
+	return c.startChild(ctx)
 }
 
-// adopt takes over the children of a killed owner if all of them are running, were started the way this version would start them, and respond.
+// adopt takes over the child of a killed owner if the child is running, was started in the same way as this version would start it, and responds.
 func (c *ControlPlane) adopt(ctx context.Context, leftovers map[string]*child, identity *identity) bool {
-	for _, name := range names {
-		left := leftovers[name]
-		if left == nil || left.record.Fingerprint != fingerprint(argv(name, c.assets, c.dir, c.used)) {
-			return false
-		}
+	left := leftovers[program]
+	if left == nil || left.record.Fingerprint != fingerprint(argv(c.assets, c.dir, c.port)) {
+		return false
 	}
-	if err := c.setAccess(identity, c.used); err != nil {
+	if err := c.setAccess(identity); err != nil {
 		return false
 	}
 	probe, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -147,18 +147,15 @@ func (c *ControlPlane) adopt(ctx context.Context, leftovers map[string]*child, i
 		c.opts.Progress("the control plane of the previous run does not respond; restarting it")
 		return false
 	}
-	for _, name := range names {
-		left := leftovers[name]
-		left.follow()
-		c.children = append(c.children, left)
-	}
+	left.follow()
+	c.child = left
 	c.opts.Progress("the control plane is already running: " + c.config.Host)
 	return true
 }
 
 func (c *ControlPlane) endLeftovers(leftovers map[string]*child) error {
-	for i := len(names) - 1; i >= 0; i-- {
-		left := leftovers[names[i]]
+	for _, name := range append([]string{program}, formerPrograms...) {
+		left := leftovers[name]
 		if left == nil {
 			continue
 		}
@@ -171,34 +168,25 @@ func (c *ControlPlane) endLeftovers(leftovers map[string]*child) error {
 	return nil
 }
 
-func (c *ControlPlane) startChildren(ctx context.Context) error {
+func (c *ControlPlane) startChild(ctx context.Context) error {
 	began := time.Now()
-	for _, name := range names {
-		started, err := startChild(c.dir, name, argv(name, c.assets, c.dir, c.used))
-		if err != nil {
-			return err
-		}
-		c.children = append(c.children, started)
-		c.opts.Progress(fmt.Sprintf("started %s (process %d, log %s)", name, started.record.PID, c.dir.log(name)))
-		if name == nameEtcd {
-			c.compactBeforeReady(ctx, started)
-		}
-		// The controller manager exits if the API is not ready soon, so it is started last.
-		if name == nameAPIServer {
-			if err := c.waitReady(ctx, began); err != nil {
-				return err
-			}
-		}
+	var err error
+	if c.child, err = startChild(c.dir, program, argv(c.assets, c.dir, c.port)); err != nil {
+		return err
+	}
+	c.opts.Progress(fmt.Sprintf("started %s (process %d, log %s)", program, c.child.record.PID, c.dir.log(program)))
+	if err := c.waitReady(ctx, began); err != nil {
+		return err
 	}
 	c.opts.Progress(fmt.Sprintf("the API server at %s is ready after %.1f s", c.config.Host, time.Since(began).Seconds()))
 	return nil
 }
 
-// waitReady waits until the API server reports that it is ready. It returns an error immediately if etcd or the API server exits before that.
+// waitReady waits until the API server reports that it is ready. It returns an error immediately if the child exits before that.
 func (c *ControlPlane) waitReady(ctx context.Context, began time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.ReadyTimeout)
 	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
+	tick := time.NewTicker(readyPoll)
 	defer tick.Stop()
 	lastLine := time.Now()
 	for {
@@ -206,10 +194,8 @@ func (c *ControlPlane) waitReady(ctx context.Context, began time.Time) error {
 		if err == nil {
 			return nil
 		}
-		for _, child := range c.children[:min(len(c.children), 2)] { // the API does not need the controller manager
-			if child.ended() {
-				return c.explain(child, "exited before the API server was ready")
-			}
+		if c.child.ended() {
+			return c.explain("exited before the API server was ready")
 		}
 		if time.Since(lastLine) >= 5*time.Second {
 			c.opts.Progress(fmt.Sprintf("still waiting for the API server, %.0f s", time.Since(began).Seconds()))
@@ -218,19 +204,20 @@ func (c *ControlPlane) waitReady(ctx context.Context, began time.Time) error {
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("the API server was not ready after %s (%w): see %s", c.opts.ReadyTimeout, err, c.dir.log(nameAPIServer))
+				return fmt.Errorf("the API server was not ready after %s (%w): see %s", c.opts.ReadyTimeout, err, c.dir.log(program))
 			}
-			return fmt.Errorf("waiting for the API server: %w", ctx.Err())
+			return fmt.Errorf("wait for the API server: %w", ctx.Err())
 		case <-tick.C:
 		}
 	}
 }
 
-func (c *ControlPlane) explain(gone *child, what string) error {
+func (c *ControlPlane) explain(what string) error {
+	log := c.dir.log(program)
 	if err := c.lacksSpace(); err != nil {
-		return fmt.Errorf("%w; %s %s; its log is %s", err, gone.name, what, c.dir.log(gone.name))
+		return fmt.Errorf("%w; %s %s; its log is %s", err, program, what, log)
 	}
-	return fmt.Errorf("%s %s; the end of its log %s:\n%s", gone.name, what, c.dir.log(gone.name), tail(c.dir.log(gone.name), 2048))
+	return fmt.Errorf("%s %s; the end of its log %s:\n%s", program, what, log, tail(log, 2048))
 }
 
 // Config returns a copy of the configuration for the administrator of this control plane.
@@ -239,20 +226,17 @@ func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) 
 // Kubeconfig returns the credentials of Config in the form of a kubeconfig. It contains a token: keep it private.
 func (c *ControlPlane) Kubeconfig() []byte { return append([]byte(nil), c.kubeconfig...) }
 
-// Failed returns a channel that receives an error when a child has exited and cannot be restarted.
+// Failed returns a channel that receives an error when the control plane has exited and cannot be restarted.
 func (c *ControlPlane) Failed() <-chan error { return c.failed }
 
-// Stop stops the controller manager, then kube-apiserver, then etcd: with SIGTERM first, and with SIGKILL after StopGrace. It releases the state directory, and
-// must be called once.
+// Stop stops the control plane: with SIGTERM first, and with SIGKILL after StopGrace. It releases the state directory, and must be called once.
 func (c *ControlPlane) Stop() error {
 	c.endWatch()
-	var errs []error
-	for i := len(c.children) - 1; i >= 0; i-- {
-		if err := c.children[i].stop(c.opts.StopGrace); err != nil {
-			errs = append(errs, err)
-		}
+	var err error
+	if c.child != nil {
+		err = c.child.stop(c.opts.StopGrace)
 	}
-	return errors.Join(append(errs, c.lock.release())...)
+	return errors.Join(err, c.lock.release())
 }
 
 func (c *ControlPlane) endWatch() {
@@ -262,7 +246,7 @@ func (c *ControlPlane) endWatch() {
 	}
 }
 
-// abandon leaves the children running, as if this process had been killed. It is for tests.
+// abandon leaves the child running, as if this process had been killed. It is for tests.
 func (c *ControlPlane) abandon() error {
 	c.endWatch()
 	return c.lock.release()

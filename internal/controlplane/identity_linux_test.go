@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestLeftoversAreToldFromStrangers(t *testing.T) {
+func TestFindLeftovers_IgnoresOtherProcesses(t *testing.T) {
 	g := NewWithT(t)
 	dir, err := makeLayout(t.TempDir())
 	g.Expect(err).NotTo(HaveOccurred())
@@ -38,12 +38,12 @@ func TestLeftoversAreToldFromStrangers(t *testing.T) {
 			g := NewWithT(t)
 			data, err := json.Marshal(record{processIdentity: test.id})
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(os.WriteFile(dir.pid(nameEtcd), data, 0o600)).To(Succeed())
+			g.Expect(os.WriteFile(dir.pid(program), data, 0o600)).To(Succeed())
 			found, err := findLeftovers(dir)
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(found[nameEtcd] != nil).To(Equal(test.found))
+			g.Expect(found[program] != nil).To(Equal(test.found))
 			if !test.found {
-				g.Expect(dir.pid(nameEtcd)).NotTo(BeAnExistingFile())
+				g.Expect(dir.pid(program)).NotTo(BeAnExistingFile())
 			}
 			g.Expect(id.alive()).To(BeTrue(), "another process receives no signal")
 		})

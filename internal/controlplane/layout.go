@@ -4,6 +4,7 @@
 package controlplane
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gofrs/flock"
 
@@ -27,9 +29,9 @@ func (l layout) pki(name string) string    { return filepath.Join(l.root, "pki",
 func (l layout) log(name string) string    { return filepath.Join(l.root, "logs", name+".log") }
 func (l layout) oldLog(name string) string { return l.log(name) + ".old" }
 func (l layout) pid(name string) string    { return filepath.Join(l.root, "pids", name+".json") }
+func (l layout) lock() string              { return filepath.Join(l.root, "lock") }
 func (l layout) etcd() string              { return filepath.Join(l.root, "etcd") }
 func (l layout) ports() string             { return filepath.Join(l.root, "ports.json") }
-func (l layout) managerAccess() string     { return l.pki(nameControllerManager + ".kubeconfig") }
 func (l layout) defaultAccess() string     { return filepath.Join(l.root, "kubeconfig") }
 
 // KubeconfigPath returns the path of the kubeconfig of the control plane with this state directory.
@@ -48,14 +50,20 @@ func makeLayout(root string) (layout, error) {
 	return layout{root}, nil
 }
 
+// lockPatience is how long takeLock waits for the lock.
+const lockPatience = 500 * time.Millisecond
+
 // lock prevents a second process from using the same state directory. The kernel releases the lock when its owner exits.
 type lock struct{ file *flock.Flock }
 
 func takeLock(root string) (*lock, error) {
-	path := filepath.Join(root, "lock")
+	path := layout{root}.lock()
 	file := flock.New(path, flock.SetPermissions(0o600))
-	ok, err := file.TryLock()
-	if err != nil {
+	// Wait for a moment, because other commands take the lock briefly to find out whether it is held.
+	waiting, cancel := context.WithTimeout(context.Background(), lockPatience)
+	defer cancel()
+	ok, err := file.TryLockContext(waiting, 20*time.Millisecond)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	if !ok {
@@ -79,54 +87,46 @@ func (l *lock) release() error {
 	return nil
 }
 
-// ports are the ports on which the children listen, all on 127.0.0.1. A later start uses the same ports again if they are free.
-type ports struct {
-	APIServer  int `json:"apiServer"`
-	EtcdClient int `json:"etcdClient"`
-	EtcdPeer   int `json:"etcdPeer"`
+// portFile is the content of the file that records the port of the API on 127.0.0.1. A later start uses the same port again if it is free. Files of earlier
+// versions also contain the ports of etcd, which are ignored.
+type portFile struct {
+	APIServer int `json:"apiServer"`
 }
 
-func loadPorts(dir layout) (ports, error) {
-	var used ports
+// loadPort returns the port of the previous start, or 0 if it is not known.
+func loadPort(dir layout) (int, error) {
 	data, err := os.ReadFile(dir.ports())
 	if errors.Is(err, fs.ErrNotExist) {
-		return used, nil
+		return 0, nil
 	}
 	if err != nil {
-		return used, fmt.Errorf("read the ports: %w", err)
+		return 0, fmt.Errorf("read the port: %w", err)
 	}
+	var used portFile
 	if err := json.Unmarshal(data, &used); err != nil {
-		// The file only records preferred ports, so a damaged file is ignored and rewritten.
-		return ports{}, nil //nolint:nilerr // see above
+		return 0, nil //nolint:nilerr // the file only records a preferred port, so a damaged file is ignored and rewritten
 	}
-	return used, nil
+	return used.APIServer, nil
 }
 
-// choosePorts keeps the ports that are free and replaces the others, so that the kubeconfigs of earlier runs remain valid.
-func choosePorts(dir layout, used ports) (ports, error) {
-	var open []net.Listener
-	defer func() {
-		for _, listener := range open {
-			_ = listener.Close()
-		}
-	}()
-	for _, port := range []*int{&used.APIServer, &used.EtcdClient, &used.EtcdPeer} {
-		// The listeners stay open until all ports are chosen, so that no port is chosen twice.
-		listener, err := listenNear(*port)
-		if err != nil {
-			return ports{}, fmt.Errorf("find a free port: %w", err)
-		}
-		open = append(open, listener)
-		*port = listener.Addr().(*net.TCPAddr).Port
-	}
-	data, err := json.Marshal(used)
+// choosePort keeps the port if it is free and otherwise chooses another one, so that the kubeconfigs of earlier runs remain valid if possible.
+func choosePort(dir layout, used int) (int, error) {
+	listener, err := listenNear(used)
 	if err != nil {
-		return ports{}, fmt.Errorf("write the ports: %w", err)
+		return 0, fmt.Errorf("find a free port: %w", err)
 	}
-	return used, statedir.Write(dir.ports(), data)
+	port := listener.Addr().(*net.TCPAddr).Port
+	if err := listener.Close(); err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	data, err := json.Marshal(portFile{port})
+	if err != nil {
+		return 0, fmt.Errorf("write the port: %w", err)
+	}
+	return port, statedir.Write(dir.ports(), data)
 }
 
-// The ports are below the range that systems use for outgoing connections, so that a port that is free at one start is likely to be free at the next.
+// Ports in this range are below those that systems use for outgoing connections, so the port of the API is likely to be free at the next start too.
 const lowestPort, highestPort = 10240, 19999
 
 func listenNear(wanted int) (net.Listener, error) {

@@ -28,23 +28,20 @@ func closeIdle(g Gomega, planes ...*ControlPlane) {
 	}
 }
 
-func TestFindAssets(t *testing.T) {
+func TestFindAssets_SearchesInOrder(t *testing.T) {
 	whole, part, cwd := t.TempDir(), t.TempDir(), t.TempDir()
-	for _, name := range names {
-		NewWithT(t).Expect(os.WriteFile(filepath.Join(whole, name), nil, 0o755)).To(Succeed())
-		for _, dir := range []string{cwd, filepath.Join(cwd, "bin")} {
-			NewWithT(t).Expect(os.MkdirAll(dir, 0o755)).To(Succeed())
-			NewWithT(t).Expect(os.WriteFile(filepath.Join(dir, name), nil, 0o755)).To(Succeed())
-		}
+	for _, dir := range []string{whole, cwd, filepath.Join(cwd, "bin")} {
+		NewWithT(t).Expect(os.MkdirAll(dir, 0o755)).To(Succeed())
+		NewWithT(t).Expect(os.WriteFile(filepath.Join(dir, program), nil, 0o755)).To(Succeed())
 	}
-	NewWithT(t).Expect(os.WriteFile(filepath.Join(part, nameEtcd), nil, 0o755)).To(Succeed())
+	NewWithT(t).Expect(os.WriteFile(filepath.Join(part, program), nil, 0o644)).To(Succeed())
 	for name, test := range map[string]struct{ given, env, path, want, wantErr string }{
 		"given":                  {given: whole, want: whole},
-		"given and incomplete":   {given: part, env: whole, wantErr: "kube-apiserver, kube-controller-manager: build the control plane with `make controlplane`"},
+		"given, not executable":  {given: part, env: whole, wantErr: part + " does not contain berth-apiserver: install it with"},
 		"environment":            {env: whole, want: whole},
 		"PATH":                   {env: part, path: part + string(os.PathListSeparator) + whole, want: whole},
-		"working directory":      {wantErr: "make controlplane"},
-		"relative entry of PATH": {path: "bin" + string(os.PathListSeparator) + "." + string(os.PathListSeparator), wantErr: "make controlplane"},
+		"working directory":      {wantErr: "go install"},
+		"relative entry of PATH": {path: "bin" + string(os.PathListSeparator) + "." + string(os.PathListSeparator), wantErr: "go install"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -62,7 +59,7 @@ func TestFindAssets(t *testing.T) {
 	}
 }
 
-func TestIdentityIsKept(t *testing.T) {
+func TestLoadIdentity_KeepsCredentials(t *testing.T) {
 	g := NewWithT(t)
 	dir, err := makeLayout(t.TempDir())
 	g.Expect(err).NotTo(HaveOccurred())
@@ -72,7 +69,6 @@ func TestIdentityIsKept(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(second.caPEM).To(Equal(first.caPEM))
 	g.Expect(second.adminToken).To(Equal(first.adminToken))
-	g.Expect(first.adminToken).NotTo(Equal(first.managerToken))
 	g.Expect(second.writeServing(dir)).To(Succeed())
 
 	// A damaged certificate authority is replaced, because it cannot sign anything.
@@ -82,55 +78,51 @@ func TestIdentityIsKept(t *testing.T) {
 	g.Expect(third.caPEM).NotTo(Equal(first.caPEM))
 }
 
-func TestNoSecretOnCommandLines(t *testing.T) {
+func TestNoSecretOnCommandLine(t *testing.T) {
 	g := NewWithT(t)
 	dir, err := makeLayout(t.TempDir())
 	g.Expect(err).NotTo(HaveOccurred())
 	id, err := loadIdentity(dir)
 	g.Expect(err).NotTo(HaveOccurred())
-	for _, name := range names {
-		line := strings.Join(argv(name, "/assets", dir, ports{1, 2, 3}), " ")
-		g.Expect(line).NotTo(ContainSubstring(id.adminToken))
-		g.Expect(line).NotTo(ContainSubstring(id.managerToken))
-		g.Expect(line).NotTo(ContainSubstring("=0.0.0.0"))
-	}
+	g.Expect(strings.Join(argv("/assets", dir, 1), " ")).NotTo(ContainSubstring(id.adminToken))
 }
 
-func TestPortsStayWhenFree(t *testing.T) {
+func TestPortStaysWhenFree(t *testing.T) {
 	g := NewWithT(t)
 	dir, err := makeLayout(t.TempDir())
 	g.Expect(err).NotTo(HaveOccurred())
-	first, err := choosePorts(dir, ports{})
+	g.Expect(loadPort(dir)).To(BeZero())
+	first, err := choosePort(dir, 0)
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect([]int{first.APIServer, first.EtcdClient, first.EtcdPeer}).NotTo(ContainElement(0))
-
-	loaded, err := loadPorts(dir)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(loaded).To(Equal(first))
+	g.Expect(first).NotTo(BeZero())
+	g.Expect(loadPort(dir)).To(Equal(first))
+	g.Expect(choosePort(dir, first)).To(Equal(first))
 
 	// A port that another program uses is replaced.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = listener.Close() }()
 	taken := listener.Addr().(*net.TCPAddr).Port
-	second, err := choosePorts(dir, ports{APIServer: taken, EtcdClient: first.EtcdClient, EtcdPeer: first.EtcdPeer})
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(second.APIServer).NotTo(Equal(taken))
+	g.Expect(choosePort(dir, taken)).NotTo(Equal(taken))
+
+	// The file of an earlier version, which also ran etcd on two ports.
+	g.Expect(os.WriteFile(dir.ports(), []byte(`{"apiServer":11,"etcdClient":12,"etcdPeer":13}`), 0o600)).To(Succeed())
+	g.Expect(loadPort(dir)).To(Equal(11))
 }
 
-func TestStopKillsWhoIgnoresTERM(t *testing.T) {
+func TestStop_KillsProcessThatIgnoresSIGTERM(t *testing.T) {
 	g := NewWithT(t)
 	dir, err := makeLayout(t.TempDir())
 	g.Expect(err).NotTo(HaveOccurred())
 	mark := filepath.Join(dir.root, "ready")
 	t.Setenv(stubbornMark, mark)
-	stubborn, err := startChild(dir, nameEtcd, []string{os.Args[0]})
+	stubborn, err := startChild(dir, program, []string{os.Args[0]})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Eventually(mark, time.Minute).Should(BeAnExistingFile())
-	g.Expect(dir.pid(nameEtcd)).To(BeAnExistingFile())
+	g.Expect(dir.pid(program)).To(BeAnExistingFile())
 	g.Expect(stubborn.stop(200 * time.Millisecond)).To(Succeed())
 	g.Expect(stubborn.ended()).To(BeTrue())
-	g.Expect(dir.pid(nameEtcd)).NotTo(BeAnExistingFile())
+	g.Expect(dir.pid(program)).NotTo(BeAnExistingFile())
 }
 
 func TestLogsAreBounded(t *testing.T) {

@@ -26,31 +26,25 @@ import (
 
 const (
 	validity = 10 * 365 * 24 * time.Hour
-	// A certificate authority that expires sooner than this is replaced.
+	// renewBefore is the remaining validity below which a certificate authority is replaced.
 	renewBefore = 30 * 24 * time.Hour
 
 	fileCA             = "ca.crt"
 	fileCAKey          = "ca.key"
-	fileEtcdCert       = "etcd.crt"
-	fileEtcdKey        = "etcd.key"
-	fileEtcdClientCert = "etcd-client.crt"
-	fileEtcdClientKey  = "etcd-client.key"
 	fileServerCert     = "apiserver.crt"
 	fileServerKey      = "apiserver.key"
 	fileServiceAccount = "service-account.key"
 	fileTokens         = "tokens.csv"
 	fileAdminToken     = "admin.token"
-	fileManagerToken   = "controller-manager.token"
 )
 
-// identity holds the parts of a control plane that persist over restarts: its certificate authority, the key of its service accounts and the tokens of its
-// users.
+// identity holds the parts of a control plane that persist across restarts: its certificate authority, the key of its service accounts and the token of its
+// administrator.
 type identity struct {
-	caPEM        []byte
-	ca           *x509.Certificate
-	caKey        *ecdsa.PrivateKey
-	adminToken   string
-	managerToken string
+	caPEM      []byte
+	ca         *x509.Certificate
+	caKey      *ecdsa.PrivateKey
+	adminToken string
 }
 
 // loadIdentity reads the identity from the state directory and creates the missing parts.
@@ -61,9 +55,6 @@ func loadIdentity(dir layout) (*identity, error) {
 	}
 	var err error
 	if id.adminToken, err = loadToken(dir.pki(fileAdminToken)); err != nil {
-		return nil, err
-	}
-	if id.managerToken, err = loadToken(dir.pki(fileManagerToken)); err != nil {
 		return nil, err
 	}
 	if err := id.writeTokens(dir); err != nil {
@@ -81,10 +72,9 @@ func loadIdentity(dir layout) (*identity, error) {
 	return id, nil
 }
 
-// writeTokens writes the token file of the API server, with the user of the kubeconfig and the controller manager.
+// writeTokens writes the token file of the API server. Its only user is the administrator, for the kubeconfig.
 func (id *identity) writeTokens(dir layout) error {
-	lines := fmt.Sprintf("%s,berth-admin,berth-admin,system:masters\n%s,system:kube-controller-manager,system:kube-controller-manager,system:masters\n",
-		id.adminToken, id.managerToken)
+	lines := id.adminToken + ",berth-admin,berth-admin,system:masters\n"
 	if have, err := os.ReadFile(dir.pki(fileTokens)); err == nil && string(have) == lines {
 		return nil
 	}
@@ -140,7 +130,7 @@ func (id *identity) makeCA(dir layout) error {
 	if err != nil {
 		return err
 	}
-	// The key is written first: a certificate without its key would be replaced, and every kubeconfig would become invalid.
+	// If this process is killed between the two writes, the next start finds no matching pair and replaces both files.
 	if err := writeKey(dir.pki(fileCAKey), key); err != nil {
 		return err
 	}
@@ -151,40 +141,28 @@ func (id *identity) makeCA(dir layout) error {
 	return nil
 }
 
-// writeServing creates the server and client certificates of the children. They are replaced at every start, so they do not expire while in use.
+// writeServing creates the certificate of the API server. Start replaces it unless it adopts a child. It expires no later than
+// the certificate authority.
 func (id *identity) writeServing(dir layout) error {
-	both := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	for _, item := range []struct {
-		cert, key, name string
-		usage           []x509.ExtKeyUsage
-	}{
-		{fileEtcdCert, fileEtcdKey, "etcd", both}, // etcd also connects to itself
-		{fileEtcdClientCert, fileEtcdClientKey, "kube-apiserver", both[1:]},
-		{fileServerCert, fileServerKey, "kube-apiserver", both[:1]},
-	} {
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return fmt.Errorf("create a key: %w", err)
-		}
-		template := &x509.Certificate{
-			Subject:     pkix.Name{CommonName: item.name},
-			KeyUsage:    x509.KeyUsageDigitalSignature,
-			ExtKeyUsage: item.usage,
-			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 0, 0, 1)},
-			DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
-		}
-		certPEM, _, err := sign(template, id.ca, &key.PublicKey, id.caKey)
-		if err != nil {
-			return err
-		}
-		if err := writeKey(dir.pki(item.key), key); err != nil {
-			return err
-		}
-		if err := statedir.Write(dir.pki(item.cert), certPEM); err != nil {
-			return err
-		}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("create a key: %w", err)
 	}
-	return nil
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: program},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames:    []string{"localhost"},
+	}
+	certPEM, _, err := sign(template, id.ca, &key.PublicKey, id.caKey)
+	if err != nil {
+		return err
+	}
+	if err := writeKey(dir.pki(fileServerKey), key); err != nil {
+		return err
+	}
+	return statedir.Write(dir.pki(fileServerCert), certPEM)
 }
 
 func sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, key *ecdsa.PrivateKey) ([]byte, *x509.Certificate, error) {

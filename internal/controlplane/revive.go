@@ -6,23 +6,22 @@ package controlplane
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 )
 
 const (
-	// A child is not restarted again after maxRestarts restarts within restartWindow in which the API did not become ready.
+	// maxRestarts is the number of restarts that are permitted within restartWindow. The type restarts defines which restarts count.
 	maxRestarts   = 8
 	restartWindow = 5 * time.Minute
-	// The delay before a restart starts at firstDelay and doubles with each further restart within the window, up to longestDelay.
+	// firstDelay is the delay before the first restart. It doubles with each further restart within the window, up to longestDelay.
 	firstDelay   = 250 * time.Millisecond
 	longestDelay = 10 * time.Second
 )
 
-// restarts are the times at which a child was restarted. The times of etcd and kube-apiserver are cleared when the API becomes ready.
+// restarts are the times at which the child was restarted. They are cleared when the API becomes ready.
 type restarts []time.Time
 
-// next returns how long to wait before the next restart. It returns false if there were too many restarts within the window.
+// next records a restart and returns how long to wait before it. It returns false if there were too many restarts within the window.
 func (r *restarts) next(now time.Time) (time.Duration, bool) {
 	var recent restarts
 	for _, at := range *r {
@@ -37,7 +36,7 @@ func (r *restarts) next(now time.Time) (time.Duration, bool) {
 	return min(firstDelay<<len(recent), longestDelay), true
 }
 
-// watch restarts children that exit, and limits the size of their logs, until the context is done or a child cannot be restarted.
+// watch restarts the child whenever it exits, and limits the size of its log, until the context is done or the child cannot be restarted.
 func (c *ControlPlane) watch(ctx context.Context) {
 	defer close(c.watched)
 	tick := time.NewTicker(5 * time.Second)
@@ -46,16 +45,9 @@ func (c *ControlPlane) watch(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.children[0].done:
-		case <-c.children[1].done:
-		case <-c.children[2].done:
+		case <-c.child.done:
 		case <-tick.C:
-			for _, name := range names {
-				boundLog(c.dir.log(name))
-			}
-			if err := c.compactIfLarge(ctx); err != nil && ctx.Err() == nil && !c.anyEnded() {
-				c.opts.Progress(err.Error())
-			}
+			boundLog(c.dir.log(program))
 			continue
 		}
 		if err := c.revive(ctx); err != nil {
@@ -67,70 +59,44 @@ func (c *ControlPlane) watch(ctx context.Context) {
 	}
 }
 
-// revive restarts the first child that has exited, because the later ones depend on it. It returns an error if the context is done or the child cannot be
-// restarted.
+// revive restarts the child, which has exited. It returns an error if the context is done or the child cannot be restarted.
 func (c *ControlPlane) revive(ctx context.Context) error {
-	for i, gone := range c.children {
-		if !gone.ended() {
-			continue
-		}
-		c.opts.Progress(fmt.Sprintf("%s exited unexpectedly; restarting it (log %s)", gone.name, c.dir.oldLog(gone.name)))
-		// On a full disk children exit after every start. That does not count as a failed restart.
-		full, err := c.awaitSpace(ctx)
-		if err != nil {
-			return err
-		}
-		var delay time.Duration
-		if !full {
-			var ok bool
-			if delay, ok = c.restarts[i].next(time.Now()); !ok {
-				return c.explain(gone, fmt.Sprintf("exited %d times within %s and is not restarted again", maxRestarts+1, restartWindow))
-			}
-		}
-		if err := sleep(ctx, delay); err != nil {
-			return err
-		}
-		return c.restart(ctx, i)
+	c.opts.Progress(fmt.Sprintf("%s exited unexpectedly; restarting it (log %s)", program, c.dir.oldLog(program)))
+	// On a full disk, the child exits after every start. Such exits do not count as failed restarts.
+	full, err := c.awaitSpace(ctx)
+	if err != nil {
+		return err
 	}
-	return nil
+	var delay time.Duration
+	if !full {
+		var ok bool
+		if delay, ok = c.restarts.next(time.Now()); !ok {
+			return c.explain(fmt.Sprintf("exited %d times within %s and is not restarted again", maxRestarts+1, restartWindow))
+		}
+	}
+	if err := sleep(ctx, delay); err != nil {
+		return err
+	}
+	return c.restart(ctx)
 }
 
-// restart starts a child again. If the start fails or another child has exited in the meantime, the next call of revive handles it.
-func (c *ControlPlane) restart(ctx context.Context, i int) error {
-	name := names[i]
-	// Keep the log of the exited child: the new child truncates the file. A rename needs no space on a full disk.
-	_ = os.Rename(c.dir.log(name), c.dir.oldLog(name))
-	started, err := startChild(c.dir, name, argv(name, c.assets, c.dir, c.used))
+// restart starts the child again. If the start fails or the child has exited in the meantime, the next call of revive handles it.
+func (c *ControlPlane) restart(ctx context.Context) error {
+	started, err := startChild(c.dir, program, argv(c.assets, c.dir, c.port))
 	if err != nil {
 		c.opts.Progress(err.Error())
 		return ctx.Err()
 	}
-	c.children[i] = started
-	if name == nameControllerManager {
-		return nil
-	}
-	if name == nameEtcd {
-		c.compactBeforeReady(ctx, started)
-	}
-	// The controller manager exits if the API is not ready, so no other child is restarted before the API is.
+	c.child = started
 	err = c.waitReady(ctx, time.Now())
 	if err == nil {
-		c.restarts[0], c.restarts[1] = nil, nil // an API that is ready proves that both work
-		c.opts.Progress(fmt.Sprintf("restarted %s (process %d); the API server is ready", name, started.record.PID))
+		c.restarts = nil
+		c.opts.Progress(fmt.Sprintf("restarted %s (process %d); the API server is ready", program, started.record.PID))
 	}
-	if again := c.anyEnded() || c.lacksSpace() != nil; again && ctx.Err() == nil {
+	if again := c.child.ended() || c.lacksSpace() != nil; again && ctx.Err() == nil {
 		return nil
 	}
 	return err
-}
-
-func (c *ControlPlane) anyEnded() bool {
-	for _, child := range c.children {
-		if child.ended() {
-			return true
-		}
-	}
-	return false
 }
 
 func sleep(ctx context.Context, delay time.Duration) error {

@@ -20,7 +20,7 @@ const (
 func (c *ControlPlane) lacksSpace() error {
 	free, err := freeSpace(c.dir.root)
 	if err != nil || free >= minSpace {
-		return nil //nolint:nilerr // unknown on this system: etcd finds out
+		return nil //nolint:nilerr // if the free space is unknown, etcd reports a full disk
 	}
 	return fmt.Errorf("no space left in %s: %d MiB are free, and etcd needs %d MiB", c.dir.root, free>>20, minSpace>>20)
 }

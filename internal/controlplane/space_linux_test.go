@@ -24,8 +24,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// small mounts a file system of the given size. It needs root.
-func small(t *testing.T, mebibytes int) string {
+// mountSmallDisk mounts a file system of the given size. It needs root.
+func mountSmallDisk(t *testing.T, mebibytes int) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can mount a small file system to fill")
@@ -38,45 +38,45 @@ func small(t *testing.T, mebibytes int) string {
 	return dir
 }
 
-func TestNoSpaceToStart(t *testing.T) {
+func TestStart_FailsWithoutDiskSpace(t *testing.T) {
 	g := NewWithT(t)
-	dir := small(t, 32)
+	dir := mountSmallDisk(t, 32)
 	_, err := Start(t.Context(), Options{StateDir: dir, Assets: assets(t)})
 	g.Expect(err).To(MatchError(ContainSubstring("no space left in " + dir)))
 }
 
-// The test fills the disk of the control plane. The control plane reports the full disk, waits, and continues with all objects once there is space.
-func TestFullDisk(t *testing.T) {
+// TestControlPlane_ContinuesAfterFullDisk fills the disk of the control plane, which reports this, waits for space, and then serves all objects.
+func TestControlPlane_ContinuesAfterFullDisk(t *testing.T) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	progress := &said{}
-	dir := small(t, 512)
+	progress := &progressLog{}
+	dir := mountSmallDisk(t, 512)
 	c, err := Start(ctx, Options{StateDir: dir, Assets: assets(t), Progress: progress.add})
 	g.Expect(err).NotTo(HaveOccurred(), progress.String())
 	defer closeIdle(g, c)
 	defer func() { g.Expect(c.Stop()).To(Succeed()) }()
 	api, err := client.New(c.Config(), client.Options{})
 	g.Expect(err).NotTo(HaveOccurred())
-	kept := large("kept", 0)
+	kept := largeConfigMap("kept", 0)
 	g.Eventually(func() error { return api.Create(ctx, kept) }, time.Minute, 100*time.Millisecond).Should(Succeed())
 
 	filler := filepath.Join(dir, "filler")
-	fill(g, filler)
+	fillDisk(g, filler)
 	number := 0
 	g.Eventually(func() string {
 		number++
-		_ = api.Create(ctx, large("more", number))
+		_ = api.Create(ctx, largeConfigMap("more", number))
 		return progress.String()
 	}, 2*time.Minute, time.Millisecond).Should(ContainSubstring("no space left in " + dir))
 	g.Expect(os.Remove(filler)).To(Succeed())
-	g.Eventually(func() error { return api.Create(ctx, large("after", 0)) }, 2*time.Minute, 100*time.Millisecond).Should(Succeed(), progress.String)
+	g.Eventually(func() error { return api.Create(ctx, largeConfigMap("after", 0)) }, 2*time.Minute, 100*time.Millisecond).Should(Succeed(), progress.String)
 	g.Expect(api.Get(ctx, client.ObjectKeyFromObject(kept), &corev1.ConfigMap{})).To(Succeed())
 	g.Expect(c.Failed()).NotTo(Receive())
 }
 
-// fill uses all the remaining space.
-func fill(g Gomega, path string) {
+// fillDisk uses all the remaining space.
+func fillDisk(g Gomega, path string) {
 	file, err := os.Create(path)
 	g.Expect(err).NotTo(HaveOccurred())
 	block := make([]byte, 1<<16)
@@ -87,17 +87,17 @@ func fill(g Gomega, path string) {
 	g.Expect(file.Close()).To(Succeed())
 }
 
-// large returns an object of half a MiB.
-func large(name string, number int) *corev1.ConfigMap {
+// largeConfigMap returns an object of half a MiB.
+func largeConfigMap(name string, number int) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("%s-%d", name, number)},
 		Data: map[string]string{"text": strings.Repeat("x", 1<<19)}}
 }
 
-// churnVariable names the variable with the MiB that TestChurnIsBounded writes.
+// churnVariable is the environment variable that sets how many MiB TestChurnIsBounded writes.
 const churnVariable = "BERTH_CHURN_MIB"
 
-// churn returns how many bytes TestChurnIsBounded writes, and how long it may take.
-func churn(g Gomega) (amount int64, limit time.Duration) {
+// churnAmount returns how many bytes TestChurnIsBounded writes, and how long it may take.
+func churnAmount(g Gomega) (amount int64, limit time.Duration) {
 	text := os.Getenv(churnVariable)
 	if text == "" {
 		return 3 * etcdQuota, 5 * time.Minute
@@ -107,8 +107,8 @@ func churn(g Gomega) (amount int64, limit time.Duration) {
 	return mib << 20, time.Duration(mib) * time.Second
 }
 
-// sizeBelow returns the total size of the files in a directory. It ignores files that are removed meanwhile.
-func sizeBelow(g Gomega, dir string) (size int64) {
+// totalSize returns the total size of the files in a directory. It ignores files that are removed meanwhile.
+func totalSize(g Gomega, dir string) (size int64) {
 	g.Expect(filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -142,17 +142,17 @@ func updateAll(ctx context.Context, api client.Client, objects []*corev1.ConfigM
 	return all.Wait()
 }
 
-// TestChurnIsBounded changes four objects until etcd has written its quota of 48 MiB three times: the file stays below the quota, and writes still succeed.
-// BERTH_CHURN_MIB sets another amount. A busy berth wrote 151 MB in 18 minutes, which is 12 GB in 24 hours: BERTH_CHURN_MIB=12288.
+// TestChurnIsBounded changes four objects until etcd has written three times its quota of 48 MiB. The database file may exceed the quota by at most 32 MiB, and
+// writes must still succeed. BERTH_CHURN_MIB sets another amount. A busy berth wrote 151 MB in 18 minutes, which is 12 GB in 24 hours: BERTH_CHURN_MIB=12288.
 func TestChurnIsBounded(t *testing.T) {
 	g := NewWithT(t)
 	before := etcdQuota
 	etcdQuota = 48 << 20
 	defer func() { etcdQuota = before }()
-	amount, limit := churn(g)
+	amount, limit := churnAmount(g)
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	progress := &said{}
+	progress := &progressLog{}
 	c, err := Start(ctx, Options{StateDir: t.TempDir(), Assets: assets(t), Progress: progress.add})
 	g.Expect(err).NotTo(HaveOccurred(), progress.String())
 	defer closeIdle(g, c)
@@ -164,7 +164,7 @@ func TestChurnIsBounded(t *testing.T) {
 	largest, disk, began := int64(0), int64(0), time.Now()
 	var changed []*corev1.ConfigMap
 	for i := range 4 { // several objects, so that several writes share one flush to the disk
-		object := large("changed", i)
+		object := largeConfigMap("changed", i)
 		g.Eventually(func() error { return api.Create(ctx, object) }, time.Minute, 100*time.Millisecond).Should(Succeed())
 		changed = append(changed, object)
 	}
@@ -181,7 +181,7 @@ func TestChurnIsBounded(t *testing.T) {
 			continue
 		}
 		// The write-ahead log contains up to 1000 changes until the next snapshot, and etcd keeps its last 5 files of 64 MiB.
-		disk = max(disk, sizeBelow(g, filepath.Join(c.dir.etcd(), "member")))
+		disk = max(disk, totalSize(g, filepath.Join(c.dir.etcd(), "member")))
 		g.Expect(disk).To(BeNumerically("<=", etcdQuota+32<<20+1000<<19+6*64<<20))
 		t.Logf("wrote %d MiB in %s: with a quota of %d MiB the file had at most %d MiB, with the write-ahead log %d MiB",
 			done>>20, time.Since(began).Round(time.Second), etcdQuota>>20, largest>>20, disk>>20)

@@ -32,7 +32,7 @@ const (
 type state struct {
 	phase   phase
 	backend *backend // set while the address is open, or if the backend did not accept connections
-	// version counts how often the address was opened. A request that was lost waits for a newer version than the one in which it was lost.
+	// version counts how often the address was opened. A request can wait for a newer version; see hold.failedVersion.
 	version int64
 	reason  Reason
 	// over is closed when the state is replaced.
@@ -71,14 +71,15 @@ type address struct {
 	retired atomic.Pointer[backend]
 	waiting atomic.Int64
 	// work tracks background goroutines, serving tracks the connections that client.serve handles, and handlers tracks the requests that net/http serves.
-	work     sync.WaitGroup
-	serving  sync.WaitGroup
+	work    sync.WaitGroup
+	serving sync.WaitGroup
+	// gate guards shutting. While shutting is true, no request is added to handlers.
 	gate     sync.RWMutex
 	shutting bool
 	handlers sync.WaitGroup
 }
 
-// Timeouts for slow and idle clients.
+// headerTime is how long a client may take to send the header of a request. idleTime is how long a connection may be idle between two requests.
 const (
 	headerTime = 10 * time.Second
 	idleTime   = 2 * time.Minute
@@ -108,7 +109,7 @@ func newAddress(name string, f *Proxies) *address {
 	return a
 }
 
-// listen replaces all listeners of the address with this one.
+// listen replaces all listeners of the address with the given one.
 func (a *address) listen(port int32, listener *net.TCPListener) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -166,7 +167,7 @@ func (a *address) takeClient(connection *countedConn) {
 	})
 }
 
-// closeClients closes the connections without a request in flight, or all connections.
+// closeClients closes the connections without a request in flight, or every connection if all is true.
 func (a *address) closeClients(all bool) {
 	a.leaving.Store(true)
 	a.mu.Lock()
@@ -209,7 +210,7 @@ func (a *address) open(incarnation int64, target *url.URL) {
 	}
 	now := a.state.Load()
 	if now.backend.is(incarnation, target) {
-		return // it is already open, or temporarily accepts no connections
+		return // the address is already open to this backend, or waits until the backend accepts connections
 	}
 	b := a.retired.Load()
 	if !b.is(incarnation, target) {
@@ -220,7 +221,7 @@ func (a *address) open(incarnation int64, target *url.URL) {
 	a.setState(&state{phase: open, backend: b, version: now.version + 1})
 }
 
-// close stops forwarding requests, for the given reason. to is held or refused.
+// close stops forwarding requests, for the given reason. The parameter to is the next phase, held or refused.
 func (a *address) close(to phase, reason Reason) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -243,7 +244,7 @@ func (a *address) end(incarnation int64) {
 	a.setState(&state{version: now.version, reason: Reason{Reason: "Restarting", Message: "the server is being stopped"}})
 }
 
-// suspect holds requests although the server is reported as ready, because it accepts no connections. The address opens again when the server does.
+// suspect holds requests because the server accepts no connections, although its status is Ready. The address opens again when the server accepts a connection.
 func (a *address) suspect(doubted *state) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -309,7 +310,7 @@ func (a *address) leave(reason Reason) {
 	}
 }
 
-// shut gives requests in flight up to drainTime to complete, then ends them. It returns when everything that belongs to the address has ended.
+// shut gives requests in flight up to drainTime to complete, then cancels them. It returns when all connections and goroutines of the address have ended.
 func (a *address) shut() {
 	ctx, cancel := context.WithTimeout(a.ctx, drainTime)
 	a.closeClients(false)
@@ -337,7 +338,7 @@ func (a *address) shut() {
 	}
 }
 
-// enter counts a request. It returns false if the address is closed.
+// enter adds a request to handlers. It returns false if the address is closed.
 func (a *address) enter() bool {
 	a.gate.RLock()
 	defer a.gate.RUnlock()

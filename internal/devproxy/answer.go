@@ -13,10 +13,11 @@ import (
 	"time"
 )
 
-// HeaderReason is the response header that contains the reason of a rejection, in the terms of the conditions of the object.
+// HeaderReason is the response header that contains the reason why a request was rejected: the reason of a condition of the object, or a reason of the proxy.
 const HeaderReason = "Berth-Reason"
 
-// handler returns the reverse proxy of an address, which counts requests.
+// handler returns the HTTP handler of an address: a reverse proxy that counts responses. The handler rejects requests that CheckHost does not permit, and all
+// requests after the address was closed.
 func (a *address) handler() http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite:        rewrite,
@@ -52,7 +53,8 @@ func (a *address) handler() http.Handler {
 type unchanged struct{ http.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter. It drops the 100 Continue of the server: net/http sends its own when the body is first read, which happens only
-// after the server has sent 100 Continue. It also prevents net/http from adding Content-Type and Date if the server did not send them.
+// after the server has sent 100 Continue or continueTime has passed. It also prevents net/http from adding Content-Type and Date if the server did not send
+// them.
 func (w unchanged) WriteHeader(status int) {
 	if status == http.StatusContinue {
 		return
@@ -77,7 +79,7 @@ func counted(response *http.Response) error {
 }
 
 // rewrite preserves the query, and the Host header, because some servers accept only the hosts that they know. It also preserves the forwarding headers of an
-// outer proxy: every client of this address is on this machine, so the outer proxy is too.
+// outer proxy. They can be trusted, because every client of this address is on this machine.
 func rewrite(r *httputil.ProxyRequest) {
 	r.Out.Host = r.In.Host
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
@@ -151,7 +153,7 @@ func (a *address) forbid(w http.ResponseWriter, err error) {
 		err, a.port.Load(), a.port.Load()))
 }
 
-// reply sends a line of text.
+// reply sends a response of plain text.
 func reply(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")

@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// FuzzAnswers lets a server answer the first request with arbitrary bytes, and keep the connection open if they are a complete answer. It checks that the
-// second request gets its own answer and none of these bytes.
-func FuzzAnswers(f *testing.F) {
+// FuzzServerResponse lets a server answer the first request with arbitrary bytes, and keep the connection open if they are a complete answer. It checks that
+// the second request gets its own answer and none of these bytes.
+func FuzzServerResponse(f *testing.F) {
 	for _, text := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst",
 		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirstHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthird",
@@ -47,7 +47,7 @@ func FuzzAnswers(f *testing.F) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			answerAll(listener, text, complete(text))
+			serveAnswers(listener, text, isComplete(text))
 		}()
 		w := &connPool{address: listener.Addr().String()}
 		defer func() {
@@ -57,18 +57,18 @@ func FuzzAnswers(f *testing.F) {
 		}()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, _, err = getOver(ctx, w, "/first")
+		_, _, err = getThrough(ctx, w, "/first")
 		if errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("answer %q: %v", text, err)
 		}
-		status, body, err := getOver(ctx, w, "/second")
+		status, body, err := getThrough(ctx, w, "/second")
 		if err != nil || status != http.StatusOK || body != "second" {
 			t.Errorf("after the answer %q the second request got %d %q, %v", text, status, body, err)
 		}
 	})
 }
 
-func getOver(ctx context.Context, w *connPool, path string) (status int, body string, err error) {
+func getThrough(ctx context.Context, w *connPool, path string) (status int, body string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.address+path, http.NoBody)
 	if err != nil {
 		return 0, "", err
@@ -82,8 +82,8 @@ func getOver(ctx context.Context, w *connPool, path string) (status int, body st
 	return response.StatusCode, string(text), err
 }
 
-// complete reports whether a client knows where the answer ends if the connection stays open.
-func complete(text []byte) bool {
+// isComplete reports whether a client knows where the answer ends if the connection stays open.
+func isComplete(text []byte) bool {
 	reader := bufio.NewReader(bytes.NewReader(text))
 	for {
 		response, err := http.ReadResponse(reader, &http.Request{Method: http.MethodGet})
@@ -98,9 +98,9 @@ func complete(text []byte) bool {
 	}
 }
 
-// answerAll answers requests for /first with the text and all others properly. It serves connections concurrently. If stays is false, it closes the connection
-// after the text.
-func answerAll(listener net.Listener, text []byte, stays bool) {
+// serveAnswers answers requests for /first with the text and all others properly. It serves connections concurrently. If stays is false, it closes the
+// connection after the text.
+func serveAnswers(listener net.Listener, text []byte, stays bool) {
 	for {
 		connection, err := listener.Accept()
 		if err != nil {

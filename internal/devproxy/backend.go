@@ -26,8 +26,8 @@ const (
 	connectTime = 5 * time.Second
 	// continueTime is the maximum time for which the body of a request with "Expect: 100-continue" is held back while the server sends nothing.
 	continueTime = time.Second
-	// keepTime is shorter than the time for which servers keep idle connections (five seconds for Node). Otherwise a request could be lost on a connection that
-	// the server closes at that moment.
+	// keepTime is how long an idle connection to a server is kept. It is shorter than the idle timeout of servers (five seconds for Node), because a request
+	// could otherwise be lost on a connection that the server closes at that moment.
 	keepTime       = 3 * time.Second
 	keptPerBackend = 256
 )
@@ -49,7 +49,7 @@ func newBackend(incarnation int64, target *url.URL) *backend {
 			IdleConnTimeout:       keepTime,
 			ExpectContinueTimeout: continueTime,
 			DisableCompression:    true,                                  // clients negotiate compression themselves
-			TLSClientConfig:       &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a server of this machine, whose certificate is its own
+			TLSClientConfig:       &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a server on this machine, which signs its own certificate
 		},
 	}
 	if target.Scheme == "http" {
@@ -71,7 +71,7 @@ func (b *backend) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // atOnce makes the reverse proxy forward each part of the response immediately, as it does for a response of unknown length. The client still receives the
-// length in the header. Only a response whose body is completely buffered is sent in one write.
+// length in the header. A connPool does not call atOnce if the complete body is already in its buffer: that response is sent in one write.
 func atOnce(response *http.Response) {
 	switch {
 	case response.StatusCode == http.StatusSwitchingProtocols:
@@ -102,7 +102,7 @@ func (b *backend) rest() {
 	}
 }
 
-// is reports whether b is that incarnation at that address. It returns false for a nil backend.
+// is reports whether b is the backend of this incarnation at this URL. It returns false for a nil backend.
 func (b *backend) is(incarnation int64, target *url.URL) bool {
 	return b != nil && b.incarnation == incarnation && b.target == *target
 }

@@ -43,18 +43,18 @@ type script struct {
 	sent []string
 	// answers is the number of expected answers; 0 means 1.
 	answers int
-	// names reports whether the request is not plain: net/http then writes the names of the fields in canonical case, and sorts them.
-	names bool
+	// notPlain means that net/http parses the request or its answer, writes the names of header fields in canonical case, and sorts the fields.
+	notPlain bool
 }
 
-func get(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n" }
+func getRequest(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n" }
 
-func withBody(method, path, body string, fields ...string) string {
+func requestWithBody(method, path, body string, fields ...string) string {
 	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n%s\r\n%s", method, path, len(body), strings.Join(fields, ""), body)
 }
 
-// converse sends the script to a server and returns the answers.
-func converse(address string, s script) (c conversation, err error) {
+// runScript sends the script to a server and returns the answers.
+func runScript(address string, s script) (c conversation, err error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		return c, err
@@ -87,7 +87,7 @@ func converse(address string, s script) (c conversation, err error) {
 			return c, err
 		}
 	}
-	if _, err = io.WriteString(conn, get("/length")); err == nil {
+	if _, err = io.WriteString(conn, getRequest("/length")); err == nil {
 		_, err = readMessage(reader, http.MethodGet)
 	}
 	c.Open = err == nil
@@ -171,8 +171,8 @@ var date = regexp.MustCompile(`(?i)^(date): \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d
 func (s script) expected(c conversation) conversation {
 	last := len(c.Answers) - 1
 	for i, m := range c.Answers {
-		// The proxy has separate connections to the client and the server: it speaks HTTP/1.1 on both, and keeps the one to the client when the server closes
-		// the other.
+		// The proxy has separate connections to the client and to the server, and speaks HTTP/1.1 on both. When the server closes its connection, the proxy
+		// keeps the connection to the client.
 		code := strings.Fields(m.Status)[1]
 		asked, old := strings.Contains(s.sent[0], "Connection: close"), strings.Contains(s.sent[0], "HTTP/1.0\r\n")
 		m.Status = s.status(m.Status, code, old)
@@ -192,7 +192,7 @@ func (s script) expected(c conversation) conversation {
 			m.Fields = append(m.Fields, "Connection: close")
 		case framed:
 			c.Open = true
-		case s.names: // net/http sends the body in chunks
+		case s.notPlain: // net/http sends the body in chunks
 			c.Open = true
 			m.Fields = append(m.Fields, "Transfer-Encoding: chunked")
 		default:
@@ -204,9 +204,9 @@ func (s script) expected(c conversation) conversation {
 	return c
 }
 
-// status returns the status line that the proxy should send for the one of the server.
+// status returns the status line that the proxy should send for the status line of the server.
 func (s script) status(line, code string, old bool) string {
-	if s.names { // net/http uses its own reason phrases, and answers HTTP/1.0 with HTTP/1.0
+	if s.notPlain { // net/http uses its own reason phrases, and answers HTTP/1.0 with HTTP/1.0
 		number, _ := strconv.Atoi(code)
 		line = "HTTP/1.1 " + code + " " + http.StatusText(number)
 	}
@@ -216,18 +216,18 @@ func (s script) status(line, code string, old bool) string {
 	return strings.Replace(line, "HTTP/1.0", "HTTP/1.1", 1)
 }
 
-// comparable removes values that differ between two requests. For a request that is not plain, it also ignores the case and order of header names.
+// comparable removes values that differ between two requests. If notPlain is set, it also ignores the case and order of header names.
 func (s script) comparable(c conversation) conversation {
 	for i, m := range c.Answers {
 		for n, field := range m.Fields {
 			field = date.ReplaceAllString(field, "$1: now")
-			if s.names {
+			if s.notPlain {
 				name, value, _ := strings.Cut(field, ":")
 				field = http.CanonicalHeaderKey(name) + ":" + value
 			}
 			m.Fields[n] = field
 		}
-		if s.names {
+		if s.notPlain {
 			slices.SortStableFunc(m.Fields, func(a, b string) int {
 				return strings.Compare(a[:strings.Index(a, ":")], b[:strings.Index(b, ":")])
 			})
@@ -237,8 +237,8 @@ func (s script) comparable(c conversation) conversation {
 	return c
 }
 
-// program starts a server that prints its port and exits at the end of its input. It returns the address.
-func program(t *testing.T, command ...string) string {
+// startProgram starts a server that prints its port and exits at the end of its input. It returns the address.
+func startProgram(t *testing.T, command ...string) string {
 	t.Helper()
 	g := NewWithT(t)
 	cmd := exec.Command(command[0], command[1:]...)
@@ -257,78 +257,78 @@ func program(t *testing.T, command ...string) string {
 	return "127.0.0.1:" + strings.TrimSpace(port)
 }
 
-// TestFidelity sends the same bytes to a server directly and through the proxy, and compares the answers header by header.
-func TestFidelity(t *testing.T) {
+// TestProxy_ForwardsResponsesUnchanged sends the same bytes to a server directly and through the proxy, and compares the answers header by header.
+func TestProxy_ForwardsResponsesUnchanged(t *testing.T) {
 	plain := []script{
-		{name: "length", sent: []string{get("/length")}},
-		{name: "chunks", sent: []string{get("/chunked")}},
-		{name: "trailers", sent: []string{get("/trailers")}},
-		{name: "no content", sent: []string{get("/none")}},
-		{name: "not modified", sent: []string{get("/same")}},
-		{name: "cookies", sent: []string{get("/cookies")}},
-		{name: "gzip", sent: []string{get("/gzip")}},
-		{name: "500 kB", sent: []string{get("/many")}},
-		{name: "missing", sent: []string{get("/missing")}},
-		{name: "the server closes", sent: []string{get("/close")}},
+		{name: "length", sent: []string{getRequest("/length")}},
+		{name: "chunks", sent: []string{getRequest("/chunked")}},
+		{name: "trailers", sent: []string{getRequest("/trailers")}},
+		{name: "no content", sent: []string{getRequest("/none")}},
+		{name: "not modified", sent: []string{getRequest("/same")}},
+		{name: "cookies", sent: []string{getRequest("/cookies")}},
+		{name: "gzip", sent: []string{getRequest("/gzip")}},
+		{name: "500 kB", sent: []string{getRequest("/many")}},
+		{name: "missing", sent: []string{getRequest("/missing")}},
+		{name: "the server closes", sent: []string{getRequest("/close")}},
 		{name: "the client closes", sent: []string{"GET /length HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"}},
 		{name: "HEAD", sent: []string{"HEAD /length HTTP/1.1\r\nHost: localhost\r\n\r\n"}},
 		{name: "HEAD of chunks", sent: []string{"HEAD /chunked HTTP/1.1\r\nHost: localhost\r\n\r\n"}},
 		{name: "OPTIONS", sent: []string{"OPTIONS /length HTTP/1.1\r\nHost: localhost\r\n\r\n"}},
-		{name: "query and escapes", sent: []string{get("/length?a=%2F&b;c")}},
+		{name: "query and escapes", sent: []string{getRequest("/length?a=%2F&b;c")}},
 	}
 	others := []script{
-		{name: "large header of the request", names: true, sent: []string{"GET /length HTTP/1.1\r\nHost: localhost\r\nX-Large: " + strings.Repeat("x", 12<<10) + "\r\n\r\n"}},
-		{name: "absolute form", names: true, sent: []string{get("http://localhost/length")}},
-		{name: "HTTP/1.0", names: true, sent: []string{"GET /length HTTP/1.0\r\nHost: localhost\r\n\r\n"}},
-		{name: "POST", names: true, sent: []string{withBody("POST", "/echo", "body")}},
-		{name: "PUT", names: true, sent: []string{withBody("PUT", "/echo", "body")}},
-		{name: "PATCH", names: true, sent: []string{withBody("PATCH", "/echo", "body")}},
-		{name: "DELETE", names: true, sent: []string{"DELETE /echo HTTP/1.1\r\nHost: localhost\r\n\r\n"}},
-		{name: "PROPFIND", names: true, sent: []string{withBody("PROPFIND", "/echo", "body")}},
-		{name: "POST in chunks", names: true, sent: []string{"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"}},
+		{name: "large header of the request", notPlain: true, sent: []string{"GET /length HTTP/1.1\r\nHost: localhost\r\nX-Large: " + strings.Repeat("x", 12<<10) + "\r\n\r\n"}},
+		{name: "absolute form", notPlain: true, sent: []string{getRequest("http://localhost/length")}},
+		{name: "HTTP/1.0", notPlain: true, sent: []string{"GET /length HTTP/1.0\r\nHost: localhost\r\n\r\n"}},
+		{name: "POST", notPlain: true, sent: []string{requestWithBody("POST", "/echo", "body")}},
+		{name: "PUT", notPlain: true, sent: []string{requestWithBody("PUT", "/echo", "body")}},
+		{name: "PATCH", notPlain: true, sent: []string{requestWithBody("PATCH", "/echo", "body")}},
+		{name: "DELETE", notPlain: true, sent: []string{"DELETE /echo HTTP/1.1\r\nHost: localhost\r\n\r\n"}},
+		{name: "PROPFIND", notPlain: true, sent: []string{requestWithBody("PROPFIND", "/echo", "body")}},
+		{name: "POST in chunks", notPlain: true, sent: []string{"POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"}},
 	}
 	early := []script{
-		{name: "early hints", names: true, sent: []string{get("/hints")}, answers: 2},
-		{name: "refused early", names: true, sent: []string{withBody("POST", "/early", "body")}},
-		{name: "expectation refused", names: true, sent: []string{"POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: something\r\nContent-Length: 4\r\n\r\n"}},
+		{name: "early hints", notPlain: true, sent: []string{getRequest("/hints")}, answers: 2},
+		{name: "refused early", notPlain: true, sent: []string{requestWithBody("POST", "/early", "body")}},
+		{name: "expectation refused", notPlain: true, sent: []string{"POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: something\r\nContent-Length: 4\r\n\r\n"}},
 	}
 	expecting := []script{
-		{name: "continue", names: true, sent: []string{"POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n", "body"}},
+		{name: "continue", notPlain: true, sent: []string{"POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n", "body"}},
 	}
 	upgrading := []script{
-		{name: "upgrade", names: true, sent: []string{"GET /socket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n\r\n"}},
+		{name: "upgrade", notPlain: true, sent: []string{"GET /socket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\nSec-WebSocket-Version: 13\r\n\r\n"}},
 	}
 	pipelined := []script{
-		{name: "large header", names: true, sent: []string{get("/large")}},
-		{name: "pipelined", sent: []string{get("/length") + get("/chunked") + get("/none") + get("/length")}, answers: 4},
+		{name: "large header", notPlain: true, sent: []string{getRequest("/large")}},
+		{name: "pipelined", sent: []string{getRequest("/length") + getRequest("/chunked") + getRequest("/none") + getRequest("/length")}, answers: 4},
 	}
 	for name, test := range map[string]struct {
 		server  func(t *testing.T) string
 		scripts [][]script
 	}{
-		"node":        {func(t *testing.T) string { return program(t, "node", "server.js") }, [][]script{plain, others, early[:2], expecting, upgrading, pipelined}},
-		"net/http":    {func(t *testing.T) string { return newServer(t, "127.0.0.1:0", serveAll).address }, [][]script{plain, others, expecting, upgrading, pipelined}},
-		"Flask":       {func(t *testing.T) string { return program(t, "/usr/bin/python3", "flask_server.py") }, [][]script{plain, others, pipelined[:1]}},
-		"http.server": {func(t *testing.T) string { return program(t, "/usr/bin/python3", "http_server.py") }, [][]script{plain, others}},
+		"node":        {func(t *testing.T) string { return startProgram(t, "node", "server.js") }, [][]script{plain, others, early[:2], expecting, upgrading, pipelined}},
+		"net/http":    {func(t *testing.T) string { return newServer(t, "127.0.0.1:0", serveRequest).address }, [][]script{plain, others, expecting, upgrading, pipelined}},
+		"Flask":       {func(t *testing.T) string { return startProgram(t, "/usr/bin/python3", "flask_server.py") }, [][]script{plain, others, pipelined[:1]}},
+		"http.server": {func(t *testing.T) string { return startProgram(t, "/usr/bin/python3", "http_server.py") }, [][]script{plain, others}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compare(t, test.server(t), slices.Concat(test.scripts...))
+			compareWithProxy(t, test.server(t), slices.Concat(test.scripts...))
 		})
 	}
 }
 
-// compare runs each script against the server directly and through the proxy.
-func compare(t *testing.T, address string, scripts []script) {
+// compareWithProxy runs each script against the server directly and through the proxy.
+func compareWithProxy(t *testing.T, address string, scripts []script) {
 	t.Helper()
-	s := newStage(t, Options{})
-	s.g.Expect(s.Open(uid, 1, "http://"+address)).To(Succeed())
+	f := newFixture(t, Options{})
+	f.g.Expect(f.Open(uid, 1, "http://"+address)).To(Succeed())
 	for _, script := range scripts {
 		t.Run(script.name, func(t *testing.T) {
 			g := NewWithT(t)
-			direct, err := converse(address, script)
+			direct, err := runScript(address, script)
 			g.Expect(err).NotTo(HaveOccurred(), "without the proxy")
-			through, err := converse(fmt.Sprintf("127.0.0.1:%d", s.port), script)
+			through, err := runScript(fmt.Sprintf("127.0.0.1:%d", f.port), script)
 			g.Expect(err).NotTo(HaveOccurred(), "through the proxy")
 			if !direct.Open && strings.HasPrefix(script.sent[0], "P") {
 				through.Open = true // not compared: the server keeps the connection only if it has read the body before it answers, which depends on timing
@@ -338,8 +338,8 @@ func compare(t *testing.T, address string, scripts []script) {
 	}
 }
 
-// serveAll is the handler of the server that uses net/http.
-func serveAll(w http.ResponseWriter, r *http.Request) {
+// serveRequest is the handler of the server that uses net/http.
+func serveRequest(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	switch r.URL.Path {
 	case "/length":
@@ -384,17 +384,17 @@ func serveAll(w http.ResponseWriter, r *http.Request) {
 }
 
 // The server receives the bytes of the client unchanged, without the header Connection, plus the headers that a proxy adds.
-func TestPlainRequestsReachTheServerWordForWord(t *testing.T) {
+func TestPlainRequest_IsForwardedByteForByte(t *testing.T) {
 	g := NewWithT(t)
-	s := newStage(t, Options{})
+	f := newFixture(t, Options{})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = listener.Close() }()
-	g.Expect(s.Open(uid, 1, "http://"+listener.Addr().String())).To(Succeed())
-	client, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.port))
+	g.Expect(f.Open(uid, 1, "http://"+listener.Addr().String())).To(Succeed())
+	client, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", f.port))
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = client.Close() }()
-	write(client, "GET /a%2fb//c?x=1;y&[] HTTP/1.1\r\nhost: LOCALHOST:1\r\nX-b: 1\r\nx-a:  2 \r\nConnection: Keep-Alive\r\nx-B: caf\xe9\r\n\r\n")
+	writeText(client, "GET /a%2fb//c?x=1;y&[] HTTP/1.1\r\nhost: LOCALHOST:1\r\nX-b: 1\r\nx-a:  2 \r\nConnection: Keep-Alive\r\nx-B: caf\xe9\r\n\r\n")
 	server, err := listener.Accept()
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = server.Close() }()
@@ -406,16 +406,16 @@ func TestPlainRequestsReachTheServerWordForWord(t *testing.T) {
 	}
 	g.Expect(got.String()).To(Equal("GET /a%2fb//c?x=1;y&[] HTTP/1.1\r\nhost: LOCALHOST:1\r\nX-b: 1\r\nx-a:  2 \r\nx-B: caf\xe9\r\n" +
 		"X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Host: LOCALHOST:1\r\nX-Forwarded-Proto: http\r\n\r\n"))
-	write(server, hello)
+	writeText(server, hello)
 	_, err = readMessage(bufio.NewReader(client), http.MethodGet)
 	g.Expect(err).NotTo(HaveOccurred())
 }
 
-// Requests that two programs may understand differently are not forwarded unparsed.
-func TestUnusualRequestsAreNotPlain(t *testing.T) {
+// Requests that two programs may understand differently are left to net/http.
+func TestParseRequest_RejectsUnusualRequests(t *testing.T) {
 	g := NewWithT(t)
-	s := newStage(t, Options{})
-	c := &client{address: s.of(uid), ip: "127.0.0.1"}
+	f := newFixture(t, Options{})
+	c := &client{address: f.of(uid), ip: "127.0.0.1"}
 	const fields = "Host: localhost\r\n\r\n"
 	for text, plain := range map[string]bool{
 		"GET / HTTP/1.1\r\n" + fields:                      true,
@@ -456,7 +456,7 @@ func TestUnusualRequestsAreNotPlain(t *testing.T) {
 }
 
 // Answers that two programs may understand differently are left to net/http.
-func TestUnusualAnswersAreNotPlain(t *testing.T) {
+func TestParseAnswer_RejectsUnusualResponses(t *testing.T) {
 	g := NewWithT(t)
 	for text, plain := range map[string]bool{
 		"200 OK\r\nContent-Length: 1\r\n\r\n": true,
@@ -481,8 +481,8 @@ func TestUnusualAnswersAreNotPlain(t *testing.T) {
 	}
 }
 
-// TestFidelityWordForWord lets a server send unusual answers that no HTTP library produces.
-func TestFidelityWordForWord(t *testing.T) {
+// TestProxy_ForwardsUnusualResponsesUnchanged lets a server send unusual responses that no HTTP library produces.
+func TestProxy_ForwardsUnusualResponsesUnchanged(t *testing.T) {
 	answers := map[string]string{
 		"/length":        "HTTP/1.1 200 Fine\r\nx-b: 1\r\nX-A:2\r\nx-b:  3 \r\nSERVER: me\r\nX-Empty:\r\ncontent-LENGTH: 6\r\n\r\nanswer",
 		"/reason":        "HTTP/1.1 299 \r\nContent-Length: 6\r\n\r\nanswer",
@@ -509,7 +509,7 @@ func TestFidelityWordForWord(t *testing.T) {
 					if err != nil {
 						return
 					}
-					write(conn, answers[request.URL.Path])
+					writeText(conn, answers[request.URL.Path])
 				}
 			}()
 		}
@@ -520,27 +520,27 @@ func TestFidelityWordForWord(t *testing.T) {
 	})
 	var scripts []script
 	for path := range answers {
-		scripts = append(scripts, script{name: path, sent: []string{get(path)}})
+		scripts = append(scripts, script{name: path, sent: []string{getRequest(path)}})
 	}
-	compare(t, listener.Addr().String(), scripts)
+	compareWithProxy(t, listener.Addr().String(), scripts)
 }
 
-// TestEarlyRefusals lets servers refuse a large body and close the connection while the client is still sending it.
-func TestEarlyRefusals(t *testing.T) {
+// TestProxy_ForwardsRefusalDuringUpload lets servers refuse a large body and close the connection while the client is still sending it.
+func TestProxy_ForwardsRefusalDuringUpload(t *testing.T) {
 	for _, answer := range []string{
 		"HTTP/1.1 413 Content Too Large\r\nContent-Length: 9\r\nConnection: close\r\n\r\ntoo large",
 		"HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
 	} {
 		p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
 			next()
-			write(conn, answer)
+			writeText(conn, answer)
 		})
 		for range 40 {
 			conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
 			p.g.Expect(err).NotTo(HaveOccurred())
 			sent := make(chan error, 1)
 			go func() {
-				_, err := io.WriteString(conn, withBody("POST", "/", strings.Repeat("x", 4<<20)))
+				_, err := io.WriteString(conn, requestWithBody("POST", "/", strings.Repeat("x", 4<<20)))
 				sent <- err
 			}()
 			m, err := readMessage(bufio.NewReader(conn), http.MethodPost)

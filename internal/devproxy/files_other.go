@@ -5,5 +5,5 @@
 
 package devproxy
 
-// openFiles returns how many files this process may have open; 0 if that is unknown.
+// openFiles returns how many files this process may have open. It returns 0, which means that the limit is unknown.
 func openFiles() uint64 { return 0 }

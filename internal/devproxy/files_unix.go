@@ -7,7 +7,7 @@ package devproxy
 
 import "syscall"
 
-// openFiles returns how many files this process may have open; 0 if that is unknown.
+// openFiles returns how many files this process may have open, or 0 if the limit is unknown.
 func openFiles() uint64 {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// forbidden is why CheckHost refuses a request.
+// forbidden is the error of a request that CheckHost refuses.
 type forbidden struct {
 	reason, message string
 }
@@ -26,8 +26,8 @@ const (
 
 // CheckHost returns an error if the request may come from a web page of another site. A site whose name resolves to a loopback address (DNS rebinding) sends
 // its own name as Host, and browsers allow every site to open WebSockets, with the name of the site as Origin. Therefore the host must be localhost, a name
-// below localhost, a loopback address or an allowed name. If an upgrade has an Origin header, which only browsers send, the origin must have the host and port of
-// the request, or one of these hosts.
+// below localhost, a loopback address or an allowed name. If an upgrade has an Origin header, which only browsers send, the origin must have either the host
+// and port of the request, or a host that meets the same rule.
 func CheckHost(r *http.Request, allowed []string) error {
 	if !permitted(hostname(r.Host), allowed) {
 		return &forbidden{reasonHost, fmt.Sprintf("the host %s is not allowed", excerpt(r.Host))}

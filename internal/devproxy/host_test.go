@@ -17,7 +17,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestCheckHost(t *testing.T) {
+func TestCheckHost_AllowsOnlyKnownHosts(t *testing.T) {
 	allowed := []string{"app.example", "*.preview.example", "192.0.2.7"}
 	for name, tc := range map[string]struct {
 		host, origin string
@@ -78,60 +78,60 @@ func TestCheckHost(t *testing.T) {
 	}
 }
 
-// head sends the head of a request and returns the answer.
-func (s *stage) head(lines ...string) *http.Response {
-	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.port))
-	s.g.Expect(err).NotTo(HaveOccurred())
+// sendHead sends the head of a request and returns the answer.
+func (f *fixture) sendHead(lines ...string) *http.Response {
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", f.port))
+	f.g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = conn.Close() }()
 	_, _ = conn.Write([]byte(strings.Join(lines, "\r\n") + "\r\n\r\n"))
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil) //nolint:bodyclose // it is closed with the connection
-	s.g.Expect(err).NotTo(HaveOccurred())
+	f.g.Expect(err).NotTo(HaveOccurred())
 	return response
 }
 
-func TestRequestsOfOtherSitesAreRefused(t *testing.T) {
-	s := newStage(t, Options{})
-	s.open(1, newServer(t, "127.0.0.1:0", echoes))
+func TestProxy_RefusesRequestsOfOtherSites(t *testing.T) {
+	f := newFixture(t, Options{})
+	f.openServer(1, newServer(t, "127.0.0.1:0", echoUpgrade))
 	upgrade := []string{"GET / HTTP/1.1", "Connection: Upgrade", "Upgrade: websocket"}
 
-	refused := s.head("GET / HTTP/1.1", "Host: evil.example")
-	s.g.Expect(refused.StatusCode).To(Equal(http.StatusForbidden))
-	s.g.Expect(refused.Header.Get(HeaderReason)).To(Equal(reasonHost))
-	s.g.Expect(s.head("GET http://evil.example/ HTTP/1.1", "Host: localhost").StatusCode).To(Equal(http.StatusForbidden), "the absolute form counts")
+	refused := f.sendHead("GET / HTTP/1.1", "Host: evil.example")
+	f.g.Expect(refused.StatusCode).To(Equal(http.StatusForbidden))
+	f.g.Expect(refused.Header.Get(HeaderReason)).To(Equal(reasonHost))
+	f.g.Expect(f.sendHead("GET http://evil.example/ HTTP/1.1", "Host: localhost").StatusCode).To(Equal(http.StatusForbidden), "the absolute form counts")
 
-	refused = s.head(append(upgrade, "Host: localhost", "Origin: http://evil.example")...)
-	s.g.Expect(refused.StatusCode).To(Equal(http.StatusForbidden))
-	s.g.Expect(refused.Header.Get(HeaderReason)).To(Equal(reasonOrigin))
-	s.g.Expect(s.head(append(upgrade, "Host: localhost", "Origin: http://localhost")...).StatusCode).To(Equal(http.StatusSwitchingProtocols))
+	refused = f.sendHead(append(upgrade, "Host: localhost", "Origin: http://evil.example")...)
+	f.g.Expect(refused.StatusCode).To(Equal(http.StatusForbidden))
+	f.g.Expect(refused.Header.Get(HeaderReason)).To(Equal(reasonOrigin))
+	f.g.Expect(f.sendHead(append(upgrade, "Host: localhost", "Origin: http://localhost")...).StatusCode).To(Equal(http.StatusSwitchingProtocols))
 
-	s.g.Expect(s.Listen(uid, "web", s.port, "app.example")).To(Succeed())
-	s.g.Expect(s.head(append(upgrade, "Host: app.example", "Origin: https://app.example")...).StatusCode).To(Equal(http.StatusSwitchingProtocols))
-	s.g.Expect(s.Listen(uid, "web", s.port)).To(Succeed())
-	s.g.Expect(s.head(append(upgrade, "Host: app.example")...).StatusCode).To(Equal(http.StatusForbidden), "the name is no longer allowed")
+	f.g.Expect(f.Listen(uid, "web", f.port, "app.example")).To(Succeed())
+	f.g.Expect(f.sendHead(append(upgrade, "Host: app.example", "Origin: https://app.example")...).StatusCode).To(Equal(http.StatusSwitchingProtocols))
+	f.g.Expect(f.Listen(uid, "web", f.port)).To(Succeed())
+	f.g.Expect(f.sendHead(append(upgrade, "Host: app.example")...).StatusCode).To(Equal(http.StatusForbidden), "the name is no longer allowed")
 }
 
-func TestAddressThatIsTakenOverIPv6IsReported(t *testing.T) {
-	s := newStage(t, Options{})
-	s.g.Expect(s.IPv6(uid)).To(Succeed())
-	s.g.Expect(s.IPv6("unknown")).To(Succeed())
-	before := s.port
-	s.Close(uid)
+func TestIPv6_ReportsPortInUse(t *testing.T) {
+	f := newFixture(t, Options{})
+	f.g.Expect(f.IPv6(uid)).To(Succeed())
+	f.g.Expect(f.IPv6("unknown")).To(Succeed())
+	before := f.port
+	f.Close(uid)
 	other, err := bind("tcp6", "::1", before)
 	if absent(err) {
 		t.Skip("no IPv6 on this machine")
 	}
-	s.g.Expect(err).NotTo(HaveOccurred())
-	s.g.Expect(s.Listen(uid, "web", before)).To(Succeed())
-	s.g.Expect(s.IPv6(uid)).To(MatchError(syscall.EADDRINUSE))
-	s.g.Expect(other.Close()).To(Succeed())
-	s.g.Expect(s.Listen(uid, "web", before)).To(Succeed())
-	s.g.Expect(s.IPv6(uid)).To(Succeed(), "it listens once the port is free")
+	f.g.Expect(err).NotTo(HaveOccurred())
+	f.g.Expect(f.Listen(uid, "web", before)).To(Succeed())
+	f.g.Expect(f.IPv6(uid)).To(MatchError(syscall.EADDRINUSE))
+	f.g.Expect(other.Close()).To(Succeed())
+	f.g.Expect(f.Listen(uid, "web", before)).To(Succeed())
+	f.g.Expect(f.IPv6(uid)).To(Succeed(), "it listens once the port is free")
 	conn, err := net.Dial("tcp6", fmt.Sprintf("[::1]:%d", before))
-	s.g.Expect(err).NotTo(HaveOccurred())
-	s.g.Expect(conn.Close()).To(Succeed())
+	f.g.Expect(err).NotTo(HaveOccurred())
+	f.g.Expect(conn.Close()).To(Succeed())
 }
 
-func TestMachineWithoutIPv6(t *testing.T) {
+func TestAbsent_DetectsMachineWithoutIPv6(t *testing.T) {
 	g := NewWithT(t)
 	for _, err := range []error{syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT} {
 		g.Expect(absent(&net.OpError{Op: "listen", Err: err})).To(BeTrue())
@@ -166,7 +166,7 @@ func FuzzCheckHost(f *testing.F) {
 			}
 			return
 		}
-		// A host that passes names this machine or an allowed name, in any spelling.
+		// Every accepted host is this machine or an allowed name, in any spelling.
 		host := strings.ToLower(r.Host)
 		for _, known := range []string{"localhost", "127.", "::1", "b.example"} {
 			if strings.Contains(host, known) {

@@ -23,13 +23,13 @@ type pooledConn struct {
 	connection net.Conn
 	in         *bufio.Reader
 	out        *bufio.Writer
-	since      time.Time
+	since      time.Time // when the connection was returned to the pool
 	// room is how many bytes of a header may still be received. heard reports whether part of the response was received.
 	room  int64
 	heard bool
 }
 
-// headerRoom is the maximum length of the header of a response, in bytes, as in the transports of the standard library.
+// headerRoom is the maximum length of the header of a response, in bytes. It is the default of http.Transport.
 const headerRoom = 10 << 20
 
 var (
@@ -79,7 +79,7 @@ var protocol = []byte("HTTP/")
 
 func (l *pooledConn) close() { _ = l.connection.Close() }
 
-// exchange sends a request and reads the response up to its body. When the body has been read completely, it returns the connection to the pool.
+// exchange sends a request and reads the response up to its body. The connection returns to the pool when the body has been read completely.
 func (l *pooledConn) exchange(req *http.Request) (*http.Response, error) {
 	l.room, l.heard = headerRoom, false
 	stop := context.AfterFunc(req.Context(), l.close)
@@ -98,7 +98,7 @@ func (l *pooledConn) receive(req *http.Request, stop func() bool, err error) (*h
 		response, err = l.hear(req)
 	}
 	if err == nil && response.ContentLength > 0 && response.Body != http.NoBody {
-		_, err = l.in.Peek(1) // a request can be retried until the client has received part of the response
+		_, err = l.in.Peek(1) // wait for the body, because the request can only be retried while the client has no byte of the response
 	}
 	if err != nil {
 		stop()
@@ -162,7 +162,7 @@ func (p *answerBody) Close() error {
 	return nil
 }
 
-// end returns the connection to the pool if another request can be sent on it.
+// end returns the connection to the pool if another request can be sent on it, and closes it otherwise. whole reports whether the body was read completely.
 func (p *answerBody) end(whole bool) {
 	if p.over {
 		return

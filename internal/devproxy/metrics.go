@@ -15,7 +15,7 @@ import (
 var (
 	answered = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "berth_front_requests_total",
-		Help: "Requests answered by servers or by their proxies, by the class of the status.",
+		Help: "Requests answered by servers or their proxies, by status class (1xx to 5xx).",
 	}, []string{"class"})
 	waiting = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "berth_front_held_requests",
@@ -68,7 +68,7 @@ func class(status int) string {
 // countAnswer counts a response.
 func countAnswer(status int) { answeredBy[class(status)].Inc() }
 
-// answeredBy contains the counter of the metric answered for each class.
+// answeredBy maps each class to its counter in the metric answered.
 var answeredBy = map[string]prometheus.Counter{}
 
 // countWait counts a request that was held since the given time and is no longer held.

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// client is a connection from a client. The proxy forwards plain requests and their responses unparsed. At the first request or response that is not plain, the
-// proxy hands the connection over to net/http, which then serves it until it closes.
+// client is a connection from a client. The proxy forwards plain requests and their responses without net/http. At the first request or response that is not
+// plain, the proxy hands the connection over to net/http, which then serves the connection until it closes.
 type client struct {
 	*countedConn
 	address *address
@@ -42,7 +42,7 @@ const (
 	busy
 	left
 
-	// clientBuffer is the size of the longest head that is forwarded unparsed, in bytes.
+	// clientBuffer is the size of the longest head that is forwarded without net/http, in bytes.
 	clientBuffer = 8 << 10
 	// watchDelay is how long a response may take before the proxy checks whether the client is still connected.
 	watchDelay = 100 * time.Millisecond
@@ -91,7 +91,7 @@ func (c *client) serve() {
 	}
 }
 
-// leave closes the connection if no request is in flight; with anyway it always closes the connection.
+// leave closes the connection if no request is in flight. If anyway is true, it always closes the connection.
 func (c *client) leave(anyway bool) {
 	if c.activity.CompareAndSwap(idle, left) || anyway {
 		_ = c.Close()
@@ -150,7 +150,7 @@ func (c *client) exchange(l *pooledConn, r plainRequest, more bool) (a plainAnsw
 	if plain && a.length > 0 && l.in.Buffered() == a.head {
 		_, err = l.in.Peek(a.head + 1) // wait for the body, because the request can only be retried while the client has no byte of the response
 	}
-	return a, plain && (!more || !a.untilEnd()), err // closing the connection after this response would lose the further requests
+	return a, plain && (!more || !a.untilEnd()), err // an untilEnd response closes the connection, which would lose further requests
 }
 
 // pass sends the response to the client.
@@ -212,7 +212,7 @@ func (c *client) answer(l *pooledConn, a plainAnswer) bool {
 	return err == nil && n == a.length
 }
 
-// copy copies until the end of from. It flushes the data before it waits for more.
+// copy sends the client everything that can be read from the given reader, in chunked encoding if chunks is true. It flushes the data before it waits for more.
 func (c *client) copy(l *pooledConn, from io.Reader, chunks bool) (n int64, err error) {
 	buffer := buffers.Get()
 	defer buffers.Put(buffer)

@@ -8,14 +8,14 @@ import (
 	"strconv"
 )
 
-// plainRequest holds the properties of a request that forward needs to send it unparsed.
+// plainRequest holds the properties of a request that forward needs to send it without net/http.
 type plainRequest struct {
 	head bool // it is a HEAD request
 	last bool // the client wants the connection closed
 }
 
-// parseRequest parses the head of a request and composes the head for the server. It returns false for every request that net/http has to handle: with a
-// body or an upgrade, with headers of another proxy, with a host that is not permitted, or unusual in any way.
+// parseRequest parses the head of a request and composes the head for the server. It returns false for every request that net/http has to handle: a request
+// with a body or an upgrade, with headers of another proxy, with a host that is not permitted, or unusual in any way.
 func (c *client) parseRequest(text []byte) (r plainRequest, plain bool) {
 	first, fields, _ := bytes.Cut(text, crlf)
 	if r.head, plain = plainRequestLine(first); !plain {
@@ -74,14 +74,14 @@ func connectionCloses(value []byte, earlier bool) (closes, plain bool) {
 	return earlier, bytes.EqualFold(value, []byte("keep-alive"))
 }
 
-// plainAnswer holds the properties of a response that forward needs to send it unparsed.
+// plainAnswer holds the properties of a response that forward needs to send it without net/http.
 type plainAnswer struct {
-	head    int // the size of its head
+	head    int // the size of the head
 	status  int
-	length  int64 // of the body; -1 if the head does not contain it
+	length  int64 // the length of the body; -1 if the head does not state it
 	chunked bool
 	last    bool // the server closes the connection
-	old     bool // it is HTTP/1.0
+	old     bool // the response is HTTP/1.0
 }
 
 // parseAnswer parses the head of a response and composes the head for the client. It returns false for every response that net/http has to handle.

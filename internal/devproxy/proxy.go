@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devproxy provides dev servers with stable addresses: a listener of the manager that forwards requests to the ready incarnation of the server. While no
-// incarnation is ready, it holds requests, limited in time and number. A rejected client receives the reason and a Retry-After header.
+// Package devproxy provides dev servers with stable addresses. An address is a listener of the manager that forwards requests to the ready incarnation of the
+// server. While no incarnation is ready, it holds requests, limited in time and number. A rejected client receives the reason and a Retry-After header.
 //
 // The package makes no decisions. The reconciler determines which incarnation may be used (Open), whether to wait for one (Hold), whether there is none
 // (Refuse), and which one is about to be stopped (End). An ended incarnation is never used again, even if a stale read of the object suggests it.
@@ -42,14 +42,14 @@ const (
 	drainTime = 2 * time.Second
 )
 
-// Reason is why requests are held or rejected, in the terms of the conditions of the object.
+// Reason is why requests are held or rejected: the reason and the message of a condition of the object, or those of the proxy.
 type Reason struct {
 	Reason, Message string
 	// Until is when the server will be started again, if known.
 	Until time.Time
 }
 
-// Proxies are the addresses of one manager. It is a Runnable of the manager, and closes all addresses when the manager stops.
+// Proxies holds the addresses of one manager. It is a Runnable of the manager, and closes all addresses when the manager stops.
 type Proxies struct {
 	options Options
 	// connections and heldBytes are shared by all addresses.
@@ -84,9 +84,9 @@ func New(options Options) *Proxies {
 // ErrEnded means that an address was not opened because the manager is shutting down. It does not mean that the port is in use.
 var ErrEnded = errors.New("the manager is shutting down")
 
-// Listen reserves the port for the object on loopback, and releases the object's previous port. name is used in messages. hosts are the host names that requests
-// may use besides those of this machine; see CheckHost. Listen returns ErrEnded after the manager has stopped, and an error if it cannot bind the port on
-// 127.0.0.1. A failure to bind it on ::1 is reported by IPv6.
+// Listen reserves the port for the object on loopback, and releases the object's previous port. name is used in messages. hosts are the host names that
+// requests may use besides those of this machine; see CheckHost. Listen returns ErrEnded after the manager has stopped, and an error if it cannot bind the
+// port on 127.0.0.1. A failure to bind the port on ::1 is not an error; IPv6 reports it.
 func (f *Proxies) Listen(uid types.UID, name string, port int32, hosts ...string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,7 +111,7 @@ func (f *Proxies) Listen(uid types.UID, name string, port int32, hosts ...string
 	return nil
 }
 
-// IPv6 returns why the address of an object does not listen on ::1. It returns nil if the address listens there, and if the machine has no IPv6.
+// IPv6 returns why the address of an object does not listen on ::1. It returns nil if the address listens there, or if the machine has no IPv6.
 func (f *Proxies) IPv6(uid types.UID) error {
 	if a := f.of(uid); a != nil {
 		return a.withoutIPv6()

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const uid = types.UID("uid-web")
 
-// stage is one proxied address with a client.
-type stage struct {
+// fixture is one proxied address with a client.
+type fixture struct {
 	*Proxies
 	g      Gomega
 	port   int32
@@ -41,29 +41,29 @@ type stage struct {
 	stop   func()
 }
 
-func newStage(t *testing.T, options Options) *stage {
+func newFixture(t *testing.T, options Options) *fixture {
 	t.Helper()
-	s := &stage{Proxies: New(options), g: NewWithT(t), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+	f := &fixture{Proxies: New(options), g: NewWithT(t), client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = s.Start(ctx)
+		_ = f.Start(ctx)
 	}()
-	s.stop = sync.OnceFunc(func() {
-		s.client.CloseIdleConnections()
+	f.stop = sync.OnceFunc(func() {
+		f.client.CloseIdleConnections()
 		cancel()
 		<-ended
 	})
-	t.Cleanup(s.stop)
-	s.port = listenSomewhere(t, s.Proxies, uid)
-	return s
+	t.Cleanup(f.stop)
+	f.port = listenOnFreePort(t, f.Proxies, uid)
+	return f
 }
 
 var nextPort atomic.Int32
 
-// listenSomewhere listens on a free port outside the ephemeral range.
-func listenSomewhere(t *testing.T, f *Proxies, uid types.UID) int32 {
+// listenOnFreePort listens on a free port outside the ephemeral range.
+func listenOnFreePort(t *testing.T, f *Proxies, uid types.UID) int32 {
 	t.Helper()
 	for range 2000 {
 		port := 11000 + (int32(os.Getpid()%7000)+nextPort.Add(1))%7000
@@ -75,7 +75,7 @@ func listenSomewhere(t *testing.T, f *Proxies, uid types.UID) int32 {
 	return 0
 }
 
-func (s *stage) url(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", s.port, path) }
+func (f *fixture) url(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", f.port, path) }
 
 // answer is the result of a client request.
 type answer struct {
@@ -85,12 +85,12 @@ type answer struct {
 	Err    error
 }
 
-func (s *stage) do(method, path string, body io.Reader) answer {
-	req, err := http.NewRequestWithContext(context.Background(), method, s.url(path), body)
+func (f *fixture) do(method, path string, body io.Reader) answer {
+	req, err := http.NewRequestWithContext(context.Background(), method, f.url(path), body)
 	if err != nil {
 		return answer{Err: err}
 	}
-	response, err := s.client.Do(req)
+	response, err := f.client.Do(req)
 	if err != nil {
 		return answer{Err: err}
 	}
@@ -99,18 +99,18 @@ func (s *stage) do(method, path string, body io.Reader) answer {
 	return answer{Status: response.StatusCode, Body: string(text), Header: response.Header, Err: err}
 }
 
-// begin sends a request and returns a channel that receives its answer.
-func (s *stage) begin(method, path string, body io.Reader) <-chan answer {
+// startRequest sends a request and returns a channel that receives its answer.
+func (f *fixture) startRequest(method, path string, body io.Reader) <-chan answer {
 	got := make(chan answer, 1)
-	go func() { got <- s.do(method, path, body) }()
+	go func() { got <- f.do(method, path, body) }()
 	return got
 }
 
-func (s *stage) waits(n int64) {
-	s.g.Eventually(func() int64 { return s.of(uid).waiting.Load() }).WithTimeout(long).Should(Equal(n), "waiting requests")
+func (f *fixture) awaitHeld(n int64) {
+	f.g.Eventually(func() int64 { return f.of(uid).waiting.Load() }).WithTimeout(long).Should(Equal(n), "waiting requests")
 }
 
-// server answers with its handler, and can die as a process does: its listener is closed first, and then all of its connections.
+// server answers with its handler, and can be killed like a process: its listener is closed first, and then all of its connections.
 type server struct {
 	address string
 	asked   atomic.Int64
@@ -146,12 +146,12 @@ func newServer(t *testing.T, address string, handler http.HandlerFunc) *server {
 	}
 	s.http.Start()
 	s.address = listener.Addr().String()
-	t.Cleanup(s.die)
+	t.Cleanup(s.kill)
 	return s
 }
 
-// die ends the server as SIGKILL does.
-func (s *server) die() {
+// kill ends the server as SIGKILL does.
+func (s *server) kill() {
 	_ = s.http.Listener.Close()
 	s.mu.Lock()
 	for c := range s.conns {
@@ -169,12 +169,12 @@ func (s *server) die() {
 	s.http.Close()
 }
 
-func says(text string) http.HandlerFunc {
+func respondWith(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
 }
 
-// swallows returns a server that accepts requests and never answers.
-func swallows(t *testing.T) *server {
+// newSilentServer returns a server that accepts requests and never answers.
+func newSilentServer(t *testing.T) *server {
 	var s *server
 	ready := make(chan struct{})
 	s = newServer(t, "127.0.0.1:0", func(http.ResponseWriter, *http.Request) {
@@ -186,226 +186,226 @@ func swallows(t *testing.T) *server {
 	return s
 }
 
-func (s *stage) open(incarnation int64, to *server) {
-	s.g.Expect(s.Open(uid, incarnation, "http://"+to.address)).To(Succeed())
+func (f *fixture) openServer(incarnation int64, to *server) {
+	f.g.Expect(f.Open(uid, incarnation, "http://"+to.address)).To(Succeed())
 }
 
-func TestRequestsAreHeldUntilTheServerIsReady(t *testing.T) {
-	s := newStage(t, Options{})
+func TestProxy_HoldsRequestsUntilServerIsReady(t *testing.T) {
+	f := newFixture(t, Options{})
 	var held []<-chan answer
 	for range 20 {
-		held = append(held, s.begin(http.MethodGet, "/", nil), s.begin(http.MethodPost, "/", strings.NewReader("x")))
+		held = append(held, f.startRequest(http.MethodGet, "/", nil), f.startRequest(http.MethodPost, "/", strings.NewReader("x")))
 	}
-	s.waits(40)
-	s.Hold(uid, Reason{Reason: "BackOff"})
-	s.waits(40)
-	s.open(1, newServer(t, "127.0.0.1:0", says("one")))
+	f.awaitHeld(40)
+	f.Hold(uid, Reason{Reason: "BackOff"})
+	f.awaitHeld(40)
+	f.openServer(1, newServer(t, "127.0.0.1:0", respondWith("one")))
 	for _, h := range held {
-		s.g.Eventually(h).WithTimeout(long).Should(Receive(HaveField("Body", "one")))
+		f.g.Eventually(h).WithTimeout(long).Should(Receive(HaveField("Body", "one")))
 	}
-	s.waits(0)
+	f.awaitHeld(0)
 }
 
-func TestNothingIsSentToWhatIsBeingEnded(t *testing.T) {
-	s := newStage(t, Options{})
-	one, two := newServer(t, "127.0.0.1:0", says("one")), newServer(t, "127.0.0.1:0", says("two"))
-	s.open(1, one)
-	s.g.Expect(s.do(http.MethodGet, "/", nil).Body).To(Equal("one"))
-	s.End(uid, 1)
-	held := s.begin(http.MethodPost, "/", strings.NewReader("x"))
-	s.waits(1)
-	s.open(1, one) // a caller with a stale status
-	s.waits(1)
-	s.open(2, two)
-	s.g.Eventually(held).WithTimeout(long).Should(Receive(HaveField("Body", "two")))
-	s.open(1, one)
-	s.g.Expect(s.do(http.MethodGet, "/", nil).Body).To(Equal("two"))
-	s.g.Expect(one.asked.Load()).To(BeEquivalentTo(1))
+func TestEnd_SendsNothingToEndedIncarnation(t *testing.T) {
+	f := newFixture(t, Options{})
+	one, two := newServer(t, "127.0.0.1:0", respondWith("one")), newServer(t, "127.0.0.1:0", respondWith("two"))
+	f.openServer(1, one)
+	f.g.Expect(f.do(http.MethodGet, "/", nil).Body).To(Equal("one"))
+	f.End(uid, 1)
+	held := f.startRequest(http.MethodPost, "/", strings.NewReader("x"))
+	f.awaitHeld(1)
+	f.openServer(1, one) // a caller with a stale status
+	f.awaitHeld(1)
+	f.openServer(2, two)
+	f.g.Eventually(held).WithTimeout(long).Should(Receive(HaveField("Body", "two")))
+	f.openServer(1, one)
+	f.g.Expect(f.do(http.MethodGet, "/", nil).Body).To(Equal("two"))
+	f.g.Expect(one.asked.Load()).To(BeEquivalentTo(1))
 }
 
-func TestAnIncarnationMayComeAgainUntilItIsEnded(t *testing.T) {
-	s := newStage(t, Options{})
-	one := newServer(t, "127.0.0.1:0", says("one"))
+func TestOpen_ReopensIncarnationAfterHold(t *testing.T) {
+	f := newFixture(t, Options{})
+	one := newServer(t, "127.0.0.1:0", respondWith("one"))
 	for range 3 {
-		s.open(1, one)
-		s.g.Expect(s.do(http.MethodGet, "/", nil).Body).To(Equal("one"))
-		s.Hold(uid, Reason{Reason: "NotReady"})
-		held := s.begin(http.MethodGet, "/", nil)
-		s.waits(1)
-		s.open(1, one)
-		s.g.Eventually(held).WithTimeout(long).Should(Receive(HaveField("Body", "one")))
+		f.openServer(1, one)
+		f.g.Expect(f.do(http.MethodGet, "/", nil).Body).To(Equal("one"))
+		f.Hold(uid, Reason{Reason: "NotReady"})
+		held := f.startRequest(http.MethodGet, "/", nil)
+		f.awaitHeld(1)
+		f.openServer(1, one)
+		f.g.Eventually(held).WithTimeout(long).Should(Receive(HaveField("Body", "one")))
 	}
 }
 
-func TestWhatIsBeingAnsweredMayFinish(t *testing.T) {
-	s := newStage(t, Options{})
+func TestEnd_LetsActiveRequestsFinish(t *testing.T) {
+	f := newFixture(t, Options{})
 	asked, finish := make(chan struct{}), make(chan struct{})
 	one := newServer(t, "127.0.0.1:0", func(w http.ResponseWriter, _ *http.Request) {
 		close(asked)
 		<-finish
 		_, _ = io.WriteString(w, "finished")
 	})
-	s.open(1, one)
-	got := s.begin(http.MethodPost, "/", strings.NewReader("x"))
+	f.openServer(1, one)
+	got := f.startRequest(http.MethodPost, "/", strings.NewReader("x"))
 	<-asked
-	s.End(uid, 1)
-	s.Refuse(uid, Reason{Reason: "Stopping"})
+	f.End(uid, 1)
+	f.Refuse(uid, Reason{Reason: "Stopping"})
 	close(finish)
-	s.g.Eventually(got).WithTimeout(long).Should(Receive(HaveField("Body", "finished")))
-	s.g.Eventually(func() int {
+	f.g.Eventually(got).WithTimeout(long).Should(Receive(HaveField("Body", "finished")))
+	f.g.Eventually(func() int {
 		one.mu.Lock()
 		defer one.mu.Unlock()
 		return len(one.conns)
 	}).WithTimeout(long).Should(BeZero(), "no open connection delays the exit of the server")
 }
 
-func TestWhoWaitsTooLongIsTold(t *testing.T) {
-	s := newStage(t, Options{HoldTime: 50 * time.Millisecond})
-	s.Hold(uid, Reason{Reason: "NotReady", Message: "it compiles"})
-	got := s.do(http.MethodGet, "/", nil)
-	s.g.Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
-	s.g.Expect(got.Header.Get("Retry-After")).To(Equal("1"))
-	s.g.Expect(got.Header.Get(HeaderReason)).To(Equal("NotReady"))
-	s.g.Expect(got.Body).To(Equal("devservers/default/web is not available: NotReady: it compiles (the server was not ready in time)\n"))
+func TestHold_TimesOutWithReason(t *testing.T) {
+	f := newFixture(t, Options{HoldTime: 50 * time.Millisecond})
+	f.Hold(uid, Reason{Reason: "NotReady", Message: "it compiles"})
+	got := f.do(http.MethodGet, "/", nil)
+	f.g.Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
+	f.g.Expect(got.Header.Get("Retry-After")).To(Equal("1"))
+	f.g.Expect(got.Header.Get(HeaderReason)).To(Equal("NotReady"))
+	f.g.Expect(got.Body).To(Equal("devservers/default/web is not available: NotReady: it compiles (the server was not ready in time)\n"))
 }
 
-func TestWhoCanNotBeServedIsToldAtOnce(t *testing.T) {
-	s := newStage(t, Options{})
-	held := s.begin(http.MethodGet, "/", nil)
-	s.waits(1)
-	s.Refuse(uid, Reason{Reason: "CircuitOpen", Until: time.Now().Add(time.Hour)})
+func TestRefuse_AnswersHeldRequestsImmediately(t *testing.T) {
+	f := newFixture(t, Options{})
+	held := f.startRequest(http.MethodGet, "/", nil)
+	f.awaitHeld(1)
+	f.Refuse(uid, Reason{Reason: "CircuitOpen", Until: time.Now().Add(time.Hour)})
 	var got answer
-	s.g.Eventually(held).WithTimeout(long).Should(Receive(&got))
-	s.g.Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
-	s.g.Expect(got.Header.Get(HeaderReason)).To(Equal("CircuitOpen"))
-	s.g.Expect(got.Header.Get("Retry-After")).To(HavePrefix("3"), "one hour in seconds")
+	f.g.Eventually(held).WithTimeout(long).Should(Receive(&got))
+	f.g.Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
+	f.g.Expect(got.Header.Get(HeaderReason)).To(Equal("CircuitOpen"))
+	f.g.Expect(got.Header.Get("Retry-After")).To(HavePrefix("3"), "one hour in seconds")
 
-	s.Hold(uid, Reason{Reason: "BackOff", Until: time.Now().Add(time.Hour)})
-	got = s.do(http.MethodGet, "/", nil)
-	s.g.Expect(got.Header.Get(HeaderReason)).To(Equal("BackOff"), "the server cannot be ready within the hold time")
-	s.Hold(uid, Reason{Reason: "BackOff", Until: time.Now().Add(time.Second)})
-	held = s.begin(http.MethodGet, "/", nil)
-	s.waits(1)
-	s.open(1, newServer(t, "127.0.0.1:0", says("back")))
-	s.g.Eventually(held).WithTimeout(long).Should(Receive(HaveField("Body", "back")))
+	f.Hold(uid, Reason{Reason: "BackOff", Until: time.Now().Add(time.Hour)})
+	got = f.do(http.MethodGet, "/", nil)
+	f.g.Expect(got.Header.Get(HeaderReason)).To(Equal("BackOff"), "the server cannot be ready within the hold time")
+	f.Hold(uid, Reason{Reason: "BackOff", Until: time.Now().Add(time.Second)})
+	held = f.startRequest(http.MethodGet, "/", nil)
+	f.awaitHeld(1)
+	f.openServer(1, newServer(t, "127.0.0.1:0", respondWith("back")))
+	f.g.Eventually(held).WithTimeout(long).Should(Receive(HaveField("Body", "back")))
 }
 
-func TestOnlySoManyWait(t *testing.T) {
-	s := newStage(t, Options{HoldRequests: 3})
+func TestHold_LimitsNumberOfRequests(t *testing.T) {
+	f := newFixture(t, Options{HoldRequests: 3})
 	var held []<-chan answer
 	for range 3 {
-		held = append(held, s.begin(http.MethodGet, "/", nil))
+		held = append(held, f.startRequest(http.MethodGet, "/", nil))
 	}
-	s.waits(3)
-	got := s.do(http.MethodGet, "/", nil)
-	s.g.Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
-	s.g.Expect(got.Body).To(ContainSubstring("too many requests are already waiting"))
-	s.open(1, newServer(t, "127.0.0.1:0", says("one")))
+	f.awaitHeld(3)
+	got := f.do(http.MethodGet, "/", nil)
+	f.g.Expect(got.Status).To(Equal(http.StatusServiceUnavailable))
+	f.g.Expect(got.Body).To(ContainSubstring("too many requests are already waiting"))
+	f.openServer(1, newServer(t, "127.0.0.1:0", respondWith("one")))
 	for _, h := range held {
-		s.g.Eventually(h).WithTimeout(long).Should(Receive(HaveField("Body", "one")))
+		f.g.Eventually(h).WithTimeout(long).Should(Receive(HaveField("Body", "one")))
 	}
 }
 
-func TestWhoGoesAwayWaitsNoMore(t *testing.T) {
-	s := newStage(t, Options{})
+func TestHold_EndsWhenClientLeaves(t *testing.T) {
+	f := newFixture(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url("/"), nil)
-	s.g.Expect(err).NotTo(HaveOccurred())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url("/"), nil)
+	f.g.Expect(err).NotTo(HaveOccurred())
 	ended := make(chan error, 1)
 	go func() {
-		response, err := s.client.Do(req)
+		response, err := f.client.Do(req)
 		if err == nil {
 			_ = response.Body.Close()
 		}
 		ended <- err
 	}()
-	s.waits(1)
+	f.awaitHeld(1)
 	cancel()
-	s.g.Eventually(ended).WithTimeout(long).Should(Receive(MatchError(context.Canceled)))
-	s.waits(0)
+	f.g.Eventually(ended).WithTimeout(long).Should(Receive(MatchError(context.Canceled)))
+	f.awaitHeld(0)
 }
 
-func TestSafeRequestsThatAreLostAreSentOnceMore(t *testing.T) {
+func TestProxy_RetriesLostSafeRequestsOnce(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions} {
 		t.Run(method, func(t *testing.T) {
-			s := newStage(t, Options{})
-			one := swallows(t)
-			s.open(1, one)
-			got := s.begin(method, "/", nil)
-			s.g.Eventually(one.asked.Load).WithTimeout(long).Should(BeEquivalentTo(1))
-			one.die()
-			s.waits(1)
-			two := newServer(t, "127.0.0.1:0", says("two"))
-			s.End(uid, 1)
-			s.open(2, two)
-			s.g.Eventually(got).WithTimeout(long).Should(Receive(And(HaveField("Status", http.StatusOK), HaveField("Err", BeNil()))))
-			s.g.Expect(two.asked.Load()).To(BeEquivalentTo(1))
+			f := newFixture(t, Options{})
+			one := newSilentServer(t)
+			f.openServer(1, one)
+			got := f.startRequest(method, "/", nil)
+			f.g.Eventually(one.asked.Load).WithTimeout(long).Should(BeEquivalentTo(1))
+			one.kill()
+			f.awaitHeld(1)
+			two := newServer(t, "127.0.0.1:0", respondWith("two"))
+			f.End(uid, 1)
+			f.openServer(2, two)
+			f.g.Eventually(got).WithTimeout(long).Should(Receive(And(HaveField("Status", http.StatusOK), HaveField("Err", BeNil()))))
+			f.g.Expect(two.asked.Load()).To(BeEquivalentTo(1))
 		})
 	}
 }
 
-func TestWhatIsLostTwiceIsLost(t *testing.T) {
-	s := newStage(t, Options{})
-	one, two := swallows(t), swallows(t)
-	s.open(1, one)
-	got := s.begin(http.MethodGet, "/", nil)
-	s.g.Eventually(one.asked.Load).WithTimeout(long).Should(BeEquivalentTo(1))
-	one.die()
-	s.open(2, two)
-	s.g.Eventually(two.asked.Load).WithTimeout(long).Should(BeEquivalentTo(1))
-	two.die()
-	s.g.Eventually(got).WithTimeout(long).Should(Receive(HaveField("Status", http.StatusBadGateway)))
+func TestProxy_FailsRequestLostTwice(t *testing.T) {
+	f := newFixture(t, Options{})
+	one, two := newSilentServer(t), newSilentServer(t)
+	f.openServer(1, one)
+	got := f.startRequest(http.MethodGet, "/", nil)
+	f.g.Eventually(one.asked.Load).WithTimeout(long).Should(BeEquivalentTo(1))
+	one.kill()
+	f.openServer(2, two)
+	f.g.Eventually(two.asked.Load).WithTimeout(long).Should(BeEquivalentTo(1))
+	two.kill()
+	f.g.Eventually(got).WithTimeout(long).Should(Receive(HaveField("Status", http.StatusBadGateway)))
 }
 
-func TestWhatMayHaveHadItsEffectIsNotSentAgain(t *testing.T) {
-	s := newStage(t, Options{})
-	one := swallows(t)
-	s.open(1, one)
-	post := s.begin(http.MethodPost, "/", strings.NewReader("x"))
-	del := s.begin(http.MethodDelete, "/", nil)
-	s.g.Eventually(one.asked.Load).WithTimeout(long).Should(BeEquivalentTo(2))
-	one.die()
+func TestProxy_DoesNotRetryUnsafeRequests(t *testing.T) {
+	f := newFixture(t, Options{})
+	one := newSilentServer(t)
+	f.openServer(1, one)
+	post := f.startRequest(http.MethodPost, "/", strings.NewReader("x"))
+	del := f.startRequest(http.MethodDelete, "/", nil)
+	f.g.Eventually(one.asked.Load).WithTimeout(long).Should(BeEquivalentTo(2))
+	one.kill()
 	for _, lost := range []<-chan answer{post, del} {
-		s.g.Eventually(lost).WithTimeout(long).Should(Receive(And(
+		f.g.Eventually(lost).WithTimeout(long).Should(Receive(And(
 			HaveField("Status", http.StatusBadGateway), HaveField("Body", ContainSubstring("it is unknown whether the request took effect")))))
 	}
 }
 
-func TestWhatWasNeverSentIsNotLost(t *testing.T) {
-	s := newStage(t, Options{})
-	one := newServer(t, "127.0.0.1:0", says("one"))
-	s.open(1, one)
-	one.die() // the exit has not been observed yet
+func TestProxy_HoldsRequestsThatWereNeverSent(t *testing.T) {
+	f := newFixture(t, Options{})
+	one := newServer(t, "127.0.0.1:0", respondWith("one"))
+	f.openServer(1, one)
+	one.kill() // the exit has not been observed yet
 	var held []<-chan answer
 	for range 10 {
-		held = append(held, s.begin(http.MethodPost, "/", strings.NewReader("x")), s.begin(http.MethodGet, "/", nil))
+		held = append(held, f.startRequest(http.MethodPost, "/", strings.NewReader("x")), f.startRequest(http.MethodGet, "/", nil))
 	}
-	s.waits(20)
-	s.Hold(uid, Reason{Reason: "Restarting"})
-	s.open(2, newServer(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
+	f.awaitHeld(20)
+	f.Hold(uid, Reason{Reason: "Restarting"})
+	f.openServer(2, newServer(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, io.MultiReader(r.Body, strings.NewReader("two")))
 	}))
 	for _, h := range held {
-		s.g.Eventually(h).WithTimeout(long).Should(Receive(HaveField("Body", HaveSuffix("two"))))
+		f.g.Eventually(h).WithTimeout(long).Should(Receive(HaveField("Body", HaveSuffix("two"))))
 	}
 }
 
-func TestServerThatComesBackByItself(t *testing.T) {
-	s := newStage(t, Options{})
-	one := newServer(t, "127.0.0.1:0", says("one"))
-	s.open(1, one)
-	one.die()
-	held := s.begin(http.MethodPost, "/", strings.NewReader("x"))
-	s.waits(1)
-	s.open(1, one) // its status is Ready all the time
-	again := newServer(t, one.address, says("again"))
-	s.g.Eventually(held).WithTimeout(long).Should(Receive(HaveField("Body", "again")))
-	s.g.Expect(again.asked.Load()).To(BeEquivalentTo(1))
+func TestProxy_RetriesServerThatReturnsByItself(t *testing.T) {
+	f := newFixture(t, Options{})
+	one := newServer(t, "127.0.0.1:0", respondWith("one"))
+	f.openServer(1, one)
+	one.kill()
+	held := f.startRequest(http.MethodPost, "/", strings.NewReader("x"))
+	f.awaitHeld(1)
+	f.openServer(1, one) // its status is Ready all the time
+	again := newServer(t, one.address, respondWith("again"))
+	f.g.Eventually(held).WithTimeout(long).Should(Receive(HaveField("Body", "again")))
+	f.g.Expect(again.asked.Load()).To(BeEquivalentTo(1))
 }
 
 // A server that reloads closes its connections and keeps its listener.
-func TestGetsThatAServerDropsWhileItReloadsAreSentAgain(t *testing.T) {
-	s := newStage(t, Options{})
+func TestProxy_RetriesGetsDroppedDuringReload(t *testing.T) {
+	f := newFixture(t, Options{})
 	var reloading atomic.Int64
 	one := newServer(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
 		if reloading.Add(-1) < 0 {
@@ -418,60 +418,60 @@ func TestGetsThatAServerDropsWhileItReloadsAreSentAgain(t *testing.T) {
 		}
 		panic(http.ErrAbortHandler)
 	})
-	s.open(1, one)
+	f.openServer(1, one)
 	for _, path := range []string{"/nothing", "/header"} {
 		for drops := range int64(maxDrops) {
 			reloading.Store(drops)
-			s.g.Expect(s.do(http.MethodGet, path, nil)).To(And(HaveField("Body", "answer"), HaveField("Err", BeNil())), "%s, dropped %d times", path, drops)
+			f.g.Expect(f.do(http.MethodGet, path, nil)).To(And(HaveField("Body", "answer"), HaveField("Err", BeNil())), "%s, dropped %d times", path, drops)
 		}
 	}
 }
 
-func TestServerThatDropsARequestOnPurpose(t *testing.T) {
-	s := newStage(t, Options{})
+func TestProxy_LimitsRetriesOfDroppedRequests(t *testing.T) {
+	f := newFixture(t, Options{})
 	one := newServer(t, "127.0.0.1:0", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	s.open(1, one)
-	s.g.Expect(s.do(http.MethodGet, "/", nil).Status).To(Equal(http.StatusBadGateway), "without retries for half a minute")
-	s.g.Expect(one.asked.Load()).To(BeEquivalentTo(maxDrops))
-	s.g.Expect(s.do(http.MethodPost, "/", strings.NewReader("x")).Status).To(Equal(http.StatusBadGateway))
+	f.openServer(1, one)
+	f.g.Expect(f.do(http.MethodGet, "/", nil).Status).To(Equal(http.StatusBadGateway), "without retries for half a minute")
+	f.g.Expect(one.asked.Load()).To(BeEquivalentTo(maxDrops))
+	f.g.Expect(f.do(http.MethodPost, "/", strings.NewReader("x")).Status).To(Equal(http.StatusBadGateway))
 }
 
-func TestRequestsPassAsTheyAre(t *testing.T) {
-	s := newStage(t, Options{})
-	s.open(1, newServer(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
+func TestProxy_ForwardsRequestsUnchanged(t *testing.T) {
+	f := newFixture(t, Options{})
+	f.openServer(1, newServer(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		_, _ = fmt.Fprint(w, r.Method, " ", r.Host, " ", r.RequestURI, " ", r.Header.Get("X-Forwarded-Proto"), " ",
 			r.Header.Get("X-Forwarded-For"), " ", r.Header.Get("Accept-Encoding"), " ", string(body))
 	}))
-	got := s.do(http.MethodPut, "/a%2Fb//c?x=1;y&import", strings.NewReader("body"))
-	s.g.Expect(got.Body).To(Equal(fmt.Sprintf("PUT 127.0.0.1:%d /a%%2Fb//c?x=1;y&import http 127.0.0.1 gzip body", s.port)))
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url("/"), nil)
-	s.g.Expect(err).NotTo(HaveOccurred())
-	s.g.Expect(s.Listen(uid, "web", s.port, "app.example")).To(Succeed())
+	got := f.do(http.MethodPut, "/a%2Fb//c?x=1;y&import", strings.NewReader("body"))
+	f.g.Expect(got.Body).To(Equal(fmt.Sprintf("PUT 127.0.0.1:%d /a%%2Fb//c?x=1;y&import http 127.0.0.1 gzip body", f.port)))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.url("/"), nil)
+	f.g.Expect(err).NotTo(HaveOccurred())
+	f.g.Expect(f.Listen(uid, "web", f.port, "app.example")).To(Succeed())
 	req.Host = "app.example"
 	req.Header.Set("X-Forwarded-Proto", "https")
 	req.Header.Set("X-Forwarded-For", "10.1.1.1")
 	req.Header.Set("Accept-Encoding", "br")
-	response, err := s.client.Do(req)
-	s.g.Expect(err).NotTo(HaveOccurred())
+	response, err := f.client.Do(req)
+	f.g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(response.Body)
-	s.g.Expect(err).NotTo(HaveOccurred())
-	s.g.Expect(string(text)).To(Equal("GET app.example / https 10.1.1.1, 127.0.0.1 br "))
+	f.g.Expect(err).NotTo(HaveOccurred())
+	f.g.Expect(string(text)).To(Equal("GET app.example / https 10.1.1.1, 127.0.0.1 br "))
 }
 
-func TestServerThatSpeaksTLS(t *testing.T) {
-	s := newStage(t, Options{})
-	secure := httptest.NewTLSServer(says("secure"))
+func TestProxy_ForwardsToTLSServer(t *testing.T) {
+	f := newFixture(t, Options{})
+	secure := httptest.NewTLSServer(respondWith("secure"))
 	t.Cleanup(secure.Close)
-	s.g.Expect(s.Open(uid, 1, secure.URL)).To(Succeed())
-	s.g.Expect(s.do(http.MethodGet, "/", nil).Body).To(Equal("secure"))
+	f.g.Expect(f.Open(uid, 1, secure.URL)).To(Succeed())
+	f.g.Expect(f.do(http.MethodGet, "/", nil).Body).To(Equal("secure"))
 }
 
-func TestEventsPassAtOnce(t *testing.T) {
-	s := newStage(t, Options{})
+func TestProxy_StreamsServerSentEvents(t *testing.T) {
+	f := newFixture(t, Options{})
 	more := make(chan string)
-	s.open(1, newServer(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
+	f.openServer(1, newServer(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		for text := range more {
 			_, _ = fmt.Fprintf(w, "data: %s\n\n", text)
@@ -481,30 +481,30 @@ func TestEventsPassAtOnce(t *testing.T) {
 	response := make(chan *http.Response, 1)
 	go func() {
 		defer close(response)
-		if got, err := s.client.Get(s.url("/")); err == nil { //nolint:bodyclose // the receiver closes it
+		if got, err := f.client.Get(f.url("/")); err == nil { //nolint:bodyclose // the receiver closes it
 			response <- got
 		}
 	}()
 	more <- "1"
 	got := <-response
-	s.g.Expect(got).NotTo(BeNil())
+	f.g.Expect(got).NotTo(BeNil())
 	defer func() { _ = got.Body.Close() }()
 	lines := bufio.NewScanner(got.Body)
 	for _, want := range []string{"1", "2", "3"} {
 		if want != "1" {
 			more <- want
 		}
-		s.g.Expect(lines.Scan()).To(BeTrue())
-		s.g.Expect(lines.Text()).To(Equal("data: " + want))
-		s.g.Expect(lines.Scan()).To(BeTrue())
+		f.g.Expect(lines.Scan()).To(BeTrue())
+		f.g.Expect(lines.Text()).To(Equal("data: " + want))
+		f.g.Expect(lines.Scan()).To(BeTrue())
 	}
 	close(more)
-	s.g.Expect(lines.Scan()).To(BeFalse())
+	f.g.Expect(lines.Scan()).To(BeFalse())
 }
 
-// upgraded opens a WebSocket and returns the connection.
-func (s *stage) upgraded() (net.Conn, *bufio.Reader, error) {
-	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.port))
+// openWebSocket opens a WebSocket and returns the connection.
+func (f *fixture) openWebSocket() (net.Conn, *bufio.Reader, error) {
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", f.port))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -523,8 +523,8 @@ func (s *stage) upgraded() (net.Conn, *bufio.Reader, error) {
 	return conn, reader, err
 }
 
-// echoes upgrades a connection and echoes its input.
-func echoes(w http.ResponseWriter, r *http.Request) {
+// echoUpgrade upgrades a connection and echoes its input.
+func echoUpgrade(w http.ResponseWriter, r *http.Request) {
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return
@@ -534,64 +534,64 @@ func echoes(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(conn, rw)
 }
 
-func TestWebSocketsPass(t *testing.T) {
-	s := newStage(t, Options{})
-	s.open(1, newServer(t, "127.0.0.1:0", echoes))
-	conn, reader, err := s.upgraded()
-	s.g.Expect(err).NotTo(HaveOccurred())
+func TestProxy_ForwardsWebSockets(t *testing.T) {
+	f := newFixture(t, Options{})
+	f.openServer(1, newServer(t, "127.0.0.1:0", echoUpgrade))
+	conn, reader, err := f.openWebSocket()
+	f.g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = conn.Close() }()
 	for _, word := range []string{"hello\n", "again\n"} {
 		_, err = io.WriteString(conn, word)
-		s.g.Expect(err).NotTo(HaveOccurred())
+		f.g.Expect(err).NotTo(HaveOccurred())
 		line, err := reader.ReadString('\n')
-		s.g.Expect(err).NotTo(HaveOccurred())
-		s.g.Expect(line).To(Equal(word))
+		f.g.Expect(err).NotTo(HaveOccurred())
+		f.g.Expect(line).To(Equal(word))
 	}
 	// An upgrade during a restart of the server is held.
-	s.End(uid, 1)
+	f.End(uid, 1)
 	connected := make(chan error, 1)
 	go func() {
-		late, _, err := s.upgraded()
+		late, _, err := f.openWebSocket()
 		if err == nil {
 			_ = late.Close()
 		}
 		connected <- err
 	}()
-	s.waits(1)
-	s.open(2, newServer(t, "127.0.0.1:0", echoes))
-	s.g.Eventually(connected).WithTimeout(long).Should(Receive(BeNil()))
+	f.awaitHeld(1)
+	f.openServer(2, newServer(t, "127.0.0.1:0", echoUpgrade))
+	f.g.Eventually(connected).WithTimeout(long).Should(Receive(BeNil()))
 	// Open connections are closed with the address.
-	s.Close(uid)
+	f.Close(uid)
 	_, err = reader.ReadByte()
-	s.g.Expect(err).To(HaveOccurred())
+	f.g.Expect(err).To(HaveOccurred())
 }
 
-func TestPortIsHeldMovedAndGivenBack(t *testing.T) {
-	s := newStage(t, Options{})
-	s.open(1, newServer(t, "127.0.0.1:0", says("one")))
-	s.g.Expect(s.Listen(uid, "web", s.port)).To(Succeed(), "it already listens on the port")
-	s.g.Expect(s.Listens(uid, s.port)).To(BeTrue())
-	s.g.Expect(s.Listen("other", "other", s.port)).To(MatchError(syscall.EADDRINUSE))
-	s.g.Expect(s.Listens("other", s.port)).To(BeFalse())
+func TestListen_MovesAndReleasesPort(t *testing.T) {
+	f := newFixture(t, Options{})
+	f.openServer(1, newServer(t, "127.0.0.1:0", respondWith("one")))
+	f.g.Expect(f.Listen(uid, "web", f.port)).To(Succeed(), "it already listens on the port")
+	f.g.Expect(f.Listens(uid, f.port)).To(BeTrue())
+	f.g.Expect(f.Listen("other", "other", f.port)).To(MatchError(syscall.EADDRINUSE))
+	f.g.Expect(f.Listens("other", f.port)).To(BeFalse())
 
-	before := s.port
-	s.port = listenSomewhere(t, s.Proxies, uid)
-	s.g.Expect(s.port).NotTo(Equal(before))
-	s.g.Expect(s.do(http.MethodGet, "/", nil).Body).To(Equal("one"))
-	s.g.Expect(free(before)).To(Succeed())
+	before := f.port
+	f.port = listenOnFreePort(t, f.Proxies, uid)
+	f.g.Expect(f.port).NotTo(Equal(before))
+	f.g.Expect(f.do(http.MethodGet, "/", nil).Body).To(Equal("one"))
+	f.g.Expect(checkPortFree(before)).To(Succeed())
 
-	held := s.port
-	s.Close(uid)
-	s.g.Expect(free(held)).To(Succeed())
-	s.Close(uid)
-	s.Hold(uid, Reason{})
-	s.Refuse(uid, Reason{})
-	s.End(uid, 1)
-	s.g.Expect(s.Open(uid, 1, "http://127.0.0.1:1")).To(Succeed())
-	s.g.Expect(s.Listens(uid, held)).To(BeFalse())
+	held := f.port
+	f.Close(uid)
+	f.g.Expect(checkPortFree(held)).To(Succeed())
+	f.Close(uid)
+	f.Hold(uid, Reason{})
+	f.Refuse(uid, Reason{})
+	f.End(uid, 1)
+	f.g.Expect(f.Open(uid, 1, "http://127.0.0.1:1")).To(Succeed())
+	f.g.Expect(f.Listens(uid, held)).To(BeFalse())
 }
 
-func free(port int32) error {
+func checkPortFree(port int32) error {
 	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		return err
@@ -599,19 +599,19 @@ func free(port int32) error {
 	return listener.Close()
 }
 
-func TestManagerThatEnds(t *testing.T) {
-	s := newStage(t, Options{})
-	held := s.begin(http.MethodGet, "/", nil)
-	s.waits(1)
-	s.stop()
-	s.g.Eventually(held).WithTimeout(long).Should(Receive(Or(
+func TestShutdown_EndsHeldRequestsAndReleasesPort(t *testing.T) {
+	f := newFixture(t, Options{})
+	held := f.startRequest(http.MethodGet, "/", nil)
+	f.awaitHeld(1)
+	f.stop()
+	f.g.Eventually(held).WithTimeout(long).Should(Receive(Or(
 		HaveField("Status", http.StatusServiceUnavailable), HaveField("Err", Not(BeNil())))))
-	s.g.Expect(free(s.port)).To(Succeed())
-	s.g.Expect(s.Listen(uid, "web", s.port)).To(MatchError(ErrEnded))
+	f.g.Expect(checkPortFree(f.port)).To(Succeed())
+	f.g.Expect(f.Listen(uid, "web", f.port)).To(MatchError(ErrEnded))
 }
 
-func TestNoRequestIsLostOverManyRestarts(t *testing.T) {
-	s := newStage(t, Options{})
+func TestProxy_LosesNoRequestOverManyRestarts(t *testing.T) {
+	f := newFixture(t, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	var asked atomic.Int64
@@ -619,7 +619,7 @@ func TestNoRequestIsLostOverManyRestarts(t *testing.T) {
 	for range 8 {
 		clients.Go(func() {
 			for ctx.Err() == nil {
-				if got := s.do(http.MethodGet, "/", nil); got.Err != nil || got.Status != http.StatusOK {
+				if got := f.do(http.MethodGet, "/", nil); got.Err != nil || got.Status != http.StatusOK {
 					failures <- fmt.Sprintf("%d %v %s", got.Status, got.Err, got.Body)
 				}
 				asked.Add(1)
@@ -627,21 +627,21 @@ func TestNoRequestIsLostOverManyRestarts(t *testing.T) {
 		})
 	}
 	for i := range int64(20) {
-		here := newServer(t, "127.0.0.1:0", says("here"))
-		s.open(i+1, here)
-		s.g.Eventually(here.asked.Load).WithTimeout(long).Should(BeNumerically(">=", 50))
+		here := newServer(t, "127.0.0.1:0", respondWith("here"))
+		f.openServer(i+1, here)
+		f.g.Eventually(here.asked.Load).WithTimeout(long).Should(BeNumerically(">=", 50))
 		if i%2 == 0 { // a requested restart; in the other rounds the server crashes before Hold
-			s.End(uid, i+1)
+			f.End(uid, i+1)
 		}
-		here.die()
-		s.Hold(uid, Reason{Reason: "Restarting"})
+		here.kill()
+		f.Hold(uid, Reason{Reason: "Restarting"})
 	}
-	s.open(100, newServer(t, "127.0.0.1:0", says("last")))
+	f.openServer(100, newServer(t, "127.0.0.1:0", respondWith("last")))
 	cancel()
 	clients.Wait()
 	close(failures)
 	for failure := range failures {
 		t.Error(failure)
 	}
-	s.g.Expect(asked.Load()).To(BeNumerically(">=", 1000))
+	f.g.Expect(asked.Load()).To(BeNumerically(">=", 1000))
 }

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// quiet reports whether an idle connection is open and has no unread data. Otherwise the server has closed it, or the data would be mistaken for the response
-// to the next request.
+// quiet reports whether an idle connection may be reused: it is open and has no unread data. Unread data would be mistaken for the response to the next
+// request.
 func quiet(connection net.Conn) bool {
 	socket, is := connection.(syscall.Conn)
 	if !is {
@@ -25,7 +25,7 @@ func quiet(connection net.Conn) bool {
 	waits := false
 	err = raw.Read(func(fd uintptr) bool {
 		var one [1]byte
-		_, err := syscall.Read(int(fd), one[:]) // this does not block, because the sockets of Go are non-blocking
+		_, err := syscall.Read(int(fd), one[:]) // this does not block, because Go opens sockets in non-blocking mode
 		waits = err == syscall.EAGAIN
 		return true
 	})

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// quota limits a sum, of connections or of bytes.
+// quota limits a total number of connections or bytes.
 type quota struct {
 	limit int64
 	used  atomic.Int64
@@ -30,13 +30,14 @@ func (q *quota) take(n int64) bool {
 func (q *quota) give(n int64) { q.used.Add(-n) }
 
 const (
-	// defaultConnections applies to all addresses together, if the open-file limit of the process permits it.
+	// defaultConnections is the maximum number of connections to all addresses together, unless the open-file limit of the process requires a lower one.
 	defaultConnections = 2048
-	// connectionShare is the divisor of the open-file limit: each client connection may need another connection to the server.
+	// connectionShare is the divisor of the open-file limit: only a quarter of it is used for client connections, because each may need another connection
+	// to the server, and the manager also needs files for its processes.
 	connectionShare = 4
 	// headerBytes is the maximum length of the head of a request; net/http adds 4 KiB of slack.
 	headerBytes = 64 << 10
-	// defaultHoldBytes applies to the held requests at all addresses together.
+	// defaultHoldBytes is the maximum memory of the held requests at all addresses together.
 	defaultHoldBytes = 64 << 20
 	// heldOverhead is the memory of a held request besides its head: two goroutines, buffers, and the copy that is forwarded.
 	heldOverhead = 16 << 10
@@ -64,7 +65,7 @@ func weight(r *http.Request) int64 {
 	return int64(n)
 }
 
-// limitedListener accepts connections while both quotas have room. It responds to others with 503 and closes them.
+// limitedListener accepts connections while both quotas have room. It responds to further connections with 503 and closes them.
 type limitedListener struct {
 	*net.TCPListener
 	own, all *quota

@@ -55,7 +55,7 @@ type hold struct {
 	request *http.Request
 	// until is when to stop holding the request.
 	until time.Time
-	// failedVersion is the version of the last state in which the server accepted no connections.
+	// failedVersion is the version of the last state that the request must not use again; await waits for a newer one. It is 0 if every state may be used.
 	failedVersion int64
 	// droppedBy is the incarnation that dropped the request, and drops is how often it did.
 	droppedBy int64
@@ -120,15 +120,17 @@ func (a *address) await(ctx context.Context, w *hold) (*state, outcome, error) {
 }
 
 const (
-	// maxDrops is how often one incarnation may drop a request before it fails. A server that reloads itself (Flask, uvicorn) drops a request at most once for
-	// each reload, because its new process inherits the listener and accepts later connections. A server that drops the request each time does so on purpose.
+	// maxDrops is how often one incarnation may drop a request before the request fails. A server that reloads itself (Flask, uvicorn) drops a request at
+	// most once for each reload, because its new process inherits the listener and accepts later connections. A server that drops the request each time
+	// does so on purpose.
 	maxDrops = 5
 	// firstPause is how long the proxy waits after the first drop. Each further pause is twice as long, so that the 4 pauses between 5 drops take 1.5 s.
 	firstPause = 100 * time.Millisecond
 )
 
 // lost waits until a dropped request can be retried, and reports whether a retry is permitted. The same incarnation receives a request up to maxDrops times. If
-// another incarnation drops it as well, it is not retried, because a request that has terminated two incarnations would terminate the next one too.
+// another incarnation drops the request as well, the request is not retried, because a request that has terminated two incarnations would terminate the next
+// one too.
 func (a *address) lost(ctx context.Context, s *state, w *hold) bool {
 	incarnation := s.backend.incarnation
 	if w.drops > 0 && w.droppedBy != incarnation || w.drops == maxDrops-1 {
@@ -186,13 +188,14 @@ func dropped(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &failed)
 }
 
-// neverSent reports whether the connection to the server failed, so that the request was not sent.
+// neverSent reports whether err means that no connection to the server could be opened, so the request was not sent.
 func neverSent(err error) bool {
 	var failed *net.OpError
 	return errors.As(err, &failed) && failed.Op == "dial"
 }
 
-// body records whether it was read. A transport closes the body of a request that it could not send, but here that request is sent again.
+// body is the body of a request; it records whether it was read. A transport closes the body of a request that it could not send, but RoundTrip sends such a
+// request again, with the same body.
 type body struct {
 	io.Reader
 	touched atomic.Bool
@@ -212,5 +215,5 @@ func (b *body) Read(p []byte) (int, error) {
 	return b.Reader.Read(p)
 }
 
-// Close does nothing, because the handler closes the body at the end.
+// Close does nothing, because the request may be sent again. The HTTP server closes the original body when the handler returns.
 func (b *body) Close() error { return nil }

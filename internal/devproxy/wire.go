@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// connPool is a pool of connections to a server. It is used for plain requests, and for requests of the reverse proxy that have no body and may be sent twice. It
-// is faster than http.Transport, because it needs no goroutine besides that of the caller: http.Transport uses two for each connection, and switching between
-// them takes longer than the rest of the work.
+// connPool is a pool of connections to a server. It is used for plain requests (see client), and for requests of the reverse proxy that have no body and may
+// be sent twice. It is faster than http.Transport, because it runs in the goroutine of the caller. http.Transport uses two more goroutines for each
+// connection, and switching between them takes longer than the rest of the work.
 type connPool struct {
 	address string
 	dialer  net.Dialer
@@ -29,7 +29,7 @@ func (w *connPool) carries(req *http.Request) bool {
 	return w != nil && safe(req) && req.Header["Upgrade"] == nil && req.Header["Expect"] == nil
 }
 
-// RoundTrip implements http.RoundTripper. If the server has closed a pooled connection before responding, it sends the request on a new one.
+// RoundTrip implements http.RoundTripper. If the server has closed a pooled connection before responding, RoundTrip sends the request on a new one.
 func (w *connPool) RoundTrip(req *http.Request) (*http.Response, error) {
 	l, kept, err := w.line(req.Context())
 	if err != nil {

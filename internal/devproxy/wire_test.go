@@ -23,10 +23,10 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// peer runs the script on each connection. A script controls every byte, so it can do what no real server does.
+// peer is a server that runs the script on each connection. A script controls every byte, so it can do what no real server does.
 type peer struct {
-	*stage
-	taken  atomic.Int64 // connections
+	*fixture
+	taken  atomic.Int64 // number of accepted connections
 	asked  atomic.Int64
 	script func(n int64, conn net.Conn, next func() bool)
 }
@@ -36,7 +36,7 @@ const hello = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 // newPeer opens the address to a peer. next reads a request and reports whether there was one.
 func newPeer(t *testing.T, script func(n int64, conn net.Conn, next func() bool)) *peer {
 	t.Helper()
-	p := &peer{stage: newStage(t, Options{}), script: script}
+	p := &peer{fixture: newFixture(t, Options{}), script: script}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	p.g.Expect(err).NotTo(HaveOccurred())
 	var all sync.WaitGroup
@@ -70,16 +70,16 @@ func (p *peer) serve(conn net.Conn) {
 	})
 }
 
-func (p *peer) wire() *connPool { return p.of(uid).state.Load().backend.wire }
+func (p *peer) pool() *connPool { return p.of(uid).state.Load().backend.wire }
 
 func (p *peer) get() answer { return p.do(http.MethodGet, "/", nil) }
 
-func write(conn net.Conn, text string) { _, _ = io.WriteString(conn, text) }
+func writeText(conn net.Conn, text string) { _, _ = io.WriteString(conn, text) }
 
-func TestConnectionsAreKept(t *testing.T) {
+func TestConnPool_ReusesConnections(t *testing.T) {
 	p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
 		for next() {
-			write(conn, hello)
+			writeText(conn, hello)
 		}
 	})
 	for range 10 {
@@ -87,7 +87,7 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 	p.g.Expect(p.taken.Load()).To(BeEquivalentTo(1))
 
-	w := p.wire()
+	w := p.pool()
 	w.mu.Lock()
 	p.g.Expect(w.idle).To(HaveLen(1))
 	w.idle[0].since = time.Now().Add(-keepTime)
@@ -96,15 +96,15 @@ func TestConnectionsAreKept(t *testing.T) {
 	p.g.Expect(p.taken.Load()).To(BeEquivalentTo(2), "an idle connection is not reused after keepTime, because the server may close it at any moment")
 }
 
-func TestKeptConnectionsEnd(t *testing.T) {
+func TestConnPool_ClosesIdleConnections(t *testing.T) {
 	closed := make(chan struct{})
 	p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
 		for next() {
-			write(conn, hello)
+			writeText(conn, hello)
 		}
 		closed <- struct{}{}
 	})
-	w := p.wire()
+	w := p.pool()
 	for name, end := range map[string]func(){
 		"idle for keepTime": func() {
 			w.mu.Lock()
@@ -114,7 +114,7 @@ func TestKeptConnectionsEnd(t *testing.T) {
 		},
 		"the server is about to stop": func() { p.Hold(uid, Reason{}) },
 	} {
-		p.open1(w)
+		p.reopen(w)
 		p.g.Expect(p.get().Body).To(Equal("hello"))
 		w.expire() // too early
 		w.mu.Lock()
@@ -129,15 +129,15 @@ func TestKeptConnectionsEnd(t *testing.T) {
 	}
 }
 
-// open1 opens the address to the same server again.
-func (p *peer) open1(w *connPool) { p.g.Expect(p.Open(uid, 1, "http://"+w.address)).To(Succeed()) }
+// reopen opens the address to the same server again.
+func (p *peer) reopen(w *connPool) { p.g.Expect(p.Open(uid, 1, "http://"+w.address)).To(Succeed()) }
 
-func TestKeptConnectionThatTheServerCloses(t *testing.T) {
+func TestConnPool_HandlesConnectionsClosedByServer(t *testing.T) {
 	t.Run("while it is idle", func(t *testing.T) {
 		ended := make(chan struct{})
 		p := newPeer(t, func(n int64, conn net.Conn, next func() bool) {
 			next()
-			write(conn, hello)
+			writeText(conn, hello)
 			if n == 1 {
 				_ = conn.Close()
 				close(ended)
@@ -153,7 +153,7 @@ func TestKeptConnectionThatTheServerCloses(t *testing.T) {
 	t.Run("during a request", func(t *testing.T) {
 		p := newPeer(t, func(n int64, conn net.Conn, next func() bool) {
 			for i := 0; next() && (n != 1 || i == 0); i++ {
-				write(conn, hello)
+				writeText(conn, hello)
 			}
 		})
 		p.g.Expect(p.get().Body).To(Equal("hello"))
@@ -163,9 +163,9 @@ func TestKeptConnectionThatTheServerCloses(t *testing.T) {
 	t.Run("during an answer", func(t *testing.T) {
 		p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
 			next()
-			write(conn, hello)
+			writeText(conn, hello)
 			next()
-			write(conn, "HTTP/1.1 2")
+			writeText(conn, "HTTP/1.1 2")
 		})
 		p.g.Expect(p.get().Body).To(Equal("hello"))
 		p.g.Expect(p.get().Status).To(Equal(http.StatusBadGateway))
@@ -173,14 +173,14 @@ func TestKeptConnectionThatTheServerCloses(t *testing.T) {
 	})
 }
 
-func TestWhatNobodyAskedForIsNoAnswer(t *testing.T) {
+func TestConnPool_DiscardsUnsolicitedResponse(t *testing.T) {
 	more, sent := make(chan struct{}), make(chan struct{})
 	p := newPeer(t, func(n int64, conn net.Conn, next func() bool) {
 		next()
-		write(conn, hello)
+		writeText(conn, hello)
 		if n == 1 {
 			<-more
-			write(conn, strings.Replace(hello, "hello", "stray", 1))
+			writeText(conn, strings.Replace(hello, "hello", "stray", 1))
 			close(sent)
 		}
 		next()
@@ -192,7 +192,7 @@ func TestWhatNobodyAskedForIsNoAnswer(t *testing.T) {
 	p.g.Expect(p.taken.Load()).To(BeEquivalentTo(2))
 }
 
-func TestAnswersOfEveryShape(t *testing.T) {
+func TestConnPool_ForwardsResponsesOfAllForms(t *testing.T) {
 	for name, test := range map[string]struct {
 		method, text, body string
 		status             int
@@ -217,7 +217,7 @@ func TestAnswersOfEveryShape(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
 				for next() {
-					write(conn, test.text)
+					writeText(conn, test.text)
 					if name == "until its end" {
 						return
 					}
@@ -239,10 +239,10 @@ func TestAnswersOfEveryShape(t *testing.T) {
 	}
 }
 
-func TestTrailersAndEarlyHintsPass(t *testing.T) {
+func TestProxy_ForwardsTrailersAndEarlyHints(t *testing.T) {
 	p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
 		for next() {
-			write(conn, "HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\nHTTP/1.1 200 OK\r\nTrailer: Sum\r\nTransfer-Encoding: chunked\r\n\r\n"+
+			writeText(conn, "HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\nHTTP/1.1 200 OK\r\nTrailer: Sum\r\nTransfer-Encoding: chunked\r\n\r\n"+
 				"5\r\nhello\r\n0\r\nSum: 42\r\n\r\n")
 		}
 	})
@@ -263,30 +263,30 @@ func TestTrailersAndEarlyHintsPass(t *testing.T) {
 }
 
 // Without countermeasures, net/http would guess a Content-Type and send a second 100 Continue.
-func TestNothingIsAddedToAnAnswer(t *testing.T) {
-	s := newStage(t, Options{})
-	s.open(1, newServer(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
+func TestProxy_AddsNothingToResponse(t *testing.T) {
+	f := newFixture(t, Options{})
+	f.openServer(1, newServer(t, "127.0.0.1:0", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // this sends 100 Continue
 		w.Header()["Content-Type"] = nil
 		_, _ = io.WriteString(w, "<html>")
 	}))
-	s.g.Expect(s.do(http.MethodGet, "/", nil).Header).NotTo(HaveKey("Content-Type"))
+	f.g.Expect(f.do(http.MethodGet, "/", nil).Header).NotTo(HaveKey("Content-Type"))
 
-	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", s.port))
-	s.g.Expect(err).NotTo(HaveOccurred())
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", f.port))
+	f.g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = conn.Close() }()
-	write(conn, "POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx")
+	writeText(conn, "POST / HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx")
 	answer, err := io.ReadAll(conn)
-	s.g.Expect(err).NotTo(HaveOccurred())
-	s.g.Expect(string(answer)).To(HavePrefix("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"))
-	s.g.Expect(string(answer)).NotTo(ContainSubstring("Content-Type"))
+	f.g.Expect(err).NotTo(HaveOccurred())
+	f.g.Expect(string(answer)).To(HavePrefix("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"))
+	f.g.Expect(string(answer)).NotTo(ContainSubstring("Content-Type"))
 }
 
 // A server that refuses a large body without reading it may close the connection immediately.
-func TestRefusalBeforeTheBodyPasses(t *testing.T) {
+func TestProxy_ForwardsRefusalBeforeBody(t *testing.T) {
 	p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
 		next()
-		write(conn, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		writeText(conn, "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 	})
 	for range 20 {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.url("/"), strings.NewReader(strings.Repeat("x", 1<<20)))
@@ -300,15 +300,15 @@ func TestRefusalBeforeTheBodyPasses(t *testing.T) {
 	}
 }
 
-func TestPartOfAnAnswerPassesAtOnce(t *testing.T) {
+func TestProxy_ForwardsPartialResponseImmediately(t *testing.T) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} { // each method has its own code path
 		t.Run(method, func(t *testing.T) {
 			rest := make(chan struct{})
 			p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
 				next()
-				write(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
+				writeText(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello")
 				<-rest
-				write(conn, "world")
+				writeText(conn, "world")
 				next()
 			})
 			req, err := http.NewRequestWithContext(t.Context(), method, p.url("/"), nil)
@@ -328,13 +328,13 @@ func TestPartOfAnAnswerPassesAtOnce(t *testing.T) {
 	}
 }
 
-func TestServerHearsThatItsClientHasGone(t *testing.T) {
+func TestProxy_ClosesConnectionWhenClientLeaves(t *testing.T) {
 	for name, begun := range map[string]string{"before the answer": "", "during the answer": "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello"} {
 		t.Run(name, func(t *testing.T) {
 			asked, ended := make(chan struct{}), make(chan struct{})
 			p := newPeer(t, func(_ int64, conn net.Conn, next func() bool) {
 				next()
-				write(conn, begun)
+				writeText(conn, begun)
 				close(asked)
 				next()
 				close(ended)
@@ -354,12 +354,12 @@ func TestServerHearsThatItsClientHasGone(t *testing.T) {
 			cancel()
 			p.g.Eventually(ended).WithTimeout(long).Should(BeClosed())
 			<-gone
-			p.g.Expect(p.wire().take()).To(BeNil())
+			p.g.Expect(p.pool().take()).To(BeNil())
 		})
 	}
 }
 
-func TestOnlyPlainRequestsAreCarried(t *testing.T) {
+func TestConnPool_CarriesOnlyPlainRequests(t *testing.T) {
 	g := NewWithT(t)
 	b := newBackend(1, &url.URL{Scheme: "http", Host: "127.0.0.1:1"})
 	request := func(method string, header ...string) *http.Request {

@@ -115,7 +115,7 @@ func (s *Server) closing(ctx context.Context) bool { return errors.Is(context.Ca
 
 var errClosing = errors.New("the manager is shutting down")
 
-// managerEnds is the end message of a manager that shuts down.
+// managerEnds is the end message of a manager that shuts down. Clients of other versions compare it (ManagerEnds), so it must not change.
 const managerEnds = "the manager is ending; attach again when it is back"
 
 func endMessage(err error, t target) string {

@@ -198,7 +198,7 @@ func (c *Client) Attach(ctx context.Context, object Object, size *runtime.Termin
 	return NewConn(raw, nil), nil
 }
 
-// send sends a request and waits for the response headers, for at most the duration answer after the connection is set up.
+// send sends a request and waits for the response headers. The parameter answer limits that wait, counted from when the connection is set up.
 func (c *Client) send(
 	ctx context.Context, answer time.Duration, method string, object Object, subresource string, query url.Values, header http.Header, body io.Reader,
 ) (*http.Response, error) {

@@ -17,7 +17,7 @@ import (
 
 var someObject = Object{Namespace: "default", Resource: "devservers", Name: "web"}
 
-// TestClient_GivesUpOnAManagerThatDoesNotAnswer connects to a listener whose connections only the kernel accepts, as with a suspended manager.
+// TestClient_GivesUpOnAManagerThatDoesNotAnswer connects to a program that never accepts. The kernel completes the connection, as for a suspended manager.
 func TestClient_GivesUpOnAManagerThatDoesNotAnswer(t *testing.T) {
 	g := NewWithT(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,7 +38,7 @@ func TestClient_GivesUpOnAManagerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-func TestClient_BoundsTheWaitForAnAnswerAndNotTheStream(t *testing.T) {
+func TestClient_LimitsWaitForAnswerNotStream(t *testing.T) {
 	g := NewWithT(t)
 	proceed := make(chan struct{})
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

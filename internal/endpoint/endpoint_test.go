@@ -198,7 +198,7 @@ type fixture struct {
 	asked  []authorizationv1.ResourceAttributes
 }
 
-// newFixture serves the DevServer web and the Instance shell. The token good belongs to the user ann.
+// newFixture serves a DevServer named "web" and an Instance named "shell". The constant good is a token of the user "ann".
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	g := NewWithT(t)
@@ -270,7 +270,7 @@ func (f *fixture) log(t *testing.T, opts LogOptions) string {
 	return string(text)
 }
 
-func TestWhoMay(t *testing.T) {
+func TestServer_AuthorizesRequests(t *testing.T) {
 	f := newFixture(t)
 	f.allow = func(spec authorizationv1.SubjectAccessReviewSpec) bool {
 		return spec.ResourceAttributes.Namespace == "default"
@@ -289,7 +289,7 @@ func TestWhoMay(t *testing.T) {
 		"forbidden, missing object": {token: good, path: "/v1/namespaces/other/devservers/none/log", status: 403, says: "may not"},
 		"attach forbidden":          {token: good, method: "POST", path: "/v1/namespaces/other/instances/shell/attach", status: 403, says: "may not create instances/attach"},
 		"impersonation":             {token: good, path: "/v1/namespaces/default/devservers/web/log", header: http.Header{"Impersonate-User": {"bob"}}, status: 403, says: "impersonation"},
-		"not there":                 {token: good, path: "/v1/namespaces/default/devservers/none/log", status: 404, says: "devservers default/none does not exist"},
+		"missing object":            {token: good, path: "/v1/namespaces/default/devservers/none/log", status: 404, says: "devservers default/none does not exist"},
 		"no such resource":          {token: good, path: "/v1/namespaces/default/pods/web/log", status: 404, says: "use devservers, instances, languageservers or strategyruns"},
 		"no such path":              {token: good, path: "/v1/namespaces/default/devservers/web", status: 404},
 		"bad tail":                  {token: good, path: "/v1/namespaces/default/devservers/web/log?tail=-1", status: 400, says: "not negative"},
@@ -323,7 +323,7 @@ func TestWhoMay(t *testing.T) {
 		Group: "berth.dev", Version: "v1alpha1", Resource: "devservers", Subresource: "log", Verb: "get", Namespace: "default", Name: "web"}))
 }
 
-func TestWhereItListens(t *testing.T) {
+func TestNew_RejectsInvalidListenOptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		opts Options
 		says string
@@ -339,7 +339,7 @@ func TestWhereItListens(t *testing.T) {
 	}
 }
 
-func TestFindSaysWhatToDo(t *testing.T) {
+func TestFind_ErrorsNameNextStep(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(t)
 	caller := f.client(t, good)
@@ -432,7 +432,7 @@ func TestPublishReplacesAnOldAddress(t *testing.T) {
 	g.Expect(published.Data[keyURL]).To(Equal(second.URL()))
 }
 
-func TestTail(t *testing.T) {
+func TestLog_TailReturnsLastLines(t *testing.T) {
 	long := strings.Repeat("0123456789 a line that is long enough to fill pieces\n", 5000) // several pieces
 	for name, test := range map[string]struct {
 		text  string
@@ -464,15 +464,15 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// flood is a log that grows faster than it is read: the requested range is always discarded already, and new output always exists.
-type flood struct {
+// growingLog is a log that grows faster than it is read: each read discards two chunks of old output and adds three chunks of new output.
+type growingLog struct {
 	memoryLog
 	end int64
 }
 
-func (f *flood) Bounds() (int64, int64, error) { return f.first, f.end, nil }
+func (f *growingLog) Bounds() (int64, int64, error) { return f.first, f.end, nil }
 
-func (f *flood) ReadAt(p []byte, at int64) (int, error) {
+func (f *growingLog) ReadAt(p []byte, at int64) (int, error) {
 	gone := f.first
 	f.first += 2 * chunk
 	f.end += 3 * chunk
@@ -482,20 +482,20 @@ func (f *flood) ReadAt(p []byte, at int64) (int, error) {
 	return len(p), nil
 }
 
-func TestFloodHasAnEnd(t *testing.T) {
+func TestCopyLog_EndsWhileLogGrows(t *testing.T) {
 	g := NewWithT(t)
-	log := &flood{end: 4 * chunk}
+	log := &growingLog{end: 4 * chunk}
 	out := &bytes.Buffer{}
 	control := http.NewResponseController(httptest.NewRecorder())
 	g.Expect(copyLog(t.Context(), control, out, log, 0, log.end, false)).To(Succeed())
 	g.Expect(out.Len()).To(BeNumerically("<=", 4*chunk))
 }
 
-func TestNoOutputIsNoError(t *testing.T) {
+func TestLog_WithoutOutputIsEmpty(t *testing.T) {
 	NewWithT(t).Expect(newFixture(t).log(t, LogOptions{Tail: -1})).To(BeEmpty())
 }
 
-func TestFollow(t *testing.T) {
+func TestLog_FollowStreamsNewOutput(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(t)
 	caller := f.client(t, good)
@@ -540,7 +540,7 @@ func TestFollow(t *testing.T) {
 	g.Expect(second.Close()).To(Succeed())
 }
 
-func TestFollowersEndWithTheManager(t *testing.T) {
+func TestLog_FollowEndsWithManager(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(t)
 	f.stub.logs["uid-web"] = newLog("x")
@@ -588,7 +588,7 @@ func echo(_ context.Context, in io.Reader, out io.Writer) error {
 	}
 }
 
-func TestAttach(t *testing.T) {
+func TestAttach_TransfersInputOutputAndSize(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(t)
 	f.stub.attach = echo
@@ -611,7 +611,7 @@ func TestAttach(t *testing.T) {
 	g.Expect(conn.Close()).To(Succeed())
 }
 
-func TestAttachEnds(t *testing.T) {
+func TestAttach_ReportsReasonOfEnd(t *testing.T) {
 	for name, test := range map[string]struct {
 		phase   facts.Phase
 		attach  func(context.Context, io.Reader, io.Writer) error
@@ -648,7 +648,7 @@ func TestAttachEnds(t *testing.T) {
 	}
 }
 
-func TestAttachEndsWithItsClient(t *testing.T) {
+func TestAttach_EndsWhenClientDisconnects(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(t)
 	left := make(chan struct{})
@@ -663,7 +663,7 @@ func TestAttachEndsWithItsClient(t *testing.T) {
 	g.Eventually(left, timeout).Should(BeClosed())
 }
 
-func TestFramesAreBounded(t *testing.T) {
+func TestReceive_RejectsInvalidFrames(t *testing.T) {
 	for name, test := range map[string]struct{ wire, says string }{
 		"too long":   {"d\xff\xff\xff\xff", "too long"},
 		"truncated":  {"d\x00\x00\x00\x05ab", "lost"},
@@ -677,7 +677,7 @@ func TestFramesAreBounded(t *testing.T) {
 	}
 }
 
-func TestInput(t *testing.T) {
+func TestType_SendsInputOrReportsError(t *testing.T) {
 	f := newFixture(t)
 	c := f.client(t, good)
 	shell := Object{Namespace: "default", Resource: "instances", Name: "shell"}

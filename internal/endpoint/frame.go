@@ -26,7 +26,7 @@ const (
 	maxFrame   = 32 << 10
 	headerSize = 5
 
-	// A peer that does not accept a frame for this long is considered disconnected.
+	// frameTimeout is how long a peer may take to accept a frame before it is considered disconnected.
 	frameTimeout = 10 * time.Second
 )
 
@@ -63,7 +63,7 @@ func (c *Conn) Write(data []byte) (int, error) {
 	return sent, nil
 }
 
-// Resize sends the size of the client's terminal to the server. It limits each dimension to 1 to 1000.
+// Resize sends the size of the client's terminal to the server. It limits columns and rows to the range from 1 to 1000.
 func (c *Conn) Resize(size runtime.Terminal) error {
 	var payload [4]byte
 	binary.BigEndian.PutUint16(payload[:2], uint16(min(max(size.Columns, 1), 1000)))
@@ -97,11 +97,11 @@ func (e *EndError) Error() string { return e.Message }
 // ManagerEnds reports whether the manager is shutting down. The process keeps running, and the next manager serves its terminal.
 func (e *EndError) ManagerEnds() bool { return e.Message == managerEnds }
 
-// ErrLost reports that a connection ended without an end frame from the server.
+// ErrLost means that a connection ended without an end frame from the server.
 var ErrLost = errors.New("the connection was lost")
 
-// Receive reads frames until the connection ends: data goes to the writer, sizes to resize (which may be nil). If the server sent an end
-// frame, Receive returns nil if the process exited, otherwise an *EndError. Without an end frame it returns ErrLost.
+// Receive reads frames until the connection ends. It writes terminal data to the writer data, and calls resize, which may be nil, for each size. If the
+// server sent an end frame, Receive returns nil if the process exited, otherwise an *EndError. Without an end frame it returns ErrLost.
 func (c *Conn) Receive(data io.Writer, resize func(runtime.Terminal)) error {
 	buffer := make([]byte, maxFrame)
 	for {

@@ -30,7 +30,7 @@ func (s *Server) serveInput(w http.ResponseWriter, r *http.Request, t target) {
 	if t.inPod() {
 		// The credentials of the manager permit input to all Pods. The request must go through the API server, which checks whether the
 		// caller has the permission for pods/attach.
-		refuse(w, http.StatusNotImplemented, fmt.Errorf("%s runs in a Pod, and input to Pods goes through the API server: use berth send of the same version", t))
+		refuse(w, http.StatusNotImplemented, fmt.Errorf("%s runs in a Pod, and input to Pods goes through the API server: use berth send of the same version as the manager", t))
 		return
 	}
 	terminals := s.runtimeOf(t).Capabilities().Terminals

@@ -18,17 +18,19 @@ import (
 )
 
 const (
-	// HeaderOffset is the byte offset, in all output of the object, at which the response begins. A reader can continue from there with ?offset=.
+	// HeaderOffset is the response header with the offset at which the response begins, in bytes from the beginning of all output of the object. A client that
+	// has read n bytes of the response can continue with ?offset= set to that offset plus n.
 	HeaderOffset = "Berth-Log-Offset"
-	// HeaderScreen is "true" if the response is the current content of the terminal, because Berth does not retain the output.
+	// HeaderScreen is the response header that is "true" if the response is the current content of the terminal, because Berth does not retain the output.
 	HeaderScreen = "Berth-Log-Screen"
 
 	chunk = 32 << 10
-	// A longer line counts as several lines for tail, so that the response is also bounded for output without newlines.
+	// longLine is the maximum length of a line for tail, in bytes. A longer line counts as several lines, so that the response is also bounded for output
+	// without newlines.
 	longLine = 16 << 10
 	// noLogRetry is how often to check for the first output of an object.
 	noLogRetry = 250 * time.Millisecond
-	// A reader that accepts no data for this long is considered disconnected.
+	// writeTimeout is how long a client may take to accept a chunk before it is considered disconnected.
 	writeTimeout = 30 * time.Second
 )
 
@@ -85,7 +87,7 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	log, err := logs.OpenLog(r.Context(), t.object.GetUID())
 	if errors.Is(err, runtime.ErrNotFound) {
-		// An object without output is no error. A client that follows receives the response headers immediately.
+		// An object without output is not an error. A client that follows the output receives the response headers immediately.
 		begin(w, 0)
 		if query.follow && http.NewResponseController(w).Flush() == nil {
 			s.followNew(w, r, logs, t)
@@ -196,7 +198,7 @@ func span(log runtime.Log, query logQuery) (start, end int64, err error) {
 }
 
 // tailOffset returns the offset at which the last lines begin. It reads backwards in chunks, so that memory use does not grow with the output. An incomplete
-// line counts as one line; a long line counts once for each started longLine bytes.
+// line counts as one line. A line of more than longLine bytes counts as several lines, each of at most longLine bytes.
 func tailOffset(log io.ReaderAt, first, end, lines int64) (int64, error) {
 	if lines == 0 {
 		return end, nil
@@ -229,8 +231,8 @@ func tailOffset(log io.ReaderAt, first, end, lines int64) (int64, error) {
 	return first, nil
 }
 
-// copyLog writes the output from offset at up to offset end. With follow it continues until the log or the context ends. Without follow the initial end is a
-// fixed limit, because the response would never end if the output grew faster than it is sent.
+// copyLog writes the output between two offsets, at and end. If follow is true, it continues until the log or the context ends. Otherwise it stops at the
+// second offset even if the output has grown, because the response would never end if the output grew faster than it was sent.
 func copyLog(ctx context.Context, control *http.ResponseController, w io.Writer, log runtime.Log, at, end int64, follow bool) error {
 	buffer := make([]byte, chunk)
 	defer func() { _ = control.SetWriteDeadline(time.Time{}) }() // the connection may serve another request
@@ -238,7 +240,7 @@ func copyLog(ctx context.Context, control *http.ResponseController, w io.Writer,
 		for at < end {
 			n, err := log.ReadAt(buffer[:min(chunk, end-at)], at)
 			if n > 0 {
-				// The deadline only affects readers that accept no data at all.
+				// The deadline is renewed for each chunk, so a slow client is not disconnected as long as it accepts each chunk in time.
 				_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
 				if _, err := w.Write(buffer[:n]); err != nil {
 					return err

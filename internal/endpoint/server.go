@@ -61,7 +61,7 @@ type Server struct {
 	opts     Options
 	listener net.Listener
 	tls      *tls.Config
-	ca       []byte // certificate authority that clients trust; empty if the authorities of the system verify the certificate
+	ca       []byte // certificate authority that clients trust, in PEM format
 	streams  sync.WaitGroup
 	typing   keymutex.KeyMutex // by UID; keeps the input of concurrent requests from being mixed
 }
@@ -236,7 +236,7 @@ func newObject(resource string) (client.Object, error) {
 	}
 }
 
-// refuse responds with one line of readable text.
+// refuse responds with the status and the text of the error.
 func refuse(w http.ResponseWriter, status int, err error) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	http.Error(w, err.Error(), status)

@@ -60,7 +60,7 @@ func (o FindOptions) account(ctx context.Context, api client.Client) (*corev1.Se
 	if name == "" {
 		review := &authenticationv1.SelfSubjectReview{}
 		if err := api.Create(ctx, review); err != nil {
-			return nil, nil //nolint:nilerr // an API server without this review does not keep anyone from their logs
+			return nil, nil //nolint:nilerr // without this review, the client sends the token of the kubeconfig
 		}
 		is := false
 		if name, is = strings.CutPrefix(review.Status.UserInfo.Username, serviceAccountPrefix); !is {

@@ -30,7 +30,7 @@ func (s *Server) awake(ctx context.Context, t target) (leave func(), status int,
 	if !is {
 		return func() {}, http.StatusOK, nil
 	}
-	leave = s.opts.Presence.Use(instance.UID) // from here on the Instance does not fall asleep
+	leave = s.opts.Presence.Use(instance.UID) // from here until leave, the Instance does not fall asleep
 	if !s.dozes(instance) {
 		return leave, http.StatusOK, nil
 	}

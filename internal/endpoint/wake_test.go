@@ -17,8 +17,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// put sets the reason of the condition Ready of the instance, with or without a process.
-func (f *fixture) put(ctx context.Context, g *GomegaWithT, reason string, running bool) {
+// setReady sets the reason of the condition Ready of the instance, with or without a process.
+func (f *fixture) setReady(ctx context.Context, g *GomegaWithT, reason string, running bool) {
 	shell := &v1alpha1.Instance{}
 	g.Expect(f.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "shell"}, shell)).To(Succeed())
 	shell.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reason}}
@@ -29,7 +29,7 @@ func (f *fixture) put(ctx context.Context, g *GomegaWithT, reason string, runnin
 	g.Expect(f.api.Update(ctx, shell)).To(Succeed())
 }
 
-func TestWhoTypesWakesWhatSleeps(t *testing.T) {
+func TestType_WakesIdleInstance(t *testing.T) {
 	f, g, ctx := newFixture(t), NewWithT(t), t.Context()
 	caller, shell := f.client(t, good), Object{"default", "instances", "shell"}
 	var woken atomic.Int32
@@ -38,15 +38,15 @@ func TestWhoTypesWakesWhatSleeps(t *testing.T) {
 			woken.Add(1)
 		}
 	})
-	f.put(ctx, g, v1alpha1.ReasonIdle, false)
+	f.setReady(ctx, g, v1alpha1.ReasonIdle, false)
 	typed := make(chan error, 1)
 	go func() { typed <- caller.Type(ctx, shell, "hello") }()
 	g.Eventually(woken.Load, timeout).Should(Equal(int32(1)), "the controller is notified of the use")
 	g.Consistently(typed, "200ms").ShouldNot(Receive(), "input waits until the process runs")
-	g.Expect(f.book.Rest("uid-shell")).To(BeFalse(), "it must not sleep while a client waits")
-	f.put(ctx, g, v1alpha1.ReasonRunning, true)
+	g.Expect(f.book.Rest("uid-shell")).To(BeFalse(), "the Instance must not sleep while a client waits")
+	f.setReady(ctx, g, v1alpha1.ReasonRunning, true)
 	g.Eventually(typed, timeout).Should(Receive(BeNil()))
-	g.Eventually(func() bool { return f.book.Rest("uid-shell") }, timeout).Should(BeTrue(), "it may sleep after the client has left")
+	g.Eventually(func() bool { return f.book.Rest("uid-shell") }, timeout).Should(BeTrue(), "the Instance may sleep after the client has left")
 
 	// Input also waits for a sleep that has been decided but is not in the status yet.
 	go func() { typed <- caller.Type(ctx, shell, "again") }()
@@ -56,7 +56,7 @@ func TestWhoTypesWakesWhatSleeps(t *testing.T) {
 	g.Eventually(typed, timeout).Should(Receive(BeNil()))
 }
 
-func TestAPodIsNotTypedIntoThroughTheManager(t *testing.T) {
+func TestType_RefusesPods(t *testing.T) {
 	f, g, ctx := newFixture(t), NewWithT(t), t.Context()
 	shell := &v1alpha1.Instance{}
 	g.Expect(f.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "shell"}, shell)).To(Succeed())
@@ -65,7 +65,7 @@ func TestAPodIsNotTypedIntoThroughTheManager(t *testing.T) {
 	g.Expect(f.client(t, good).Type(ctx, Object{"default", "instances", "shell"}, "hello")).To(MatchError(ContainSubstring("runs in a Pod")))
 }
 
-func TestTheScreenStandsForOutputThatIsNotKept(t *testing.T) {
+func TestLog_ReturnsScreenWithoutStoredOutput(t *testing.T) {
 	f, g := newFixture(t), NewWithT(t)
 	f.stub.screen = "Go on? [y/N]"
 	for _, follow := range []bool{false, true} {

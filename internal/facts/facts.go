@@ -12,7 +12,7 @@ import "time"
 type Phase string
 
 const (
-	// Starting means that the start was requested and the program is not known to run yet.
+	// Starting means that the start was requested, but the backend has not observed the program running yet.
 	Starting Phase = "Starting"
 	// Running means that the program was executed and at least one process of its tree lives.
 	Running Phase = "Running"
@@ -39,9 +39,9 @@ type Incarnation struct {
 	StartTicks int64
 	BootID     string
 	StartedAt  time.Time
-	// ContainerID is the container; only backends with containers set it.
+	// ContainerID is the ID of the container. Only backends with containers set it.
 	ContainerID string
-	// PodName is the Pod, and Address the IP address of its program once it has one; only backends with Pods set them.
+	// PodName is the name of the Pod. Address is the IP address of the Pod; empty until the cluster has assigned one. Only backends with Pods set these fields.
 	PodName, Address string
 
 	// Exit is set when the phase is Exited.
@@ -59,10 +59,11 @@ type Incarnation struct {
 	Containment string
 	// Adopted reports that the process existed before Berth took it over.
 	Adopted bool
-	// StopSent reports that Stop was already carried out on this incarnation. The backend stores it, so that a new manager does not send a second signal:
-	// some programs take that as a request to exit immediately.
+	// StopSent reports that Stop was already carried out on this incarnation. The backend stores this, so that a new manager does not send a second signal:
+	// some programs exit immediately on a second one.
 	StopSent bool
-	// Message explains Unknown, and what a Starting incarnation waits for, if known.
+	// Message explains why the phase is Unknown. In the phase Starting, it states what the incarnation waits for; in the phase Running, what is unusual. In both
+	// phases it may be empty.
 	Message string
 	// Killable reports, for phase Unknown, that Kill works and that the exit will be observed afterwards.
 	Killable bool
@@ -82,8 +83,8 @@ type Exit struct {
 	// Lost reports that neither the program nor Berth caused the exit, for example because a node was drained or a user deleted the Pod. A backend cannot
 	// always distinguish such an exit from the effect of Stop; internal/lifecycle knows whether it requested a stop.
 	Lost bool `json:"lost,omitempty"`
-	// Left names the processes that the program left running when it exited, such as "nginx (3)". The backend has killed them. Empty if there were none,
-	// or if this is not known.
+	// Left names the processes that the program left running when it exited, such as "nginx (3)". The backend has killed them. Empty if there were none or
+	// if the backend does not know.
 	Left string `json:"left,omitempty"`
 	// Message describes for users what else is known about the exit.
 	Message string `json:"message,omitempty"`

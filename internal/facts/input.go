@@ -9,16 +9,16 @@ type Input struct {
 	Reader string `json:"reader,omitempty"`
 	// Program is the name of the process that waits, at most 15 bytes; empty if no process waits.
 	Program string `json:"program,omitempty"`
-	// Canonical and Echo are modes of the terminal: programs read whole lines, and typed characters are shown.
+	// Canonical means that programs read whole lines. Echo means that the terminal shows typed characters.
 	Canonical bool `json:"canonical,omitempty"`
 	Echo      bool `json:"echo,omitempty"`
 }
 
 // Values of Input.Reader.
 const (
-	// ReaderUnknown means that not all processes of the group could be inspected, or that one of them is computing.
+	// ReaderUnknown means that a process of the group could not be inspected or is computing.
 	ReaderUnknown = ""
-	// ReaderNone means that every process of the group waits for something else.
+	// ReaderNone means that every process of the group waits for something other than the terminal.
 	ReaderNone = "None"
 	// ReaderRead means that a process is blocked in a read of the terminal.
 	ReaderRead = "Read"

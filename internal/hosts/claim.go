@@ -12,8 +12,8 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// Claim makes this host the host of an object that has no process and no host yet. It reports whether this manager serves the object. err is the error
-// of the write, which uses an optimistic lock.
+// Claim sets the label of this host on an object that has no such label yet. It is for kinds that run no processes themselves. It reports whether this manager
+// serves the object. err is the error of the write, which uses an optimistic lock.
 func (h *Hosts) Claim(ctx context.Context, writer client.Client, object client.Object) (serve bool, err error) {
 	if h == nil {
 		return true, nil
@@ -33,7 +33,7 @@ func (h *Hosts) Claim(ctx context.Context, writer client.Client, object client.O
 	return false, nil
 }
 
-// Label sets the label of this host on an object that is created for a process on it.
+// Label sets the label of this host on a new object whose process will run on this host.
 func (h *Hosts) Label(object client.Object) {
 	if h.Self() == "" {
 		return

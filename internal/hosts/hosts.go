@@ -1,8 +1,9 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosts lets several managers serve one API server. Each host has a name, which its state directory keeps, and a Lease that its manager renews.
-// From the Leases a manager learns which other hosts report and which runtimes they serve. internal/lifecycle decides what follows from that.
+// Package hosts lets several managers serve one API server. Each host has a name, which is stored in its state directory, and a Lease that its manager renews.
+// A host whose Lease is renewed is said to report. From the Leases a manager learns which other hosts report and which runtimes they serve.
+// internal/lifecycle decides which host runs an object.
 package hosts
 
 import (
@@ -37,7 +38,7 @@ const (
 
 // Options describe this host.
 type Options struct {
-	// Name is the result of the function Name; empty for a manager that runs nothing on a machine.
+	// Name is the result of the function Name; empty for a manager that runs no processes on a machine.
 	Name string
 	// Lease is the name of the host in its Lease; empty means Name. A manager without a host name needs a Lease name to report that it serves Pods.
 	Lease string
@@ -52,8 +53,8 @@ type Options struct {
 	Log    logr.Logger
 }
 
-// Hosts holds what this manager knows about its own host and the other hosts. A nil *Hosts belongs to a manager without other hosts: it serves all
-// objects and claims none.
+// Hosts holds what this manager knows about its own host and the other hosts. A nil *Hosts means that there is only one manager: it serves all objects and
+// labels none with a host.
 type Hosts struct {
 	options Options
 
@@ -69,7 +70,7 @@ type lease struct {
 	runtimes []string
 }
 
-// New returns the hosts as seen by this one. It learns about the other hosts only while Start runs.
+// New returns a Hosts that does not know other hosts yet. It learns about them while Start runs.
 func New(options Options) *Hosts {
 	if options.Lease == "" {
 		options.Lease = options.Name
@@ -77,7 +78,7 @@ func New(options Options) *Hosts {
 	return &Hosts{options: options, leases: map[string]lease{}}
 }
 
-// Self returns the name of this host; empty if the manager has no other hosts or runs nothing on a machine.
+// Self returns the name of this host; empty if there is only one manager, or if this manager runs no processes on a machine.
 func (h *Hosts) Self() string {
 	if h == nil {
 		return ""
@@ -85,7 +86,8 @@ func (h *Hosts) Self() string {
 	return h.options.Name
 }
 
-// Reports reports whether the manager of a host renewed its Lease within Duration. known is false while the Leases have not been read.
+// Reports reports whether the manager of a host renewed its Lease within Duration; for the host of this manager, it always returns true. known is false
+// while the Leases have not been read.
 func (h *Hosts) Reports(host string) (reports, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -46,7 +46,7 @@ func TestName_RefusesADamagedFile(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("restore the file")), "a new name would give up all objects of this host")
 }
 
-func TestLabel(t *testing.T) {
+func TestLabel_IsValidForAnyHostname(t *testing.T) {
 	for hostname, want := range map[string]string{
 		"laptop": "laptop", "Build_7.example.org": "build-7", "": "host", "---": "host", "ä.b": "host",
 		"a-very-long-name-of-a-machine-in-a-fleet": "a-very-long-name-of-a-machine-in",
@@ -57,13 +57,13 @@ func TestLabel(t *testing.T) {
 	}
 }
 
-// world is one API server with the Leases of several hosts.
-type world struct {
+// fixture is one API server with the Leases of several hosts.
+type fixture struct {
 	api   client.Client
 	clock *clocktesting.FakeClock
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	scheme := apiruntime.NewScheme()
 	for _, add := range []func(*apiruntime.Scheme) error{coordinationv1.AddToScheme, v1alpha1.AddToScheme} {
@@ -71,18 +71,18 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	return &world{fake.NewClientBuilder().WithScheme(scheme).Build(), clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))}
+	return &fixture{fake.NewClientBuilder().WithScheme(scheme).Build(), clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))}
 }
 
-func (w *world) host(name string, runtimes ...v1alpha1.RuntimeType) *Hosts {
-	return New(Options{Name: name, Runtimes: runtimes, Namespace: "berth-system", Client: w.api, Reader: w.api, Clock: w.clock, Log: logr.Discard()})
+func (f *fixture) newHosts(name string, runtimes ...v1alpha1.RuntimeType) *Hosts {
+	return New(Options{Name: name, Runtimes: runtimes, Namespace: "berth-system", Client: f.api, Reader: f.api, Clock: f.clock, Log: logr.Discard()})
 }
 
 func TestHosts_SeeEachOther(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
-	w := newWorld(t)
-	a, b := w.host("a", v1alpha1.RuntimeHost, v1alpha1.RuntimeTmux), w.host("b", v1alpha1.RuntimePod)
+	f := newFixture(t)
+	a, b := f.newHosts("a", v1alpha1.RuntimeHost, v1alpha1.RuntimeTmux), f.newHosts("b", v1alpha1.RuntimePod)
 
 	_, known := a.Reports("b")
 	g.Expect(known).To(BeFalse(), "before the first read")
@@ -104,7 +104,7 @@ func TestHosts_SeeEachOther(t *testing.T) {
 	g.Expect(serves(v1alpha1.RuntimePod)).To(BeTrue())
 	g.Expect(serves(v1alpha1.RuntimeHost)).To(BeFalse(), "served only by this host")
 
-	w.clock.Step(Duration)
+	f.clock.Step(Duration)
 	g.Expect(a.look(ctx)).To(Succeed())
 	g.Expect(reports("b")).To(BeFalse(), "the Lease was not renewed")
 	g.Expect(serves(v1alpha1.RuntimePod)).To(BeFalse())
@@ -113,12 +113,12 @@ func TestHosts_SeeEachOther(t *testing.T) {
 	g.Expect(reports("b")).To(BeTrue(), "the host reports again")
 }
 
-func TestHosts_TakesAnOldLeaseForNoReport(t *testing.T) {
+func TestHosts_IgnoresExpiredLease(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld(t)
-	g.Expect(w.host("b").report(t.Context())).To(Succeed())
-	w.clock.Step(time.Hour)
-	a := w.host("a")
+	f := newFixture(t)
+	g.Expect(f.newHosts("b").report(t.Context())).To(Succeed())
+	f.clock.Step(time.Hour)
+	a := f.newHosts("a")
 	g.Expect(a.look(t.Context())).To(Succeed())
 	reports, known := a.Reports("b")
 	g.Expect(known).To(BeTrue())
@@ -127,22 +127,22 @@ func TestHosts_TakesAnOldLeaseForNoReport(t *testing.T) {
 
 func TestHosts_RenewsUntilTheContextEnds(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld(t)
-	a := w.host("a", v1alpha1.RuntimeHost)
+	f := newFixture(t)
+	a := f.newHosts("a", v1alpha1.RuntimeHost)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Start(ctx) }()
 	renewed := func() time.Time {
 		lease := &coordinationv1.Lease{}
-		if err := w.api.Get(t.Context(), client.ObjectKey{Namespace: "berth-system", Name: "berth-host-a"}, lease); err != nil {
+		if err := f.api.Get(t.Context(), client.ObjectKey{Namespace: "berth-system", Name: "berth-host-a"}, lease); err != nil {
 			return time.Time{}
 		}
 		return lease.Spec.RenewTime.Time
 	}
-	g.Eventually(renewed).WithTimeout(30 * time.Second).Should(BeTemporally("==", w.clock.Now()))
-	g.Eventually(w.clock.HasWaiters).WithTimeout(30 * time.Second).Should(BeTrue())
-	w.clock.Step(Interval)
-	g.Eventually(renewed).WithTimeout(30 * time.Second).Should(BeTemporally("==", w.clock.Now()))
+	g.Eventually(renewed).WithTimeout(30 * time.Second).Should(BeTemporally("==", f.clock.Now()))
+	g.Eventually(f.clock.HasWaiters).WithTimeout(30 * time.Second).Should(BeTrue())
+	f.clock.Step(Interval)
+	g.Eventually(renewed).WithTimeout(30 * time.Second).Should(BeTemporally("==", f.clock.Now()))
 	cancel()
 	g.Eventually(ended).WithTimeout(30 * time.Second).Should(Receive(BeNil()))
 }
@@ -150,14 +150,14 @@ func TestHosts_RenewsUntilTheContextEnds(t *testing.T) {
 func TestHosts_ClaimsObjectsWithoutAProcess(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
-	w := newWorld(t)
+	f := newFixture(t)
 	plan := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}
-	g.Expect(w.api.Create(ctx, plan)).To(Succeed())
+	g.Expect(f.api.Create(ctx, plan)).To(Succeed())
 	late := plan.DeepCopy()
-	g.Expect(w.host("a").Claim(ctx, w.api, plan)).To(BeTrue())
+	g.Expect(f.newHosts("a").Claim(ctx, f.api, plan)).To(BeTrue())
 	g.Expect(plan.Labels).To(HaveKeyWithValue(v1alpha1.LabelHost, "a"))
-	_, err := w.host("b").Claim(ctx, w.api, late)
+	_, err := f.newHosts("b").Claim(ctx, f.api, late)
 	g.Expect(err).To(HaveOccurred(), "an optimistic lock")
-	g.Expect(w.host("b").Claim(ctx, w.api, plan)).To(BeFalse())
-	g.Expect((*Hosts)(nil).Claim(ctx, w.api, plan)).To(BeTrue(), "a single manager without hosts")
+	g.Expect(f.newHosts("b").Claim(ctx, f.api, plan)).To(BeFalse())
+	g.Expect((*Hosts)(nil).Claim(ctx, f.api, plan)).To(BeTrue(), "a single manager without hosts")
 }

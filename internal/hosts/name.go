@@ -18,8 +18,8 @@ import (
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
-// nameFile is stored in the state directory next to the records of the processes, because a host without these records does not know which processes
-// it started.
+// nameFile is the file in the state directory that stores the name of the host. The records of the processes are in the same directory, so the name and the
+// records are always lost or copied together: a host without these records does not know which processes it started.
 const nameFile = "host.json"
 
 // machineFile identifies the installation of the operating system. A container may lack this file.
@@ -29,12 +29,12 @@ const machineFile = "/etc/machine-id"
 type identity struct {
 	// Name is the value of the label berth.dev/host.
 	Name string `json:"name"`
-	// Machine is a hash of the machine ID. A directory that was copied to another machine gets another name there.
+	// Machine is a hash of the machine ID. If the state directory was copied to another machine, the hash differs there, and Name chooses a new name.
 	Machine string `json:"machine,omitempty"`
 }
 
-// Name returns the name of this machine together with a state directory. The first call chooses the name and writes it to the directory; later calls
-// return the same name, even after a reboot or a change of the host name.
+// Name returns the name of the host that this machine and the state directory form. The first call chooses the name and writes it to the directory; later
+// calls return the same name, even after a reboot or a change of the machine's host name.
 func Name(stateDir string) (string, error) {
 	return nameOf(stateDir, machine())
 }

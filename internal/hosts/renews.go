@@ -18,8 +18,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// Renews reports whether a host renews its Lease within the duration during, which should exceed Interval. It does not compare the renewal time with
-// the local clock, because the clocks of two machines differ.
+// Renews reports whether a host renews its Lease while Renews waits. The parameter during is the maximum wait; it should exceed Interval. Renews does not
+// compare the renewal time with the local clock, because the clocks of two machines differ.
 func Renews(ctx context.Context, reader client.Reader, clock clock.WithTicker, namespace, host string, during time.Duration) (bool, error) {
 	first, err := renewedAt(ctx, reader, namespace, host)
 	if err != nil || first == nil {
@@ -59,7 +59,7 @@ func Renewed(ctx context.Context, reader client.Reader, namespace string) (map[s
 	return renewed, nil
 }
 
-// renewedAt returns when the Lease of a host was last renewed; nil if there is no Lease.
+// renewedAt returns when the Lease of a host was last renewed, or nil if there is no Lease.
 func renewedAt(ctx context.Context, reader client.Reader, namespace, host string) (*metav1.MicroTime, error) {
 	lease := &coordinationv1.Lease{}
 	key := client.ObjectKey{Namespace: namespace, Name: leasePrefix + host}

@@ -17,8 +17,9 @@ import (
 // maxDoublings prevents an overflow of the shift below. A delay reaches its maximum after far fewer doublings.
 const maxDoublings = 30
 
-// delay returns the wait before the incarnation after the given one: Initial, doubled with every further failure up to Max, ± 25 %. The jitter is
-// derived from the UID and the incarnation, so that the same state always yields the same delay, but many objects do not restart at the same time.
+// delay returns how long to wait between the exit of the given incarnation and the next start: Initial, doubled with every further failure up to Max,
+// ± 25 %. The jitter is derived from the UID and the incarnation, so that the same state always yields the same delay, but many objects do not restart at
+// the same time.
 func (b Backoff) delay(uid types.UID, incarnation int64, failures int32) time.Duration {
 	if failures <= 0 || b.Initial <= 0 {
 		return 0
@@ -30,14 +31,15 @@ func (b Backoff) delay(uid types.UID, incarnation int64, failures int32) time.Du
 	return time.Duration(float64(delay) * (0.75 + 0.5*fraction(uid, incarnation)))
 }
 
-// The minimum waits before a restart from the second consecutive failure on. The spec may request longer waits, not shorter ones: without a minimum, a
-// program that fails immediately, or a Pod that its node rejects, would be started hundreds of times per second.
+// minRestartWait and minLostRestartWait are the shortest waits before a restart after two or more consecutive failures. minLostRestartWait applies if the
+// process was lost, minRestartWait in all other cases. The spec can only request longer waits. Without a minimum, a program that fails immediately, or a
+// Pod that its node rejects, would be started hundreds of times per second.
 const (
 	minRestartWait     = time.Second
 	minLostRestartWait = 5 * time.Second
 )
 
-// restartWait returns the wait before the incarnation after the current one, which has ended.
+// restartWait returns how long to wait before the next start. The current incarnation has ended.
 func (m *machine) restartWait() time.Duration {
 	wait := m.desired.Backoff.delay(m.desired.UID, m.status.Incarnation, m.status.Failures)
 	switch {
@@ -63,17 +65,17 @@ func fraction(uid types.UID, incarnation int64) float64 {
 func (m *machine) countFailure(at time.Time) {
 	breaker := m.status.Breaker
 	var recent []metav1.MicroTime
-	for _, failure := range breaker.Failures {
+	for _, failure := range breaker.FailureTimes {
 		if failure.Add(m.desired.Breaker.Window).After(at) {
 			recent = append(recent, failure)
 		}
 	}
-	breaker.Failures = append(recent, microTime(at))
-	if extra := len(breaker.Failures) - m.desired.Breaker.Threshold; extra > 0 {
-		breaker.Failures = breaker.Failures[extra:]
+	breaker.FailureTimes = append(recent, microTime(at))
+	if extra := len(breaker.FailureTimes) - m.desired.Breaker.Threshold; extra > 0 {
+		breaker.FailureTimes = breaker.FailureTimes[extra:]
 	}
-	after := m.desired.Breaker.Fail(Circuit{State: breaker.State, OpenedAt: breaker.OpenedAt}, len(breaker.Failures), m.now)
-	breaker.State, breaker.OpenedAt = after.State, after.OpenedAt
+	after := m.desired.Breaker.Fail(Circuit{State: breaker.State, OpenedAt: breaker.OpenTime}, len(breaker.FailureTimes), m.now)
+	breaker.State, breaker.OpenTime = after.State, after.OpenedAt
 }
 
 // forgetFailures closes the breaker and resets the back-off.
@@ -83,8 +85,8 @@ func (m *machine) forgetFailures() {
 	m.status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerClosed}
 }
 
-// absorbReset handles a changed reset token: it resets the failures, and schedules an immediate start of a process that was waiting for its next start
-// or that had failed permanently.
+// absorbReset handles a changed reset token: it forgets the failures. If the process was waiting for its next start, or had failed permanently, absorbReset
+// schedules an immediate start.
 func (m *machine) absorbReset() {
 	if m.desired.ResetToken == m.status.ObservedResetToken {
 		return

@@ -34,8 +34,8 @@ func (b Breaker) Fail(c Circuit, failures int, now time.Time) Circuit {
 	return Circuit{State: v1alpha1.BreakerOpen, OpenedAt: &opened}
 }
 
-// Cooling returns how long an open breaker still blocks: left is 0 if a trial is due, and ends is false if only a reset closes the breaker. after
-// differs from c if the clock was set back: an OpenedAt in the future becomes now, so that the breaker blocks for at most CoolDown.
+// Cooling returns how long an open breaker still blocks: left is 0 if a trial is due, and ends is false if only a reset closes the breaker. The first result
+// is the circuit c, unchanged unless the clock was set back: then an OpenedAt in the future becomes now, so that the breaker blocks for at most CoolDown.
 func (b Breaker) Cooling(c Circuit, now time.Time) (after Circuit, left time.Duration, ends bool) {
 	if b.CoolDown == 0 || c.OpenedAt == nil {
 		return c, 0, false

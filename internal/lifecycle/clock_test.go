@@ -14,41 +14,41 @@ import (
 )
 
 // After the clock is set back, no wait is longer than the spec allows.
-func TestBackOffAfterTheClockWasSetBack(t *testing.T) {
-	s := newStory(t).up()
-	s.exits(facts.Exit{Known: true, Code: 1})
-	s.tick()
-	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
+func TestBackoff_StaysBoundedWhenClockIsSetBack(t *testing.T) {
+	s := newFixture(t).startToReady()
+	s.setExited(facts.Exit{Known: true, Code: 1})
+	s.next()
+	s.expectCondition(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
 	s.now = s.now.Add(-time.Hour)
-	s.tick()
-	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
+	s.next()
+	s.expectCondition(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
 	s.g.Expect(s.last.Requeue).To(BeNumerically("<=", 1250*time.Millisecond))
-	s.rest()
+	s.expectAtRest()
 	s.now = s.now.Add(s.last.Requeue)
-	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+	s.g.Expect(s.next().Action).To(Equal(StartProcess))
 }
 
-func TestCoolDownAfterTheClockWasSetBack(t *testing.T) {
-	s := newStory(t)
+func TestCoolDown_StaysBoundedWhenClockIsSetBack(t *testing.T) {
+	s := newFixture(t)
 	s.desired.Breaker.Threshold = 1
-	s.up()
-	s.exits(facts.Exit{Known: true, Code: 1})
-	s.tick()
-	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
+	s.startToReady()
+	s.setExited(facts.Exit{Known: true, Code: 1})
+	s.next()
+	s.expectCondition(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
 	s.now = s.now.Add(-24 * time.Hour)
-	s.tick()
-	s.expect(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
+	s.next()
+	s.expectCondition(v1alpha1.ConditionStalled, v1alpha1.ReasonCircuitOpen)
 	s.g.Expect(s.last.Requeue).To(Equal(s.desired.Breaker.CoolDown))
-	s.rest()
+	s.expectAtRest()
 	s.now = s.now.Add(s.last.Requeue)
-	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+	s.g.Expect(s.next().Action).To(Equal(StartProcess))
 }
 
 // A change of the spec also shortens a back-off that has already begun.
-func TestBackOffIsShortenedBySpec(t *testing.T) {
-	s := newStory(t).up()
-	s.exits(facts.Exit{Known: true, Code: 1})
-	s.tick()
+func TestBackoff_IsShortenedBySpecChange(t *testing.T) {
+	s := newFixture(t).startToReady()
+	s.setExited(facts.Exit{Known: true, Code: 1})
+	s.next()
 	s.desired.Backoff = Backoff{ResetAfter: time.Minute}
-	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+	s.g.Expect(s.next().Action).To(Equal(StartProcess))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-dev/berth/internal/conditions"
 )
 
-// always are the conditions that every object has from its first reconcile on. The other conditions are omitted while they have
-// their normal status.
+// always are the conditions that every object of a process kind has from its first reconcile on; only StrategyRuns have no Restarting. The other conditions are
+// omitted while they have their normal status.
 var always = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionRestarting}
 
 // firstConditions sets the conditions that are missing to Unknown, so that the decision does not have to handle missing ones.
@@ -62,7 +62,7 @@ func (m *machine) concludeConditions() {
 	}
 }
 
-// ready, reconciling and stalled are the three possible states: exactly one of these conditions is True.
+// The methods ready, reconciling and stalled set the state of the object: exactly one of the conditions Ready, Reconciling and Stalled is True.
 
 func (m *machine) ready(message string) { m.rest(v1alpha1.ReasonRunning, message) }
 
@@ -92,14 +92,14 @@ func (m *machine) notRestarting() {
 	m.set(v1alpha1.ConditionRestarting, false, v1alpha1.ReasonNotRestarting, "")
 }
 
-// expires records since when the object has been at rest without a process.
+// expires sets Step.Expires to the latest of three times: the exit of the process, and the last transitions of Ready and of Stalled.
 func (m *machine) expires() {
 	since := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionStalled).LastTransitionTime.Time
 	if ready := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionReady); ready.LastTransitionTime.After(since) {
 		since = ready.LastTransitionTime.Time
 	}
-	if end := m.status.LastExit; end != nil && end.FinishedAt != nil && end.FinishedAt.After(since) {
-		since = end.FinishedAt.Time
+	if end := m.status.LastExit; end != nil && end.FinishTime != nil && end.FinishTime.After(since) {
+		since = end.FinishTime.Time
 	}
 	m.step.Expires = since
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
 )
 
 // eventsBetween returns the user-visible differences between two records as events. Each event is emitted only once, because each difference is recorded
@@ -20,9 +21,11 @@ import (
 func (m *machine) eventsBetween(before *v1alpha1.ProcessStatus) []Event {
 	var events []Event
 	after := &m.status
-	for _, event := range []*Event{
-		m.ended(before, after), ending(before, after), starting(before, after), stuck(before, after), becameReady(before, after),
-	} {
+	ended, stuck := m.ended(before, after), stuck(before, after)
+	if stuck != nil && stuck.Reason == v1alpha1.ReasonCircuitOpen {
+		ended = nil // the event about the open breaker begins with the exit
+	}
+	for _, event := range []*Event{ended, ending(before, after), starting(before, after), stuck, becameReady(before, after)} {
 		if event != nil {
 			events = append(events, *event)
 		}
@@ -39,12 +42,8 @@ func Together(events []Event) Event {
 			together.Warning, together.Reason = true, event.Reason
 		}
 	}
-	for i, event := range events {
-		message := event.Message
-		if i < len(events)-1 && !strings.HasSuffix(message, ".") {
-			message += "." // the message ends with a command
-		}
-		messages = append(messages, message)
+	for _, event := range events {
+		messages = append(messages, conditions.Sentence(event.Message))
 	}
 	together.Message = strings.Join(messages, " ")
 	return together
@@ -72,7 +71,11 @@ func ending(before, after *v1alpha1.ProcessStatus) *Event {
 	if stop == nil || before.Stopping != nil && before.Stopping.Incarnation == stop.Incarnation {
 		return nil
 	}
-	return &Event{Warning: isUnhealthy(stop.Reason), Reason: stop.Reason, Message: fmt.Sprintf("Stopping incarnation %d.", stop.Incarnation)}
+	message := fmt.Sprintf("Stopping incarnation %d.", stop.Incarnation)
+	if stop.Message != "" {
+		message = conditions.Sentence(stop.Message) + " " + message
+	}
+	return &Event{Warning: isUnhealthy(stop.Reason), Reason: stop.Reason, Message: message}
 }
 
 func starting(before, after *v1alpha1.ProcessStatus) *Event {
@@ -118,7 +121,7 @@ func (m *machine) whenAgain() string {
 	return " Restarts at " + clockTime(next.Time) + "."
 }
 
-// clockTime formats a time for users in RFC 3339 (UTC). It rounds up to a second, so that the announced time never precedes the event.
+// clockTime formats a time for users in RFC 3339 (UTC). It rounds up to a full second, so that the result is never earlier than t.
 func clockTime(t time.Time) string {
 	return t.Add(time.Second - time.Nanosecond).UTC().Format(time.RFC3339)
 }
@@ -129,7 +132,16 @@ func (m *machine) seeLogs(end *v1alpha1.ProcessExit) string {
 	if m.desired.Logs == "" || !Ran(end) {
 		return ""
 	}
-	return " To see its output, run: " + m.desired.Logs
+	return fmt.Sprintf(" To see the output, run %q.", m.desired.Logs)
+}
+
+// retry returns advice that names the restart command; empty if the object cannot be restarted. The argument is a format with one verb for the command, such
+// as "To retry now, run %q.", which begins a sentence.
+func (m *machine) retry(advice string) string {
+	if m.desired.Restart == "" {
+		return ""
+	}
+	return " " + fmt.Sprintf(advice, m.desired.Restart)
 }
 
 // Ran reports whether the program ran and exited by itself or because it was unhealthy, so that its output may contain the cause.

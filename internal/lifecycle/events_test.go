@@ -5,7 +5,7 @@ package lifecycle
 
 import "testing"
 
-func TestTogether(t *testing.T) {
+func TestTogether_MergesEventsIntoOne(t *testing.T) {
 	ended, ready := Event{Warning: true, Reason: "Crashed", Message: "It crashed."}, Event{Reason: "Running", Message: "It is ready."}
 	starting := Event{Reason: "Starting", Message: "It starts."}
 	for name, c := range map[string]struct {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions/conditionstest"
 	"github.com/berth-dev/berth/internal/facts"
 )
 
@@ -33,7 +34,8 @@ func (n *node) path() string {
 	return strings.Join(names, "\n  ")
 }
 
-// explore walks every interleaving from a world, breadth first, and checks every state. It returns the number of states and the first violation.
+// explore walks every interleaving from a world, breadth first, and checks every state. It returns the number of states and the first violation. whole reports
+// whether there was no violation and all states were walked before the limit.
 func explore(from world, limit int) (states int, whole bool, violation string) {
 	seen := map[uint64]bool{from.key(): true}
 	queue := []*node{{world: from}}
@@ -64,14 +66,17 @@ func explore(from world, limit int) (states int, whole bool, violation string) {
 
 // check returns the first invariant that this state violates, or "".
 func (w *world) check() string {
-	if w.live() > 1 {
+	if w.countLive() > 1 {
 		return "two incarnations are alive"
 	}
 	if w.gone && len(w.processes) > 0 {
 		return "a process of a deleted object runs or is still known"
 	}
-	if w.version > 0 && len(w.status.Conditions) > 0 && len(truths(&w.status)) != 1 {
-		return fmt.Sprintf("Ready, Reconciling, Stalled: %v", truths(&w.status))
+	if w.version > 0 && len(w.status.Conditions) > 0 && len(trueConditions(&w.status)) != 1 {
+		return fmt.Sprintf("Ready, Reconciling, Stalled: %v", trueConditions(&w.status))
+	}
+	if faulty := conditionstest.Faulty(w.status.Conditions); len(faulty) > 0 {
+		return fmt.Sprintf("%v have an empty message, or one that is not a sentence", faulty)
 	}
 	if ready := meta.FindStatusCondition(w.status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status == metav1.ConditionTrue &&
 		(ready.Reason == v1alpha1.ReasonRunning) != (w.status.Process != nil) {
@@ -88,7 +93,7 @@ func (w *world) check() string {
 			return "a requested stop is recorded as " + end.Reason
 		}
 	}
-	return w.comesToRest()
+	return w.checkConvergence()
 }
 
 // checkCounts checks that every exit and every restart is recorded once.
@@ -106,11 +111,11 @@ func (w *world) checkCounts() string {
 	return ""
 }
 
-// restWithin is the maximum number of rounds that an undisturbed manager needs to reach a state of rest.
+// restWithin is the maximum number of rounds that an undisturbed manager needs until nothing changes any more.
 const restWithin = 40
 
-// comesToRest continues with an undisturbed manager and well-behaved processes, and checks the state in which they come to rest.
-func (w *world) comesToRest() string {
+// checkConvergence continues with an undisturbed manager and well-behaved processes until nothing changes any more, and checks that state.
+func (w *world) checkConvergence() string {
 	c := w.clone()
 	c.manager, c.deposed = manager{}, manager{}
 	for range restWithin {
@@ -127,13 +132,13 @@ func (w *world) comesToRest() string {
 		}
 		moved := c.settle()
 		if quiet && !moved && !c.passTime() {
-			return c.restIsWanted()
+			return c.checkFinalState()
 		}
 	}
 	return "the object does not come to rest"
 }
 
-// settle lets the process act on its requests, and reports whether anything happened.
+// settle lets the process execute, become ready or obey a stop request, and reports whether it did one of these.
 func (w *world) settle() bool {
 	for _, m := range moves {
 		switch m.name {
@@ -146,18 +151,18 @@ func (w *world) settle() bool {
 	return false
 }
 
-func (w *world) restIsWanted() string {
-	state := truths(&w.status)
+func (w *world) checkFinalState() string {
+	state := trueConditions(&w.status)
 	switch {
 	case w.deleted:
 		return "at rest with a deletion timestamp, but the finalizer remains"
-	case w.desired.State == DesiredStopped && w.live() > 0:
+	case w.desired.State == DesiredStopped && w.countLive() > 0:
 		return "stopped and at rest, but a process is alive"
 	case w.desired.State == DesiredStopped && state[0] != v1alpha1.ConditionReady:
 		return "stopped and at rest, but not Ready"
 	case w.desired.State == DesiredStopped:
 		return ""
-	case w.desired.State == DesiredAsleep && w.live() > 0:
+	case w.desired.State == DesiredAsleep && w.countLive() > 0:
 		return "asleep and at rest, but a process is alive"
 	case w.desired.State == DesiredAsleep && state[0] == v1alpha1.ConditionReady && w.status.LastExit.Reason != v1alpha1.ReasonStopped:
 		return "the object sleeps after " + w.status.LastExit.Reason
@@ -165,13 +170,13 @@ func (w *world) restIsWanted() string {
 		return "a sleeping object does not observe its restart token"
 	case w.desired.State == DesiredAsleep:
 		return ""
-	case w.live() == 1 && w.processes[len(w.processes)-1].origin != (facts.Origin{SpecHash: w.desired.SpecHash, RestartToken: w.desired.RestartToken}):
+	case w.countLive() == 1 && w.processes[len(w.processes)-1].origin != (facts.Origin{SpecHash: w.desired.SpecHash, RestartToken: w.desired.RestartToken}):
 		return fmt.Sprintf("the running process was started with %v", w.processes[len(w.processes)-1].origin)
-	case w.live() == 1 && (len(state) != 1 || state[0] != v1alpha1.ConditionReady):
+	case w.countLive() == 1 && (len(state) != 1 || state[0] != v1alpha1.ConditionReady):
 		return fmt.Sprintf("at rest with a ready process and the conditions %v", state)
-	case w.live() == 0 && w.status.LastExit != nil && w.status.LastExit.Reason == v1alpha1.ReasonCompleted && state[0] == v1alpha1.ConditionReady:
+	case w.countLive() == 0 && w.status.LastExit != nil && w.status.LastExit.Reason == v1alpha1.ReasonCompleted && state[0] == v1alpha1.ConditionReady:
 		return ""
-	case w.live() == 0 && (len(state) != 1 || state[0] != v1alpha1.ConditionStalled):
+	case w.countLive() == 0 && (len(state) != 1 || state[0] != v1alpha1.ConditionStalled):
 		return fmt.Sprintf("at rest without a process and the conditions %v", state)
 	case w.status.ObservedRestartToken != w.desired.RestartToken:
 		return "the restart token is not observed"
@@ -183,8 +188,8 @@ func (w *world) restIsWanted() string {
 	return ""
 }
 
-// statesWanted returns the maximum number of states to walk: EXPLORE_STATES, or a default that suits every test run.
-func statesWanted(t *testing.T) int {
+// stateLimit returns the maximum number of states to walk: EXPLORE_STATES, or a default that suits every test run.
+func stateLimit(t *testing.T) int {
 	text := os.Getenv("EXPLORE_STATES")
 	if text == "" {
 		return 8_000
@@ -201,8 +206,8 @@ var policies = []v1alpha1.RestartPolicy{v1alpha1.RestartAlways, v1alpha1.Restart
 // everyTrouble is a budget that allows a little of every kind of trouble.
 var everyTrouble = budget{toggles: 2, restarts: 1, specs: 1, edits: 1, resets: 1, deletes: 1, exits: 2, failedStarts: 1, crashes: 1}
 
-func TestEveryInterleaving(t *testing.T) {
-	limit, total := statesWanted(t), 0
+func TestInterleavings_KeepInvariants(t *testing.T) {
+	limit, total := stateLimit(t), 0
 	for _, policy := range policies {
 		states, whole, violation := explore(newWorld(everyTrouble, policy), limit)
 		if violation != "" {
@@ -233,8 +238,8 @@ func TestEveryInterleaving(t *testing.T) {
 	t.Logf("walked %d states without a violation", total)
 }
 
-// TestRandomHistories walks random histories that are much longer than an exhaustive search can reach.
-func TestRandomHistories(t *testing.T) {
+// TestRandomHistories_KeepInvariants walks random histories that are much longer than an exhaustive search can reach.
+func TestRandomHistories_KeepInvariants(t *testing.T) {
 	plenty := budget{toggles: 20, sleeps: 20, restarts: 20, specs: 20, edits: 20, resets: 20, deletes: 1, exits: 50, failedStarts: 5, crashes: 50, leaders: 20}
 	for history := range uint64(150) {
 		random := rand.New(rand.NewPCG(history, 1))

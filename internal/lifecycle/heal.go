@@ -11,11 +11,12 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// A start that fails because a directory, a program or a permission is missing is not retried: the next attempt would fail too. A backend that can check
-// the cause without a start reports it in Observed.Program, and the process starts once the cause is gone.
+// A start that fails because a directory, a program or a permission is missing is not simply retried, because the next attempt would fail too. Instead,
+// Berth repeats the check of the program. A backend that can check the cause without a start reports it in Observed.Program, and the process starts once
+// the cause is gone.
 
 const (
-	// The check is repeated after an eighth of the time that the object has been stalled, within these bounds.
+	// checkFirst and checkLast bound the interval between two checks, which is otherwise an eighth of the time that the object has been stalled.
 	checkFirst = 2 * time.Second
 	checkLast  = time.Minute
 	// maxStartDoublings bounds the wait between two starts at checkFirst << maxStartDoublings, about one minute. That wait matters only if the check finds

@@ -14,8 +14,10 @@ import (
 )
 
 // An object that runs on a machine belongs to one host: a machine together with a state directory. Several hosts may serve one API server. The label
-// berth.dev/host is the host that should have the object, status.hostName the host that holds its process. A host starts a process only while both allow it,
-// and only the holder clears status.hostName, after its process has ended. So at most one host runs the object at any time.
+// berth.dev/host names the host that should run the object, and status.hostName the holder: the host that may have its process.
+//
+// A host starts a process only while the label names this host and status.hostName names no other host. The holder clears status.hostName only after its
+// process has exited. Another host takes over earlier only if a user declares the holder lost. So at most one host runs the object at any time.
 
 // HostClaim is what a manager knows about the host of one object.
 type HostClaim struct {
@@ -36,8 +38,8 @@ type HostDecision string
 const (
 	// HostServe reconciles the object.
 	HostServe HostDecision = "Serve"
-	// HostTake writes the label first, with an optimistic lock, then reconciles the object. The same write removes the annotation that declares this host
-	// lost.
+	// HostTake first sets the label to this host, with an optimistic lock, and then reconciles the object. The same write removes the annotation that
+	// declares this host lost.
 	HostTake HostDecision = "Take"
 	// HostMove stops the process and clears status.hostName, so that the host that the label names can take over.
 	HostMove HostDecision = "Move"
@@ -62,7 +64,7 @@ func (c HostClaim) Decide() HostDecision {
 	case holder != "" && holder != c.Self:
 		return HostLeave
 	case c.Label == "", c.Label == c.Self && c.Lost == c.Self:
-		return HostTake // if the annotation stayed, the next host could start the process before this host has stopped it
+		return HostTake // HostTake removes the annotation; otherwise the next host could start the process before this host has stopped it
 	case c.Label == c.Self:
 		return HostServe
 	case holder == c.Self:
@@ -85,7 +87,7 @@ func (c HostClaim) Owner() string {
 	return c.Label
 }
 
-// HostUnavailable returns the status of an object whose host does not report. Its process may still run, so nothing else of the record changes.
+// HostUnavailable returns the status of an object whose host does not report. Its process may still run, so only the conditions change.
 func HostUnavailable(record v1alpha1.ProcessStatus, owner string, generation int64, now metav1.Time) v1alpha1.ProcessStatus {
 	status := *record.DeepCopy()
 	message := fmt.Sprintf("Host %q does not report; its process may still run. Start berth on that host, or run \"berth adopt --host-is-gone\" if it will never come back.", owner)
@@ -104,7 +106,7 @@ func (m *machine) decideMove(current *facts.Incarnation) {
 	m.reconciling(v1alpha1.ReasonMoving, fmt.Sprintf("Moving to host %q.", m.desired.MoveTo))
 	if current != nil && current.Alive() && !m.desired.Orphan { // an adopted session stays where it is
 		m.observeProcess(*current)
-		m.end(*current, v1alpha1.ReasonStopped)
+		m.stopThenKill(*current, v1alpha1.ReasonStopped, "")
 		return
 	}
 	// The new host starts fresh: without a fingerprint the next start is unconditional.
@@ -122,8 +124,8 @@ func (m *machine) takeOver() {
 	m.status.HostName = m.desired.Host
 }
 
-// mayPreStart reports whether the process may be started before the write that announces the start. It may not if that write also claims the object, unless
-// the record names neither a host nor an incarnation.
+// mayPreStart reports whether the process may be started before the write that announces the start. If that write also records this host as the holder, a
+// pre-start is permitted only for a new object, whose record contains neither a host nor an incarnation.
 func (m *machine) mayPreStart(record *v1alpha1.ProcessStatus) bool {
 	return m.desired.Host == "" || record.HostName == m.desired.Host || record.Incarnation == 0 && record.HostName == ""
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-func TestHostClaim_Decide(t *testing.T) {
+func TestHostClaim_DecidesByLabelAndHolder(t *testing.T) {
 	for name, test := range map[string]struct {
 		claim HostClaim
 		want  HostDecision
@@ -74,10 +74,10 @@ func TestNext_MovesToAnotherHost(t *testing.T) {
 	g.Expect(again.Action).To(Equal(StartProcess))
 	g.Expect(again.Incarnation).To(Equal(int64(2)))
 	g.Expect(again.Status.HostName).To(Equal("b"))
-	g.Expect(again.Status.Breaker.Failures).To(BeEmpty())
+	g.Expect(again.Status.Breaker.FailureTimes).To(BeEmpty())
 }
 
-func TestNext_LeavesAnAdoptedSessionWhereItIs(t *testing.T) {
+func TestNext_ReleasesAdoptedSessionWithoutStop(t *testing.T) {
 	g := NewWithT(t)
 	now := time.Unix(1_800_000_000, 0)
 	d := Desired{UID: "u", Generation: 1, State: DesiredMoved, SpecHash: "x", Grace: time.Second, Orphan: true, Hosted: Hosted{Host: "a", MoveTo: "b"}}
@@ -96,16 +96,16 @@ func TestNext_TakesOverFromALostHost(t *testing.T) {
 	g.Expect(step.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonLost))
 	g.Expect(step.Status.LastExit.Message).To(ContainSubstring(`"b" was declared lost`))
 	g.Expect(step.Status.HostName).To(Equal("a"))
-	g.Expect(step.Status.Breaker.Failures).To(BeEmpty(), "the loss of a host is not a failure of the program")
+	g.Expect(step.Status.Breaker.FailureTimes).To(BeEmpty(), "the loss of a host is not a failure of the program")
 }
 
-func TestHostUnavailable(t *testing.T) {
+func TestHostUnavailable_StallsAndKeepsProcess(t *testing.T) {
 	g := NewWithT(t)
 	record := v1alpha1.ProcessStatus{Incarnation: 3, HostName: "b", Process: &v1alpha1.ProcessReference{Incarnation: 3}}
 	at := metav1.Unix(1_800_000_000, 0)
 	once := HostUnavailable(record, "b", 4, at)
 	g.Expect(once.Process).To(Equal(record.Process), "the process may still run")
-	g.Expect(truths(&once)).To(ConsistOf(v1alpha1.ConditionStalled))
+	g.Expect(trueConditions(&once)).To(ConsistOf(v1alpha1.ConditionStalled))
 	g.Expect(HostUnavailable(once, "b", 4, metav1.Unix(1_800_000_100, 0))).To(Equal(once), "a second manager writes nothing")
 }
 
@@ -129,7 +129,7 @@ type twoHosts struct {
 
 // hostManager is the state of a manager between two calls, including what it has read.
 type hostManager struct {
-	at      point
+	at      managerPhase
 	version int
 	deleted bool
 	claim   HostClaim
@@ -240,8 +240,8 @@ func (w *twoHosts) act(i int) bool {
 	return true
 }
 
-// exploreHosts walks every interleaving of two managers, each of which may crash at any point, while a user moves the object and then deletes it or,
-// if loss is true, declares a host lost.
+// exploreHosts walks every interleaving of two managers, each of which may crash at any point. Meanwhile a user moves the object, and then deletes it or, if
+// loss is true, declares a host lost.
 func exploreHosts(reserve, loss bool, decide func(HostClaim) HostDecision) (states int, violation string) {
 	type visited struct {
 		world twoHosts
@@ -261,7 +261,7 @@ func exploreHosts(reserve, loss bool, decide func(HostClaim) HostDecision) (stat
 		} else if at.world.deleted && !at.world.finalizer && at.world.managers[0].at == idle && at.world.managers[1].at == idle && live > 0 {
 			return len(seen), "a process is alive although its object is deleted after" + at.path
 		}
-		for name, do := range at.world.possible(decide) {
+		for name, do := range at.world.possibleMoves(decide) {
 			w := at.world.clone()
 			if !do(&w) || seen[w.key()] {
 				continue
@@ -273,7 +273,7 @@ func exploreHosts(reserve, loss bool, decide func(HostClaim) HostDecision) (stat
 	return len(seen), ""
 }
 
-func (w *twoHosts) possible(decide func(HostClaim) HostDecision) map[string]func(*twoHosts) bool {
+func (w *twoHosts) possibleMoves(decide func(HostClaim) HostDecision) map[string]func(*twoHosts) bool {
 	moves := map[string]func(*twoHosts) bool{
 		// A user moves only an object with a record; before the first start there is nothing to move.
 		"user moves the object": func(w *twoHosts) bool {
@@ -332,7 +332,7 @@ func (w *twoHosts) possible(decide func(HostClaim) HostDecision) map[string]func
 	return moves
 }
 
-func TestEveryInterleavingOfTwoHosts(t *testing.T) {
+func TestInterleavings_OfTwoHostsKeepInvariants(t *testing.T) {
 	for _, test := range []struct{ reserve, loss bool }{{}, {reserve: true}, {loss: true}, {reserve: true, loss: true}} {
 		states, violation := exploreHosts(test.reserve, test.loss, HostClaim.Decide)
 		if violation != "" {
@@ -342,7 +342,7 @@ func TestEveryInterleavingOfTwoHosts(t *testing.T) {
 	}
 }
 
-func TestExplorerOfTwoHostsFindsMissingGuards(t *testing.T) {
+func TestExplorer_FindsMissingGuardsOfTwoHosts(t *testing.T) {
 	for name, broken := range map[string]func(HostClaim) HostDecision{
 		"serves objects of another host": func(HostClaim) HostDecision { return HostServe },
 		"starts before the other host has stopped": func(c HostClaim) HostDecision {
@@ -351,7 +351,7 @@ func TestExplorerOfTwoHostsFindsMissingGuards(t *testing.T) {
 			}
 			return c.Decide()
 		},
-		"believes in a loss after the host has the object again": func(c HostClaim) HostDecision {
+		"keeps the annotation of a loss when the lost host takes the object again": func(c HostClaim) HostDecision {
 			if c.Lost == c.Self && c.Label == c.Self && c.Holder == "" {
 				return HostServe
 			}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestIdleness(t *testing.T) {
+func TestIdleness_DecidesSleepAndTimeLeft(t *testing.T) {
 	now := time.Unix(10_000, 0)
 	before := func(d time.Duration) time.Time { return now.Add(-d) }
 	for name, tc := range map[string]struct {

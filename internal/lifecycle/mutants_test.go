@@ -151,7 +151,7 @@ var littleTrouble = budget{toggles: 1, sleeps: 1, restarts: 1, specs: 1, edits: 
 // crashTrouble is enough for the variants that concern pre-started incarnations.
 var crashTrouble = budget{toggles: 1, exits: 1, specs: 1}
 
-func TestExplorerFindsEveryBrokenGuard(t *testing.T) {
+func TestExplorer_FindsEveryBrokenGuard(t *testing.T) {
 	defer func() { next = Next }()
 	for name, wrong := range broken {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ package lifecycle
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -14,8 +15,8 @@ import (
 // staleRetry is how long to wait before the next read if the record is older than the observed state.
 const staleRetry = 100 * time.Millisecond
 
-// aheadRetry is how long to wait before checking a pre-started incarnation if no event reports it.
-const aheadRetry = time.Second
+// preStartRetry is how long to wait before checking a pre-started incarnation if no event reports it.
+const preStartRetry = time.Second
 
 // Next decides the next step for one process. It is pure: the same arguments return the same Step.
 func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now time.Time) Step {
@@ -26,10 +27,10 @@ func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now
 		return Step{Status: record, Action: Recheck, Requeue: staleRetry}
 	}
 	m.begin()
-	m.adopt()
+	m.recordPreStart()
 	m.decide()
-	if m.startsAhead(&record) {
-		return Step{Status: record, Action: StartProcess, Incarnation: m.step.Incarnation, PreStart: true, Why: m.why(), Requeue: aheadRetry}
+	if m.canPreStart(&record) {
+		return Step{Status: record, Action: StartProcess, Incarnation: m.step.Incarnation, PreStart: true, Why: m.why(), Requeue: preStartRetry}
 	}
 	m.reserve()
 	m.concludeConditions()
@@ -50,8 +51,8 @@ type machine struct {
 	lostHost string // the former holder, if it was declared lost
 }
 
-// numberUnknown assigns the recorded number to an incarnation that the backend cannot read. Otherwise it would count as an older incarnation and be
-// ended to make room.
+// numberUnknown assigns the recorded number to an incarnation that the backend cannot read. The backend reports such an incarnation with the number 0, so Next
+// would otherwise take it for an older one and stop it.
 func (m *machine) numberUnknown() {
 	for i, incarnation := range m.observed.Incarnations {
 		if incarnation.Number == 0 && incarnation.Phase == facts.Unknown {
@@ -61,7 +62,7 @@ func (m *machine) numberUnknown() {
 	}
 }
 
-// expandBefore adds to the list each previous incarnation that a backend reports as part of the next one.
+// expandBefore adds the exited incarnations that a backend reports only in the field Before of the following incarnation.
 func (m *machine) expandBefore() {
 	if !m.desired.Reserve {
 		return
@@ -73,9 +74,10 @@ func (m *machine) expandBefore() {
 	}
 }
 
-// recordIsNewest reports whether the record contains or reserves every observed incarnation. If it does not, there are two cases. Usually the
-// record is outdated: another reconcile or manager has recorded and started an incarnation since it was read. But if the record is confirmed to be the
-// newest, the entry for that incarnation was lost; then recordIsNewest takes over the highest observed number with the current spec, and returns true.
+// recordIsNewest reports whether the record contains or reserves every observed incarnation. If it does not, there are two cases. Usually the record is
+// outdated: after the record was read, another reconcile or manager recorded and started an incarnation. Then recordIsNewest returns false. But if the
+// record is confirmed to be the newest, the entry for that incarnation was lost. Then recordIsNewest takes over the highest observed number with the
+// current spec, and returns true.
 func (m *machine) recordIsNewest() bool {
 	known := max(m.status.Incarnation, reserved(m.desired.Reserve, &m.status))
 	newest := known
@@ -110,7 +112,7 @@ func (m *machine) begin() {
 // decide checks what may have to be done, the most urgent first. Each check either determines the step or leaves it to the next check.
 func (m *machine) decide() {
 	if older := m.olderAlive(); older != nil {
-		m.end(*older, v1alpha1.ReasonSuperseded)
+		m.stopThenKill(*older, v1alpha1.ReasonSuperseded, "")
 		m.reconciling(v1alpha1.ReasonSuperseded, "Stopping an older incarnation first.")
 		return
 	}
@@ -125,7 +127,7 @@ func (m *machine) decide() {
 	m.absorbReset()
 	switch {
 	case m.desired.State == DesiredDeleted:
-		m.decideGone(current)
+		m.decideDeleted(current)
 	case m.desired.State == DesiredMoved:
 		m.decideMove(current)
 	case m.desired.State == DesiredStopped:
@@ -158,8 +160,8 @@ func (m *machine) olderAlive() *facts.Incarnation {
 	return nil
 }
 
-// canKillUnknown reports whether an incarnation in phase Unknown may be ended: an end is requested, and its exit will be observed even though its state
-// cannot be read now.
+// canKillUnknown reports whether an incarnation in phase Unknown may be stopped: a stop or restart is due, and the backend can kill the incarnation and then
+// observe its exit, although the backend cannot determine the state of the incarnation now.
 func (m *machine) canKillUnknown(current facts.Incarnation) bool {
 	switch m.desired.State {
 	case DesiredDeleted, DesiredStopped, DesiredMoved:
@@ -173,15 +175,16 @@ func (m *machine) canKillUnknown(current facts.Incarnation) bool {
 	}
 }
 
-// unknown keeps the process: Berth neither ends nor replaces what it cannot verify.
+// unknown reports the incarnation and takes no action: Berth neither stops nor replaces a process whose state it cannot determine.
 func (m *machine) unknown(current facts.Incarnation) {
 	message := "Cannot determine whether the process is running"
 	if current.Message != "" {
-		message += ": " + current.Message
+		message += ": " + strings.TrimSuffix(current.Message, ".")
 	}
-	message += ". Berth does not stop or start anything until it can."
 	if current.Killable {
-		message += " To end the process, stop, restart or delete the object; the process is killed after the grace period."
+		message += ". Berth does nothing until it can. To kill the process after its grace period, stop, restart or delete the object."
+	} else {
+		message += ". Berth does not stop or start anything until it can."
 	}
 	m.stalled(v1alpha1.ReasonUnknown, message)
 	m.requeue(unknownRetry)
@@ -190,85 +193,8 @@ func (m *machine) unknown(current facts.Incarnation) {
 // unknownRetry is how long to wait before checking an incarnation in phase Unknown again.
 const unknownRetry = 5 * time.Second
 
-func (m *machine) decideGone(current *facts.Incarnation) {
-	if m.desired.Orphan {
-		m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; the adopted process keeps running.")
-		m.step.Action, m.step.Released = Forget, true
-		return
-	}
-	m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; stopping its process first.")
-	if current != nil && current.Alive() {
-		m.end(*current, v1alpha1.ReasonDeleting)
-		return
-	}
-	m.step.Action, m.step.Released = Forget, true
-}
-
-func (m *machine) decideStop(current *facts.Incarnation) {
-	if current != nil && current.Alive() {
-		m.reconciling(v1alpha1.ReasonStopping, "Stopping the process, because the spec requests it.")
-		m.observeProcess(*current)
-		m.end(*current, v1alpha1.ReasonStopped)
-		return
-	}
-	// A stop resets the record: without a fingerprint, the next change to Running starts the process regardless of earlier failures.
-	m.status.SpecHash = ""
-	m.forgetFailures()
-	m.rest(v1alpha1.ReasonStopped, "The process is stopped, as the spec requests. Set spec.state to Running to start it.")
-	m.expires()
-}
-
-// maySleep returns false for a process that exited by itself or was never started. Such a process is started first, so that a failure shows before the
-// next use.
-func (m *machine) maySleep(current *facts.Incarnation) bool {
-	if current != nil && current.Alive() {
-		return true
-	}
-	end := m.status.LastExit
-	return m.endRecorded() && end.Reason == v1alpha1.ReasonStopped
-}
-
-// decideSleep ends an unused process. The object stays usable, so it is Ready. The next start also satisfies a restart that is requested while the
-// process sleeps.
-func (m *machine) decideSleep(current *facts.Incarnation) {
-	if current != nil && current.Alive() {
-		m.observeProcess(*current)
-		m.reconciling(v1alpha1.ReasonStopping, "The process is not used; stopping it until the next use.")
-		m.end(*current, v1alpha1.ReasonIdle)
-		return
-	}
-	m.status.SpecHash = ""
-	m.status.ObservedRestartToken = m.desired.RestartToken
-	m.rest(v1alpha1.ReasonIdle, "Idle. Starts on the next use.")
-}
-
-// end stops the incarnation: request, wait, kill. The intent is recorded before the first signal, and the deadline can only move closer.
-func (m *machine) end(incarnation facts.Incarnation, reason string) {
-	deadline := microTime(m.now.Add(m.desired.Grace))
-	stopping := m.status.Stopping
-	if stopping == nil || stopping.Incarnation != incarnation.Number {
-		m.status.Stopping = &v1alpha1.StopRequest{Incarnation: incarnation.Number, Reason: reason, Deadline: deadline}
-		m.act(StopProcess, incarnation.Number)
-		m.requeue(m.desired.Grace)
-		return
-	}
-	if deadline.Time.Before(stopping.Deadline.Time) {
-		stopping.Deadline = deadline
-	}
-	left := stopping.Deadline.Sub(m.now)
-	switch {
-	case left <= 0:
-		m.act(KillProcess, incarnation.Number)
-		m.requeue(min(max(-left/2, killRetryFirst), killRetryLast))
-	case !incarnation.StopSent:
-		m.act(StopProcess, incarnation.Number)
-		m.requeue(left)
-	default:
-		m.requeue(left)
-	}
-}
-
-// SIGKILL is repeated with back-off between these bounds, because a process in uninterruptible sleep may outlive the first one.
+// killRetryFirst and killRetryLast bound the time until SIGKILL is repeated, which grows with each repetition. A process in uninterruptible sleep may
+// outlive the first SIGKILL.
 const (
 	killRetryFirst = 200 * time.Millisecond
 	killRetryLast  = 30 * time.Second

@@ -10,9 +10,10 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// A start needs its intent on record, and a write takes longer than the start itself. Therefore the number of the next incarnation is recorded in
-// advance: the finalizer reserves number 1, and every written status reserves the number after its current incarnation. A pre-started incarnation
-// carries the values that it was started with, so one later write can record what happened.
+// The status must record the intent to start a process before the process starts. Waiting for that write would take longer than the start itself. Therefore
+// the number of the next incarnation is recorded in advance: an object that has the finalizer reserves number 1, and every written status reserves the
+// number after its current incarnation. The backend stores the values that a pre-started incarnation was started with, so that a single later write can
+// record the start completely.
 //
 // A reservation is never withdrawn: it only states which number may appear in the backend. Each reconcile decides again whether it may be used.
 
@@ -31,9 +32,9 @@ func (m *machine) reserve() {
 	}
 }
 
-// startsAhead reports whether the decision is exactly the reserved start. That start needs no prior write: the record already permits this incarnation,
+// canPreStart reports whether the decision is exactly the reserved start. That start needs no prior write: the record already permits this incarnation,
 // and any manager that finds it adopts it.
-func (m *machine) startsAhead(record *v1alpha1.ProcessStatus) bool {
+func (m *machine) canPreStart(record *v1alpha1.ProcessStatus) bool {
 	number := record.Incarnation + 1
 	if !m.desired.Reserve || !m.mayPreStart(record) || m.observed.LastError != "" || reserved(m.desired.Reserve, record) != number {
 		return false
@@ -48,7 +49,7 @@ func closed(breaker *v1alpha1.BreakerStatus) bool {
 	return breaker == nil || breaker.State == v1alpha1.BreakerClosed
 }
 
-// keepsEnd reports whether the exit of the recorded incarnation stays known after the next one starts: from the record or from the backend. It also
+// keepsEnd reports whether the exit of the recorded incarnation stays known after the next one starts, either from the record or from the backend. It also
 // returns false if the incarnation was asked to stop but the record contains no stop request, because such a record is stale.
 func (m *machine) keepsEnd(record *v1alpha1.ProcessStatus) bool {
 	if end := record.LastExit; record.Incarnation == 0 || end != nil && end.Incarnation >= record.Incarnation {
@@ -78,10 +79,10 @@ func IsCurrent(reserves bool, record *v1alpha1.ProcessStatus, number int64) bool
 	return number == record.Incarnation || number == record.Incarnation+1 && number == reserved(reserves, record)
 }
 
-// adopt takes over a pre-started incarnation as if its intent had been recorded when it was started: after the exit of the previous incarnation, and
-// with the values that it was started with.
-func (m *machine) adopt() {
-	ahead := m.startedAhead()
+// recordPreStart records a pre-started incarnation as if a write had preceded its start. It first records the exit of the previous incarnation, and then the
+// spec hash and the restart token that the incarnation was started with.
+func (m *machine) recordPreStart() {
+	ahead := m.preStarted()
 	if ahead == nil {
 		return
 	}
@@ -97,13 +98,13 @@ func (m *machine) adopt() {
 	m.status.SpecHash, m.status.ObservedRestartToken = m.desired.SpecHash, m.desired.RestartToken
 	m.desired = now
 	if ahead.StopSent { // the process was asked to stop before a manager recorded its start
-		m.status.Stopping = &v1alpha1.StopRequest{Incarnation: ahead.Number, Reason: v1alpha1.ReasonStopped, Deadline: microTime(m.now.Add(m.desired.Grace))}
+		m.status.Stopping = &v1alpha1.StopRequest{Incarnation: ahead.Number, Reason: v1alpha1.ReasonStopped, KillTime: microTime(m.now.Add(m.desired.Grace))}
 	}
 	m.reconciling(v1alpha1.ReasonStarting, startingMessage(m.status.Incarnation))
 }
 
-// startedAhead returns the reserved incarnation if it exists, or nil.
-func (m *machine) startedAhead() *facts.Incarnation {
+// preStarted returns the reserved incarnation if it exists, or nil.
+func (m *machine) preStarted() *facts.Incarnation {
 	number := reserved(m.desired.Reserve, &m.status)
 	if number != m.status.Incarnation+1 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// crashed returns the observation of a process that ran well for a minute and has just crashed.
+// crashed returns the arguments of Next for a process that ran well for a minute and has just crashed.
 func crashed(t *testing.T) (Desired, v1alpha1.ProcessStatus, Observed, time.Time) {
 	t.Helper()
 	w := newWorld(budget{}, v1alpha1.RestartAlways)
@@ -27,7 +27,7 @@ func crashed(t *testing.T) (Desired, v1alpha1.ProcessStatus, Observed, time.Time
 	return w.desired, step.Status, Observed{Incarnations: []facts.Incarnation{ended}}, now
 }
 
-func TestCrashIsMendedAhead(t *testing.T) {
+func TestPreStart_RestartsAfterFirstCrash(t *testing.T) {
 	desired, record, observed, now := crashed(t)
 	step := Next(desired, record, observed, now)
 	if !step.PreStart || step.Action != StartProcess || step.Incarnation != 2 || step.Status.Incarnation != 1 || step.Requeue == 0 {
@@ -48,7 +48,7 @@ func TestCrashIsMendedAhead(t *testing.T) {
 	}
 }
 
-func TestNothingElseIsStartedAhead(t *testing.T) {
+func TestPreStart_IsSkippedWithoutPrecondition(t *testing.T) {
 	for name, change := range map[string]func(*Desired, *v1alpha1.ProcessStatus, *Observed){
 		"the backend does not keep exits": func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.KeepsEnd = false },
 		"the last start failed":           func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.LastError = "no more processes" },
@@ -79,9 +79,9 @@ func TestNothingElseIsStartedAhead(t *testing.T) {
 	}
 }
 
-// TestStartsWithoutAWriteBefore checks that an incarnation is also pre-started in cases other than the plain crash above. The next write records the spec hash
-// and restart token from the origin of the process, so later changes of the spec stay pending.
-func TestStartsWithoutAWriteBefore(t *testing.T) {
+// TestPreStart_KeepsLaterSpecChangesPending checks that an incarnation is also pre-started in cases other than the plain crash above. The next write records
+// the spec hash and restart token from the origin of the process, so later changes of the spec stay pending.
+func TestPreStart_KeepsLaterSpecChangesPending(t *testing.T) {
 	for name, change := range map[string]func(*Desired, *v1alpha1.ProcessStatus, *Observed){
 		"after an edit":              func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Generation++ },
 		"with a changed program":     func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.SpecHash += "+" },
@@ -120,8 +120,8 @@ func TestStartsWithoutAWriteBefore(t *testing.T) {
 	}
 }
 
-// TestStopThatNobodyRecorded covers a manager that stops a pre-started process during its own shutdown, before it has recorded the start.
-func TestStopThatNobodyRecorded(t *testing.T) {
+// TestPreStart_StopBeforeRecordIsNotFailure covers a manager that stops a pre-started process during its own shutdown, before it has recorded the start.
+func TestPreStart_StopBeforeRecordIsNotFailure(t *testing.T) {
 	desired, record, observed, now := crashed(t)
 	observed.Incarnations = append(observed.Incarnations, facts.Incarnation{
 		Number: 2, Phase: facts.Exited, StopSent: true, Exit: &facts.Exit{Known: true, Signal: "SIGTERM", FinishedAt: now}, Origin: facts.Origin{SpecHash: desired.SpecHash, RestartToken: desired.RestartToken},

@@ -13,60 +13,60 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// hasty is a spec that requests restarts without any back-off or limit.
-func hasty(t *testing.T) *story {
-	s := newStory(t)
+// newUnlimitedFixture returns a Ready object whose spec requests restarts without any back-off or limit.
+func newUnlimitedFixture(t *testing.T) *fixture {
+	s := newFixture(t)
 	s.desired.Backoff = Backoff{ResetAfter: time.Second}
 	s.desired.Breaker = Breaker{Threshold: 64, Window: time.Second}
-	return s.up()
+	return s.startToReady()
 }
 
 // restartsWithin lets each incarnation exit immediately and returns the number of starts within the period.
-func (s *story) restartsWithin(span time.Duration, exit facts.Exit) (starts int) {
+func (s *fixture) restartsWithin(span time.Duration, exit facts.Exit) (starts int) {
 	s.t.Helper()
 	over := s.now.Add(span)
 	for s.now.Before(over) {
-		s.exits(exit)
-		step := s.tick()
+		s.setExited(exit)
+		step := s.next()
 		for step.Action == None && s.now.Before(over) {
 			s.g.Expect(step.Requeue).To(BeNumerically(">", 0))
 			s.now = s.now.Add(step.Requeue)
-			step = s.tick()
+			step = s.next()
 		}
 		if step.Action == StartProcess {
 			starts++
-			s.runs()
-			s.tick()
+			s.setRunning()
+			s.next()
 			s.now = s.now.Add(time.Millisecond)
 		}
 	}
 	return starts
 }
 
-func TestRestartsAreNeverFasterThanOneEachSecond(t *testing.T) {
-	s := hasty(t)
+func TestRestart_HappensAtMostOncePerSecond(t *testing.T) {
+	s := newUnlimitedFixture(t)
 	s.g.Expect(s.restartsWithin(12*time.Second, facts.Exit{Known: true, Code: 1})).To(BeNumerically("~", 12, 1), "the first immediately, then one per second")
 }
 
-func TestRestartsOfWhatIsLostTakeFiveSeconds(t *testing.T) {
-	s := hasty(t)
+func TestRestart_WaitsFiveSecondsAfterLoss(t *testing.T) {
+	s := newUnlimitedFixture(t)
 	s.g.Expect(s.restartsWithin(time.Minute, facts.Exit{Lost: true, Message: "the node refused the Pod"})).To(BeNumerically("~", 12, 1))
 }
 
-func TestARestartComesAfterThoseThatWerePlannedBefore(t *testing.T) {
-	s := hasty(t)
+func TestRestart_WaitsForBacklog(t *testing.T) {
+	s := newUnlimitedFixture(t)
 	s.observed.Backlog = 20 * time.Second
-	s.exits(facts.Exit{Known: true, Code: 1})
-	step := s.tick()
+	s.setExited(facts.Exit{Known: true, Code: 1})
+	step := s.next()
 	s.g.Expect(step.PlannedRestart).To(BeTrue())
 	s.g.Expect(step.Requeue).To(Equal(20 * time.Second))
-	s.expect(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
-	s.rest()
+	s.expectCondition(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
+	s.expectAtRest()
 	s.g.Expect(s.last.PlannedRestart).To(BeFalse(), "only one step plans the restart")
 	s.now = s.now.Add(5 * time.Second)
 	s.observed.Backlog = 15 * time.Second
-	s.g.Expect(s.tick().Requeue).To(Equal(15 * time.Second))
+	s.g.Expect(s.next().Requeue).To(Equal(15 * time.Second))
 	s.observed.Backlog = 0
 	s.now = s.now.Add(15 * time.Second)
-	s.g.Expect(s.tick().Action).To(Equal(StartProcess))
+	s.g.Expect(s.next().Action).To(Equal(StartProcess))
 }

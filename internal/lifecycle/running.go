@@ -4,22 +4,28 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// decideRunning is for a living incarnation that should run: it ends the incarnation if there is a reason to restart, and otherwise reports its state.
+// decideRunning decides about a living incarnation that should run: it stops the incarnation if there is a reason to restart, and otherwise reports its state.
 func (m *machine) decideRunning(current facts.Incarnation) {
 	m.observeProcess(current)
 	if reason, message := m.reasonToRestart(current); reason != "" {
 		m.reconciling(reason, message)
 		m.restarting(reason, message)
-		m.end(current, reason)
+		cause := ""
+		if isUnhealthy(reason) {
+			cause = message
+		}
+		m.stopThenKill(current, reason, conditions.Truncate(cause, maxExitMessage))
 		return
 	}
 	m.drift()
@@ -34,10 +40,10 @@ func (m *machine) decideRunning(current facts.Incarnation) {
 	m.readiness(current)
 }
 
-// reasonToRestart returns why the running incarnation has to end; empty if it does not.
+// reasonToRestart returns why the running incarnation must be stopped; empty if it keeps running.
 func (m *machine) reasonToRestart(current facts.Incarnation) (reason, message string) {
 	if stopping := m.status.Stopping; stopping != nil && stopping.Incarnation == current.Number {
-		return stopping.Reason, "Stopping the process."
+		return stopping.Reason, cmp.Or(stopping.Message, "Stopping the process.")
 	}
 	if m.observed.Unhealthy != "" {
 		reason := m.observed.UnhealthyReason
@@ -47,7 +53,7 @@ func (m *machine) reasonToRestart(current facts.Incarnation) (reason, message st
 		return reason, m.observed.Unhealthy
 	}
 	if m.desired.Blocked != nil {
-		return "", "" // a new incarnation could not be started
+		return "", "" // a restart would stop the process, but no new incarnation could be started
 	}
 	if m.desired.RestartToken != m.status.ObservedRestartToken {
 		return v1alpha1.ReasonRequested, "Restarting because spec.restartToken changed."
@@ -74,7 +80,8 @@ func (m *machine) drift() {
 	}
 }
 
-// readiness reports whether this incarnation is ready. A manager that has just started and has no probe result yet keeps the recorded readiness.
+// readiness sets the conditions of a running incarnation: Ready, or Reconciling with the reason NotReady. A manager that has just started and has no probe
+// result yet keeps the recorded readiness.
 func (m *machine) readiness(current facts.Incarnation) {
 	ready := true
 	if m.desired.Probed {
@@ -91,7 +98,7 @@ func (m *machine) readiness(current facts.Incarnation) {
 		}
 		m.reconciling(v1alpha1.ReasonNotReady, message)
 		if exit := current.LeaderExit; exit != nil && m.restartsAfter(exitReason(*exit)) {
-			m.restarting(failureReason(exitReason(*exit)), message) // only leftover processes are alive
+			m.restarting(failureReason(exitReason(*exit)), message) // the program has exited; only other processes of its tree are alive
 		}
 		return
 	}
@@ -101,22 +108,22 @@ func (m *machine) readiness(current facts.Incarnation) {
 
 // rewardGoodRun forgets failures after a run that was long enough: at least ResetAfter, and at least twice the back-off that preceded the run.
 func (m *machine) rewardGoodRun() {
-	if m.status.Failures == 0 && m.status.Breaker.State == v1alpha1.BreakerClosed && len(m.status.Breaker.Failures) == 0 {
+	if m.status.Failures == 0 && m.status.Breaker.State == v1alpha1.BreakerClosed && len(m.status.Breaker.FailureTimes) == 0 {
 		return
 	}
 	process := m.status.Process
-	if process == nil || process.StartedAt == nil {
+	if process == nil || process.StartTime == nil {
 		return
 	}
 	needed := max(m.desired.Backoff.ResetAfter, 2*m.desired.Backoff.delay(m.desired.UID, m.status.Incarnation-1, m.status.Failures))
-	if left := process.StartedAt.Add(needed).Sub(m.now); left > 0 {
+	if left := process.StartTime.Add(needed).Sub(m.now); left > 0 {
 		m.requeue(left)
 		return
 	}
 	m.forgetFailures()
 }
 
-// contained sets the Contained condition, which reports whether the whole process tree can be ended with certainty.
+// contained sets the Contained condition, which reports whether the whole process tree can be killed with certainty.
 func (m *machine) contained(by string) {
 	if by == v1alpha1.ReasonSubreaper {
 		m.set(v1alpha1.ConditionContained, false, by, "No cgroup is writable: a process that keeps changing its parent can escape for a moment.")
@@ -148,7 +155,7 @@ func reference(i facts.Incarnation) v1alpha1.ProcessReference {
 	}
 	if !i.StartedAt.IsZero() {
 		started := microTime(i.StartedAt)
-		process.StartedAt = &started
+		process.StartTime = &started
 	}
 	return process
 }
@@ -156,8 +163,8 @@ func reference(i facts.Incarnation) v1alpha1.ProcessReference {
 // uptime returns how long the recorded process had run at the given time; 0 if its start time is unknown.
 func (m *machine) uptime(until time.Time) time.Duration {
 	process := m.status.Process
-	if process == nil || process.StartedAt == nil {
+	if process == nil || process.StartTime == nil {
 		return 0
 	}
-	return max(0, until.Sub(process.StartedAt.Time))
+	return max(0, until.Sub(process.StartTime.Time))
 }

@@ -4,12 +4,14 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
 )
 
-// decideStart is for an object that should run but has no living process. known reports whether the runtime still has the recorded incarnation.
+// decideStart decides about an object that should run but has no living process. known reports whether the runtime still has the recorded incarnation.
 func (m *machine) decideStart(known bool) {
 	m.set(v1alpha1.ConditionDriftDetected, false, v1alpha1.ReasonUpToDate, "")
 	asked := m.askedToStart()
@@ -32,7 +34,7 @@ func (m *machine) decideStart(known bool) {
 	}
 }
 
-// intended reports whether an incarnation is recorded without its exit: it was never started, or its exit was not observed.
+// intended reports whether the record contains an incarnation but not its exit: the incarnation was not started yet, or no exit of it has been observed.
 func (m *machine) intended() bool {
 	return m.status.Incarnation > 0 && !m.endRecorded()
 }
@@ -55,7 +57,7 @@ func (m *machine) askedToStart() bool {
 	}
 }
 
-// start records the intent. The action follows only after the API server has acknowledged that write.
+// start records the intent. The action follows only after the API server has acknowledged that write, unless the start is a pre-start (see canPreStart).
 func (m *machine) start() {
 	m.next(m.restartReason())
 	m.startIntended()
@@ -89,8 +91,8 @@ func (m *machine) startIntended() {
 	m.act(StartProcess, m.status.Incarnation)
 }
 
-// restartReason returns why the process is restarted. It is empty for the first start, and for a start after a stop, a sleep or a move, which the
-// conditions do not report as a restart.
+// restartReason returns why the process is restarted. It returns an empty string for the first start and for a start after a stop, a sleep or a move, because
+// the conditions do not report these starts as restarts.
 func (m *machine) restartReason() string {
 	end := m.status.LastExit
 	switch {
@@ -124,7 +126,7 @@ func (m *machine) blocked() {
 	}
 }
 
-// finished reports that the process stays at rest, because the restart policy or the kind of failure rules out a restart.
+// finished reports that the process is not restarted, because the restart policy or the kind of failure rules out a restart.
 func (m *machine) finished() {
 	end := m.status.LastExit
 	if end.Reason != v1alpha1.ReasonCompleted && end.Reason != v1alpha1.ReasonFailed &&
@@ -136,7 +138,7 @@ func (m *machine) finished() {
 	if isUnhealthy(reason) {
 		reason = v1alpha1.ReasonFailed
 	}
-	message := describe(end) + ". restartPolicy " + string(m.desired.RestartPolicy) + " does not restart the process. To run it again, change spec.restartToken."
+	message := describe(end) + ". restartPolicy " + string(m.desired.RestartPolicy) + " does not restart the process." + m.retry("To run it again, run %q.")
 	if reason == v1alpha1.ReasonCompleted {
 		m.rest(reason, message)
 	} else {
@@ -147,7 +149,7 @@ func (m *machine) finished() {
 
 // unstartable reports that the program could not be executed, until the spec changes or the cause is gone.
 func (m *machine) unstartable(end *v1alpha1.ProcessExit) {
-	next := " Correct the spec, or change spec.resetToken to retry."
+	next := m.retry("To retry, run %q.")
 	if m.heals(end.Reason) {
 		if m.healed(end.Reason) {
 			m.start()
@@ -155,31 +157,35 @@ func (m *machine) unstartable(end *v1alpha1.ProcessExit) {
 		}
 		next = " Berth checks this again and starts the process as soon as the check passes."
 	}
-	m.stalled(end.Reason, sentence(end.Message)+next)
+	m.stalled(end.Reason, conditions.Sentence(cmp.Or(end.Message, "The program could not be started."))+next)
 	m.expires()
 }
 
 func (m *machine) circuitOpen() {
 	if m.edited {
-		m.start() // the edit may have fixed the cause of the failures, for example a probe, so one try is made
+		m.start() // allow one trial: the edit may have fixed the cause of the failures, for example a probe
 		return
 	}
 	breaker := m.status.Breaker
-	message := fmt.Sprintf("%s. Too many failures in a short time. ", describe(m.status.LastExit))
-	after, left, ends := m.desired.Breaker.Cooling(Circuit{State: breaker.State, OpenedAt: breaker.OpenedAt}, m.now)
+	end := m.status.LastExit
+	message := describe(end)
+	if end != nil && end.Reason == v1alpha1.ReasonCompleted && end.Message == "" && m.desired.RestartPolicy == v1alpha1.RestartAlways {
+		message += ", but with restartPolicy Always it must keep running; set spec.restartPolicy to OnFailure if it may end"
+	}
+	message += ". Too many failures"
+	after, left, ends := m.desired.Breaker.Cooling(Circuit{State: breaker.State, OpenedAt: breaker.OpenTime}, m.now)
 	if !ends {
-		m.stalled(v1alpha1.ReasonCircuitOpen, message+"To retry, change spec.resetToken or the spec."+m.seeLogs(m.status.LastExit))
+		m.stalled(v1alpha1.ReasonCircuitOpen, message+"."+m.retry("Correct the cause, then run %q.")+m.seeLogs(end))
 		return
 	}
 	if left == 0 {
 		m.start()
 		return
 	}
-	breaker.OpenedAt = after.OpenedAt
+	breaker.OpenTime = after.OpenedAt
 	until := microTime(after.OpenedAt.Add(m.desired.Breaker.CoolDown))
 	m.status.NextRestartTime = &until // replaces the end of the back-off, which the breaker overrides
-	m.stalled(v1alpha1.ReasonCircuitOpen, message+"Restarts at "+clockTime(until.Time)+". To retry now, change spec.resetToken or the spec."+
-		m.seeLogs(m.status.LastExit))
+	m.stalled(v1alpha1.ReasonCircuitOpen, message+"; restarts at "+clockTime(until.Time)+"."+m.retry("To retry now, run %q.")+m.seeLogs(end))
 	m.requeue(left)
 }
 

@@ -27,7 +27,7 @@ const (
 	// DesiredAsleep requires that no incarnation runs for now. The object stays usable: the next use starts the process.
 	DesiredAsleep DesiredState = "Sleep"
 	// DesiredDeleted requires that no incarnation runs and that every trace is removed, because the object is being deleted.
-	DesiredDeleted DesiredState = "Gone"
+	DesiredDeleted DesiredState = "Deleted"
 	// DesiredMoved requires that no incarnation runs on this host, because another host takes over the object.
 	DesiredMoved DesiredState = "Move"
 )
@@ -44,8 +44,10 @@ type Desired struct {
 	SpecHash     string
 	RestartToken string
 	ResetToken   string
-	// Logs is the command that prints the output of the process. Messages about an exit end with this command, unless it is empty.
+	// Logs is the command that prints the output of the process. Messages about an exit end with a sentence that names this command, unless it is empty.
 	Logs string
+	// Restart is the command that restarts the process. Messages that advise a retry name this command; if it is empty, they advise none.
+	Restart string
 
 	RestartPolicy v1alpha1.RestartPolicy
 	UpdatePolicy  v1alpha1.UpdatePolicy
@@ -54,9 +56,9 @@ type Desired struct {
 	Backoff Backoff
 	Breaker Breaker
 
-	// Blocked is why no incarnation can be started; nil if a start is possible. Berth does not stop a running process because of it.
+	// Blocked is why no incarnation can be started; nil if a start is possible. It is no reason to stop a running process.
 	Blocked *Blocked
-	// Orphan keeps the process running when the object is deleted, because the process existed before Berth took it over.
+	// Orphan reports that the process existed before Berth took it over and keeps running when the object is deleted or moves to another host.
 	Orphan bool
 	// Reserve permits a pre-start: the next incarnation may be started before a write records its start, because its number is already reserved. Set Reserve
 	// only if a start has to record nothing but the number, the object has a finalizer, and the runtime reports the Origin of each incarnation.
@@ -67,7 +69,7 @@ type Desired struct {
 	Probed bool
 }
 
-// Hosted is the host of an object. The zero value is for Pods, and for a manager without other hosts.
+// Hosted is the host of an object. It is zero if the object runs in a Pod, or if there is only this manager.
 type Hosted struct {
 	// Host is the host of this manager, which becomes status.hostName.
 	Host string
@@ -88,31 +90,31 @@ type Blocked struct {
 	// Absent reports that the session or container that this object represents does not exist. The period ttlSecondsAfterStopped then begins although no
 	// process has stopped.
 	Absent bool
-	// Retry is when to check again; 0 if an event will trigger the check.
+	// Retry is how long to wait before the next check; 0 if an event triggers it.
 	Retry time.Duration
 }
 
 // Observed is the actual state, as the backend and the probes report it.
 type Observed struct {
 	Incarnations []facts.Incarnation
-	// Confirmed reports that a read from the API server has shown that the record is the newest one. If an observed incarnation is missing from the record,
-	// an unconfirmed record is stale, and a confirmed record has lost data.
+	// Confirmed reports that a read from the API server has shown that the record is the newest one. If the record does not contain an observed incarnation,
+	// Next treats an unconfirmed record as stale, and a confirmed record as one that has lost data.
 	Confirmed bool
-	// Ready is the latest result of the readiness probe for the current incarnation; nil if there is none.
+	// Ready reports whether the current incarnation is ready, for example the latest result of its readiness probe; nil if that is not known.
 	Ready *bool
 	// NotReady describes for users why Ready is false or nil.
 	NotReady string
-	// Unhealthy is why the liveness probe of the current incarnation has failed permanently; empty if it has not.
+	// Unhealthy is why the current incarnation must be stopped although it is running, for example because its liveness probe failed; otherwise empty.
 	Unhealthy string
 	// UnhealthyReason is the condition reason for Unhealthy: Hung, ProtocolError, MemoryLimit, CanaryFailed or TimedOut. Empty means the reason Unhealthy.
 	UnhealthyReason string
-	// LastError is why the last attempt to start or stop an incarnation failed, if it is retried; otherwise empty. The status records it before the next
-	// attempt.
+	// LastError is the error of the last attempt to start or stop an incarnation, if that attempt failed and is retried; otherwise empty. The status records
+	// the error before the next attempt.
 	LastError string
 	// Program is the result of the backend's check of a program whose start failed; nil if the backend did not check.
 	Program *ProgramCheck
-	// Backlog is how long it takes, at the rate that is permitted for all objects together, to carry out the restarts after failures that are already
-	// planned. A restart that is planned now comes after them.
+	// Backlog is the minimum wait before a restart after a failure, because of the restarts that are already planned. The rate of restarts is limited across
+	// all objects.
 	Backlog time.Duration
 }
 
@@ -131,7 +133,7 @@ const (
 	// Forget removes every trace of the UID from the backend.
 	Forget Action = "Forget"
 	// Recheck reports that the record is older than the observed state. The caller writes nothing and takes no action.
-	Recheck Action = "LookAgain"
+	Recheck Action = "Recheck"
 )
 
 // Step is what to do next: write Status if it differs from the record; after the API server has acknowledged that write, carry out Action; then check
@@ -151,13 +153,14 @@ type Step struct {
 	Ended *v1alpha1.ProcessReference
 	// Released reports that nothing of the object remains in the backend once Action is done, so that the finalizer can be removed.
 	Released bool
-	// Expires is the time since which the object has been at rest without a process, from which ttlSecondsAfterStopped counts; zero if it is not at rest.
+	// Expires is when the period ttlSecondsAfterStopped begins. Since this time, the process has been stopped or finished, or could not be started. Expires is
+	// zero in all other states.
 	Expires time.Time
 	// Events are emitted after the write.
 	Events []Event
 }
 
-// Event is something that a user may notice. Reason is the reason of a condition.
+// Event is a change of the object that is reported to users. Reason is a condition reason.
 type Event struct {
 	Warning         bool
 	Reason, Message string

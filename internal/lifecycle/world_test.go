@@ -46,7 +46,7 @@ type process struct {
 
 // manager is the state of a manager between two calls: it has read (and observed), or it has written and will act next. A crash clears it.
 type manager struct {
-	at       point
+	at       managerPhase
 	version  int
 	deleted  bool
 	desired  Desired
@@ -55,10 +55,10 @@ type manager struct {
 	step     Step
 }
 
-type point int
+type managerPhase int
 
 const (
-	idle point = iota
+	idle managerPhase = iota
 	hasRead
 	hasWritten
 )
@@ -96,7 +96,7 @@ var moves = []move{
 			}
 		})
 	}},
-	{"users go or come", func(w *world) bool {
+	{"process falls out of use or is needed again", func(w *world) bool {
 		return w.desired.State != DesiredStopped && spend(&w.budget.sleeps) && !w.deleted && w.edit(func() {
 			if w.desired.State == DesiredRunning {
 				w.desired.State = DesiredAsleep
@@ -111,7 +111,7 @@ var moves = []move{
 	{"spec is changed", func(w *world) bool {
 		return spend(&w.budget.specs) && !w.deleted && w.edit(func() { w.desired.SpecHash += "+"; w.desired.Generation++ })
 	}},
-	{"what the process is not started with is changed", func(w *world) bool {
+	{"spec is changed without the need for a restart", func(w *world) bool {
 		return spend(&w.budget.edits) && !w.deleted && w.edit(func() { w.desired.Generation++ })
 	}},
 	{"reset is requested", func(w *world) bool {
@@ -121,21 +121,23 @@ var moves = []move{
 		return spend(&w.budget.deletes) && !w.deleted && w.edit(func() { w.deleted = true })
 	}},
 	{"process executes", func(w *world) bool {
-		return w.alive(facts.Starting, func(p *process) { p.phase, p.started = facts.Running, w.now })
+		return w.changeNewest(facts.Starting, func(p *process) { p.phase, p.started = facts.Running, w.now })
 	}},
-	{"process can't be executed", func(w *world) bool {
-		return w.alive(facts.Starting, func(p *process) { p.phase = facts.Failed }) && spend(&w.budget.failedStarts)
+	{"process cannot be executed", func(w *world) bool {
+		return w.changeNewest(facts.Starting, func(p *process) { p.phase = facts.Failed }) && spend(&w.budget.failedStarts)
 	}},
 	{"process becomes ready", func(w *world) bool {
-		return w.alive(facts.Running, func(p *process) { p.ready = true })
+		return w.changeNewest(facts.Running, func(p *process) { p.ready = true })
 	}},
-	{"process exits 0", func(w *world) bool { return w.ends(facts.Exit{Known: true}) && spend(&w.budget.exits) }},
-	{"process exits 1", func(w *world) bool { return w.ends(facts.Exit{Known: true, Code: 1}) && spend(&w.budget.exits) }},
-	{"process is lost", func(w *world) bool { return w.ends(facts.Exit{Known: true, Lost: true}) && spend(&w.budget.exits) }},
+	{"process exits 0", func(w *world) bool { return w.exitNewest(facts.Exit{Known: true}) && spend(&w.budget.exits) }},
+	{"process exits 1", func(w *world) bool { return w.exitNewest(facts.Exit{Known: true, Code: 1}) && spend(&w.budget.exits) }},
+	{"process is lost", func(w *world) bool {
+		return w.exitNewest(facts.Exit{Known: true, Lost: true}) && spend(&w.budget.exits)
+	}},
 	{"process obeys its stop", func(w *world) bool {
-		return w.alive(facts.Running, func(p *process) {
+		return w.changeNewest(facts.Running, func(p *process) {
 			if p.stopSent {
-				w.end(p, facts.Exit{Known: true, Signal: "SIGTERM"})
+				w.exitProcess(p, facts.Exit{Known: true, Signal: "SIGTERM"})
 			}
 		}) && w.processes[len(w.processes)-1].phase == facts.Exited
 	}},
@@ -165,8 +167,8 @@ var moves = []move{
 	{"replaced manager acts", func(w *world) bool { return w.asDeposed((*world).act) }},
 }
 
-// asDeposed runs do with the replaced manager, except for an object that is being deleted: then the lock of the state directory prevents a second manager
-// from acting.
+// asDeposed runs the function do with the replaced manager, except for an object that is being deleted: then the lock of the state directory prevents a second
+// manager from acting.
 func (w *world) asDeposed(do func(*world) bool) bool {
 	if w.deleted {
 		return false
@@ -191,8 +193,8 @@ func (w *world) edit(change func()) bool {
 	return true
 }
 
-// alive applies do to the newest process if it is in the given phase.
-func (w *world) alive(phase facts.Phase, change func(*process)) bool {
+// changeNewest applies change to the newest process if it is in the given phase. It reports whether the process has changed.
+func (w *world) changeNewest(phase facts.Phase, change func(*process)) bool {
 	if len(w.processes) == 0 {
 		return false
 	}
@@ -205,11 +207,11 @@ func (w *world) alive(phase facts.Phase, change func(*process)) bool {
 	return *newest != before
 }
 
-func (w *world) ends(exit facts.Exit) bool {
-	return w.alive(facts.Running, func(p *process) { w.end(p, exit) })
+func (w *world) exitNewest(exit facts.Exit) bool {
+	return w.changeNewest(facts.Running, func(p *process) { w.exitProcess(p, exit) })
 }
 
-func (w *world) end(p *process, exit facts.Exit) {
+func (w *world) exitProcess(p *process, exit facts.Exit) {
 	exit.FinishedAt = w.now
 	p.phase, p.exit = facts.Exited, exit
 }
@@ -221,10 +223,10 @@ func (w *world) passTime() bool {
 		times = append(times, w.status.NextRestartTime.Time)
 	}
 	if w.status.Stopping != nil {
-		times = append(times, w.status.Stopping.Deadline.Time)
+		times = append(times, w.status.Stopping.KillTime.Time)
 	}
 	if breaker := w.status.Breaker; breaker != nil && breaker.State == v1alpha1.BreakerOpen {
-		times = append(times, breaker.OpenedAt.Add(w.desired.Breaker.CoolDown))
+		times = append(times, breaker.OpenTime.Add(w.desired.Breaker.CoolDown))
 	}
 	times = slices.DeleteFunc(times, func(t time.Time) bool { return !t.After(w.now) })
 	if len(times) == 0 {
@@ -266,17 +268,18 @@ func (w *world) observe() Observed {
 	return o
 }
 
-// next is the decision function that the explorer walks; the mutation tests replace it with a broken variant.
+// next is the decision function that the explorer calls; the mutation tests replace it with a broken variant.
 var next = Next
 
-// write decides and writes as the reconcile loop does: with an optimistic lock, and with a live read before an action without a preceding write.
+// write decides and writes as the reconcile loop does: with an optimistic lock. If the status need not be written, the loop reads the object again before
+// it acts, so write also requires an unchanged version in this case.
 func (w *world) write() bool {
 	m := &w.manager
 	if m.at != hasRead {
 		return false
 	}
 	step := next(m.desired, m.status, m.observed, w.now)
-	if step.PreStart { // regardless of any change to the object since the read
+	if step.PreStart { // a pre-start takes place even if the object has changed since the read
 		w.manager = manager{at: hasWritten, version: m.version, desired: m.desired, step: step}
 		return true
 	}
@@ -314,10 +317,10 @@ func (w *world) act() bool {
 		}
 	case KillProcess:
 		if p := w.find(m.step.Incarnation); p != nil && (p.phase == facts.Running || p.phase == facts.Starting) {
-			w.end(p, facts.Exit{Known: true, Signal: "SIGKILL"})
+			w.exitProcess(p, facts.Exit{Known: true, Signal: "SIGKILL"})
 		}
 	case Forget:
-		if w.live() == 0 {
+		if w.countLive() == 0 {
 			w.processes = nil
 			w.gone = m.step.Released && m.version == w.version
 		}
@@ -334,7 +337,7 @@ func (w *world) find(number int64) *process {
 	return nil
 }
 
-func (w *world) live() (live int) {
+func (w *world) countLive() (live int) {
 	for _, p := range w.processes {
 		if p.phase == facts.Starting || p.phase == facts.Running {
 			live++
@@ -354,18 +357,18 @@ var seed = maphash.MakeSeed()
 // key is equal for equivalent worlds: times are relative to now, and rounded to the precision that affects decisions.
 func (w *world) key() uint64 {
 	var b strings.Builder
-	w.keyOfStatus(&b, &w.status)
+	w.writeStatusKey(&b, &w.status)
 	fmt.Fprint(&b, w.desired.State, w.desired.SpecHash, w.desired.RestartToken, w.desired.ResetToken, w.deleted, w.gone, w.budget,
 		w.desired.Generation == w.status.ObservedGeneration)
 	for _, p := range w.processes {
-		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.ready, p.origin, p.exit.Code, p.exit.Signal, w.ago(p.exit.FinishedAt), w.ago(p.started))
+		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.ready, p.origin, p.exit.Code, p.exit.Signal, w.ageBucket(p.exit.FinishedAt), w.ageBucket(p.started))
 	}
-	w.keyOfManager(&b, &w.manager)
-	w.keyOfManager(&b, &w.deposed)
+	w.writeManagerKey(&b, &w.manager)
+	w.writeManagerKey(&b, &w.deposed)
 	return maphash.String(seed, b.String())
 }
 
-func (w *world) keyOfManager(b *strings.Builder, m *manager) {
+func (w *world) writeManagerKey(b *strings.Builder, m *manager) {
 	fmt.Fprint(b, "|", m.at)
 	switch m.at {
 	case hasRead:
@@ -383,22 +386,22 @@ func (w *world) keyOfManager(b *strings.Builder, m *manager) {
 	}
 }
 
-func (w *world) keyOfStatus(b *strings.Builder, s *v1alpha1.ProcessStatus) {
+func (w *world) writeStatusKey(b *strings.Builder, s *v1alpha1.ProcessStatus) {
 	fmt.Fprint(b, s.Incarnation, s.ReservedIncarnation-s.Incarnation, s.SpecHash, s.ObservedRestartToken, s.ObservedResetToken, s.Failures)
 	if s.Process != nil {
 		fmt.Fprint(b, "p", s.Process.Incarnation)
 	}
 	if s.Stopping != nil {
-		fmt.Fprint(b, "s", s.Stopping.Incarnation, s.Stopping.Reason, w.ago(s.Stopping.Deadline.Time))
+		fmt.Fprint(b, "s", s.Stopping.Incarnation, s.Stopping.Reason, w.ageBucket(s.Stopping.KillTime.Time))
 	}
 	if s.LastExit != nil {
 		fmt.Fprint(b, "e", s.LastExit.Incarnation, s.LastExit.Reason)
 	}
 	if s.NextRestartTime != nil {
-		fmt.Fprint(b, "n", w.ago(s.NextRestartTime.Time))
+		fmt.Fprint(b, "n", w.ageBucket(s.NextRestartTime.Time))
 	}
 	if s.Breaker != nil {
-		fmt.Fprint(b, "b", s.Breaker.State, len(s.Breaker.Failures))
+		fmt.Fprint(b, "b", s.Breaker.State, len(s.Breaker.FailureTimes))
 	}
 	for _, c := range s.Conditions {
 		if c.Status == metav1.ConditionTrue {
@@ -407,8 +410,8 @@ func (w *world) keyOfStatus(b *strings.Builder, s *v1alpha1.ProcessStatus) {
 	}
 }
 
-// ago classifies a time: unset, in the future, or the number of half minutes ago (at most 4).
-func (w *world) ago(t time.Time) int {
+// ageBucket classifies a time: unset, in the future, or the number of half minutes ago (at most 4).
+func (w *world) ageBucket(t time.Time) int {
 	if t.IsZero() {
 		return -99
 	}

@@ -9,10 +9,8 @@ type Verb string
 const (
 	// Start starts Launch.Incarnation. It succeeds and does nothing if that incarnation was already started, whatever its state.
 	Start Verb = "Start"
-	// HoldRequests makes the multiplexer hold new requests, because the server is about to be restarted.
-	HoldRequests Verb = "Hold"
-	// Stop starts the steps that stop Incarnation: the shutdown request, the exit notification, closing stdin, and the signal. It does not wait for the steps and
-	// never kills the server.
+	// Stop begins the graceful stop of Incarnation: the multiplexer sends the shutdown request and the exit notification, closes stdin, and sends the stop
+	// signal. The answer does not wait for these steps. Stop never kills the server.
 	Stop Verb = "Stop"
 	// Kill sends SIGKILL to the whole process tree of Incarnation.
 	Kill Verb = "Kill"
@@ -40,7 +38,7 @@ type Answer struct {
 // Codes of answers; the manager converts them to errors of the runtime.
 const (
 	CodeStale    = "Stale"    // a newer incarnation was already started
-	CodeOldAlive = "OldAlive" // an older incarnation is still alive
+	CodeOldAlive = "OldAlive" // an incarnation is still alive, or the multiplexer is shutting down
 	CodeInvalid  = "Invalid"
 	// CodeUnavailable is an environment problem, such as a full disk; the command can be retried.
 	CodeUnavailable = "Unavailable"
@@ -56,7 +54,7 @@ type Message struct {
 const (
 	ClientSocket  = "lsp.sock"
 	ControlSocket = "control.sock"
-	// StateFile contains a Report. It is written before an incarnation is executed and whenever the state of its process changes. The manager reads it when the
-	// multiplexer is gone.
+	// StateFile contains a Report. The multiplexer writes it before it executes a server, and whenever the state of the server process changes. The manager
+	// reads it when the multiplexer no longer runs.
 	StateFile = "state.json"
 )

@@ -5,7 +5,7 @@
 //
 // One berth-lsp serves one LanguageServer object. The language server is a child process of berth-lsp, and clients connect to berth-lsp. berth-lsp keeps
 // running while the language server is restarted: a restart is a new incarnation inside the same multiplexer. berth-lsp does not decide when to start or stop
-// the server: it reports its state and carries out the commands of the manager.
+// the server: it reports its state and carries out the commands of the manager. berth-lsp stops the server without a command only when berth-lsp itself exits.
 //
 // The subpackages: wire frames and scans messages, document tracks the open documents of clients, mux connects clients and documents to one server, server runs
 // the child process, control is the socket between manager and multiplexer, transport connects both over a network, and daemon and podmain are the programs.

@@ -22,8 +22,8 @@ type Launch struct {
 	Dir     string `json:"dir,omitempty"`
 	// RunAs is the user of the server; nil: the user of the multiplexer.
 	RunAs *shim.User `json:"runAs,omitempty"`
-	// StopSignal is the name of a signal, such as SIGTERM. It is sent to the server's process tree if the server does not exit after shutdown, exit and the end of
-	// its stdin.
+	// StopSignal is the name of a signal, such as SIGTERM. It is sent to the server's process tree if the server does not exit after the shutdown request, the
+	// exit notification and the end of its stdin.
 	StopSignal string `json:"stopSignal,omitempty"`
 	// Grace is the maximum duration of a stop, after which the manager kills the server. The steps of the stop are shortened to fit.
 	Grace time.Duration `json:"grace,omitempty"`
@@ -92,7 +92,7 @@ type Hold struct {
 // Health configures when a running server counts as unhealthy.
 type Health struct {
 	// PingAfter is how long the server may be silent before it is pinged (default 10 s). HangTimeout is how long a silent server may owe an answer before it
-	// counts as hung (default 60 s); it is five times as long while the server's process tree uses CPU.
+	// counts as hung (default 60 s). While the process tree of the server uses CPU, the timeout is five times as long.
 	PingAfter   time.Duration `json:"pingAfter,omitempty"`
 	HangTimeout time.Duration `json:"hangTimeout,omitempty"`
 	// Canary is sent periodically, if its method is set, to detect a server whose answers are empty.

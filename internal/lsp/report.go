@@ -27,6 +27,14 @@ const (
 	ReasonCapabilityLost = "CapabilityMismatch"
 )
 
+// Values of Report.IndexedBy. They equal the condition reasons of the API.
+const (
+	// IndexedBySettled: no work is in progress.
+	IndexedBySettled = "Settled"
+	// IndexedByProgressTimeout: no progress was received for too long.
+	IndexedByProgressTimeout = "ProgressTimeout"
+)
+
 // Report is the state of the multiplexer. The multiplexer sends it on every change, at most ten times a second. It reports the exit of the server and the need
 // for a restart immediately.
 type Report struct {
@@ -52,7 +60,7 @@ type Report struct {
 	// Initialized is true once the server has answered initialize and was sent the settings and the open documents. From then on it receives requests.
 	Initialized bool `json:"initialized,omitempty"`
 	// Indexed is true once the server has finished the work that it began at its start, such as reading the workspace. IndexedBy is how this was determined:
-	// Settled (no work is in progress), or ProgressTimeout (no progress was received for too long).
+	// IndexedBySettled or IndexedByProgressTimeout.
 	Indexed   bool   `json:"indexed,omitempty"`
 	IndexedBy string `json:"indexedBy,omitempty"`
 	// ServerName and ServerVersion are from the initialize result.
@@ -67,8 +75,8 @@ type Report struct {
 
 	Clients       int `json:"clients"`
 	OpenDocuments int `json:"openDocuments"`
-	// Held is the number of requests that wait for a restart. InFlight is the number of requests that were sent to the server and are not answered yet.
-	// OldestRequest is when the oldest request in flight arrived.
+	// Held is the number of requests that wait until the server accepts requests, for example during a restart. InFlight is the number of requests that were sent
+	// to the server and are not answered yet. OldestRequest is when the oldest request in flight arrived.
 	Held          int       `json:"held"`
 	InFlight      int       `json:"inFlight"`
 	OldestRequest time.Time `json:"oldestRequest,omitzero"`
@@ -80,20 +88,20 @@ type Report struct {
 	Counters Counters `json:"counters"`
 }
 
-// Counters only increase while a multiplexer is running.
+// Counters contains numbers that only increase while a multiplexer is running, except for StartupNanos.
 type Counters struct {
 	Requests     int64 `json:"requests,omitempty"`     // requests of clients
-	HeldTotal    int64 `json:"heldTotal,omitempty"`    // requests that waited for a restart
+	HeldTotal    int64 `json:"heldTotal,omitempty"`    // requests that waited until the server accepted requests
 	Replayed     int64 `json:"replayed,omitempty"`     // requests sent again, to another incarnation
 	Failed       int64 `json:"failed,omitempty"`       // requests that the multiplexer answered with its own error
 	Frames       int64 `json:"frames,omitempty"`       // messages relayed, both directions
 	Bytes        int64 `json:"bytes,omitempty"`        // bytes of the relayed messages
-	Rejected     int64 `json:"rejected,omitempty"`     // messages that exceeded a limit or broke the protocol
+	Rejected     int64 `json:"rejected,omitempty"`     // messages and connections that exceeded a limit or violated the protocol
 	SlowClients  int64 `json:"slowClients,omitempty"`  // connections closed because the client did not read
 	ViewSwitches int64 `json:"viewSwitches,omitempty"` // times the server was switched to another client's text
-	CanaryFailed int64 `json:"canaryFailed,omitempty"` // canary requests without a useful answer
+	CanaryFailed int64 `json:"canaryFailed,omitempty"` // canary requests without a usable response
 	Cancelled    int64 `json:"cancelled,omitempty"`    // requests that timed out
 	HeldNanos    int64 `json:"heldNanos,omitempty"`    // time that held requests waited, in nanoseconds
-	StartupNanos int64 `json:"startupNanos,omitempty"` // from execution to serving, of the last start, in nanoseconds
+	StartupNanos int64 `json:"startupNanos,omitempty"` // time from the execution of the last server until it served, in nanoseconds
 	Incarnations int64 `json:"incarnations,omitempty"` // servers that were executed
 }

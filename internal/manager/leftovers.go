@@ -27,8 +27,9 @@ import (
 // listKinds are the list kinds of the objects that have processes.
 var listKinds = []string{"DevServerList", "InstanceList", "LanguageServerList", "StrategyRunList"}
 
-// collector stops orphans: processes without an object, for example because the finalizer was removed by force or the API server lost its data. It lists the
-// processes first and then reads the objects from the API server instead of the cache, so that the list of objects is never older than a process.
+// collector stops orphans: processes without an object, for example because the finalizer was removed by force or the API server lost its data. It lists
+// the processes first and then reads the objects from the API server instead of the cache. In the opposite order, a process whose object was created
+// between the two reads would look like an orphan.
 type collector struct {
 	runtimes *runtime.Registry
 	hosts    *hosts.Hosts // nil if the manager is alone
@@ -37,8 +38,8 @@ type collector struct {
 	log      logr.Logger
 	interval time.Duration
 	grace    time.Duration
-	// namespaces are those whose objects can be read; empty means all. Processes of other namespaces are ignored, because it is unknown whether they have an
-	// object.
+	// namespaces are the namespaces whose objects can be read; empty means all. Processes of other namespaces are ignored, because the collector cannot determine
+	// whether they have an object.
 	namespaces []string
 
 	wake chan struct{}
@@ -132,7 +133,7 @@ func (c *collector) sweep(ctx context.Context) (pending bool, err error) {
 	return pending, errors.Join(errs...)
 }
 
-// owned returns the UIDs of all existing objects, read from the API server instead of the cache. The value is false for objects of other hosts.
+// owned returns the UIDs of all existing objects, read from the API server instead of the cache. The value is false for an object that belongs to another host.
 func (c *collector) owned(ctx context.Context) (map[types.UID]bool, error) {
 	owned := map[types.UID]bool{}
 	for _, kind := range listKinds {
@@ -172,7 +173,8 @@ func (c *collector) elsewhere(ctx context.Context, kind string, object *metav1.P
 	return whole.GetUID() == object.UID && claim.Decide() == lifecycle.HostLeave, nil
 }
 
-// collect takes the next step for one orphan: stop, wait, kill, forget. It does not signal incarnations whose state is unknown.
+// collect takes the next step for one orphan: it stops the process, waits, kills the process, or removes its records. It does not signal incarnations whose
+// state is unknown.
 func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []facts.Incarnation) (gone bool, err error) {
 	asked, before := c.asked[uid]
 	if !before {

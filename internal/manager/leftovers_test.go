@@ -27,13 +27,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-type world struct {
+type fixture struct {
 	clock *clocktesting.FakeClock
 	fake  *fake.Runtime
 	*collector
 }
 
-func newWorld(t *testing.T, funcs interceptor.Funcs) *world {
+func newFixture(t *testing.T, funcs interceptor.Funcs) *fixture {
 	t.Helper()
 	c := clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
 	r := fake.New(t.Context(), c)
@@ -42,22 +42,22 @@ func newWorld(t *testing.T, funcs interceptor.Funcs) *world {
 		&v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "b", Name: "two", UID: "owned-devserver"}},
 	).Build()
 	opts := Options{Runtimes: runtime.NewRegistry(r, logr.Discard()), Clock: c, LeftoverInterval: time.Hour, LeftoverGrace: 10 * time.Second}
-	return &world{clock: c, fake: r, collector: newCollector(opts, nil, api, logr.Discard())}
+	return &fixture{clock: c, fake: r, collector: newCollector(opts, nil, api, logr.Discard())}
 }
 
-func (w *world) runs(g *WithT, uid types.UID, program fake.Program) {
+func (w *fixture) startProcess(g *WithT, uid types.UID, program fake.Program) {
 	w.fake.Program(string(uid), program)
 	g.Expect(w.fake.Start(context.Background(), runtime.Process{UID: uid, Incarnation: 4, Command: []string{string(uid)}, StopSignal: "SIGTERM"})).To(Succeed())
 }
 
-func TestLeftoversAreEndedAndOthersLeftAlone(t *testing.T) {
+func TestSweep_StopsOnlyOrphans(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld(t, interceptor.Funcs{})
-	w.runs(g, "owned-instance", fake.Program{})
-	w.runs(g, "owned-devserver", fake.Program{})
-	w.runs(g, "polite", fake.Program{})
-	w.runs(g, "stubborn", fake.Program{IgnoreStop: true})
-	w.runs(g, "lost", fake.Program{})
+	w := newFixture(t, interceptor.Funcs{})
+	w.startProcess(g, "owned-instance", fake.Program{})
+	w.startProcess(g, "owned-devserver", fake.Program{})
+	w.startProcess(g, "polite", fake.Program{})
+	w.startProcess(g, "stubborn", fake.Program{IgnoreStop: true})
+	w.startProcess(g, "lost", fake.Program{})
 	w.fake.Lose("lost", "the node does not respond")
 
 	pending, err := w.sweep(t.Context())
@@ -88,12 +88,12 @@ type unobservable struct{ runtime.Runtime }
 
 func (unobservable) Observe(context.Context, types.UID) ([]facts.Incarnation, error) { return nil, nil }
 
-func TestSweep_StopsWhatIsListedButNotObserved(t *testing.T) {
+func TestSweep_StopsListedButUnobservedOrphans(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld(t, interceptor.Funcs{})
+	w := newFixture(t, interceptor.Funcs{})
 	w.runtimes = runtime.NewRegistry(unobservable{w.fake}, logr.Discard())
-	w.runs(g, "polite", fake.Program{})
-	w.runs(g, "stubborn", fake.Program{IgnoreStop: true})
+	w.startProcess(g, "polite", fake.Program{})
+	w.startProcess(g, "stubborn", fake.Program{IgnoreStop: true})
 
 	_, err := w.sweep(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
@@ -106,9 +106,9 @@ func TestSweep_StopsWhatIsListedButNotObserved(t *testing.T) {
 	g.Expect(w.fake.Live("stubborn")).To(BeEmpty(), "killed after its grace period")
 }
 
-func TestWhatWasAdoptedIsLetGo(t *testing.T) {
+func TestSweep_ReleasesAdoptedSessions(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld(t, interceptor.Funcs{})
+	w := newFixture(t, interceptor.Funcs{})
 	sessions := fake.WithSessions(w.fake)
 	w.runtimes = runtime.NewRegistry(sessions, logr.Discard())
 	sessions.Found("work")
@@ -121,27 +121,27 @@ func TestWhatWasAdoptedIsLetGo(t *testing.T) {
 	g.Expect(w.fake.Known()).To(BeEmpty())
 }
 
-func TestNothingIsEndedWhenTheObjectsCannotBeRead(t *testing.T) {
+func TestSweep_StopsNothingWhenListFails(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld(t, interceptor.Funcs{
+	w := newFixture(t, interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 			return errors.New("the API server is away")
 		},
 	})
-	w.runs(g, "owned-instance", fake.Program{})
+	w.startProcess(g, "owned-instance", fake.Program{})
 	_, err := w.sweep(t.Context())
 	g.Expect(err).To(MatchError(ContainSubstring("the API server is away")))
 	g.Expect(w.fake.Live("owned-instance")).To(Equal([]int64{4}))
 }
 
-func TestCollectorIsWokenAndEnds(t *testing.T) {
+func TestCollector_SweepsAfterPokeAndStops(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld(t, interceptor.Funcs{})
+	w := newFixture(t, interceptor.Funcs{})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Start(ctx) }()
 	g.Eventually(w.clock.HasWaiters).WithTimeout(30 * time.Second).Should(BeTrue())
-	w.runs(g, "stray", fake.Program{})
+	w.startProcess(g, "stray", fake.Program{})
 	w.poke("stray")
 	g.Eventually(func() []types.UID {
 		w.clock.Step(pace)

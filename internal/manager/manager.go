@@ -51,8 +51,8 @@ const FieldOwner = "berth"
 type Options struct {
 	// Runtimes are the backends that run processes. Required. Only the manager may read their Events.
 	Runtimes *runtime.Registry
-	// LanguageServers is the runtime that runs language servers behind multiplexers, which are processes of Runtimes. The manager calls its OnChange, and the
-	// caller closes it after the manager has ended. nil means that language servers run in Runtimes, without a multiplexer.
+	// LanguageServers is the runtime that runs language servers behind multiplexers, which are processes of Runtimes. The manager calls OnChange; the caller
+	// closes the runtime after the manager has ended. nil means that language servers run in Runtimes, without a multiplexer.
 	LanguageServers LanguageServers
 	// LanguageServersInPods is the runtime of language servers in Pods; nil disables them.
 	LanguageServersInPods LanguageServers
@@ -62,7 +62,7 @@ type Options struct {
 	// PolicyNamespace is the namespace of the ConfigMap berth-policy. If it is set, programs start on this machine only for namespaces that permit it; empty
 	// permits all namespaces.
 	PolicyNamespace string
-	// Namespaces are those whose objects the manager serves; empty means all. The manager ignores objects and processes of other namespaces.
+	// Namespaces are the namespaces whose objects the manager serves; empty means all. The manager ignores objects and processes of other namespaces.
 	Namespaces []string
 	// Clock returns the time; nil means the real clock.
 	Clock clock.WithTicker
@@ -73,8 +73,10 @@ type Options struct {
 	Metrics metricsserver.Options
 	// HealthProbeBindAddress is the address of /healthz and /readyz; empty disables them.
 	HealthProbeBindAddress string
+	// PprofBindAddress is the address of Go profiles, which are served without authentication; empty and 0 disable them.
+	PprofBindAddress string
 
-	// Presence records the use of terminals through the endpoint; nil means that there is no such use.
+	// Presence records the use of terminals through the endpoint; nil means that no endpoint serves terminals.
 	Presence *activity.Tracker
 
 	// LeaderElection allows several managers to run, of which only the leader acts.
@@ -84,7 +86,7 @@ type Options struct {
 
 	// Concurrency is how many objects of one kind are reconciled in parallel; 0 means process.DefaultConcurrency.
 	Concurrency int
-	// LeftoverInterval is how often to check for processes without an object; 0 means every three minutes.
+	// LeftoverInterval is the interval between two checks for processes without an object; 0 means three minutes.
 	LeftoverInterval time.Duration
 	// LeftoverGrace is the grace period before a process without an object is killed; 0 means ten seconds.
 	LeftoverGrace time.Duration
@@ -118,7 +120,7 @@ const (
 	defaultShutdownTimeout  = 10 * time.Second
 )
 
-// setups register the controllers, one for each kind.
+// setups are the Setup functions that need only the Dependencies. setupInstances and setupLanguageServers set up the other kinds.
 var setups = []func(ctrl.Manager, process.Dependencies) error{
 	devserver.Setup,
 	strategyrun.Setup,
@@ -205,7 +207,7 @@ func newHosts(mgr ctrl.Manager, opts Options) *hosts.Hosts {
 	})
 }
 
-// newPermission returns nil for a manager that serves all namespaces without a policy.
+// newPermission returns nil if PolicyNamespace is empty: programs may then start on this machine for every namespace.
 func newPermission(mgr ctrl.Manager, opts Options) *process.Permission {
 	if opts.PolicyNamespace == "" {
 		return nil
@@ -255,6 +257,7 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 		Logger:                 opts.Logger,
 		Metrics:                opts.Metrics,
 		HealthProbeBindAddress: opts.HealthProbeBindAddress,
+		PprofBindAddress:       opts.PprofBindAddress,
 		// The cache drops managed fields, because the manager does not use them and they take a third of the memory.
 		Cache: cache.Options{
 			DefaultTransform:  cache.TransformStripManagedFields(),
@@ -273,16 +276,17 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 		// The controllers have stopped when the lease is released, so the next manager need not wait until the lease expires.
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       &opts.ShutdownTimeout,
-		// One program may run several managers, one after the other.
+		// A program may run several managers one after the other. Their controllers have the same names, which controller-runtime otherwise rejects.
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	}
 }
 
 // cached limits the cache for kinds with more objects than the manager needs.
 func cached(opts Options) map[client.Object]cache.ByObject {
-	limits := map[client.Object]cache.ByObject{
-		// Only Services that Berth manages. A manager watches Services only if it runs Pods.
-		&corev1.Service{}: {Label: labels.SelectorFromSet(labels.Set{pod.LabelManagedBy: pod.ManagedBy})},
+	limits := map[client.Object]cache.ByObject{}
+	// The manager watches Services only if it runs Pods, because the API server of berth up serves neither Services nor Pods.
+	if opts.Runtimes.Has(v1alpha1.RuntimePod) {
+		limits[&corev1.Service{}] = cache.ByObject{Label: labels.SelectorFromSet(labels.Set{pod.LabelManagedBy: pod.ManagedBy})}
 	}
 	if opts.PolicyNamespace != "" {
 		limits[&corev1.ConfigMap{}] = cache.ByObject{

@@ -32,7 +32,7 @@ func scope(mgr ctrl.Manager, namespaces []string) ctrl.Manager {
 // GetAPIReader implements ctrl.Manager.
 func (s *scoped) GetAPIReader() client.Reader { return s.reader }
 
-// namespacedReader lists the objects of all its namespaces if the caller names none, because a manager without ClusterRoles may not list across all namespaces.
+// namespacedReader lists the objects of its namespaces if the caller names no namespace, because a manager without ClusterRoles may not list all namespaces.
 type namespacedReader struct {
 	client.Reader
 	namespaces []string

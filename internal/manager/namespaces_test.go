@@ -20,8 +20,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// noListOfAll rejects lists of all namespaces, which a manager without ClusterRoles must not use.
-var noListOfAll = interceptor.Funcs{List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+// forbidListAll rejects lists of all namespaces, which a manager without ClusterRoles must not use.
+var forbidListAll = interceptor.Funcs{List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 	if (&client.ListOptions{}).ApplyOptions(opts).Namespace == "" {
 		return errors.New("forbidden")
 	}
@@ -33,7 +33,7 @@ func TestNamespacedReader_ListsItsNamespacesOnly(t *testing.T) {
 	server := func(namespace, name string) *v1alpha1.DevServer {
 		return &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	}
-	api := fakeclient.NewClientBuilder().WithScheme(Scheme()).WithInterceptorFuncs(noListOfAll).
+	api := fakeclient.NewClientBuilder().WithScheme(Scheme()).WithInterceptorFuncs(forbidListAll).
 		WithObjects(server("a", "one"), server("b", "two"), server("b", "three"), server("c", "four")).Build()
 	reader := &namespacedReader{Reader: api, namespaces: []string{"a", "b", "empty"}}
 	names := func(opts ...client.ListOption) (found []string) {
@@ -53,11 +53,10 @@ func TestNamespacedReader_ListsItsNamespacesOnly(t *testing.T) {
 	g.Expect(metadata.Items).To(HaveLen(3))
 }
 
-// A manager that served more namespaces before may run processes whose objects it can no longer read. Such processes are
-// not orphans.
-func TestLeftoversOfOtherNamespacesAreLeftAlone(t *testing.T) {
+// A manager that used to serve more namespaces may run processes whose objects it can no longer read. Such processes are not orphans.
+func TestSweep_IgnoresOtherNamespaces(t *testing.T) {
 	g := NewWithT(t)
-	w := newWorld(t, noListOfAll)
+	w := newFixture(t, forbidListAll)
 	w.namespaces = []string{"a"}
 	w.reader = &namespacedReader{Reader: w.reader, namespaces: w.namespaces}
 	for uid, name := range map[string]string{"stray": "instances/a/stray", "owned-devserver": "devservers/b/two", "nameless": ""} {

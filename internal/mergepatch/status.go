@@ -19,9 +19,8 @@ import (
 // null in a merge patch removes a field.
 var null = json.RawMessage("null")
 
-// Status returns the JSON merge patch that changes the status of the stored object to the status of after. Applying the patch fails with a conflict if
-// the stored object no longer has the resource version of before. Status returns nil if the status is unchanged. It ignores differences outside the
-// status.
+// Status returns the JSON merge patch that changes the status of before to the status of after, or nil if they are equal. It ignores differences outside the
+// status. Applying the patch fails with a conflict if the stored object no longer has the resource version of before.
 func Status(before, after client.Object) (client.Patch, error) {
 	version := before.GetResourceVersion()
 	if version == "" {
@@ -58,7 +57,7 @@ func statusOf(object client.Object) (map[string]json.RawMessage, error) {
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
-		return nil, fmt.Errorf("take the status of %T apart: %w", object, err)
+		return nil, fmt.Errorf("decode the status of %T: %w", object, err)
 	}
 	return fields, nil
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/berth-dev/berth/internal/mergepatch"
 )
 
-func server() *v1alpha1.DevServer {
+func newServer() *v1alpha1.DevServer {
 	second := metav1.NewTime(time.Unix(1700000000, 0))
 	o := &v1alpha1.DevServer{}
 	o.Name, o.ResourceVersion = "web", "7"
 	o.Spec.Process.Command = []string{"npm"}
 	o.Status.ObservedGeneration, o.Status.URL, o.Status.ObservedPorts = 1, "http://localhost:3000/?a=1&b=<c>", []int32{3000, 3001}
-	o.Status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerOpen, OpenedAt: ptr.To(metav1.NewMicroTime(second.Time))}
+	o.Status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerOpen, OpenTime: ptr.To(metav1.NewMicroTime(second.Time))}
 	o.Status.LastExit = &v1alpha1.ProcessExit{Incarnation: 1, ExitCode: ptr.To[int32](0)}
 	o.Status.Conditions = []metav1.Condition{
 		{Type: "Ready", Status: metav1.ConditionTrue, LastTransitionTime: second, Reason: "Here"},
@@ -33,8 +33,8 @@ func server() *v1alpha1.DevServer {
 	return o
 }
 
-// TestSameAsTheLibrary checks that the patch equals the one that controller-runtime creates from two whole objects.
-func TestSameAsTheLibrary(t *testing.T) {
+// TestStatus_EqualsPatchOfLibrary checks that the patch equals the one that controller-runtime creates from two whole objects.
+func TestStatus_EqualsPatchOfLibrary(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.DevServerStatus){
 		"a field":                      func(s *v1alpha1.DevServerStatus) { s.URL = "http://localhost:4000/" },
 		"a removed field":              func(s *v1alpha1.DevServerStatus) { s.URL = "" },
@@ -45,7 +45,7 @@ func TestSameAsTheLibrary(t *testing.T) {
 		"an added object":              func(s *v1alpha1.DevServerStatus) { s.Process = &v1alpha1.ProcessReference{PID: 12, Node: "here"} },
 		"a removed object":             func(s *v1alpha1.DevServerStatus) { s.LastExit = nil },
 		"a field of an object":         func(s *v1alpha1.DevServerStatus) { s.LastExit.Incarnation = 2 },
-		"a removed field of an object": func(s *v1alpha1.DevServerStatus) { s.Breaker.OpenedAt = nil },
+		"a removed field of an object": func(s *v1alpha1.DevServerStatus) { s.Breaker.OpenTime = nil },
 		"an added field of an object":  func(s *v1alpha1.DevServerStatus) { s.LastExit.Signal = "KILL" },
 		"several fields at once": func(s *v1alpha1.DevServerStatus) {
 			s.Breaker.State, s.LastExit.ExitCode, s.Port = v1alpha1.BreakerClosed, nil, 3
@@ -54,7 +54,7 @@ func TestSameAsTheLibrary(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			before, after := server(), server()
+			before, after := newServer(), newServer()
 			change(&after.Status)
 			patch, err := mergepatch.Status(before, after)
 			g.Expect(err).NotTo(HaveOccurred())
@@ -69,19 +69,19 @@ func TestSameAsTheLibrary(t *testing.T) {
 	}
 }
 
-func TestNothingToWrite(t *testing.T) {
+func TestStatus_IsNilWithoutChange(t *testing.T) {
 	g := NewWithT(t)
-	before, after := server(), server()
+	before, after := newServer(), newServer()
 	after.Spec.Process.Command = []string{"yarn"} // a resolved value, which must not be stored
 	after.Status.Conditions[0].LastTransitionTime.Time = after.Status.Conditions[0].LastTransitionTime.Add(time.Millisecond)
 	g.Expect(mergepatch.Status(before, after)).To(BeNil(), "the stored status does not change")
 }
 
-func TestNotToBePatched(t *testing.T) {
+func TestStatus_RefusesObjectsThatCannotBePatched(t *testing.T) {
 	g := NewWithT(t)
-	before := server()
+	before := newServer()
 	before.ResourceVersion = ""
-	_, err := mergepatch.Status(before, server())
+	_, err := mergepatch.Status(before, newServer())
 	g.Expect(err).To(MatchError(ContainSubstring("never stored")))
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
 	_, err = mergepatch.Status(secret, secret)

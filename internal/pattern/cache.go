@@ -28,7 +28,7 @@ func (c *Cache) Compile(texts []string) *Set {
 	if set != nil {
 		return set
 	}
-	set = Compile(texts) // without the lock, so that other objects do not wait
+	set = Compile(texts) // without the lock, so that other callers do not wait
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keep(key, set)
@@ -54,7 +54,7 @@ func (c *Cache) keep(key string, set *Set) {
 	c.bytes += added
 }
 
-// weight estimates the memory of an entry, in bytes: an instruction of a compiled program takes about 50.
+// weight estimates the memory of an entry, in bytes. The estimate is generous: an instruction of a compiled program takes about 50 bytes and counts as 100.
 func weight(key string, set *Set) int {
 	const entry, instruction, character = 1 << 10, 100, 4
 	return entry + len(key) + len(set.Errors)*entry/4 + set.size*instruction + set.runes*character

@@ -3,8 +3,8 @@
 
 // Package pattern compiles regular expressions from specs under limits, so that no spec can exhaust the memory or the CPU time of the manager.
 //
-// Go matches a regular expression in time linear in the size of its program times the length of the text. A Set limits the size when it is compiled, and the
-// product when it is matched. Both limits apply to all patterns of one object together.
+// The time that Go takes to match a regular expression is proportional to the size of its program times the length of the text. Compile limits the size.
+// MatchEnd, or the caller of Match, limits the product: it shortens the text to MaxText characters. Both limits apply to all patterns of one object together.
 package pattern
 
 import (
@@ -28,7 +28,8 @@ const (
 	// matching takes at most about 50 ms.
 	MaxSteps = 4 << 20
 
-	// Package regexp searches a class of more than smallClass runes, which takes about as long as largeClass instructions.
+	// A character class with more than smallClass range bounds counts as largeClass instructions, because package regexp searches such a class, which takes
+	// about as long as that many instructions.
 	smallClass, largeClass = 8, 3
 )
 
@@ -51,8 +52,8 @@ func (p *Pattern) Match(text string) bool {
 
 // Set contains the patterns of one object.
 type Set struct {
-	// Patterns has one entry for each compiled text. The entry is nil if the text is empty, is invalid or exceeds the limits; unless the text is empty, Errors
-	// contains the reason.
+	// Patterns and Errors have one entry for each compiled text. The entry in Patterns is nil if the text is empty, is invalid or exceeds the limits. The entry
+	// in Errors then contains the reason, unless the text is empty.
 	Patterns []*Pattern
 	Errors   []error
 
@@ -98,12 +99,12 @@ func (s *Set) add(text string, whole bool) (*Pattern, error) {
 	size, runes := measure(parsed)
 	size += 2 // each program has one instruction that fails and one that matches
 	if left := MaxSize - s.size; size > left {
-		return nil, fmt.Errorf("%s is %w: it compiles to about %d instructions, and all patterns of an object may have %d; "+
+		return nil, fmt.Errorf("%s is %w: it compiles to about %d instructions, and all patterns of an object together may have at most %d; "+
 			"use * or + instead of large counts such as {1,900}", short(text), errTooLarge, size, MaxSize)
 	}
 	if runes > MaxRunes-s.runes {
-		return nil, fmt.Errorf("%s is %w: the character classes of all patterns of an object may have %d ranges; use [a-z] instead of classes such as \\pL",
-			short(text), errTooLarge, MaxRunes/2)
+		return nil, fmt.Errorf("%s is %w: the character classes of all patterns of an object together may have at most %d ranges; "+
+			"use [a-z] instead of classes such as \\pL", short(text), errTooLarge, MaxRunes/2)
 	}
 	compiled, err := regexp.Compile(text)
 	if err != nil {
@@ -131,11 +132,12 @@ func (s *Set) Err(list string) error {
 	return errors.New(strings.Join(wrong, "; "))
 }
 
-// MaxText returns the maximum length, in characters, of a text that may be matched with the patterns. It is at least MaxSteps/MaxSize - 1, which is 2,047; the
-// smaller the patterns are together, the longer the text may be.
+// MaxText returns the maximum length, in characters, of a text that may be matched with the patterns: at least MaxSteps/MaxSize - 1, which is 2,047, and more
+// if the patterns are smaller than MaxSize together.
 func (s *Set) MaxText() int { return MaxSteps/max(s.size, 1) - 1 }
 
-// MatchEnd returns the index of the first pattern that matches the end of the text, or -1. It considers the last MaxText characters.
+// MatchEnd returns the index of the first pattern that matches anywhere in the last part of the text, or -1. The function end selects that part, which has
+// at most MaxText characters.
 func (s *Set) MatchEnd(text string) int {
 	text = end(text, s.MaxText())
 	for i, p := range s.Patterns {
@@ -146,8 +148,8 @@ func (s *Set) MatchEnd(text string) int {
 	return -1
 }
 
-// end returns the last lines of a text that have at most n characters together, or the last n characters if the last line is longer. ^ therefore matches at the
-// beginning of a line although the text is cut.
+// end returns as many whole lines from the end of a text as fit into n characters, so that ^ still matches only at the beginning of a line. If the last
+// line alone is longer, end returns the last n characters.
 func end(text string, n int) string {
 	at := len(text)
 	for ; n > 0 && at > 0; n-- {
@@ -163,8 +165,8 @@ func end(text string, n int) string {
 	return text[at:]
 }
 
-// measure returns an upper bound for the number of instructions that a parsed pattern compiles to, and the number of runes in its character classes. The parser
-// has already limited the product of nested counts and the depth of the tree.
+// measure returns an upper bound for the number of instructions that a parsed pattern compiles to, and the number of range bounds in its character classes.
+// The parser has already limited the product of nested counts and the depth of the tree.
 func measure(re *syntax.Regexp) (size, runes int) {
 	for _, sub := range re.Sub {
 		n, r := measure(sub)

@@ -18,7 +18,7 @@ import (
 // attack compiles to 238,003 instructions, which need 54 MB to compile and 11 MB to keep.
 var attack = `(?s)(?:` + strings.Repeat(`.?`, 119) + `){1000}\x00`
 
-// largest is a pattern of which every instruction is active at every character of a text without NUL.
+// largest is a pattern in which every instruction is active at every character of a text without NUL.
 const largest = `(?s)(?:.?){1000}\x00`
 
 func TestCompile_RefusesTheAttackWithoutCompilingIt(t *testing.T) {
@@ -86,7 +86,7 @@ func TestCompile_BoundsCharacterClasses(t *testing.T) {
 	}
 }
 
-func TestCompileWhole_DoesNotLoseItsAnchors(t *testing.T) {
+func TestCompileWhole_KeepsAnchors(t *testing.T) {
 	for _, tc := range []struct {
 		pattern, text string
 		valid, match  bool
@@ -115,7 +115,7 @@ func TestCompileWhole_DoesNotLoseItsAnchors(t *testing.T) {
 	}
 }
 
-func TestMatchEnd_LooksAtWhatTheLimitAllows(t *testing.T) {
+func TestMatchEnd_LimitsMatchedText(t *testing.T) {
 	small := Compile([]string{`first`})
 	if small.MatchEnd("first\n"+strings.Repeat("x", 20_000)) != 0 {
 		t.Error("a small pattern is not matched with the whole screen")
@@ -137,7 +137,7 @@ func TestMatchEnd_LooksAtWhatTheLimitAllows(t *testing.T) {
 	}
 }
 
-func TestCache(t *testing.T) {
+func TestCache_SharesSetsWithinLimit(t *testing.T) {
 	var cache Cache
 	one := cache.Compile([]string{`a`, `(`})
 	if cache.Compile([]string{`a`, `(`}) != one {
@@ -161,8 +161,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestCacheMemory checks that the estimate is at least the memory that the entries use.
-func TestCacheMemory(t *testing.T) {
+// TestCache_EstimatesMemory checks that the estimate is at least the memory that the entries use.
+func TestCache_EstimatesMemory(t *testing.T) {
 	var cache Cache
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -179,7 +179,8 @@ func TestCacheMemory(t *testing.T) {
 	runtime.KeepAlive(&cache)
 }
 
-// FuzzCompile checks for any pattern and text that the program is no larger than measured, and that a whole match equals a match with anchors.
+// FuzzCompile checks two properties of any pattern: the compiled program has no more instructions than Compile calculated before compiling, and CompileWhole
+// matches a text if and only if the pattern with the anchors \A and \z does.
 func FuzzCompile(f *testing.F) {
 	for _, pattern := range []string{attack, largest, `)|.*(?:`, `\Qa`, `(?i)(a|b*)*c{2,}d{0}e{3}`, `(?U)a+?(?s:.)|\pL[^a]`, `((a{100}){100}){100}`, `(?:a{0,5}){0,9}$^\b\B`} {
 		f.Add(pattern, "some text\nab")

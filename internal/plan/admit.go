@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/pattern"
 )
 
-// Defaults of the API, for actions that were stored before these defaults existed.
+// defaultParallel and defaultReversions are the defaults of the API, for actions that were stored before these defaults existed.
 const (
 	defaultParallel   = 4
 	defaultReversions = 3
@@ -26,8 +26,11 @@ const (
 func Strategies(action *v1alpha1.Action) []string {
 	var names []string
 	for _, phase := range specs(action) {
-		if phase != nil {
-			names = append(names, phase.Strategies...)
+		if phase == nil {
+			continue
+		}
+		for _, strategy := range phase.Strategies {
+			names = append(names, strategy.Name)
 		}
 	}
 	slices.Sort(names)
@@ -51,7 +54,7 @@ func Pin(action *v1alpha1.Action, strategies map[string]*v1alpha1.Strategy, give
 	}
 	defaults, problem := arguments(action.Spec.Arguments, patterns, given)
 	if problem != "" {
-		return nil, &Blocked{Reason: v1alpha1.ReasonInvalidArgument, Waiting: "for a plan with valid arguments",
+		return nil, &Blocked{Reason: v1alpha1.ReasonInvalidArgument, Waiting: "to be recreated with valid arguments",
 			Message: problem + " Arguments cannot be changed: recreate the plan."}
 	}
 	pinned := &v1alpha1.PinnedAction{
@@ -64,7 +67,8 @@ func Pin(action *v1alpha1.Action, strategies map[string]*v1alpha1.Strategy, give
 			continue
 		}
 		resolved := v1alpha1.PinnedPhase{Name: order[i], Needed: needed(phase), TimeoutSeconds: ptr.Deref(phase.TimeoutSeconds, 0)}
-		for _, name := range phase.Strategies {
+		for _, listed := range phase.Strategies {
+			name := listed.Name
 			strategy, exists := strategies[name]
 			if !exists {
 				return nil, &Blocked{Reason: v1alpha1.ReasonStrategyMissing, Waiting: "for strategy " + name,
@@ -107,7 +111,7 @@ func patternsOf(action *v1alpha1.Action) (*pattern.Set, *Blocked) {
 	return patterns, nil
 }
 
-// arguments returns the default values of the arguments that are not given. problem describes the first invalid argument, if any.
+// arguments returns the default values of the arguments that are not given. problem is a sentence about the first invalid argument, if any.
 func arguments(declared []v1alpha1.ActionArgument, patterns *pattern.Set, given []v1alpha1.RunArgument) (defaults []v1alpha1.RunArgument, problem string) {
 	for _, argument := range given {
 		if !slices.ContainsFunc(declared, func(d v1alpha1.ActionArgument) bool { return d.Name == argument.Name }) {
@@ -124,7 +128,7 @@ func arguments(declared []v1alpha1.ActionArgument, patterns *pattern.Set, given 
 		case d.Default != nil:
 			value = *d.Default
 			defaults = append(defaults, v1alpha1.RunArgument{Name: d.Name, Value: value})
-		case d.Presence == v1alpha1.ArgumentRequired:
+		case d.Presence == v1alpha1.PresenceRequired:
 			return nil, fmt.Sprintf("Argument %s is required.", d.Name)
 		default:
 			continue
@@ -151,7 +155,7 @@ func names(declared []v1alpha1.ActionArgument) string {
 	return strings.Join(names, ", ")
 }
 
-// check returns what is wrong with a value, or an empty string.
+// check returns the end of a sentence about what is wrong with a value, such as "must be an integer", or an empty string.
 func check(d *v1alpha1.ActionArgument, value string) string {
 	switch d.Type {
 	case v1alpha1.ArgumentInteger:
@@ -173,7 +177,7 @@ func check(d *v1alpha1.ActionArgument, value string) string {
 	return ""
 }
 
-// match returns why a value does not match its pattern, or an empty string if it does.
+// match returns the end of a sentence about why a value does not match its pattern, or an empty string if it does.
 func match(patterns *pattern.Set, i int, text, value string) string {
 	switch longest := patterns.MaxText(); {
 	case utf8.RuneCountInString(value) > longest:

@@ -10,8 +10,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// admitted pins an action whose only argument has this pattern. It returns the reason and the message if the plan is blocked.
-func admitted(pattern, value string) (reason, message string) {
+// pinWithPattern pins an action whose only argument has this pattern. It returns the reason and the message if the plan is blocked.
+func pinWithPattern(pattern, value string) (reason, message string) {
 	action := &v1alpha1.Action{}
 	action.Name = "release"
 	action.Spec.Arguments = []v1alpha1.ActionArgument{{Name: "version", Pattern: pattern}}
@@ -22,7 +22,7 @@ func admitted(pattern, value string) (reason, message string) {
 	return blocked.Reason, blocked.Message
 }
 
-func TestPin_PatternsOfArguments(t *testing.T) {
+func TestPin_MatchesArgumentsAgainstPatterns(t *testing.T) {
 	attack := `(?s)(?:` + strings.Repeat(`.?`, 119) + `){1000}\x00`
 	large := `(?s)(?:.?){1000}`
 	for name, tc := range map[string]struct{ pattern, value, reason, message string }{
@@ -36,7 +36,7 @@ func TestPin_PatternsOfArguments(t *testing.T) {
 		"is large":                       {large, strings.Repeat("x", 1000), "", ""},
 		"is large for a long value":      {large, strings.Repeat("x", 8192), v1alpha1.ReasonInvalidArgument, "Argument version is longer than 20"},
 	} {
-		reason, message := admitted(tc.pattern, tc.value)
+		reason, message := pinWithPattern(tc.pattern, tc.value)
 		if reason != tc.reason || !strings.Contains(message, tc.message) {
 			t.Errorf("a pattern that %s: %s %q, want %s %q", name, reason, message, tc.reason, tc.message)
 		}

@@ -5,8 +5,8 @@ package plan
 
 import "github.com/berth-dev/berth/api/v1alpha1"
 
-// CheckArguments returns which argument is invalid for the action, or an empty string. The controller makes the same check when the plan starts. Invalid
-// patterns are not reported; see CheckPatterns.
+// CheckArguments returns a sentence about the first argument that is invalid for the action, or an empty string. The controller makes the same check when the
+// plan starts. CheckArguments does not report invalid patterns; see CheckPatterns.
 func CheckArguments(action *v1alpha1.Action, given []v1alpha1.RunArgument) string {
 	patterns, blocked := patternsOf(action)
 	if blocked != nil {
@@ -16,7 +16,7 @@ func CheckArguments(action *v1alpha1.Action, given []v1alpha1.RunArgument) strin
 	return problem
 }
 
-// CheckPatterns returns which pattern of the action is invalid, or an empty string.
+// CheckPatterns returns a message about the first invalid pattern of the action, or an empty string.
 func CheckPatterns(action *v1alpha1.Action) string {
 	if _, blocked := patternsOf(action); blocked != nil {
 		return blocked.Message

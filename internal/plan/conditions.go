@@ -92,7 +92,7 @@ func (p *planner) conditions() {
 	}
 	for i, conditionType := range []string{v1alpha1.ConditionStrategized, v1alpha1.ConditionExecuted, v1alpha1.ConditionApplied} {
 		if slices.Contains(s.Completed, order[i]) {
-			p.set(conditionType, metav1.ConditionTrue, v1alpha1.ReasonPhaseComplete, "")
+			p.set(conditionType, metav1.ConditionTrue, v1alpha1.ReasonPhaseComplete, "Phase "+string(order[i])+" is complete.")
 		} else {
 			p.set(conditionType, metav1.ConditionFalse, v1alpha1.ReasonPending, "")
 		}
@@ -114,7 +114,7 @@ func (p *planner) beQueued() {
 	case blocked != nil:
 		p.be(v1alpha1.ConditionStalled, blocked.Reason, blocked.Message)
 	default:
-		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonPending, "")
+		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonPending, "The plan has not started yet.")
 	}
 }
 
@@ -122,7 +122,7 @@ func (p *planner) beSuccessful() {
 	s, last := p.status, p.last()
 	switch s.State {
 	case applied:
-		p.set(v1alpha1.ConditionSucceeded, metav1.ConditionTrue, v1alpha1.ReasonApplied, "")
+		p.set(v1alpha1.ConditionSucceeded, metav1.ConditionTrue, v1alpha1.ReasonApplied, "All phases are complete.")
 	case errored, constrained, cancelled:
 		p.set(v1alpha1.ConditionSucceeded, metav1.ConditionFalse, last.Reason, last.Message)
 	default:
@@ -148,7 +148,7 @@ func (p *planner) beInConflict() {
 }
 
 func (p *planner) duplicateMessage() string {
-	return fmt.Sprintf("Plan %s has the same idempotencyKey and is older. This plan never starts. Delete this plan, or recreate it with another key.", p.status.DuplicateOf.Name)
+	return fmt.Sprintf("Plan %s has the same idempotencyKey and started first. This plan never starts. Delete this plan, or recreate it with another key.", p.status.DuplicateOf.Name)
 }
 
 func (p *planner) be(which, reason, message string) {

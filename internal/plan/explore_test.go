@@ -25,39 +25,39 @@ func (w *world) clone() *world {
 	return &other
 }
 
-// happening is one event that can happen to a plan.
-type happening struct {
+// possibleEvent is one event that can happen to a plan.
+type possibleEvent struct {
 	name string
 	do   func(*world)
 }
 
-// happenings returns every event that can happen now. bound is the maximum number of retry and of revert requests.
-func (w *world) happenings(bound int) []happening {
-	all := []happening{
+// possibleEvents returns every event that can happen now. bound is the maximum number of retry and of revert requests.
+func (w *world) possibleEvents(bound int) []possibleEvent {
+	all := []possibleEvent{
 		{"step", func(w *world) { w.step(true) }},
 		{"step and crash after the write", func(w *world) { w.step(false) }},
 	}
-	for _, name := range w.live() {
+	for _, name := range w.liveRuns() {
 		outcomes := []v1alpha1.RunOutcome{succeeded, failed, skipped}
 		if w.runs[name].Cancelling {
 			outcomes = []v1alpha1.RunOutcome{v1alpha1.RunWasCancelled, succeeded}
 		}
 		for _, outcome := range outcomes {
-			all = append(all, happening{fmt.Sprintf("%s %s", name, outcome), func(w *world) { w.ends(name, outcome) }})
+			all = append(all, possibleEvent{fmt.Sprintf("%s %s", name, outcome), func(w *world) { w.finishRun(name, outcome) }})
 		}
 	}
 	if w.desired.Cancelled {
 		return all
 	}
-	all = append(all, happening{"cancel", func(w *world) { w.desired.Cancelled = true }})
+	all = append(all, possibleEvent{"cancel", func(w *world) { w.desired.Cancelled = true }})
 	if at := rank(w.desired.Target); at < 2 {
-		all = append(all, happening{"approve", func(w *world) { w.desired.Target = order[at+1] }})
+		all = append(all, possibleEvent{"approve", func(w *world) { w.desired.Target = order[at+1] }})
 	}
 	if len(w.desired.RetryToken) < bound {
-		all = append(all, happening{"retry", func(w *world) { w.desired.RetryToken += "x" }})
+		all = append(all, possibleEvent{"retry", func(w *world) { w.desired.RetryToken += "x" }})
 	}
 	if len(w.desired.RevertToken) < bound {
-		all = append(all, happening{"revert", func(w *world) { w.desired.RevertToken += "x" }})
+		all = append(all, possibleEvent{"revert", func(w *world) { w.desired.RevertToken += "x" }})
 	}
 	return all
 }
@@ -82,18 +82,18 @@ func (w *world) key() string {
 	return b.String()
 }
 
-// cancelEnds checks that a cancellation in this state cancels every run and that the plan ends.
-func (w *world) cancelEnds() {
+// checkCancelEnds checks that a cancellation in this state cancels every run and that the plan ends.
+func (w *world) checkCancelEnds() {
 	end := w.clone()
 	end.desired.Cancelled = true
-	end.settle().obey()
+	end.settle().finishCancelledRuns()
 	end.g.Expect(end.status.State).To(BeElementOf(cancelled, applied), "the plan did not end after its cancellation: %s", end.describe())
-	end.g.Expect(end.live()).To(BeEmpty())
+	end.g.Expect(end.liveRuns()).To(BeEmpty())
 }
 
-// TestEverythingThatCanHappen walks all histories of a small plan: every order of requests, outcomes of runs, and steps and crashes of the
+// TestAllHistories_KeepInvariants walks all histories of a small plan: every order of requests, outcomes of runs, and steps and crashes of the
 // manager. The invariants of world hold after each event, and a cancellation ends the plan.
-func TestEverythingThatCanHappen(t *testing.T) {
+func TestAllHistories_KeepInvariants(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		counts []int
@@ -117,10 +117,10 @@ func TestEverythingThatCanHappen(t *testing.T) {
 				w := queue[0]
 				queue = queue[1:]
 				reached[w.status.State] = true
-				if visited%8 == 0 { // the walk itself also contains cancellations
-					w.cancelEnds()
+				if visited%8 == 0 { // every eighth state is enough, because the walk itself also contains cancellations
+					w.checkCancelEnds()
 				}
-				for _, h := range w.happenings(tc.bound) {
+				for _, h := range w.possibleEvents(tc.bound) {
 					next := w.clone()
 					h.do(next)
 					if key := next.key(); !seen[key] {
@@ -138,8 +138,8 @@ func TestEverythingThatCanHappen(t *testing.T) {
 	}
 }
 
-// TestRandomHistories walks random histories of larger plans, in which time passes. The name of the subtest contains the seed.
-func TestRandomHistories(t *testing.T) {
+// TestRandomHistories_KeepInvariants walks random histories of larger plans, in which time passes. The name of the subtest contains the seed.
+func TestRandomHistories_KeepInvariants(t *testing.T) {
 	for seed := range uint64(40) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 5))
@@ -154,7 +154,7 @@ func TestRandomHistories(t *testing.T) {
 			}
 			w := newWorld(gomega(t), pinned)
 			for range 200 {
-				all := w.happenings(12)
+				all := w.possibleEvents(12)
 				h := all[random.IntN(len(all))]
 				if h.name == "cancel" && random.IntN(20) > 0 {
 					continue
@@ -163,7 +163,7 @@ func TestRandomHistories(t *testing.T) {
 				w.now = w.now.Add(time.Duration(random.IntN(2000)) * time.Millisecond)
 			}
 			w.settle()
-			w.cancelEnds()
+			w.checkCancelEnds()
 		})
 	}
 }

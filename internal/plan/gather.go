@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// gathering is how long outcomes of runs are collected before they are written, if they change nothing else. Runs that end in quick succession
-// then share one write.
+// gathering is how long the outcomes of runs are collected before they are written, provided that nothing else has to be written. Runs that end in quick
+// succession then share one write.
 const gathering = 600 * time.Millisecond
 
 // gather postpones a write that would only record the end of some runs while others continue. No run is released before its outcome is recorded.

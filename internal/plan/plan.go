@@ -58,11 +58,11 @@ type Run struct {
 	Message string
 	// Result is what the run reported, or nil.
 	Result *v1alpha1.RunResult
-	// SeenAt is when the outcome was first observed, if that was recently.
+	// SeenAt is when the outcome was first observed; zero if the run has not ended, or ended so long ago (8 s) that it need not wait for others.
 	SeenAt time.Time
 	// Cancelling reports whether the spec of the run already requests its cancellation.
 	Cancelling bool
-	// Stuck is one word for why the run does not start.
+	// Stuck is the reason of the condition Stalled; empty if the run is not stalled or has ended.
 	Stuck string
 	// Kept reports whether the run has the finalizer of the plan.
 	Kept bool
@@ -87,7 +87,8 @@ type Event struct {
 	Reason, Message string
 }
 
-// Step is the next action: write Status if it differs, and only after that write has succeeded create, cancel and release runs, all by name.
+// Step is what to do next: write Status if it differs from the record; after that write has succeeded, create, cancel and release runs. Runs are identified by
+// name.
 type Step struct {
 	Status  v1alpha1.PlanStatus
 	Create  []RunRequest
@@ -141,7 +142,7 @@ func Next(desired Desired, record v1alpha1.PlanStatus, runs []Run, now time.Time
 type planner struct {
 	desired Desired
 	record  v1alpha1.PlanStatus
-	// status is the status of step.
+	// status points to step.Status.
 	status *v1alpha1.PlanStatus
 	step   Step
 	runs   map[string]Run
@@ -196,13 +197,13 @@ func (p *planner) conclude() {
 	finished := s.State == v1alpha1.PlanApplied || s.State == v1alpha1.PlanCancelled
 	switch {
 	case !finished:
-		s.FinishedAt = nil
-	case s.FinishedAt == nil:
+		s.FinishTime = nil
+	case s.FinishTime == nil:
 		at := metav1.NewMicroTime(p.now)
-		s.FinishedAt = &at
+		s.FinishTime = &at
 	}
 	if finished && p.desired.TTL != nil {
-		p.step.Expires = s.FinishedAt.Add(*p.desired.TTL)
+		p.step.Expires = s.FinishTime.Add(*p.desired.TTL)
 	}
 	if at, limited := p.deadline(); limited && s.State == v1alpha1.PlanProcessing && p.ending == nil {
 		p.step.Requeue = max(at.Sub(p.now), time.Millisecond)
@@ -211,7 +212,7 @@ func (p *planner) conclude() {
 	p.conditions()
 }
 
-// keepQuiet avoids a write that would only record the UIDs of runs. They are recorded with the next change.
+// keepQuiet avoids a write that would only record the UIDs of runs. The next write records them.
 func (p *planner) keepQuiet() {
 	if len(p.record.Runs) != len(p.status.Runs) {
 		return

@@ -19,37 +19,37 @@ const (
 	skipped   = v1alpha1.RunSkipped
 )
 
-func TestPhasesFollowEachOtherAsFarAsTheTargetAllows(t *testing.T) {
+func TestPhases_AdvanceUpToTarget(t *testing.T) {
 	w := newWorld(gomega(t), pinnedAction(1, 2, 1))
-	w.settle().is(strategize, processing, 1)
-	w.g.Expect(w.live()).To(ConsistOf(name(1, strategize, 0)))
-	w.ends(name(1, strategize, 0), succeeded).settle().is(strategize, complete, 1)
+	w.settle().expectState(strategize, processing, 1)
+	w.g.Expect(w.liveRuns()).To(ConsistOf(runName(1, strategize, 0)))
+	w.finishRun(runName(1, strategize, 0), succeeded).settle().expectState(strategize, complete, 1)
 	w.g.Expect(w.condition(v1alpha1.ConditionAwaitingApproval).Status).To(BeEquivalentTo("True"))
 	w.g.Expect(w.status.Waiting).To(Equal("for approval of Execute"))
 	w.desired.Target = execute
-	w.settle().is(execute, processing, 1)
+	w.settle().expectState(execute, processing, 1)
 	w.g.Expect(w.status.Waiting).To(Equal("for 2 of 2 runs"))
-	w.ends(name(1, execute, 1), succeeded).settle().is(execute, processing, 1)
+	w.finishRun(runName(1, execute, 1), succeeded).settle().expectState(execute, processing, 1)
 	w.g.Expect(w.status.Waiting).To(Equal("for 1 of 2 runs"))
 	w.desired.Target = apply // while the plan runs
-	w.ends(name(1, execute, 0), succeeded).settle().is(apply, processing, 1)
-	w.ends(name(1, apply, 0), succeeded).settle().is(apply, applied, 1)
+	w.finishRun(runName(1, execute, 0), succeeded).settle().expectState(apply, processing, 1)
+	w.finishRun(runName(1, apply, 0), succeeded).settle().expectState(apply, applied, 1)
 	w.g.Expect(w.condition(v1alpha1.ConditionSucceeded).Status).To(BeEquivalentTo("True"))
 	w.g.Expect(w.status.Results).To(HaveLen(4))
-	w.g.Expect(w.status.FinishedAt).NotTo(BeNil())
+	w.g.Expect(w.status.FinishTime).NotTo(BeNil())
 	w.desired.Target = strategize
-	w.settle().is(apply, applied, 1)
+	w.settle().expectState(apply, applied, 1)
 }
 
-func TestMissingPhasesAreCompleteAtOnce(t *testing.T) {
+func TestPhases_CompleteImmediatelyWithoutStrategies(t *testing.T) {
 	w := newWorld(gomega(t), pinnedAction(0, 1, 0))
-	w.settle().is(strategize, complete, 1)
+	w.settle().expectState(strategize, complete, 1)
 	w.desired.Target = apply
-	w.settle().is(execute, processing, 1)
-	w.ends(name(1, execute, 0), succeeded).settle().is(apply, applied, 1)
+	w.settle().expectState(execute, processing, 1)
+	w.finishRun(runName(1, execute, 0), succeeded).settle().expectState(apply, applied, 1)
 }
 
-func TestOutcomesOfAPhase(t *testing.T) {
+func TestPhase_StateFollowsRunOutcomes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		needed   int
 		outcomes []v1alpha1.RunOutcome // outcomes of the three runs; runs without an outcome have not ended
@@ -67,7 +67,7 @@ func TestOutcomesOfAPhase(t *testing.T) {
 		"any, two failed so far":          {1, []v1alpha1.RunOutcome{failed, skipped}, processing, v1alpha1.ReasonProcessing},
 		"any, the last succeeded":         {1, []v1alpha1.RunOutcome{failed, skipped, succeeded}, complete, v1alpha1.ReasonAwaitingApproval},
 		"any, none":                       {1, []v1alpha1.RunOutcome{failed, failed, failed}, errored, v1alpha1.ReasonPhaseFailed},
-		"any, the skipped one might have": {1, []v1alpha1.RunOutcome{failed, failed, skipped}, constrained, v1alpha1.ReasonCircuitOpen},
+		"any, two failed and one skipped": {1, []v1alpha1.RunOutcome{failed, failed, skipped}, constrained, v1alpha1.ReasonCircuitOpen},
 		"two, one failed so far":          {2, []v1alpha1.RunOutcome{failed, succeeded}, processing, v1alpha1.ReasonProcessing},
 		"two, two failed":                 {2, []v1alpha1.RunOutcome{failed, failed}, errored, v1alpha1.ReasonPhaseFailed},
 		"two, one failed, one skipped":    {2, []v1alpha1.RunOutcome{failed, skipped}, constrained, v1alpha1.ReasonCircuitOpen},
@@ -78,13 +78,13 @@ func TestOutcomesOfAPhase(t *testing.T) {
 			w := newWorld(gomega(t), pinned)
 			w.settle()
 			for i, outcome := range tc.outcomes {
-				w.ends(RunName("p", w.desired.UID, 1, strategize, i), outcome)
+				w.finishRun(RunName("p", w.desired.UID, 1, strategize, i), outcome)
 			}
-			w.settle().obey().is(strategize, tc.state, 1)
+			w.settle().finishCancelledRuns().expectState(strategize, tc.state, 1)
 			if tc.state == processing {
 				return
 			}
-			w.g.Expect(w.live()).To(BeEmpty())
+			w.g.Expect(w.liveRuns()).To(BeEmpty())
 			for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionStalled} {
 				w.g.Expect(w.condition(conditionType).Reason).To(Equal(tc.reason))
 			}
@@ -92,106 +92,109 @@ func TestOutcomesOfAPhase(t *testing.T) {
 	}
 }
 
-func TestAtMostMaxParallelLive(t *testing.T) {
+func TestMaxParallel_LimitsLiveRuns(t *testing.T) {
 	pinned := pinnedAction(5)
 	pinned.MaxParallel = 2
 	w := newWorld(gomega(t), pinned)
 	w.settle()
 	for i := range 5 {
-		w.g.Expect(w.live()).To(HaveLen(min(2, 5-i)))
-		w.ends(name(1, strategize, i), succeeded).settle()
+		w.g.Expect(w.liveRuns()).To(HaveLen(min(2, 5-i)))
+		w.finishRun(runName(1, strategize, i), succeeded).settle()
 	}
-	w.is(strategize, complete, 1)
+	w.expectState(strategize, complete, 1)
 }
 
-func TestTooLongAPhaseIsEnded(t *testing.T) {
+func TestPhaseTimeout_CancelsRunsAndFails(t *testing.T) {
 	pinned := pinnedAction(2)
 	pinned.Phases[0].TimeoutSeconds = 60
 	w := newWorld(gomega(t), pinned)
 	w.settle()
 	w.g.Expect(w.next().Requeue).To(Equal(time.Minute))
 	w.now = w.now.Add(time.Minute)
-	w.settle().is(strategize, processing, 1)
+	w.settle().expectState(strategize, processing, 1)
 	w.g.Expect(w.status.Waiting).To(Equal("for runs to end"))
-	w.obey().is(strategize, errored, 1)
+	w.finishCancelledRuns().expectState(strategize, errored, 1)
 	w.g.Expect(w.condition(v1alpha1.ConditionStalled).Reason).To(Equal(v1alpha1.ReasonTimedOut))
 }
 
-func TestRetryRunsThePhaseAgainWhenItsRunsHaveEnded(t *testing.T) {
+func TestRetry_RerunsPhaseAfterItsRunsEnd(t *testing.T) {
 	w := newWorld(gomega(t), pinnedAction(1, 2))
 	w.desired.Target = execute
-	w.settle().ends(name(1, strategize, 0), succeeded).settle()
-	w.ends(name(1, execute, 0), succeeded)
+	w.settle().finishRun(runName(1, strategize, 0), succeeded).settle()
+	w.finishRun(runName(1, execute, 0), succeeded)
 	w.desired.RetryToken = "a"
-	w.settle().is(execute, processing, 1)
-	w.g.Expect(w.live()).To(ConsistOf(name(1, execute, 1)))
+	w.settle().expectState(execute, processing, 1)
+	w.g.Expect(w.liveRuns()).To(ConsistOf(runName(1, execute, 1)))
 	w.desired.RetryToken = "b" // before the first retry has begun: both requests cause one retry
-	w.obey().is(execute, processing, 2)
-	w.g.Expect(w.live()).To(ConsistOf(name(2, execute, 0), name(2, execute, 1)))
+	w.finishCancelledRuns().expectState(execute, processing, 2)
+	w.g.Expect(w.liveRuns()).To(ConsistOf(runName(2, execute, 0), runName(2, execute, 1)))
 	w.g.Expect(w.events).To(ContainElement(v1alpha1.ReasonResultIgnored))
-	w.ends(name(2, execute, 0), failed).settle().obey().is(execute, errored, 2)
+	w.finishRun(runName(2, execute, 0), failed).settle().finishCancelledRuns().expectState(execute, errored, 2)
 	w.desired.RetryToken = "c"
-	w.settle().is(execute, processing, 3)
-	w.ends(name(3, execute, 0), succeeded).ends(name(3, execute, 1), succeeded).settle().is(execute, complete, 3)
+	w.settle().expectState(execute, processing, 3)
+	w.finishRun(runName(3, execute, 0), succeeded).finishRun(runName(3, execute, 1), succeeded).settle().expectState(execute, complete, 3)
 	w.g.Expect(w.status.Results).To(HaveLen(3), "the results of the last attempt of each phase")
 	w.desired.RetryToken = "d"
-	w.settle().is(execute, complete, 3)
+	w.settle().expectState(execute, complete, 3)
 	w.g.Expect(w.events[len(w.events)-1]).To(Equal(v1alpha1.ReasonRequestIgnored))
 }
 
-func TestRevertGoesBackAndIsBounded(t *testing.T) {
+func TestRevert_ReturnsToFirstPhaseWithinLimit(t *testing.T) {
 	w := newWorld(gomega(t), pinnedAction(1, 1, 1))
 	w.desired.RevertToken = "given at the beginning"
-	w.settle().is(strategize, processing, 1)
+	w.settle().expectState(strategize, processing, 1)
 	w.desired.RevertToken = "too early"
-	w.settle().is(strategize, processing, 1)
+	w.settle().expectState(strategize, processing, 1)
 	w.desired.Target = apply
-	w.ends(name(1, strategize, 0), succeeded).settle().ends(name(1, execute, 0), succeeded).settle().ends(name(1, apply, 0), succeeded).settle().is(apply, applied, 1)
+	w.finishRun(runName(1, strategize, 0), succeeded).settle().finishRun(runName(1, execute, 0), succeeded).settle().finishRun(runName(1, apply, 0), succeeded).settle().expectState(apply, applied, 1)
 	w.desired.Target, w.desired.RevertToken, w.desired.RevertReason = strategize, "back", "It was wrong."
-	w.settle().is(strategize, processing, 2)
+	w.settle().expectState(strategize, processing, 2)
 	w.g.Expect(w.status.Completed).To(BeEmpty())
-	w.g.Expect(w.status.FinishedAt).To(BeNil())
+	w.g.Expect(w.status.FinishTime).To(BeNil())
 	w.g.Expect(w.status.History[len(w.status.History)-1].Message).To(ContainSubstring("It was wrong."))
 	w.desired.Target = execute
-	w.ends(name(2, strategize, 0), succeeded).settle().is(execute, processing, 2)
+	w.finishRun(runName(2, strategize, 0), succeeded).settle().expectState(execute, processing, 2)
 	w.desired.RevertToken = "once too often"
-	w.settle().obey().is(execute, constrained, 2)
+	w.settle().finishCancelledRuns().expectState(execute, constrained, 2)
 	w.g.Expect(w.condition(v1alpha1.ConditionStalled).Reason).To(Equal(v1alpha1.ReasonReversionLimit))
 	w.desired.RetryToken = "go on"
-	w.settle().is(execute, processing, 3)
-	w.ends(name(3, execute, 0), succeeded).settle().is(execute, complete, 3)
+	w.settle().expectState(execute, processing, 3)
+	w.finishRun(runName(3, execute, 0), succeeded).settle().expectState(execute, complete, 3)
 	w.desired.RevertToken = "again"
-	w.settle().is(execute, constrained, 3)
+	w.settle().expectState(execute, constrained, 3)
 	w.desired.RetryToken = "as it was"
-	w.settle().is(execute, complete, 3)
+	w.settle().expectState(execute, complete, 3)
 }
 
-func TestCancelEndsAtEveryPoint(t *testing.T) {
+func TestCancel_EndsPlanInEveryState(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(*world)
 		want   v1alpha1.PlanState
 	}{
-		"before it starts":    {func(w *world) { w.desired.Pinned, w.desired.Blocked = nil, &Blocked{Reason: "X"}; w.settle() }, cancelled},
-		"unseen":              {func(*world) {}, cancelled},
+		"before it starts": {func(w *world) {
+			w.desired.Pinned, w.desired.Blocked = nil, &Blocked{Reason: "X", Message: "Blocked."}
+			w.settle()
+		}, cancelled},
+		"at its first step":   {func(*world) {}, cancelled},
 		"while it runs":       {func(w *world) { w.settle() }, cancelled},
 		"before a run exists": {func(w *world) { w.step(false) }, cancelled},
-		"at the gate":         {func(w *world) { w.settle().ends(name(1, strategize, 0), succeeded).settle() }, cancelled},
-		"after a failure":     {func(w *world) { w.settle().ends(name(1, strategize, 0), failed).settle() }, cancelled},
-		"after a skip":        {func(w *world) { w.settle().ends(name(1, strategize, 0), skipped).settle() }, cancelled},
+		"awaiting approval":   {func(w *world) { w.settle().finishRun(runName(1, strategize, 0), succeeded).settle() }, cancelled},
+		"after a failure":     {func(w *world) { w.settle().finishRun(runName(1, strategize, 0), failed).settle() }, cancelled},
+		"after a skip":        {func(w *world) { w.settle().finishRun(runName(1, strategize, 0), skipped).settle() }, cancelled},
 		"during a retry":      {func(w *world) { w.settle(); w.desired.RetryToken = "a"; w.settle() }, cancelled},
 		"after it is applied": {func(w *world) {
 			w.desired.Target = apply
-			w.settle().ends(name(1, strategize, 0), succeeded).settle()
+			w.settle().finishRun(runName(1, strategize, 0), succeeded).settle()
 		}, applied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(gomega(t), pinnedAction(1))
 			tc.before(w)
 			w.desired.Cancelled = true
-			w.settle().obey()
+			w.settle().finishCancelledRuns()
 			w.g.Expect(w.status.State).To(Equal(tc.want))
-			w.g.Expect(w.live()).To(BeEmpty())
-			w.g.Expect(w.status.FinishedAt).NotTo(BeNil())
+			w.g.Expect(w.liveRuns()).To(BeEmpty())
+			w.g.Expect(w.status.FinishTime).NotTo(BeNil())
 			w.desired.RetryToken, w.desired.RevertToken, w.desired.Target = "x", "x", apply
 			w.settle()
 			w.g.Expect(w.status.State).To(Equal(tc.want), "the state is final")
@@ -199,25 +202,25 @@ func TestCancelEndsAtEveryPoint(t *testing.T) {
 	}
 }
 
-func TestARunOfAnOlderAttemptIsEndedAndIgnored(t *testing.T) {
+func TestOlderAttempt_RunIsCancelledAndIgnored(t *testing.T) {
 	w := newWorld(gomega(t), pinnedAction(1))
-	w.settle().ends(name(1, strategize, 0), failed).settle()
+	w.settle().finishRun(runName(1, strategize, 0), failed).settle()
 	w.desired.RetryToken = "a"
-	w.settle().is(strategize, processing, 2)
-	late := name(1, strategize, 7) // created by a manager whose stale copy of the plan had only the first attempt
+	w.settle().expectState(strategize, processing, 2)
+	late := runName(1, strategize, 7) // created by a manager whose stale copy of the plan had only the first attempt
 	w.runs[late] = Run{Name: late, UID: "late", Kept: true}
 	step := w.next()
 	w.g.Expect(step.Cancel).To(ConsistOf(late))
 	w.act(&step)
-	w.ends(late, succeeded)
+	w.finishRun(late, succeeded)
 	step = w.next()
 	w.g.Expect(step.Release).To(ConsistOf(late))
 	w.g.Expect(step.Events).To(ConsistOf(HaveField("Reason", v1alpha1.ReasonResultIgnored)))
 	w.act(&step)
-	w.settle().is(strategize, processing, 2)
+	w.settle().expectState(strategize, processing, 2)
 }
 
-func TestTheDuplicateOfAPlanNeverBegins(t *testing.T) {
+func TestDuplicate_NeverStarts(t *testing.T) {
 	w := newWorld(gomega(t), pinnedAction(1))
 	w.desired.Blocked = &Blocked{Reason: v1alpha1.ReasonDuplicate, Duplicate: &v1alpha1.PlanReference{Name: "first", UID: "first"}}
 	w.settle()
@@ -229,40 +232,40 @@ func TestTheDuplicateOfAPlanNeverBegins(t *testing.T) {
 	w.g.Expect(w.condition(v1alpha1.ConditionStalled).Reason).To(Equal(v1alpha1.ReasonDuplicate))
 }
 
-func TestAnOlderPlanThatHasNotBegunIsWaitedFor(t *testing.T) {
+func TestDuplicate_WaitsForOlderPlan(t *testing.T) {
 	w := newWorld(gomega(t), pinnedAction(1))
 	w.desired.Blocked = &Blocked{Reason: v1alpha1.ReasonDuplicate, Message: "There is an older one."}
 	w.settle()
 	w.g.Expect(w.condition(v1alpha1.ConditionConflict).Status).To(BeEquivalentTo("True"))
 	w.desired.Blocked = nil // the older plan no longer exists
-	w.settle().is(strategize, processing, 1)
+	w.settle().expectState(strategize, processing, 1)
 	w.g.Expect(w.condition(v1alpha1.ConditionConflict).Status).To(BeEquivalentTo("False"))
 }
 
-func TestAStrangerWithTheNameOfARun(t *testing.T) {
+func TestRunName_TakenByOtherObjectIsConflict(t *testing.T) {
 	w := newWorld(gomega(t), pinnedAction(1))
 	w.step(false)
-	w.runs[name(1, strategize, 0)] = Run{Name: name(1, strategize, 0), Taken: true, Outcome: succeeded}
-	w.settle().is(strategize, errored, 1)
+	w.runs[runName(1, strategize, 0)] = Run{Name: runName(1, strategize, 0), Taken: true, Outcome: succeeded}
+	w.settle().expectState(strategize, errored, 1)
 	w.g.Expect(w.condition(v1alpha1.ConditionConflict).Status).To(BeEquivalentTo("True"))
 	w.desired.RetryToken = "a"
-	w.settle().is(strategize, processing, 2)
+	w.settle().expectState(strategize, processing, 2)
 	w.g.Expect(w.condition(v1alpha1.ConditionConflict).Status).To(BeEquivalentTo("False"))
 }
 
-func TestExpires(t *testing.T) {
+func TestExpires_AfterTTLOfFinishedPlan(t *testing.T) {
 	w := newWorld(gomega(t), pinnedAction(1))
 	ttl := time.Hour
 	w.desired.TTL = &ttl
 	w.g.Expect(w.settle().next().Expires).To(BeZero())
 	w.desired.Cancelled = true
-	w.settle().obey()
+	w.settle().finishCancelledRuns()
 	w.now = w.now.Add(time.Minute)
 	w.g.Expect(w.next().Expires).To(Equal(start.Add(time.Hour)))
 }
 
-// TestTheTableIsUnambiguous checks that each state, phase and signal matches at most one row, and that each row can be reached.
-func TestTheTableIsUnambiguous(t *testing.T) {
+// TestTable_RowsAreUnambiguous checks that each state, phase and signal matches at most one row, and that each row can be reached.
+func TestTable_RowsAreUnambiguous(t *testing.T) {
 	g := gomega(t)
 	signals := []signal{begin, approve, succeed, fail, expire, skip, retry, resume, revert, refuse, cancel}
 	for _, state := range []v1alpha1.PlanState{queued, processing, complete, applied, errored, constrained, cancelled} {

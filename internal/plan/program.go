@@ -14,8 +14,8 @@ import (
 // fingerprintBytes is long enough to avoid collisions between the programs of one namespace.
 const fingerprintBytes = 16
 
-// Program returns the fingerprint of what the runs of a strategy execute, and where. It excludes the timeout, the breaker and the retention, because a user
-// may change these during a plan, for example to reset a breaker.
+// Program returns the fingerprint of the command, working directory, environment and runtime of a strategy. It excludes the timeout, the breaker and the
+// retention, because a user may change these during a plan, for example to reset a breaker.
 func Program(strategy *v1alpha1.Strategy) string {
 	// The value contains only texts and numbers, so Marshal cannot fail.
 	text, _ := json.Marshal(struct {

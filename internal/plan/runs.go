@@ -26,7 +26,7 @@ func (p *planner) observe() {
 		switch {
 		case run.Taken:
 			p.taken = listed.Name
-			listed.Outcome, listed.Message = v1alpha1.RunFailed, "Another object, which does not belong to this plan, has the name of the run."
+			listed.Outcome, listed.Message = v1alpha1.RunFailed, "An object that does not belong to this plan already has the name of this run."
 		case exists:
 			listed.UID, listed.Outcome, listed.Message = run.UID, run.Outcome, conditions.Truncate(run.Message, longestMessage)
 			if run.Outcome == "" {
@@ -81,7 +81,7 @@ func (p *planner) verdict() signal {
 	case count[v1alpha1.RunSucceeded] >= needed:
 		return succeed
 	case skipped > 0 && total-failed-cancelled-skipped < needed && total-failed >= needed:
-		// The cancelled runs do not count as failures here, because they may have been cancelled when others were skipped.
+		// A cancelled run does not count as a failure here: Berth cancels the remaining runs when a skipped run makes success impossible.
 		return skip
 	case total-failed-cancelled-skipped < needed && limited && !p.now.Before(deadline) && failed+skipped == 0:
 		return expire // runs were cancelled because of the timeout
@@ -96,14 +96,14 @@ func (p *planner) verdict() signal {
 
 // deadline returns when the phase must be over. It returns false if there is no deadline.
 func (p *planner) deadline() (time.Time, bool) {
-	phase, started := p.pinned(), p.status.PhaseStartedAt
+	phase, started := p.pinned(), p.status.PhaseStartTime
 	if phase == nil || phase.TimeoutSeconds == 0 || started == nil {
 		return time.Time{}, false
 	}
 	return started.Add(time.Duration(phase.TimeoutSeconds) * time.Second), true
 }
 
-// drained requests the cancellation of all active runs, and reports whether none is active.
+// drained requests the cancellation of the listed runs that are active. It reports whether no run of the plan is active.
 func (p *planner) drained() bool {
 	living := 0
 	for _, listed := range p.status.Runs {
@@ -256,7 +256,7 @@ func (p *planner) ignoreResults() {
 	}
 }
 
-// strategiesWith returns the strategies of the listed runs with that outcome.
+// strategiesWith returns the names of the strategies whose listed runs have the given outcome.
 func (p *planner) strategiesWith(outcome v1alpha1.RunOutcome) []string {
 	var names []string
 	for _, run := range p.status.Runs {

@@ -18,22 +18,22 @@ type signal string
 
 const (
 	none signal = ""
-	// begin: the requirements of the plan are met.
+	// begin means that the requirements of the plan are met.
 	begin signal = "begin"
-	// approve: the target phase allows the next phase to start.
+	// approve means that the target phase allows the next phase to start.
 	approve signal = "approve"
-	// succeed, fail, expire and skip: the phase has succeeded, failed, exceeded its timeout, or cannot succeed because breakers are open.
+	// succeed, fail, expire and skip mean that the phase has succeeded, has failed, has exceeded its timeout, or cannot succeed because breakers are open.
 	succeed signal = "succeed"
 	fail    signal = "fail"
 	expire  signal = "expire"
 	skip    signal = "skip"
-	// retry, resume, revert and refuse: a user requests a retry or a revert. refuse is a revert beyond the limit; resume is a retry of a phase
-	// that has succeeded.
+	// retry and resume mean that a user requests a retry; resume is the retry of a phase that has already succeeded. revert and refuse mean that a user
+	// requests a revert; refuse is a revert beyond the limit.
 	retry  signal = "retry"
 	resume signal = "resume"
 	revert signal = "revert"
 	refuse signal = "refuse"
-	// cancel: a user requests the cancellation.
+	// cancel means that a user requests the cancellation.
 	cancel signal = "cancel"
 )
 
@@ -45,7 +45,7 @@ type row struct {
 	on     signal
 	// drain cancels active runs first; the plan stays in its state until all of them have ended.
 	drain bool
-	// do changes the rest of the status and returns a message.
+	// do changes the rest of the status and returns the message for the history and the event.
 	do func(*planner) string
 	// to is the next state; empty if the state does not change.
 	to     v1alpha1.PlanState
@@ -203,7 +203,7 @@ func (p *planner) begin() string {
 func (p *planner) enter(phase v1alpha1.PlanPhase) string {
 	s := p.status
 	started := metav1.NewMicroTime(p.now)
-	s.CurrentPhase, s.PhaseStartedAt, s.Runs = phase, &started, nil
+	s.CurrentPhase, s.PhaseStartTime, s.Runs = phase, &started, nil
 	return fmt.Sprintf("%s started, attempt %d.", phase, s.Attempt)
 }
 
@@ -246,7 +246,7 @@ func (p *planner) ignoreRetry() string {
 
 func (p *planner) resume() string {
 	p.status.ObservedRetryToken = p.desired.RetryToken
-	return fmt.Sprintf("%s had succeeded and counts as complete again.", p.status.CurrentPhase)
+	return fmt.Sprintf("%s succeeded before the revert was requested, so it is complete again.", p.status.CurrentPhase)
 }
 
 func (p *planner) revert() string {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions/conditionstest"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -60,11 +61,11 @@ func pinnedAction(counts ...int) *v1alpha1.PinnedAction {
 }
 
 func (w *world) next() Step {
-	return Next(w.desired, w.status, w.views(), w.now)
+	return Next(w.desired, w.status, w.observedRuns(), w.now)
 }
 
-// views returns the runs that the controller reads: those in the status, and those with the finalizer.
-func (w *world) views() []Run {
+// observedRuns returns the runs that the controller reads: those in the status, and those with the finalizer.
+func (w *world) observedRuns() []Run {
 	var views []Run
 	for _, name := range slices.Sorted(maps.Keys(w.runs)) {
 		run := w.runs[name]
@@ -121,7 +122,7 @@ func (w *world) act(step *Step) (acted bool) {
 func (w *world) settle() *world {
 	for range 100 {
 		if !w.step(true) {
-			w.atRest()
+			w.checkAtRest()
 			return w
 		}
 	}
@@ -129,13 +130,13 @@ func (w *world) settle() *world {
 	return w
 }
 
-// atRest checks the invariants of a plan that waits for an external event.
-func (w *world) atRest() {
+// checkAtRest checks the invariants of a plan that waits for an external event.
+func (w *world) checkAtRest() {
 	w.g.Expect(w.next().Events).To(BeEmpty(), "emits no events at rest")
 }
 
-// ends ends a live run.
-func (w *world) ends(name string, outcome v1alpha1.RunOutcome) *world {
+// finishRun sets the outcome of a live run.
+func (w *world) finishRun(name string, outcome v1alpha1.RunOutcome) *world {
 	run, exists := w.runs[name]
 	w.g.Expect(exists).To(BeTrue(), "%s does not exist: %s", name, w.describe())
 	w.g.Expect(run.Outcome).To(BeEmpty(), "%s has ended", name)
@@ -144,18 +145,18 @@ func (w *world) ends(name string, outcome v1alpha1.RunOutcome) *world {
 	return w
 }
 
-// obey ends every run that is being cancelled.
-func (w *world) obey() *world {
+// finishCancelledRuns ends every run that is being cancelled.
+func (w *world) finishCancelledRuns() *world {
 	for name, run := range w.runs {
 		if run.Cancelling && run.Outcome == "" {
-			w.ends(name, v1alpha1.RunWasCancelled)
+			w.finishRun(name, v1alpha1.RunWasCancelled)
 		}
 	}
 	return w.settle()
 }
 
-// live returns the names of the runs that have not ended.
-func (w *world) live() []string {
+// liveRuns returns the names of the runs that have not ended.
+func (w *world) liveRuns() []string {
 	var live []string
 	for name, run := range w.runs {
 		if run.Outcome == "" {
@@ -166,7 +167,7 @@ func (w *world) live() []string {
 	return live
 }
 
-func name(attempt int32, phase v1alpha1.PlanPhase, index int) string {
+func runName(attempt int32, phase v1alpha1.PlanPhase, index int) string {
 	return RunName("p", "12345678-rest", attempt, phase, index)
 }
 
@@ -210,13 +211,13 @@ func (w *world) check() {
 		w.g.Expect(count).To(Equal(1), "%s was created twice", name)
 	}
 	if s.Pinned != nil {
-		w.g.Expect(len(w.live())).To(BeNumerically("<=", int(s.Pinned.MaxParallel)), "too many live runs: %v", w.live())
+		w.g.Expect(len(w.liveRuns())).To(BeNumerically("<=", int(s.Pinned.MaxParallel)), "too many live runs: %v", w.liveRuns())
 		w.g.Expect(s.Reversions).To(BeNumerically("<=", s.Pinned.MaxReversions))
 	}
 	if s.State == cancelled || s.State == applied || s.State == complete {
-		w.g.Expect(w.live()).To(BeEmpty(), "%s with live runs", s.State)
+		w.g.Expect(w.liveRuns()).To(BeEmpty(), "%s with live runs", s.State)
 	}
-	for _, name := range w.live() {
+	for _, name := range w.liveRuns() {
 		listed := slices.ContainsFunc(s.Runs, func(r v1alpha1.PlanRun) bool { return r.Name == name })
 		w.g.Expect(listed).To(BeTrue(), "%s is live but not listed in the status", name)
 		w.g.Expect(w.runs[name].Kept).To(BeTrue(), "%s is live but was released", name)
@@ -235,15 +236,16 @@ func (w *world) check() {
 	for _, c := range s.Conditions {
 		w.g.Expect(c.Reason).NotTo(BeEmpty())
 	}
+	w.g.Expect(conditionstest.Faulty(s.Conditions)).To(BeEmpty(), "%v", s.Conditions)
 }
 
 func (w *world) describe() string {
 	s := w.status
-	return fmt.Sprintf("%s %s attempt %d, %v live", s.CurrentPhase, s.State, s.Attempt, strings.Join(w.live(), ", "))
+	return fmt.Sprintf("%s %s attempt %d, %v live", s.CurrentPhase, s.State, s.Attempt, strings.Join(w.liveRuns(), ", "))
 }
 
-// is checks the phase, the state and the attempt of the plan.
-func (w *world) is(phase v1alpha1.PlanPhase, state v1alpha1.PlanState, attempt int) *world {
+// expectState checks the phase, the state and the attempt of the plan.
+func (w *world) expectState(phase v1alpha1.PlanPhase, state v1alpha1.PlanState, attempt int) *world {
 	w.g.Expect(w.status.CurrentPhase).To(Equal(phase), w.describe())
 	w.g.Expect(w.status.State).To(Equal(state), w.describe())
 	w.g.Expect(w.status.Attempt).To(BeEquivalentTo(attempt), w.describe())

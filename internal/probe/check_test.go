@@ -21,20 +21,20 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// long is a timeout that no working probe reaches; short is the timeout of probes of a silent peer.
+// long is a timeout that no working probe reaches; short is the timeout for probes of a peer that does not respond.
 const (
 	long  = 30 * time.Second
 	short = 200 * time.Millisecond
 )
 
-func ask(t *testing.T, run func(context.Context, time.Duration) outcome, timeout time.Duration) outcome {
+func runProbe(t *testing.T, run func(context.Context, time.Duration) outcome, timeout time.Duration) outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	return run(ctx, timeout)
 }
 
-func TestHTTP(t *testing.T) {
+func TestHTTP_DecidesByStatus(t *testing.T) {
 	handler := func(status int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "http://192.0.2.1/never-asked")
@@ -55,18 +55,18 @@ func TestHTTP(t *testing.T) {
 					server.Start()
 				}
 				defer server.Close()
-				strict := ask(t, (&HTTP{URL: server.URL + "/x"}).run, long)
+				strict := runProbe(t, (&HTTP{URL: server.URL + "/x"}).run, long)
 				g.Expect(strict.ok).To(Equal(want.ok))
 				if !want.ok {
 					g.Expect(strict.message).To(Equal(fmt.Sprintf("GET %s/x returned status %d", server.URL, status)))
 				}
-				g.Expect(ask(t, (&HTTP{URL: server.URL + "/x", Serving: true}).run, long).ok).To(Equal(want.serving))
+				g.Expect(runProbe(t, (&HTTP{URL: server.URL + "/x", Serving: true}).run, long).ok).To(Equal(want.serving))
 			})
 		}
 	}
 }
 
-func TestHTTPBodyWithoutEnd(t *testing.T) {
+func TestHTTP_IgnoresUnfinishedBody(t *testing.T) {
 	g := NewWithT(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
@@ -74,11 +74,11 @@ func TestHTTPBodyWithoutEnd(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	g.Expect(ask(t, (&HTTP{URL: server.URL}).run, long).ok).To(BeTrue(), "the status is enough")
+	g.Expect(runProbe(t, (&HTTP{URL: server.URL}).run, long).ok).To(BeTrue(), "the status is enough")
 }
 
-// peer accepts connections and passes each to serve.
-func peer(t *testing.T, serve func(net.Conn)) string {
+// startPeer accepts connections and passes each to serve.
+func startPeer(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -103,7 +103,7 @@ func peer(t *testing.T, serve func(net.Conn)) string {
 	return listener.Addr().String()
 }
 
-func TestHTTPOfAnotherProtocol(t *testing.T) {
+func TestHTTP_ReportsPeersWithoutHTTP(t *testing.T) {
 	for name, tc := range map[string]struct {
 		serve   func(net.Conn)
 		timeout time.Duration
@@ -135,63 +135,65 @@ func TestHTTPOfAnotherProtocol(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			url := "http://" + peer(t, tc.serve) + "/"
-			strict := ask(t, (&HTTP{URL: url}).run, tc.timeout)
+			url := "http://" + startPeer(t, tc.serve) + "/"
+			strict := runProbe(t, (&HTTP{URL: url}).run, tc.timeout)
 			g.Expect(strict).To(Equal(failed("GET " + url + ": " + tc.message)))
-			serving := ask(t, (&HTTP{URL: url, Serving: true}).run, tc.timeout)
+			serving := runProbe(t, (&HTTP{URL: url, Serving: true}).run, tc.timeout)
 			g.Expect(serving.ok).To(Equal(tc.serving.ok))
 			g.Expect(serving.mute).To(Equal(tc.serving.mute))
 		})
 	}
 }
 
-// nobody is an address on which no program listens. It is not a free ephemeral port, because that could be assigned to another program during the test.
-const nobody = "127.0.0.1:1"
+// unusedAddress is an address on which no program listens. It is not a free ephemeral port, because that could be assigned to another program during the test.
+const unusedAddress = "127.0.0.1:1"
 
-func TestRefused(t *testing.T) {
+func TestProbes_ReportRefusedConnection(t *testing.T) {
 	g := NewWithT(t)
-	address := nobody
-	g.Expect(ask(t, (&HTTP{URL: "http://" + address, Serving: true}).run, long)).
+	address := unusedAddress
+	g.Expect(runProbe(t, (&HTTP{URL: "http://" + address, Serving: true}).run, long)).
 		To(Equal(failed("GET http://" + address + ": connection refused")))
-	g.Expect(ask(t, (&TCP{Address: address}).run, long)).To(Equal(failed("connecting to " + address + ": connection refused")))
+	g.Expect(runProbe(t, (&TCP{Address: address}).run, long)).To(Equal(failed("connecting to " + address + ": connection refused")))
 }
 
-func TestTCP(t *testing.T) {
+func TestTCP_SucceedsOnConnection(t *testing.T) {
 	g := NewWithT(t)
-	g.Expect(ask(t, (&TCP{Address: peer(t, func(net.Conn) {})}).run, long).ok).To(BeTrue())
+	g.Expect(runProbe(t, (&TCP{Address: startPeer(t, func(net.Conn) {})}).run, long).ok).To(BeTrue())
 }
 
-// executor returns the result that a test sets.
-type executor struct {
+// fakeExecutor returns the result that a test sets.
+type fakeExecutor struct {
 	runtime.NoInspection
 	exit facts.Exit
 	err  error
 }
 
-func (e executor) Exec(context.Context, runtime.Process) (facts.Exit, error) { return e.exit, e.err }
+func (e fakeExecutor) Exec(context.Context, runtime.Process) (facts.Exit, error) {
+	return e.exit, e.err
+}
 
-func TestExec(t *testing.T) {
+func TestExec_ReportsExitsAndErrors(t *testing.T) {
 	for name, tc := range map[string]struct {
-		executor
+		fakeExecutor
 		want outcome
 	}{
-		"exit code 0":   {executor{}, outcome{ok: true}},
-		"exit code 1":   {executor{exit: facts.Exit{Known: true, Code: 1}}, failed("check ended with exit code 1")},
-		"signal":        {executor{exit: facts.Exit{Known: true, Signal: "SIGKILL"}}, failed("check was terminated by SIGKILL")},
-		"not found":     {executor{err: &facts.StartError{Reason: "CommandNotFound", Message: "/a/b"}}, failed("check could not be started: not found in PATH")},
-		"denied":        {executor{err: &facts.StartError{Reason: "PermissionDenied"}}, failed("check could not be started: permission denied")},
-		"no directory":  {executor{err: &facts.StartError{Reason: "WorkingDirMissing"}}, failed("check could not be started: the working directory does not exist")},
-		"cannot start":  {executor{err: &facts.StartError{Reason: "StartFailed", Message: "no memory"}}, failed("check could not be started: no memory")},
-		"timeout":       {executor{err: context.DeadlineExceeded}, failed("check did not exit within 30s")},
-		"unkillable":    {executor{err: runtime.ErrNotEnded}, failed("check did not exit within 30s or after SIGKILL")},
-		"other failure": {executor{err: errors.New("no memory")}, failed("check: no memory")},
+		"exit code 0":   {fakeExecutor{}, outcome{ok: true}},
+		"exit code 1":   {fakeExecutor{exit: facts.Exit{Known: true, Code: 1}}, failed(`"check" ended with exit code 1`)},
+		"signal":        {fakeExecutor{exit: facts.Exit{Known: true, Signal: "SIGKILL"}}, failed(`"check" was terminated by SIGKILL`)},
+		"not found":     {fakeExecutor{err: &facts.StartError{Reason: "CommandNotFound", Message: "/a/b"}}, failed(`"check" could not be started: not found in PATH`)},
+		"denied":        {fakeExecutor{err: &facts.StartError{Reason: "PermissionDenied"}}, failed(`"check" could not be started: permission denied`)},
+		"no directory":  {fakeExecutor{err: &facts.StartError{Reason: "WorkingDirMissing"}}, failed(`"check" could not be started: the working directory does not exist`)},
+		"cannot start":  {fakeExecutor{err: &facts.StartError{Reason: "StartFailed", Message: "no memory"}}, failed(`"check" could not be started: no memory`)},
+		"timeout":       {fakeExecutor{err: context.DeadlineExceeded}, failed(`"check" did not exit within 30s`)},
+		"unkillable":    {fakeExecutor{err: runtime.ErrNotEnded}, failed(`"check" did not exit within 30s or after SIGKILL`)},
+		"other failure": {fakeExecutor{err: errors.New("no memory")}, failed(`"check": no memory`)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			check := &Exec{Inspection: tc.executor, Process: runtime.Process{Command: []string{"check"}}}
-			NewWithT(t).Expect(ask(t, check.run, long)).To(Equal(tc.want))
+			check := &Exec{Inspection: tc.fakeExecutor, Process: runtime.Process{Command: []string{"check"}}}
+			NewWithT(t).Expect(runProbe(t, check.run, long)).To(Equal(tc.want))
 		})
 	}
 	g := NewWithT(t)
-	g.Expect(ask(t, (&Exec{Inspection: executor{}}).run, long).ok).To(BeFalse(), "no command")
-	g.Expect(ask(t, (&Exec{Process: runtime.Process{Command: []string{"check"}}}).run, long).message).To(ContainSubstring("does not support exec probes"))
+	g.Expect(runProbe(t, (&Exec{Inspection: fakeExecutor{}}).run, long).ok).To(BeFalse(), "no command")
+	g.Expect(runProbe(t, (&Exec{Process: runtime.Process{Command: []string{"check"}}}).run, long).message).To(ContainSubstring("does not support exec probes"))
 }

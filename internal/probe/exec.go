@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -22,7 +23,7 @@ func (e *Exec) run(ctx context.Context, timeout time.Duration) outcome {
 	case e.Inspection == nil:
 		return failed("This runtime does not support exec probes. Use httpGet or tcpSocket.")
 	}
-	name := e.Process.Command[0]
+	name := strconv.Quote(e.Process.Command[0]) // quoted, so that conditions.Sentence does not capitalize the name
 	exit, err := e.Inspection.Exec(ctx, e.Process)
 	var start *facts.StartError
 	switch {
@@ -42,8 +43,8 @@ func (e *Exec) run(ctx context.Context, timeout time.Duration) outcome {
 	return outcome{ok: true}
 }
 
-// startError returns the cause without paths and fields of the spec, because a backend names the fields of the process instead of those
-// of the probe.
+// startError returns the cause of err without paths and fields of the spec: the error of a backend names the fields of spec.process, not those of the
+// probe.
 func startError(err *facts.StartError) string {
 	switch err.Reason {
 	case v1alpha1.ReasonCommandNotFound:

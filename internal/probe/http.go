@@ -31,7 +31,7 @@ func (h *HTTP) run(ctx context.Context, timeout time.Duration) outcome {
 		Proxy:                  nil, // the server is on this machine
 		DisableKeepAlives:      true,
 		MaxResponseHeaderBytes: headerLimit,
-		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a dev server's certificate is its own; nothing is sent or believed
+		TLSClientConfig:        &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a dev server signs its own certificate
 	}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{
@@ -79,7 +79,7 @@ func (h *HTTP) classify(err error, connected bool, timeout time.Duration) outcom
 	if !h.Serving || !connected {
 		return answer
 	}
-	// The server accepted the connection. If it responds with something else or waits for the client, it uses another protocol.
+	// The server accepted the connection. If it then sends something other than HTTP, or waits for more data from the client, it uses another protocol.
 	if isTimeout(err) || !isClosed(err) {
 		return outcome{ok: true}
 	}
@@ -106,8 +106,8 @@ func (t *TCP) run(ctx context.Context, timeout time.Duration) outcome {
 	return outcome{ok: true}
 }
 
-// describe returns a description of an error that is the same each time. The text of a network error differs each time, because it contains the
-// local port.
+// describe returns a text for an error. The text is the same for a repeated failure, so that the result does not change. The text of a network error itself
+// differs each time, because it contains the local port.
 func describe(err error, timeout time.Duration) string {
 	switch {
 	case isTimeout(err):

@@ -47,8 +47,8 @@ func (m *Manager) Start(ctx context.Context) error {
 	return nil
 }
 
-// Ensure runs a worker for the key with this configuration. An equivalent configuration leaves the worker unchanged. A different one replaces the worker and
-// drops its result; only the fact that the server was ready is kept, as Proven.
+// Ensure runs a worker for the key with this configuration. If the key has a worker with an equivalent configuration, that worker continues. A worker with
+// a different configuration is replaced, and its result is dropped; if that result was a success, Ensure sets Proven for the new worker.
 func (m *Manager) Ensure(key Key, config Config) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +62,8 @@ func (m *Manager) Ensure(key Key, config Config) {
 	m.begin(key, config, func(ctx context.Context, w *worker) { w.probe(ctx) })
 }
 
-// Go runs another task for an incarnation, once for each key, until it returns or the key is dropped. The task calls changed when its result has changed.
+// Go runs a task other than a check for an incarnation, until it returns or the key is dropped. It does nothing if the key already has a worker. The task
+// calls changed when its result has changed.
 func (m *Manager) Go(key Key, run func(ctx context.Context, changed func())) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +94,7 @@ func (m *Manager) begin(key Key, config Config, run func(context.Context, *worke
 	})
 }
 
-// Result returns the latest result; the zero Result if there is none.
+// Result returns the latest result, or the zero Result if there is none.
 func (m *Manager) Result(key Key) Result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,7 +130,7 @@ func (m *Manager) drop(which func(Key) bool) {
 	}
 }
 
-// worker runs one check repeatedly until it is stopped.
+// worker is a goroutine that runs one check repeatedly (see Ensure) or one task (see Go) until it is stopped.
 type worker struct {
 	clock   clock.Clock
 	config  Config

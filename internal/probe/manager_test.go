@@ -19,8 +19,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// begin returns a manager whose workers end with the test, and a channel with its notifications.
-func begin(t *testing.T, clock clock.Clock) (*Manager, <-chan types.UID) {
+// startManager returns a manager whose workers end with the test, and a channel with its notifications.
+func startManager(t *testing.T, clock clock.Clock) (*Manager, <-chan types.UID) {
 	t.Helper()
 	told := make(chan types.UID, 1000)
 	manager := NewManager(clock, func(uid types.UID) { told <- uid })
@@ -36,8 +36,8 @@ func begin(t *testing.T, clock clock.Clock) (*Manager, <-chan types.UID) {
 	return manager, told
 }
 
-// server responds with a status that can be changed, and counts the requests.
-func server(t *testing.T) (url string, status, asked *atomic.Int64) {
+// startServer responds with a status that can be changed, and counts the requests.
+func startServer(t *testing.T) (url string, status, asked *atomic.Int64) {
 	t.Helper()
 	status, asked = new(atomic.Int64), new(atomic.Int64)
 	status.Store(http.StatusOK)
@@ -49,7 +49,7 @@ func server(t *testing.T) (url string, status, asked *atomic.Int64) {
 	return s.URL, status, asked
 }
 
-func config(url string) Config {
+func httpConfig(url string) Config {
 	return Config{Check: Check{HTTP: &HTTP{URL: url}}, Period: 5 * time.Second, Timeout: long, Threshold: 3}
 }
 
@@ -58,11 +58,11 @@ var (
 	second = Key{UID: "a", Incarnation: 2, Kind: Readiness}
 )
 
-func TestWorker(t *testing.T) {
+func TestManager_AppliesFailureThreshold(t *testing.T) {
 	g := NewWithT(t)
 	clock := clocktesting.NewFakeClock(time.Now())
-	manager, told := begin(t, clock)
-	url, status, asked := server(t)
+	manager, told := startManager(t, clock)
+	url, status, asked := startServer(t)
 	status.Store(http.StatusServiceUnavailable)
 	result := func() Result { return manager.Result(first) }
 
@@ -75,7 +75,7 @@ func TestWorker(t *testing.T) {
 		g.Eventually(clock.HasWaiters, long, time.Millisecond).Should(BeTrue())
 	}
 
-	manager.Ensure(first, config(url))
+	manager.Ensure(first, httpConfig(url))
 	g.Eventually(result, long).Should(Equal(Result{Message: "GET " + url + " returned status 503"}), "one of three failures does not decide")
 	g.Eventually(told, long).Should(Receive(Equal(first.UID)))
 	step(100 * time.Millisecond)
@@ -96,46 +96,46 @@ func TestWorker(t *testing.T) {
 	g.Eventually(result, long).Should(Equal(Result{Known: true, Message: "GET " + url + " returned status 503"}))
 }
 
-func TestSameQuestionKeepsTheWorker(t *testing.T) {
+func TestEnsure_KeepsWorkerForSameCheck(t *testing.T) {
 	g := NewWithT(t)
 	clock := clocktesting.NewFakeClock(time.Now())
-	manager, _ := begin(t, clock)
-	url, _, asked := server(t)
+	manager, _ := startManager(t, clock)
+	url, _, asked := startServer(t)
 	for range 10 {
-		manager.Ensure(first, config(url))
-		manager.Ensure(first, Config{Check: config(url).Check, Period: 5 * time.Second, Timeout: long, Threshold: 3, Proven: true})
+		manager.Ensure(first, httpConfig(url))
+		manager.Ensure(first, Config{Check: httpConfig(url).Check, Period: 5 * time.Second, Timeout: long, Threshold: 3, Proven: true})
 	}
 	g.Eventually(func() Result { return manager.Result(first) }, long).Should(Equal(Result{Known: true, OK: true}))
 	g.Eventually(clock.HasWaiters, long).Should(BeTrue())
 	g.Expect(asked.Load()).To(Equal(int64(1)))
 
-	other := config(url + "/other")
+	other := httpConfig(url + "/other")
 	manager.Ensure(first, other)
 	g.Eventually(asked.Load, long).Should(Equal(int64(2)), "a changed check runs immediately")
 }
 
-func TestAnswersBelongToTheirIncarnation(t *testing.T) {
+func TestResult_BelongsToItsIncarnation(t *testing.T) {
 	g := NewWithT(t)
-	manager, _ := begin(t, clock.RealClock{})
-	url, _, _ := server(t)
-	manager.Ensure(first, config(url))
+	manager, _ := startManager(t, clock.RealClock{})
+	url, _, _ := startServer(t)
+	manager.Ensure(first, httpConfig(url))
 	g.Eventually(func() bool { return manager.Result(first).OK }, long).Should(BeTrue())
 	manager.Keep(first.UID, 2)
 	g.Expect(manager.Result(first)).To(Equal(Result{}))
 	g.Expect(manager.Result(second)).To(Equal(Result{}))
-	manager.Ensure(second, config("http://"+nobody))
+	manager.Ensure(second, httpConfig("http://"+unusedAddress))
 	g.Eventually(func() bool { return manager.Result(second).Known }, long).Should(BeTrue())
 	g.Expect(manager.Result(second).OK).To(BeFalse())
 	manager.Forget(first.UID)
 	g.Expect(manager.Result(second)).To(Equal(Result{}))
 }
 
-func TestOnce(t *testing.T) {
+func TestOnce_ProbesUntilFirstSuccess(t *testing.T) {
 	g := NewWithT(t)
 	clock := clocktesting.NewFakeClock(time.Now())
-	manager, told := begin(t, clock)
-	url, _, asked := server(t)
-	question := config(url)
+	manager, told := startManager(t, clock)
+	url, _, asked := startServer(t)
+	question := httpConfig(url)
 	question.Once = true
 	manager.Ensure(first, question)
 	g.Eventually(told, long).Should(Receive())
@@ -145,9 +145,9 @@ func TestOnce(t *testing.T) {
 	g.Expect(manager.Result(first)).To(Equal(Result{Known: true, OK: true}))
 }
 
-func TestGo(t *testing.T) {
+func TestGo_RunsOnceUntilStop(t *testing.T) {
 	g := NewWithT(t)
-	manager, told := begin(t, clock.RealClock{})
+	manager, told := startManager(t, clock.RealClock{})
 	runs := make(chan struct{}, 10)
 	ended := make(chan struct{})
 	run := func(ctx context.Context, changed func()) {
@@ -166,19 +166,19 @@ func TestGo(t *testing.T) {
 	g.Expect(told).To(BeEmpty(), "a stopped worker does not notify")
 }
 
-func TestNothingStartsAfterTheEnd(t *testing.T) {
+func TestManager_StartsNothingAfterShutdown(t *testing.T) {
 	g := NewWithT(t)
 	manager := NewManager(clock.RealClock{}, func(types.UID) {})
-	manager.Ensure(second, config("http://"+nobody))
+	manager.Ensure(second, httpConfig("http://"+unusedAddress))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	g.Expect(manager.Start(ctx)).To(Succeed())
-	manager.Ensure(first, config("http://"+nobody))
+	manager.Ensure(first, httpConfig("http://"+unusedAddress))
 	manager.Go(first, func(context.Context, func()) { t.Error("was run") })
 	g.Expect(manager.Result(first)).To(Equal(Result{}))
 }
 
-func TestTally(t *testing.T) {
+func TestTally_DecidesResultAndInterval(t *testing.T) {
 	good, bad, mute := outcome{ok: true}, failed("no"), outcome{message: "closed", mute: true}
 	for name, tc := range map[string]struct {
 		config Config
@@ -212,7 +212,7 @@ func TestTally(t *testing.T) {
 	}
 }
 
-func TestSameQuestion(t *testing.T) {
+func TestSameQuestion_ComparesChecks(t *testing.T) {
 	g := NewWithT(t)
 	exec := func(env ...string) Config {
 		return Config{Check: Check{Exec: &Exec{Process: runtime.Process{Command: []string{"a"}, Env: env}}}}

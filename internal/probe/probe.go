@@ -48,7 +48,8 @@ type Config struct {
 	Once bool
 }
 
-// sameQuestion reports whether a worker with configuration c can continue with the other one.
+// sameQuestion reports whether a worker with the configuration c can continue unchanged when the configuration other replaces c. Proven is ignored, because it
+// only matters before the first result.
 func (c Config) sameQuestion(other Config) bool {
 	return c.Check.equal(other.Check) && c.Period == other.Period && c.Timeout == other.Timeout &&
 		c.Threshold == other.Threshold && c.Once == other.Once

@@ -13,11 +13,11 @@ const (
 	// each probe.
 	fastest = 100 * time.Millisecond
 	slowest = 500 * time.Millisecond
-	// muteLimit is how many consecutive connections closed without a response mean that the server does not use HTTP.
+	// muteLimit is the number of consecutive connections without a response after which the server counts as one that does not use HTTP.
 	muteLimit = 3
 )
 
-// probe runs the check until the context is done.
+// probe runs the check until the context is done, or until the first success if Once is set.
 func (w *worker) probe(ctx context.Context) {
 	state := tally{config: w.config, delay: fastest}
 	for {

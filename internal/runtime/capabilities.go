@@ -15,8 +15,9 @@ import (
 	"github.com/berth-dev/berth/internal/terminal"
 )
 
-// Capabilities is what a backend can do beyond Runtime. A nil field is a group of functions that the backend lacks entirely. In a group that is not nil, a
-// method that the backend lacks returns an error that wraps errors.ErrUnsupported; the types No... implement such methods.
+// Capabilities describes what a backend can do in addition to the methods of Runtime. Each interface field is a group of functions, and a nil field means that
+// the backend has no function of that group. If a field is not nil, the backend may still lack single methods of the group. Such a method returns an error that
+// wraps errors.ErrUnsupported, or a zero value if it returns no error. Backends embed NoLogs, NoTerminals or NoInspection for the methods that they lack.
 type Capabilities struct {
 	Logs       Logs
 	Terminals  Terminals
@@ -24,27 +25,30 @@ type Capabilities struct {
 	Inspection Inspection
 	Results    ResultStore
 
-	// KeepsOrigin reports that Origin is set for every incarnation that was started with one, for as long as the incarnation is known.
+	// KeepsOrigin reports that the backend stores Process.Origin: while the backend knows an incarnation that was started with an origin, it sets
+	// facts.Incarnation.Origin.
 	KeepsOrigin bool
-	// KeepsBefore reports that Before is set whenever the previous incarnation had exited when the next one was started. If that start had no effect, Observe
-	// continues to return the previous incarnation.
+	// KeepsBefore reports that the backend sets facts.Incarnation.Before for every incarnation that was started after the previous incarnation had exited. If a
+	// start had no effect, Observe continues to return the previous incarnation.
 	KeepsBefore bool
-	// Disabled is why the backend starts nothing in this manager, and what a user can do about it. Empty means that it starts processes.
+	// Disabled explains to users why the backend starts no processes in this manager, and what to do about it. Empty means that the backend starts processes.
 	Disabled string
 }
 
-// Logs is access to the output of processes.
+// Logs provides access to the output of processes.
 type Logs interface {
-	// OpenLog opens the output of a UID, across all of its incarnations. It returns ErrNotFound if there is none.
+	// OpenLog opens the output of a UID, across its incarnations as far as the backend keeps their output. It returns ErrNotFound if there is none.
 	OpenLog(ctx context.Context, uid types.UID) (Log, error)
-	// LastActivity returns the time at which a UID last wrote output, across all of its incarnations, or last received input where the backend knows that.
-	// The time is exact to at least one second. The call costs no more than reading the metadata of a file. It returns ErrNotFound if nothing is known.
+	// LastActivity returns the time at which the process of a UID last wrote output. If the backend knows that the process received input later, it returns the
+	// time of that input. The resolution is one second or better. Usually the call only reads the metadata of a file, but a backend may query tmux, or a node
+	// for up to a few seconds. It returns ErrNotFound if nothing is known.
 	LastActivity(ctx context.Context, uid types.UID) (time.Time, error)
 	// Watch sends the UID on Events once, when LastActivity next changes. An error means that nothing will be sent.
 	Watch(ctx context.Context, uid types.UID) error
 }
 
-// Log is append-only output whose oldest part may have been removed. Offsets are bytes since the first output of the UID and stay valid forever.
+// Log is append-only output whose oldest part may have been removed. Offsets count bytes, increase with every output of the UID, and stay valid forever; a
+// backend may leave a gap between incarnations.
 type Log interface {
 	// Bounds returns the offset of the first available byte and the offset of the end.
 	Bounds() (first, end int64, err error)
@@ -56,12 +60,13 @@ type Log interface {
 	io.Closer
 }
 
-// Terminals is access to the terminals of processes.
+// Terminals provides access to the terminals of processes.
 type Terminals interface {
-	// Attach connects to the terminal of a running incarnation until the context ends, the process ends, or in returns an error. It returns ErrNoTerminal if
-	// the process was started without a terminal, and ErrNotFound if no incarnation is running.
+	// Attach connects to the terminal of a running incarnation until the context ends, the process ends, or in.Read returns an error. It returns
+	// ErrNoTerminal if the process was started without a terminal, and ErrNotFound if no incarnation is running.
 	Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan Terminal) error
-	// Type writes bytes to the terminal of the running incarnation, like a keyboard; 0x03 is Ctrl-C. It returns the same errors as Attach.
+	// Type writes bytes to the terminal of the running incarnation, like a keyboard; 0x03 is Ctrl-C. It returns the same errors as Attach. As an exception, a
+	// Docker container without a terminal receives the bytes on stdin.
 	Type(ctx context.Context, uid types.UID, input []byte) error
 	// Capture returns the current content of the terminal of a UID and the position of its cursor. It returns ErrNotFound if there is no terminal.
 	Capture(ctx context.Context, uid types.UID) (terminal.View, error)
@@ -72,7 +77,8 @@ type Terminals interface {
 	AttachCommand(uid types.UID) string
 	// Tidy removes what the backend keeps for users after the process of a UID has ended, such as a tmux session.
 	Tidy(ctx context.Context, uid types.UID) error
-	// Keep sets whether the backend keeps the session of a UID between two incarnations, as its object requests.
+	// Keep sets whether the backend keeps the session of a UID while no incarnation is running, for the next incarnation. The caller derives this from the
+	// object with that UID.
 	Keep(uid types.UID, keep bool)
 }
 
@@ -81,7 +87,8 @@ type Adoption interface {
 	// Find returns the sessions of the tmux server on a socket. A container backend ignores socket and returns the running and paused containers. Find
 	// changes nothing.
 	Find(ctx context.Context, socket string) ([]Found, error)
-	// Release stops managing the adopted session or container of the UID and leaves it running. It returns ErrNotFound if nothing was adopted.
+	// Release stops managing the adopted session or container of the UID and leaves it running. It returns nil or ErrNotFound if the UID has no session or
+	// container.
 	Release(ctx context.Context, uid types.UID) error
 }
 
@@ -93,11 +100,11 @@ type Found struct {
 	Created time.Time
 	// Command is the program in the foreground of the session, or the command that the container was started with. It may be shortened.
 	Command string
-	// Image and Labels are those of a container.
+	// Image and Labels are set only for containers.
 	Image  string
 	Labels map[string]string
-	// Owned reports that a Berth installation started or adopted the session or container. Owner is the object that it belongs to, or empty if the owner is
-	// another Berth installation.
+	// Owned reports that a Berth installation started or adopted the session or container. Owner is the UID of the object that the session or container belongs
+	// to. It is empty if the owner is an object of another Berth installation, or if there is no owner.
 	Owned bool
 	Owner types.UID
 	// Unfit explains to users why the session or container cannot be adopted. It is empty if an adoption is possible.
@@ -110,17 +117,18 @@ type Inspection interface {
 	Listeners(ctx context.Context, uid types.UID) ([]Listener, error)
 	// PortOwner returns the process that listens on a TCP port of this machine, or nil.
 	PortOwner(ctx context.Context, port int32) (*PortOwner, error)
-	// Members returns the living processes of the newest incarnation of a UID, the program itself first; empty if there are none.
+	// Members returns the living processes of the newest incarnation of a UID, the program itself first. If none is running, it returns an empty list or
+	// ErrNotFound.
 	Members(ctx context.Context, uid types.UID) ([]Member, error)
-	// Exec runs p.Command in p.Dir with p.Env beside the incarnation p.Incarnation of p.UID, waits until it exits or the context ends, and returns its exit.
-	// The output is dropped. Unless Exec returns ErrNotEnded, the command and everything that it started are dead when Exec returns. Errors: ErrNotFound if
-	// that incarnation is not running, a *StartError, the context's error, or ErrNotEnded.
+	// Exec runs p.Command in p.Dir with p.Env beside the incarnation p.Incarnation of p.UID. It waits until the command exits or the context ends, and returns
+	// the exit of the command. The output is dropped. Unless Exec returns ErrNotEnded, the command and everything that it started are dead when Exec returns.
+	// Errors: ErrNotFound if that incarnation is not running, a *StartError, the context's error, or ErrNotEnded.
 	Exec(ctx context.Context, p Process) (facts.Exit, error)
 	// Check returns the *StartError that Start would return, nil if a start would succeed, or another error if this cannot be determined. It changes
 	// nothing.
 	Check(ctx context.Context, p Process) error
-	// CheckProgram returns the failure that a start would have now because of its program or working directory, or nil. known is false if the backend cannot
-	// check this program. CheckProgram changes nothing and costs a few system calls.
+	// CheckProgram checks whether a start would fail now because of its program or working directory. It returns that failure, or nil if there is none. known
+	// is false if the backend cannot check this program. CheckProgram changes nothing and costs a few system calls.
 	CheckProgram(p Process) (failure *facts.StartError, known bool)
 }
 

@@ -15,7 +15,8 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Backend is one backend of a Registry. If Runtime is nil, Missing is the reason, for the status of objects that name the type.
+// Backend is one backend of a Registry. If the manager cannot provide the backend, Runtime is nil, and the status of objects with this type shows Missing as
+// the reason.
 type Backend struct {
 	Type    v1alpha1.RuntimeType
 	Runtime Runtime
@@ -44,8 +45,8 @@ func NewRegistry(base Runtime, log logr.Logger, others ...Backend) *Registry {
 	return r
 }
 
-// For returns the backend of a type, and the base if the type is empty. For a type that this manager does not have, it returns a backend that starts nothing
-// (Capabilities.Disabled) but still stops what the base runs.
+// For returns the backend of a type. It returns the base if the type is empty or Host. If no backend has the type, it returns the base if the base is disabled,
+// and otherwise a backend that starts nothing (Capabilities.Disabled) but still stops the processes of the base.
 func (r *Registry) For(kind v1alpha1.RuntimeType) Runtime {
 	for _, member := range r.others {
 		if member.Type == kind {
@@ -62,7 +63,7 @@ func (r *Registry) For(kind v1alpha1.RuntimeType) Runtime {
 	return Disable(r.base, why)
 }
 
-// Has reports whether the manager has a backend of that type, other than the base, that is not disabled.
+// Has reports whether the manager has an enabled backend of that type. It ignores the base.
 func (r *Registry) Has(kind v1alpha1.RuntimeType) bool {
 	for _, member := range r.others {
 		if member.Type == kind {
@@ -100,7 +101,7 @@ func (r *Registry) Find(ctx context.Context, uid types.UID) (Runtime, error) {
 	return nil, ErrNotFound
 }
 
-// Forget removes every trace of a UID. If no backend has an incarnation of it, Forget calls all of them, because one may have prepared a start.
+// Forget removes every trace of a UID. If no backend has an incarnation of it, Forget calls all of them, because a backend may have prepared a start.
 func (r *Registry) Forget(ctx context.Context, uid types.UID) error {
 	backend, err := r.Find(ctx, uid)
 	if errors.Is(err, ErrNotFound) {
@@ -116,7 +117,7 @@ func (r *Registry) Forget(ctx context.Context, uid types.UID) error {
 	return backend.Forget(ctx, uid)
 }
 
-// List returns the incarnations of all UIDs. It omits the incarnations of a backend that returns an error, but it returns an error of the base.
+// List returns the incarnations of all UIDs. If the base returns an error, List returns that error; if another backend does, List omits its incarnations.
 func (r *Registry) List(ctx context.Context) ([]facts.Incarnation, error) {
 	list, err := r.base.List(ctx)
 	if err != nil {
@@ -142,7 +143,8 @@ func (r *Registry) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return list, nil
 }
 
-// OnChange sets the function that receives UIDs whose change a backend detects by other means than Events. wake must not block.
+// OnChange passes the function wake to the backends. A backend calls wake with the UID of a changed object if it does not report the change on Events. wake
+// must not block.
 func (r *Registry) OnChange(wake func(types.UID)) {
 	for _, backend := range r.All() {
 		if teller, tells := backend.(interface{ OnChange(func(types.UID)) }); tells {

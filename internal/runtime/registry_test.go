@@ -38,7 +38,7 @@ func (b backends) start(on runtime.Runtime, uid types.UID) {
 	b.Expect(on.Start(context.Background(), runtime.Process{UID: uid, Incarnation: 1, Command: []string{"agent"}, Config: []byte(`{}`)})).To(Succeed())
 }
 
-func TestBackendOfAType(t *testing.T) {
+func TestRegistry_ReturnsBackendForType(t *testing.T) {
 	b := newBackends(t)
 	b.Expect(b.registry.For(v1alpha1.RuntimeTmux)).To(BeIdenticalTo(b.tmux))
 	b.Expect(b.registry.Has(v1alpha1.RuntimeTmux)).To(BeTrue())
@@ -60,7 +60,7 @@ func TestBackendOfAType(t *testing.T) {
 	b.Expect(none.For(v1alpha1.RuntimeTmux).Capabilities().Disabled).To(Equal("no runtimes"))
 }
 
-func TestFindAndForget(t *testing.T) {
+func TestRegistry_FindsAndForgetsAcrossBackends(t *testing.T) {
 	b, ctx := newBackends(t), t.Context()
 	b.start(b.base, "web")
 	b.start(b.tmux, "agent")
@@ -79,7 +79,7 @@ func TestFindAndForget(t *testing.T) {
 	b.Expect(b.registry.Forget(ctx, "nobody")).To(Succeed())
 }
 
-func TestBackendThatDoesNotAnswer(t *testing.T) {
+func TestRegistry_ReportsErrorOfUnavailableBackend(t *testing.T) {
 	b, ctx, down := newBackends(t), t.Context(), errors.New("the engine is down")
 	b.start(b.base, "web")
 	b.start(b.tmux, "agent")
@@ -95,22 +95,24 @@ func TestBackendThatDoesNotAnswer(t *testing.T) {
 	b.Expect(b.registry.List(ctx)).To(HaveLen(1))
 }
 
-// prepared is a backend with a prepared start that never happened, so there is nothing to observe.
-type prepared struct {
+// preparedBackend is a backend with a prepared start that never happened, so there is nothing to observe.
+type preparedBackend struct {
 	*fake.Sessions
 	forgotten []types.UID
 }
 
-func (*prepared) Observe(context.Context, types.UID) ([]facts.Incarnation, error) { return nil, nil }
+func (*preparedBackend) Observe(context.Context, types.UID) ([]facts.Incarnation, error) {
+	return nil, nil
+}
 
-func (p *prepared) Forget(_ context.Context, uid types.UID) error {
+func (p *preparedBackend) Forget(_ context.Context, uid types.UID) error {
 	p.forgotten = append(p.forgotten, uid)
 	return nil
 }
 
-func TestForgetOfAPreparedStart(t *testing.T) {
+func TestRegistry_ForgetsPreparedStart(t *testing.T) {
 	b := newBackends(t)
-	backend := &prepared{Sessions: b.tmux}
+	backend := &preparedBackend{Sessions: b.tmux}
 	registry := runtime.NewRegistry(b.base, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: backend})
 	b.Expect(registry.Forget(t.Context(), "half")).To(Succeed())
 	b.Expect(backend.forgotten).To(ConsistOf(types.UID("half")))

@@ -15,11 +15,11 @@ const (
 
 // ResultStore is implemented by backends that keep the results of a program until Forget.
 type ResultStore interface {
-	// Place returns where a program of the UID that is started with Process.Results leaves its results and finds its inputs. The result never changes, and
-	// Place does no I/O.
+	// Place returns the paths of the results and inputs of a UID. They apply to programs that are started with Process.Results. Place always returns the same
+	// paths for a UID, and does no I/O.
 	Place(uid types.UID) ResultPaths
-	// Results returns the results of a UID after Observe has reported the exit. It never blocks, regardless of what the program left at these paths. If
-	// something cannot be read, Problem explains why.
+	// Results returns the results of a UID after Observe has reported the exit. It never blocks, regardless of what the program left at the paths of Place. If
+	// the result file cannot be read, the field Problem of the returned value explains why.
 	Results(uid types.UID) Results
 }
 
@@ -33,7 +33,7 @@ type ResultPaths struct {
 	Private bool
 }
 
-// Results is what a program has left.
+// Results describes the results that a program has left behind.
 type Results struct {
 	// File reports that something exists under the name of the result file. Size is its size in bytes; 0 if unknown.
 	File bool

@@ -4,8 +4,8 @@
 // Package runtime is the contract between controllers and the backends that run processes. Each backend (host, tmux, Docker, Pods, language servers)
 // implements Runtime and lists in Capabilities what else it can do. A Registry holds the backends of a manager.
 //
-// All processes carry the UID of their object and the number of their incarnation. No call waits for a process to start or end: a backend sends the UID
-// on Events when something has changed, and the controller calls Observe.
+// All processes carry the UID of their object and the number of their incarnation. No method of Runtime waits for the exit of a process: a backend sends the
+// UID on Events when something has changed, and the controller calls Observe.
 package runtime
 
 import (
@@ -20,7 +20,7 @@ import (
 
 // Errors that backends wrap. Callers check for them with errors.Is.
 var (
-	// ErrStale is returned for a start of an incarnation whose number is lower than one that was already started.
+	// ErrStale is returned for a start of an incarnation if an incarnation with a higher number was already started.
 	ErrStale = errors.New("a newer incarnation was started already")
 	// ErrOldAlive is returned for a start of an incarnation while an older one is alive.
 	ErrOldAlive = errors.New("an older incarnation is still alive")
@@ -31,6 +31,18 @@ var (
 	// ErrNoTerminal means that the process was not started in a terminal.
 	ErrNoTerminal = errors.New("the process has no terminal")
 )
+
+// UnavailableError is the error of a backend whose engine does not respond, so that its processes cannot be observed.
+type UnavailableError struct {
+	// Message is for users: it states what does not respond and what to do.
+	Message string
+	// Err is the cause.
+	Err error
+}
+
+func (e *UnavailableError) Error() string { return e.Message + ": " + e.Err.Error() }
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
 
 // Process describes an incarnation to start.
 type Process struct {
@@ -52,14 +64,15 @@ type Process struct {
 	Terminal *Terminal
 	// StopSignal is the signal that Stop sends to every process of the tree, such as SIGTERM.
 	StopSignal string
-	// Grace is the time between Stop and the Kill that follows. A backend that ends a process in several steps shortens them to fit; others ignore Grace.
+	// Grace is the time between Stop and the Kill that follows. A backend that stops a process in several steps fits them into this time; others ignore Grace.
 	Grace time.Duration
-	// Config is the configuration of backends that need more than a process, as JSON: an lsp.Config for a language server, a docker.Config for a container.
-	// Others ignore it.
+	// Config is the configuration, as JSON, for backends that need more than the other fields: an lsp.Config for a language server, a docker.Config for a
+	// container. Backends without such a configuration ignore it.
 	Config []byte
 	// Origin is stored and reported with the incarnation, for a manager that has no record of the start.
 	Origin facts.Origin
-	// Results requests a place for results. Inputs are files, by name, that the program finds there. Both need a ResultStore. Inputs must not contain secrets.
+	// Results requests that the program can use the paths that ResultStore.Place returns. Inputs are the files, by name, that the backend puts into
+	// ResultPaths.Inputs. Both fields require a backend with a ResultStore. Inputs must not contain secrets.
 	Results bool
 	Inputs  map[string][]byte
 }
@@ -76,18 +89,20 @@ type Runtime interface {
 	// the environment (disk full, no more processes), which the caller retries.
 	Start(ctx context.Context, p Process) error
 
-	// Stop sends the stop signal that the incarnation was started with to each of its processes, once per call, and to no other incarnation. It returns nil
-	// if none is running. Stop does not escalate by itself: the caller must call Kill after a grace period.
+	// Stop sends the stop signal of the incarnation to each of its processes, once per call. It does not affect other incarnations. It returns nil if none is
+	// running. Stop does not escalate by itself: the caller must call Kill after a grace period. With Docker and Pod, only the program of the container receives
+	// the signal, and the kubelet kills a Pod after its grace period by itself.
 	Stop(ctx context.Context, uid types.UID, incarnation int64) error
 
 	// Kill kills all processes of that incarnation with SIGKILL. It returns nil if none is running.
 	Kill(ctx context.Context, uid types.UID, incarnation int64) error
 
-	// Observe returns the incarnations of a UID: none, or the newest one, and older ones only while they are alive. The exit of the newest incarnation stays
-	// available until Forget.
+	// Observe returns the newest incarnation of a UID and those older incarnations that are still alive. The list is empty if the backend knows no incarnation
+	// of the UID. The exit of the newest incarnation stays available until Forget.
 	Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error)
 
-	// List returns the incarnations of all UIDs, for adoption and for the collection of orphans. An Adopted incarnation without an object must not be ended.
+	// List returns the incarnations of all UIDs, for adoption and for the collection of orphans. The caller must not stop an Adopted incarnation that has no
+	// object.
 	List(ctx context.Context) ([]facts.Incarnation, error)
 
 	// Forget removes every trace of a UID: records, log, sockets. It returns an error while any of its processes is alive.
@@ -96,8 +111,8 @@ type Runtime interface {
 	// Events delivers the UIDs whose incarnations have changed. Events may be merged or repeated, but are never lost.
 	Events() <-chan types.UID
 
-	// Belongs sets the namespace of the object with the UID. It is called before any other call for this UID. Until Forget, the backend ignores objects of
-	// other namespaces that look like incarnations of this UID.
+	// Belongs sets the namespace of the object with the UID. It is called before any other call for this UID. Until Forget, the backend ignores API objects in
+	// other namespaces, such as Pods, whose labels claim that they are incarnations of this UID.
 	Belongs(uid types.UID, namespace string)
 
 	// Settle reports to the backend that the status records the exit of that incarnation and of all earlier ones. The backend may then remove what it has

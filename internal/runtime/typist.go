@@ -17,16 +17,23 @@ const (
 	quietBefore = 100 * time.Millisecond
 	// quietAfter is how long the terminal has to be silent after Ctrl-C or text before more is typed. Keys typed after Ctrl-C are lost until the program has
 	// ended and the shell shows its prompt. Coding agents treat text and Enter that arrive within up to 40 ms as a paste, in which Enter is a new line; a
-	// busy machine stretches that time. After a late reaction, the silence has to last twice as long as that reaction took.
+	// busy machine stretches that time. After a late reaction, the silence has to last twice as long as that reaction took, at most quietLimit.
 	quietAfter = 500 * time.Millisecond
+	// quietAfterPaste replaces quietAfter for a program that has requested bracketed paste. On a machine with six times as many busy processes as cores, Gemini
+	// CLI still treated an Enter 500 ms after a paste as a new line.
+	quietAfterPaste = time.Second
 	// quietLimit bounds the wait for a reaction and for silence, because a program may not echo its input, and a spinner is never silent.
 	quietLimit = 2 * time.Second
+	// pasteLimit replaces quietLimit for the wait for a reaction of a program that has requested bracketed paste, because such a program shows what it reads:
+	// Gemini CLI needed more than two seconds on a machine with ten times as many busy processes as cores.
+	pasteLimit = 6 * time.Second
 
 	interruptKey = '\x03'
 	enterKey     = '\r'
 )
 
-// The sequences of bracketed paste (xterm): a program requests it with the first and ends it with the second; pasted text is sent between the last two.
+// Escape sequences of bracketed paste (xterm). A program turns bracketed paste on with pasteOn and off with pasteOff. While it is on, a terminal sends pasted
+// text between pasteBegin and pasteEnd.
 var (
 	pasteOn    = []byte("\x1b[?2004h")
 	pasteOff   = []byte("\x1b[?2004l")
@@ -34,11 +41,11 @@ var (
 	pasteEnd   = []byte("\x1b[201~")
 )
 
-// Typist types with pauses, as a user does: Ctrl-C, the text and Enter one after the other, each after the program has reacted to the previous one. It
-// is an io.Writer to which the caller writes the output of the terminal during that time. A Typist that receives no output waits for the minimum times.
+// Typist types with pauses, as a user does: Ctrl-C, the text and Enter one after the other, each after the program has reacted to the previous one. It is also
+// an io.Writer: while it types, the caller must write the output of the terminal to it. A Typist that receives no output waits for the minimum times.
 //
-// A busy program may take longer than the minimum to read its input, and silence does not show that it has read it. Gemini CLI drops an Enter that it
-// reads together with the text before it. Therefore a Typist that receives output waits for output after each write.
+// A busy program may take longer than the minimum to read its input, and silence does not show that the program has read the input. Gemini CLI drops an Enter
+// that it reads together with the text before it. Therefore a Typist that receives output waits for output after each write.
 type Typist struct {
 	moved chan struct{} // holds a value if there was output since the last check
 
@@ -66,7 +73,7 @@ func (t *Typist) Write(output []byte) (int, error) {
 	return len(output), nil
 }
 
-// Type writes the input to a terminal. If the program is never silent, Type takes at most 6 s longer than the writes. Text of several words or lines is
+// Type writes the input to a terminal. If the program is never silent, Type takes at most 16 s longer than the writes. Text of several words or lines is
 // pasted if the program has requested bracketed paste: the program then does not submit the lines one by one, and interprets no character as a key
 // (Gemini CLI opens its help at a question mark). A single word is typed, because it may be meant as keys, such as the number of an answer.
 func (t *Typist) Type(ctx context.Context, terminal io.Writer, input []byte) error {
@@ -107,16 +114,20 @@ func steps(input []byte) [][]byte {
 	return slices.DeleteFunc([][]byte{interrupts, text, enter}, func(keys []byte) bool { return len(keys) == 0 })
 }
 
-// settle waits until there has been no output for the duration quiet, for at most quietLimit. If reaction is true, it first waits for output, unless the
-// Typist has never received any.
+// settle waits until the terminal has been silent for the duration quiet, but at most for quietLimit. If reaction is true and the Typist has ever received
+// output, settle first waits for new output: at most for pasteLimit if the program has requested bracketed paste, else for quietLimit.
 func (t *Typist) settle(ctx context.Context, quiet time.Duration, reaction bool) error {
 	if quiet == 0 {
 		return ctx.Err()
 	}
 	t.mu.Lock()
 	reaction = reaction && t.tail != nil
+	bound := quietLimit
+	if reaction && t.pastes {
+		bound, quiet = pasteLimit, max(quiet, quietAfterPaste)
+	}
 	t.mu.Unlock()
-	began, limit := time.Now(), time.After(quietLimit)
+	began, limit := time.Now(), time.After(bound)
 	for {
 		var silence <-chan time.Time
 		if !reaction {
@@ -125,7 +136,9 @@ func (t *Typist) settle(ctx context.Context, quiet time.Duration, reaction bool)
 		select {
 		case <-t.moved:
 			if reaction {
-				reaction, quiet = false, max(quiet, 2*time.Since(began))
+				late := time.Since(began)
+				reaction, quiet = false, max(quiet, min(2*late, quietLimit))
+				limit = time.After(max(quietLimit-late, quiet))
 			}
 		case <-silence:
 			return nil

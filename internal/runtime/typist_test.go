@@ -16,20 +16,20 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// typed is a terminal that records each write and its time.
-type typed struct {
+// recordingTerminal is a terminal that records each write and its time.
+type recordingTerminal struct {
 	began  time.Time
 	writes []string
 	at     []time.Duration
 }
 
-func (t *typed) Write(p []byte) (int, error) {
+func (t *recordingTerminal) Write(p []byte) (int, error) {
 	t.writes = append(t.writes, string(p))
 	t.at = append(t.at, time.Since(t.began))
 	return len(p), nil
 }
 
-func TestTypist(t *testing.T) {
+func TestTypist_SplitsInputIntoWrites(t *testing.T) {
 	for name, test := range map[string]struct {
 		input  string
 		output string // what the terminal had shown before
@@ -51,7 +51,7 @@ func TestTypist(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := NewWithT(t)
-				typist, terminal := runtime.NewTypist(), &typed{began: time.Now()}
+				typist, terminal := runtime.NewTypist(), &recordingTerminal{began: time.Now()}
 				for i := range len(test.output) { // byte by byte
 					_, err := typist.Write([]byte{test.output[i]})
 					g.Expect(err).NotTo(HaveOccurred())
@@ -67,9 +67,13 @@ func TestTypist(t *testing.T) {
 }
 
 func TestTypist_WaitsForSilence(t *testing.T) {
-	for name, test := range map[string]struct{ output, waits time.Duration }{
-		"a program that draws for half a second": {500 * time.Millisecond, time.Second},
-		"a spinner":                              {time.Hour, 2 * time.Second},
+	for name, test := range map[string]struct {
+		prompt        string
+		output, waits time.Duration
+	}{
+		"a program that draws for half a second":   {"", 500 * time.Millisecond, time.Second},
+		"a spinner":                                {"", time.Hour, 2 * time.Second},
+		"a spinner in a program with pasted input": {"\x1b[?2004h", time.Hour, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -78,7 +82,8 @@ func TestTypist_WaitsForSilence(t *testing.T) {
 				var drawing sync.WaitGroup
 				defer drawing.Wait()
 				defer cancel()
-				typist, terminal := runtime.NewTypist(), &typed{began: time.Now()}
+				typist, terminal := runtime.NewTypist(), &recordingTerminal{began: time.Now()}
+				_, _ = typist.Write([]byte(test.prompt))
 				drawing.Go(func() {
 					for ctx.Err() == nil && time.Since(terminal.began) <= test.output {
 						_, _ = typist.Write([]byte("."))
@@ -92,17 +97,23 @@ func TestTypist_WaitsForSilence(t *testing.T) {
 	}
 }
 
-func TestTypist_WaitsForTheReaction(t *testing.T) {
-	for name, test := range map[string]struct{ reacts, waits time.Duration }{
-		"a program draws the text":           {10 * time.Millisecond, 510 * time.Millisecond},
-		"a busy program draws the text late": {400 * time.Millisecond, 1200 * time.Millisecond},
-		"a program that does not echo":       {time.Hour, 2 * time.Second},
+func TestTypist_WaitsForEchoBeforeEnter(t *testing.T) {
+	for name, test := range map[string]struct {
+		prompt        string
+		reacts, waits time.Duration
+	}{
+		"a program draws the text":                      {"prompt> ", 10 * time.Millisecond, 510 * time.Millisecond},
+		"a busy program draws the text late":            {"prompt> ", 400 * time.Millisecond, 1200 * time.Millisecond},
+		"a program that does not echo":                  {"prompt> ", time.Hour, 2 * time.Second},
+		"a program with bracketed paste":                {"\x1b[?2004hprompt> ", 10 * time.Millisecond, 1010 * time.Millisecond},
+		"a program with bracketed paste on a busy host": {"\x1b[?2004hprompt> ", 4 * time.Second, 6 * time.Second},
+		"a program with bracketed paste that hangs":     {"\x1b[?2004hprompt> ", time.Hour, 6 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := NewWithT(t)
-				typist, terminal := runtime.NewTypist(), &typed{began: time.Now()}
-				_, _ = typist.Write([]byte("prompt> "))
+				typist, terminal := runtime.NewTypist(), &recordingTerminal{began: time.Now()}
+				_, _ = typist.Write([]byte(test.prompt))
 				reaction := time.AfterFunc(test.reacts, func() { _, _ = typist.Write([]byte("continue")) })
 				defer reaction.Stop()
 				g.Expect(typist.Type(t.Context(), terminal, []byte("continue\r"))).To(Succeed())
@@ -112,7 +123,7 @@ func TestTypist_WaitsForTheReaction(t *testing.T) {
 	}
 }
 
-func TestTypist_EndsWithItsContext(t *testing.T) {
+func TestTypist_StopsWhenContextIsCanceled(t *testing.T) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -19,7 +19,7 @@ import (
 )
 
 // Exec is the argument that makes the shim run one short command, such as a probe, kill every process that the command leaves behind, and exit. In this mode
-// CallerFD, a socket to the caller, takes the place of the lock: when the caller closes its end or dies, the shim kills the command.
+// CallerFD, a socket to the caller, takes the place of the lock: when the caller closes its end or exits, the shim kills the command.
 const (
 	Exec     = "--exec"
 	CallerFD = LockFD

@@ -51,7 +51,7 @@ type Answer struct {
 	Record      *Record   `json:"record,omitempty"` // sent with Identity; older shims do not send it
 	// Input is the response to VerbInput, which older shims reject.
 	Input *facts.Input `json:"input,omitempty"`
-	// Replay is how many of the first bytes after Attach are earlier output. It is slightly too small if the program writes at that moment.
+	// Replay is how many of the first bytes after Attach are earlier output. It is slightly too small if the program writes output during the attach.
 	Replay int `json:"replay,omitempty"`
 }
 

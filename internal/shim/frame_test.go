@@ -13,7 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestFrames(t *testing.T) {
+func TestReadFrame_RejectsInvalidFrames(t *testing.T) {
 	g := NewWithT(t)
 	var buf bytes.Buffer
 	g.Expect(writeFrame(&buf, Call{Version: 3, Verb: VerbSignal, Signal: "SIGHUP"})).To(Succeed())
@@ -26,7 +26,7 @@ func TestFrames(t *testing.T) {
 	g.Expect(readFrame(strings.NewReader("\x00\x00\x00\x01{"), &call)).NotTo(Succeed(), "invalid JSON")
 }
 
-func TestInput(t *testing.T) {
+func TestReadInput_ReadsDataAndResizes(t *testing.T) {
 	g := NewWithT(t)
 	var buf bytes.Buffer
 	g.Expect(writeInput(&buf, inputData, []byte("hello"))).To(Succeed())
@@ -43,7 +43,7 @@ func TestInput(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("longer")))
 }
 
-func TestUIDs(t *testing.T) {
+func TestValidUID_RejectsUnsafeNames(t *testing.T) {
 	g := NewWithT(t)
 	for _, good := range []string{"a", "0b8a2d3e-7c1e-4a52-9c55-0d1f2a3b4c5d", "A_b.c"} {
 		g.Expect(ValidUID(good)).To(BeTrue(), good)
@@ -53,7 +53,7 @@ func TestUIDs(t *testing.T) {
 	}
 }
 
-func TestEnvironment(t *testing.T) {
+func TestEnvironment_FiltersInheritedVariables(t *testing.T) {
 	g := NewWithT(t)
 	launch := Launch{Record: Record{Token: "token", Terminal: true},
 		Inherited: []string{"PATH=/bin", "BERTH_SECRET=x", "KUBECONFIG=/k", "KUBERNETES_SERVICE_HOST=10.0.0.1", "KUBERNETES=kept", "TMUX=/s,1,0", "TERM=dumb"}, Env: []string{"A=1", "A=2=3", "PATH=/usr/bin"}}
@@ -70,7 +70,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-func TestProgram(t *testing.T) {
+func TestProgram_IsSearchedInPath(t *testing.T) {
 	g := NewWithT(t)
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"good": 0o700, "plain": 0o600} {

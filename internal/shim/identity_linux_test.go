@@ -18,11 +18,11 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// headless makes the first thread of this test program exit immediately, while other threads keep the process alive until the end of its input.
-const headless = "BERTH_TEST_HEADLESS"
+// headlessVariable makes the first thread of this test program exit immediately, while other threads keep the process alive until the end of its input.
+const headlessVariable = "BERTH_TEST_HEADLESS"
 
 func init() { // runs in the first thread
-	if os.Getenv(headless) == "" {
+	if os.Getenv(headlessVariable) == "" {
 		return
 	}
 	go func() {
@@ -32,10 +32,10 @@ func init() { // runs in the first thread
 	_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
 }
 
-func TestAProcessIsAliveUntilItsLastThreadHasEnded(t *testing.T) {
+func TestAlive_UntilLastThreadExits(t *testing.T) {
 	g := NewWithT(t)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), headless+"=yes")
+	cmd.Env = append(os.Environ(), headlessVariable+"=yes")
 	end, err := cmd.StdinPipe()
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())

@@ -21,7 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Bounds of one inspection. If one is exceeded, the reader is unknown.
+// Bounds of one inspection. The reader is unknown if maxThreads or maxDescriptors is exceeded; a descriptor list is read only up to maxEpoll.
 const (
 	maxThreads     = 1024      // of all inspected processes
 	maxDescriptors = 1024      // of one poll or select call
@@ -86,11 +86,11 @@ type inspection struct {
 	reader, program string
 }
 
-// rank orders the readers of several processes: the last one in this list takes precedence.
+// rank orders the results for several processes or threads: the one that comes last in this list takes precedence.
 var rank = []string{facts.ReaderNone, facts.ReaderUnknown, facts.ReaderPoll, facts.ReaderRead}
 
-// group inspects the foreground process group, then the processes of other sessions, such as the session of su -c. Job control does not prevent processes of
-// other sessions from reading the terminal, so such a process counts only if it reads or polls the terminal at this moment.
+// group inspects the foreground process group, then the processes of other sessions, such as the session of su -c, because job control does not prevent them
+// from reading the terminal. A process of another session counts only if it reads or polls the terminal at this moment.
 func (i *inspection) group(group int, members []Process) {
 	best := -1
 	inspect := func(s stat, least int) {
@@ -176,7 +176,7 @@ func (i *inspection) thread(s stat, call []byte) string {
 	case callEpoll:
 		descriptors, err = watchedBy(s.PID, int(int32(args[0])))
 	case callRing:
-		return facts.ReaderUnknown // the descriptors that it waits for are in a kernel queue
+		return facts.ReaderUnknown // the descriptors that the thread waits for are in a kernel queue
 	}
 	if err != nil {
 		return facts.ReaderUnknown

@@ -46,7 +46,7 @@ func init() {
 			_, _ = unix.Select(70, &set, nil, nil, nil)
 		case "select of another":
 			var set unix.FdSet
-			set.Set(pipe())
+			set.Set(silentPipe())
 			_, _ = unix.Select(70, &set, nil, nil, nil)
 		case "epoll":
 			epoll, _ := unix.EpollCreate1(0)
@@ -54,10 +54,10 @@ func init() {
 			_, _ = unix.EpollWait(epoll, make([]unix.EpollEvent, 1), -1)
 		case "epoll of another":
 			epoll, _ := unix.EpollCreate1(0)
-			_ = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, pipe(), &unix.EpollEvent{Events: unix.EPOLLIN})
+			_ = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, silentPipe(), &unix.EpollEvent{Events: unix.EPOLLIN})
 			_, _ = unix.EpollWait(epoll, make([]unix.EpollEvent, 1), -1)
 		case "read of another":
-			_, _ = unix.Read(pipe(), none[:])
+			_, _ = unix.Read(silentPipe(), none[:])
 		case "/dev/tty":
 			tty, _ := unix.Open("/dev/tty", unix.O_RDWR, 0)
 			_, _ = unix.Read(tty, none[:])
@@ -66,16 +66,16 @@ func init() {
 	}
 }
 
-// pipe returns the read end of a pipe that never gets data, as a descriptor with a high number.
-func pipe() int {
+// silentPipe returns the read end of a pipe that never gets data, as a descriptor with a high number.
+func silentPipe() int {
 	var ends [2]int
 	_ = unix.Pipe(ends[:])
 	_ = unix.Dup3(ends[0], 65, 0)
 	return 65
 }
 
-// inTerminal starts a command in a terminal and returns the result of InspectInput.
-func inTerminal(t *testing.T, cmd *exec.Cmd) func() (facts.Input, error) {
+// startInTerminal starts a command in a terminal and returns the result of InspectInput.
+func startInTerminal(t *testing.T, cmd *exec.Cmd) func() (facts.Input, error) {
 	t.Helper()
 	master, err := pty.Start(cmd)
 	if err != nil {
@@ -97,7 +97,7 @@ func inTerminal(t *testing.T, cmd *exec.Cmd) func() (facts.Input, error) {
 	}
 }
 
-func TestInspectInput(t *testing.T) {
+func TestInspectInput_ReportsHowProgramWaits(t *testing.T) {
 	for way, want := range map[string]facts.Input{
 		"read":              {Reader: facts.ReaderRead, Canonical: true, Echo: true},
 		"raw read":          {Reader: facts.ReaderRead},
@@ -115,7 +115,7 @@ func TestInspectInput(t *testing.T) {
 			g := NewWithT(t)
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), waitVariable+"="+way)
-			inspect := inTerminal(t, cmd)
+			inspect := startInTerminal(t, cmd)
 			if want.Reader != facts.ReaderNone && want.Reader != facts.ReaderUnknown {
 				want.Program = filepath.Base(os.Args[0])
 				want.Program = want.Program[:min(15, len(want.Program))]
@@ -125,21 +125,21 @@ func TestInspectInput(t *testing.T) {
 	}
 }
 
-// TestInspectInput_ForegroundOnly checks that a background process, which cannot read the terminal, is not reported as the reader.
-func TestInspectInput_ForegroundOnly(t *testing.T) {
+// TestInspectInput_IgnoresBackgroundProcesses checks that a background process, which cannot read the terminal, is not reported as the reader.
+func TestInspectInput_IgnoresBackgroundProcesses(t *testing.T) {
 	g := NewWithT(t)
 	cmd := exec.Command("/bin/bash", "-c", `set -m; "$0" & exec sleep 60`, os.Args[0])
 	cmd.Env = append(os.Environ(), waitVariable+"=poll")
-	inspect := inTerminal(t, cmd)
+	inspect := startInTerminal(t, cmd)
 	g.Eventually(inspect).WithTimeout(20 * time.Second).Should(HaveField("Reader", facts.ReaderNone))
 }
 
-// TestInspectInput_OtherSession checks that a process in another session that reads the terminal is found, as with su -c.
-func TestInspectInput_OtherSession(t *testing.T) {
+// TestInspectInput_FindsReaderInOtherSession checks that a process in another session that reads the terminal is found, as with su -c.
+func TestInspectInput_FindsReaderInOtherSession(t *testing.T) {
 	g := NewWithT(t)
 	cmd := exec.Command("/bin/bash", "-c", `setsid -w "$0"; true`, os.Args[0])
 	cmd.Env = append(os.Environ(), waitVariable+"=poll")
-	inspect := inTerminal(t, cmd)
+	inspect := startInTerminal(t, cmd)
 	g.Eventually(inspect).WithTimeout(20 * time.Second).Should(HaveField("Reader", facts.ReaderPoll))
 }
 

@@ -29,16 +29,13 @@ const (
 	LaunchFD = 4
 )
 
-// leftoverGrace is the time between SIGTERM and SIGKILL for processes that the program leaves behind.
-const leftoverGrace = 2 * time.Second
-
 type shim struct {
 	launch   Launch
 	identity Identity
 	tree     Tree
 	log      *os.File
 	terminal *terminal
-	stdin    *os.File // write end of the pipe, only held open
+	stdin    *os.File // write end of the pipe to the program; nothing is written to it
 	status   chan unix.WaitStatus
 	childs   chan struct{} // closed when no child is left
 	listener *net.UnixListener
@@ -50,7 +47,8 @@ type shim struct {
 // Probe is the argument that makes the shim exit with 0 immediately, to test whether processes can be started in a cgroup.
 const Probe = "--probe"
 
-// Main runs berth-shim in the directory of the UID with the descriptors above, and returns its exit code.
+// Main runs berth-shim and returns its exit code. Without one of the mode arguments, it expects that the working directory is the directory of the UID, and
+// that LockFD and LaunchFD are open.
 func Main(args []string) int {
 	if len(args) > 1 && args[1] == Probe {
 		return 0
@@ -189,7 +187,7 @@ func (s *shim) end(end End) error {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	// The manager is not notified here, because it watches for the exit of this process. If notified now, it would only observe a shim that is about to exit.
+	// Do not notify the manager here: it watches for the exit of this process. A notification would only make it observe a shim that is about to exit.
 	return err
 }
 
@@ -283,18 +281,17 @@ func (s *shim) clear(exit *facts.Exit) {
 		exit.Left = s.tree.names()
 	}
 	_ = s.record(exit)
-	if request := s.requested(); request == nil || !request.Kill {
-		_ = s.tree.Signal(unix.SIGTERM)
-	}
-	deadline := time.Now().Add(leftoverGrace)
+	var leftovers Leftovers
 	for pause := 5 * time.Millisecond; !s.empty(); pause = min(2*pause, 200*time.Millisecond) {
 		request := s.requested()
-		if time.Now().After(deadline) || (request != nil && request.Kill) {
+		if request != nil && request.Kill {
 			_ = s.tree.Kill()
+		} else {
+			_ = leftovers.End(s.tree, request != nil)
 		}
 		select {
 		case <-s.childs:
-			// All remaining processes are in the cgroup but are no descendants of the shim.
+			// All remaining processes are in the cgroup but are not descendants of the shim.
 			time.Sleep(min(pause, 20*time.Millisecond))
 		case <-time.After(pause):
 		}

@@ -31,7 +31,7 @@ func FuzzParseStat(f *testing.F) {
 	})
 }
 
-// FuzzReadFile checks that a damaged record is an error and never half a record.
+// FuzzReadFile checks that ReadFile returns an error for a damaged record, and never reports the record as found.
 func FuzzReadFile(f *testing.F) {
 	f.Add([]byte(`{"version":1,"uid":"web","incarnation":3,"token":"t"}`))
 	f.Add([]byte(`{"incarnation":`))
@@ -61,7 +61,7 @@ func FuzzReadFrame(f *testing.F) {
 	})
 }
 
-func TestParseStat_TooShort(t *testing.T) {
+func TestParseStat_RejectsTruncatedText(t *testing.T) {
 	g := NewWithT(t)
 	for n := range len(statTail) / 3 {
 		_, err := parseStat(7, fmt.Appendf(nil, "7 (x)%s", statTail[:n]))

@@ -13,7 +13,8 @@ import (
 // longestQuery is the maximum number of bytes of an incomplete escape sequence that are held back.
 const longestQuery = 256
 
-// sequences are compiled on the first attach, because compiling them takes a tenth of the start time of a shim.
+// sequences returns the patterns of escape sequences. It compiles them at its first call and not when the shim starts, because compiling them takes a tenth of
+// the start time of a shim.
 var sequences = sync.OnceValue(func() *struct{ csi, str, query, begun *regexp.Regexp } {
 	return &struct{ csi, str, query, begun *regexp.Regexp }{
 		// csi and str match complete sequences: CSI, OSC and DCS.
@@ -21,16 +22,17 @@ var sequences = sync.OnceValue(func() *struct{ csi, str, query, begun *regexp.Re
 		str: regexp.MustCompile(`^\x1b[\]P][^\x07\x1b]*(\x07|\x1b\\)`),
 		// query matches sequences that a terminal answers: its identity, cursor position, modes, size, colors and settings.
 		query: regexp.MustCompile(`^\x1b(\[[0-?]*(c|n|x|\$p)|\[>[0-9]*q|\[\?u|\[(1[1345689]|2[01])t|\][0-9;]*;\?.*|P(\$|\+)q.*)`),
-		// begun matches the beginning of such a sequence.
+		// begun matches an incomplete CSI, OSC or DCS sequence.
 		begun: regexp.MustCompile(`^\x1b(\[[0-?]*[ -/]*|[\]P][^\x07\x1b]*\x1b?)?$`),
 	}
 })
 
-// Quiet returns a writer that passes output on to out, but removes terminal queries from the first replay bytes; see Client.Replay.
+// Quiet returns a writer that passes output on to out, but removes terminal queries from earlier output. replay is the number of bytes at the beginning that
+// are earlier output; see Client.Replay.
 func Quiet(out io.Writer, replay int) io.Writer { return &quiet{out: out, left: replay} }
 
-// quiet passes output on, but removes terminal queries from the replay: they were answered when the program wrote them, and the program would take a second
-// answer for typed input.
+// quiet passes output on, but removes terminal queries from the replay: they were answered when the program wrote them, and the program would mistake a
+// second answer for typed input.
 type quiet struct {
 	out  io.Writer
 	left int    // bytes that are still filtered

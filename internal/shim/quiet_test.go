@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestQuiet(t *testing.T) {
+func TestQuiet_RemovesTerminalQueries(t *testing.T) {
 	questions := []string{
 		"\x1b[c", "\x1b[0c", "\x1b[>c", "\x1b[=0c", "\x1b[5n", "\x1b[6n", "\x1b[?6n", "\x1b[x", "\x1b[?2026$p", "\x1b[4$p", "\x1b[>q", "\x1b[>0q", "\x1b[?u",
 		"\x1b[14t", "\x1b[18t", "\x1b]10;?\x07", "\x1b]11;?\x1b\\", "\x1b]4;1;?\x07", "\x1bP$qm\x1b\\", "\x1bP+q544e\x1b\\",
@@ -41,7 +41,7 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-func TestQuietHoldsLittleBack(t *testing.T) {
+func TestQuiet_LimitsBufferedOutput(t *testing.T) {
 	g := NewWithT(t)
 	var out bytes.Buffer
 	q := &quiet{out: &out, left: 1 << 20}

@@ -21,15 +21,16 @@ import (
 
 // Files in the directory of a UID.
 const (
-	// LockFile is locked (F_OFD_SETLK) by the shim for its whole life, so a check whether the shim is alive needs no PID.
+	// LockFile is the file whose lock (F_OFD_SETLK) the shim holds for its whole life, so a check whether the shim is alive needs no PID.
 	LockFile = "lock"
 	// RecordFile is written by the manager before it starts the shim. It contains the Record.
 	RecordFile = "spec.json"
 	// IdentityFile is written by the shim: first before it forks, then again when the program runs. It contains the Identity.
 	IdentityFile = "id.json"
-	// EndFile is written by the shim when no process is left, or by the manager if the shim was killed. It contains the End.
+	// EndFile is written by the shim when no process is left, or by the manager if the shim can no longer write it. It contains the End.
 	EndFile = "exit.json"
-	// RequestFile is written by the manager before it signals, so that a request made before the program runs is not lost. Shutdown makes the shim write it too.
+	// RequestFile is written by the manager before it sends a signal to the program. If the program does not run yet, the shim reads the file once the program
+	// runs, and sends the signal. The shim itself writes the file on a shutdown request. It contains the Request.
 	RequestFile = "stop.json"
 	// StoppedFile is written by the manager when it has sent the stop signal, or when the shim will send it once the program runs.
 	StoppedFile = "stopped.json"
@@ -41,7 +42,7 @@ const (
 	DiagnosticsFile = "shim.log"
 )
 
-// EventsSocket is the datagram socket of the manager, relative to the directory of a UID. The shim sends its UID there when a file has changed.
+// EventsSocket is the datagram socket of the manager, relative to the directory of a UID. The shim sends the UID of its object there when a file has changed.
 const EventsSocket = "../../events"
 
 // MarkVariable is set in the environment of every workload. It identifies the processes of a tree if the shim is gone and there is no cgroup.
@@ -89,7 +90,7 @@ type Launch struct {
 	Record    Record   `json:"record"`
 	Command   []string `json:"command"`
 	Dir       string   `json:"dir,omitempty"`
-	Inherited []string `json:"inherited,omitempty"` // the environment of the manager
+	Inherited []string `json:"inherited,omitempty"` // the part of the manager's environment that the program inherits
 	RunAs     *User    `json:"runAs,omitempty"`     // nil means the user of the shim
 	Env       []string `json:"env,omitempty"`       // the environment from the spec; takes precedence
 	Columns   int32    `json:"columns,omitempty"`

@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Reasons of a Failure. They equal the condition reasons of the API, which the shim does not import.
+// Reasons of End.Failure. They equal the condition reasons of the API, which the shim does not import.
 const (
 	ReasonCommandNotFound   = "CommandNotFound"
 	ReasonPermissionDenied  = "PermissionDenied"
@@ -78,7 +79,8 @@ type Program struct {
 	Env       []string
 }
 
-// Resolve returns the program of a Launch, or a Failure if a part of it is missing or its user may not access it.
+// Resolve returns the program of a Launch. It returns a StartError if the environment is invalid, or if the program or the working directory does not exist or
+// is not accessible to the user of the Launch.
 func (l *Launch) Resolve() (found Program, failed *facts.StartError) {
 	if err := l.RunAs.access(func() { found, failed = l.resolve() }); err != nil {
 		return Program{}, failure(ReasonStartFailed, "%v", err)
@@ -140,6 +142,12 @@ func (l *Launch) program(command string, env []string, dir string) (string, *fac
 	if command == "" {
 		return "", failure(ReasonCommandNotFound, "the first word of the command is empty; name a program in spec.process.command")
 	}
+	if isShellCode(command) {
+		if _, err := os.Stat(absolute(command, dir)); err != nil {
+			return "", failure(ReasonCommandNotFound, "the program %q does not exist: it is shell syntax, and no shell runs the command; "+
+				"set spec.process.workingDir and env, or write spec.process.command: %s", command, jsonList([]string{"sh", "-c", command}))
+		}
+	}
 	if strings.Contains(command, "/") {
 		return l.executable(absolute(command, dir), command)
 	}
@@ -169,8 +177,24 @@ func (l *Launch) program(command string, env []string, dir string) (string, *fac
 		return "", failure(ReasonCommandNotFound, "the program %q does not exist: the name contains spaces, and no shell splits the command; "+
 			"write each word as an item of spec.process.command: %s", command, jsonList(words))
 	}
+	if strings.Contains(command, "=") {
+		return "", failure(ReasonCommandNotFound, "the program %q does not exist: no shell runs the command; set variables in spec.process.env, and name the program first", command)
+	}
+	if slices.Contains(shellWords, command) {
+		return "", failure(ReasonCommandNotFound, "the program %q does not exist: it is a word of the shell, and no shell runs the command; "+
+			`set the directory and variables in spec.process.workingDir and env, or use ["sh", "-c", "..."] as spec.process.command`, command)
+	}
 	return "", failure(ReasonCommandNotFound, "the program %q is in none of the directories of PATH (%s); install it, or give its full path in spec.process.command", command, path)
 }
+
+// isShellCode reports whether a command is several words that only a shell understands.
+func isShellCode(command string) bool {
+	words := strings.Fields(command)
+	return len(words) > 1 && (strings.ContainsAny(command, "&|;<>`$*") || slices.Contains(shellWords, words[0]))
+}
+
+// shellWords are the builtins and keywords of shells with which beginners start a command.
+var shellWords = []string{"alias", "cd", "eval", "exec", "export", "for", "if", "set", "source", "ulimit", "umask", "unset", "while"}
 
 // jsonList formats words as a YAML or JSON list.
 func jsonList(words []string) string {

@@ -10,7 +10,7 @@ import (
 )
 
 // A program without a working directory starts in the home directory of the manager's user, whatever HOME the spec sets.
-func TestWorkingDirectoryIgnoresHomeOfTheSpec(t *testing.T) {
+func TestResolve_IgnoresHomeOfSpecForWorkingDirectory(t *testing.T) {
 	g := NewWithT(t)
 	home, elsewhere := t.TempDir(), t.TempDir()
 	launch := Launch{Command: []string{"/bin/sh"}, Inherited: []string{"HOME=" + home}, Env: []string{"HOME=" + elsewhere}}
@@ -27,4 +27,20 @@ func TestResolve_HintsAtACommandInOneString(t *testing.T) {
 	g.Expect(failed).To(HaveOccurred())
 	g.Expect(failed.Reason).To(Equal(ReasonCommandNotFound))
 	g.Expect(failed.Message).To(HaveSuffix(`write each word as an item of spec.process.command: ["npm", "run", "dev"]`))
+}
+
+func TestResolve_HintsAtWordsOfTheShell(t *testing.T) {
+	for word, hint := range map[string]string{
+		"cd web && npm start": `write spec.process.command: ["sh", "-c", "cd web && npm start"]`, "cd web": "it is shell syntax", "./run.sh > log": "it is shell syntax",
+		"cd": "it is a word of the shell", "NODE_ENV=development": "set variables in spec.process.env", "vite": "is in none of the directories of PATH",
+	} {
+		t.Run(word, func(t *testing.T) {
+			g := NewWithT(t)
+			launch := Launch{Command: []string{word, "a"}, Dir: t.TempDir(), Inherited: []string{"PATH=/usr/bin:/bin"}}
+			_, failed := launch.Resolve()
+			g.Expect(failed).To(HaveOccurred())
+			g.Expect(failed.Reason).To(Equal(ReasonCommandNotFound))
+			g.Expect(failed.Message).To(ContainSubstring(hint))
+		})
+	}
 }

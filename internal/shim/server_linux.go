@@ -147,7 +147,7 @@ func (s *shim) answer(call Call) Answer {
 	return Answer{}
 }
 
-// input inspects how the terminal is read.
+// input reports how the foreground process group reads from the terminal.
 func (s *shim) input() Answer {
 	if s.terminal == nil {
 		return Answer{NoTerminal: true}

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conversation returns the client end of a connection to a shim without a process.
-func conversation(t *testing.T) net.Conn {
+// connectToShim returns the client end of a connection to a shim without a process.
+func connectToShim(t *testing.T) net.Conn {
 	t.Helper()
 	s := &shim{identity: Identity{Token: "secret", Incarnation: 7, Child: Process{PID: 1, Ticks: 2}}}
 	client, server := net.Pipe()
@@ -33,7 +33,7 @@ func conversation(t *testing.T) net.Conn {
 	return client
 }
 
-func TestVersions(t *testing.T) {
+func TestServer_NegotiatesVersion(t *testing.T) {
 	for name, test := range map[string]struct {
 		says, agreed int
 		refused      bool
@@ -45,7 +45,7 @@ func TestVersions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			conn := conversation(t)
+			conn := connectToShim(t)
 			g.Expect(writeFrame(conn, Call{Version: test.says, Verb: VerbHello})).To(Succeed())
 			var answer Answer
 			g.Expect(readFrame(conn, &answer)).To(Succeed())
@@ -65,7 +65,7 @@ func TestVersions(t *testing.T) {
 }
 
 // A manager accepts a shim of the previous version, but none that is older or answers with an unknown version.
-func TestClientVersions(t *testing.T) {
+func TestClient_RejectsUnsupportedVersions(t *testing.T) {
 	for version, good := range map[int]bool{Version: true, PreviousVersion: true, PreviousVersion - 1: false, Version + 1: false} {
 		g := NewWithT(t)
 		client, server := net.Pipe()
@@ -87,25 +87,25 @@ func TestClientVersions(t *testing.T) {
 	}
 }
 
-func TestImpostorsAndBadCalls(t *testing.T) {
+func TestProtocol_RejectsImpostorsAndBadCalls(t *testing.T) {
 	g := NewWithT(t)
-	_, err := NewClient(conversation(t), "another", 10*time.Second)
+	_, err := NewClient(connectToShim(t), "another", 10*time.Second)
 	g.Expect(err).To(MatchError(ErrImpostor))
 
-	conn := conversation(t)
+	conn := connectToShim(t)
 	g.Expect(writeFrame(conn, Call{Version: Version, Verb: VerbShutdown})).To(Succeed())
 	var answer Answer
 	g.Expect(readFrame(conn, &answer)).To(Succeed())
 	g.Expect(answer.Error).To(ContainSubstring("Hello"))
 
-	c, err := NewClient(conversation(t), "secret", 10*time.Second)
+	c, err := NewClient(connectToShim(t), "secret", 10*time.Second)
 	g.Expect(err).NotTo(HaveOccurred())
 	_, err = c.call(Call{Verb: "Dance"})
 	g.Expect(err).To(MatchError(ContainSubstring("Dance")))
 	g.Expect(c.Attach(80, 24)).To(MatchError(ErrNoTerminal))
 }
 
-func TestIdentity(t *testing.T) {
+func TestOpen_RejectsOtherProcesses(t *testing.T) {
 	g := NewWithT(t)
 	self, err := Identify(os.Getpid())
 	g.Expect(err).NotTo(HaveOccurred())
@@ -121,7 +121,7 @@ func TestIdentity(t *testing.T) {
 	g.Expect(Ancestors(self.PID)).To(ContainElement(os.Getppid()))
 }
 
-func TestExitStatus(t *testing.T) {
+func TestExitStatus_ReportsSignal(t *testing.T) {
 	g := NewWithT(t)
 	child := exec.Command("sleep", "600")
 	g.Expect(child.Start()).To(Succeed())
@@ -144,7 +144,7 @@ func TestExitStatus(t *testing.T) {
 	g.Expect(send(identity, unix.SIGTERM)).To(Succeed(), "a signal to an exited process succeeds")
 }
 
-func TestPuncher(t *testing.T) {
+func TestPuncher_LimitsDiskSpace(t *testing.T) {
 	g := NewWithT(t)
 	file, err := os.OpenFile(filepath.Join(t.TempDir(), "log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	g.Expect(err).NotTo(HaveOccurred())

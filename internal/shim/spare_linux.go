@@ -27,7 +27,7 @@ func SpareArgs() []string { return []string{SpareName + strings.Repeat(" ", spar
 // Handover holds the open descriptors passed to a warm shim: the directory of the UID, the diagnostics file, and the files that become LockFD and LaunchFD.
 type Handover struct{ Dir, Diagnostics, Lock, Launch int }
 
-// Hand passes the descriptors to the warm shim at the other end of a socket. The warm shim becomes a regular shim with the argument name.
+// Hand passes the descriptors to the warm shim at the other end of a socket. The warm shim becomes a regular shim; ps then shows name as its argument.
 func (h *Handover) Hand(socket int, name string) error {
 	// The flags avoid a signal if the peer has exited, and avoid blocking: the socket buffer has space for one message.
 	return unix.Sendmsg(socket, []byte("berth-shim\x00"+name), unix.UnixRights(h.Dir, h.Diagnostics, h.Lock, h.Launch), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)

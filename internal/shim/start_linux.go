@@ -62,7 +62,7 @@ func (s *shim) streams(attributes *syscall.ProcAttr) ([]*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Tools that watch their stdin exit when it is closed, so the shim holds it open.
+	// Some tools exit when their stdin is closed, so the shim keeps the write end of the pipe open.
 	s.stdin = write
 	return []*os.File{read, s.log, s.log}, nil
 }
@@ -100,7 +100,7 @@ func (s *shim) execute(file string, attributes *syscall.ProcAttr) *facts.StartEr
 }
 
 // Execute forks and executes a program, and explains a failure. It may retry for half a second. This wait is harmless: a shim has nothing else to do before its
-// program runs, and in a multiplexer only the next command waits, not a client.
+// program runs, and in a language server multiplexer only the next command waits, not a client.
 func Execute(file string, argv []string, attributes *syscall.ProcAttr) (pid int, failed *facts.StartError) {
 	var err error
 	for try := range 10 {

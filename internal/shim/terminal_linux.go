@@ -141,7 +141,8 @@ func (t *terminal) last() []byte {
 	return append(modes.sequences(), t.ring[old:]...)
 }
 
-// old returns how many bytes at the beginning of ring a client does not receive. The rest begins at a line break or an escape sequence if it contains one.
+// old returns the number of bytes at the beginning of ring that a client does not receive. The rest of ring begins at a line break or an escape sequence, if
+// the rest contains one.
 func (t *terminal) old() int {
 	old := max(0, len(t.ring)-ringSize)
 	if old > 0 {
@@ -177,7 +178,8 @@ func (t *terminal) write(v *view) {
 	}
 }
 
-// finish is called when no process of the tree is left. It waits for the last output, at most farewell for the log and farewell for the clients.
+// finish is called when no process of the tree is left. It waits until the last output is in the log, and then until the clients have received it. Each wait
+// takes at most the duration farewell.
 func (t *terminal) finish() {
 	select {
 	case <-t.done:

@@ -21,7 +21,8 @@ type Tree struct {
 	Ancestor int     // PID of the live shim, which is not a member; the caller verifies its identity
 	Leader   Process // the program
 	Mark     string  // value of MarkVariable
-	// Carried are parts of an environment in which every entry begins and ends with a NUL. A process whose environment contains all of them is a member.
+	// Carried lists parts of an environment. A process whose environment contains all of them is a member. Each entry of the environment is preceded and
+	// followed by a NUL byte, so "\x00NAME=value\x00" matches a whole entry.
 	Carried []string
 }
 
@@ -54,8 +55,9 @@ func (t Tree) stats() ([]stat, error) {
 	return append(members, found...), nil
 }
 
-// identified returns the members of a cgroup with their identities. It lists the cgroup again after it has read the identities, so that no process outside the
-// cgroup is mistaken for a member: if a PID is listed both times but was reused in between, the identity is that of an exited process, which Open rejects.
+// identified returns the members of a cgroup with their identities. It lists the cgroup before and after it reads the identities, and returns only PIDs that
+// are in both lists. The identity of such a PID can be that of a process outside the cgroup only if that process had the PID in between. That process has then
+// exited, and Open rejects its identity.
 func identified(cgroup string) ([]stat, error) {
 	pids, err := cgroupMembers(cgroup)
 	if err != nil || len(pids) == 0 {
@@ -169,7 +171,8 @@ func (t Tree) scan() ([]stat, error) {
 	return members, nil
 }
 
-// seed marks the processes that are members if the shim is gone, except descendants, which scan adds.
+// seed finds members after the shim has exited: the leader, the other processes of its session, and processes that the environment identifies (see Mark and
+// Carried). It does not mark the descendants of these processes; scan adds them.
 func (t Tree) seed(all []stat, member map[int]bool) {
 	leader := false
 	for _, s := range all {
@@ -256,11 +259,11 @@ func processes() ([]stat, error) {
 const (
 	// rounds bounds how often Signal searches for new members. A tree that forks faster than Signal searches can still be killed with Kill.
 	rounds = 10
-	// stopRounds bounds how often stop searches for new members. After a round that finds no new member but a member that still runs, stop waits for stopPause.
+	// stopRounds bounds how often stop searches for new members. If a round finds no new member, but some member still runs, stop waits for stopPause.
 	stopRounds = 50
 	stopPause  = time.Millisecond
-	// settledRounds is how many consecutive rounds have to find only stopped processes. The kernel may omit a child from a list that changes while it is
-	// read, and a process whose parent exits moves to a list that was read before. Neither happens twice among stopped processes.
+	// settledRounds is how many consecutive rounds have to find only stopped processes. The kernel may omit a child from a list that changes during the read. A
+	// process whose parent exits moves to another list, which may have been read already. Neither happens twice among stopped processes.
 	settledRounds = 2
 )
 
@@ -327,7 +330,7 @@ func (t Tree) stop() {
 			if !known {
 				sent[s.Process], fresh = send(s.Process, unix.SIGSTOP) == nil, true
 			}
-			// A process in uninterruptible sleep (D) is not active, because it stops before it runs again. A parent in vfork, which waits for its child, is one.
+			// A process in uninterruptible sleep (D) is not active, because it stops before it runs again. A parent that waits in vfork is in this state.
 			active = active || stopping && (s.state == 'R' || s.state == 'S')
 		}
 		switch {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// User is the user that programs run as if it is not the user of the manager.
+// User is the user that programs run as, if it differs from the user of the manager.
 type User struct {
 	Name   string   `json:"name"`
 	UID    uint32   `json:"uid"`

@@ -29,8 +29,8 @@ func (u *User) Own(file *os.File) error {
 	return file.Chown(int(u.UID), -1)
 }
 
-// access calls f on a thread that accesses files with the rights of this user, so that a program that the user may not execute is detected before the fork. No
-// other thread of this process is affected.
+// access calls f on a thread that has the file access rights of this user. The caller can thus detect, before the fork, that the user may not execute a
+// program. No other thread of this process is affected.
 func (u *User) access(f func()) error {
 	if u == nil {
 		f()

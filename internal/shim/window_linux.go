@@ -21,20 +21,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Window is the argument that makes the shim a viewer of another shim's terminal: the viewer copies the output of that terminal to its own, and sends it the
-// input that is typed. The arguments that follow are the directory of the UID and a display name. When an incarnation ends, the viewer waits for the next.
+// Window is the argument that makes the shim a viewer of another shim's terminal: the viewer copies the output of the other terminal to its own terminal, and
+// sends typed input to the other terminal. The arguments that follow are the directory of the UID and a display name. When an incarnation ends, the viewer
+// waits for the next one.
 const Window = "--window"
 
 const (
-	// The interval for polling for a shim starts short and grows. Polling costs less than an inotify instance, of which a user has few.
+	// seekFirst is the first interval for polling for a shim. The interval doubles up to seekLast. Polling costs less than an inotify instance, and the number of
+	// inotify instances per user is small.
 	seekFirst = 10 * time.Millisecond
 	seekLast  = 500 * time.Millisecond
-	// seekWithout is how long the record may be missing before the window closes, because its object no longer exists.
+	// seekWithout is how long the record may be missing before the window closes. The record is missing if its object no longer exists.
 	seekWithout = time.Minute
 	dialTimeout = 2 * time.Second
 )
 
-// Sequences that restore a terminal to the state that a program expects.
+// Escape sequences that a window writes to its own terminal. clearScreen moves the cursor to the first cell and clears the screen.
 const (
 	// setBack leaves the alternate screen, resets colors, mouse reports, bracketed paste, key modes and the scroll region, and shows the cursor.
 	setBack     = "\x1b[?1049l\x1b[0m\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?1l\x1b>\x1b[?25h\x1b7\x1b[r\x1b8"
@@ -45,7 +47,7 @@ const (
 type window struct {
 	dir    string
 	client atomic.Pointer[Client]
-	before string // token of the incarnation that ran when the window was opened
+	before string // token of the newest incarnation when the window was opened
 	token  string // token of the incarnation that is or was shown
 	told   string // token of the incarnation that the last message was about
 }
@@ -155,7 +157,7 @@ func (w *window) connect(token string) (*Client, error) {
 // tell prints a message about an incarnation, once.
 func (w *window) tell(record Record, text string) {
 	if w.told == record.Token || w.token != record.Token && w.before == record.Token {
-		return // this window did not show that incarnation
+		return // already printed, or this window did not show that incarnation
 	}
 	w.told = record.Token
 	_, _ = fmt.Fprintf(os.Stdout, "\r\n[berth] incarnation %d %s\r\n", record.Incarnation, text)

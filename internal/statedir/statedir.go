@@ -12,8 +12,7 @@ import (
 )
 
 // Make creates a state directory with mode 0700 and returns its absolute path. It returns an error if the directory belongs to another user, or if it has
-// content and other users can write to it, because a user who can write to the directory can run programs as its owner. It removes all permissions of other
-// users.
+// content and other users can write to it: such a user could run programs as its owner. It removes all permissions of other users.
 func Make(dir string) (string, error) {
 	if dir == "" {
 		return "", errors.New("the state directory is not set")

@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestMake(t *testing.T) {
+func TestMake_RefusesUnsafeDirectories(t *testing.T) {
 	for name, test := range map[string]struct {
 		mode    os.FileMode // 0: the directory does not exist
 		content bool
@@ -57,7 +57,7 @@ func TestMake(t *testing.T) {
 	NewWithT(t).Expect(err).To(HaveOccurred())
 }
 
-func TestWrite(t *testing.T) {
+func TestWrite_ReplacesFile(t *testing.T) {
 	g := NewWithT(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a", "file")

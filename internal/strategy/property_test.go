@@ -26,8 +26,8 @@ const (
 	exactThreshold guard = "the exact threshold"
 )
 
-// ledger counts sequentially and without races. It knows the order of the writes, and within each write the order in which the runs finished.
-type ledger struct {
+// sequentialCounter counts sequentially and without races. It knows the order of the writes, and within each write the order in which the runs finished.
+type sequentialCounter struct {
 	totals   v1alpha1.StrategyTotals
 	epoch    int64
 	epochAt  int
@@ -37,8 +37,8 @@ type ledger struct {
 	trial    types.UID
 }
 
-// enter counts the runs of a write and returns an error if the written status differs from the ledger.
-func (l *ledger) enter(w *world, before v1alpha1.StrategyStatus) error {
+// recordWrite counts the runs of a write and returns an error if the written status differs from this count.
+func (l *sequentialCounter) recordWrite(w *world, before v1alpha1.StrategyStatus) error {
 	after := w.status()
 	if l.state == "" {
 		l.state = v1alpha1.BreakerClosed
@@ -60,14 +60,14 @@ func (l *ledger) enter(w *world, before v1alpha1.StrategyStatus) error {
 		return cmp.Or(a.FinishedAt.Compare(b.FinishedAt), cmp.Compare(a.UID, b.UID))
 	})
 	for _, run := range counted {
-		l.add(w, run)
+		l.addRun(w, run)
 	}
 	return l.compare(w, after)
 }
 
-// add counts one run. A run counts only in the totals if it started before the last reset or belongs to an earlier epoch.
-func (l *ledger) add(w *world, run *worldRun) {
-	add(&l.totals, run.Outcome) // TestOpensExactlyAtTheThreshold checks this function
+// addRun counts one run. A run that started before the last reset, or that belongs to an earlier epoch, counts for the totals but not for the breaker.
+func (l *sequentialCounter) addRun(w *world, run *worldRun) {
+	add(&l.totals, run.Outcome) // the code under test; TestBreaker_OpensExactlyAtThreshold checks the function add
 	failed := run.Outcome == v1alpha1.RunFailed || run.Outcome == v1alpha1.RunTimedOut
 	threshold := int32(w.desired.Breaker.Threshold)
 	switch {
@@ -89,8 +89,8 @@ func (l *ledger) add(w *world, run *worldRun) {
 	}
 }
 
-// compare compares the status with the ledger. The half-open state after a cool-down is the only change that no run causes.
-func (l *ledger) compare(w *world, after v1alpha1.StrategyStatus) error {
+// compare compares the status with this count. Only runs and resets change the breaker, except that it becomes half-open after a cool-down.
+func (l *sequentialCounter) compare(w *world, after v1alpha1.StrategyStatus) error {
 	breaker := after.Breaker
 	if l.state == v1alpha1.BreakerOpen && breaker.State == v1alpha1.BreakerHalfOpen {
 		if w.desired.Breaker.CoolDown == 0 {
@@ -117,10 +117,11 @@ func (l *ledger) compare(w *world, after v1alpha1.StrategyStatus) error {
 	}
 }
 
-// tell runs one history to its end: all runs finish, crashes stop, and every run must be counted exactly once.
-func (w *world) tell(steps int) error {
+// runHistory performs random events, and then lets all runs finish and the managers count without crashes. It returns an error unless every run was counted
+// exactly once.
+func (w *world) runHistory(steps int) error {
 	for range steps {
-		if err := w.happen(); err != nil {
+		if err := w.performRandomEvent(); err != nil {
 			return err
 		}
 	}
@@ -132,7 +133,7 @@ func (w *world) tell(steps int) error {
 	w.counters = [2]*counter{{}, {}}
 	for range 100 * (len(w.runs) + 10) {
 		w.clock++
-		if err := w.count(w.counters[w.random.IntN(2)]); err != nil {
+		if err := w.advanceCounter(w.counters[w.random.IntN(2)]); err != nil {
 			return err
 		}
 	}
@@ -155,13 +156,13 @@ const (
 	steps     = 400
 )
 
-// TestEveryHistory starts, finishes, cancels and skips runs at random while the breaker is reset and cools down. Two managers count the runs; they crash,
-// lose responses and read stale data. The message contains the seed.
-func TestEveryHistory(t *testing.T) {
+// TestRandomHistories_CountEachRunOnce starts, finishes, cancels and skips runs at random while the breaker is reset and cools down. Two managers count the
+// runs; they crash, lose responses and read stale data. The message contains the seed.
+func TestRandomHistories_CountEachRunOnce(t *testing.T) {
 	counted, opened, tried := 0, 0, 0
 	for seed := range uint64(histories) {
 		w := newWorld(seed, "")
-		if err := w.tell(steps); err != nil {
+		if err := w.runHistory(steps); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		counted += len(w.runs)
@@ -180,12 +181,12 @@ func TestEveryHistory(t *testing.T) {
 	}
 }
 
-// TestGuards removes one guard at a time. At least one history has to fail without that guard.
-func TestGuards(t *testing.T) {
+// TestGuards_AreEachNecessary removes one guard at a time. At least one history has to fail without that guard.
+func TestGuards_AreEachNecessary(t *testing.T) {
 	for _, broken := range []guard{listOfCounted, keptOnList, epochs, lockedWrites, orderOfReads, exactThreshold} {
 		t.Run(string(broken), func(t *testing.T) {
 			for seed := range uint64(histories) {
-				if err := newWorld(seed, broken).tell(steps); err != nil {
+				if err := newWorld(seed, broken).runHistory(steps); err != nil {
 					t.Logf("seed %d: %v", seed, err)
 					return
 				}

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package strategy counts each finished run of a Strategy exactly once, and decides the state of its breaker. It is pure: it performs no I/O and does not read the
-// clock.
+// Package strategy counts each finished run of a Strategy exactly once, and decides the state of its breaker. It is pure: it performs no I/O and does not read
+// the clock.
 //
 // A finished run keeps a finalizer until it is counted. Counting takes two writes. The first adds the run to the totals and to the list of counted runs, in one
 // patch. The second removes the finalizer from the run. Between the writes, the list prevents the run from being counted again. After the finalizer of a run is
@@ -29,7 +29,7 @@ type Desired struct {
 	Breaker    lifecycle.Breaker
 }
 
-// Run is the current state of one run of the strategy. It must not come from a stale cache.
+// Run is the current state of one run of the strategy. A finished run that is not counted yet must be read from the API server, because a cache can be stale.
 type Run struct {
 	UID   types.UID
 	Epoch int64
@@ -40,12 +40,12 @@ type Run struct {
 	Kept bool
 	// Foreign reports whether the run started from another Strategy of the same name. Such a run loses its finalizer without being counted.
 	Foreign bool
-	// Waits reports whether the run has not started. CreatedAt orders the waiting runs.
+	// Waits reports whether the run waits for its start. CreatedAt orders the waiting runs.
 	Waits     bool
 	CreatedAt time.Time
 }
 
-// Step is the next action: write Status if it differs, and remove the finalizer from the runs in Release only after that write has succeeded.
+// Step is what to do next: write Status if it differs from the record; after that write has succeeded, remove the finalizer from the runs in Release.
 type Step struct {
 	Status  v1alpha1.StrategyStatus
 	Release []types.UID
@@ -55,8 +55,8 @@ type Step struct {
 	More bool
 }
 
-// Next counts finished runs. runs must contain all runs that still have the finalizer: a run that is on the list of counted runs but not in runs counts as a
-// run without the finalizer.
+// Next counts finished runs. runs must contain all runs that still have the finalizer: Next treats a run that is on the list of counted
+// runs but not in runs as one that has lost the finalizer.
 func Next(desired Desired, record v1alpha1.StrategyStatus, runs []Run, now time.Time) Step {
 	t := &evaluator{desired: desired, step: Step{Status: *record.DeepCopy()}, now: now}
 	if t.step.Status.Breaker == nil {
@@ -159,27 +159,28 @@ func (t *evaluator) judge(run Run) {
 		*breaker = v1alpha1.StrategyBreakerStatus{State: v1alpha1.BreakerClosed}
 	case v1alpha1.RunFailed, v1alpha1.RunTimedOut:
 		breaker.Failures++
-		circuit := lifecycle.Circuit{State: breaker.State, OpenedAt: breaker.OpenedAt}
+		circuit := lifecycle.Circuit{State: breaker.State, OpenedAt: breaker.OpenTime}
 		circuit = t.desired.Breaker.Fail(circuit, int(breaker.Failures), t.now)
-		breaker.State, breaker.OpenedAt, breaker.Trial = circuit.State, circuit.OpenedAt, ""
+		breaker.State, breaker.OpenTime, breaker.Trial = circuit.State, circuit.OpenedAt, ""
 	default: // the outcome is not conclusive; another run becomes the trial
 		breaker.Trial = ""
 	}
 }
 
-// try lets one trial run start when the cool-down of an open breaker is over: the run that has waited longest.
+// try changes the breaker for reasons other than the outcome of a run. It opens a closed breaker if the failures reach the threshold, which the spec may
+// have lowered. When the cool-down of an open breaker is over, it lets one trial run start: the run that has waited longest.
 func (t *evaluator) try(runs []Run) {
 	breaker := t.step.Status.Breaker
 	if breaker.State == v1alpha1.BreakerClosed { // the spec may have lowered the threshold
 		circuit := t.desired.Breaker.Fail(lifecycle.Circuit{State: breaker.State}, int(breaker.Failures), t.now)
-		breaker.State, breaker.OpenedAt = circuit.State, circuit.OpenedAt
+		breaker.State, breaker.OpenTime = circuit.State, circuit.OpenedAt
 	}
 	if breaker.State == v1alpha1.BreakerOpen {
-		circuit, left, ends := t.desired.Breaker.Cooling(lifecycle.Circuit{State: breaker.State, OpenedAt: breaker.OpenedAt}, t.now)
+		circuit, left, ends := t.desired.Breaker.Cooling(lifecycle.Circuit{State: breaker.State, OpenedAt: breaker.OpenTime}, t.now)
 		if !ends {
 			return
 		}
-		if breaker.OpenedAt = circuit.OpenedAt; left > 0 {
+		if breaker.OpenTime = circuit.OpenedAt; left > 0 {
 			t.step.Again = left
 			return
 		}
@@ -190,7 +191,7 @@ func (t *evaluator) try(runs []Run) {
 	}
 }
 
-// choose selects the trial run, unless the current trial run has not finished.
+// choose selects the run that has waited longest as the trial run. It keeps the current trial run if that run has not finished.
 func (t *evaluator) choose(runs []Run) {
 	breaker := t.step.Status.Breaker
 	var oldest *Run

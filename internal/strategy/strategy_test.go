@@ -18,8 +18,8 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// book is a strategy and its runs.
-type book struct {
+// fixture is a strategy and its runs.
+type fixture struct {
 	g       *WithT
 	desired Desired
 	status  v1alpha1.StrategyStatus
@@ -28,12 +28,12 @@ type book struct {
 	writes  int
 }
 
-func newBook(t *testing.T, threshold int, coolDown time.Duration) *book {
-	return &book{g: NewWithT(t), desired: Desired{Breaker: lifecycle.Breaker{Threshold: threshold, CoolDown: coolDown}}, now: start}
+func newFixture(t *testing.T, threshold int, coolDown time.Duration) *fixture {
+	return &fixture{g: NewWithT(t), desired: Desired{Breaker: lifecycle.Breaker{Threshold: threshold, CoolDown: coolDown}}, now: start}
 }
 
-// finish adds a finished run of the current epoch.
-func (b *book) finish(outcome v1alpha1.RunOutcome) *book {
+// addFinishedRun adds a finished run of the current epoch.
+func (b *fixture) addFinishedRun(outcome v1alpha1.RunOutcome) *fixture {
 	b.now = b.now.Add(time.Second)
 	b.runs = append(b.runs, Run{
 		UID: types.UID(fmt.Sprintf("run-%05d", len(b.runs))), Epoch: b.status.Epoch, Outcome: outcome, FinishedAt: b.now, Kept: true,
@@ -41,13 +41,13 @@ func (b *book) finish(outcome v1alpha1.RunOutcome) *book {
 	return b
 }
 
-func (b *book) waiting(uid types.UID) *book {
+func (b *fixture) addWaitingRun(uid types.UID) *fixture {
 	b.runs = append(b.runs, Run{UID: uid, Epoch: b.status.Epoch, Kept: true, Waits: true, CreatedAt: b.now})
 	return b
 }
 
 // settle counts until nothing changes.
-func (b *book) settle() *book {
+func (b *fixture) settle() *fixture {
 	for range 1000 {
 		step := Next(b.desired, b.status, b.runs, b.now)
 		same := apiequality.Semantic.DeepEqual(step.Status, b.status)
@@ -64,7 +64,7 @@ func (b *book) settle() *book {
 	return b
 }
 
-func (b *book) release(uids []types.UID) {
+func (b *fixture) release(uids []types.UID) {
 	for _, uid := range uids {
 		for i := range b.runs {
 			if b.runs[i].UID == uid {
@@ -74,103 +74,103 @@ func (b *book) release(uids []types.UID) {
 	}
 }
 
-func (b *book) expect(state v1alpha1.BreakerState, failures int) *book {
+func (b *fixture) expectBreaker(state v1alpha1.BreakerState, failures int) *fixture {
 	b.g.THelper()
 	b.g.Expect(b.status.Breaker.State).To(Equal(state))
 	b.g.Expect(b.status.Breaker.Failures).To(BeEquivalentTo(failures))
 	return b
 }
 
-func TestOpensExactlyAtTheThreshold(t *testing.T) {
-	b := newBook(t, 3, 0)
-	b.finish(v1alpha1.RunFailed).finish(v1alpha1.RunTimedOut).settle().expect(v1alpha1.BreakerClosed, 2)
-	b.finish(v1alpha1.RunSkipped).finish(v1alpha1.RunWasCancelled).settle().expect(v1alpha1.BreakerClosed, 2)
-	b.finish(v1alpha1.RunFailed).settle().expect(v1alpha1.BreakerOpen, 3)
+func TestBreaker_OpensExactlyAtThreshold(t *testing.T) {
+	b := newFixture(t, 3, 0)
+	b.addFinishedRun(v1alpha1.RunFailed).addFinishedRun(v1alpha1.RunTimedOut).settle().expectBreaker(v1alpha1.BreakerClosed, 2)
+	b.addFinishedRun(v1alpha1.RunSkipped).addFinishedRun(v1alpha1.RunWasCancelled).settle().expectBreaker(v1alpha1.BreakerClosed, 2)
+	b.addFinishedRun(v1alpha1.RunFailed).settle().expectBreaker(v1alpha1.BreakerOpen, 3)
 	b.g.Expect(b.status.Totals).To(Equal(v1alpha1.StrategyTotals{Failed: 2, TimedOut: 1, Cancelled: 1, SkippedCircuitOpen: 1}))
 	b.now = b.now.Add(time.Hour)
-	b.settle().expect(v1alpha1.BreakerOpen, 3) // a cool-down of 0 never ends
+	b.settle().expectBreaker(v1alpha1.BreakerOpen, 3) // a cool-down of 0 never ends
 }
 
-func TestSuccessForgetsFailures(t *testing.T) {
-	b := newBook(t, 3, 0).finish(v1alpha1.RunFailed).finish(v1alpha1.RunFailed).finish(v1alpha1.RunSucceeded).finish(v1alpha1.RunFailed)
-	b.settle().expect(v1alpha1.BreakerClosed, 1)
+func TestBreaker_SuccessResetsFailures(t *testing.T) {
+	b := newFixture(t, 3, 0).addFinishedRun(v1alpha1.RunFailed).addFinishedRun(v1alpha1.RunFailed).addFinishedRun(v1alpha1.RunSucceeded).addFinishedRun(v1alpha1.RunFailed)
+	b.settle().expectBreaker(v1alpha1.BreakerClosed, 1)
 	b.g.Expect(b.status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: 1, Failed: 3}))
 }
 
-func TestTheOrderIsThatOfTheEnds(t *testing.T) {
-	b := newBook(t, 2, 0).finish(v1alpha1.RunFailed).finish(v1alpha1.RunSucceeded).finish(v1alpha1.RunFailed)
+func TestNext_CountsRunsInOrderOfFinish(t *testing.T) {
+	b := newFixture(t, 2, 0).addFinishedRun(v1alpha1.RunFailed).addFinishedRun(v1alpha1.RunSucceeded).addFinishedRun(v1alpha1.RunFailed)
 	b.runs[0], b.runs[2] = b.runs[2], b.runs[0]
-	b.settle().expect(v1alpha1.BreakerClosed, 1)
+	b.settle().expectBreaker(v1alpha1.BreakerClosed, 1)
 }
 
-func TestManyAtOnce(t *testing.T) {
-	b := newBook(t, 1000, 0)
+func TestNext_CountsManyRunsInBatches(t *testing.T) {
+	b := newFixture(t, 1000, 0)
 	for range 3 * batch {
-		b.finish(v1alpha1.RunFailed)
+		b.addFinishedRun(v1alpha1.RunFailed)
 	}
-	b.settle().expect(v1alpha1.BreakerClosed, 3*batch)
+	b.settle().expectBreaker(v1alpha1.BreakerClosed, 3*batch)
 	b.g.Expect(b.status.Counted).To(BeEmpty())
 	b.g.Expect(b.writes).To(BeNumerically("<=", 5), "one write per batch, not per run")
 }
 
-func TestCrashBetweenBothWrites(t *testing.T) {
-	b := newBook(t, 10, 0).finish(v1alpha1.RunFailed)
+func TestNext_CountsOnceAfterCrashBetweenWrites(t *testing.T) {
+	b := newFixture(t, 10, 0).addFinishedRun(v1alpha1.RunFailed)
 	b.status = Next(b.desired, b.status, b.runs, b.now).Status // the finalizer stays, because the manager crashes here
 	step := Next(b.desired, b.status, b.runs, b.now)
 	b.g.Expect(step.Release).To(Equal([]types.UID{"run-00000"}))
-	b.settle().expect(v1alpha1.BreakerClosed, 1)
+	b.settle().expectBreaker(v1alpha1.BreakerClosed, 1)
 	b.g.Expect(b.status.Totals.Failed).To(BeEquivalentTo(1))
 }
 
-func TestResetBeginsAnEpoch(t *testing.T) {
-	b := newBook(t, 2, 0).finish(v1alpha1.RunFailed).finish(v1alpha1.RunFailed).settle().expect(v1alpha1.BreakerOpen, 2)
-	b.finish(v1alpha1.RunFailed) // a run of the old epoch that is not counted yet at the reset
+func TestReset_BeginsEpochWithoutOldFailures(t *testing.T) {
+	b := newFixture(t, 2, 0).addFinishedRun(v1alpha1.RunFailed).addFinishedRun(v1alpha1.RunFailed).settle().expectBreaker(v1alpha1.BreakerOpen, 2)
+	b.addFinishedRun(v1alpha1.RunFailed) // a run of the old epoch that is not counted yet at the reset
 	b.desired.ResetToken = "again"
-	b.settle().expect(v1alpha1.BreakerClosed, 0)
+	b.settle().expectBreaker(v1alpha1.BreakerClosed, 0)
 	b.g.Expect(b.status.Totals.Failed).To(BeEquivalentTo(3), "a run of an old epoch still counts in the totals")
-	b.finish(v1alpha1.RunFailed).settle().expect(v1alpha1.BreakerClosed, 1)
+	b.addFinishedRun(v1alpha1.RunFailed).settle().expectBreaker(v1alpha1.BreakerClosed, 1)
 	b.g.Expect(b.status.Epoch).To(BeEquivalentTo(1))
 }
 
-func TestOneTryAfterTheCoolDown(t *testing.T) {
-	b := newBook(t, 1, time.Minute).finish(v1alpha1.RunFailed).settle().expect(v1alpha1.BreakerOpen, 1)
+func TestCoolDown_AllowsOneTrialRun(t *testing.T) {
+	b := newFixture(t, 1, time.Minute).addFinishedRun(v1alpha1.RunFailed).settle().expectBreaker(v1alpha1.BreakerOpen, 1)
 	b.g.Expect(Next(b.desired, b.status, b.runs, b.now).Again).To(Equal(time.Minute))
 	b.now = b.now.Add(time.Minute)
-	b.settle().expect(v1alpha1.BreakerHalfOpen, 1)
-	b.waiting("second").runs[1].CreatedAt = b.now.Add(time.Second)
-	b.waiting("first").settle()
+	b.settle().expectBreaker(v1alpha1.BreakerHalfOpen, 1)
+	b.addWaitingRun("second").runs[1].CreatedAt = b.now.Add(time.Second)
+	b.addWaitingRun("first").settle()
 	b.g.Expect(b.status.Breaker.Trial).To(BeEquivalentTo("first"))
 
 	b.runs[2].Outcome, b.runs[2].Waits = v1alpha1.RunWasCancelled, false // a cancelled trial proves nothing, so another run becomes the trial
-	b.settle().expect(v1alpha1.BreakerHalfOpen, 1)
+	b.settle().expectBreaker(v1alpha1.BreakerHalfOpen, 1)
 	b.g.Expect(b.status.Breaker.Trial).To(BeEquivalentTo("second"))
 	b.runs[1].Outcome, b.runs[1].Waits = v1alpha1.RunFailed, false
-	b.settle().expect(v1alpha1.BreakerOpen, 2)
+	b.settle().expectBreaker(v1alpha1.BreakerOpen, 2)
 
 	b.now = b.now.Add(time.Minute)
-	b.waiting("third").settle()
+	b.addWaitingRun("third").settle()
 	b.runs[3].Outcome, b.runs[3].Waits = v1alpha1.RunSucceeded, false
-	b.settle().expect(v1alpha1.BreakerClosed, 0)
+	b.settle().expectBreaker(v1alpha1.BreakerClosed, 0)
 	b.g.Expect(b.status.Breaker.Trial).To(BeEmpty())
 }
 
-func TestClockSetBackDoesNotKeepItOpen(t *testing.T) {
-	b := newBook(t, 1, time.Minute).finish(v1alpha1.RunFailed).settle()
+func TestCoolDown_StaysBoundedWhenClockIsSetBack(t *testing.T) {
+	b := newFixture(t, 1, time.Minute).addFinishedRun(v1alpha1.RunFailed).settle()
 	b.now = b.now.Add(-24 * time.Hour)
 	b.settle()
 	b.g.Expect(Next(b.desired, b.status, b.runs, b.now).Again).To(Equal(time.Minute))
 }
 
-func TestALowerThresholdOpens(t *testing.T) {
-	b := newBook(t, 5, 0).finish(v1alpha1.RunFailed).finish(v1alpha1.RunFailed).settle().expect(v1alpha1.BreakerClosed, 2)
+func TestBreaker_OpensWhenThresholdIsLowered(t *testing.T) {
+	b := newFixture(t, 5, 0).addFinishedRun(v1alpha1.RunFailed).addFinishedRun(v1alpha1.RunFailed).settle().expectBreaker(v1alpha1.BreakerClosed, 2)
 	b.desired.Breaker.Threshold = 2
-	b.settle().expect(v1alpha1.BreakerOpen, 2)
+	b.settle().expectBreaker(v1alpha1.BreakerOpen, 2)
 }
 
-func TestRunsOfAnotherStrategyAreLetGo(t *testing.T) {
-	b := newBook(t, 1, 0).finish(v1alpha1.RunFailed)
+func TestForeignRun_IsReleasedWithoutCount(t *testing.T) {
+	b := newFixture(t, 1, 0).addFinishedRun(v1alpha1.RunFailed)
 	b.runs[0].Foreign = true
-	b.settle().expect(v1alpha1.BreakerClosed, 0)
+	b.settle().expectBreaker(v1alpha1.BreakerClosed, 0)
 	b.g.Expect(b.runs[0].Kept).To(BeFalse())
 	b.g.Expect(b.status.Totals).To(BeZero())
 }

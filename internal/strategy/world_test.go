@@ -23,14 +23,14 @@ type world struct {
 	now     time.Time
 	clock   int // number of steps so far, which orders the events
 	desired Desired
-	// tokenAt is the time of the last change of the token.
+	// tokenAt is the value of clock at the last change of the reset token.
 	tokenAt int
 	// past contains all versions of the status; the last one is the stored one.
 	past []v1alpha1.StrategyStatus
 	runs []*worldRun
 	// counters are the managers.
-	counters [2]*counter
-	ledger   ledger
+	counters  [2]*counter
+	reference sequentialCounter
 }
 
 // worldRun is a run on the API server.
@@ -65,8 +65,8 @@ func newWorld(seed uint64, broken guard) *world {
 
 func (w *world) status() v1alpha1.StrategyStatus { return w.past[len(w.past)-1] }
 
-// happen performs one random event.
-func (w *world) happen() error {
+// performRandomEvent performs one random event.
+func (w *world) performRandomEvent() error {
 	w.clock++
 	switch w.random.IntN(20) {
 	case 0, 1:
@@ -80,19 +80,19 @@ func (w *world) happen() error {
 			w.desired.ResetToken, w.tokenAt = fmt.Sprint(w.clock), w.clock
 		}
 	case 4, 5, 6, 7:
-		w.live()
+		w.advanceRun()
 	default:
 		i := w.random.IntN(2)
 		if w.random.IntN(25) == 0 {
 			w.counters[i] = &counter{} // the manager crashes, and a new one replaces it
 		}
-		return w.count(w.counters[i])
+		return w.advanceCounter(w.counters[i])
 	}
 	return nil
 }
 
-// live advances one run by one step: it checks whether it may start, starts, or finishes.
-func (w *world) live() {
+// advanceRun advances one run by one step: it checks whether it may start, starts, or finishes.
+func (w *world) advanceRun() {
 	if len(w.runs) == 0 {
 		return
 	}
@@ -113,7 +113,7 @@ func (w *world) live() {
 	}
 }
 
-// admit decides as a run does on the status that it has read: it waits, is skipped or starts.
+// admit decides from the status of the strategy, as the run read it, whether the run keeps waiting, is skipped or starts.
 func (w *world) admit(run *worldRun) {
 	breaker := run.read.Breaker
 	switch {
@@ -130,8 +130,8 @@ func (w *world) finish(run *worldRun, outcome v1alpha1.RunOutcome) {
 	run.Outcome, run.Waits, run.FinishedAt = outcome, false, w.now
 }
 
-// count advances one manager by one API call.
-func (w *world) count(c *counter) error {
+// advanceCounter advances one manager by one API call.
+func (w *world) advanceCounter(c *counter) error {
 	c.phase++
 	switch c.phase - 1 {
 	case 0:
@@ -140,13 +140,13 @@ func (w *world) count(c *counter) error {
 			c.version = max(0, c.version-w.random.IntN(4))
 		}
 		c.status = *w.past[c.version].DeepCopy()
-		c.runs = w.look() // too early; normally the next call reads the runs
+		c.runs = w.listRuns() // used only without the guard orderOfReads; otherwise the next call reads the runs again, after the status
 	case 1:
 		if w.broken == orderOfReads {
 			c.version = len(w.past) - 1
 			c.status = *w.past[c.version].DeepCopy()
 		} else {
-			c.runs = w.look()
+			c.runs = w.listRuns()
 		}
 		c.step = w.next(c)
 	case 2:
@@ -157,9 +157,9 @@ func (w *world) count(c *counter) error {
 	return nil
 }
 
-// look reads all runs with a finalizer. The reconciler reads finished runs from the API server instead of its cache, so only waiting
+// listRuns reads all runs with a finalizer. The reconciler reads finished runs from the API server instead of its cache, so only waiting
 // runs can be stale.
-func (w *world) look() []Run {
+func (w *world) listRuns() []Run {
 	var runs []Run
 	for _, run := range w.runs {
 		if run.Kept {
@@ -209,7 +209,7 @@ func (w *world) write(c *counter) error {
 	if w.random.IntN(12) == 0 {
 		*c = counter{} // the response is lost
 	}
-	return w.ledger.enter(w, before)
+	return w.reference.recordWrite(w, before)
 }
 
 // release removes the finalizer of the next counted run.

@@ -12,20 +12,21 @@ import (
 )
 
 var (
-	// shells wait for the next command, which does not count as a question.
+	// shells are programs whose prompt does not count as a question: they wait for the next command.
 	shells = []string{"ash", "bash", "csh", "dash", "elvish", "fish", "ksh", "mksh", "nu", "pwsh", "sh", "tcsh", "xonsh", "zsh"}
-	// viewers show something until the user quits them.
+	// viewers are programs that display text or data until the user quits them.
 	viewers = []string{"btop", "emacs", "htop", "less", "man", "more", "most", "nano", "nvim", "pager", "top", "vi", "view", "vim"}
-	// relays forward keys to a program in another terminal, which Berth cannot inspect.
+	// relays are programs that forward keys to a program in another terminal, which Berth cannot inspect.
 	relays = []string{"berth", "docker", "doas", "expect", "kubectl", "mosh-client", "nerdctl", "podman", "screen", "script", "ssh", "su", "sudo", "telnet"}
 
-	// shellPrompt matches in the prompt of a shell, whether or not text was typed after it.
+	// shellPrompt matches the character that ends the prompt of a shell, whether or not text was typed after the prompt.
 	shellPrompt = regexp.MustCompile(`[$#%>❯➜»λ]( |$)`)
-	// promptEnd matches the end of a prompt at which a program expects a line or a key: a question mark, a colon or an angle bracket, optionally followed by
-	// the default answer in brackets; or the name of a debugger in brackets.
+	// promptEnd matches a prompt at which a program expects a line or a key. Either the prompt ends with a question mark, a colon or an angle bracket,
+	// optionally followed by the default answer in brackets, or it is one of these as a whole: the prompt of a debugger, such as "(gdb)"; the prompt of
+	// IPython, such as "In [1]:"; or the continuation prompt "...".
 	promptEnd = regexp.MustCompile(`[?:>›](\s*[\[(][^\[\]()]*[\])])?:?$|^\([A-Za-z][\w .-]*\)$|^In \[\d+\]:$|^\.\.\.$`)
-	// surePrompt is for terminals whose reader is not known. It matches less than promptEnd, because a working program may also leave text such as
-	// "Downloading:" before the cursor.
+	// surePrompt is used if Berth does not know which program reads the terminal. It matches less than promptEnd, because a working program may also leave text
+	// such as "Downloading:" before the cursor.
 	surePrompt = regexp.MustCompile(`\?(\s*[\[(][^\[\]()]*[\])])?:?$|^[a-z ]{4,20}: \([^()]*\)$|\]:$|[a-z] \([a-z][^()]*\):$|^\((Pdb|ipdb|gdb|lldb|dlv)\)$|` +
 		`^(>>>|\.\.\.|sqlite>|mysql>|What now>)$|(?i)\b(enter|type|choose|select|user ?name|login|token|pin)\b[^\n]*:$`)
 )
@@ -40,7 +41,7 @@ func idles(i facts.Input, view View) bool {
 	case i.Canonical: // Canonical is also true while the builtin command read waits
 		return shellPrompt.MatchString(view.Prompt)
 	}
-	// The line editor of the shell is active, except in a bash that does not poll, which runs the builtin command read -n.
+	// Without Canonical, the line editor of the shell is active. The exception is a bash that does not poll: it runs the builtin command read -n.
 	return i.Program != "bash" || i.Reader == facts.ReaderPoll
 }
 
@@ -64,7 +65,7 @@ func expectsAnswer(i facts.Input, view View) bool {
 		return view.Prompt != "" || strings.HasSuffix(view.Above, "?") || strings.HasSuffix(view.Above, ":")
 	case i == facts.Input{} || slices.Contains(relays, i.Program):
 		return !view.Hidden && surePrompt.MatchString(view.Prompt)
-	case i.Reader == facts.ReaderUnknown: // usually a program that computes
+	case i.Reader == facts.ReaderUnknown: // usually a program that is busy
 		return false
 	}
 	return !view.Hidden && promptEnd.MatchString(view.Prompt)

@@ -20,8 +20,8 @@ type Questions struct {
 	patterns *pattern.Set
 }
 
-// defaults are tested with recorded screens in testdata. A question of one line matches only at the end of the text, where the cursor is, because text after it
-// would be its answer. A question in a box is overwritten once it is answered.
+// defaults are tested with recorded screens in testdata. The pattern for a question of one line matches only at the end of the text, where the cursor is,
+// because text after the question would be its answer. The pattern for a question in a box matches anywhere, because programs erase the box after the answer.
 var defaults = questions([]question{
 	{"Claude Code", `(?s)(Do you (want|trust)|Would you like|Is this a project you).+❯\s*\d\. \S`},
 	{"Codex", `(?s)(Would you like to|Do you want to|Do you trust|Allow command).+(›|▌|❯)\s*(\d\. )?(Yes|No)\b`},
@@ -59,10 +59,11 @@ func Defaults() Questions { return defaults }
 // Of returns the questions that the patterns of a spec recognize.
 func Of(patterns *pattern.Set) Questions { return Questions{patterns: patterns} }
 
-// Asks returns the name of the question that a terminal shows; empty if there is none. If the spec has patterns, only they decide. Otherwise Asks returns an
-// empty string if no program reads the terminal, or if the reader is a shell at its prompt or a viewer. In all other cases Asks evaluates the report of the
-// operating system first and then the default patterns, which recognize the questions of programs that draw them and questions on terminals whose reader is not
-// known.
+// Asks returns the name of the question that a terminal shows; empty if there is none. If the spec has patterns, only they decide.
+//
+// Otherwise Asks returns an empty string if no program reads the terminal, or if the program that reads it is a shell at its prompt or a viewer. In all other
+// cases Asks first evaluates what the operating system reports about the reader. If that implies no question, Asks matches the default patterns. They
+// recognize questions that a program draws, and questions on a terminal whose reader is not known.
 func Asks(view View, input facts.Input, questions Questions) string {
 	if questions.names == nil {
 		return questions.match(view.Text)

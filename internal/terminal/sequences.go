@@ -51,7 +51,7 @@ func (s *Screen) sequence(data []byte) int {
 func (s *Screen) save()    { s.savedX, s.savedY = s.x, s.y }
 func (s *Screen) restore() { s.x, s.y, s.wrap = s.savedX, s.savedY, false }
 
-// text returns the length of a string that ends with BEL or ESC \; 0 if it is incomplete.
+// text returns the length in bytes of a sequence that contains a string and ends with BEL or ESC \; 0 if it is incomplete.
 func text(data []byte) int {
 	end := bytes.IndexAny(data[2:], "\a\x1b")
 	switch {

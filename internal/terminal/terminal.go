@@ -27,8 +27,8 @@ type Screen struct {
 	lastWidth     int    // its width in cells
 }
 
-// line contains the cells of a line up to the last written one; the cells after it are blank. Operations on lines that were never written cost nothing per
-// cell, so that a short sequence does not cause much work on a large screen.
+// line contains the cells of a line up to the last written one; the cells after it are blank and are not stored. Operations on unwritten cells therefore take
+// no time, and a short sequence does not cause much work on a large screen.
 type line struct{ cells []rune }
 
 // blank marks an empty cell. wide marks a cell that belongs to the character in the cell before it.
@@ -37,7 +37,8 @@ const (
 	wide  = 0
 )
 
-// The default size of a terminal, and the maximum size. mostCells bounds the memory to 2 MiB for both screens together.
+// usualColumns and usualRows are the default size of a terminal, mostColumns and mostRows the maximum size. mostCells is the maximum number of cells of a
+// screen. It limits the memory to 2 MiB for both screens together.
 const (
 	usualColumns, usualRows = 120, 40
 	mostColumns, mostRows   = 1000, 1000
@@ -205,7 +206,7 @@ func (s *Screen) feed() {
 	}
 }
 
-// scroll moves the lines from first to the end of the region up by the given number of lines, or down if the number is negative.
+// scroll moves the lines of the scroll region, beginning with the line first. It moves them up by the given number of lines, or down if the number is negative.
 func (s *Screen) scroll(first, by int) {
 	height := s.bottom - first + 1
 	if height <= 0 {

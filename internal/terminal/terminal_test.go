@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/pattern"
 )
 
-func shown(columns, rows int, pieces ...string) string {
+func renderText(columns, rows int, pieces ...string) string {
 	s := New(columns, rows)
 	for _, piece := range pieces {
 		_, _ = s.Write([]byte(piece))
@@ -25,60 +25,60 @@ func shown(columns, rows int, pieces ...string) string {
 	return s.Text()
 }
 
-func TestWhatATerminalShows(t *testing.T) {
+func TestScreen_RendersOutput(t *testing.T) {
 	for name, tc := range map[string]struct{ output, want string }{
-		"lines":                 {"one\r\ntwo\r\n", "one\ntwo"},
-		"colours":               {"\x1b[1;31mred\x1b[0m \x1b[38;2;1;2;3mblue\x1b[m", "red blue"},
-		"a title":               {"\x1b]0;a title\aafter\x1b]8;;http://x\x1b\\link", "afterlink"},
-		"carriage return":       {"10%\r90%", "90%"},
-		"backspace":             {"abc\b\bX", "aXc"},
-		"tab":                   {"a\tb", "a       b"},
-		"wraps":                 {"0123456789abc", "0123456789\nabc"},
-		"no wrap before more":   {"0123456789\r\nx", "0123456789\nx"},
-		"scrolls":               {"1\r\n2\r\n3\r\n4\r\n5", "2\n3\n4\n5"},
-		"erases a line":         {"secret\x1b[2K\x1b[1Gok", "ok"},
-		"erases to the right":   {"abcdef\x1b[3D\x1b[K", "abc"},
-		"erases to the left":    {"abcdef\x1b[3D\x1b[1K", "    ef"},
-		"erases below":          {"a\r\nb\r\nc\x1b[2A\x1b[J", "a"},
-		"erases all":            {"a\r\nb\x1b[2J\x1b[Hc", "c"},
-		"erases above":          {"ab\r\ncd\x1b[1J\x1b[Hx", "x"},
-		"moves":                 {"\x1b[2;3Hx\x1b[Ay\x1b[1;1Hz", "z  y\n  x"},
-		"column and row":        {"\x1b[3d\x1b[5Gx", "\n\n    x"},
-		"deletes characters":    {"abcdef\x1b[1G\x1b[2P", "cdef"},
-		"inserts characters":    {"abc\x1b[1G\x1b[2@", "  abc"},
-		"overwrites characters": {"abcdef\x1b[1G\x1b[2X", "  cdef"},
-		"inserts lines":         {"1\r\n2\r\n3\x1b[2H\x1b[L", "1\n\n2\n3"},
-		"deletes lines":         {"1\r\n2\r\n3\x1b[1H\x1b[M", "2\n3"},
-		"a region":              {"1\r\n2\r\n3\r\n4\x1b[2;3r\x1b[3H\n", "1\n3\n\n4"},
-		"goes up past the top":  {"1\r\n2\x1b[H\x1bMx", "x\n1\n2"},
-		"saves the cursor":      {"ab\x1b7cd\x1b8X", "abXd"},
-		"another screen":        {"main\x1b[?1049h\x1b[Hother", "other"},
-		"back from another":     {"main\x1b[?1049h\x1b[Hother\x1b[?1049l!", "main!"},
-		"repeats":               {"a\x1b[3b", "aaaa"},
-		"wide":                  {"日本x\b\bY", "日 Yx"},
-		"wide marks":            {"✅！\r\x1b[4Cx", "✅！x"},
-		"joins":                 {"e\u0301x", "ex"},
-		"not known":             {"\x1b[>1uA\x1b[?25lB\x1b(BC\x1b=D", "ABCD"},
-		"broken":                {"\x1b[12\nx\xff\xfe", "\nx\ufffd\ufffd"},
-		"resets":                {"abc\x1bcd", "d"},
+		"lines":                   {"one\r\ntwo\r\n", "one\ntwo"},
+		"colors":                  {"\x1b[1;31mred\x1b[0m \x1b[38;2;1;2;3mblue\x1b[m", "red blue"},
+		"a title":                 {"\x1b]0;a title\aafter\x1b]8;;http://x\x1b\\link", "afterlink"},
+		"carriage return":         {"10%\r90%", "90%"},
+		"backspace":               {"abc\b\bX", "aXc"},
+		"tab":                     {"a\tb", "a       b"},
+		"wraps":                   {"0123456789abc", "0123456789\nabc"},
+		"wraps only before more":  {"0123456789\r\nx", "0123456789\nx"},
+		"scrolls":                 {"1\r\n2\r\n3\r\n4\r\n5", "2\n3\n4\n5"},
+		"erases a line":           {"secret\x1b[2K\x1b[1Gok", "ok"},
+		"erases to the right":     {"abcdef\x1b[3D\x1b[K", "abc"},
+		"erases to the left":      {"abcdef\x1b[3D\x1b[1K", "    ef"},
+		"erases below":            {"a\r\nb\r\nc\x1b[2A\x1b[J", "a"},
+		"erases all":              {"a\r\nb\x1b[2J\x1b[Hc", "c"},
+		"erases above":            {"ab\r\ncd\x1b[1J\x1b[Hx", "x"},
+		"moves":                   {"\x1b[2;3Hx\x1b[Ay\x1b[1;1Hz", "z  y\n  x"},
+		"column and row":          {"\x1b[3d\x1b[5Gx", "\n\n    x"},
+		"deletes characters":      {"abcdef\x1b[1G\x1b[2P", "cdef"},
+		"inserts characters":      {"abc\x1b[1G\x1b[2@", "  abc"},
+		"overwrites characters":   {"abcdef\x1b[1G\x1b[2X", "  cdef"},
+		"inserts lines":           {"1\r\n2\r\n3\x1b[2H\x1b[L", "1\n\n2\n3"},
+		"deletes lines":           {"1\r\n2\r\n3\x1b[1H\x1b[M", "2\n3"},
+		"a region":                {"1\r\n2\r\n3\r\n4\x1b[2;3r\x1b[3H\n", "1\n3\n\n4"},
+		"scrolls down at the top": {"1\r\n2\x1b[H\x1bMx", "x\n1\n2"},
+		"saves the cursor":        {"ab\x1b7cd\x1b8X", "abXd"},
+		"another screen":          {"main\x1b[?1049h\x1b[Hother", "other"},
+		"back from another":       {"main\x1b[?1049h\x1b[Hother\x1b[?1049l!", "main!"},
+		"repeats":                 {"a\x1b[3b", "aaaa"},
+		"wide":                    {"日本x\b\bY", "日 Yx"},
+		"wide marks":              {"✅！\r\x1b[4Cx", "✅！x"},
+		"combining characters":    {"e\u0301x", "ex"},
+		"unknown sequences":       {"\x1b[>1uA\x1b[?25lB\x1b(BC\x1b=D", "ABCD"},
+		"invalid sequences":       {"\x1b[12\nx\xff\xfe", "\nx\ufffd\ufffd"},
+		"resets":                  {"abc\x1bcd", "d"},
 	} {
-		if got := shown(10, 4, tc.output); got != tc.want {
+		if got := renderText(10, 4, tc.output); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 		bytewise := strings.Split(tc.output, "")
-		if !strings.Contains(tc.output, "\xff") && shown(10, 4, bytewise...) != tc.want {
-			t.Errorf("%s, one by one: got %q, want %q", name, shown(10, 4, bytewise...), tc.want)
+		if !strings.Contains(tc.output, "\xff") && renderText(10, 4, bytewise...) != tc.want {
+			t.Errorf("%s, one by one: got %q, want %q", name, renderText(10, 4, bytewise...), tc.want)
 		}
 	}
 }
 
-func view(columns, rows int, output []byte) View {
+func renderView(columns, rows int, output []byte) View {
 	s := New(columns, rows)
 	_, _ = s.Write(output)
 	return s.View()
 }
 
-func TestQuestionsOfTheCommonAgents(t *testing.T) {
+func TestAsks_RecognizesQuestionsOfAgents(t *testing.T) {
 	for dir, asks := range map[string]bool{"asks": true, "works": false} {
 		files, err := filepath.Glob(filepath.Join("testdata", dir, "*.txt"))
 		if err != nil || len(files) < 8 {
@@ -89,7 +89,7 @@ func TestQuestionsOfTheCommonAgents(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			shown := view(100, 30, output)
+			shown := renderView(100, 30, output)
 			if got := Asks(shown, facts.Input{}, Defaults()); (got != "") != asks {
 				t.Errorf("%s: the question is %q, of\n%s", file, got, shown.Text)
 			}
@@ -97,9 +97,9 @@ func TestQuestionsOfTheCommonAgents(t *testing.T) {
 	}
 }
 
-// TestRecordedPrograms compares the decision for recordings of real programs (testdata/README.md) with the recorded answer: at least 95 % of the questions are
-// recognized, without a false alarm. For decisions without the report of the operating system, as for Pods, it only prints the figures.
-func TestRecordedPrograms(t *testing.T) {
+// TestAsks_ClassifiesRecordedPrograms checks the decisions for recordings of real programs (testdata/README.md): Asks must recognize at least 95 % of the
+// questions, without a false alarm. For decisions without the report of the operating system, as for Pods, the test only prints the figures.
+func TestAsks_ClassifiesRecordedPrograms(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "programs", "*.rec"))
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestRecordedPrograms(t *testing.T) {
 		if err := json.Unmarshal(head, &recorded); err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		shown := view(120, 40, output)
+		shown := renderView(120, 40, output)
 		all[recorded.Asks]++
 		if got := Asks(shown, recorded.Input, Defaults()); got != "" {
 			found[recorded.Asks]++
@@ -146,7 +146,7 @@ func TestRecordedPrograms(t *testing.T) {
 	}
 }
 
-func TestView(t *testing.T) {
+func TestView_ReportsPromptAndScreenState(t *testing.T) {
 	for name, tc := range map[string]struct {
 		output string
 		want   View
@@ -164,13 +164,13 @@ func TestView(t *testing.T) {
 		"nothing":                 {"", View{}},
 		"indented, on a new line": {"a\r\n  ", View{Text: "a"}},
 	} {
-		if got := view(10, 4, []byte(tc.output)); got != tc.want {
+		if got := renderView(10, 4, []byte(tc.output)); got != tc.want {
 			t.Errorf("%s: got %+v, want %+v", name, got, tc.want)
 		}
 	}
 }
 
-func TestAsks(t *testing.T) {
+func TestAsks_DecidesByScreenAndInput(t *testing.T) {
 	const free = "Deploy where "
 	read, poll := facts.Input{Reader: facts.ReaderRead, Program: "tool", Canonical: true, Echo: true}, facts.Input{Reader: facts.ReaderPoll, Program: "tool"}
 	as := func(input facts.Input, program string) facts.Input { input.Program = program; return input }
@@ -209,13 +209,13 @@ func TestAsks(t *testing.T) {
 		"a question without facts":               {"remove 'a'? ", facts.Input{}, "prompt"},
 		"work without facts":                     {"Downloading: ", facts.Input{}, ""},
 	} {
-		if got := Asks(view(80, 24, []byte(tc.output)), tc.input, Defaults()); got != tc.want {
+		if got := Asks(renderView(80, 24, []byte(tc.output)), tc.input, Defaults()); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}
 }
 
-func TestPatternsOfTheSpec(t *testing.T) {
+func TestAsks_UsesPatternsOfSpec(t *testing.T) {
 	questions := Of(pattern.Compile([]string{`mine>$`, `(`}))
 	asks := func(text string) string {
 		return Asks(View{Text: text, Prompt: text}, facts.Input{Reader: facts.ReaderNone}, questions)
@@ -231,16 +231,16 @@ func TestPatternsOfTheSpec(t *testing.T) {
 	}
 }
 
-// costly contains short sequences that change a whole screen or write a large part of it.
-var costly = map[string]string{
+// costlySequences contains short sequences that change a whole screen or write a large part of it.
+var costlySequences = map[string]string{
 	"resets": "\x1bc", "switches": "\x1b[?1049h\x1b[?1049l", "feeds": "\n", "feeds in a region": "\x1b[1;999r\x1b[999H\n", "scrolls": "\x1b[999S", "scrolls down": "\x1b[999T",
 	"inserts lines": "\x1b[H\x1b[999L", "goes up": "\x1b[H\x1bM", "erases": "\x1b[2J", "erases below": "\x1b[H\x1b[J", "writes at the end": "\x1b[1000Gx\n",
 	"repeats": "x\x1b[1000b", "repeats a wide one": "日\x1b[1000b", "inserts": "x\x1b[H\x1b[1000@", "text": "x", "unfinished": "\x1b]", "numbers": "\x1b[1;1;1;1;1;1;1;1H",
 }
 
-// TestWhatSequencesCost checks that 16 KiB of any sequence allocate no more than the two largest screens.
-func TestWhatSequencesCost(t *testing.T) {
-	for name, sequence := range costly {
+// TestScreen_LimitsMemoryOfSequences checks that 16 KiB of any sequence allocate no more than the two largest screens.
+func TestScreen_LimitsMemoryOfSequences(t *testing.T) {
+	for name, sequence := range costlySequences {
 		for _, size := range [][2]int{{262, 1000}, {1, 1000}} {
 			var before, after runtime.MemStats
 			output := []byte(strings.Repeat(sequence, 16<<10/len(sequence)))
@@ -259,7 +259,7 @@ func TestWhatSequencesCost(t *testing.T) {
 }
 
 func BenchmarkScreen(b *testing.B) {
-	for name, sequence := range costly {
+	for name, sequence := range costlySequences {
 		b.Run(name, func(b *testing.B) {
 			output := []byte(strings.Repeat(sequence, 64<<10/len(sequence)))
 			for b.Loop() {
@@ -274,7 +274,7 @@ func BenchmarkScreen(b *testing.B) {
 // FuzzScreen checks that any output leaves the size of the screen unchanged, and that the result does not depend on the division into writes.
 func FuzzScreen(f *testing.F) {
 	f.Add([]byte("\x1b[2;3Hx\x1b[9999999999L\x1b[3;2r\x1b[T\x1b[Pé日\x1b[?1049h\x1b[b"), 3, 2)
-	for _, sequence := range costly {
+	for _, sequence := range costlySequences {
 		f.Add([]byte(strings.Repeat("日本x"+sequence, 4)), 10, 4)
 	}
 	f.Fuzz(func(t *testing.T, output []byte, columns, rows int) {

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// FuzzScanner checks that any output yields only addresses that a browser accepts, and the same ones for any division of the output into writes.
+// FuzzScanner checks that any output yields only addresses that a browser accepts, and that the addresses do not depend on how the output is divided into
+// writes.
 func FuzzScanner(f *testing.F) {
 	for _, text := range []string{
 		"  ➜  Local:   \x1b[36mhttp://localhost:\x1b[1m5173\x1b[22m/\x1b[39m\n",

@@ -17,7 +17,7 @@ const (
 
 // Scanner finds the addresses in a stream of output. It buffers one line and a limited number of addresses. The zero value is ready for use.
 type Scanner struct {
-	// Last prefers the last address of a port over the first, for output that begins with the output of earlier runs.
+	// Last selects the last address of a port instead of the first if both have the same rank. It is for output that begins with the output of earlier runs.
 	Last bool
 
 	line []byte
@@ -62,7 +62,7 @@ func (s *Scanner) endLine() {
 	s.line, s.long = s.line[:0], false
 }
 
-// URLs returns the best address of each port, sorted by port. It includes the last line even if it is incomplete.
+// URLs returns the address with the lowest rank for each port, sorted by port. It also searches an incomplete last line.
 func (s *Scanner) URLs() []URL {
 	best := make(map[int32]URL, len(s.best)+1)
 	for port, u := range s.best {

@@ -10,13 +10,13 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestFind(t *testing.T) {
+func TestFind_ExtractsURLsFromOutput(t *testing.T) {
 	for name, tc := range map[string]struct {
 		line string
 		want []string
 	}{
 		"vite":                      {"  ➜  Local:   http://localhost:5173/", []string{"http://localhost:5173/"}},
-		"vite in colour":            {"  \x1b[32m➜\x1b[39m  \x1b[1mLocal\x1b[22m:   \x1b[36mhttp://localhost:\x1b[1m5173\x1b[22m/\x1b[39m", []string{"http://localhost:5173/"}},
+		"vite in color":             {"  \x1b[32m➜\x1b[39m  \x1b[1mLocal\x1b[22m:   \x1b[36mhttp://localhost:\x1b[1m5173\x1b[22m/\x1b[39m", []string{"http://localhost:5173/"}},
 		"vite with a base":          {"  ➜  Local:   http://localhost:\x1b[1m5173\x1b[22m/app/", []string{"http://localhost:5173/app/"}},
 		"vite on the network":       {"  ➜  Network: http://192.168.1.20:5173/", []string{"http://192.168.1.20:5173/"}},
 		"webpack":                   {"<i> [webpack-dev-server] Loopback: http://localhost:8080/, http://[::1]:8080/", []string{"http://localhost:8080/", "http://[::1]:8080/"}},
@@ -58,7 +58,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-func TestRank(t *testing.T) {
+func TestRank_ClassifiesHosts(t *testing.T) {
 	g := NewWithT(t)
 	for host, want := range map[string]int{
 		"localhost": rankLoopback, "app.localhost": rankLoopback, "127.0.0.1": rankLoopback, "127.1.2.3": rankLoopback, "::1": rankLoopback,
@@ -68,12 +68,12 @@ func TestRank(t *testing.T) {
 	}
 }
 
-func TestPathTooLong(t *testing.T) {
+func TestFind_DropsTooLongPath(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(Find("http://localhost:1234/" + strings.Repeat("a", maxPath))).To(ConsistOf(HaveField("Path", "")))
 }
 
-func texts(s *Scanner) []string {
+func urlStrings(s *Scanner) []string {
 	var out []string
 	for _, u := range s.URLs() {
 		out = append(out, u.String())
@@ -81,7 +81,7 @@ func texts(s *Scanner) []string {
 	return out
 }
 
-func TestScanner(t *testing.T) {
+func TestScanner_KeepsFirstOrLastURL(t *testing.T) {
 	text := "starting\n  Network: http://10.0.0.2:5173/x/\r\n  Local: http://localhost:\x1b[1m5173\x1b[22m/app/\nGET http://localhost:5173/later\nhttp://127.0.0.1:24678\n"
 	for _, size := range []int{1, 2, 3, 7, 64, 4096} {
 		g := NewWithT(t)
@@ -93,21 +93,21 @@ func TestScanner(t *testing.T) {
 			_, _ = last.Write(rest[:n])
 			rest = rest[n:]
 		}
-		g.Expect(texts(&first)).To(Equal([]string{"http://localhost:5173/app/", "http://127.0.0.1:24678/"}))
-		g.Expect(texts(&last)).To(Equal([]string{"http://localhost:5173/later", "http://127.0.0.1:24678/"}))
+		g.Expect(urlStrings(&first)).To(Equal([]string{"http://localhost:5173/app/", "http://127.0.0.1:24678/"}))
+		g.Expect(urlStrings(&last)).To(Equal([]string{"http://localhost:5173/later", "http://127.0.0.1:24678/"}))
 	}
 }
 
-func TestScannerLineWithoutEnd(t *testing.T) {
+func TestScanner_ReplacesURLOfUnfinishedLine(t *testing.T) {
 	g := NewWithT(t)
 	var s Scanner
 	_, _ = s.Write([]byte("ready on http://localhost:3000/a"))
-	g.Expect(texts(&s)).To(Equal([]string{"http://localhost:3000/a"}))
+	g.Expect(urlStrings(&s)).To(Equal([]string{"http://localhost:3000/a"}))
 	_, _ = s.Write([]byte("pp\n"))
-	g.Expect(texts(&s)).To(Equal([]string{"http://localhost:3000/app"}), "an address from an unfinished line is replaced")
+	g.Expect(urlStrings(&s)).To(Equal([]string{"http://localhost:3000/app"}), "an address from an unfinished line is replaced")
 }
 
-func TestScannerIsBounded(t *testing.T) {
+func TestScanner_LimitsMemory(t *testing.T) {
 	g := NewWithT(t)
 	var s Scanner
 	flood := []byte(strings.Repeat("x", 1<<16))
@@ -116,9 +116,9 @@ func TestScannerIsBounded(t *testing.T) {
 	}
 	_, _ = s.Write([]byte(" http://localhost:1111/"))
 	g.Expect(len(s.line)).To(BeNumerically("<=", MaxLine))
-	g.Expect(texts(&s)).To(BeEmpty())
+	g.Expect(urlStrings(&s)).To(BeEmpty())
 	_, _ = s.Write([]byte("\nhttp://localhost:2222/\n"))
-	g.Expect(texts(&s)).To(Equal([]string{"http://localhost:2222/"}))
+	g.Expect(urlStrings(&s)).To(Equal([]string{"http://localhost:2222/"}))
 	for port := range 500 {
 		_, _ = s.Write([]byte(URL{Scheme: "http", Host: "localhost", Port: int32(3000 + port)}.String() + "\n"))
 	}

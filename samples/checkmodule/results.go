@@ -15,7 +15,8 @@ import (
 	"path/filepath"
 )
 
-// leave writes the result of the run: a sentence for the log and the status, and value as the artifact name for later phases.
+// leave writes the result of the run. The argument sentence is the text for the log and the status. The argument value becomes the artifact with the given
+// name, which later phases can read.
 func leave(sentence, name string, value any) error {
 	fmt.Println(sentence)
 	file, artifacts := os.Getenv("BERTH_RESULT_FILE"), os.Getenv("BERTH_ARTIFACTS")
@@ -52,11 +53,12 @@ type result struct {
 	} `json:"result"`
 }
 
-// earlier returns the results of a phase by strategy. variable is the environment variable that contains the path of the file.
+// earlier returns the results of an earlier phase, keyed by strategy. The argument variable is the name of the environment variable that contains the path
+// of the file with the results.
 func earlier(variable string) (map[string]result, error) {
 	file, err := os.Open(os.Getenv(variable))
 	if err != nil {
-		return nil, fmt.Errorf("open the file in %s, which a run of a later phase has: %w", variable, err)
+		return nil, fmt.Errorf("open the file named by $%s, a variable that is set only in runs of a later phase: %w", variable, err)
 	}
 	defer func() { _ = file.Close() }()
 	results := map[string]result{}
@@ -73,7 +75,8 @@ func earlier(variable string) (map[string]result, error) {
 	}
 }
 
-// load reads the artifact name of the run of strategy in an earlier phase into value.
+// load reads the artifact with the given name, which a strategy wrote in an earlier phase, and decodes it into value. The argument variable has the same
+// meaning as in earlier.
 func load(variable, strategy, name string, value any) error {
 	results, err := earlier(variable)
 	if err != nil {

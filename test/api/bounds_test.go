@@ -19,9 +19,9 @@ type violation struct {
 	value any
 }
 
-// TestBounds violates every bound of the generated schema, one at a time, on a real API server.
-func TestBounds(t *testing.T) {
-	for _, kind := range all {
+// TestSchema_EnforcesEveryBound violates every bound of the generated schema, one at a time, on a real API server.
+func TestSchema_EnforcesEveryBound(t *testing.T) {
+	for _, kind := range allKinds {
 		t.Run(kind, func(t *testing.T) {
 			var found []violation
 			walk(specOf(t, kind), "spec", func(path string, schema schemaProps) {
@@ -32,7 +32,7 @@ func TestBounds(t *testing.T) {
 				t.Run(v.path+" "+v.bound, func(t *testing.T) {
 					g := NewWithT(t)
 					o := object(t, kind, "refused", "{}")
-					place(o.Object, strings.Split(v.path, "."), v.value)
+					setPath(o.Object, strings.Split(v.path, "."), v.value)
 					err := dryRun(t.Context(), o)
 					g.Expect(err).To(HaveOccurred(), "the API server accepted it")
 					g.Expect(apierrors.IsInvalid(err)).To(BeTrue(), err.Error())
@@ -59,7 +59,7 @@ func violations(path string, schema schemaProps) []violation {
 		add("too short", strings.Repeat("a", int(*schema.MinLength)-1))
 	}
 	if schema.Pattern != "" {
-		add("against its pattern", "no such thing!")
+		add("not matching its pattern", "no such thing!")
 	}
 	if len(schema.Enum) > 0 {
 		add("not in its enum", "Nonsense")
@@ -75,9 +75,9 @@ func violations(path string, schema schemaProps) []violation {
 	}
 	switch schema.Type {
 	case "integer", "object", "array":
-		add("of a wrong type", "text")
+		add("of the wrong type", "text")
 	case "string":
-		add("of a wrong type", int64(1))
+		add("of the wrong type", int64(1))
 	}
 	return found
 }
@@ -108,7 +108,8 @@ func items(n int64, schema schemaProps) []any {
 	return list
 }
 
-// item returns a valid item of a list of objects. The field that is the list key is run if the items are results, and otherwise name.
+// item returns a valid item of a list of objects. The parameter name is the value of its list key. The list key of a result is the field "run"; the list key
+// of all other items is the field "name".
 func item(isResult bool, name string) map[string]any {
 	if isResult {
 		return map[string]any{"run": name, "strategy": "a", "phase": "Execute", "outcome": "Failed"}
@@ -116,8 +117,8 @@ func item(isResult bool, name string) map[string]any {
 	return map[string]any{"name": name}
 }
 
-// place sets a value at a path in content; a path element that ends in [] is the first item of a list.
-func place(content map[string]any, path []string, value any) {
+// setPath sets a value at a path in content; a path element that ends in [] is the first item of a list.
+func setPath(content map[string]any, path []string, value any) {
 	name, isList := strings.CutSuffix(path[0], "[]")
 	switch {
 	case len(path) == 1 && isList:
@@ -126,17 +127,17 @@ func place(content map[string]any, path []string, value any) {
 		content[name] = value
 	case isList:
 		first := item(name == "inputs", "A")
-		if name == "mounts" { // the items of mounts have no field name
+		if name == "mounts" { // an item of mounts has no field "name"
 			first = map[string]any{}
 		}
 		content[name] = []any{first}
-		place(first, path[1:], value)
+		setPath(first, path[1:], value)
 	default:
 		inner, ok := content[name].(map[string]any)
 		if !ok {
 			inner = map[string]any{}
 			content[name] = inner
 		}
-		place(inner, path[1:], value)
+		setPath(inner, path[1:], value)
 	}
 }

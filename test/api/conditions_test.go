@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// withStatus are the kinds with conditions.
-var withStatus = []string{
+// kindsWithConditions are the kinds with conditions.
+var kindsWithConditions = []string{
 	kindInstance, kindDevServer, kindLanguageServer, kindDiscovery, kindPlan, kindStrategy, kindStrategyRun,
 }
 
@@ -24,13 +24,13 @@ const twoConditions = `{status: {conditions: [
   {type: Ready, status: "True", reason: Here, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"},
   {type: Stalled, status: "False", reason: Here, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`
 
-// TestConditionsHaveOneOwnerEach checks that the API server tracks one owner for each condition instead of one for each field of each condition, which
-// keeps status writes cheap. Other field managers can still own additional conditions.
-func TestConditionsHaveOneOwnerEach(t *testing.T) {
-	for _, kind := range withStatus {
+// TestConditions_FieldOwnershipPerCondition checks that the API server tracks field ownership per condition, not per field of a condition. This keeps status
+// writes cheap. Other field managers can still own additional conditions.
+func TestConditions_FieldOwnershipPerCondition(t *testing.T) {
+	for _, kind := range kindsWithConditions {
 		t.Run(kind, func(t *testing.T) {
 			g := NewWithT(t)
-			o := stored(t, kind, "")
+			o := createObject(t, kind, "")
 			data, err := json.Marshal(parse(t, twoConditions))
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(k8s.Status().Patch(t.Context(), o, client.RawPatch(types.MergePatchType, data), client.FieldOwner("berth"))).To(Succeed())
@@ -47,10 +47,10 @@ func TestConditionsHaveOneOwnerEach(t *testing.T) {
 	}
 }
 
-// TestConditionsOnce checks that the API server refuses two conditions of the same type.
-func TestConditionsOnce(t *testing.T) {
+// TestConditions_RefusesDuplicateTypes checks that the API server refuses two conditions of the same type.
+func TestConditions_RefusesDuplicateTypes(t *testing.T) {
 	g := NewWithT(t)
-	o := stored(t, kindInstance, "")
+	o := createObject(t, kindInstance, "")
 	content := parse(t, twoConditions)
 	both, _, err := unstructured.NestedSlice(content, "status", "conditions")
 	g.Expect(err).NotTo(HaveOccurred())

@@ -12,8 +12,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// cleanup is the context for requests after a test has ended.
-var cleanup = context.Background()
+// cleanupContext is the context for requests that a test sends during its cleanup.
+var cleanupContext = context.Background()
 
 const sharedDefaults = `
 state: Running
@@ -26,7 +26,7 @@ process:
   stop: {gracePeriodSeconds: 10}
 `
 
-func TestDefaults(t *testing.T) {
+func TestDefaults_ProcessKinds(t *testing.T) {
 	own := map[string]string{
 		kindInstance:  `{terminal: {columns: 120, rows: 40}, adoption: Never, idleTimeoutSeconds: 0}`,
 		kindDevServer: `{url: {detect: Enabled}, proxy: Disabled}`,
@@ -34,34 +34,34 @@ func TestDefaults(t *testing.T) {
 language: go
 workspace: {folders: [/src]}
 limits:
-  headerBytes: 8192
-  messageBytes: 67108864
-  clientMessageBytes: 33554432
-  clients: 64
-  openDocuments: 1000
-  documentBytes: 67108864
-  inFlight: 64
-  queueBytes: 8388608
+  maxHeaderSize: 8Ki
+  maxMessageSize: 64Mi
+  maxClientMessageSize: 32Mi
+  maxClients: 64
+  maxOpenDocuments: 1000
+  maxDocumentsSize: 64Mi
+  maxInFlight: 64
+  maxQueueSize: 8Mi
   requestTimeoutSeconds: 120
-hold: {timeoutSeconds: 30, requests: 256, bytes: 16777216}
+hold: {timeoutSeconds: 30, maxRequests: 256, maxSize: 16Mi}
 health: {pingAfterSeconds: 10, hangTimeoutSeconds: 60}
 startupTimeoutSeconds: 300
 whileIndexing: Forward
 idleTimeoutSeconds: 1800
 `,
 	}
-	for _, kind := range every {
+	for _, kind := range processKinds {
 		t.Run(kind, func(t *testing.T) {
 			want := parse(t, sharedDefaults)
 			merge(want, parse(t, own[kind]))
 			o := object(t, kind, "defaulted", "{}")
 			NewWithT(t).Expect(dryRun(t.Context(), o)).To(Succeed())
-			expectSame(t, want, o.Object["spec"])
+			expectEqualJSON(t, want, o.Object["spec"])
 		})
 	}
 }
 
-func TestProbeDefaults(t *testing.T) {
+func TestDefaults_Probes(t *testing.T) {
 	o := object(t, kindDevServer, "defaulted", `
 spec:
   readiness: {httpGet: {}}
@@ -70,13 +70,13 @@ spec:
 	NewWithT(t).Expect(dryRun(t.Context(), o)).To(Succeed())
 	spec, ok := o.Object["spec"].(map[string]any)
 	NewWithT(t).Expect(ok).To(BeTrue())
-	expectSame(t, parse(t, `
-httpGet: {path: /, scheme: http}
+	expectEqualJSON(t, parse(t, `
+httpGet: {path: /, scheme: HTTP}
 periodSeconds: 5
 timeoutSeconds: 2
 failureThreshold: 3
 `), spec["readiness"])
-	expectSame(t, parse(t, `
+	expectEqualJSON(t, parse(t, `
 exec: {command: ["true"]}
 periodSeconds: 9
 timeoutSeconds: 2
@@ -84,8 +84,8 @@ failureThreshold: 3
 `), spec["liveness"])
 }
 
-// TestWhatIsPassedOnIsKept checks that the settings of a language server are stored unchanged.
-func TestWhatIsPassedOnIsKept(t *testing.T) {
+// TestLanguageServer_StoresSettingsUnchanged checks that the settings of a language server are stored unchanged.
+func TestLanguageServer_StoresSettingsUnchanged(t *testing.T) {
 	o := object(t, kindLanguageServer, "kept", `
 spec:
   settings: {gopls: {"ui.semanticTokens": true, buildFlags: [-tags=x], deep: {number: 1.5, none: {}}}}
@@ -95,24 +95,24 @@ spec:
 	NewWithT(t).Expect(dryRun(t.Context(), o)).To(Succeed())
 	spec, ok := o.Object["spec"].(map[string]any)
 	NewWithT(t).Expect(ok).To(BeTrue())
-	expectSame(t, parse(t, `gopls: {"ui.semanticTokens": true, buildFlags: [-tags=x], deep: {number: 1.5, none: {}}}`), spec["settings"])
-	expectSame(t, parse(t, `provider: {a: 1}`), spec["initializationOptions"])
-	expectSame(t, parse(t, `
+	expectEqualJSON(t, parse(t, `gopls: {"ui.semanticTokens": true, buildFlags: [-tags=x], deep: {number: 1.5, none: {}}}`), spec["settings"])
+	expectEqualJSON(t, parse(t, `provider: {a: 1}`), spec["initializationOptions"])
+	expectEqualJSON(t, parse(t, `
 pingAfterSeconds: 10
 hangTimeoutSeconds: 60
 canary: {method: workspace/symbol, params: {query: main}, periodSeconds: 60}
 `), spec["health"])
 }
 
-// expectSame expects two values to be equal when they are encoded as JSON. So it ignores the Go types of numbers.
-func expectSame(t *testing.T, want, got any) {
+// expectEqualJSON expects two values to be equal when they are encoded as JSON. The comparison therefore ignores the Go types of numbers.
+func expectEqualJSON(t *testing.T, want, got any) {
 	t.Helper()
-	if diff := cmp.Diff(plain(t, want), plain(t, got)); diff != "" {
+	if diff := cmp.Diff(roundTripJSON(t, want), roundTripJSON(t, got)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
 
-func plain(t *testing.T, value any) any {
+func roundTripJSON(t *testing.T, value any) any {
 	t.Helper()
 	text, err := json.Marshal(value)
 	if err != nil {

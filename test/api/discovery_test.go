@@ -18,11 +18,11 @@ func init() {
 	refusals = append(refusals, []refusal{
 		{"no source", discoveryOnly, `{spec: {sources: []}}`, "spec.sources"},
 		{"a source twice", discoveryOnly, `{spec: {sources: [{name: a, type: Tmux}, {name: a, type: Docker}]}}`, "Duplicate value"},
-		{"a source without sessions", discoveryOnly, `{spec: {sources: [{name: a, type: Host}]}}`, "the type of a source must be Tmux or Docker"},
-		{"sessions of Docker", discoveryOnly, `{spec: {sources: [{name: a, type: Docker, tmux: {prefix: a}}]}}`, "tmux is only allowed if type is Tmux"},
-		{"containers of tmux", discoveryOnly, `{spec: {sources: [{name: a, type: Tmux, docker: {image: a}}]}}`, "docker is only allowed if type is Docker"},
+		{"a source of the type Host", discoveryOnly, `{spec: {sources: [{name: a, type: Host}]}}`, "the type of a source must be Tmux or Docker"},
+		{"tmux for a Docker source", discoveryOnly, `{spec: {sources: [{name: a, type: Docker, tmux: {prefix: a}}]}}`, "tmux is only allowed if type is Tmux"},
+		{"docker for a tmux source", discoveryOnly, `{spec: {sources: [{name: a, type: Tmux, docker: {image: a}}]}}`, "docker is only allowed if type is Docker"},
 		{"a pattern that is not a regular expression", discoveryOnly, `{spec: {sources: [{name: a, type: Tmux, tmux: {pattern: "claude-("}}]}}`, "must be a valid regular expression (RE2)"},
-		{"a state of another kind", discoveryOnly, `{spec: {state: OnDemand}}`, "Unsupported value"},
+		{"the state OnDemand", discoveryOnly, `{spec: {state: OnDemand}}`, "Unsupported value"},
 		{"an interval of one second", discoveryOnly, `{spec: {intervalSeconds: 1}}`, "greater than or equal to 5"},
 		{"a long name", discoveryOnly, `{metadata: {name: ` + strings.Repeat("a", 64) + `}}`, "the name must have at most 63 characters"},
 		{"a label of a container with a long name", discoveryOnly, `{spec: {sources: [{name: a, type: Docker, docker: {matchLabels: {` + long + `: b}}}]}}`, "at most 317 characters"},
@@ -35,10 +35,10 @@ func init() {
 	}...)
 }
 
-func TestDiscoveryDefaults(t *testing.T) {
+func TestDefaults_InstanceDiscovery(t *testing.T) {
 	o := object(t, kindDiscovery, "defaulted", `{spec: {sources: [{name: a, type: Tmux, tmux: {prefix: claude-}}, {name: b, type: Docker}], template: {}}}`)
 	NewWithT(t).Expect(dryRun(t.Context(), o)).To(Succeed())
-	expectSame(t, parse(t, `
+	expectEqualJSON(t, parse(t, `
 state: Running
 intervalSeconds: 30
 sources:
@@ -48,7 +48,7 @@ template: {ttlSecondsAfterStopped: 3600}
 `), o.Object["spec"])
 }
 
-func TestDiscoveryDefinition(t *testing.T) {
+func TestDefinition_InstanceDiscovery(t *testing.T) {
 	g := NewWithT(t)
 	crd := definition(t, kindDiscovery)
 	g.Expect(crd.Spec.Names.Categories).To(ConsistOf("berth"))

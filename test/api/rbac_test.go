@@ -18,11 +18,11 @@ import (
 // access is a verb on a resource or subresource, and the roles that permit it.
 type access struct {
 	verb, resource string
-	who            []string
+	roles          []string
 }
 
-// accesses are the permissions that the roles of config/rbac must grant. view, edit and admin stand for the aggregated roles of Kubernetes with these
-// names; the test binds the roles of Berth that are aggregated to them.
+// accesses are the permissions that the roles of config/rbac must grant. The names "view", "edit" and "admin" stand for the aggregated cluster roles of
+// Kubernetes. The test does not bind these cluster roles, but the roles of Berth that are aggregated to them.
 var accesses = []access{
 	{"get", "devservers", []string{"view", "edit", "admin", "manager"}},
 	{"list", "instances", []string{"view", "edit", "admin", "manager"}},
@@ -47,7 +47,7 @@ var accesses = []access{
 	{"update", "instances/finalizers", []string{"manager"}},
 }
 
-func TestRoles(t *testing.T) {
+func TestRoles_GrantOnlyExpectedAccess(t *testing.T) {
 	g := NewWithT(t)
 	for _, file := range []string{"manager_role.yaml", "user_roles.yaml"} {
 		for _, o := range documents(t, filepath.Join("..", "..", "config", "rbac", file)) {
@@ -56,14 +56,14 @@ func TestRoles(t *testing.T) {
 			}
 		}
 	}
-	bind(t, "manager", "berth-manager")
+	bindRole(t, "manager", "berth-manager")
 	// Find the roles by their aggregation label and bind each of them. kube-controller-manager would aggregate them, but envtest does not run it.
 	for _, role := range []string{"view", "edit", "admin"} {
 		var parts rbacv1.ClusterRoleList
 		g.Expect(k8s.List(t.Context(), &parts, client.MatchingLabels{"rbac.authorization.k8s.io/aggregate-to-" + role: "true"})).To(Succeed())
 		for _, part := range parts.Items {
 			if strings.HasPrefix(part.Name, "berth-") {
-				bind(t, role, part.Name)
+				bindRole(t, role, part.Name)
 			}
 		}
 	}
@@ -71,16 +71,16 @@ func TestRoles(t *testing.T) {
 	for _, a := range accesses {
 		for _, user := range []string{"view", "edit", "admin", "manager"} {
 			want := false
-			for _, who := range a.who {
+			for _, who := range a.roles {
 				want = want || who == user
 			}
-			g.Eventually(func() (bool, error) { return may(t, user, a.verb, a.resource) }).WithTimeout(waitForAuthorizer).
+			g.Eventually(func() (bool, error) { return isAllowed(t, user, a.verb, a.resource) }).WithTimeout(waitForAuthorizer).
 				Should(Equal(want), "%s: %s %s", user, a.verb, a.resource)
 		}
 	}
 }
 
-func bind(t *testing.T, user, role string) {
+func bindRole(t *testing.T, user, role string) {
 	t.Helper()
 	NewWithT(t).Expect(k8s.Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "test-" + user + "-" + role},
@@ -89,7 +89,7 @@ func bind(t *testing.T, user, role string) {
 	})).To(Succeed())
 }
 
-func may(t *testing.T, user, verb, resource string) (bool, error) {
+func isAllowed(t *testing.T, user, verb, resource string) (bool, error) {
 	t.Helper()
 	name, sub, _ := strings.Cut(resource, "/")
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestSamples checks that the API server accepts every sample.
-func TestSamples(t *testing.T) {
+// TestSamples_AreAccepted checks that the API server accepts every sample.
+func TestSamples_AreAccepted(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "config", "samples", "*", "*.yaml"))
 	g := NewWithT(t)
 	g.Expect(err).NotTo(HaveOccurred())

@@ -6,6 +6,7 @@ package api
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -61,14 +62,19 @@ func walk(schema schemaProps, path string, visit func(path string, schema schema
 	}
 }
 
-func TestDefinitions(t *testing.T) {
+func TestDefinition_ProcessKinds(t *testing.T) {
 	shortNames := map[string]string{kindInstance: "inst", kindDevServer: "dsv", kindLanguageServer: "lsv"}
 	ownColumns := map[string][]string{
-		kindInstance:       {"Ready", "Reason", "Waiting", "Attach", "Restarts", "Session", "Host", "PID", "Active", "Age"},
-		kindDevServer:      {"Ready", "Reason", "URL", "Restarts", "Session", "Host", "PID", "Age"},
-		kindLanguageServer: {"Ready", "Reason", "Language", "Server", "Clients", "Restarts", "Endpoint", "Session", "Host", "PID", "Age"},
+		kindInstance:       {"Ready", "Reason", "Waiting", "Attach", "Restarts", "Runtime", "Session", "Host", "Node", "PID", "Active", "Age"},
+		kindDevServer:      {"Ready", "Reason", "URL", "Restarts", "Runtime", "Session", "Host", "Node", "PID", "Age"},
+		kindLanguageServer: {"Ready", "Reason", "Language", "Server", "Clients", "Restarts", "Endpoint", "Runtime", "Session", "Host", "Node", "PID", "Age"},
 	}
-	for _, kind := range every {
+	ownFields := map[string][]string{
+		kindInstance:       {".spec.runtime.type", ".spec.session", ".spec.state"},
+		kindDevServer:      {".spec.instanceRef.name", ".spec.runtime.type", ".spec.session", ".spec.state"},
+		kindLanguageServer: {".spec.instanceRef.name", ".spec.runtime.type", ".spec.session", ".spec.state"},
+	}
+	for _, kind := range processKinds {
 		t.Run(kind, func(t *testing.T) {
 			g := NewWithT(t)
 			crd := definition(t, kind)
@@ -90,14 +96,37 @@ func TestDefinitions(t *testing.T) {
 			for _, field := range version.SelectableFields {
 				fields = append(fields, field.JSONPath)
 			}
-			g.Expect(fields).To(ConsistOf(".spec.session", ".spec.state"))
+			g.Expect(fields).To(Equal(ownFields[kind]))
 		})
 	}
 }
 
-// TestConventions checks the conventions for the schema of every kind, for example that fields have bounds and descriptions, and lists a merge strategy.
-func TestConventions(t *testing.T) {
-	for _, kind := range all {
+// TestDefinition_ColumnsAreDescribedAndNarrow checks that each column has a description, that the default table of a kind has at most seven columns in addition
+// to the name, and that only wide output has the columns about the place of a process.
+func TestDefinition_ColumnsAreDescribedAndNarrow(t *testing.T) {
+	wideOnly := []string{"Runtime", "Session", "Host", "Node", "PID"}
+	for _, kind := range allKinds {
+		t.Run(kind, func(t *testing.T) {
+			g := NewWithT(t)
+			narrow := 0
+			for _, column := range definition(t, kind).Spec.Versions[0].AdditionalPrinterColumns {
+				g.Expect(column.Description).NotTo(BeEmpty(), "the column %s has no description", column.Name)
+				if slices.Contains(wideOnly, column.Name) {
+					g.Expect(column.Priority).To(Equal(int32(1)), "the column %s makes the default table too wide", column.Name)
+				}
+				if column.Priority == 0 {
+					narrow++
+				}
+			}
+			g.Expect(narrow).To(BeNumerically("<=", 7), "the default table is too wide")
+		})
+	}
+}
+
+// TestSchema_FollowsConventions checks the conventions for the schema of every kind, for example that fields have bounds and descriptions, and that lists have
+// a merge strategy.
+func TestSchema_FollowsConventions(t *testing.T) {
+	for _, kind := range allKinds {
 		t.Run(kind, func(t *testing.T) {
 			g := NewWithT(t)
 			root := *definition(t, kind).Spec.Versions[0].Schema.OpenAPIV3Schema
@@ -111,22 +140,22 @@ func TestConventions(t *testing.T) {
 	}
 }
 
-// passedOn are the parts of a spec that only a language server or the Pod API interprets.
-var passedOn = map[string]bool{
+// opaqueFields are the parts of a spec that only a language server or the Pod API interprets.
+var opaqueFields = map[string]bool{
 	"spec.initializationOptions": true, "spec.settings": true, "spec.health.canary.params": true,
 	"runtime.pod.volumes[]": true, "runtime.pod.volumeMounts[]": true, "runtime.pod.tolerations[]": true, "runtime.pod.template": true,
 	"runtime.pod.volumeClaimTemplates[].spec": true,
 }
 
-// maps are the only fields that may be maps. Labels, annotations, resources and similar fields are maps everywhere in Kubernetes.
-var maps = map[string]bool{
+// mapFields are the only fields that may be maps. Labels, annotations, resources and similar fields are maps everywhere in Kubernetes.
+var mapFields = map[string]bool{
 	"spec.template.labels": true, "spec.template.annotations": true, "spec.sources[].docker.matchLabels": true,
 	"runtime.pod.nodeSelector": true, "runtime.pod.resources.limits": true, "runtime.pod.resources.requests": true,
 }
 
-// placeOf returns the key of the field at path in passedOn and maps. These tables contain each field of a Pod runtime only once, because the fields are the
-// same in every kind.
-func placeOf(path string) string {
+// fieldKey returns the key of the field at path in opaqueFields and mapFields. These tables contain each field of a Pod runtime only once, because the fields
+// are the same in every kind.
+func fieldKey(path string) string {
 	if at := strings.Index(path, "runtime.pod."); at >= 0 {
 		return path[at:]
 	}
@@ -147,8 +176,8 @@ func checkConventions(g *WithT, path string, schema schemaProps) {
 		counted := strings.HasPrefix(path, "status")
 		g.Expect(counted || schema.Minimum != nil && schema.Maximum != nil).To(BeTrue(), "%s: a number without a bound", path)
 	case "object":
-		g.Expect(schema.AdditionalProperties == nil || maps[placeOf(path)]).To(BeTrue(), "%s: a free map", path)
-		if passedOn[placeOf(path)] || maps[placeOf(path)] {
+		g.Expect(schema.AdditionalProperties == nil || mapFields[fieldKey(path)]).To(BeTrue(), "%s: a free map", path)
+		if opaqueFields[fieldKey(path)] || mapFields[fieldKey(path)] {
 			g.Expect(schema.MaxProperties).NotTo(BeNil(), "%s: an object without a bound", path)
 		} else {
 			g.Expect(schema.XPreserveUnknownFields).To(BeNil(), "%s: keeps unknown fields", path)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -34,8 +35,12 @@ const (
 	waitForAuthorizer = 30 * time.Second
 )
 
-// k8s is a client of the API server that runs for the tests of this package.
-var k8s client.Client
+var (
+	// config is the configuration for clients of the API server that runs for the tests of this package.
+	config *rest.Config
+	// k8s is a client of that API server.
+	k8s client.Client
+)
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
@@ -43,7 +48,8 @@ func TestMain(m *testing.M) {
 
 func run(m *testing.M) int {
 	environment := testenv.New(filepath.Join("..", ".."))
-	config, err := environment.Start()
+	var err error
+	config, err = environment.Start()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "start a control plane (make controlplane builds it):", err)
 		return 1
@@ -61,35 +67,36 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// smallest is the smallest valid Instance and DevServer.
-const smallest = `
+// minimalObject is the smallest valid Instance and DevServer.
+const minimalObject = `
 metadata: {namespace: default}
 spec:
   process:
     command: [sleep, infinity]
 `
 
-// smallestOf contains, by kind, the required fields that are missing in smallest.
-var smallestOf = map[string]string{
+// requiredFields contains, by kind, the required fields that are missing in minimalObject.
+var requiredFields = map[string]string{
 	kindLanguageServer: `spec: {language: go, workspace: {folders: [/src]}}`,
 }
 
-// wholeOf contains the smallest valid object of each kind in work.
-var wholeOf = map[string]string{
-	kindAction:      `{metadata: {namespace: default}, spec: {strategize: {strategies: [lint]}}}`,
+// minimalOtherObjects contains the smallest valid object of each kind in otherKinds.
+var minimalOtherObjects = map[string]string{
+	kindAction:      `{metadata: {namespace: default}, spec: {strategize: {strategies: [{name: lint}]}}}`,
 	kindDiscovery:   `{metadata: {namespace: default}, spec: {sources: [{name: all, type: Tmux}]}}`,
 	kindPlan:        `{metadata: {namespace: default}, spec: {actionRef: {name: release}}}`,
 	kindStrategy:    `{metadata: {namespace: default}, spec: {process: {command: [sleep, infinity]}}}`,
 	kindStrategyRun: `{metadata: {namespace: default}, spec: {strategyRef: {name: lint}}}`,
 }
 
-// object returns the smallest valid object of the kind with the fragment merged into it. The name is used if the fragment contains none.
+// object returns the smallest valid object of the kind with the fragment merged into it. If the fragment sets no name, object
+// sets the given name.
 func object(t *testing.T, kind, name, fragment string) *unstructured.Unstructured {
 	t.Helper()
-	content := parse(t, wholeOf[kind])
+	content := parse(t, minimalOtherObjects[kind])
 	if len(content) == 0 {
-		content = parse(t, smallest)
-		merge(content, parse(t, smallestOf[kind]))
+		content = parse(t, minimalObject)
+		merge(content, parse(t, requiredFields[kind]))
 	}
 	merge(content, parse(t, fragment))
 	o := &unstructured.Unstructured{Object: content}
@@ -109,7 +116,7 @@ func parse(t *testing.T, text string) map[string]any {
 	return content
 }
 
-// merge applies over to content as a JSON merge patch; null removes a field.
+// merge applies a JSON merge patch, the parameter "over", to content. A null value removes a field.
 func merge(content, over map[string]any) {
 	for key, value := range over {
 		inner, isMap := value.(map[string]any)

@@ -11,13 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// transition is an update of an object. The API server must refuse it with a message that contains words, or allow it if words is empty.
+// transition is an update of an object. The API server must refuse it with an error that contains message, or allow it if message is empty.
 type transition struct {
-	name   string
-	kinds  []string
-	before string
-	after  string
-	words  string
+	name    string
+	kinds   []string
+	before  string
+	after   string
+	message string
 }
 
 // wholePod sets all fields of spec.runtime.pod.
@@ -28,42 +28,42 @@ const wholePod = `{spec: {runtime: {type: Pod, pod: {image: a, imagePullPolicy: 
 	template: {metadata: {labels: {team: a}}, spec: {priorityClassName: low}}}}}}`
 
 var transitions = []transition{
-	{name: "session set later", kinds: every, before: `{}`, after: `{spec: {session: a}}`, words: "session is immutable"},
-	{name: "session changed", kinds: every, before: `{spec: {session: a}}`, after: `{spec: {session: b}}`, words: "session is immutable"},
-	{name: "session removed", kinds: every, before: `{spec: {session: a}}`, after: `{spec: {session: null}}`, words: "session is immutable"},
-	{name: "an empty session removed", kinds: every, before: `{spec: {session: ""}}`, after: `{spec: {session: null}}`},
-	{name: "runtime set later", kinds: every, before: `{}`, after: `{spec: {runtime: {type: Host}}}`, words: "runtime is immutable"},
-	{name: "runtime removed", kinds: every, before: `{spec: {runtime: {type: Host}}}`, after: `{spec: {runtime: null}}`, words: "runtime is immutable"},
+	{name: "session set later", kinds: processKinds, before: `{}`, after: `{spec: {session: a}}`, message: "session is immutable"},
+	{name: "session changed", kinds: processKinds, before: `{spec: {session: a}}`, after: `{spec: {session: b}}`, message: "session is immutable"},
+	{name: "session removed", kinds: processKinds, before: `{spec: {session: a}}`, after: `{spec: {session: null}}`, message: "session is immutable"},
+	{name: "an empty session removed", kinds: processKinds, before: `{spec: {session: ""}}`, after: `{spec: {session: null}}`},
+	{name: "runtime set later", kinds: processKinds, before: `{}`, after: `{spec: {runtime: {type: Host}}}`, message: "runtime is immutable"},
+	{name: "runtime removed", kinds: processKinds, before: `{spec: {runtime: {type: Host}}}`, after: `{spec: {runtime: null}}`, message: "runtime is immutable"},
 	{
 		name: "another type of runtime", kinds: []string{kindDevServer, kindInstance},
-		before: `{spec: {runtime: {type: Pod, pod: {image: a}}}}`, after: `{spec: {runtime: {type: Host, pod: null}}}`, words: "runtime is immutable, except for the fields of pod",
+		before: `{spec: {runtime: {type: Pod, pod: {image: a}}}}`, after: `{spec: {runtime: {type: Host, pod: null}}}`, message: "runtime is immutable, except for the fields of pod",
 	},
 	{
-		name: "another session of tmux", kinds: instances,
-		before: `{spec: {runtime: {type: Tmux, tmux: {session: a}}}}`, after: `{spec: {runtime: {tmux: {session: b}}}}`, words: "runtime is immutable, except for the fields of pod",
+		name: "another session of tmux", kinds: instanceOnly,
+		before: `{spec: {runtime: {type: Tmux, tmux: {session: a}}}}`, after: `{spec: {runtime: {tmux: {session: b}}}}`, message: "runtime is immutable, except for the fields of pod",
 	},
 	{
-		name: "another image for Docker", kinds: instances,
-		before: `{spec: {runtime: {type: Docker, docker: {image: a}}}}`, after: `{spec: {runtime: {docker: {image: b}}}}`, words: "runtime is immutable, except for the fields of pod",
+		name: "another image for Docker", kinds: instanceOnly,
+		before: `{spec: {runtime: {type: Docker, docker: {image: a}}}}`, after: `{spec: {runtime: {docker: {image: b}}}}`, message: "runtime is immutable, except for the fields of pod",
 	},
 	{
 		name: "another image for a Pod", kinds: []string{kindDevServer, kindInstance, kindStrategy},
 		before: wholePod, after: `{spec: {runtime: {pod: {image: b, template: {spec: {hostname: web}}}}}}`,
 	},
 	{
-		name: "instanceRef set later", kinds: owned,
-		before: `{}`, after: `{spec: {instanceRef: {name: a}}}`, words: "instanceRef is immutable",
+		name: "instanceRef set later", kinds: ownedKinds,
+		before: `{}`, after: `{spec: {instanceRef: {name: a}}}`, message: "instanceRef is immutable",
 	},
 	{
-		name: "instanceRef changed", kinds: owned,
-		before: `{spec: {instanceRef: {name: a}}}`, after: `{spec: {instanceRef: {name: b}}}`, words: "instanceRef is immutable",
+		name: "instanceRef changed", kinds: ownedKinds,
+		before: `{spec: {instanceRef: {name: a}}}`, after: `{spec: {instanceRef: {name: b}}}`, message: "instanceRef is immutable",
 	},
 	{
-		name: "instanceRef removed", kinds: owned,
-		before: `{spec: {instanceRef: {name: a}}}`, after: `{spec: {instanceRef: null}}`, words: "instanceRef is immutable",
+		name: "instanceRef removed", kinds: ownedKinds,
+		before: `{spec: {instanceRef: {name: a}}}`, after: `{spec: {instanceRef: null}}`, message: "instanceRef is immutable",
 	},
-	{name: "another program", kinds: every, before: `{}`, after: `{spec: {process: {command: [cat]}}}`},
-	{name: "a restart requested", kinds: every, before: `{spec: {session: a, runtime: {type: Host}}}`, after: `{spec: {restartToken: "1", state: Stopped}}`},
+	{name: "another program", kinds: processKinds, before: `{}`, after: `{spec: {process: {command: [cat]}}}`},
+	{name: "a restart requested", kinds: processKinds, before: `{spec: {session: a, runtime: {type: Host}}}`, after: `{spec: {restartToken: "1", state: Stopped}}`},
 	{name: "OnDemand with an idle timeout", kinds: languageServerOnly, before: `{}`, after: `{spec: {state: OnDemand, idleTimeoutSeconds: 5}}`},
 	{name: "another folder and settings", kinds: languageServerOnly, before: `{}`, after: `{spec: {workspace: {folders: [/lib]}, settings: {a: {b: [1]}}}}`},
 	{name: "another port", kinds: devServerOnly, before: `{spec: {port: 3000, instanceRef: {name: a}}}`, after: `{spec: {port: 3001}}`},
@@ -71,27 +71,27 @@ var transitions = []transition{
 	{name: "a proxy disabled", kinds: devServerOnly, before: `{spec: {proxy: Enabled}}`, after: `{spec: {proxy: Disabled}}`},
 }
 
-func TestTransitions(t *testing.T) {
+func TestUpdate_AllowedAndRefusedTransitions(t *testing.T) {
 	for _, tc := range transitions {
 		for _, kind := range tc.kinds {
 			t.Run(kind+" with "+tc.name, func(t *testing.T) {
 				g := NewWithT(t)
-				o := stored(t, kind, tc.before)
+				o := createObject(t, kind, tc.before)
 				merge(o.Object, parse(t, tc.after))
 				err := k8s.Update(t.Context(), o)
-				if tc.words == "" {
+				if tc.message == "" {
 					g.Expect(err).NotTo(HaveOccurred())
 					return
 				}
 				g.Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)
-				g.Expect(err.Error()).To(ContainSubstring(tc.words))
+				g.Expect(err.Error()).To(ContainSubstring(tc.message))
 			})
 		}
 	}
 }
 
-// stored creates an object and deletes it at the end of the test.
-func stored(t *testing.T, kind, fragment string) *unstructured.Unstructured {
+// createObject creates an object and deletes it at the end of the test.
+func createObject(t *testing.T, kind, fragment string) *unstructured.Unstructured {
 	t.Helper()
 	o := object(t, kind, "", fragment)
 	o.SetGenerateName("t-")
@@ -99,20 +99,20 @@ func stored(t *testing.T, kind, fragment string) *unstructured.Unstructured {
 		t.Fatalf("create: %v", err)
 	}
 	t.Cleanup(func() {
-		// Do not use the context of the test: it is already cancelled when cleanups run.
-		if err := k8s.Delete(cleanup, o); err != nil {
+		// Do not use the context of the test: it is already canceled when cleanups run.
+		if err := k8s.Delete(cleanupContext, o); err != nil {
 			t.Errorf("delete %s: %v", o.GetName(), err)
 		}
 	})
 	return o
 }
 
-// TestStatusIsApart checks that a create does not write status, and that a write of status changes neither spec nor the generation.
-func TestStatusIsApart(t *testing.T) {
-	for _, kind := range every {
+// TestStatus_IsSeparateSubresource checks that a create does not write status, and that a write of status changes neither spec nor the generation.
+func TestStatus_IsSeparateSubresource(t *testing.T) {
+	for _, kind := range processKinds {
 		t.Run(kind, func(t *testing.T) {
 			g := NewWithT(t)
-			o := stored(t, kind, `{status: {incarnation: 7}}`)
+			o := createObject(t, kind, `{status: {incarnation: 7}}`)
 			g.Expect(o.Object).NotTo(HaveKey("status"), "a create must not write status")
 			g.Expect(o.GetGeneration()).To(Equal(int64(1)))
 

@@ -23,15 +23,15 @@ import (
 )
 
 const (
-	// defaultCycles keeps the test short; make chaos runs more cycles.
+	// defaultCycles is the number of cycles if CYCLES is not set. It is small to keep the test short; `make chaos` sets a larger number.
 	defaultCycles = 3
 	reportEvery   = 10
 )
 
-func TestChaos(t *testing.T) {
+func TestChaos_ObjectsReachSpecifiedState(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	cycles, seed := number(t, "CYCLES", defaultCycles), number(t, "SEED", time.Now().UnixNano()%1_000_000)
+	cycles, seed := envInt(t, "CYCLES", defaultCycles), envInt(t, "SEED", time.Now().UnixNano()%1_000_000)
 	fmt.Printf("chaos: %d cycles, SEED=%d\n", cycles, seed)
 	// Do not use t.TempDir: its path would be too long, and the logs must survive a failure.
 	root, err := os.MkdirTemp("", "berth-chaos-")
@@ -59,27 +59,27 @@ func TestChaos(t *testing.T) {
 	}
 	fmt.Printf("chaos: started after %.1f s\n", time.Since(began).Seconds())
 	began = time.Now()
-	var slowest, calm time.Duration
+	var slowest, totalRest time.Duration
 	for cycle := 1; cycle <= int(cycles); cycle++ {
-		w.journal.note("cycle", "%d", cycle)
-		rest, err := w.cycle(t.Context(), cycle, uint64(seed))
+		w.journal.record("cycle", "%d", cycle)
+		rest, err := w.runCycle(t.Context(), cycle, uint64(seed))
 		if err != nil {
 			t.Fatalf("cycle %d of SEED=%d: %v\n%s", cycle, seed, err, w.report())
 		}
-		slowest, calm = max(slowest, rest), calm+rest
+		slowest, totalRest = max(slowest, rest), totalRest+rest
 		if cycle%reportEvery == 0 || cycle == int(cycles) {
-			fmt.Printf("chaos: cycle %d, %.1f s, %d starts; slowest time to rest %.1f s\n", cycle, time.Since(began).Seconds(), w.starts(), slowest.Seconds())
+			fmt.Printf("chaos: cycle %d, %.1f s, %d starts; slowest time to rest %.1f s\n", cycle, time.Since(began).Seconds(), w.workloadStarts(), slowest.Seconds())
 		}
 	}
-	if err := w.end(t.Context()); err != nil {
+	if err := w.shutDown(t.Context()); err != nil {
 		t.Fatalf("after the last cycle, SEED=%d: %v\n%s", seed, err, w.report())
 	}
 	fmt.Printf("chaos: %d cycles in %.1f s: nothing lost, duplicated or left behind; %d program starts, %d manager starts; mean time to rest %.2f s\n",
-		cycles, time.Since(began).Seconds(), w.starts(), w.manager.starts, calm.Seconds()/float64(cycles))
+		cycles, time.Since(began).Seconds(), w.workloadStarts(), w.manager.starts, totalRest.Seconds()/float64(cycles))
 	fmt.Printf("chaos: %s\n", w.journal.summary())
 }
 
-func number(t *testing.T, name string, otherwise int64) int64 {
+func envInt(t *testing.T, name string, otherwise int64) int64 {
 	t.Helper()
 	text := os.Getenv(name)
 	if text == "" {
@@ -92,8 +92,8 @@ func number(t *testing.T, name string, otherwise int64) int64 {
 	return n
 }
 
-// cycle runs the clients and the faults, waits until the system is at rest, and returns how long it took to come to rest.
-func (w *world) cycle(ctx context.Context, cycle int, seed uint64) (rest time.Duration, err error) {
+// runCycle runs the clients and the faults, waits until the system is at rest, and returns how long it took to come to rest.
+func (w *world) runCycle(ctx context.Context, cycle int, seed uint64) (rest time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*patience)
 	defer cancel()
 	dice := func(stream int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(cycle*100+stream))) }
@@ -107,18 +107,18 @@ func (w *world) cycle(ctx context.Context, cycle int, seed uint64) (rest time.Du
 		})
 	}
 	for i := range clients {
-		try(func() error { return w.work(ctx, fmt.Sprintf("c%d.%d", cycle, i), dice(i)) })
+		try(func() error { return w.runClient(ctx, fmt.Sprintf("c%d.%d", cycle, i), dice(i)) })
 	}
-	struck := planeFaults(cycle)
-	if len(struck) > 0 {
-		try(func() error { return w.strikePlane(ctx, dice(50), struck) })
+	struck := planeFault(cycle)
+	if struck {
+		try(func() error { return w.killPlane(ctx, dice(50)) })
 	}
 	random := dice(51)
 	for i := range 1 + random.IntN(3) {
-		f, own := w.draw(random), dice(60+i)
+		f, own := w.randomFault(random), dice(60+i)
 		try(func() error {
-			pause(ctx, time.Duration(own.IntN(250))*time.Millisecond)
-			if err := f.strike(ctx, w, own); err != nil {
+			sleep(ctx, time.Duration(own.IntN(250))*time.Millisecond)
+			if err := f.inject(ctx, w, own); err != nil {
 				return fmt.Errorf("fault %s: %w", f.name, err)
 			}
 			return nil
@@ -133,25 +133,25 @@ func (w *world) cycle(ctx context.Context, cycle int, seed uint64) (rest time.Du
 		return 0, err
 	}
 	began := time.Now()
-	err = w.calm(ctx, len(struck) > 0)
+	err = w.waitForRest(ctx, struck)
 	return time.Since(began), err
 }
 
-// work runs one client for one cycle.
-func (w *world) work(ctx context.Context, name string, random *rand.Rand) error {
+// runClient runs one client for one cycle.
+func (w *world) runClient(ctx context.Context, name string, random *rand.Rand) error {
 	u := &user{api: w.api, ledger: w.ledger, journal: w.journal, program: w.workload, dir: w.dir, random: random, name: name}
 	for range opsPerClient {
-		if err := u.act(ctx); err != nil {
+		if err := u.changeRandomObject(ctx); err != nil {
 			return fmt.Errorf("client %s: %w", name, err)
 		}
-		pause(ctx, time.Duration(random.IntN(60))*time.Millisecond)
+		sleep(ctx, time.Duration(random.IntN(60))*time.Millisecond)
 	}
 	return nil
 }
 
-// calm waits until the system is at rest. While it waits, it restarts the manager whenever the manager has exited, as the user of a machine would.
-func (w *world) calm(ctx context.Context, struck bool) error {
-	if err := w.plane.recover(ctx); err != nil {
+// waitForRest waits until the system is at rest. While it waits, it restarts the manager whenever the manager has exited, as the user of a machine would.
+func (w *world) waitForRest(ctx context.Context, struck bool) error {
+	if err := w.plane.waitUntilRestored(ctx); err != nil {
 		return err
 	}
 	watch, stop := context.WithCancel(ctx)
@@ -161,12 +161,12 @@ func (w *world) calm(ctx context.Context, struck bool) error {
 	defer stop()
 	unexpected := make(chan error, 1)
 	all.Go(func() {
-		for pause(watch, 50*time.Millisecond) {
-			ended, err := w.manager.revive()
+		for sleep(watch, 50*time.Millisecond) {
+			ended, err := w.manager.restartIfExited()
 			if ended {
-				w.journal.note("manager-ended", "")
+				w.journal.record("manager-ended", "")
 				// The manager may exit at startup if the API server does not answer, or if its predecessor still holds the lock.
-				if !struck && !w.excused() {
+				if !struck && !w.exitIsExpected() {
 					err = errors.Join(err, errors.New("the manager exited without a cause"))
 				}
 			}
@@ -177,7 +177,7 @@ func (w *world) calm(ctx context.Context, struck bool) error {
 			}
 		}
 	})
-	err := w.settled(watch, patience)
+	err := w.waitUntilSettled(watch, patience)
 	stop()
 	all.Wait()
 	select {
@@ -185,15 +185,15 @@ func (w *world) calm(ctx context.Context, struck bool) error {
 		err = errors.Join(failure, err)
 	default:
 	}
-	return errors.Join(err, w.manager.sane())
+	return errors.Join(err, w.manager.checkNoPanic())
 }
 
-// excuses are the errors with which a manager may exit at startup even in cycles that kill no part of the control plane.
-var excuses = []string{"another berth manager uses the state directory", "no space left on device"}
+// expectedStartErrors are the errors with which a manager may exit at startup even in cycles that do not kill the control plane.
+var expectedStartErrors = []string{"another berth manager uses the state directory", "no space left on device"}
 
-func (w *world) excused() bool {
+func (w *world) exitIsExpected() bool {
 	end := tail(w.manager.log, 2)
-	return slices.ContainsFunc(excuses, func(excuse string) bool { return strings.Contains(end, excuse) })
+	return slices.ContainsFunc(expectedStartErrors, func(excuse string) bool { return strings.Contains(end, excuse) })
 }
 
 // report returns the details for a failure message.
@@ -210,7 +210,7 @@ func (w *world) report() string {
 	objects, err := w.objects(ctx)
 	fmt.Fprintf(&text, "--- objects (%v):\n", err)
 	for uid, object := range objects {
-		fmt.Fprintf(&text, "%s uid %s life %s\n%s", object.GetName(), uid, lifeOf(object), written(object))
+		fmt.Fprintf(&text, "%s uid %s life %s\n%s", object.GetName(), uid, lifeWord(object), formatStatus(object))
 	}
 	fmt.Fprintf(&text, "--- end of the manager log (clock %s):\n%s\n", w.manager.offset, tail(w.manager.log, 60))
 	fmt.Fprintf(&text, "--- control plane:\n%s\n", w.plane.log())

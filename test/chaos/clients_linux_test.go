@@ -43,21 +43,21 @@ type user struct {
 	serial  int
 }
 
-// word returns a text that no other call of any client returns.
-func (u *user) word() string {
+// uniqueWord returns a text that no other call of any client returns.
+func (u *user) uniqueWord() string {
 	u.serial++
 	return u.name + "-" + strconv.Itoa(u.serial)
 }
 
-func slotName(slot int) string {
+func objectName(slot int) string {
 	if slot < slots/2 {
 		return "dev" + strconv.Itoa(slot)
 	}
 	return "inst" + strconv.Itoa(slot-slots/2)
 }
 
-// empty returns an empty object with this name. The prefix of the name determines the kind of the object.
-func empty(name string) process.Object {
+// emptyObject returns an empty object with this name. The prefix of the name determines the kind of the object.
+func emptyObject(name string) process.Object {
 	var object process.Object = &v1alpha1.Instance{}
 	if strings.HasPrefix(name, "dev") {
 		object = &v1alpha1.DevServer{}
@@ -67,11 +67,11 @@ func empty(name string) process.Object {
 	return object
 }
 
-// act makes one random change to one random object.
-func (u *user) act(ctx context.Context) error {
-	name := slotName(u.random.IntN(slots))
-	object := empty(name)
-	err := u.call(ctx, func(ctx context.Context) error { return u.api.Get(ctx, client.ObjectKeyFromObject(object), object) })
+// changeRandomObject makes one random change to one random object.
+func (u *user) changeRandomObject(ctx context.Context) error {
+	name := objectName(u.random.IntN(slots))
+	object := emptyObject(name)
+	err := u.retryUntilAnswered(ctx, func(ctx context.Context) error { return u.api.Get(ctx, client.ObjectKeyFromObject(object), object) })
 	if apierrors.IsNotFound(err) {
 		return u.create(ctx, name)
 	}
@@ -80,7 +80,7 @@ func (u *user) act(ctx context.Context) error {
 	}
 	switch n := u.random.IntN(100); {
 	case n < 27:
-		return u.merge(ctx, "restart", object, `{"spec":{"restartToken":%q}}`, u.word())
+		return u.merge(ctx, "restart", object, `{"spec":{"restartToken":%q}}`, u.uniqueWord())
 	case n < 47:
 		return u.edit(ctx, object)
 	case n < 62:
@@ -88,20 +88,20 @@ func (u *user) act(ctx context.Context) error {
 	case n < 78:
 		return u.merge(ctx, "start", object, `{"spec":{"state":%q}}`, v1alpha1.StateRunning)
 	case n < 83:
-		return u.merge(ctx, "reset", object, `{"spec":{"resetToken":%q}}`, u.word())
+		return u.merge(ctx, "reset", object, `{"spec":{"resetToken":%q}}`, u.uniqueWord())
 	default:
 		return u.delete(ctx, object)
 	}
 }
 
-// call retries do until the API server answers, because the API server may have been killed.
-func (u *user) call(ctx context.Context, do func(context.Context) error) error {
+// retryUntilAnswered calls the function do until the API server answers, because the API server may have been killed.
+func (u *user) retryUntilAnswered(ctx context.Context, do func(context.Context) error) error {
 	var answer error
 	err := eventually(ctx, patience, 100*time.Millisecond, func() error {
 		ctx, cancel := context.WithTimeout(ctx, requestTime)
 		defer cancel()
 		answer = do(ctx)
-		if silent(answer) {
+		if isOutcomeUnknown(answer) {
 			return answer
 		}
 		return nil
@@ -112,8 +112,9 @@ func (u *user) call(ctx context.Context, do func(context.Context) error) error {
 	return answer
 }
 
-// silent reports whether the error does not show the API server's decision. In that case the request may or may not have taken effect.
-func silent(err error) bool {
+// isOutcomeUnknown reports whether err leaves open that the request took effect: the API server sent no response, or a response that does not show whether it
+// carried out the request.
+func isOutcomeUnknown(err error) bool {
 	if err == nil {
 		return false
 	}
@@ -127,13 +128,13 @@ func silent(err error) bool {
 		(code == 404 && !strings.Contains(err.Error(), "\" not found"))
 }
 
-var habits = []string{"setsid", "daemon", "stubborn", "flood", "forks", "stubbornkin"}
+var behaviors = []string{"setsid", "daemon", "stubborn", "flood", "forks", "stubborn-descendant"}
 
 func (u *user) create(ctx context.Context, name string) error {
-	life := u.word()
-	object := empty(name)
+	life := u.uniqueWord()
+	object := emptyObject(name)
 	spec := object.GetProcessSpec()
-	words := []string{u.program, "lead"}
+	words := []string{u.program, "leader"}
 	spec.RestartPolicy = v1alpha1.RestartAlways
 	once := strings.HasPrefix(name, "inst") && u.random.IntN(8) == 0
 	if once {
@@ -141,8 +142,8 @@ func (u *user) create(ctx context.Context, name string) error {
 		spec.RestartPolicy = v1alpha1.RestartOnFailure
 	}
 	for range u.random.IntN(3) {
-		if habit := habits[u.random.IntN(len(habits))]; !strings.HasPrefix(habit, "stubborn") || u.random.IntN(2) == 0 {
-			words = append([]string{words[0], words[1], habit}, words[2:]...) // insert habits before exits, because exits ends the program
+		if habit := behaviors[u.random.IntN(len(behaviors))]; !strings.HasPrefix(habit, "stubborn") || u.random.IntN(2) == 0 {
+			words = append([]string{words[0], words[1], habit}, words[2:]...) // insert behaviors before exits, because exits ends the program
 		}
 	}
 	spec.Process.Command = words
@@ -156,38 +157,38 @@ func (u *user) create(ctx context.Context, name string) error {
 
 	u.ledger.intend(life)
 	wanted := object.DeepCopyObject().(process.Object)
-	err := u.call(ctx, func(ctx context.Context) error {
+	err := u.retryUntilAnswered(ctx, func(ctx context.Context) error {
 		object = wanted.DeepCopyObject().(process.Object)
 		return u.api.Create(ctx, object)
 	})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return nil // another client created the object, or an earlier attempt did and its response was lost; the ledger knows the word in any case
+		return nil // another client created the object, or an earlier attempt of this client did and the response was lost; the ledger has the word already
 	case err != nil:
 		return fmt.Errorf("create %s: %w", name, err)
 	}
 	u.ledger.created(object)
-	u.journal.note("create", "%s life %s %v uid %s", name, life, words[2:], object.GetUID())
+	u.journal.record("create", "%s life %s %v uid %s", name, life, words[2:], object.GetUID())
 	return nil
 }
 
 // merge changes one field with a merge patch, so that it cannot conflict with changes of other clients.
 func (u *user) merge(ctx context.Context, what string, object process.Object, format string, value any) error {
 	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, format, value))
-	err := u.call(ctx, func(ctx context.Context) error { return u.api.Patch(ctx, object, patch) })
+	err := u.retryUntilAnswered(ctx, func(ctx context.Context) error { return u.api.Patch(ctx, object, patch) })
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", what, object.GetName(), err)
 	}
-	u.journal.note(what, "%s %s generation %d", object.GetName(), value, object.GetGeneration())
+	u.journal.record(what, "%s %s generation %d", object.GetName(), value, object.GetGeneration())
 	return nil
 }
 
 // edit changes the environment as kubectl edit does: it reads the object, changes it, writes it, and retries on conflict.
 func (u *user) edit(ctx context.Context, object process.Object) error {
-	revision := u.word()
+	revision := u.uniqueWord()
 	for range 20 {
 		env := object.GetProcessSpec().Process.Env
 		for i := range env {
@@ -195,9 +196,9 @@ func (u *user) edit(ctx context.Context, object process.Object) error {
 				env[i].Value = revision
 			}
 		}
-		err := u.call(ctx, func(ctx context.Context) error { return u.api.Update(ctx, object) })
+		err := u.retryUntilAnswered(ctx, func(ctx context.Context) error { return u.api.Update(ctx, object) })
 		if apierrors.IsConflict(err) {
-			err = u.call(ctx, func(ctx context.Context) error { return u.api.Get(ctx, client.ObjectKeyFromObject(object), object) })
+			err = u.retryUntilAnswered(ctx, func(ctx context.Context) error { return u.api.Get(ctx, client.ObjectKeyFromObject(object), object) })
 			if err == nil {
 				continue
 			}
@@ -208,7 +209,7 @@ func (u *user) edit(ctx context.Context, object process.Object) error {
 		if err != nil {
 			return fmt.Errorf("edit %s: %w", object.GetName(), err)
 		}
-		u.journal.note("edit", "%s revision %s generation %d", object.GetName(), revision, object.GetGeneration())
+		u.journal.record("edit", "%s revision %s generation %d", object.GetName(), revision, object.GetGeneration())
 		return nil
 	}
 	return nil
@@ -216,21 +217,21 @@ func (u *user) edit(ctx context.Context, object process.Object) error {
 
 func (u *user) delete(ctx context.Context, object process.Object) error {
 	u.ledger.deleting(object.GetUID())
-	err := u.call(ctx, func(ctx context.Context) error {
+	err := u.retryUntilAnswered(ctx, func(ctx context.Context) error {
 		return u.api.Delete(ctx, object, client.Preconditions{UID: ptr.To(object.GetUID())})
 	})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete %s: %w", object.GetName(), err)
 	}
 	u.ledger.deleted(object.GetUID())
-	u.journal.note("delete", "%s uid %s", object.GetName(), object.GetUID())
+	u.journal.record("delete", "%s uid %s", object.GetName(), object.GetUID())
 	return nil
 }
 
-// lifeOf returns the unique word with which an object was created.
-func lifeOf(object process.Object) string { return variable(object, envLife) }
+// lifeWord returns the unique word with which an object was created.
+func lifeWord(object process.Object) string { return envValue(object, envLife) }
 
-func variable(object process.Object, name string) string {
+func envValue(object process.Object, name string) string {
 	for _, env := range object.GetProcessSpec().Process.Env {
 		if env.Name == name {
 			return env.Value

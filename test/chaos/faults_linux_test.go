@@ -14,54 +14,54 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fault is a fault that occurs while the clients work. Before strike returns, it undoes effects that would last: it continues a process that it has
+// fault is a fault that occurs while the clients work. Before inject returns, it undoes effects that would last: it continues a process that it has
 // stopped, and frees disk space that it has filled.
 type fault struct {
 	name   string
 	weight int
-	strike func(ctx context.Context, w *world, random *rand.Rand) error
+	inject func(ctx context.Context, w *world, random *rand.Rand) error
 }
 
-// faults are drawn at random in every cycle. Kills of the control plane take seconds and occur only in some cycles; see planeFaults.
+// faults are drawn at random in every cycle. Kills of the control plane take seconds and occur only in some cycles; see planeFault.
 var faults = []fault{
 	{"kill-manager", 8, func(_ context.Context, w *world, _ *rand.Rand) error {
-		w.journal.note("kill-manager", "")
+		w.journal.record("kill-manager", "")
 		return w.manager.crash(func(offset time.Duration) time.Duration { return offset })
 	}},
 	{"clock-jump", 3, func(_ context.Context, w *world, random *rand.Rand) error {
 		return w.manager.crash(func(was time.Duration) time.Duration {
 			offset := []time.Duration{-time.Hour, 0, time.Hour}[random.IntN(3)]
-			w.journal.note("clock-jump", "from %s to %s", was, offset)
+			w.journal.record("clock-jump", "from %s to %s", was, offset)
 			return offset
 		})
 	}},
 	{"kill-shim", 6, func(_ context.Context, w *world, random *rand.Rand) error {
-		return w.victim(random, "kill-shim", shims, func(p osProcess) error { return p.signal(unix.SIGKILL) })
+		return w.applyToRandomProcess(random, "kill-shim", isShim, func(p osProcess) error { return p.signal(unix.SIGKILL) })
 	}},
 	{"kill-leader", 6, func(_ context.Context, w *world, random *rand.Rand) error {
-		return w.victim(random, "kill-leader", leaders, func(p osProcess) error { return p.signal(unix.SIGKILL) })
+		return w.applyToRandomProcess(random, "kill-leader", isWorkloadLeader, func(p osProcess) error { return p.signal(unix.SIGKILL) })
 	}},
 	{"kill-child", 2, func(_ context.Context, w *world, random *rand.Rand) error {
-		return w.victim(random, "kill-child", children, func(p osProcess) error { return p.signal(unix.SIGKILL) })
+		return w.applyToRandomProcess(random, "kill-child", isWorkloadChild, func(p osProcess) error { return p.signal(unix.SIGKILL) })
 	}},
 	{"freeze-shim", 4, func(ctx context.Context, w *world, random *rand.Rand) error {
-		return w.victim(random, "freeze-shim", shims, func(p osProcess) error { return freeze(ctx, random, p.signal) })
+		return w.applyToRandomProcess(random, "freeze-shim", isShim, func(p osProcess) error { return freeze(ctx, random, p.signal) })
 	}},
 	{"freeze-leader", 3, func(ctx context.Context, w *world, random *rand.Rand) error {
-		return w.victim(random, "freeze-leader", leaders, func(p osProcess) error { return freeze(ctx, random, p.signal) })
+		return w.applyToRandomProcess(random, "freeze-leader", isWorkloadLeader, func(p osProcess) error { return freeze(ctx, random, p.signal) })
 	}},
 	{"freeze-manager", 2, func(ctx context.Context, w *world, random *rand.Rand) error {
-		w.journal.note("freeze-manager", "")
+		w.journal.record("freeze-manager", "")
 		return freeze(ctx, random, func(signal unix.Signal) error { return w.manager.signal(signal) })
 	}},
 	{"disk-full", 2, func(ctx context.Context, w *world, random *rand.Rand) error {
-		w.journal.note("disk-full", "")
-		return fill(ctx, random, w.state)
+		w.journal.record("disk-full", "")
+		return fillDisk(ctx, random, w.state)
 	}},
 }
 
-// draw returns a random fault. The probability of each fault is proportional to its weight.
-func (w *world) draw(random *rand.Rand) fault {
+// randomFault returns a random fault. The probability of each fault is proportional to its weight.
+func (w *world) randomFault(random *rand.Rand) fault {
 	sum := 0
 	for _, f := range w.faults {
 		sum += f.weight
@@ -75,12 +75,12 @@ func (w *world) draw(random *rand.Rand) fault {
 	return w.faults[0]
 }
 
-func shims(p osProcess) bool    { return p.env["CHAOS_NAME"] == "" }
-func leaders(p osProcess) bool  { return p.env["CHAOS_NAME"] != "" && p.leader() }
-func children(p osProcess) bool { return p.env["CHAOS_NAME"] != "" && !p.leader() }
+func isShim(p osProcess) bool           { return p.env["CHAOS_NAME"] == "" }
+func isWorkloadLeader(p osProcess) bool { return p.env["CHAOS_NAME"] != "" && p.isLeader() }
+func isWorkloadChild(p osProcess) bool  { return p.env["CHAOS_NAME"] != "" && !p.isLeader() }
 
-// victim applies do to a random one of the processes that satisfy which. If there is no such process, it does nothing.
-func (w *world) victim(random *rand.Rand, what string, which func(osProcess) bool, do func(osProcess) error) error {
+// applyToRandomProcess calls do with a random process that satisfies the condition which. If no process satisfies the condition, it does nothing.
+func (w *world) applyToRandomProcess(random *rand.Rand, what string, which func(osProcess) bool, do func(osProcess) error) error {
 	all, err := processesOf(w.workload, w.shim)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (w *world) victim(random *rand.Rand, what string, which func(osProcess) boo
 		return nil
 	}
 	p := fit[random.IntN(len(fit))]
-	w.journal.note(what, "%s", p)
+	w.journal.record(what, "%s", p)
 	return do(p)
 }
 
@@ -104,12 +104,12 @@ func freeze(ctx context.Context, random *rand.Rand, signal func(unix.Signal) err
 	if err := signal(unix.SIGSTOP); err != nil {
 		return err
 	}
-	pause(ctx, time.Duration(50+random.IntN(400))*time.Millisecond)
+	sleep(ctx, time.Duration(50+random.IntN(400))*time.Millisecond)
 	return signal(unix.SIGCONT)
 }
 
-// fill fills the small file system of the state directory for at most 450 ms.
-func fill(ctx context.Context, random *rand.Rand, dir string) (err error) {
+// fillDisk fills the small file system of the state directory for at most 450 ms.
+func fillDisk(ctx context.Context, random *rand.Rand, dir string) (err error) {
 	ballast, err := os.CreateTemp(dir, "ballast-") // the name must be unique, because two of these faults may overlap
 	if errors.Is(err, unix.ENOSPC) {
 		return nil // the disk is already full
@@ -126,41 +126,27 @@ func fill(ctx context.Context, random *rand.Rand, dir string) (err error) {
 			return fmt.Errorf("fill the disk: %w", err)
 		}
 	}
-	pause(ctx, time.Duration(50+random.IntN(400))*time.Millisecond)
+	sleep(ctx, time.Duration(50+random.IntN(400))*time.Millisecond)
 	return nil
 }
 
-// planeFaults returns the parts of the control plane that are killed in the cycle with this number.
-func planeFaults(cycle int) []string {
-	switch cycle % 60 {
-	case 2, 22:
-		return []string{apiServer}
-	case 12, 32:
-		return []string{etcd}
-	case 42:
-		return []string{etcd, apiServer}
-	case 52:
-		return []string{controllerManager}
+// planeFault reports whether the control plane is killed in the cycle with this number, which happens in every tenth cycle.
+func planeFault(cycle int) bool { return cycle%10 == 2 }
+
+// killPlane kills the control plane at a random time and waits until it has restarted.
+func (w *world) killPlane(ctx context.Context, random *rand.Rand) error {
+	sleep(ctx, time.Duration(random.IntN(200))*time.Millisecond)
+	w.journal.record("kill-control-plane", "")
+	if err := w.plane.kill(); err != nil {
+		return err
 	}
-	return nil
+	sleep(ctx, time.Duration(random.IntN(300))*time.Millisecond)
+	return w.plane.waitUntilRestored(ctx)
 }
 
-// strikePlane kills parts of the control plane at a random time and waits until they have restarted.
-func (w *world) strikePlane(ctx context.Context, random *rand.Rand, parts []string) error {
-	pause(ctx, time.Duration(random.IntN(200))*time.Millisecond)
-	for _, name := range parts {
-		w.journal.note("kill-"+name, "")
-		if err := w.plane.kill(name); err != nil {
-			return err
-		}
-	}
-	pause(ctx, time.Duration(random.IntN(300))*time.Millisecond)
-	return w.plane.recover(ctx)
-}
-
-// mount mounts a small file system on the state directory, so that the fault disk-full can fill it. Mounting needs root and does not work on every
+// mountSmallDisk mounts a small file system on the state directory, so that the fault disk-full can fill it. Mounting needs root and does not work on every
 // machine; if it fails, disk-full is not drawn.
-func (w *world) mount() {
+func (w *world) mountSmallDisk() {
 	err := errors.New("only root can mount")
 	if os.Geteuid() == 0 {
 		err = unix.Mount("berth-chaos", w.state, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64m,mode=0700")
@@ -175,7 +161,7 @@ func (w *world) mount() {
 	}
 }
 
-func (w *world) unmount() error {
+func (w *world) unmountSmallDisk() error {
 	if !w.mounted {
 		return nil
 	}

@@ -24,8 +24,8 @@ const journalLength = 80
 
 func newJournal() *journal { return &journal{counts: map[string]int{}} }
 
-// note counts one operation or fault and records its details.
-func (j *journal) note(what, format string, args ...any) {
+// record counts one operation or fault and records its details.
+func (j *journal) record(what, format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.counts[what]++
@@ -51,7 +51,7 @@ func (j *journal) summary() string {
 	return strings.Join(words, ", ")
 }
 
-// eventually calls try until try succeeds. After the time patience it returns the last error of try.
+// eventually calls try until try succeeds. When patience has passed, it returns the last error of try.
 func eventually(ctx context.Context, patience, every time.Duration, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -60,14 +60,14 @@ func eventually(ctx context.Context, patience, every time.Duration, try func() e
 		if err == nil {
 			return nil
 		}
-		if !pause(ctx, every) {
+		if !sleep(ctx, every) {
 			return fmt.Errorf("after %s: %w", patience, err)
 		}
 	}
 }
 
-// pause waits for d. It returns false if the context ends before d has passed.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleep waits for d. It returns false if the context ends before d has passed.
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

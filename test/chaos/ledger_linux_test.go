@@ -15,14 +15,15 @@ import (
 // ledger records what the clients requested and how the API server responded, so that the test detects lost objects.
 type ledger struct {
 	mu       sync.Mutex
-	intended map[string]bool // by the unique word with which a client creates an object
+	intended map[string]bool // keys: the unique words of all objects that clients tried to create
 	lives    map[types.UID]*life
 }
 
+// life records what is known about one object, from its creation to its deletion.
 type life struct {
 	name string
-	// asked means that a client has sent a delete request; gone means that the API server has confirmed a delete request.
-	asked, gone bool
+	// deleteRequested means that a client has sent a delete request; deleteConfirmed means that the API server has confirmed a delete request.
+	deleteRequested, deleteConfirmed bool
 }
 
 func newLedger() *ledger {
@@ -38,12 +39,12 @@ func (l *ledger) intend(word string) {
 func (l *ledger) created(object process.Object) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of(object.GetUID()).name = object.GetName()
+	l.lifeOf(object.GetUID()).name = object.GetName()
 }
 
-// of returns the life of a UID. It creates the life if necessary, because another client may find the object before the client that created the object
-// receives the response.
-func (l *ledger) of(uid types.UID) *life {
+// lifeOf returns the record of the object with this UID. It creates the record if necessary, because another client may find the object before the client that
+// created the object receives the response.
+func (l *ledger) lifeOf(uid types.UID) *life {
 	if l.lives[uid] == nil {
 		l.lives[uid] = &life{}
 	}
@@ -53,31 +54,31 @@ func (l *ledger) of(uid types.UID) *life {
 func (l *ledger) deleting(uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of(uid).asked = true
+	l.lifeOf(uid).deleteRequested = true
 }
 
 func (l *ledger) deleted(uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of(uid).gone = true
+	l.lifeOf(uid).deleteConfirmed = true
 }
 
-// compare returns an error if the existing objects lack an object that no client deleted, or include a deleted object or one that no client created.
+// compare returns an error if an object that no client deleted is missing, or if an object exists that was deleted or that no client created.
 func (l *ledger) compare(objects map[types.UID]process.Object) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for uid, object := range objects {
-		if word := lifeOf(object); !l.intended[word] {
+		if word := lifeWord(object); !l.intended[word] {
 			return fmt.Errorf("%s with UID %s was not created by any client (life %q)", object.GetName(), uid, word)
 		}
-		life := l.of(uid)
+		life := l.lifeOf(uid)
 		life.name = object.GetName()
-		if life.gone {
+		if life.deleteConfirmed {
 			return fmt.Errorf("%s with UID %s was deleted but still exists", object.GetName(), uid)
 		}
 	}
 	for uid, life := range l.lives {
-		if objects[uid] == nil && !life.asked {
+		if objects[uid] == nil && !life.deleteRequested {
 			return fmt.Errorf("%s with UID %s was created, was not deleted by any client, and is lost", life.name, uid)
 		}
 	}

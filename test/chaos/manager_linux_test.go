@@ -56,8 +56,8 @@ func (m *managerChild) startLocked() error {
 	return nil
 }
 
-// crash kills the manager with SIGKILL and starts another one. The function offset returns the clock offset of the new manager, given that of the old
-// one.
+// crash kills the manager with SIGKILL and starts a new manager. The function offset receives the clock offset of the old manager and returns the clock
+// offset of the new one.
 func (m *managerChild) crash(offset func(time.Duration) time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,8 +84,8 @@ func (m *managerChild) pid() int {
 	return m.cmd.Process.Pid
 }
 
-// revive restarts the manager if the manager has exited without being killed. The manager may exit at startup if its dependencies are unavailable.
-func (m *managerChild) revive() (ended bool, err error) {
+// restartIfExited restarts the manager if the manager has exited without being killed. The manager may exit at startup if its dependencies are unavailable.
+func (m *managerChild) restartIfExited() (ended bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	select {
@@ -128,15 +128,15 @@ func (m *managerChild) discard() {
 	}
 }
 
-var disaster = regexp.MustCompile(`(?m)^(panic:|fatal error:|WARNING: DATA RACE).*|Observed a panic.*`)
+var panicPattern = regexp.MustCompile(`(?m)^(panic:|fatal error:|WARNING: DATA RACE).*|Observed a panic.*`)
 
-// sane returns an error if the manager has ever panicked or reported a data race.
-func (m *managerChild) sane() error {
+// checkNoPanic returns an error if the manager has ever panicked or reported a data race.
+func (m *managerChild) checkNoPanic() error {
 	data, err := os.ReadFile(m.log)
 	if err != nil {
 		return err
 	}
-	if found := disaster.Find(data); found != nil {
+	if found := panicPattern.Find(data); found != nil {
 		return fmt.Errorf("the log of the manager contains: %s", found)
 	}
 	return nil

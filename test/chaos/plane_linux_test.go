@@ -21,32 +21,26 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-const (
-	etcd              = "etcd"
-	apiServer         = "kube-apiserver"
-	controllerManager = "kube-controller-manager"
-)
-
-// plane is a control plane whose parts can be killed separately. Package controlplane restarts the killed parts.
+// plane is a control plane that can be killed. Package controlplane restarts it.
 type plane struct {
-	dir    string
-	whole  *controlplane.ControlPlane
-	http   *http.Client
-	config *rest.Config
-	// killed maps the name of each part that was killed at least once to the process that was killed most recently.
-	killed map[string]shim.Process
+	dir          string
+	controlPlane *controlplane.ControlPlane
+	http         *http.Client
+	config       *rest.Config
+	// killed is the process that was killed most recently, or zero.
+	killed shim.Process
 
-	mu   sync.Mutex
-	said []string // output of the control plane
+	mu     sync.Mutex
+	output []string // output of the control plane
 }
 
 func startPlane(ctx context.Context, dir, assets string) (*plane, error) {
-	p := &plane{dir: dir, killed: map[string]shim.Process{}}
-	whole, err := controlplane.Start(ctx, controlplane.Options{StateDir: dir, Assets: assets, ReadyTimeout: 5 * time.Minute, Progress: p.note})
+	p := &plane{dir: dir}
+	whole, err := controlplane.Start(ctx, controlplane.Options{StateDir: dir, Assets: assets, ReadyTimeout: 5 * time.Minute, Progress: p.addOutput})
 	if err != nil {
 		return nil, err
 	}
-	p.whole, p.config = whole, whole.Config()
+	p.controlPlane, p.config = whole, whole.Config()
 	if p.http, err = rest.HTTPClientFor(p.config); err != nil {
 		return nil, errors.Join(err, whole.Stop())
 	}
@@ -54,66 +48,61 @@ func startPlane(ctx context.Context, dir, assets string) (*plane, error) {
 	return p, nil
 }
 
-func (p *plane) note(line string) {
+func (p *plane) addOutput(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.said = append(p.said, line)
+	p.output = append(p.output, line)
 }
 
 // log returns the messages of the control plane, such as restarts.
 func (p *plane) log() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return strings.Join(p.said, "\n")
+	return strings.Join(p.output, "\n")
 }
 
-// find reads the process of a part from its PID file.
-func (p *plane) find(name string) (shim.Process, error) {
+// find reads the process from its PID file.
+func (p *plane) find() (shim.Process, error) {
 	var record struct {
 		PID        int    `json:"pid"`
 		StartTicks uint64 `json:"startTicks"`
 	}
-	data, err := os.ReadFile(filepath.Join(p.dir, "pids", name+".json"))
+	data, err := os.ReadFile(filepath.Join(p.dir, "pids", "berth-apiserver.json"))
 	if err == nil {
 		err = json.Unmarshal(data, &record)
 	}
 	if err != nil {
-		return shim.Process{}, fmt.Errorf("find %s: %w", name, err)
+		return shim.Process{}, fmt.Errorf("find the control plane: %w", err)
 	}
 	return shim.Process{PID: record.PID, Ticks: record.StartTicks}, nil
 }
 
-// kill kills a part with SIGKILL.
-func (p *plane) kill(name string) error {
-	found, err := p.find(name)
+// kill kills the control plane with SIGKILL.
+func (p *plane) kill() error {
+	found, err := p.find()
 	if err != nil {
 		return err
 	}
-	p.killed[name] = found
+	p.killed = found
 	return osProcess{Process: found}.kill(time.Minute)
 }
 
-// restored returns an error if a killed part has not restarted yet or if the whole control plane has stopped.
-func (p *plane) restored() error {
+// checkRestored returns an error if the killed control plane has not restarted yet or will not restart.
+func (p *plane) checkRestored() error {
 	select {
-	case err := <-p.whole.Failed():
+	case err := <-p.controlPlane.Failed():
 		return fmt.Errorf("the control plane has stopped: %w", err)
 	default:
 	}
-	for name, killed := range p.killed {
-		found, err := p.find(name)
-		if err != nil {
-			return err
-		}
-		if found == killed {
-			return fmt.Errorf("%s has not restarted", name)
-		}
+	found, err := p.find()
+	if err == nil && found == p.killed {
+		return errors.New("the control plane has not restarted")
 	}
-	return nil
+	return err
 }
 
-// ready returns an error if the API server is not ready.
-func (p *plane) ready(ctx context.Context) error {
+// checkReady returns an error if the API server is not ready.
+func (p *plane) checkReady(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.config.Host+"/readyz", nil)
 	if err != nil {
 		return err
@@ -129,17 +118,17 @@ func (p *plane) ready(ctx context.Context) error {
 	return nil
 }
 
-// recover waits until all parts have restarted and the API server is ready.
-func (p *plane) recover(ctx context.Context) error {
+// waitUntilRestored waits until the control plane has restarted and is ready.
+func (p *plane) waitUntilRestored(ctx context.Context) error {
 	return eventually(ctx, patience, 50*time.Millisecond, func() error {
-		if err := p.restored(); err != nil {
+		if err := p.checkRestored(); err != nil {
 			return err
 		}
-		return p.ready(ctx)
+		return p.checkReady(ctx)
 	})
 }
 
 func (p *plane) stop() error {
 	p.http.CloseIdleConnections()
-	return p.whole.Stop()
+	return p.controlPlane.Stop()
 }

@@ -33,10 +33,10 @@ func (p osProcess) String() string {
 	return text
 }
 
-func (p osProcess) leader() bool { return len(p.args) > 1 && p.args[1] == "lead" }
+func (p osProcess) isLeader() bool { return len(p.args) > 1 && p.args[1] == "leader" }
 
-// spare reports whether the process is a warm shim: a shim that a manager has started in advance and that runs no workload yet.
-func (p osProcess) spare() bool { return strings.HasPrefix(p.args[0], shim.SpareName) }
+// isWarmShim reports whether the process is a warm shim: a shim that a manager has started in advance and that runs no workload yet.
+func (p osProcess) isWarmShim() bool { return strings.HasPrefix(p.args[0], shim.SpareName) }
 
 // processesOf returns the processes that execute one of the programs, without zombies.
 func processesOf(programs ...string) ([]osProcess, error) {
@@ -58,7 +58,7 @@ func processesOf(programs ...string) ([]osProcess, error) {
 			if exe != program {
 				continue
 			}
-			if p, err := describe(pid, exe); err == nil {
+			if p, err := readProcess(pid, exe); err == nil {
 				found = append(found, p)
 			}
 		}
@@ -66,7 +66,7 @@ func processesOf(programs ...string) ([]osProcess, error) {
 	return found, nil
 }
 
-func describe(pid int, exe string) (osProcess, error) {
+func readProcess(pid int, exe string) (osProcess, error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	id, err := shim.Identify(pid)
 	if err != nil {
@@ -80,8 +80,8 @@ func describe(pid int, exe string) (osProcess, error) {
 	if err != nil {
 		return osProcess{}, err
 	}
-	p := osProcess{Process: id, exe: exe, args: words(cmdline), env: map[string]string{}}
-	for _, entry := range words(environ) {
+	p := osProcess{Process: id, exe: exe, args: splitNul(cmdline), env: map[string]string{}}
+	for _, entry := range splitNul(environ) {
 		if name, value, ok := strings.Cut(entry, "="); ok && (strings.HasPrefix(name, "CHAOS_") || name == "PORT") {
 			p.env[name] = value
 		}
@@ -92,7 +92,7 @@ func describe(pid int, exe string) (osProcess, error) {
 	return p, nil
 }
 
-func words(data []byte) []string {
+func splitNul(data []byte) []string {
 	return strings.Split(string(bytes.TrimSuffix(data, []byte{0})), "\x00")
 }
 

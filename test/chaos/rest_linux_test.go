@@ -28,14 +28,14 @@ import (
 // logBound limits the disk usage of one object's log at rest: twice the limit of the manager.
 const logBound = 2 << 20
 
-// settled waits until two consecutive checks find the system at rest and as the specs require.
-func (w *world) settled(ctx context.Context, patience time.Duration) error {
+// waitUntilSettled waits until two consecutive checks find that the system is at rest and matches the specs.
+func (w *world) waitUntilSettled(ctx context.Context, patience time.Duration) error {
 	good := 0
 	return eventually(ctx, patience, 50*time.Millisecond, func() error {
-		if err := w.alone(); err != nil {
+		if err := w.checkNoOverlap(); err != nil {
 			return err // the violation stays in the file, so every later check fails, too
 		}
-		if err := w.compare(ctx); err != nil {
+		if err := w.checkState(ctx); err != nil {
 			good = 0
 			return err
 		}
@@ -46,14 +46,14 @@ func (w *world) settled(ctx context.Context, patience time.Duration) error {
 	})
 }
 
-// alone returns an error if a workload has recorded that another incarnation of its object was alive at the same time.
-func (w *world) alone() error {
-	said, err := os.ReadFile(filepath.Join(w.dir, "violations"))
+// checkNoOverlap returns an error if a workload has recorded that another incarnation of its object was alive at the same time.
+func (w *world) checkNoOverlap() error {
+	violations, err := os.ReadFile(filepath.Join(w.dir, "violations"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil && len(said) > 0 {
-		err = fmt.Errorf("two incarnations were alive at once:\n%s", said)
+	if err == nil && len(violations) > 0 {
+		err = fmt.Errorf("two incarnations were alive at once:\n%s", violations)
 	}
 	return err
 }
@@ -77,8 +77,8 @@ func (w *world) objects(ctx context.Context) (map[types.UID]process.Object, erro
 	return found, nil
 }
 
-// compare checks everything once and returns the first difference from the expected state.
-func (w *world) compare(ctx context.Context) error {
+// checkState checks everything once and returns the first difference from the expected state.
+func (w *world) checkState(ctx context.Context) error {
 	objects, err := w.objects(ctx)
 	if err != nil {
 		return err
@@ -91,69 +91,69 @@ func (w *world) compare(ctx context.Context) error {
 		return err
 	}
 	for _, object := range objects {
-		if err := atRest(object, running); err != nil {
-			return fmt.Errorf("%s (UID %s): %w\nstatus:\n%s", object.GetName(), object.GetUID(), err, written(object))
+		if err := checkAtRest(object, running); err != nil {
+			return fmt.Errorf("%s (UID %s): %w\nstatus:\n%s", object.GetName(), object.GetUID(), err, formatStatus(object))
 		}
 	}
-	running = slices.DeleteFunc(running, osProcess.spare)
+	running = slices.DeleteFunc(running, osProcess.isWarmShim)
 	for _, p := range running {
-		if !slices.ContainsFunc(owners(objects), p.belongs) {
+		if !slices.ContainsFunc(processOwners(objects), p.belongsTo) {
 			return fmt.Errorf("process %s belongs to no object that should run", p)
 		}
 	}
 	if zombies, err := zombiesOf(w.manager.pid()); err != nil || len(zombies) > 0 {
 		return fmt.Errorf("the manager has not reaped its children %v: %w", zombies, err)
 	}
-	return w.traces(objects)
+	return w.checkTraces(objects)
 }
 
-// owners returns the objects that may have processes.
-func owners(objects map[types.UID]process.Object) []process.Object {
+// processOwners returns the objects that may have processes.
+func processOwners(objects map[types.UID]process.Object) []process.Object {
 	var all []process.Object
 	for _, object := range objects {
-		if wanted(object) {
+		if wantsProcess(object) {
 			all = append(all, object)
 		}
 	}
 	return all
 }
 
-func wanted(object process.Object) bool {
+func wantsProcess(object process.Object) bool {
 	return object.GetProcessSpec().State != v1alpha1.StateStopped && !slices.Contains(object.GetProcessSpec().Process.Command, "exits")
 }
 
-func (p osProcess) belongs(object process.Object) bool {
+func (p osProcess) belongsTo(object process.Object) bool {
 	if p.env["CHAOS_NAME"] == "" { // a shim is named after its object
 		return len(p.args) > 1 && strings.HasSuffix(p.args[1], "/"+namespace+"/"+object.GetName())
 	}
-	return p.env["CHAOS_NAME"] == object.GetName() && p.env[envLife] == lifeOf(object) && p.env[envRevision] == variable(object, envRevision)
+	return p.env["CHAOS_NAME"] == object.GetName() && p.env[envLife] == lifeWord(object) && p.env[envRevision] == envValue(object, envRevision)
 }
 
-// atRest returns an error that describes how the object differs from its state at rest.
-func atRest(object process.Object, running []osProcess) error {
-	spec, is := object.GetProcessSpec(), object.GetProcessStatus()
+// checkAtRest returns an error that describes how the object differs from its state at rest.
+func checkAtRest(object process.Object, running []osProcess) error {
+	spec, current := object.GetProcessSpec(), object.GetProcessStatus()
 	if !object.GetDeletionTimestamp().IsZero() {
 		return errors.New("the object is still being deleted")
 	}
-	if is.ObservedGeneration != object.GetGeneration() {
-		return fmt.Errorf("generation %d was not observed, only %d", object.GetGeneration(), is.ObservedGeneration)
+	if current.ObservedGeneration != object.GetGeneration() {
+		return fmt.Errorf("generation %d was not observed; the observed generation is %d", object.GetGeneration(), current.ObservedGeneration)
 	}
 	var states []string
 	for _, state := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
-		if meta.IsStatusConditionTrue(is.Conditions, state) {
+		if meta.IsStatusConditionTrue(current.Conditions, state) {
 			states = append(states, state)
 		}
 	}
 	if len(states) != 1 {
-		return fmt.Errorf("exactly one of Ready, Reconciling and Stalled should be True: %v are", states)
+		return fmt.Errorf("exactly one of Ready, Reconciling and Stalled should be True; True are: %v", states)
 	}
 	var leaders, shims int
 	for _, p := range running {
 		switch {
-		case !p.belongs(object):
-		case p.leader():
+		case !p.belongsTo(object):
+		case p.isLeader():
 			leaders++
-			if at := is.Process; at == nil || at.PID != int64(p.PID) || at.StartTicks != int64(p.Ticks) || at.Incarnation != is.Incarnation {
+			if at := current.Process; at == nil || at.PID != int64(p.PID) || at.StartTicks != int64(p.Ticks) || at.Incarnation != current.Incarnation {
 				return fmt.Errorf("the process is %s, which differs from the status", p)
 			}
 		case p.env["CHAOS_NAME"] == "":
@@ -161,7 +161,7 @@ func atRest(object process.Object, running []osProcess) error {
 		}
 	}
 	want, reason := 1, v1alpha1.ReasonRunning
-	if !wanted(object) {
+	if !wantsProcess(object) {
 		want, reason = 0, v1alpha1.ReasonCompleted
 		if spec.State == v1alpha1.StateStopped {
 			reason = v1alpha1.ReasonStopped
@@ -170,20 +170,20 @@ func atRest(object process.Object, running []osProcess) error {
 	if leaders != want || shims > want {
 		return fmt.Errorf("%d programs and %d shims run, want %d", leaders, shims, want)
 	}
-	if ready := meta.FindStatusCondition(is.Conditions, v1alpha1.ConditionReady); ready.Reason != reason {
+	if ready := meta.FindStatusCondition(current.Conditions, v1alpha1.ConditionReady); ready.Reason != reason {
 		return fmt.Errorf("condition Ready has reason %s instead of %s: %s", ready.Reason, reason, ready.Message)
 	}
-	if is.Stopping != nil || meta.IsStatusConditionTrue(is.Conditions, v1alpha1.ConditionRestarting) {
+	if current.Stopping != nil || meta.IsStatusConditionTrue(current.Conditions, v1alpha1.ConditionRestarting) {
 		return errors.New("a stop or a restart is in progress")
 	}
-	if want == 1 && is.ObservedRestartToken != spec.RestartToken {
-		return fmt.Errorf("the restart %q was not carried out, only %q", spec.RestartToken, is.ObservedRestartToken)
+	if want == 1 && current.ObservedRestartToken != spec.RestartToken {
+		return fmt.Errorf("the restart %q was not carried out; the last one that was carried out is %q", spec.RestartToken, current.ObservedRestartToken)
 	}
-	return expectKstatus(object, status.CurrentStatus)
+	return checkKstatus(object, status.CurrentStatus)
 }
 
-// expectKstatus returns an error if the kstatus result for the object differs from want.
-func expectKstatus(object process.Object, want status.Status) error {
+// checkKstatus returns an error if the kstatus result for the object differs from want.
+func checkKstatus(object process.Object, want status.Status) error {
 	content, err := apiruntime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return err
@@ -198,8 +198,8 @@ func expectKstatus(object process.Object, want status.Status) error {
 	return nil
 }
 
-// traces returns an error if a directory of a deleted object remains, or if the log of an object takes too much disk space.
-func (w *world) traces(objects map[types.UID]process.Object) error {
+// checkTraces returns an error if a directory of a deleted object remains, or if the log of an object takes too much disk space.
+func (w *world) checkTraces(objects map[types.UID]process.Object) error {
 	for _, dir := range w.traceDirs() {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -221,16 +221,16 @@ func (w *world) traces(objects map[types.UID]process.Object) error {
 	return nil
 }
 
-// written formats an object's status for a report.
-func written(object process.Object) string {
+// formatStatus formats an object's status for a report.
+func formatStatus(object process.Object) string {
 	var text strings.Builder
-	is := object.GetProcessStatus()
+	current := object.GetProcessStatus()
 	fmt.Fprintf(&text, "  spec: state %s, restartToken %q, generation %d, deletion %v, command %v\n", object.GetProcessSpec().State,
 		object.GetProcessSpec().RestartToken, object.GetGeneration(), object.GetDeletionTimestamp(), object.GetProcessSpec().Process.Command[1:])
-	fmt.Fprintf(&text, "  incarnation %d, restarts %d, failures %d, observed generation %d, observed token %q\n", is.Incarnation, is.RestartCount,
-		is.Failures, is.ObservedGeneration, is.ObservedRestartToken)
-	fmt.Fprintf(&text, "  process %+v\n  stopping %+v\n  last exit %+v\n  next restart %v\n", is.Process, is.Stopping, is.LastExit, is.NextRestartTime)
-	for _, c := range is.Conditions {
+	fmt.Fprintf(&text, "  incarnation %d, restarts %d, failures %d, observed generation %d, observed token %q\n", current.Incarnation, current.RestartCount,
+		current.Failures, current.ObservedGeneration, current.ObservedRestartToken)
+	fmt.Fprintf(&text, "  process %+v\n  stopping %+v\n  last exit %+v\n  next restart %v\n", current.Process, current.Stopping, current.LastExit, current.NextRestartTime)
+	for _, c := range current.Conditions {
 		fmt.Fprintf(&text, "  %s=%s %s (generation %d, since %s): %s\n", c.Type, c.Status, c.Reason, c.ObservedGeneration, c.LastTransitionTime, c.Message)
 	}
 	return text.String()

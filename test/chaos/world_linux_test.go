@@ -66,15 +66,11 @@ func newWorld(ctx context.Context, root string) (*world, error) {
 			return w, fmt.Errorf("build %s: %w\n%s", source, err, out)
 		}
 	}
-	w.mount()
+	w.mountSmallDisk()
 
-	assets := os.Getenv("KUBEBUILDER_ASSETS")
-	if assets == "" {
-		assets = filepath.Join("..", "..", "bin")
-	}
 	var err error
 	planeDir := filepath.Join(root, "plane")
-	if w.plane, err = startPlane(ctx, planeDir, assets); err != nil {
+	if w.plane, err = startPlane(ctx, planeDir, filepath.Join("..", "..", "bin")); err != nil {
 		return w, err
 	}
 	crds := envtest.CRDInstallOptions{Paths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfPathMissing: true}
@@ -122,8 +118,8 @@ func (w *world) traceDirs() []string {
 	return append(w.cgroups(), filepath.Join(w.state, "run"))
 }
 
-// end deletes all objects and checks that nothing remains of them. Then it stops the manager and checks that no process and no cgroup remains.
-func (w *world) end(ctx context.Context) error {
+// shutDown deletes all objects and checks that nothing remains of them. Then it stops the manager and checks that no process and no cgroup remains.
+func (w *world) shutDown(ctx context.Context) error {
 	var ports []int32
 	objects, err := w.objects(ctx)
 	if err != nil {
@@ -139,7 +135,7 @@ func (w *world) end(ctx context.Context) error {
 		}
 		w.ledger.deleted(object.GetUID())
 	}
-	if err := w.settled(ctx, patience); err != nil {
+	if err := w.waitUntilSettled(ctx, patience); err != nil {
 		return fmt.Errorf("after the deletion of all objects: %w", err)
 	}
 	for _, port := range ports {
@@ -154,7 +150,7 @@ func (w *world) end(ctx context.Context) error {
 			return fmt.Errorf("a port is still in use: %w", err)
 		}
 	}
-	if err := errors.Join(w.manager.stop(patience), w.manager.sane()); err != nil {
+	if err := errors.Join(w.manager.stop(patience), w.manager.checkNoPanic()); err != nil {
 		return err
 	}
 	if left := w.cgroups(); len(left) > 0 {
@@ -163,10 +159,11 @@ func (w *world) end(ctx context.Context) error {
 	if left, err := processesOf(w.workload, w.shim, w.manager.program); err != nil || len(left) > 0 {
 		return fmt.Errorf("processes remain: %v: %w", left, err)
 	}
-	return w.alone()
+	return w.checkNoOverlap()
 }
 
-// discard kills all processes and removes everything that newWorld created, even after an earlier failure.
+// discard kills all processes, removes their cgroups, stops the control plane and unmounts the small file system, even after an earlier failure. The caller
+// removes the directory.
 func (w *world) discard() error {
 	var errs []error
 	if w.manager != nil {
@@ -193,11 +190,11 @@ func (w *world) discard() error {
 	if w.plane != nil {
 		errs = append(errs, w.plane.stop())
 	}
-	return errors.Join(append(errs, w.unmount())...)
+	return errors.Join(append(errs, w.unmountSmallDisk())...)
 }
 
-// starts returns how many times a workload was started.
-func (w *world) starts() int64 {
+// workloadStarts returns how many times a workload was started.
+func (w *world) workloadStarts() int64 {
 	info, err := os.Stat(filepath.Join(w.dir, "starts"))
 	if err != nil {
 		return 0

@@ -25,7 +25,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// image returns the repository and tag of the image to test: that of `make cluster` unless BERTH_TEST_IMAGE names another.
+// image returns the repository and tag of the image to test. BERTH_TEST_IMAGE replaces the default image, which `make cluster` provides.
 func image() (repository, tag string) {
 	name := os.Getenv("BERTH_TEST_IMAGE")
 	if name == "" {
@@ -40,41 +40,42 @@ func image() (repository, tag string) {
 func helm(ctx context.Context, args ...string) {
 	GinkgoHelper()
 	own := GinkgoT().TempDir()
-	succeeds(ctx, "helm", append([]string{"--namespace=" + managerNamespace, "--repository-cache=" + own, "--repository-config=" + filepath.Join(own, "repositories.yaml"),
+	mustRun(ctx, "helm", append([]string{"--namespace=" + managerNamespace, "--repository-cache=" + own, "--repository-config=" + filepath.Join(own, "repositories.yaml"),
 		"--registry-config=" + filepath.Join(own, "registry.json")}, args...)...)
 }
 
 func chart() string { return filepath.Join(root, "charts", "berth") }
 
-// earlier returns the path of a chart that imitates an earlier version. The chart lacks a field of a kind, a policy, and a value together with the object
+// earlierChart returns the path of a chart that imitates an earlier version. The chart lacks a field of a kind, a policy, and a value together with the object
 // that is rendered from this value.
-func earlier() string {
+func earlierChart() string {
 	GinkgoHelper()
 	dir := filepath.Join(GinkgoT().TempDir(), "berth")
 	Expect(os.CopyFS(dir, os.DirFS(chart()))).To(Succeed())
 	for _, absent := range []string{"templates/disruption_budget.yaml", "files/policy/directories.yaml"} {
 		Expect(os.Remove(filepath.Join(dir, absent))).To(Succeed())
 	}
-	edit(filepath.Join(dir, "values.yaml"), func(values map[string]any) { delete(values, "podDisruptionBudget") })
-	edit(filepath.Join(dir, "values.schema.json"), func(schema map[string]any) {
+	editFile(filepath.Join(dir, "values.yaml"), func(values map[string]any) { delete(values, "podDisruptionBudget") })
+	editFile(filepath.Join(dir, "values.schema.json"), func(schema map[string]any) {
 		unstructured.RemoveNestedField(schema, "properties", "podDisruptionBudget")
 	})
-	edit(filepath.Join(dir, "files", "crds", "berth.dev_devservers.yaml"), func(crd map[string]any) {
+	editFile(filepath.Join(dir, "files", "crds", "berth.dev_devservers.yaml"), func(crd map[string]any) {
 		versions, _, err := unstructured.NestedSlice(crd, "spec", "versions")
 		Expect(err).NotTo(HaveOccurred())
-		version, is := versions[0].(map[string]any)
-		Expect(is).To(BeTrue())
-		unstructured.RemoveNestedField(version, messageOfExit...)
+		version, ok := versions[0].(map[string]any)
+		Expect(ok).To(BeTrue())
+		unstructured.RemoveNestedField(version, exitMessagePath...)
 		Expect(unstructured.SetNestedSlice(crd, versions, "spec", "versions")).To(Succeed())
 	})
 	return dir
 }
 
-// messageOfExit is the path of the field status.lastExit.message in a version of the CRD of DevServer. The earlier chart has lastExit without this field.
-var messageOfExit = []string{"schema", "openAPIV3Schema", "properties", "status", "properties", "lastExit", "properties", "message"}
+// exitMessagePath is the path of the schema of status.lastExit.message within an entry of spec.versions of the DevServer CRD. The earlier chart lacks this
+// field.
+var exitMessagePath = []string{"schema", "openAPIV3Schema", "properties", "status", "properties", "lastExit", "properties", "message"}
 
-// edit changes a YAML or JSON file.
-func edit(file string, change func(map[string]any)) {
+// editFile changes a YAML or JSON file.
+func editFile(file string, change func(map[string]any)) {
 	GinkgoHelper()
 	text, err := os.ReadFile(file)
 	Expect(err).NotTo(HaveOccurred())
@@ -90,20 +91,20 @@ func edit(file string, change func(map[string]any)) {
 	Expect(os.WriteFile(file, text, 0o600)).To(Succeed())
 }
 
-// brings lists the parts that the cluster contains and the earlier chart lacks.
-func brings(ctx context.Context) (found []string) {
+// partsMissingInEarlierChart lists the parts that the cluster contains and the earlier chart lacks.
+func partsMissingInEarlierChart(ctx context.Context) (found []string) {
 	GinkgoHelper()
 	crd := &unstructured.Unstructured{}
-	crd.SetGroupVersionKind(installed[0])
+	crd.SetGroupVersionKind(installedKinds[0])
 	Expect(k8s.Get(ctx, client.ObjectKey{Name: "devservers.berth.dev"}, crd)).To(Succeed())
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	Expect(err).NotTo(HaveOccurred())
-	version, is := versions[0].(map[string]any)
-	Expect(is).To(BeTrue())
-	if _, has, _ := unstructured.NestedMap(version, messageOfExit...); has {
+	version, ok := versions[0].(map[string]any)
+	Expect(ok).To(BeTrue())
+	if _, has, _ := unstructured.NestedMap(version, exitMessagePath...); has {
 		found = append(found, "a field")
 	}
-	for key := range ofBerth(ctx) {
+	for key := range installedObjects(ctx) {
 		switch {
 		case strings.HasPrefix(key, "PodDisruptionBudget "):
 			found = append(found, "a disruption budget")
@@ -114,16 +115,16 @@ func brings(ctx context.Context) (found []string) {
 	return found
 }
 
-// byHelm installs the chart as documented.
-func byHelm(ctx context.Context) {
+// installByHelm installs the chart as documented.
+func installByHelm(ctx context.Context) {
 	GinkgoHelper()
 	makeNamespace(ctx, managerNamespace)
 	repository, tag := image()
 	helm(ctx, "install", "berth", chart(), "--set=image.repository="+repository+",image.tag="+tag)
 }
 
-// overlay writes a kustomization that combines config/default with the image to test, and returns its directory.
-func overlay() string {
+// writeOverlay writes a kustomization that combines config/default with the image to test, and returns its directory.
+func writeOverlay() string {
 	GinkgoHelper()
 	dir, err := filepath.EvalSymlinks(GinkgoT().TempDir())
 	Expect(err).NotTo(HaveOccurred())
@@ -132,25 +133,25 @@ func overlay() string {
 	base, err = filepath.Rel(dir, base)
 	Expect(err).NotTo(HaveOccurred())
 	repository, tag := image()
-	text := fmt.Sprintf("resources: [%s]\nimages: [{name: berth-dev/berth, newName: %s, newTag: %s}]\n", base, repository, tag)
+	text := fmt.Sprintf("resources: [%s]\nimages: [{name: ghcr.io/berth-dev/berth, newName: %s, newTag: %s}]\n", base, repository, tag)
 	Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o600)).To(Succeed())
 	return dir
 }
 
-func byKustomize(ctx context.Context) {
+func installByKustomize(ctx context.Context) {
 	GinkgoHelper()
-	succeeds(ctx, "kubectl", "apply", "--server-side", "-k", overlay())
+	mustRun(ctx, "kubectl", "apply", "--server-side", "-k", writeOverlay())
 }
 
-// readsParametersAgain restarts the API server of `make cluster`. Without the restart, after all policies of the previous installation were deleted, the API
-// server would not read the ConfigMaps that are the parameters of the next policies (kubernetes/kubernetes#130887). On another cluster, whose API server the
-// suite cannot restart, it does nothing.
-func readsParametersAgain(ctx context.Context) {
+// reloadPolicyParameters restarts the API server of `make cluster`. After all policies of an installation were deleted, an API server does not read the
+// ConfigMaps that are the parameters of the next policies until it is restarted (kubernetes/kubernetes#130887). On another cluster, reloadPolicyParameters does
+// nothing, because the suite cannot restart its API server.
+func reloadPolicyParameters(ctx context.Context) {
 	GinkgoHelper()
 	if !isTestCluster() {
 		return
 	}
-	part(ctx, "kill", "kube-apiserver")
+	controlProcess(ctx, "kill", "kube-apiserver")
 	startAPIServer(ctx)
 }
 
@@ -160,7 +161,7 @@ func makeNamespace(ctx context.Context, name string) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
 	Expect(k8s.Create(ctx, namespace)).To(Succeed())
 	Eventually(ctx, func(ctx context.Context) error {
-		_, err := api.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+		_, err := clientset.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}).Should(Succeed())
 }
@@ -175,8 +176,8 @@ func removeNamespace(ctx context.Context, name string) {
 	}).Should(BeTrue(), "namespace %s is not deleted: %+v", name, namespace.Status)
 }
 
-// installed lists the kinds of objects that an installation creates.
-var installed = []schema.GroupVersionKind{
+// installedKinds lists the kinds of objects that an installation creates.
+var installedKinds = []schema.GroupVersionKind{
 	{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
 	{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
@@ -192,11 +193,11 @@ var installed = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "ConfigMap"},
 }
 
-// ofBerth returns the installed objects by kind and name, without status, metadata and fields that the cluster assigns.
-func ofBerth(ctx context.Context) map[string]any {
+// installedObjects returns the installed objects by kind and name, without status, metadata and fields that the cluster assigns.
+func installedObjects(ctx context.Context) map[string]any {
 	GinkgoHelper()
 	found := map[string]any{}
-	for _, kind := range installed {
+	for _, kind := range installedKinds {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind)
 		Expect(k8s.List(ctx, list, client.MatchingLabels{"app.kubernetes.io/name": "berth"})).To(Succeed())
@@ -227,7 +228,7 @@ func removeAll(ctx context.Context) {
 			Expect(client.IgnoreNotFound(k8s.Patch(ctx, object, withoutFinalizers))).To(Succeed())
 		}
 	}
-	for _, kind := range installed {
+	for _, kind := range installedKinds {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(kind)
 		Expect(k8s.List(ctx, list, client.MatchingLabels{"app.kubernetes.io/name": "berth"})).To(Succeed())
@@ -235,6 +236,6 @@ func removeAll(ctx context.Context) {
 			Expect(client.IgnoreNotFound(k8s.Delete(ctx, &list.Items[i]))).To(Succeed())
 		}
 	}
-	Eventually(ctx, ofBerth).Should(BeEmpty())
+	Eventually(ctx, installedObjects).Should(BeEmpty())
 	removeNamespace(ctx, managerNamespace)
 }

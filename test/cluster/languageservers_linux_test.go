@@ -21,8 +21,8 @@ import (
 	"github.com/berth-dev/berth/test/lspclient"
 )
 
-// runsLanguageServers adds the specs of language servers that run in Pods and serve editors outside the cluster.
-func runsLanguageServers() {
+// addLanguageServerSpecs adds the specs of language servers that run in Pods and serve editors outside the cluster.
+func addLanguageServerSpecs() {
 	It("keeps the Pod and the clients of a LanguageServer across restarts", func(ctx context.Context) {
 		tenant := languageServer(ctx, "gopls")
 		server := tenant.object.(*v1alpha1.LanguageServer)
@@ -41,25 +41,25 @@ func runsLanguageServers() {
 			return server.Status.Clients, err
 		}).Should(BeEquivalentTo(1))
 
-		Expect(api.CoreV1().Pods(tenant.namespace).Delete(ctx, before[0].Name, metav1.DeleteOptions{})).To(Succeed())
-		tenant.ready(ctx, 3)
-		tenant.lost(2)
+		Expect(clientset.CoreV1().Pods(tenant.namespace).Delete(ctx, before[0].Name, metav1.DeleteOptions{})).To(Succeed())
+		tenant.waitUntilReady(ctx, 3)
+		tenant.expectLost(2)
 		Expect(editor.hover(ctx)).To(Equal(text), "the client reconnected and opened its document again")
-		Expect(editor.said()).To(ContainSubstring("connection"))
+		Expect(editor.stderr()).To(ContainSubstring("connection"))
 
-		tenant.change(ctx, `{"runtime":{"pod":{"template":{"metadata":{"labels":{"team":"a"}}}}}}`)
-		tenant.ready(ctx, 4)
+		tenant.patchSpec(ctx, `{"runtime":{"pod":{"template":{"metadata":{"labels":{"team":"a"}}}}}}`)
+		tenant.waitUntilReady(ctx, 4)
 		Expect(tenant.pods(ctx)).To(ConsistOf(HaveField("Labels", HaveKeyWithValue("team", "a"))), "a changed template replaces the Pod")
 		Expect(editor.hover(ctx)).To(Equal(text))
-		Expect(tenant.starts()).To(Equal(4))
+		Expect(tenant.startCount()).To(Equal(4))
 		editor.leave(ctx)
-		tenant.end(ctx)
+		tenant.deleteAndCheck(ctx)
 	}, SpecTimeout(3*timeout))
 
 	It("puts an unused LanguageServer to sleep and wakes it for the next client", func(ctx context.Context) {
 		tenant := languageServer(ctx, "sleeper")
 		server := tenant.object.(*v1alpha1.LanguageServer)
-		tenant.change(ctx, `{"state":"OnDemand","idleTimeoutSeconds":1}`)
+		tenant.patchSpec(ctx, `{"state":"OnDemand","idleTimeoutSeconds":1}`)
 		asleep := func(ctx context.Context) (bool, error) {
 			err := k8s.Get(ctx, client.ObjectKeyFromObject(server), server)
 			ready := meta.FindStatusCondition(server.Status.Conditions, v1alpha1.ConditionReady)
@@ -70,22 +70,22 @@ func runsLanguageServers() {
 		Expect(pods).To(HaveLen(1), "the Pod stays to accept the next client")
 		editor := tenant.connect(ctx)
 		Expect(editor.hover(ctx)).To(Equal(text))
-		Expect(tenant.starts()).To(Equal(2))
+		Expect(tenant.startCount()).To(Equal(2))
 		Expect(tenant.pods(ctx)).To(ConsistOf(HaveField("UID", pods[0].UID)))
 		editor.leave(ctx)
 
 		Eventually(ctx, asleep).Should(BeTrue())
-		Expect(api.CoreV1().Pods(tenant.namespace).Delete(ctx, pods[0].Name, metav1.DeleteOptions{})).To(Succeed())
+		Expect(clientset.CoreV1().Pods(tenant.namespace).Delete(ctx, pods[0].Name, metav1.DeleteOptions{})).To(Succeed())
 		Eventually(ctx, tenant.pods).Should(ConsistOf(HaveField("UID", Not(Equal(pods[0].UID)))), "the Pod is replaced, because a client could not connect without one")
 		editor = tenant.connect(ctx)
 		Expect(editor.hover(ctx)).To(Equal(text))
 		editor.leave(ctx)
-		tenant.alone()
+		tenant.expectNoOverlap()
 	}, SpecTimeout(3*timeout))
 }
 
-// restartsFast compares the restart of a language server within its Pod with a restart that replaces the Pod.
-func restartsFast() {
+// addLanguageServerSpeedSpecs adds a spec that compares the restart of a language server within its Pod with a restart that replaces the Pod.
+func addLanguageServerSpeedSpecs() {
 	It("restarts a language server within its Pod much faster than by replacing the Pod", func(ctx context.Context) {
 		const times, factor = 5, 5.0
 		tenant := languageServer(ctx, "restarts")
@@ -99,14 +99,14 @@ func restartsFast() {
 
 			before := tenant.object.GetProcessStatus().Incarnation
 			begun = time.Now()
-			tenant.change(ctx, fmt.Sprintf(`{"runtime":{"pod":{"template":{"metadata":{"labels":{"pod":"%d"}}}}}}`, i)) // deleting the Pod instead would add a back-off
-			tenant.ready(ctx, before+1)
+			tenant.patchSpec(ctx, fmt.Sprintf(`{"runtime":{"pod":{"template":{"metadata":{"labels":{"pod":"%d"}}}}}}`, i)) // deleting the Pod instead would add a back-off
+			tenant.waitUntilReady(ctx, before+1)
 			Expect(editor.hover(ctx)).To(Equal(text))
 			whole = append(whole, time.Since(begun).Seconds())
 		}
 		slices.Sort(inside)
 		slices.Sort(whole)
-		figure("restart until an editor is answered: in the Pod %.2f s, with the Pod %.2f s, %.1f× (aim at least %.0f×)",
+		reportFigure("restart until an editor is answered: in the Pod %.2f s, with the Pod %.2f s, %.1f× (target: at least %.0f×)",
 			inside[times/2], whole[times/2], whole[times/2]/inside[times/2], factor)
 		Expect(whole[times/2] / inside[times/2]).To(BeNumerically(">", factor))
 		editor.leave(ctx)
@@ -140,7 +140,7 @@ func (t *tenant) connect(ctx context.Context) *editor {
 	var err error
 	e.errors, err = os.CreateTemp(GinkgoT().TempDir(), "editor-")
 	Expect(err).NotTo(HaveOccurred())
-	command := onTheCluster(context.WithoutCancel(ctx), "berth", "lsp", "connect", "-n", t.namespace, t.object.GetName()) // the command exits at the end of its input
+	command := clusterCommand(context.WithoutCancel(ctx), "berth", "lsp", "connect", "-n", t.namespace, t.object.GetName()) // the command exits at the end of its input
 	command.Stderr = e.errors
 	e.program, err = lspclient.Start(command)
 	Expect(err).NotTo(HaveOccurred())
@@ -150,13 +150,13 @@ func (t *tenant) connect(ctx context.Context) *editor {
 		Expect(e.errors.Close()).To(Succeed())
 	})
 	_, err = e.Initialize(ctx, "/claim")
-	Expect(err).NotTo(HaveOccurred(), e.said())
+	Expect(err).NotTo(HaveOccurred(), e.stderr())
 	Expect(e.Open(document, "fake", 1, text)).To(Succeed())
 	return e
 }
 
-// said returns what the command wrote to stderr. Editors show that text in their log.
-func (e *editor) said() string {
+// stderr returns what the command wrote to stderr. Editors show that text in their log.
+func (e *editor) stderr() string {
 	said, err := os.ReadFile(e.errors.Name())
 	Expect(err).NotTo(HaveOccurred())
 	return string(said)
@@ -170,15 +170,15 @@ func (e *editor) hover(ctx context.Context) string {
 		var answer struct {
 			Contents struct{ Value string }
 		}
-		err := e.Call(ctx, "textDocument/hover", lspclient.At(document, lspclient.Position{}), &answer)
+		err := e.Call(ctx, "textDocument/hover", lspclient.PositionParams(document, lspclient.Position{}), &answer)
 		word, _, _ = strings.Cut(answer.Contents.Value, " ")
 		return err
-	}).WithPolling(10*time.Millisecond).Should(Succeed(), e.said())
+	}).WithPolling(10*time.Millisecond).Should(Succeed(), e.stderr())
 	return word
 }
 
 func (e *editor) leave(ctx context.Context) {
 	GinkgoHelper()
-	Expect(e.Leave(ctx)).To(Succeed())
-	Expect(e.program.Close()).To(Succeed(), e.said())
+	Expect(e.Shutdown(ctx)).To(Succeed())
+	Expect(e.program.Close()).To(Succeed(), e.stderr())
 }

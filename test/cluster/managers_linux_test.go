@@ -25,17 +25,17 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-const ofManagers = "app.kubernetes.io/name=berth,app.kubernetes.io/component=manager"
+const managerSelector = "app.kubernetes.io/name=berth,app.kubernetes.io/component=manager"
 
-// managers returns the Pods of the managers.
-func managers(ctx context.Context) []corev1.Pod {
+// managerPods returns the Pods of the managers.
+func managerPods(ctx context.Context) []corev1.Pod {
 	GinkgoHelper()
-	pods, err := api.CoreV1().Pods(managerNamespace).List(ctx, metav1.ListOptions{LabelSelector: ofManagers})
+	pods, err := clientset.CoreV1().Pods(managerNamespace).List(ctx, metav1.ListOptions{LabelSelector: managerSelector})
 	Expect(err).NotTo(HaveOccurred())
 	return pods.Items
 }
 
-func ready(pod *corev1.Pod) bool {
+func isPodReady(pod *corev1.Pod) bool {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady {
 			return condition.Status == corev1.ConditionTrue && pod.DeletionTimestamp == nil
@@ -44,53 +44,53 @@ func ready(pod *corev1.Pod) bool {
 	return false
 }
 
-// rolledOut waits until the Pods of the managers match the Deployment and no other Pods of managers exist.
-func rolledOut(ctx context.Context) {
+// waitForRollout waits until the Pods of the managers match the Deployment and no other Pods of managers exist.
+func waitForRollout(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
-		deployment, err := api.AppsV1().Deployments(managerNamespace).Get(ctx, "berth-manager", metav1.GetOptions{})
+		deployment, err := clientset.AppsV1().Deployments(managerNamespace).Get(ctx, "berth-manager", metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(deployment.Status.ObservedGeneration).To(Equal(deployment.Generation))
 		want := *deployment.Spec.Replicas
 		g.Expect(deployment.Status).To(And(
 			HaveField("UpdatedReplicas", want), HaveField("ReadyReplicas", want), HaveField("Replicas", want)), "%+v", deployment.Status)
-		pods, err := api.CoreV1().Pods(managerNamespace).List(ctx, metav1.ListOptions{LabelSelector: ofManagers})
+		pods, err := clientset.CoreV1().Pods(managerNamespace).List(ctx, metav1.ListOptions{LabelSelector: managerSelector})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(pods.Items).To(HaveLen(int(want)))
 		for _, pod := range pods.Items {
-			g.Expect(ready(&pod)).To(BeTrue(), pod.Name)
+			g.Expect(isPodReady(&pod)).To(BeTrue(), pod.Name)
 		}
 	}).Should(Succeed())
 }
 
-// leader waits until one of the Pods has renewed the lease after this call, and returns that Pod.
-func leader(ctx context.Context) *corev1.Pod {
+// waitForLeader waits until one of the Pods has renewed the lease after this call, and returns that Pod.
+func waitForLeader(ctx context.Context) *corev1.Pod {
 	GinkgoHelper()
 	var found *corev1.Pod
-	before := renewed(ctx)
+	before := leaseRenewTime(ctx)
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
-		lease, err := api.CoordinationV1().Leases(managerNamespace).Get(ctx, "berth.dev", metav1.GetOptions{})
+		lease, err := clientset.CoordinationV1().Leases(managerNamespace).Get(ctx, "berth.dev", metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(lease.Spec.HolderIdentity).NotTo(BeNil())
-		g.Expect(lease.Spec.RenewTime.After(before)).To(BeTrue(), "%s has not renewed it", *lease.Spec.HolderIdentity)
+		g.Expect(lease.Spec.RenewTime.After(before)).To(BeTrue(), "%s has not renewed the lease", *lease.Spec.HolderIdentity)
 		name, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
-		found, err = api.CoreV1().Pods(managerNamespace).Get(ctx, name, metav1.GetOptions{})
+		found, err = clientset.CoreV1().Pods(managerNamespace).Get(ctx, name, metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred(), "the Pod that holds the lease does not exist")
 	}).Should(Succeed())
 	return found
 }
 
-// renewed returns the time of the last renewal of the lease by the clock of its holder, or the zero time without a lease.
-func renewed(ctx context.Context) time.Time {
-	lease, err := api.CoordinationV1().Leases(managerNamespace).Get(ctx, "berth.dev", metav1.GetOptions{})
+// leaseRenewTime returns the time of the last renewal of the lease, according to the clock of its holder. Without a lease it returns the zero time.
+func leaseRenewTime(ctx context.Context) time.Time {
+	lease, err := clientset.CoordinationV1().Leases(managerNamespace).Get(ctx, "berth.dev", metav1.GetOptions{})
 	if err != nil || lease.Spec.RenewTime == nil {
 		return time.Time{}
 	}
 	return lease.Spec.RenewTime.Time
 }
 
-// tokenOf creates a service account in a namespace, binds the account to a cluster role unless role is empty, and returns a token of the account.
-func tokenOf(ctx context.Context, namespace, name, role string) string {
+// createToken creates a service account in a namespace, binds the account to a cluster role unless role is empty, and returns a token of the account.
+func createToken(ctx context.Context, namespace, name, role string) string {
 	GinkgoHelper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	Expect(k8s.Create(ctx, account)).To(Succeed())
@@ -104,13 +104,13 @@ func tokenOf(ctx context.Context, namespace, name, role string) string {
 		Expect(k8s.Create(ctx, binding)).To(Succeed())
 		DeferCleanup(func(ctx context.Context) { Expect(client.IgnoreNotFound(k8s.Delete(ctx, binding))).To(Succeed()) })
 	}
-	token, err := api.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := clientset.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return token.Status.Token
 }
 
-// member creates a service account that has a cluster role in a namespace, and returns its user name.
-func member(ctx context.Context, namespace, role string) string {
+// createMember creates a service account that has a cluster role in a namespace, and returns its user name.
+func createMember(ctx context.Context, namespace, role string) string {
 	GinkgoHelper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role}}
 	Expect(k8s.Create(ctx, account)).To(Succeed())
@@ -122,13 +122,13 @@ func member(ctx context.Context, namespace, role string) string {
 	return "system:serviceaccount:" + namespace + ":" + role
 }
 
-// mayDo reports whether a user is allowed to perform an action on a resource of Berth in a namespace, such as "create devservers".
-func mayDo(ctx context.Context, who, namespace, what string) (bool, error) {
+// isAllowed reports whether a user is allowed to perform an action on a resource of Berth in a namespace, such as "create devservers".
+func isAllowed(ctx context.Context, who, namespace, what string) (bool, error) {
 	verb, resource, _ := strings.Cut(what, " ")
 	resource, subresource, _ := strings.Cut(resource, "/")
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: who, ResourceAttributes: &authorizationv1.ResourceAttributes{
 		Namespace: namespace, Verb: verb, Group: v1alpha1.GroupVersion.Group, Resource: resource, Subresource: subresource}}}
-	answer, err := api.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	answer, err := clientset.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
 		return false, err
 	}
@@ -147,17 +147,17 @@ func scrape(ctx context.Context, address, token string) (int, string, error) {
 	}
 	response, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Do(request)
 	if err != nil {
-		return 0, "", fmt.Errorf("ask for metrics: %w", err)
+		return 0, "", fmt.Errorf("request metrics: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(response.Body, 8<<20))
 	return response.StatusCode, string(text), err
 }
 
-// service returns the address of the metrics Service.
-func service(ctx context.Context) string {
+// metricsAddress returns the address of the metrics Service.
+func metricsAddress(ctx context.Context) string {
 	GinkgoHelper()
-	found, err := api.CoreV1().Services(managerNamespace).Get(ctx, "berth-metrics", metav1.GetOptions{})
+	found, err := clientset.CoreV1().Services(managerNamespace).Get(ctx, "berth-metrics", metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return found.Spec.ClusterIP
 }

@@ -25,20 +25,20 @@ func namespaceOfSpec(ctx context.Context) string {
 		removeNamespace(ctx, namespace.Name)
 		volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: namespace.Name}}
 		Expect(client.IgnoreNotFound(k8s.Delete(ctx, volume))).To(Succeed())
-		gone(ctx, volume)
+		waitUntilGone(ctx, volume)
 	}, NodeTimeout(2*timeout))
 	return namespace.Name
 }
 
-// server returns a DevServer for a spec in which the process does not have to run.
-func server(namespace, name string) *v1alpha1.DevServer {
+// newDevServer returns a DevServer for test cases that do not need its process to run.
+func newDevServer(namespace, name string) *v1alpha1.DevServer {
 	o := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.Spec.Process.Command = []string{"/workload", "sleep"}
 	return o
 }
 
-// gone waits until a deleted object no longer exists.
-func gone(ctx context.Context, object client.Object) {
+// waitUntilGone waits until a deleted object no longer exists.
+func waitUntilGone(ctx context.Context, object client.Object) {
 	GinkgoHelper()
 	Eventually(ctx, func(ctx context.Context) bool {
 		return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(object), object))

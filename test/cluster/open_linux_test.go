@@ -17,7 +17,7 @@ import (
 // open runs berth open until the end of the spec, and returns the address that it prints.
 func (t *tenant) open(ctx context.Context) string {
 	GinkgoHelper()
-	command := onTheCluster(context.WithoutCancel(ctx), "berth", "open", "-n", t.namespace, "devserver/"+t.object.GetName()) // stopped by the cleanup
+	command := clusterCommand(context.WithoutCancel(ctx), "berth", "open", "-n", t.namespace, "devserver/"+t.object.GetName()) // stopped by the cleanup
 	printed, err := command.StdoutPipe()
 	Expect(err).NotTo(HaveOccurred())
 	Expect(command.Start()).To(Succeed())

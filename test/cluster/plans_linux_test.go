@@ -18,17 +18,17 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// runsPlans adds the specs of plans whose runs take place in Pods.
-func runsPlans() {
+// addPlanSpecs adds the specs of plans whose runs take place in Pods.
+func addPlanSpecs() {
 	It("runs a Plan in Pods and passes the results of earlier phases to later ones", func(ctx context.Context) {
 		namespace := namespaceOfSpec(ctx)
-		for name, said := range map[string]string{"look": "3 files", "search": "2 findings", "publish": "published"} {
-			strategyInPod(ctx, namespace, name, "relay", said)
+		for name, message := range map[string]string{"look": "3 files", "search": "2 findings", "publish": "published"} {
+			createStrategyInPod(ctx, namespace, name, "relay", message)
 		}
 		action := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "release"}}
-		action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []string{"look"}}
-		action.Spec.Execute = &v1alpha1.PhaseSpec{Strategies: []string{"search"}}
-		action.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: []string{"publish"}}
+		action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "look"}}}
+		action.Spec.Execute = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "search"}}}
+		action.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "publish"}}}
 		Expect(k8s.Create(ctx, action)).To(Succeed())
 		plan := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "first"}}
 		plan.Spec.ActionRef.Name, plan.Spec.TargetPhase = action.Name, v1alpha1.PhaseApply
@@ -50,7 +50,7 @@ func runsPlans() {
 		}
 
 		Expect(k8s.Delete(ctx, plan)).To(Succeed())
-		gone(ctx, plan)
+		waitUntilGone(ctx, plan)
 		for _, list := range []client.ObjectList{&v1alpha1.StrategyRunList{}, &corev1.PodList{}, &corev1.SecretList{}} {
 			Eventually(ctx, func(ctx context.Context) (int, error) {
 				err := k8s.List(ctx, list, client.InNamespace(namespace))
@@ -61,31 +61,31 @@ func runsPlans() {
 
 	It("keeps the result of a run whose Pod is deleted", func(ctx context.Context) {
 		namespace := namespaceOfSpec(ctx)
-		strategyInPod(ctx, namespace, "long", "say", "so far")
+		createStrategyInPod(ctx, namespace, "long", "say", "so far")
 		run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "long"}}
 		run.Spec.StrategyRef.Name = "long"
 		Expect(k8s.Create(ctx, run)).To(Succeed())
 		Eventually(ctx, func(ctx context.Context) (string, error) {
-			pods, err := api.CoreV1().Pods(namespace).List(ctx, everything)
+			pods, err := clientset.CoreV1().Pods(namespace).List(ctx, listAll)
 			if err != nil || len(pods.Items) != 1 {
 				return "", err
 			}
-			said, err := api.CoreV1().Pods(namespace).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{}).DoRaw(ctx)
-			return string(said), err
+			message, err := clientset.CoreV1().Pods(namespace).GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{}).DoRaw(ctx)
+			return string(message), err
 		}).Should(Equal("ready\n"))
-		Expect(api.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, everything)).To(Succeed())
+		Expect(clientset.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, listAll)).To(Succeed())
 		Eventually(ctx, func(g Gomega, ctx context.Context) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(run), run)).To(Succeed())
 			g.Expect(run.Status.Outcome).To(Equal(v1alpha1.RunFailed))
 		}).Should(Succeed())
 		Expect(run.Status.Result).To(HaveValue(Equal(resultInPod("so far"))))
 		Expect(k8s.Delete(ctx, run)).To(Succeed())
-		gone(ctx, run)
+		waitUntilGone(ctx, run)
 	}, SpecTimeout(2*timeout))
 }
 
-// strategyInPod creates a strategy that runs the workload in a Pod.
-func strategyInPod(ctx context.Context, namespace, name string, mode ...string) {
+// createStrategyInPod creates a strategy that runs the workload in a Pod.
+func createStrategyInPod(ctx context.Context, namespace, name string, mode ...string) {
 	GinkgoHelper()
 	strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	strategy.Spec.Process.Command = append([]string{"/workload"}, mode...)

@@ -21,8 +21,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// runsPods adds the specs of objects in Pods, from start to deletion.
-func runsPods() {
+// addPodSpecs adds the specs of objects in Pods, from start to deletion.
+func addPodSpecs() {
 	It("keeps the address of a DevServer across restarts and the loss of its Pod", func(ctx context.Context) {
 		tenant := devServer(ctx, "server")
 		Expect(fetch(ctx, tenant)).To(Succeed())
@@ -36,12 +36,12 @@ func runsPods() {
 		live := tenant.pods(ctx)
 		Expect(live).To(HaveLen(1))
 		before := tenant.object.GetProcessStatus().Incarnation
-		Expect(api.CoreV1().Pods(tenant.namespace).Delete(ctx, live[0].Name, metav1.DeleteOptions{})).To(Succeed())
-		tenant.ready(ctx, before+1)
-		tenant.lost(before)
+		Expect(clientset.CoreV1().Pods(tenant.namespace).Delete(ctx, live[0].Name, metav1.DeleteOptions{})).To(Succeed())
+		tenant.waitUntilReady(ctx, before+1)
+		tenant.expectLost(before)
 		Expect(fetch(ctx, tenant)).To(Succeed())
-		Expect(tenant.starts()).To(BeEquivalentTo(before + 1))
-		tenant.end(ctx)
+		Expect(tenant.startCount()).To(BeEquivalentTo(before + 1))
+		tenant.deleteAndCheck(ctx)
 	}, SpecTimeout(2*timeout))
 
 	It("keeps the claim of an Instance across its Pods", func(ctx context.Context) {
@@ -55,7 +55,7 @@ func runsPods() {
 		Expect(before).To(HaveLen(1))
 		tenant.restart(ctx)
 		Expect(claims()).To(ConsistOf(HaveField("UID", before[0].UID)))
-		tenant.end(ctx)
+		tenant.deleteAndCheck(ctx)
 	}, SpecTimeout(2*timeout))
 
 	It("supports berth send and berth attach for the terminal of an Instance", func(ctx context.Context) {
@@ -69,12 +69,12 @@ func runsPods() {
 			err := k8s.Get(ctx, client.ObjectKeyFromObject(o), o)
 			return o.Status.AttachCommand, err
 		}).ShouldNot(BeEmpty())
-		succeeds(ctx, "berth", "send", "-n", namespace, "instance/terminal", "from far")
+		mustRun(ctx, "berth", "send", "-n", namespace, "instance/terminal", "from far")
 		Eventually(ctx, func(ctx context.Context) (string, error) {
 			return run(ctx, "berth", "logs", "-n", namespace, "instance/terminal")
 		}).Should(ContainSubstring("got <from far>"))
 
-		taken := onTheCluster(ctx, "berth", "attach", "-n", namespace, "instance/terminal")
+		taken := clusterCommand(ctx, "berth", "attach", "-n", namespace, "instance/terminal")
 		keys, err := taken.StdinPipe()
 		Expect(err).NotTo(HaveOccurred())
 		shown, err := taken.StdoutPipe()
@@ -91,7 +91,7 @@ func runsPods() {
 			g.Expect(o.Status.LastExit).To(HaveValue(HaveField("ExitCode", HaveValue(BeEquivalentTo(5)))))
 		}).Should(Succeed())
 		Expect(k8s.Delete(ctx, o)).To(Succeed())
-		gone(ctx, o)
+		waitUntilGone(ctx, o)
 	}, SpecTimeout(2*timeout))
 
 	It("runs a StrategyRun and records its outcome", func(ctx context.Context) {
@@ -109,7 +109,7 @@ func runsPods() {
 				g.Expect(run.Status.Outcome).To(Equal(want))
 			}).Should(Succeed())
 			Expect(k8s.Delete(ctx, run)).To(Succeed())
-			gone(ctx, run)
+			waitUntilGone(ctx, run)
 		}
 	}, SpecTimeout(2*timeout))
 }
@@ -117,8 +117,8 @@ func runsPods() {
 // fetch requests a page from a DevServer at the IP address of its Service. The test cannot use the URL of the DevServer, whose host name resolves only in the
 // DNS of the cluster.
 func fetch(ctx context.Context, t *tenant) error {
-	server, is := t.object.(*v1alpha1.DevServer)
-	if !is {
+	server, ok := t.object.(*v1alpha1.DevServer)
+	if !ok {
 		return fmt.Errorf("%T has no address", t.object)
 	}
 	list := &corev1.ServiceList{}
@@ -126,7 +126,7 @@ func fetch(ctx context.Context, t *tenant) error {
 		return err
 	}
 	if len(list.Items) != 1 || !strings.Contains(server.Status.URL, "//"+list.Items[0].Name+"."+t.namespace+".svc") {
-		return fmt.Errorf("the URL %q is not that of the one Service of %d", server.Status.URL, len(list.Items))
+		return fmt.Errorf("the URL %q does not contain the name of the only Service; the namespace has %d Services", server.Status.URL, len(list.Items))
 	}
 	service := &list.Items[0]
 	address := net.JoinHostPort(service.Spec.ClusterIP, fmt.Sprint(service.Spec.Ports[0].Port))

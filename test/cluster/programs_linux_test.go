@@ -30,17 +30,17 @@ func program(name string) string {
 	return filepath.Join(dir, name)
 }
 
-// onTheCluster returns a command whose kubeconfig is that of the test cluster.
-func onTheCluster(ctx context.Context, name string, args ...string) *exec.Cmd {
+// clusterCommand returns a command whose kubeconfig is that of the test cluster.
+func clusterCommand(ctx context.Context, name string, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, program(name), args...)
-	command.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv(onCluster))
+	command.Env = append(os.Environ(), "KUBECONFIG="+os.Getenv(kubeconfigVariable))
 	return command
 }
 
 // run runs a program and returns what it prints.
 func run(ctx context.Context, name string, args ...string) (string, error) {
 	var out, said bytes.Buffer
-	command := onTheCluster(ctx, name, args...)
+	command := clusterCommand(ctx, name, args...)
 	command.Stdout, command.Stderr = &out, &said
 	if err := command.Run(); err != nil {
 		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, said.String())
@@ -48,18 +48,18 @@ func run(ctx context.Context, name string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// succeeds runs a program and fails the spec if the program fails.
-func succeeds(ctx context.Context, name string, args ...string) string {
+// mustRun runs a program and fails the spec if the program fails.
+func mustRun(ctx context.Context, name string, args ...string) string {
 	GinkgoHelper()
 	out, err := run(ctx, name, args...)
 	Expect(err).NotTo(HaveOccurred())
 	return out
 }
 
-// part stops, kills or starts a process of the cluster of `make cluster`.
-func part(ctx context.Context, verb, name string) {
+// controlProcess stops, kills or starts a process of the cluster of `make cluster`.
+func controlProcess(ctx context.Context, verb, name string) {
 	GinkgoHelper()
-	succeeds(ctx, "cluster", verb, name)
+	mustRun(ctx, "cluster", verb, name)
 }
 
 // startAPIServer starts the API server and waits until it answers. The API server exits if etcd does not answer in time on a busy machine; startAPIServer
@@ -79,7 +79,7 @@ func isTestCluster() bool { return os.Getenv("BERTH_CLUSTER") != "" }
 
 // apiAnswers returns an error unless the API server is ready.
 func apiAnswers(ctx context.Context) error {
-	_, err := api.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+	_, err := clientset.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 	return err
 }
 
@@ -107,8 +107,8 @@ func firstProcess(pod *corev1.Pod, container string) int {
 	return 0
 }
 
-// killAtOnce sends SIGKILL to the process of a container, as the kernel does when memory runs out.
-func killAtOnce(pod *corev1.Pod, container string) {
+// killContainer sends SIGKILL to the process of a container, as the kernel does when memory runs out.
+func killContainer(pod *corev1.Pod, container string) {
 	GinkgoHelper()
 	number := firstProcess(pod, container)
 	handle, err := unix.PidfdOpen(number, 0)
@@ -118,8 +118,8 @@ func killAtOnce(pod *corev1.Pod, container string) {
 	Expect(unix.PidfdSendSignal(handle, unix.SIGKILL, nil, 0)).To(Succeed())
 }
 
-// explain prints the state of the cluster after a failed spec.
-func explain(ctx context.Context) {
+// printClusterState prints the state of the cluster after a failed spec.
+func printClusterState(ctx context.Context) {
 	for _, args := range [][]string{
 		{"get", "pods,persistentvolumeclaims,services,lease", "--all-namespaces", "--output=wide"},
 		{"get", "devservers,instances,languageservers,actions,plans,strategies,strategyruns", "--all-namespaces", "--output=yaml"},
@@ -135,4 +135,4 @@ func explain(ctx context.Context) {
 	}
 }
 
-var everything = metav1.ListOptions{}
+var listAll = metav1.ListOptions{}

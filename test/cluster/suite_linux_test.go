@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// onCluster is the environment variable with the kubeconfig of the cluster.
-	onCluster = "BERTH_TEST_KUBECONFIG"
+	// kubeconfigVariable is the environment variable with the kubeconfig of the cluster.
+	kubeconfigVariable = "BERTH_TEST_KUBECONFIG"
 	// managerNamespace is the namespace of the installation.
 	managerNamespace = "berth-system"
 	// timeout bounds every step: images are on the node, but the node may be busy.
@@ -37,17 +37,17 @@ const (
 
 var (
 	root = filepath.Join("..", "..")
-	// k8s and api have the rights of a cluster administrator.
-	k8s    client.Client
-	api    kubernetes.Interface
-	config *rest.Config
-	// httpClient is shared by k8s and api.
+	// k8s and clientset have the rights of a cluster administrator.
+	k8s       client.Client
+	clientset kubernetes.Interface
+	config    *rest.Config
+	// httpClient is shared by k8s and clientset.
 	httpClient *http.Client
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(onCluster) == "" {
-		fmt.Fprintf(os.Stderr, "left out, as %s names no cluster (see `make test-cluster`): all of test/cluster\n", onCluster)
+	if os.Getenv(kubeconfigVariable) == "" {
+		fmt.Fprintf(os.Stderr, "skip test/cluster: %s does not name the kubeconfig of a cluster (see `make test-cluster`)\n", kubeconfigVariable)
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -64,7 +64,7 @@ func TestCluster(t *testing.T) {
 
 var _ = BeforeSuite(func(ctx context.Context) {
 	var err error
-	config, err = clientcmd.BuildConfigFromFlags("", os.Getenv(onCluster))
+	config, err = clientcmd.BuildConfigFromFlags("", os.Getenv(kubeconfigVariable))
 	Expect(err).NotTo(HaveOccurred())
 	config.QPS, config.Burst = 200, 400
 	httpClient, err = rest.HTTPClientFor(config)
@@ -74,20 +74,20 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	Expect(apiextensionsv1.AddToScheme(scheme)).To(Succeed())
 	k8s, err = client.New(config, client.Options{Scheme: scheme, HTTPClient: httpClient})
 	Expect(err).NotTo(HaveOccurred())
-	api, err = kubernetes.NewForConfigAndClient(config, httpClient)
+	clientset, err = kubernetes.NewForConfigAndClient(config, httpClient)
 	Expect(err).NotTo(HaveOccurred())
 
-	nodes, err := api.CoreV1().Nodes().List(ctx, everything)
+	nodes, err := clientset.CoreV1().Nodes().List(ctx, listAll)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(nodes.Items).To(HaveLen(1), "nodes")
-	Expect(ofBerth(ctx)).To(BeEmpty(), "objects of an earlier installation remain; a cluster can have only one Berth")
+	Expect(installedObjects(ctx)).To(BeEmpty(), "objects of an earlier installation remain; a cluster can have only one Berth")
 	DeferCleanup(removeAll)
-	readsParametersAgain(ctx)
+	reloadPolicyParameters(ctx)
 }, NodeTimeout(timeout))
 
 // Explain a failure before the cleanup removes the objects.
 var _ = JustAfterEach(func(ctx context.Context) {
 	if CurrentSpecReport().Failed() {
-		explain(ctx)
+		printClusterState(ctx)
 	}
 }, NodeTimeout(timeout))

@@ -45,13 +45,13 @@ type process interface {
 // newTenant creates an object in a separate namespace and waits until it is ready.
 func newTenant(ctx context.Context, object process) *tenant {
 	GinkgoHelper()
-	t := &tenant{object: object, dir: folder()}
+	t := &tenant{object: object, dir: writableDir()}
 	t.namespace = namespaceOfSpec(ctx) // cleanups run in reverse order: the namespace with its Pods is deleted before the directory
-	volumeFor(ctx, t.namespace, t.dir)
+	createVolume(ctx, t.namespace, t.dir)
 	object.SetNamespace(t.namespace)
 	spec := object.GetProcessSpec()
 	program := "/resident"
-	if _, is := object.(*v1alpha1.LanguageServer); is {
+	if _, ok := object.(*v1alpha1.LanguageServer); ok {
 		program = "/lspfake"
 	}
 	spec.Process.Command = append([]string{program, "-dir", "/claim", "-name", object.GetName()}, spec.Process.Command...)
@@ -68,7 +68,7 @@ func newTenant(ctx context.Context, object process) *tenant {
 	// For some seconds after an installation the API server has not read the parameters of the policies and refuses all objects.
 	Eventually(ctx, func(ctx context.Context) error { return k8s.Create(ctx, object) }).Should(Succeed())
 	t.uid = object.GetUID()
-	t.ready(ctx, 1)
+	t.waitUntilReady(ctx, 1)
 	return t
 }
 
@@ -81,7 +81,7 @@ func devServer(ctx context.Context, name string) *tenant {
 	return newTenant(ctx, o)
 }
 
-// podFor returns a Pod runtime with a volume claim that binds to the volume of volumeFor.
+// podFor returns a Pod runtime with a volume claim that binds to the volume of createVolume.
 func podFor(namespace string) *v1alpha1.PodRuntime {
 	claim := fmt.Sprintf(`{"accessModes":["ReadWriteOnce"],"storageClassName":%q,"resources":{"requests":{"storage":"1Mi"}}}`, namespace)
 	return &v1alpha1.PodRuntime{
@@ -90,8 +90,8 @@ func podFor(namespace string) *v1alpha1.PodRuntime {
 	}
 }
 
-// folder creates a directory that programs in Pods can write to, although these programs run as another user.
-func folder() string {
+// writableDir creates a directory that programs in Pods can write to, although these programs run as another user.
+func writableDir() string {
 	GinkgoHelper()
 	dir, err := os.MkdirTemp("", "berth-claim-")
 	Expect(err).NotTo(HaveOccurred())
@@ -100,8 +100,8 @@ func folder() string {
 	return dir
 }
 
-// volumeFor creates a volume whose name and storage class are the name of the namespace.
-func volumeFor(ctx context.Context, namespace, dir string) {
+// createVolume creates a volume whose name and storage class are the name of the namespace.
+func createVolume(ctx context.Context, namespace, dir string) {
 	GinkgoHelper()
 	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Spec: corev1.PersistentVolumeSpec{
 		Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")},
@@ -112,8 +112,8 @@ func volumeFor(ctx context.Context, namespace, dir string) {
 	Expect(k8s.Create(ctx, volume)).To(Succeed())
 }
 
-// ready waits until the object is Ready in this incarnation or a later one, and checks that it was not deleted and created again.
-func (t *tenant) ready(ctx context.Context, incarnation int64) {
+// waitUntilReady waits until the object is Ready in this incarnation or a later one, and checks that it was not deleted and created again.
+func (t *tenant) waitUntilReady(ctx context.Context, incarnation int64) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
 		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(t.object), t.object)).To(Succeed())
@@ -123,19 +123,19 @@ func (t *tenant) ready(ctx context.Context, incarnation int64) {
 		g.Expect(meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)).To(BeTrue(), "%+v", status.Conditions)
 	}).Should(Succeed())
 	Expect(t.object.GetUID()).To(Equal(t.uid), "the object was deleted and created again")
-	t.alone()
+	t.expectNoOverlap()
 }
 
-// stayed checks that the program of an incarnation is still running and that no program was started after it.
-func (t *tenant) stayed(ctx context.Context, incarnation int64) {
+// expectStillRunning checks that the program of an incarnation is still running and that no program was started after it.
+func (t *tenant) expectStillRunning(ctx context.Context, incarnation int64) {
 	GinkgoHelper()
-	t.ready(ctx, incarnation)
+	t.waitUntilReady(ctx, incarnation)
 	Expect(t.object.GetProcessStatus().Incarnation).To(Equal(incarnation))
-	Expect(t.starts()).To(BeEquivalentTo(incarnation), "started programs")
+	Expect(t.startCount()).To(BeEquivalentTo(incarnation), "started programs")
 }
 
-// alone checks that no two programs of the object ran at the same time.
-func (t *tenant) alone() {
+// expectNoOverlap checks that no two programs of the object ran at the same time.
+func (t *tenant) expectNoOverlap() {
 	GinkgoHelper()
 	text, err := os.ReadFile(filepath.Join(t.dir, "violations"))
 	if !errors.Is(err, os.ErrNotExist) {
@@ -144,27 +144,27 @@ func (t *tenant) alone() {
 	}
 }
 
-// lost checks that status.lastExit records the incarnation as Lost, and that this does not count as a failure of the program.
-func (t *tenant) lost(incarnation int64) {
+// expectLost checks that status.lastExit records the incarnation as Lost, and that this does not count as a failure of the program.
+func (t *tenant) expectLost(incarnation int64) {
 	GinkgoHelper()
 	status := t.object.GetProcessStatus()
 	Expect(status.LastExit).To(HaveValue(And(HaveField("Incarnation", incarnation), HaveField("Reason", v1alpha1.ReasonLost), HaveField("Message", Not(BeEmpty())))))
-	Expect(status.Breaker.Failures).To(BeEmpty())
+	Expect(status.Breaker.FailureTimes).To(BeEmpty())
 }
 
-// unknown waits until the object is Stalled because the state of its program is unknown.
-func (t *tenant) unknown(ctx context.Context) {
+// waitUntilUnknown waits until the object is Stalled because the state of its program is unknown.
+func (t *tenant) waitUntilUnknown(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
 		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(t.object), t.object)).To(Succeed())
 		g.Expect(meta.FindStatusCondition(t.object.GetProcessStatus().Conditions, v1alpha1.ConditionStalled)).To(HaveValue(And(
 			HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonUnknown), HaveField("Message", ContainSubstring("does not respond")))))
 	}).Should(Succeed())
-	t.alone()
+	t.expectNoOverlap()
 }
 
-// seen waits until the manager has observed the latest generation of the object.
-func (t *tenant) seen(ctx context.Context) {
+// waitUntilObserved waits until the manager has observed the latest generation of the object.
+func (t *tenant) waitUntilObserved(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
 		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(t.object), t.object)).To(Succeed())
@@ -172,19 +172,19 @@ func (t *tenant) seen(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// untouched checks for 6 seconds that the Pod of the first incarnation is the only Pod of the object and is not being deleted.
-func (t *tenant) untouched(ctx context.Context) {
+// expectUntouched checks for 6 seconds that the Pod of the first incarnation is the only Pod of the object and is not being deleted.
+func (t *tenant) expectUntouched(ctx context.Context) {
 	GinkgoHelper()
 	Consistently(ctx, func(g Gomega, ctx context.Context) {
 		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(t.object), t.object)).To(Succeed())
 		g.Expect(t.object.GetProcessStatus().Incarnation).To(BeEquivalentTo(1))
 		g.Expect(t.pods(ctx)).To(ConsistOf(And(HaveField("DeletionTimestamp", BeNil()), HaveField("Labels", HaveKeyWithValue(pod.LabelIncarnation, "1")))))
 	}).WithTimeout(6 * time.Second).Should(Succeed()) // longer than the interval between two checks of the manager
-	t.alone()
+	t.expectNoOverlap()
 }
 
-// starts returns the number of program starts.
-func (t *tenant) starts() int {
+// startCount returns the number of program starts.
+func (t *tenant) startCount() int {
 	text, _ := os.ReadFile(filepath.Join(t.dir, "starts")) // the first program creates the file
 	return strings.Count(string(text), "\n")
 }
@@ -192,7 +192,7 @@ func (t *tenant) starts() int {
 // pods returns the Pods of the object that have not finished.
 func (t *tenant) pods(ctx context.Context) []corev1.Pod {
 	GinkgoHelper()
-	list, err := api.CoreV1().Pods(t.namespace).List(ctx, metav1.ListOptions{LabelSelector: pod.LabelUID + "=" + string(t.uid)})
+	list, err := clientset.CoreV1().Pods(t.namespace).List(ctx, metav1.ListOptions{LabelSelector: pod.LabelUID + "=" + string(t.uid)})
 	Expect(err).NotTo(HaveOccurred())
 	var live []corev1.Pod
 	for _, found := range list.Items {
@@ -203,8 +203,8 @@ func (t *tenant) pods(ctx context.Context) []corev1.Pod {
 	return live
 }
 
-// change patches the spec.
-func (t *tenant) change(ctx context.Context, spec string) {
+// patchSpec patches the spec.
+func (t *tenant) patchSpec(ctx context.Context, spec string) {
 	GinkgoHelper()
 	Expect(k8s.Patch(ctx, t.object, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+spec+`}`)))).To(Succeed())
 }
@@ -213,24 +213,24 @@ func (t *tenant) change(ctx context.Context, spec string) {
 func (t *tenant) restart(ctx context.Context) {
 	GinkgoHelper()
 	before := t.object.GetProcessStatus().Incarnation
-	t.change(ctx, fmt.Sprintf(`{"restartToken":%q}`, time.Now().Format(time.RFC3339Nano)))
-	t.ready(ctx, before+1)
+	t.patchSpec(ctx, fmt.Sprintf(`{"restartToken":%q}`, time.Now().Format(time.RFC3339Nano)))
+	t.waitUntilReady(ctx, before+1)
 }
 
-// end stops and deletes the object, and checks that nothing of the object remains in its namespace.
-func (t *tenant) end(ctx context.Context) {
+// deleteAndCheck stops and deletes the object, and checks that nothing of the object remains in its namespace.
+func (t *tenant) deleteAndCheck(ctx context.Context) {
 	GinkgoHelper()
-	t.change(ctx, `{"state":"Stopped"}`)
+	t.patchSpec(ctx, `{"state":"Stopped"}`)
 	Eventually(ctx, t.pods).Should(BeEmpty())
 	Expect(k8s.Get(ctx, client.ObjectKeyFromObject(t.object), t.object)).To(Succeed())
 	Expect(t.object.GetUID()).To(Equal(t.uid))
 	Expect(k8s.Delete(ctx, t.object)).To(Succeed())
-	gone(ctx, t.object)
+	waitUntilGone(ctx, t.object)
 	for _, list := range []client.ObjectList{&corev1.PodList{}, &corev1.SecretList{}, &corev1.PersistentVolumeClaimList{}, &corev1.ServiceList{}} {
 		Eventually(ctx, func(ctx context.Context) (int, error) {
 			err := k8s.List(ctx, list, client.InNamespace(t.namespace))
 			return meta.LenList(list), err
 		}).Should(BeZero(), "%T", list)
 	}
-	t.alone()
+	t.expectNoOverlap()
 }

@@ -19,21 +19,21 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// watchesTerminals adds the specs of how a manager observes terminals in Pods.
-func watchesTerminals() {
+// addTerminalSpecs adds the specs that check how a manager observes terminals in Pods.
+func addTerminalSpecs() {
 	It("detects a question of an Instance in a Pod, and interrupts the Instance", func(ctx context.Context) {
 		s := newSession(ctx, "asks", nil, "ask")
-		s.becomes(ctx, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
+		s.waitForCondition(ctx, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
 		before := s.object.Status.LastActivityTime
 		Expect(before).NotTo(BeNil())
 
-		s.change(ctx, `{"interruptToken":"1"}`)
+		s.patchSpec(ctx, `{"interruptToken":"1"}`)
 		Eventually(ctx, s.logs).Should(ContainSubstring("interrupted"))
-		s.becomes(ctx, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
+		s.waitForCondition(ctx, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
 		Expect(s.object.Status.ObservedInterruptToken).To(Equal("1"))
 		Expect(s.object.Status.Incarnation).To(BeEquivalentTo(1), "the program keeps running")
 
-		succeeds(ctx, "berth", "send", "-n", s.object.Namespace, "instance/asks", "y")
+		mustRun(ctx, "berth", "send", "-n", s.object.Namespace, "instance/asks", "y")
 		Eventually(ctx, func(g Gomega, ctx context.Context) {
 			g.Expect(s.get(ctx)).To(Succeed())
 			g.Expect(s.object.Status.Conditions).NotTo(ContainElement(HaveField("Type", v1alpha1.ConditionAwaitingInput)))
@@ -42,40 +42,40 @@ func watchesTerminals() {
 			g.Expect(s.get(ctx)).To(Succeed())
 			g.Expect(s.object.Status.LastActivityTime.Time).To(BeTemporally(">", before.Time))
 		}).Should(Succeed())
-		s.end(ctx)
+		s.delete(ctx)
 	}, SpecTimeout(2*timeout))
 
-	knowsAcrossLeaders()
+	addLeaderKillSpecs()
 
 	It("puts an unused Instance in a Pod to sleep, and berth send wakes it", func(ctx context.Context) {
 		s := newSession(ctx, "sleeps", ptr.To[int32](15), "terminal")
-		s.becomes(ctx, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonIdle)
-		s.becomes(ctx, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity)
+		s.waitForCondition(ctx, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonIdle)
+		s.waitForCondition(ctx, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity)
 		Eventually(ctx, func(ctx context.Context) (int, error) {
-			pods, err := api.CoreV1().Pods(s.object.Namespace).List(ctx, metav1.ListOptions{LabelSelector: pod.LabelUID + "=" + string(s.object.UID)})
+			pods, err := clientset.CoreV1().Pods(s.object.Namespace).List(ctx, metav1.ListOptions{LabelSelector: pod.LabelUID + "=" + string(s.object.UID)})
 			return len(pods.Items), err
 		}).Should(BeZero(), "Pods of an Instance that is asleep")
-		succeeds(ctx, "berth", "send", "-n", s.object.Namespace, "instance/sleeps", "good morning")
+		mustRun(ctx, "berth", "send", "-n", s.object.Namespace, "instance/sleeps", "good morning")
 		Eventually(ctx, s.logs).Should(ContainSubstring("got <good morning>"))
 		Expect(s.get(ctx)).To(Succeed())
 		Expect(s.object.Status.Incarnation).To(BeEquivalentTo(2))
-		s.end(ctx)
+		s.delete(ctx)
 	}, SpecTimeout(2*timeout))
 }
 
-// knowsAcrossLeaders adds a spec that kills a process of the cluster of `make cluster`. The spec is skipped on another cluster.
-func knowsAcrossLeaders() {
+// addLeaderKillSpecs adds a spec that kills a process of the cluster of `make cluster`. The spec is skipped on another cluster.
+func addLeaderKillSpecs() {
 	if !isTestCluster() {
-		GinkgoWriter.Println("left out, as BERTH_CLUSTER names no cluster of `make cluster`: the state of terminals after the leader is killed")
+		GinkgoWriter.Println("skip the spec that kills the leader while a terminal waits for input: BERTH_CLUSTER does not name a cluster of `make cluster`")
 		return
 	}
 	It("keeps AwaitingInput when its leader is killed", func(ctx context.Context) {
 		s := newSession(ctx, "stays", nil, "ask")
-		s.becomes(ctx, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
+		s.waitForCondition(ctx, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
 		was := meta.FindStatusCondition(s.object.Status.Conditions, v1alpha1.ConditionAwaitingInput).LastTransitionTime
-		before := holder(ctx)
-		killAtOnce(leader(ctx), "manager")
-		Eventually(ctx, holder).ShouldNot(Equal(before))
+		before := leaseHolder(ctx)
+		killContainer(waitForLeader(ctx), "manager")
+		Eventually(ctx, leaseHolder).ShouldNot(Equal(before))
 		// The next leader first checks every object, and knows the screen of this Instance only from its log.
 		Consistently(ctx, func(g Gomega, ctx context.Context) {
 			g.Expect(s.get(ctx)).To(Succeed())
@@ -83,11 +83,11 @@ func knowsAcrossLeaders() {
 			g.Expect(now.Status).To(Equal(metav1.ConditionTrue))
 			g.Expect(now.LastTransitionTime.Equal(&was)).To(BeTrue(), "the condition did not change in between")
 		}).WithTimeout(10 * time.Second).Should(Succeed())
-		rolledOut(ctx)
-		s.change(ctx, `{"interruptToken":"1"}`)
+		waitForRollout(ctx)
+		s.patchSpec(ctx, `{"interruptToken":"1"}`)
 		Eventually(ctx, s.logs).Should(ContainSubstring("interrupted"))
-		s.becomes(ctx, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
-		s.end(ctx)
+		s.waitForCondition(ctx, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
+		s.delete(ctx)
 	}, SpecTimeout(3*timeout))
 }
 
@@ -115,8 +115,8 @@ func (s session) logs(ctx context.Context) (string, error) {
 	return run(ctx, "berth", "logs", "-n", s.object.Namespace, "instance/"+s.object.Name)
 }
 
-// becomes waits until a condition has the status and the reason for the current generation.
-func (s session) becomes(ctx context.Context, condition string, status metav1.ConditionStatus, reason string) {
+// waitForCondition waits until a condition has the status and the reason for the current generation.
+func (s session) waitForCondition(ctx context.Context, condition string, status metav1.ConditionStatus, reason string) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
 		g.Expect(s.get(ctx)).To(Succeed())
@@ -126,15 +126,15 @@ func (s session) becomes(ctx context.Context, condition string, status metav1.Co
 	}).Should(Succeed())
 }
 
-// change patches the spec.
-func (s session) change(ctx context.Context, spec string) {
+// patchSpec patches the spec.
+func (s session) patchSpec(ctx context.Context, spec string) {
 	GinkgoHelper()
 	Expect(k8s.Patch(ctx, s.object, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+spec+`}`)))).To(Succeed())
 }
 
-// end deletes the Instance.
-func (s session) end(ctx context.Context) {
+// delete deletes the Instance.
+func (s session) delete(ctx context.Context) {
 	GinkgoHelper()
 	Expect(k8s.Delete(ctx, s.object)).To(Succeed())
-	gone(ctx, s.object)
+	waitUntilGone(ctx, s.object)
 }

@@ -106,8 +106,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// running returns the IDs of the running containers.
-func (w *world) running() []string {
+// runningContainers returns the IDs of the running containers.
+func (w *world) runningContainers() []string {
 	list, err := w.engine.ContainerList(w.ctx, client.ContainerListOptions{})
 	w.Expect(err).NotTo(HaveOccurred())
 	var ids []string
@@ -117,14 +117,14 @@ func (w *world) running() []string {
 	return ids
 }
 
-func inContainer(name string, runtime v1alpha1.DockerRuntime) *v1alpha1.Instance {
+func newContainerInstance(name string, runtime v1alpha1.DockerRuntime) *v1alpha1.Instance {
 	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	instance.Spec.Process.Command = []string{"/workload", "sleep"}
 	instance.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeDocker, Docker: &runtime}
 	return instance
 }
 
-func (w *world) becomes(instance *v1alpha1.Instance, conditionType, reason string) {
+func (w *world) waitForCondition(instance *v1alpha1.Instance, conditionType, reason string) {
 	w.Eventually(func(g Gomega) {
 		g.Expect(w.api.Get(w.ctx, kube.ObjectKeyFromObject(instance), instance)).To(Succeed())
 		condition := meta.FindStatusCondition(instance.Status.Conditions, conditionType)
@@ -133,20 +133,20 @@ func (w *world) becomes(instance *v1alpha1.Instance, conditionType, reason strin
 	}).Should(Succeed())
 }
 
-func (w *world) delete(instance *v1alpha1.Instance) {
+func (w *world) deleteAndWait(instance *v1alpha1.Instance) {
 	w.Expect(w.api.Delete(w.ctx, instance)).To(Succeed())
 	w.Eventually(func() bool {
 		return apierrors.IsNotFound(w.api.Get(w.ctx, kube.ObjectKeyFromObject(instance), &v1alpha1.Instance{}))
 	}).Should(BeTrue(), "the object must be deleted")
 }
 
-func TestAnInstanceIsAContainer(t *testing.T) {
+func TestInstance_RunsInDockerContainer(t *testing.T) {
 	w := newWorld(t)
-	agent := inContainer("agent", v1alpha1.DockerRuntime{Image: image})
+	agent := newContainerInstance("agent", v1alpha1.DockerRuntime{Image: image})
 	w.Expect(w.api.Create(w.ctx, agent)).To(Succeed())
-	w.becomes(agent, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	w.waitForCondition(agent, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
 	first := agent.Status.Process.ContainerID
-	w.Expect(w.running()).To(ConsistOf(first))
+	w.Expect(w.runningContainers()).To(ConsistOf(first))
 
 	// If another client removes the container, the exit code of the process is unknown, and the next incarnation gets a new container.
 	_, err := w.engine.ContainerRemove(w.ctx, first, client.ContainerRemoveOptions{Force: true})
@@ -156,19 +156,19 @@ func TestAnInstanceIsAContainer(t *testing.T) {
 		g.Expect(agent.Status.Incarnation).To(BeEquivalentTo(2))
 		g.Expect(meta.IsStatusConditionTrue(agent.Status.Conditions, v1alpha1.ConditionReady)).To(BeTrue())
 	}).Should(Succeed())
-	w.Expect(w.running()).To(ConsistOf(agent.Status.Process.ContainerID))
+	w.Expect(w.runningContainers()).To(ConsistOf(agent.Status.Process.ContainerID))
 	w.Expect(agent.Status.LastExit.ExitCode).To(BeNil(), "the exit code is unknown")
 
-	w.delete(agent)
-	w.Expect(w.running()).To(BeEmpty())
+	w.deleteAndWait(agent)
+	w.Expect(w.runningContainers()).To(BeEmpty())
 
-	missing := inContainer("missing", v1alpha1.DockerRuntime{Image: "nobody/has:this"})
+	missing := newContainerInstance("missing", v1alpha1.DockerRuntime{Image: "nobody/has:this"})
 	w.Expect(w.api.Create(w.ctx, missing)).To(Succeed())
-	w.becomes(missing, v1alpha1.ConditionStalled, v1alpha1.ReasonImageMissing)
-	w.delete(missing)
+	w.waitForCondition(missing, v1alpha1.ConditionStalled, v1alpha1.ReasonImageMissing)
+	w.deleteAndWait(missing)
 }
 
-func TestAnInstanceTakesOverAContainerAndLeavesIt(t *testing.T) {
+func TestInstance_AdoptsContainerAndLeavesItRunning(t *testing.T) {
 	w := newWorld(t)
 	made, err := w.engine.ContainerCreate(w.ctx, client.ContainerCreateOptions{
 		Name: "agent-1", Config: &container.Config{Image: image, Cmd: []string{"sleep"}}, HostConfig: &container.HostConfig{NetworkMode: "none"},
@@ -181,18 +181,18 @@ func TestAnInstanceTakesOverAContainerAndLeavesIt(t *testing.T) {
 		w.Expect(err).NotTo(HaveOccurred())
 	}()
 
-	found := inContainer("found", v1alpha1.DockerRuntime{Container: "agent-1"})
+	found := newContainerInstance("found", v1alpha1.DockerRuntime{Container: "agent-1"})
 	found.Spec.Adoption = v1alpha1.AdoptionRequired
 	w.Expect(w.api.Create(w.ctx, found)).To(Succeed())
-	w.becomes(found, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
-	w.becomes(found, v1alpha1.ConditionAdopted, v1alpha1.ReasonAdopted)
+	w.waitForCondition(found, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	w.waitForCondition(found, v1alpha1.ConditionAdopted, v1alpha1.ReasonAdopted)
 	w.Expect(found.Status.Process.ContainerID).To(Equal(made.ID))
-	second := inContainer("second", v1alpha1.DockerRuntime{Container: "agent-1"})
+	second := newContainerInstance("second", v1alpha1.DockerRuntime{Container: "agent-1"})
 	second.Spec.Adoption = v1alpha1.AdoptionRequired
 	w.Expect(w.api.Create(w.ctx, second)).To(Succeed())
-	w.becomes(second, v1alpha1.ConditionConflict, v1alpha1.ReasonSessionClaimed)
-	w.delete(second)
+	w.waitForCondition(second, v1alpha1.ConditionConflict, v1alpha1.ReasonSessionClaimed)
+	w.deleteAndWait(second)
 
-	w.delete(found)
-	w.Expect(w.running()).To(ConsistOf(made.ID), "the adopted container must keep running")
+	w.deleteAndWait(found)
+	w.Expect(w.runningContainers()).To(ConsistOf(made.ID), "the adopted container must keep running")
 }

@@ -22,18 +22,18 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// sends is the number of texts sent to each agent.
-const sends = 20
+// sendCount is the number of texts sent to each agent.
+const sendCount = 20
 
 // Coding agents treat text and Enter that arrive together as a paste and do not submit the text, so berth send has to pause before Enter. A local server
 // replaces the model and counts the texts that the agents submit.
 var _ = Describe("berth send", func() {
-	DescribeTable("submits every text to a coding agent", func(ctx context.Context, agent func(ctx context.Context, model string) *subject, prompt string) {
+	DescribeTable("submits every text to a coding agent", Label(anyUser, codingAgents), func(ctx context.Context, agent func(ctx context.Context, model string) *testObject, prompt string) {
 		model := newModel()
-		s := agent(ctx, model.URL).create(ctx).ready(ctx)
+		s := agent(ctx, model.URL).create(ctx).waitUntilReady(ctx)
 		Eventually(func() string { return suiteBerth.run(ctx, "logs", s.path()) }).WithTimeout(startTimeout).Should(ContainSubstring(prompt))
-		// An agent that is still starting loses its input: Codex waits for answers of the terminal, and Gemini CLI sets up its input after its first screen. The
-		// spec therefore waits for a pause of the output. It reads the log, because the status records the last activity at most every 30 s.
+		// An agent that is still starting loses its input: Codex waits for answers of the terminal, and Gemini CLI sets up its input after its first screen.
+		// The spec therefore waits for a pause of the output. It reads the log, because the status records the last activity at most every 30 s.
 		var shown string
 		var since time.Time
 		Eventually(func() time.Duration {
@@ -42,10 +42,10 @@ var _ = Describe("berth send", func() {
 			}
 			return time.Since(since)
 		}).WithTimeout(startTimeout).Should(BeNumerically(">", 4*time.Second))
-		for i := range sends {
+		for i := range sendCount {
 			text := fmt.Sprintf("what is the square of %d?", 1000+i)
 			suiteBerth.run(ctx, "send", s.path(), text)
-			Eventually(model.asked).Should(HaveKey(text), "text %d of %d was not submitted:\n%s", i+1, sends, suiteBerth.run(ctx, "logs", s.path(), "--tail", "200"))
+			Eventually(model.questionCounts).Should(HaveKey(text), "text %d of %d was not submitted:\n%s", i+1, sendCount, suiteBerth.run(ctx, "logs", s.path(), "--tail", "200"))
 		}
 	},
 		Entry("Codex", NodeTimeout(10*time.Minute), codex, "Ask Codex"),
@@ -53,19 +53,19 @@ var _ = Describe("berth send", func() {
 	)
 
 	It("types the text that follows Ctrl-C after the interrupted program has exited", NodeTimeout(5*time.Minute), func(ctx context.Context) {
-		s := instance("interrupted", "/bin/bash", "--norc", "-i").create(ctx).ready(ctx)
+		s := instance("interrupted", "/bin/bash", "--norc", "-i").create(ctx).waitUntilReady(ctx)
 		for i := range 10 {
-			says := func() string { return suiteBerth.run(ctx, "logs", s.path()) }
+			logs := func() string { return suiteBerth.run(ctx, "logs", s.path()) }
 			suiteBerth.run(ctx, "send", s.path(), fmt.Sprintf("echo double $((2*%d)); cat", 1000+i))
-			Eventually(says).Should(ContainSubstring(fmt.Sprint("double ", 2*(1000+i))))
+			Eventually(logs).Should(ContainSubstring(fmt.Sprint("double ", 2*(1000+i))))
 			suiteBerth.run(ctx, "send", s.path(), "--interrupt", fmt.Sprintf("echo square $((%d*%d))", 1000+i, 1000+i))
-			Eventually(says).Should(ContainSubstring(fmt.Sprint("square ", (1000+i)*(1000+i))), "text %d of 10 was lost", i+1)
+			Eventually(logs).Should(ContainSubstring(fmt.Sprint("square ", (1000+i)*(1000+i))), "text %d of 10 was lost", i+1)
 		}
 	})
 })
 
 // codex returns an Instance of Codex that uses a model at a URL, without an account.
-func codex(ctx context.Context, model string) *subject {
+func codex(ctx context.Context, model string) *testObject {
 	home := GinkgoT().TempDir()
 	Expect(os.Mkdir(filepath.Join(home, ".codex"), 0o755)).To(Succeed())
 	Expect(os.WriteFile(filepath.Join(home, ".codex", "config.toml"), fmt.Appendf(nil, `
@@ -84,8 +84,8 @@ trust_level = "trusted"
 	return agent(ctx, "codex", home)
 }
 
-// gemini returns an Instance of Gemini CLI that uses a model at a URL, with a key that is not verified.
-func gemini(ctx context.Context, model string) *subject {
+// gemini returns an Instance of Gemini CLI that uses a model at a URL, with a placeholder API key.
+func gemini(ctx context.Context, model string) *testObject {
 	home := GinkgoT().TempDir()
 	Expect(os.Mkdir(filepath.Join(home, ".gemini"), 0o755)).To(Succeed())
 	Expect(os.WriteFile(filepath.Join(home, ".gemini", "settings.json"), []byte(`{
@@ -95,8 +95,8 @@ func gemini(ctx context.Context, model string) *subject {
 	return agent(ctx, "gemini", home, v1alpha1.EnvVar{Name: "GEMINI_API_KEY", Value: "none"}, v1alpha1.EnvVar{Name: "GOOGLE_GEMINI_BASE_URL", Value: model})
 }
 
-func agent(ctx context.Context, name, home string, env ...v1alpha1.EnvVar) *subject {
-	s := instance(name, filepath.Join(project(ctx, "test/e2e/projects/agents"), "node_modules", ".bin", name))
+func agent(ctx context.Context, name, home string, env ...v1alpha1.EnvVar) *testObject {
+	s := instance(name, filepath.Join(installProject(ctx, "test/e2e/projects/agents"), "node_modules", ".bin", name))
 	spec := s.GetProcessSpec()
 	spec.Process.WorkingDir = home
 	spec.Process.Env = append(env, v1alpha1.EnvVar{Name: "HOME", Value: home})
@@ -110,7 +110,7 @@ type model struct {
 	texts map[string]int
 }
 
-func (m *model) asked() map[string]int {
+func (m *model) questionCounts() map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.texts)

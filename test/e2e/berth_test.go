@@ -32,7 +32,7 @@ const namespace = "default"
 var inNamespace = client.InNamespace(namespace)
 
 // suiteMark is the environment variable that marks every process that berth started, because all these processes inherit it.
-const suiteMark = "E2E_HOUSE"
+const suiteMark = "E2E_SUITE"
 
 // berth is a `berth up` with a separate state directory, and the commands that use it.
 type berth struct {
@@ -73,14 +73,14 @@ func (b *berth) environment() []string {
 	)
 }
 
-// saysWhere is the start of the line that berth up prints for users to paste into their shell.
-const saysWhere = "export KUBECONFIG="
+// kubeconfigLine is the start of the line that berth up prints for users to paste into their shell.
+const kubeconfigLine = "export KUBECONFIG="
 
-// up starts `berth up` and waits until it has printed the line with saysWhere and its API server serves the kinds of Berth.
+// up starts `berth up` and waits until it has printed the line with kubeconfigLine and its API server serves the kinds of Berth.
 func (b *berth) up(ctx context.Context, args ...string) {
 	GinkgoHelper()
 	Expect(b.running()).To(BeFalse(), "berth is already running")
-	said := strings.Count(b.output.String(), saysWhere)
+	before := strings.Count(b.output.String(), kubeconfigLine)
 	b.cmd = exec.Command(b.program(), append([]string{"up", "--state-dir", b.state}, args...)...)
 	b.cmd.Env = b.environment()
 	b.cmd.Stdout, b.cmd.Stderr = b.output, b.output
@@ -95,7 +95,7 @@ func (b *berth) up(ctx context.Context, args ...string) {
 
 	Eventually(func(g Gomega) {
 		g.Expect(b.running()).To(BeTrue(), "berth up exited: %v\n%s", b.err, b.output)
-		g.Expect(strings.Count(b.output.String(), saysWhere)).To(BeNumerically(">", said))
+		g.Expect(strings.Count(b.output.String(), kubeconfigLine)).To(BeNumerically(">", before))
 		g.Expect(b.connect()).To(Succeed())
 		var servers v1alpha1.DevServerList
 		g.Expect(b.client.List(ctx, &servers)).To(Succeed())

@@ -17,8 +17,9 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// answerTimeout is how long Chromium may take for one command.
-const answerTimeout = 30 * time.Second
+// answerTimeout is how long Chromium may take for one command. It answers the command to open a page only after the server has responded, and Next compiles the
+// page first, which took more than 30 s on a machine that ran another suite.
+const answerTimeout = 2 * time.Minute
 
 // page is the only page of a headless Chromium. The tests control it with the Chrome DevTools Protocol: JSON messages over two pipes, each followed by a NUL
 // byte.
@@ -29,8 +30,8 @@ type page struct {
 	last     int // the number of the last command
 }
 
-// browse starts Chromium with an empty profile and opens the URL. Chromium is killed at the end of the spec.
-func browse(url string) *page {
+// openPage starts Chromium with an empty profile and opens the URL. Chromium is killed at the end of the spec.
+func openPage(url string) *page {
 	GinkgoHelper()
 	profile, err := os.MkdirTemp("", "berth-chromium-")
 	Expect(err).NotTo(HaveOccurred())

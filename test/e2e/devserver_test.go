@@ -14,69 +14,70 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// storyTimeout bounds a spec with the whole life of a server, including the installation of its packages.
-const storyTimeout = 15 * time.Minute
+// lifecycleTimeout bounds a spec with the whole life of a server, including the installation of its packages.
+const lifecycleTimeout = 15 * time.Minute
 
 var _ = Describe("DevServer", func() {
-	DescribeTable("runs through its whole life and reports its URL", serverStory,
-		Entry("Go", NodeTimeout(storyTimeout), "Hello from a dev server written in Go", func(context.Context) *subject {
+	DescribeTable("runs through its whole life and reports its URL", testServerLifecycle,
+		Entry("Go", NodeTimeout(lifecycleTimeout), "Hello from a dev server written in Go", func(context.Context) *testObject {
 			return devServer("gohello", "", "gohello")
 		}),
-		Entry("Python's http.server", NodeTimeout(storyTimeout), "Directory listing", func(context.Context) *subject {
+		Entry("Python's http.server", NodeTimeout(lifecycleTimeout), "Directory listing", func(context.Context) *testObject {
 			return devServer("python", suiteBerth.root, "python3", "-m", "http.server", "$(PORT)", "--bind", "127.0.0.1")
 		}),
-		Entry("Vite", NodeTimeout(storyTimeout), "Vite in a berth", func(ctx context.Context) *subject {
-			return devServer("vite", project(ctx, "samples/vite"), "npm", "run", "dev", "--", "--port", "$(PORT)", "--strictPort")
+		Entry("Vite", NodeTimeout(lifecycleTimeout), "Vite in a berth", func(ctx context.Context) *testObject {
+			return devServer("vite", installProject(ctx, "samples/vite"), "npm", "run", "dev", "--", "--port", "$(PORT)", "--strictPort")
 		}),
-		Entry("webpack-dev-server", NodeTimeout(storyTimeout), "webpack in a berth", func(ctx context.Context) *subject {
-			return devServer("webpack", project(ctx, "test/e2e/projects/webpack"), "npm", "run", "dev", "--", "--port", "$(PORT)")
+		Entry("webpack-dev-server", Label(anyUser), NodeTimeout(lifecycleTimeout), "webpack in a berth", func(ctx context.Context) *testObject {
+			return devServer("webpack", installProject(ctx, "test/e2e/projects/webpack"), "npm", "run", "dev", "--", "--port", "$(PORT)")
 		}),
-		Entry("Next", NodeTimeout(storyTimeout), "Next in a berth", func(ctx context.Context) *subject {
-			return devServer("next", project(ctx, "test/e2e/projects/next"), "npm", "run", "dev", "--", "-p", "$(PORT)", "-H", "127.0.0.1")
+		Entry("Next", Label(anyUser), NodeTimeout(lifecycleTimeout), "Next in a berth", func(ctx context.Context) *testObject {
+			return devServer("next", installProject(ctx, "test/e2e/projects/next"), "npm", "run", "dev", "--", "-p", "$(PORT)", "-H", "127.0.0.1")
 		}),
 	)
 
-	It("is found on a port other than the assigned one", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("is found on a port other than the assigned one", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
 		other := freePort()
-		s := devServer("moved", "", "python3", "-m", "http.server", other, "--bind", "127.0.0.1").create(ctx).ready(ctx)
-		s.answers("Directory listing")
+		s := devServer("moved", "", "python3", "-m", "http.server", other, "--bind", "127.0.0.1").create(ctx).waitUntilReady(ctx)
+		s.waitForResponse("Directory listing")
 		Expect(s.server().Status.URL).To(ContainSubstring(":" + other))
 		Expect(s.condition(v1alpha1.ConditionPortVerified).Reason).To(Equal(v1alpha1.ReasonOtherPort))
 	})
 
-	It("names the process that uses its port, and starts when the port is free", NodeTimeout(storyTimeout), func(ctx context.Context) {
-		holder := listenSomewhere()
+	It("names the process that uses its port, and starts when the port is free", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		holder := listenOnFreePort()
 		// The spec itself closes the listener later; this cleanup is for a spec that fails before that.
 		DeferCleanup(func() { _ = holder.Close() })
 		s := devServer("late", "", "gohello")
 		s.server().Spec.Port = portOf(holder)
 		s.create(ctx)
-		s.becomes(ctx, v1alpha1.ConditionConflict, v1alpha1.ReasonPortInUse)
+		s.waitForCondition(ctx, v1alpha1.ConditionConflict, v1alpha1.ReasonPortInUse)
 		Expect(s.condition(v1alpha1.ConditionConflict).Message).To(ContainSubstring("pid"))
 		Expect(s.status().RestartCount).To(BeZero())
 
 		Expect(holder.Close()).To(Succeed())
-		s.ready(ctx)
-		s.answers("Hello")
+		s.waitUntilReady(ctx)
+		s.waitForResponse("Hello")
 		Expect(s.status().RestartCount).To(BeZero(), "waiting for a port must not count as restarts")
 	})
 
-	It("is deleted with its Instance", NodeTimeout(storyTimeout), func(ctx context.Context) {
-		owner := instance("owner", "sleep", "infinity").create(ctx).ready(ctx)
+	It("is deleted with its Instance", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		owner := instance("owner", "sleep", "infinity").create(ctx).waitUntilReady(ctx)
 		s := devServer("owned", "", "gohello")
 		s.server().Spec.InstanceRef = &v1alpha1.LocalReference{Name: owner.GetName()}
-		s.create(ctx).ready(ctx)
+		s.create(ctx).waitUntilReady(ctx)
 		owner.delete(ctx)
-		s.gone(ctx)
+		s.waitUntilGone(ctx)
 	})
 })
 
-// serverStory tests the life of one server: the server is started, reports its URL, is restarted, killed from outside, stopped, started again and deleted.
-func serverStory(ctx context.Context, words string, prepare func(context.Context) *subject) {
+// testServerLifecycle tests the life of one server: the server is started, reports its URL, is restarted, killed from outside, stopped, started again and
+// deleted.
+func testServerLifecycle(ctx context.Context, words string, prepare func(context.Context) *testObject) {
 	s := prepare(ctx).create(ctx)
 
 	By("waiting until the server is Ready and answers at its URL")
-	s.ready(ctx).answers(words)
+	s.waitUntilReady(ctx).waitForResponse(words)
 	port := s.server().Status.Port
 	url := s.server().Status.URL
 	Expect(s.server().Status.ObservedPorts).To(ContainElement(port))
@@ -84,12 +85,12 @@ func serverStory(ctx context.Context, words string, prepare func(context.Context
 	Expect(suiteBerth.run(ctx, "logs", s.path())).NotTo(BeEmpty())
 
 	By("restarting: the object is never missing, Restarting is True, one new incarnation")
-	first, old := *s.status().Process, tree(s.mark)
-	witness := s.watch(ctx)
+	first, old := *s.status().Process, processTree(s.mark)
+	observer := s.observe(ctx)
 	suiteBerth.run(ctx, "restart", s.path())
-	s.incarnation(ctx, first.Incarnation+1)
-	s.ready(ctx).answers(words)
-	missing, _, seen := witness.testify()
+	s.waitForIncarnation(ctx, first.Incarnation+1)
+	s.waitUntilReady(ctx).waitForResponse(words)
+	missing, _, seen := observer.results()
 	Expect(missing).To(BeZero(), "a client did not find the object")
 	Expect(seen).To(HaveKey(v1alpha1.ConditionRestarting))
 	Expect(s.server().Status.URL).To(Equal(url), "the URL changed")
@@ -97,28 +98,28 @@ func serverStory(ctx context.Context, words string, prepare func(context.Context
 	second := *s.status().Process
 	Expect(second.PID).NotTo(Equal(first.PID))
 	for _, pid := range old {
-		Expect(tree(s.mark)).NotTo(ContainElement(pid), "a process of the old incarnation remains")
+		Expect(processTree(s.mark)).NotTo(ContainElement(pid), "a process of the old incarnation remains")
 	}
 
 	By("killing the process with SIGKILL from outside")
 	signalTo(second.PID, s.mark, syscall.SIGKILL)
-	s.incarnation(ctx, second.Incarnation+1)
-	s.ready(ctx).answers(words)
+	s.waitForIncarnation(ctx, second.Incarnation+1)
+	s.waitUntilReady(ctx).waitForResponse(words)
 	Expect(s.status().LastExit.Signal).To(Equal("SIGKILL"))
 	Expect(s.status().LastExit.Incarnation).To(Equal(second.Incarnation))
 
 	By("stopping: no process remains, the object stays")
 	suiteBerth.run(ctx, "stop", s.path())
-	s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
-	Expect(tree(s.mark)).To(BeEmpty())
-	Expect(listens(port)).To(BeFalse(), "a process still listens on port %d", port)
+	s.waitForCondition(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
+	Expect(processTree(s.mark)).To(BeEmpty())
+	Expect(isListening(port)).To(BeFalse(), "a process still listens on port %d", port)
 
 	By("starting again")
 	suiteBerth.run(ctx, "start", s.path())
-	s.ready(ctx).answers(words)
+	s.waitUntilReady(ctx).waitForResponse(words)
 	Expect(s.server().Status.Port).To(Equal(port))
 
 	By("deleting: no process remains")
 	s.delete(ctx)
-	Expect(listens(port)).To(BeFalse(), "a process still listens on port %d", port)
+	Expect(isListening(port)).To(BeFalse(), "a process still listens on port %d", port)
 }

@@ -21,25 +21,25 @@ var _ = Describe("berth status", func() {
 		s := devServer("full", "", "gohello")
 		s.GetProcessSpec().State = v1alpha1.StateStopped
 		s.create(ctx)
-		s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
+		s.waitForCondition(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
 		dir := filepath.Join(suiteBerth.state, "host", "run", string(s.GetUID()))
-		cause, free := exhaust(dir)
+		cause, free := makeUnwritable(dir)
 		DeferCleanup(func(ctx context.Context) {
 			suiteBerth.run(ctx, "stop", s.path())
-			s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
+			s.waitForCondition(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
 			free(true)
 		})
 		suiteBerth.run(ctx, "start", s.path())
 		Eventually(func() string { return suiteBerth.run(ctx, "status", s.path()) }).WithTimeout(15 * time.Second).
 			Should(And(ContainSubstring(v1alpha1.ReasonStartFailed), ContainSubstring(cause)))
 		free(false)
-		s.ready(ctx)
+		s.waitUntilReady(ctx)
 	})
 })
 
-// exhaust creates a directory that cannot be written to: for root it mounts a full file system there, for any other user it removes the user's write
+// makeUnwritable creates a directory that cannot be written to: for root it mounts a full file system there, for any other user it removes the user's write
 // permission. free makes the directory writable again. For root, free(false) deletes a file to free space, and free(true) unmounts the file system.
-func exhaust(dir string) (cause string, free func(end bool)) {
+func makeUnwritable(dir string) (cause string, free func(end bool)) {
 	GinkgoHelper()
 	Expect(os.MkdirAll(dir, 0o700)).To(Succeed())
 	if os.Geteuid() != 0 {

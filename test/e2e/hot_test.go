@@ -58,20 +58,20 @@ export function Words() {
 	}
 )
 
-var _ = DescribeTable("Hot reload works in a browser at status.url, and again after a restart",
-	func(ctx context.Context, h hotProject, create func(name, dir string, command ...string) *subject) {
+var _ = DescribeTable("Hot reload works in a browser at status.url, and again after a restart", Label(anyUser),
+	func(ctx context.Context, h hotProject, create func(name, dir string, command ...string) *testObject) {
 		dir := workingCopy(ctx, h.source)
 		for name, text := range h.files {
 			Expect(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)).To(Succeed())
 		}
-		s := create("hot", dir, h.command...).create(ctx).ready(ctx)
+		s := create("hot", dir, h.command...).create(ctx).waitUntilReady(ctx)
 		url := s.server().Status.URL
-		p := browse(url)
+		p := openPage(url)
 		Eventually(p.text).WithTimeout(startTimeout).Should(ContainSubstring("version 0"), url)
 
 		var version int
-		// replaces edits the file until the page shows an edit without a reload. The page may reload for an edit that is made before its connection for updates is
-		// open.
+		// replaces is a function that edits the file repeatedly, until the page shows an edit without a reload. The page may reload for an edit that is made
+		// before its connection for updates is open.
 		replaces := func() {
 			GinkgoHelper()
 			Eventually(func(g Gomega) {
@@ -86,20 +86,20 @@ var _ = DescribeTable("Hot reload works in a browser at status.url, and again af
 		}
 		replaces()
 		suiteBerth.run(ctx, "restart", s.path())
-		s.incarnation(ctx, 2)
+		s.waitForIncarnation(ctx, 2)
 		Expect(s.server().Status.URL).To(Equal(url))
 		replaces()
 	},
-	Entry("Vite", NodeTimeout(storyTimeout), hotVite, devServer),
-	Entry("Vite behind the proxy", NodeTimeout(storyTimeout), hotVite, proxied),
-	Entry("Next", NodeTimeout(storyTimeout), hotNext, devServer),
-	Entry("Next behind the proxy", NodeTimeout(storyTimeout), hotNext, proxied),
+	Entry("Vite", NodeTimeout(lifecycleTimeout), hotVite, devServer),
+	Entry("Vite behind the proxy", NodeTimeout(lifecycleTimeout), hotVite, newProxiedServer),
+	Entry("Next", NodeTimeout(lifecycleTimeout), hotNext, devServer),
+	Entry("Next behind the proxy", NodeTimeout(lifecycleTimeout), hotNext, newProxiedServer),
 )
 
 // workingCopy returns a copy of a project with its packages, for one spec to edit. The files in its node_modules are hard links.
 func workingCopy(ctx context.Context, source string) string {
 	GinkgoHelper()
-	installed := project(ctx, source)
+	installed := installProject(ctx, source)
 	dir, err := os.MkdirTemp(filepath.Dir(installed), "copy-")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(os.RemoveAll(dir)).To(Succeed()) })

@@ -25,60 +25,60 @@ var _ = Describe("Instance", func() {
 	It("supports attaching, detaching and attaching again", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		s := instance("shell", "/bin/sh")
 		s.GetProcessSpec().Process.Stop.Signal = "SIGHUP"
-		s.create(ctx).ready(ctx)
+		s.create(ctx).waitUntilReady(ctx)
 		Expect(suiteBerth.kubectl(ctx, "get", "berth", "-A")).To(ContainSubstring("berth attach " + s.path()))
 		pid := s.status().Process.PID
 
 		By("typing into the shell")
 		window := attach(s, 24, 80)
-		window.typed("kept=$((6*7)); echo answer $kept\n")
-		window.shows("answer 42")
+		window.typeText("kept=$((6*7)); echo answer $kept\n")
+		window.waitForText("answer 42")
 
 		By("checking that the terminal has the size of the window")
-		window.typed("stty size\n")
-		window.shows("24 80")
+		window.typeText("stty size\n")
+		window.waitForText("24 80")
 		window.resize(30, 100)
 		Eventually(func() string {
-			window.typed("stty size\n")
+			window.typeText("stty size\n")
 			return window.output.String()
 		}).Should(ContainSubstring("30 100"))
 
 		By("detaching, and attaching to the same shell again")
-		window.typed("\x1d")
-		window.ends(ctx)
+		window.typeText("\x1d")
+		window.waitForExit(ctx)
 		again := attach(s, 24, 80)
-		again.typed("echo still $kept\n")
-		again.shows("still 42")
+		again.typeText("echo still $kept\n")
+		again.waitForText("still 42")
 		Expect(s.read(ctx)).To(Succeed())
 		Expect(s.status().Process.PID).To(Equal(pid))
 
 		By("exiting the shell, which ends the attachment")
-		s.change(ctx, func() { s.GetProcessSpec().RestartPolicy = v1alpha1.RestartNever })
-		again.typed("exit 3\n")
-		again.ends(ctx)
-		s.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
+		s.patch(ctx, func() { s.GetProcessSpec().RestartPolicy = v1alpha1.RestartNever })
+		again.typeText("exit 3\n")
+		again.waitForExit(ctx)
+		s.waitForCondition(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
 		Expect(s.status().LastExit.ExitCode).To(HaveValue(BeEquivalentTo(3)))
 		Expect(suiteBerth.run(ctx, "logs", s.path())).To(ContainSubstring("still 42"))
 	})
 
-	It("keeps its input free of the answers of terminals that attach", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+	It("does not receive the answers of attached terminals as input", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		// The program queries the terminal (device attributes, version, cursor position, colors, a mode, a keyboard protocol), and writes its input to a file.
 		typed := filepath.Join(GinkgoT().TempDir(), "typed")
 		asks := instance("asks", "/bin/sh", "-c", `stty raw -echo
 			printf '\033[c\033[>c\033[>q\033[6n\033]10;?\007\033]11;?\007\033[?2004$p\033[?u\033P+q544e\033\\'
-			echo waits; exec cat > `+typed).create(ctx).ready(ctx)
-		shell := instance("shell", "/bin/bash", "--norc", "-i").create(ctx).ready(ctx)
+			echo waits; exec cat > `+typed).create(ctx).waitUntilReady(ctx)
+		shell := instance("shell", "/bin/bash", "--norc", "-i").create(ctx).waitUntilReady(ctx)
 		suiteBerth.run(ctx, "send", shell.path(), `printf '\033[c\033[>q\033[6n\033]11;?\007'; sleep 1; read -rt 1; PS1='waits> '`)
 		server := newTmuxServer("attach")
-		for _, s := range []*subject{asks, shell} {
+		for _, s := range []*testObject{asks, shell} {
 			Eventually(func() string { return suiteBerth.run(ctx, "logs", s.path()) }).Should(ContainSubstring("waits"))
 			for range 10 {
 				attachInTmux(server, s, "waits")
 				for _, terminal := range []string{"xterm-256color", "dumb"} {
 					w := attachIn(terminal, s, 24, 80)
-					w.shows("waits")
-					w.typed("\x1d")
-					w.ends(ctx)
+					w.waitForText("waits")
+					w.typeText("\x1d")
+					w.waitForExit(ctx)
 				}
 			}
 		}
@@ -98,7 +98,7 @@ var _ = Describe("Instance", func() {
 					continue
 				}
 			}
-			s.create(ctx).ready(ctx)
+			s.create(ctx).waitUntilReady(ctx)
 			screen := func() string { return suiteBerth.run(ctx, "logs", "--screen", s.path()) }
 			Eventually(screen).Should(Equal("top\n\n    below\n"))
 
@@ -114,7 +114,7 @@ var _ = Describe("Instance", func() {
 
 	It("stops an interactive shell within seconds, and sends SIGHUP to the programs in it", NodeTimeout(3*time.Minute), func(ctx context.Context) {
 		saved := filepath.Join(GinkgoT().TempDir(), "saved")
-		s := instance("shell", "/bin/bash", "--norc", "-i").create(ctx).ready(ctx)
+		s := instance("shell", "/bin/bash", "--norc", "-i").create(ctx).waitUntilReady(ctx)
 		suiteBerth.run(ctx, "send", s.path(), `bash -c 'trap "echo HUP > `+saved+`; exit" HUP; echo saves $((1+1)); while :; do sleep 0.1; done'`)
 		Eventually(func() string { return suiteBerth.run(ctx, "logs", s.path()) }).Should(ContainSubstring("saves 2"))
 		began := time.Now()
@@ -125,8 +125,8 @@ var _ = Describe("Instance", func() {
 	})
 })
 
-// window is a `berth attach` in a pseudoterminal.
-type window struct {
+// attachment is a `berth attach` in a pseudoterminal.
+type attachment struct {
 	terminal interface {
 		io.ReadWriteCloser
 	}
@@ -136,32 +136,32 @@ type window struct {
 }
 
 // attachInTmux attaches in a window of a tmux server, which answers terminal queries, and detaches again.
-func attachInTmux(server tmuxServer, s *subject, shows string) {
+func attachInTmux(server tmuxServer, s *testObject, shows string) {
 	GinkgoHelper()
-	_, err := server.ask(append([]string{"new-session", "-d", "-s", "attached", "env"}, append(suiteBerth.environment(), suiteBerth.program(), "attach", s.path())...)...)
+	_, err := server.run(append([]string{"new-session", "-d", "-s", "attached", "env"}, append(suiteBerth.environment(), suiteBerth.program(), "attach", s.path())...)...)
 	Expect(err).NotTo(HaveOccurred())
-	server.shows("attached", shows)
-	_, err = server.ask("send-keys", "-t", "=attached:", "C-]")
+	server.waitForText("attached", shows)
+	_, err = server.run("send-keys", "-t", "=attached:", "C-]")
 	Expect(err).NotTo(HaveOccurred())
-	Eventually(func() error { _, err := server.ask("has-session", "-t", "=attached"); return err }).Should(HaveOccurred())
+	Eventually(func() error { _, err := server.run("has-session", "-t", "=attached"); return err }).Should(HaveOccurred())
 }
 
-// answers maps each terminal query of the tests to the answer of xterm.
-var answers = map[string]string{
+// terminalAnswers maps each terminal query of the tests to the answer of xterm.
+var terminalAnswers = map[string]string{
 	"\x1b[c": "\x1b[?64;1;2c", "\x1b[>c": "\x1b[>41;380;0c", "\x1b[>q": "\x1bP>|XTerm(380)\x1b\\", "\x1b[6n": "\x1b[1;1R",
 	"\x1b]10;?\a": "\x1b]10;rgb:ffff/ffff/ffff\a", "\x1b]11;?\a": "\x1b]11;rgb:0000/0000/0000\a", "\x1b[?2004$p": "\x1b[?2004;1$y",
 	"\x1b[?u": "\x1b[?0u", "\x1bP+q544e\x1b\\": "\x1bP1+r544e=787465726d\x1b\\",
 }
 
-// answering reads the output of a terminal and answers its queries.
-type answering struct {
+// terminalEmulator reads the output of a terminal and answers its queries.
+type terminalEmulator struct {
 	terminal io.Writer
 	shown    string
 }
 
-func (a *answering) Write(output []byte) (int, error) {
+func (a *terminalEmulator) Write(output []byte) (int, error) {
 	a.shown += string(output)
-	for query, answer := range answers {
+	for query, answer := range terminalAnswers {
 		for range strings.Count(a.shown, query) {
 			_, _ = io.WriteString(a.terminal, answer) // fails after berth attach has exited
 		}
@@ -170,19 +170,19 @@ func (a *answering) Write(output []byte) (int, error) {
 	return len(output), nil
 }
 
-func attach(s *subject, rows, columns uint16) *window {
+func attach(s *testObject, rows, columns uint16) *attachment {
 	GinkgoHelper()
 	return attachIn("dumb", s, rows, columns)
 }
 
 // attachIn attaches in a terminal of the given type. Every terminal except a dumb one answers terminal queries.
-func attachIn(kind string, s *subject, rows, columns uint16) *window {
+func attachIn(kind string, s *testObject, rows, columns uint16) *attachment {
 	GinkgoHelper()
 	cmd := exec.Command(suiteBerth.program(), "attach", s.path())
 	cmd.Env = append(suiteBerth.environment(), "TERM="+kind)
 	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: rows, Cols: columns})
 	Expect(err).NotTo(HaveOccurred())
-	w := &window{terminal: terminal, output: &output{}, ended: make(chan error, 1)}
+	w := &attachment{terminal: terminal, output: &output{}, ended: make(chan error, 1)}
 	w.resize = func(rows, columns uint16) {
 		Expect(pty.Setsize(terminal, &pty.Winsize{Rows: rows, Cols: columns})).To(Succeed())
 	}
@@ -192,7 +192,7 @@ func attachIn(kind string, s *subject, rows, columns uint16) *window {
 		// io.Copy returns an error when the last process that uses the terminal has closed it.
 		var shown io.Writer = w.output
 		if kind != "dumb" {
-			shown = io.MultiWriter(w.output, &answering{terminal: terminal})
+			shown = io.MultiWriter(w.output, &terminalEmulator{terminal: terminal})
 		}
 		_, _ = io.Copy(shown, terminal)
 	}()
@@ -211,18 +211,18 @@ func attachIn(kind string, s *subject, rows, columns uint16) *window {
 	return w
 }
 
-func (w *window) typed(text string) {
+func (w *attachment) typeText(text string) {
 	GinkgoHelper()
 	_, err := io.WriteString(w.terminal, text)
 	Expect(err).NotTo(HaveOccurred())
 }
 
-func (w *window) shows(text string) {
+func (w *attachment) waitForText(text string) {
 	GinkgoHelper()
 	Eventually(w.output.String).Should(ContainSubstring(text))
 }
 
-func (w *window) ends(ctx context.Context) {
+func (w *attachment) waitForExit(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, w.ended).WithTimeout(timeout).Should(Receive(BeNil()), "%s", w.output)
 }

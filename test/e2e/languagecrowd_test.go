@@ -19,45 +19,45 @@ import (
 )
 
 var _ = Describe("A language server with many clients", func() {
-	It("restarts once for the same request of many callers, without an error for any client", NodeTimeout(2*storyTimeout), func(ctx context.Context) {
+	It("restarts once for the same request of many callers, without an error for any client", NodeTimeout(2*lifecycleTimeout), func(ctx context.Context) {
 		const crowd, restarts = 8, 3
 		t := languageProjects["gopls"]
 		s, folder := t.languageServer(ctx, "crowd")
 		s.create(ctx)
-		s.ready(ctx)
-		var people []*lspUser
+		s.waitUntilReady(ctx)
+		var clients []*lspUser
 		for i := range crowd {
-			people = append(people, t.join(ctx, fmt.Sprintf("client %d", i), s, folder, dialed(ctx, s)))
+			clients = append(clients, t.connectUser(ctx, fmt.Sprintf("client %d", i), s, folder, socketConnector(ctx, s)))
 		}
-		busy := asking(ctx, people)
+		busy := startRequests(ctx, clients)
 		for n := range int64(restarts) {
 			By(fmt.Sprintf("restarting the server, request %d of %d", n+1, restarts))
-			askedByAll(ctx, s, strconv.FormatInt(n, 10), crowd)
-			s.incarnation(ctx, n+2)
+			restartFromAll(ctx, s, strconv.FormatInt(n, 10), crowd)
+			s.waitForIncarnation(ctx, n+2)
 		}
 		By("killing the server")
 		signalTo(s.status().Process.PID, s.mark, syscall.SIGKILL)
-		s.incarnation(ctx, restarts+2)
+		s.waitForIncarnation(ctx, restarts+2)
 		busy()
-		together(people, func(p *lspUser) { p.understands(ctx) })
+		forAll(clients, func(p *lspUser) { p.waitForCorrectAnswers(ctx) })
 		Expect(s.read(ctx)).To(Succeed())
 		Expect(s.status().Incarnation).To(BeEquivalentTo(restarts+2), "one new incarnation for each request, and one for the crash")
-		together(people, func(p *lspUser) { p.leaves(ctx) })
+		forAll(clients, func(p *lspUser) { p.disconnect(ctx) })
 	})
 
-	It("closes the documents of clients that disappear, and keeps those of the others", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("closes the documents of clients that disappear, and keeps those of the others", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
 		t := languageProjects["gopls"]
 		s, folder := t.languageServer(ctx, "lost")
 		s.create(ctx)
-		s.ready(ctx)
-		survivor := t.join(ctx, "the survivor", s, folder, dialed(ctx, s))
-		bridge := bridged(s)
-		killed := t.join(ctx, "the killed one", s, folder, func() *lspclient.Client { return lspclient.New(bridge, lspclient.Options{}) })
-		cut := t.join(ctx, "the cut one", s, folder, dialed(ctx, s))
+		s.waitUntilReady(ctx)
+		survivor := t.connectUser(ctx, "the survivor", s, folder, socketConnector(ctx, s))
+		bridge := startBridge(s)
+		killed := t.connectUser(ctx, "the killed one", s, folder, func() *lspclient.Client { return lspclient.New(bridge, lspclient.Options{}) })
+		cut := t.connectUser(ctx, "the cut one", s, folder, socketConnector(ctx, s))
 		for i, p := range []*lspUser{killed, cut} {
 			// These clients change the helper file without saving it, so their text disappears when they disconnect.
 			Expect(p.Open(p.helper, t.language, 1, "package main\n\nfunc greeted"+strconv.Itoa(i)+"() {}\n")).To(Succeed())
-			_, err := p.Hover(ctx, p.uri, p.at())
+			_, err := p.Hover(ctx, p.uri, p.position())
 			Expect(err).NotTo(HaveOccurred(), p.name)
 		}
 		Expect(bridge.Process.Kill()).To(Succeed())
@@ -67,13 +67,13 @@ var _ = Describe("A language server with many clients", func() {
 			g.Expect(s.languageServer().Status.Clients).To(BeEquivalentTo(1))
 			g.Expect(s.languageServer().Status.OpenDocuments).To(BeEquivalentTo(1), "the documents of the lost clients are closed")
 		}).WithTimeout(startTimeout).Should(Succeed())
-		survivor.understands(ctx)
-		survivor.leaves(ctx)
+		survivor.waitForCorrectAnswers(ctx)
+		survivor.disconnect(ctx)
 	})
 })
 
-// askedByAll sets the same restart token from many callers concurrently.
-func askedByAll(ctx context.Context, s *subject, token string, callers int) {
+// restartFromAll sets the same restart token from many callers concurrently.
+func restartFromAll(ctx context.Context, s *testObject, token string, callers int) {
 	GinkgoHelper()
 	failures := make(chan error, callers)
 	var all sync.WaitGroup

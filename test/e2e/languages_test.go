@@ -20,10 +20,11 @@ import (
 // goplsVersion is the version to build for the tests if make has not built gopls.
 const goplsVersion = "golang.org/x/tools/gopls@v0.23.0"
 
-// languageProject is a language, a language server for it, and a workspace in which main uses greet and helper defines it.
+// languageProject is a language, a language server for it, and a workspace. In the workspace, the file main calls the function greet, and the file helper
+// defines this function.
 type languageProject struct {
 	language string
-	// command returns the argv of the server, options its initializationOptions.
+	// command returns the argv of the server. options returns its initializationOptions.
 	command func(context.Context) []string
 	options func(context.Context) any
 	// settings answers workspace/configuration requests.
@@ -31,11 +32,12 @@ type languageProject struct {
 
 	files        map[string]string
 	main, helper string
-	// comment starts a comment. hover is part of the hover text for greet, references the number of occurrences of greet in all files.
+	// comment is the text that starts a comment in the language. hover is a part of the hover text for the function greet. references is the number of
+	// occurrences of greet in all files.
 	comment    string
 	hover      string
 	references int
-	// mistake is a text for main that contains an error; complaint is part of the diagnostic that the server reports for it.
+	// mistake is a text for the file main that contains an error. complaint is a part of the diagnostic that the server reports for this error.
 	mistake, complaint string
 }
 
@@ -79,7 +81,7 @@ var languageProjects = map[string]languageProject{
 			return []string{npmProgram(ctx, "typescript-language-server"), "--stdio"}
 		},
 		options: func(ctx context.Context) any {
-			lib := filepath.Join(project(ctx, languageServers), "node_modules", "typescript", "lib")
+			lib := filepath.Join(installProject(ctx, languageServers), "node_modules", "typescript", "lib")
 			return map[string]any{"tsserver": map[string]any{"path": lib}, "disableAutomaticTypingAcquisition": true}
 		},
 		files: map[string]string{
@@ -96,7 +98,7 @@ const languageServers = "test/e2e/projects/languageservers"
 
 func npmProgram(ctx context.Context, name string) string {
 	GinkgoHelper()
-	return filepath.Join(project(ctx, languageServers), "node_modules", ".bin", name)
+	return filepath.Join(installProject(ctx, languageServers), "node_modules", ".bin", name)
 }
 
 // gopls returns the path of the program gopls. If make has not built the program, gopls builds it once into the user's cache.
@@ -122,26 +124,26 @@ func gopls(ctx context.Context) string {
 }
 
 // languageServer returns an object for a server with a separate workspace, and the folder of that workspace.
-func (t languageProject) languageServer(ctx context.Context, name string) (s *subject, folder string) {
+func (l languageProject) languageServer(ctx context.Context, name string) (s *testObject, folder string) {
 	GinkgoHelper()
 	folder, err := filepath.EvalSymlinks(GinkgoT().TempDir())
 	Expect(err).NotTo(HaveOccurred())
-	for file, text := range t.files {
+	for file, text := range l.files {
 		Expect(os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600)).To(Succeed())
 	}
 	spec := v1alpha1.LanguageServerSpec{
-		ProcessSpec: processSpec("", t.command(ctx)), Language: t.language, Workspace: v1alpha1.Workspace{Folders: []string{folder}},
+		ProcessSpec: processSpec("", l.command(ctx)), Language: l.language, Workspace: v1alpha1.Workspace{Folders: []string{folder}},
 	}
-	// A busy machine needs longer to start a server than the default timeout.
+	// On a busy machine, a server may need longer to start than the default timeout.
 	spec.Hold.TimeoutSeconds = new(int32)
 	*spec.Hold.TimeoutSeconds = 180
-	if t.options != nil {
-		options, err := json.Marshal(t.options(ctx))
+	if l.options != nil {
+		options, err := json.Marshal(l.options(ctx))
 		Expect(err).NotTo(HaveOccurred())
 		spec.InitializationOptions = &runtime.RawExtension{Raw: options}
 	}
-	if t.settings != "" {
-		spec.Settings = &runtime.RawExtension{Raw: []byte(t.settings)}
+	if l.settings != "" {
+		spec.Settings = &runtime.RawExtension{Raw: []byte(l.settings)}
 	}
-	return newSubject(&v1alpha1.LanguageServer{Spec: spec}, "languageserver", name), folder
+	return newTestObject(&v1alpha1.LanguageServer{Spec: spec}, "languageserver", name), folder
 }

@@ -21,12 +21,12 @@ import (
 
 var _ = Describe("LanguageServer", func() {
 	for _, name := range []string{"gopls", "pyright", "bash-language-server", "typescript-language-server"} {
-		It("is shared by two clients, which do not notice restarts of "+name, NodeTimeout(2*storyTimeout), func(ctx context.Context) {
-			sharedStory(ctx, languageProjects[name], name)
+		It("is shared by two clients, which do not notice restarts of "+name, Label(anyUser), NodeTimeout(2*lifecycleTimeout), func(ctx context.Context) {
+			testSharedServerLifecycle(ctx, languageProjects[name], name)
 		})
 	}
 
-	It("sleeps without a client, and starts for the next one", NodeTimeout(storyTimeout), func(ctx context.Context) {
+	It("sleeps without a client, and starts for the next one", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
 		t := languageProjects["gopls"]
 		s, folder := t.languageServer(ctx, "sleeper")
 		s.GetProcessSpec().State = v1alpha1.StateOnDemand
@@ -40,66 +40,66 @@ var _ = Describe("LanguageServer", func() {
 			g.Expect(s.status().Process).To(BeNil())
 		}).WithTimeout(startTimeout).Should(Succeed())
 		slept := s.status().Incarnation
-		p := t.join(ctx, "woken", s, folder, dialed(ctx, s))
-		p.understands(ctx)
+		p := t.connectUser(ctx, "woken", s, folder, socketConnector(ctx, s))
+		p.waitForCorrectAnswers(ctx)
 		Expect(s.read(ctx)).To(Succeed())
 		Expect(s.status().Incarnation).To(Equal(slept+1), "one more start for the client")
-		p.leaves(ctx)
+		p.disconnect(ctx)
 	})
 })
 
-func (s *subject) languageServer() *v1alpha1.LanguageServer {
+func (s *testObject) languageServer() *v1alpha1.LanguageServer {
 	return s.object.(*v1alpha1.LanguageServer)
 }
 
-// sharedStory tests the life of a server with two clients: one at the socket, one through berth lsp connect.
-func sharedStory(ctx context.Context, t languageProject, name string) {
+// testSharedServerLifecycle tests the life of a server with two clients: one at the socket, one through berth lsp connect.
+func testSharedServerLifecycle(ctx context.Context, t languageProject, name string) {
 	s, folder := t.languageServer(ctx, name)
 	s.create(ctx)
-	s.ready(ctx)
+	s.waitUntilReady(ctx)
 	endpoint := s.languageServer().Status.Endpoint
 	Expect(endpoint).To(HavePrefix("unix:///"))
 
 	By("answering two clients at once")
-	editor := t.join(ctx, "the editor", s, folder, dialed(ctx, s))
-	agent := t.join(ctx, "the agent", s, folder, connected(s))
-	people := []*lspUser{editor, agent}
-	together(people, func(p *lspUser) { p.understands(ctx) })
+	editor := t.connectUser(ctx, "the editor", s, folder, socketConnector(ctx, s))
+	agent := t.connectUser(ctx, "the agent", s, folder, commandConnector(s))
+	clients := []*lspUser{editor, agent}
+	forAll(clients, func(p *lspUser) { p.waitForCorrectAnswers(ctx) })
 
 	By("sending diagnostics for a mistake of one client")
-	editor.edits(t.mistake)
-	_, err := editor.Diagnosed(ctx, editor.uri, complaint(t.complaint))
+	editor.edit(t.mistake)
+	_, err := editor.WaitForDiagnostics(ctx, editor.uri, containsComplaint(t.complaint))
 	Expect(err).NotTo(HaveOccurred())
-	agent.understands(ctx)
+	agent.waitForCorrectAnswers(ctx)
 	// Now both clients have the same text again.
-	editor.edits(t.files[t.main])
-	_, err = editor.Diagnosed(ctx, editor.uri, func(d lspclient.Diagnostics) bool { return !complaint(t.complaint)(d) })
+	editor.edit(t.files[t.main])
+	_, err = editor.WaitForDiagnostics(ctx, editor.uri, func(d lspclient.Diagnostics) bool { return !containsComplaint(t.complaint)(d) })
 	Expect(err).NotTo(HaveOccurred())
 
 	By("answering each client on its own unsaved text")
-	agent.edits(t.comment + "not saved\n" + t.files[t.main])
-	together(people, func(p *lspUser) { p.understands(ctx) })
+	agent.edit(t.comment + "not saved\n" + t.files[t.main])
+	forAll(clients, func(p *lspUser) { p.waitForCorrectAnswers(ctx) })
 
 	By("restarting the server: the clients do not notice")
 	first := *s.status().Process
-	witness := s.watch(ctx)
-	busy := asking(ctx, people)
+	observer := s.observe(ctx)
+	busy := startRequests(ctx, clients)
 	suiteBerth.run(ctx, "restart", s.path())
-	s.incarnation(ctx, first.Incarnation+1)
+	s.waitForIncarnation(ctx, first.Incarnation+1)
 	busy()
-	together(people, func(p *lspUser) { p.understands(ctx) })
-	missing, _, seen := witness.testify()
+	forAll(clients, func(p *lspUser) { p.waitForCorrectAnswers(ctx) })
+	missing, _, seen := observer.results()
 	Expect(missing).To(BeZero(), "a client did not find the object")
 	Expect(seen).To(HaveKey(v1alpha1.ConditionRestarting))
 
 	By("killing the server: the clients do not notice")
 	second := *s.status().Process
 	Expect(second.PID).NotTo(Equal(first.PID))
-	busy = asking(ctx, people)
+	busy = startRequests(ctx, clients)
 	signalTo(second.PID, s.mark, syscall.SIGKILL)
-	s.incarnation(ctx, second.Incarnation+1)
+	s.waitForIncarnation(ctx, second.Incarnation+1)
 	busy()
-	together(people, func(p *lspUser) { p.understands(ctx) })
+	forAll(clients, func(p *lspUser) { p.waitForCorrectAnswers(ctx) })
 	Expect(s.status().LastExit.Signal).To(Equal("SIGKILL"))
 	Expect(s.languageServer().Status.Endpoint).To(Equal(endpoint), "the endpoint changed")
 
@@ -115,7 +115,7 @@ func sharedStory(ctx context.Context, t languageProject, name string) {
 	Expect(why).To(Equal([]string{v1alpha1.ReasonRequested, v1alpha1.ReasonCrashed}))
 
 	By("disconnecting the clients and deleting the object: nothing remains")
-	together(people, func(p *lspUser) { p.leaves(ctx) })
+	forAll(clients, func(p *lspUser) { p.disconnect(ctx) })
 	Eventually(func(g Gomega) {
 		g.Expect(s.read(ctx)).To(Succeed())
 		g.Expect(s.languageServer().Status.Clients).To(BeZero())
@@ -123,13 +123,13 @@ func sharedStory(ctx context.Context, t languageProject, name string) {
 	}).Should(Succeed())
 	s.delete(ctx)
 	Expect(strings.TrimPrefix(endpoint, "unix://")).NotTo(BeAnExistingFile())
-	Expect(marked(suiteMark, suiteBerth.mark)).NotTo(ContainElement(ContainSubstring(string(s.GetUID()))), "its multiplexer is still running")
+	Expect(processesWithVariable(suiteMark, suiteBerth.mark)).NotTo(ContainElement(ContainSubstring(string(s.GetUID()))), "its multiplexer is still running")
 }
 
 // lspUser is a client with the main file open.
 type lspUser struct {
 	*lspclient.Client
-	t       languageProject
+	project languageProject
 	name    string
 	uri     string
 	helper  string
@@ -137,8 +137,8 @@ type lspUser struct {
 	version int
 }
 
-// dialed returns a function that connects to the socket.
-func dialed(ctx context.Context, s *subject) func() *lspclient.Client {
+// socketConnector returns a function that connects to the socket.
+func socketConnector(ctx context.Context, s *testObject) func() *lspclient.Client {
 	return func() *lspclient.Client {
 		GinkgoHelper()
 		Expect(s.read(ctx)).To(Succeed())
@@ -148,13 +148,13 @@ func dialed(ctx context.Context, s *subject) func() *lspclient.Client {
 	}
 }
 
-// connected returns a function that connects through a command, as editors do.
-func connected(s *subject) func() *lspclient.Client {
-	return func() *lspclient.Client { return lspclient.New(bridged(s), lspclient.Options{}) }
+// commandConnector returns a function that connects through a command, as editors do.
+func commandConnector(s *testObject) func() *lspclient.Client {
+	return func() *lspclient.Client { return lspclient.New(startBridge(s), lspclient.Options{}) }
 }
 
-// bridged starts `berth lsp connect`, the command that editors start.
-func bridged(s *subject) *lspclient.Program {
+// startBridge starts `berth lsp connect`, the command that editors start.
+func startBridge(s *testObject) *lspclient.Program {
 	GinkgoHelper()
 	cmd := exec.Command(suiteBerth.program(), "lsp", "connect", s.GetName())
 	cmd.Env = suiteBerth.environment()
@@ -165,73 +165,74 @@ func bridged(s *subject) *lspclient.Program {
 	return program
 }
 
-func (t languageProject) join(ctx context.Context, name string, s *subject, folder string, connect func() *lspclient.Client) *lspUser {
+func (l languageProject) connectUser(ctx context.Context, name string, s *testObject, folder string, connect func() *lspclient.Client) *lspUser {
 	GinkgoHelper()
 	p := &lspUser{
-		Client: connect(), t: t, name: name, text: t.files[t.main], version: 1,
-		uri: lspclient.URI(folder, t.main), helper: lspclient.URI(folder, t.helper),
+		Client: connect(), project: l, name: name, text: l.files[l.main], version: 1,
+		uri: lspclient.URI(folder, l.main), helper: lspclient.URI(folder, l.helper),
 	}
 	DeferCleanup(p.Close)
 	server, err := p.Initialize(ctx, folder)
 	Expect(err).NotTo(HaveOccurred(), "%s of %s", name, s.path())
 	Expect(server.Capabilities).To(HaveKey("hoverProvider"))
-	Expect(p.Open(p.uri, t.language, p.version, p.text)).To(Succeed())
+	Expect(p.Open(p.uri, l.language, p.version, p.text)).To(Succeed())
 	return p
 }
 
-func (p *lspUser) edits(text string) {
+func (p *lspUser) edit(text string) {
 	GinkgoHelper()
 	p.version++
 	p.text = text
 	Expect(p.Change(p.uri, p.version, text)).To(Succeed())
 }
 
-// at returns a position in the last occurrence of greet in main.
-func (p *lspUser) at() lspclient.Position {
+// position returns a position in the last occurrence of greet in main.
+func (p *lspUser) position() lspclient.Position {
 	at := lspclient.Find(p.text, "greet", strings.Count(p.text, "greet"))
 	at.Character++ // inside the word
 	return at
 }
 
-// understands waits until all responses are correct, because a server may need time to load its workspace. An error response fails the spec immediately.
-func (p *lspUser) understands(ctx context.Context) {
+// waitForCorrectAnswers waits until all responses are correct, because a server may need time to load its workspace. An error response fails the spec
+// immediately.
+func (p *lspUser) waitForCorrectAnswers(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
-		hover, err := p.Hover(ctx, p.uri, p.at())
-		p.right(err)
-		g.Expect(hover).To(ContainSubstring(p.t.hover), p.name)
-		definitions, err := p.Definition(ctx, p.uri, p.at())
-		p.right(err)
+		hover, err := p.Hover(ctx, p.uri, p.position())
+		p.expectNoError(err)
+		g.Expect(hover).To(ContainSubstring(p.project.hover), p.name)
+		definitions, err := p.Definition(ctx, p.uri, p.position())
+		p.expectNoError(err)
 		g.Expect(definitions).To(ContainElement(HaveField("URI", p.helper)), p.name)
-		references, err := p.References(ctx, p.uri, p.at())
-		p.right(err)
-		g.Expect(references).To(HaveLen(p.t.references), "%s: %+v", p.name, references)
-		g.Expect(references).To(ContainElement(lspclient.Location{URI: p.uri, Range: p.place()}), "%s: reference in its own text", p.name)
+		references, err := p.References(ctx, p.uri, p.position())
+		p.expectNoError(err)
+		g.Expect(references).To(HaveLen(p.project.references), "%s: %+v", p.name, references)
+		g.Expect(references).To(ContainElement(lspclient.Location{URI: p.uri, Range: p.lastRange()}), "%s: reference in its own text", p.name)
 	}).WithTimeout(startTimeout).Should(Succeed())
-	Expect(p.Strays()).To(BeEmpty(), "%s received unexpected responses", p.name)
+	Expect(p.UnexpectedResponses()).To(BeEmpty(), "%s received unexpected responses", p.name)
 }
 
-// place returns the range of the last occurrence of greet in main.
-func (p *lspUser) place() lspclient.Range {
-	start := p.at()
+// lastRange returns the range of the last occurrence of greet in main.
+func (p *lspUser) lastRange() lspclient.Range {
+	start := p.position()
 	start.Character--
 	return lspclient.Range{Start: start, End: lspclient.Position{Line: start.Line, Character: start.Character + len("greet")}}
 }
 
-// right fails the spec immediately on an error.
-func (p *lspUser) right(err error) {
+// expectNoError fails the spec immediately on an error.
+func (p *lspUser) expectNoError(err error) {
 	GinkgoHelper()
 	if err != nil {
 		StopTrying(fmt.Sprintf("%s: %v", p.name, err)).Now()
 	}
 }
 
-func (p *lspUser) leaves(ctx context.Context) {
+func (p *lspUser) disconnect(ctx context.Context) {
 	GinkgoHelper()
-	Expect(p.Leave(ctx)).To(Succeed(), p.name)
+	Expect(p.Shutdown(ctx)).To(Succeed(), p.name)
 }
 
-func complaint(words string) func(lspclient.Diagnostics) bool {
+func containsComplaint(words string) func(lspclient.Diagnostics) bool {
 	return func(d lspclient.Diagnostics) bool {
 		for _, one := range d.All {
 			if strings.Contains(one.Message, words) {
@@ -242,11 +243,11 @@ func complaint(words string) func(lspclient.Diagnostics) bool {
 	}
 }
 
-// together runs do for all clients concurrently.
-func together(people []*lspUser, do func(*lspUser)) {
+// forAll calls the function do for all clients concurrently.
+func forAll(clients []*lspUser, do func(*lspUser)) {
 	GinkgoHelper()
 	var all sync.WaitGroup
-	for _, p := range people {
+	for _, p := range clients {
 		all.Go(func() {
 			defer GinkgoRecover()
 			do(p)
@@ -256,17 +257,17 @@ func together(people []*lspUser, do func(*lspUser)) {
 	Expect(CurrentSpecReport().Failed()).To(BeFalse(), "a client failed")
 }
 
-// asking sends requests from all clients until enough is called. enough fails the spec if any response was an error.
-func asking(ctx context.Context, people []*lspUser) (enough func()) {
+// startRequests sends requests from all clients until finish is called. finish fails the spec if any response was an error.
+func startRequests(ctx context.Context, clients []*lspUser) (finish func()) {
 	GinkgoHelper()
 	ctx, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
-	failures := make(chan error, len(people))
-	answers := make(chan struct{}, len(people))
-	for _, p := range people {
+	failures := make(chan error, len(clients))
+	answers := make(chan struct{}, len(clients))
+	for _, p := range clients {
 		all.Go(func() {
 			for once := sync.OnceFunc(func() { answers <- struct{}{} }); ctx.Err() == nil; {
-				if _, err := p.Hover(context.WithoutCancel(ctx), p.uri, p.at()); err != nil {
+				if _, err := p.Hover(context.WithoutCancel(ctx), p.uri, p.position()); err != nil {
 					failures <- fmt.Errorf("%s: %w", p.name, err)
 					once()
 					return
@@ -279,7 +280,7 @@ func asking(ctx context.Context, people []*lspUser) (enough func()) {
 			}
 		})
 	}
-	for range people {
+	for range clients {
 		Eventually(ctx, answers).WithTimeout(startTimeout).Should(Receive())
 	}
 	return func() {

@@ -5,6 +5,9 @@ package e2e
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -15,8 +18,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// exits37 is a program that runs until SIGUSR1 and then exits with code 37.
-const exits37 = `
+// exitOnSignalProgram is a program that runs until SIGUSR1 and then exits with code 37.
+const exitOnSignalProgram = `
 import signal, sys
 signal.signal(signal.SIGUSR1, lambda *_: sys.exit(37))
 print("waiting", flush=True)
@@ -25,118 +28,161 @@ while True:
 `
 
 var _ = Describe("berth up", Serial, func() {
-	It("keeps processes, Ready and exit codes when it is killed and started again", NodeTimeout(storyTimeout), func(ctx context.Context) {
-		web := devServer("web", "", "gohello").create(ctx).ready(ctx)
+	It("keeps processes, Ready and exit codes when it is killed and started again", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		web := devServer("web", "", "gohello").create(ctx).waitUntilReady(ctx)
 		shell := instance("shell", "/bin/sh")
-		shell.create(ctx).ready(ctx)
-		during, after := oneShot("during").create(ctx).ready(ctx), oneShot("after").create(ctx).ready(ctx)
-		waitingFor(ctx, during, after)
+		shell.create(ctx).waitUntilReady(ctx)
+		during, after := newOneShot("during").create(ctx).waitUntilReady(ctx), newOneShot("after").create(ctx).waitUntilReady(ctx)
+		waitForSignalHandlers(ctx, during, after)
 		pids := []int64{pidOf(web), pidOf(shell), pidOf(after)}
-		witnesses := []*statusObserver{web.watch(ctx), shell.watch(ctx), after.watch(ctx)}
+		witnesses := []*statusObserver{web.observe(ctx), shell.observe(ctx), after.observe(ctx)}
 
 		window := attach(shell, 24, 80)
-		window.typed("kept=$((6*7)); echo kept $kept\n")
-		window.shows("kept 42") // only the shell writes 42; the terminal may echo the input before the command is attached
+		window.typeText("kept=$((6*7)); echo kept $kept\n")
+		window.waitForText("kept 42") // only the shell writes 42; the terminal may echo the input before the command is attached
 		suiteBerth.kill(ctx)
-		window.shows("reconnecting…")
+		window.waitForText("reconnecting…")
 		signalTo(pidOf(during), during.mark, syscall.SIGUSR1)
-		Eventually(func() []int64 { return tree(during.mark) }).Should(BeEmpty())
+		Eventually(func() []int64 { return processTree(during.mark) }).Should(BeEmpty())
 		suiteBerth.up(ctx)
 
 		By("attaching to the same terminal again")
 		Eventually(func() string {
-			window.typed("echo answer $kept\n")
+			window.typeText("echo answer $kept\n")
 			return window.output.String()
 		}).Should(ContainSubstring("answer 42"))
-		window.typed("\x1d")
-		window.ends(ctx)
+		window.typeText("\x1d")
+		window.waitForExit(ctx)
 		Expect(strings.Count(window.output.String(), "reconnecting…")).To(Equal(1))
 
 		By("recording the exit code of a program that exited in the meantime")
-		during.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
+		during.waitForCondition(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
 		Expect(during.status().LastExit.ExitCode).To(HaveValue(BeEquivalentTo(37)))
 
 		By("keeping all other processes")
-		for _, s := range []*subject{web, shell, after} {
-			s.ready(ctx)
+		for _, s := range []*testObject{web, shell, after} {
+			s.waitUntilReady(ctx)
 			Expect(s.status().Incarnation).To(BeEquivalentTo(1))
 		}
 		Expect([]int64{pidOf(web), pidOf(shell), pidOf(after)}).To(Equal(pids))
-		web.answers("Hello")
+		web.waitForResponse("Hello")
 		for _, w := range witnesses {
-			missing, notReady, _ := w.testify()
+			missing, notReady, _ := w.results()
 			Expect(missing).To(BeZero(), "a client did not find an object")
 			Expect(notReady).To(BeZero(), "an object was not Ready")
 		}
 
 		By("recording the exit code of a process that this manager did not start")
 		signalTo(pidOf(after), after.mark, syscall.SIGUSR1)
-		after.becomes(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
+		after.waitForCondition(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
 		Expect(after.status().LastExit.ExitCode).To(HaveValue(BeEquivalentTo(37)))
 
 		By("restarting a process that this manager did not start")
 		suiteBerth.run(ctx, "restart", web.path())
-		web.incarnation(ctx, 2)
+		web.waitForIncarnation(ctx, 2)
 	})
 
-	It("stops the processes on Ctrl-C, and starts them again without counting a failure", NodeTimeout(storyTimeout), func(ctx context.Context) {
-		web := devServer("web", "", "gohello").create(ctx).ready(ctx)
+	It("stops the processes on Ctrl-C, and starts them again without counting a failure", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		web := devServer("web", "", "gohello").create(ctx).waitUntilReady(ctx)
 		suiteBerth.interrupt(ctx)
-		Expect(tree(web.mark)).To(BeEmpty())
-		Expect(listens(web.server().Status.Port)).To(BeFalse())
+		Expect(processTree(web.mark)).To(BeEmpty())
+		Expect(isListening(web.server().Status.Port)).To(BeFalse())
 
 		suiteBerth.up(ctx)
-		web.incarnation(ctx, 2)
-		web.answers("Hello")
+		web.waitForIncarnation(ctx, 2)
+		web.waitForResponse("Hello")
 		Expect(web.status().Failures).To(BeZero())
 	})
 
-	It("claims objects at creation, after every start", NodeTimeout(storyTimeout), func(ctx context.Context) {
-		claims := func(g Gomega) {
+	It("claims objects at their creation after every start of berth", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		expectClaimed := func(g Gomega) {
 			trial := instance("trial", "true").object.(*v1alpha1.Instance)
 			g.Expect(suiteBerth.client.Create(ctx, trial, client.DryRunAll)).To(Succeed())
 			g.Expect(trial.Finalizers).To(ConsistOf(v1alpha1.FinalizerProcess))
 		}
-		Eventually(ctx, claims).WithTimeout(startTimeout).Should(Succeed())
-		web := instance("web", "sleep", "infinity").create(ctx).ready(ctx)
+		Eventually(ctx, expectClaimed).WithTimeout(startTimeout).Should(Succeed())
+		web := instance("web", "sleep", "infinity").create(ctx).waitUntilReady(ctx)
 		Expect(web.object.GetManagedFields()).NotTo(ContainElement(And(HaveField("Manager", "berth"), HaveField("Subresource", ""))), "a controller wrote more than the status")
 		suiteBerth.kill(ctx)
-		killServers("kube-apiserver") // the next API server does not serve the kinds at first, although the policy already exists
+		killServers("berth-apiserver") // the next API server does not serve the kinds at first, although the policy already exists
 		suiteBerth.up(ctx)
-		instance("at-once", "sleep", "infinity").create(ctx).ready(ctx)
-		Eventually(ctx, claims).WithTimeout(startTimeout).Should(Succeed())
+		instance("at-once", "sleep", "infinity").create(ctx).waitUntilReady(ctx)
+		Eventually(ctx, expectClaimed).WithTimeout(startTimeout).Should(Succeed())
 	})
 
-	It("keeps the processes running with --keep", NodeTimeout(storyTimeout), func(ctx context.Context) {
-		web := devServer("web", "", "gohello").create(ctx).ready(ctx)
+	It("runs in the background with --detach, and berth down stops it, even after it was killed", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		state, err := os.MkdirTemp("", "berth-e2e-down-")
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() { Expect(os.RemoveAll(state)).To(Succeed()) })
+		DeferCleanup(func() { suiteBerth.attempt(suiteBerth.program(), "down", "--state-dir", state) })
+		manifest, mark := filepath.Join(state, "shell.yaml"), filepath.Base(state)
+		Expect(os.WriteFile(manifest, []byte(fmt.Sprintf("apiVersion: berth.dev/v1alpha1\nkind: Instance\nmetadata: {name: shell}\n"+
+			"spec: {process: {command: [sleep, infinity], env: [{name: %s, value: %s}]}}\n", objectMark, mark)), 0o600)).To(Succeed())
+		processes := func() []int64 { return processTree(mark) }
+		down := func() string { return suiteBerth.run(ctx, "down", "--state-dir", state) }
+		up := func() (pid int) {
+			text := suiteBerth.run(ctx, "up", "--detach", "--state-dir", state, "-f", manifest)
+			Expect(text).To(ContainSubstring(kubeconfigLine + filepath.Join(state, "kubeconfig")))
+			_, rest, _ := strings.Cut(text, "berth up runs in the background (process ")
+			_, err := fmt.Sscan(rest, &pid)
+			Expect(err).NotTo(HaveOccurred(), text)
+			Eventually(processes).WithTimeout(startTimeout).Should(HaveLen(1))
+			return pid
+		}
+
+		pid := up()
+		Expect(down()).To(ContainSubstring("stopping berth up (process %d)", pid))
+		Expect(processes()).To(BeEmpty())
+
+		By("killing it")
+		pid = up()
+		Expect(syscall.Kill(pid, syscall.SIGKILL)).To(Succeed())
+		Eventually(func() string {
+			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			return string(line)
+		}).Should(BeEmpty(), "the process has exited")
+		Expect(processes()).To(HaveLen(1))
+		Expect(down()).To(ContainSubstring("left processes behind"))
+		Expect(processes()).To(BeEmpty())
+		Expect(processesWithVariable(suiteMark, suiteBerth.mark)).NotTo(ContainElement(ContainSubstring(state)))
+		Expect(down()).To(ContainSubstring("berth up is not running"))
+
+		By("deleting the object, which removes the cgroup")
+		up()
+		suiteBerth.kubectl(ctx, "--kubeconfig", filepath.Join(state, "kubeconfig"), "delete", "instance", "shell")
+		down()
+	})
+
+	It("keeps the processes running with --keep", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		web := devServer("web", "", "gohello").create(ctx).waitUntilReady(ctx)
 		suiteBerth.interrupt(ctx)
 		suiteBerth.up(ctx, "--keep")
-		web.incarnation(ctx, 2)
+		web.waitForIncarnation(ctx, 2)
 		pid := pidOf(web)
 		suiteBerth.interrupt(ctx)
-		Expect(tree(web.mark)).To(ConsistOf(pid))
+		Expect(processTree(web.mark)).To(ConsistOf(pid))
 
 		suiteBerth.up(ctx)
-		web.ready(ctx)
+		web.waitUntilReady(ctx)
 		Expect(pidOf(web)).To(Equal(pid))
 	})
 })
 
-func oneShot(name string) *subject {
-	s := instance(name, "python3", "-u", "-c", exits37)
+func newOneShot(name string) *testObject {
+	s := instance(name, "python3", "-u", "-c", exitOnSignalProgram)
 	s.GetProcessSpec().RestartPolicy = v1alpha1.RestartNever
 	return s
 }
 
-// waitingFor waits until the programs have installed their signal handler, which happens some time after they are running.
-func waitingFor(ctx context.Context, subjects ...*subject) {
+// waitForSignalHandlers waits until the programs have installed their signal handler, which happens some time after they are running.
+func waitForSignalHandlers(ctx context.Context, subjects ...*testObject) {
 	GinkgoHelper()
 	for _, s := range subjects {
 		Eventually(func() string { return suiteBerth.run(ctx, "logs", s.path()) }).Should(ContainSubstring("waiting"))
 	}
 }
 
-func pidOf(s *subject) int64 {
+func pidOf(s *testObject) int64 {
 	GinkgoHelper()
 	Expect(s.status().Process).NotTo(BeNil())
 	return s.status().Process.PID

@@ -32,8 +32,8 @@ type object interface {
 	GetProcessStatus() *v1alpha1.ProcessStatus
 }
 
-// subject is an object under test and the mark of its processes.
-type subject struct {
+// testObject is an object under test and the mark of its processes.
+type testObject struct {
 	object
 	resource string // name on the command line, such as devserver
 	mark     string
@@ -41,23 +41,23 @@ type subject struct {
 
 var serial atomic.Int64
 
-// newSubject sets a unique name and mark.
-func newSubject(o object, resource, name string) *subject {
+// newTestObject sets a unique name and mark.
+func newTestObject(o object, resource, name string) *testObject {
 	unique := fmt.Sprintf("%s-%d", name, serial.Add(1))
 	o.SetName(unique)
 	o.SetNamespace(namespace)
-	s := &subject{object: o, resource: resource, mark: suiteBerth.mark + "-" + unique}
+	s := &testObject{object: o, resource: resource, mark: suiteBerth.mark + "-" + unique}
 	template := &o.GetProcessSpec().Process
 	template.Env = append(template.Env, v1alpha1.EnvVar{Name: objectMark, Value: s.mark})
 	return s
 }
 
-func devServer(name, dir string, command ...string) *subject {
-	return newSubject(&v1alpha1.DevServer{Spec: v1alpha1.DevServerSpec{ProcessSpec: processSpec(dir, command)}}, "devserver", name)
+func devServer(name, dir string, command ...string) *testObject {
+	return newTestObject(&v1alpha1.DevServer{Spec: v1alpha1.DevServerSpec{ProcessSpec: processSpec(dir, command)}}, "devserver", name)
 }
 
-func instance(name string, command ...string) *subject {
-	return newSubject(&v1alpha1.Instance{Spec: v1alpha1.InstanceSpec{ProcessSpec: processSpec("", command)}}, "instance", name)
+func instance(name string, command ...string) *testObject {
+	return newTestObject(&v1alpha1.Instance{Spec: v1alpha1.InstanceSpec{ProcessSpec: processSpec("", command)}}, "instance", name)
 }
 
 func processSpec(dir string, command []string) v1alpha1.ProcessSpec {
@@ -67,10 +67,10 @@ func processSpec(dir string, command []string) v1alpha1.ProcessSpec {
 	}}
 }
 
-func (s *subject) path() string                        { return s.resource + "/" + s.GetName() }
-func (s *subject) server() *v1alpha1.DevServer         { return s.object.(*v1alpha1.DevServer) }
-func (s *subject) status() *v1alpha1.ProcessStatus     { return s.GetProcessStatus() }
-func (s *subject) condition(t string) metav1.Condition { return conditionOf(s.object, t) }
+func (s *testObject) path() string                        { return s.resource + "/" + s.GetName() }
+func (s *testObject) server() *v1alpha1.DevServer         { return s.object.(*v1alpha1.DevServer) }
+func (s *testObject) status() *v1alpha1.ProcessStatus     { return s.GetProcessStatus() }
+func (s *testObject) condition(t string) metav1.Condition { return conditionOf(s.object, t) }
 
 func conditionOf(o object, conditionType string) metav1.Condition {
 	if found := meta.FindStatusCondition(o.GetProcessStatus().Conditions, conditionType); found != nil {
@@ -80,29 +80,29 @@ func conditionOf(o object, conditionType string) metav1.Condition {
 }
 
 // create creates the object. At the end of the spec a cleanup deletes the object and checks that none of its processes remains.
-func (s *subject) create(ctx context.Context) *subject {
+func (s *testObject) create(ctx context.Context) *testObject {
 	GinkgoHelper()
 	Expect(suiteBerth.client.Create(ctx, s.object)).To(Succeed())
 	DeferCleanup(s.delete)
 	return s
 }
 
-func (s *subject) delete(ctx context.Context) {
+func (s *testObject) delete(ctx context.Context) {
 	GinkgoHelper()
 	Expect(client.IgnoreNotFound(suiteBerth.client.Delete(ctx, s.object))).To(Succeed())
-	s.gone(ctx)
+	s.waitUntilGone(ctx)
 }
 
-// gone waits until the object no longer exists, and checks that none of its processes runs any more.
-func (s *subject) gone(ctx context.Context) {
+// waitUntilGone waits until the object no longer exists, and checks that none of its processes runs any more.
+func (s *testObject) waitUntilGone(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func() bool { return apierrors.IsNotFound(s.read(ctx)) }).Should(BeTrue(), "%s still exists", s.path())
-	Expect(tree(s.mark)).To(BeEmpty(), "processes of %s remain", s.path())
+	Expect(processTree(s.mark)).To(BeEmpty(), "processes of %s remain", s.path())
 }
 
 // read reads the object into a new value, so that removed fields do not keep their old values.
-func (s *subject) read(ctx context.Context) error {
-	fresh := s.fresh()
+func (s *testObject) read(ctx context.Context) error {
+	fresh := s.newEmpty()
 	if err := suiteBerth.client.Get(ctx, client.ObjectKeyFromObject(s.object), fresh); err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (s *subject) read(ctx context.Context) error {
 	return nil
 }
 
-func (s *subject) fresh() object {
+func (s *testObject) newEmpty() object {
 	switch s.resource {
 	case "instance":
 		return &v1alpha1.Instance{}
@@ -120,34 +120,34 @@ func (s *subject) fresh() object {
 	return &v1alpha1.DevServer{}
 }
 
-// change patches the spec.
-func (s *subject) change(ctx context.Context, mutate func()) {
+// patch patches the spec.
+func (s *testObject) patch(ctx context.Context, mutate func()) {
 	GinkgoHelper()
 	before := s.DeepCopyObject().(client.Object)
 	mutate()
 	Expect(suiteBerth.client.Patch(ctx, s.object, client.MergeFrom(before))).To(Succeed())
 }
 
-// ready waits until the object is Ready for the current generation.
-func (s *subject) ready(ctx context.Context) *subject {
+// waitUntilReady waits until the object is Ready for the current generation.
+func (s *testObject) waitUntilReady(ctx context.Context) *testObject {
 	GinkgoHelper()
-	s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	s.waitForCondition(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
 	return s
 }
 
-// becomes waits until the condition is True with this reason for the current generation.
-func (s *subject) becomes(ctx context.Context, conditionType, reason string) {
+// waitForCondition waits until the condition is True with this reason for the current generation.
+func (s *testObject) waitForCondition(ctx context.Context, conditionType, reason string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		g.Expect(s.read(ctx)).To(Succeed())
-		is := s.condition(conditionType)
-		g.Expect(is.ObservedGeneration).To(Equal(s.GetGeneration()))
-		g.Expect(string(is.Status)+" "+is.Reason).To(Equal("True "+reason), "conditions: %+v", s.status().Conditions)
+		condition := s.condition(conditionType)
+		g.Expect(condition.ObservedGeneration).To(Equal(s.GetGeneration()))
+		g.Expect(string(condition.Status)+" "+condition.Reason).To(Equal("True "+reason), "conditions: %+v", s.status().Conditions)
 	}).WithTimeout(startTimeout).Should(Succeed())
 }
 
-// incarnation waits until incarnation n is the current one and the object is Ready.
-func (s *subject) incarnation(ctx context.Context, n int64) {
+// waitForIncarnation waits until incarnation n is the current one and the object is Ready.
+func (s *testObject) waitForIncarnation(ctx context.Context, n int64) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		g.Expect(s.read(ctx)).To(Succeed())
@@ -156,8 +156,8 @@ func (s *subject) incarnation(ctx context.Context, n int64) {
 	}).WithTimeout(startTimeout).Should(Succeed())
 }
 
-// answers waits until the response at the server's URL contains the words.
-func (s *subject) answers(words string) {
+// waitForResponse waits until the response at the server's URL contains the words.
+func (s *testObject) waitForResponse(words string) {
 	GinkgoHelper()
 	url := s.server().Status.URL
 	Expect(url).NotTo(BeEmpty())
@@ -176,7 +176,7 @@ func fetch(url string) (string, error) {
 	return string(body), err
 }
 
-// statusObserver observes an object until testify is called: by polling, as a client would, and by a watch, which sees every change.
+// statusObserver observes an object until results is called: by polling, as a client would, and by a watch, which sees every change.
 type statusObserver struct {
 	mu       sync.Mutex
 	missing  int
@@ -185,8 +185,8 @@ type statusObserver struct {
 	stop     func()
 }
 
-// watch starts observing the object.
-func (s *subject) watch(ctx context.Context) *statusObserver {
+// observe starts observing the object.
+func (s *testObject) observe(ctx context.Context) *statusObserver {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(ctx)
 	w := &statusObserver{seen: map[string]bool{}}
@@ -205,7 +205,7 @@ func (s *subject) watch(ctx context.Context) *statusObserver {
 	reader, key := suiteBerth.client, client.ObjectKeyFromObject(s.object)
 	done.Go(func() {
 		w.poll(ctx, func() (object, error) {
-			o := s.fresh()
+			o := s.newEmpty()
 			return o, reader.Get(ctx, key, o)
 		})
 	})
@@ -259,8 +259,8 @@ func (w *statusObserver) poll(ctx context.Context, read func() (object, error)) 
 	}
 }
 
-// testify stops observing and returns the results.
-func (w *statusObserver) testify() (missing, notReady int, seen map[string]bool) {
+// results stops observing and returns the results.
+func (w *statusObserver) results() (missing, notReady int, seen map[string]bool) {
 	w.stop()
 	return w.missing, w.notReady, w.seen
 }

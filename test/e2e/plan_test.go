@@ -17,19 +17,19 @@ import (
 )
 
 var _ = Describe("the action check-module", Serial, func() {
-	It("checks a module, waits for approval even if berth is killed, and writes one report", NodeTimeout(storyTimeout), func(ctx context.Context) {
-		module, reports := copyOf("samples/greeting"), GinkgoT().TempDir()
-		action(ctx)
+	It("checks a module, waits for approval even if berth is killed, and writes one report", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		module, reports := copyDir("samples/greeting"), GinkgoT().TempDir()
+		applyAction(ctx)
 		use := func() string {
 			return suiteBerth.run(ctx, "use", "check-module", "--arg", "module="+module, "--arg", "reports="+reports, "--key", module, "--to", "execute")
 		}
 		Expect(use()).To(ContainSubstring("created"))
 		Expect(use()).To(ContainSubstring("already exists"), "the same key returns the same plan")
 		plan := onlyPlan(ctx)
-		DeferCleanup(withRuns, plan)
+		DeferCleanup(deletePlanWithRuns, plan)
 
 		By("waiting for the approval gate")
-		awaitPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
+		waitForPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
 		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(BeEmpty(), "no report is written before the approval")
 		Expect(suiteBerth.kubectl(ctx, "get", "plans", plan.Name)).To(MatchRegexp(`check-module +Execute +Complete +for approval of Apply`))
 		tree := suiteBerth.run(ctx, "plan", "status", plan.Name)
@@ -42,7 +42,7 @@ var _ = Describe("the action check-module", Serial, func() {
 		By("keeping the gate across a restart of berth")
 		suiteBerth.kill(ctx)
 		suiteBerth.up(ctx)
-		awaitPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
+		waitForPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
 
 		By("approving, which writes the report")
 		Expect(suiteBerth.run(ctx, "plan", "approve", plan.Name, "--wait")).To(ContainSubstring("Apply Applied"))
@@ -74,25 +74,25 @@ var _ = Describe("the action check-module", Serial, func() {
 			Expect(result.File).To(BeARegularFile())
 			kept = append(kept, result.File)
 		}
-		withRuns(ctx, plan)
+		deletePlanWithRuns(ctx, plan)
 		for _, path := range kept {
 			Expect(path).NotTo(BeAnExistingFile())
 		}
 	})
 
-	It("reports which phase failed and why, and continues from there", NodeTimeout(storyTimeout), func(ctx context.Context) {
-		module, reports := copyOf("samples/greeting"), GinkgoT().TempDir()
+	It("reports which phase failed and why, and continues from there", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		module, reports := copyDir("samples/greeting"), GinkgoT().TempDir()
 		broken := filepath.Join(module, "broken_test.go")
 		test := func(body string) {
 			text := "package greeting\n\nimport \"testing\"\n\nfunc TestBroken(t *testing.T) { " + body + " }\n"
 			Expect(os.WriteFile(broken, []byte(text), 0o644)).To(Succeed())
 		}
 		test(`t.Error("broken")`)
-		action(ctx)
+		applyAction(ctx)
 		suiteBerth.run(ctx, "use", "check-module", "--arg", "module="+module, "--arg", "reports="+reports, "--to", "apply")
 		plan := onlyPlan(ctx)
-		DeferCleanup(withRuns, plan)
-		awaitPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanErrored)
+		DeferCleanup(deletePlanWithRuns, plan)
+		waitForPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanErrored)
 		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(BeEmpty())
 		tree := suiteBerth.run(ctx, "plan", "status", plan.Name)
 		Expect(tree).To(And(ContainSubstring("Execute failed: test-module Failed"), ContainSubstring("berth plan retry "+plan.Name)))
@@ -108,16 +108,16 @@ var _ = Describe("the action check-module", Serial, func() {
 	})
 })
 
-// action applies the sample action, and deletes it at the end of the spec.
-func action(ctx context.Context) {
+// applyAction applies the sample action, and deletes it at the end of the spec.
+func applyAction(ctx context.Context) {
 	GinkgoHelper()
 	file := filepath.Join(suiteBerth.root, "config", "samples", "plan", "check-module.yaml")
 	suiteBerth.kubectl(ctx, "apply", "-f", file)
 	DeferCleanup(func(ctx context.Context) { suiteBerth.kubectl(ctx, "delete", "--ignore-not-found", "-f", file) })
 }
 
-// copyOf copies a directory of the repository and returns the path of the copy, which a test may change.
-func copyOf(source string) string {
+// copyDir copies a directory of the repository and returns the path of the copy, which a test may change.
+func copyDir(source string) string {
 	GinkgoHelper()
 	dir := filepath.Join(GinkgoT().TempDir(), filepath.Base(source))
 	Expect(os.CopyFS(dir, os.DirFS(filepath.Join(suiteBerth.root, source)))).To(Succeed())
@@ -132,8 +132,8 @@ func onlyPlan(ctx context.Context) *v1alpha1.Plan {
 	return &plans.Items[0]
 }
 
-// withRuns deletes a plan and waits until its runs are deleted too.
-func withRuns(ctx context.Context, plan *v1alpha1.Plan) {
+// deletePlanWithRuns deletes a plan and waits until its runs are deleted too.
+func deletePlanWithRuns(ctx context.Context, plan *v1alpha1.Plan) {
 	Expect(client.IgnoreNotFound(suiteBerth.client.Delete(ctx, plan, client.PropagationPolicy(metav1.DeletePropagationBackground)))).To(Succeed())
 	Eventually(func(g Gomega) {
 		var runs v1alpha1.StrategyRunList
@@ -142,8 +142,8 @@ func withRuns(ctx context.Context, plan *v1alpha1.Plan) {
 	}).WithTimeout(startTimeout).Should(Succeed())
 }
 
-// awaitPlan waits until the plan has that phase and state. The timeout is long, because the first go test compiles the standard library.
-func awaitPlan(ctx context.Context, plan *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) {
+// waitForPlan waits until the plan has that phase and state. The timeout is long, because the first go test compiles the standard library.
+func waitForPlan(ctx context.Context, plan *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		now := &v1alpha1.Plan{}

@@ -21,11 +21,11 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// objectMark is the environment variable that marks the processes of one object. Children inherit it, so tree also finds detached processes.
+// objectMark is the environment variable that marks the processes of one object. Children inherit it, so processTree also finds detached processes.
 const objectMark = "E2E_OBJECT"
 
-// marked returns the processes that have NAME=value in their environment, as "PID command line". It omits processes that have already exited.
-func marked(name, value string) []string {
+// processesWithVariable returns the processes that have NAME=value in their environment, as "PID command line". It omits processes that have already exited.
+func processesWithVariable(name, value string) []string {
 	entries, err := filepath.Glob("/proc/[0-9]*/environ")
 	if err != nil {
 		return []string{err.Error()}
@@ -53,10 +53,10 @@ func hasVariable(path, name, value string) bool {
 	return slices.Contains(strings.Split(string(text), "\x00"), name+"="+value)
 }
 
-// tree returns the PIDs of all processes of an object.
-func tree(mark string) []int64 {
+// processTree returns the PIDs of all processes of an object.
+func processTree(mark string) []int64 {
 	var pids []int64
-	for _, process := range marked(objectMark, mark) {
+	for _, process := range processesWithVariable(objectMark, mark) {
 		pid, _, _ := strings.Cut(process, " ")
 		if n, err := strconv.ParseInt(pid, 10, 64); err == nil {
 			pids = append(pids, n)
@@ -68,7 +68,7 @@ func tree(mark string) []int64 {
 // signalTo sends a signal to a process directly, as an unrelated program would, after checking that the process belongs to the object.
 func signalTo(pid int64, mark string, signal syscall.Signal) {
 	GinkgoHelper()
-	Expect(tree(mark)).To(ContainElement(pid), "process %d does not belong to %s", pid, mark)
+	Expect(processTree(mark)).To(ContainElement(pid), "process %d does not belong to %s", pid, mark)
 	Expect(syscall.Kill(int(pid), signal)).To(Succeed())
 }
 
@@ -76,20 +76,20 @@ func signalTo(pid int64, mark string, signal syscall.Signal) {
 func killServers(program string) {
 	GinkgoHelper()
 	isOne := ContainSubstring("/" + program + " ")
-	servers := marked(suiteMark, suiteBerth.mark)
+	servers := processesWithVariable(suiteMark, suiteBerth.mark)
 	Expect(servers).To(ContainElement(isOne))
 	for _, server := range servers {
-		if pid, line, _ := strings.Cut(server, " "); strings.HasPrefix(line, filepath.Join(suiteBerth.assets, program)+" ") {
+		if pid, line, _ := strings.Cut(server, " "); strings.HasPrefix(line, filepath.Join(suiteBerth.root, "bin", program)+" ") {
 			n, err := strconv.Atoi(pid)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(syscall.Kill(n, syscall.SIGKILL)).To(Succeed())
 		}
 	}
-	Eventually(func() []string { return marked(suiteMark, suiteBerth.mark) }).ShouldNot(ContainElement(isOne))
+	Eventually(func() []string { return processesWithVariable(suiteMark, suiteBerth.mark) }).ShouldNot(ContainElement(isOne))
 }
 
-// listens reports whether a process accepts connections on the port.
-func listens(port int32) bool {
+// isListening reports whether a process accepts connections on the port.
+func isListening(port int32) bool {
 	for _, host := range []string{"127.0.0.1", "::1"} {
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(host, fmt.Sprint(port)), time.Second)
 		if err == nil {
@@ -116,7 +116,8 @@ func cgroups() map[string]bool {
 	return found
 }
 
-// cgroupsBelow returns the cgroups of installations that are not in before. It omits the root cgroup of an installation if that contains no process.
+// cgroupsBelow returns the cgroups of installations, except those that the parameter "before" contains. It omits the root cgroup of an installation if this
+// cgroup contains no process.
 func cgroupsBelow(before map[string]bool) []string {
 	var found []string
 	for path := range cgroups() {
@@ -129,8 +130,8 @@ func cgroupsBelow(before map[string]bool) []string {
 	return found
 }
 
-// residentOf returns the resident memory of a process in bytes.
-func residentOf(pid int) int64 {
+// residentMemory returns the resident memory of a process in bytes.
+func residentMemory(pid int) int64 {
 	GinkgoHelper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	Expect(err).NotTo(HaveOccurred())
@@ -166,8 +167,8 @@ func commandOf(pid int64) string {
 
 func containsBytes(text []byte, words string) bool { return bytes.Contains(text, []byte(words)) }
 
-// listenSomewhere listens on a free port of this machine.
-func listenSomewhere() net.Listener {
+// listenOnFreePort listens on a free port of this machine.
+func listenOnFreePort() net.Listener {
 	GinkgoHelper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	Expect(err).NotTo(HaveOccurred())
@@ -182,7 +183,7 @@ func portOf(listener net.Listener) *int32 {
 // freePort returns a port on which no process listens.
 func freePort() string {
 	GinkgoHelper()
-	listener := listenSomewhere()
+	listener := listenOnFreePort()
 	defer func() { Expect(listener.Close()).To(Succeed()) }()
 	return fmt.Sprint(*portOf(listener))
 }

@@ -18,9 +18,9 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// project returns a copy of an npm project with its packages installed. The copy is made in the user's cache, once for each content of the project, and
+// installProject returns a copy of an npm project with its packages installed. The copy is made in the user's cache, once for each content of the project, and
 // reused by later runs.
-func project(ctx context.Context, source string) string {
+func installProject(ctx context.Context, source string) string {
 	GinkgoHelper()
 	files := os.DirFS(filepath.Join(suiteBerth.root, source))
 	cache, err := os.UserCacheDir()

@@ -24,29 +24,29 @@ import (
 )
 
 var _ = Describe("A DevServer behind its proxy", func() {
-	It("keeps its address across restarts, a crash, a stop and another manager", Serial, NodeTimeout(storyTimeout), func(ctx context.Context) {
-		s := proxied("gohello", "", "gohello").create(ctx).ready(ctx)
+	It("keeps its address across restarts, a crash, a stop and another manager", Serial, NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		s := newProxiedServer("gohello", "", "gohello").create(ctx).waitUntilReady(ctx)
 		url, port, backend := s.server().Status.URL, s.server().Status.Port, s.server().Status.BackendPort
 		Expect(url).To(Equal(fmt.Sprintf("http://localhost:%d/", port)))
 		Expect(backend).NotTo(Or(Equal(port), BeZero()))
 		Expect(s.server().Status.ObservedPorts).To(Equal([]int32{backend}), "the program listens on the backend port")
 
 		By("restarting and killing it during continuous reads")
-		r := readAlways(url)
+		r := startPageReader(url)
 		for i := range int64(3) {
 			suiteBerth.run(ctx, "restart", s.path())
-			s.incarnation(ctx, i+2)
+			s.waitForIncarnation(ctx, i+2)
 		}
 		signalTo(s.status().Process.PID, s.mark, syscall.SIGKILL)
-		s.incarnation(ctx, 5)
+		s.waitForIncarnation(ctx, 5)
 		read, failed := r.stop()
 		Expect(failed).To(BeEmpty())
 		Expect(read).To(BeNumerically(">", 4))
 
 		By("stopping it: requests get an immediate response with the reason")
 		suiteBerth.run(ctx, "stop", s.path())
-		s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
-		Expect(listens(backend)).To(BeFalse())
+		s.waitForCondition(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
+		Expect(isListening(backend)).To(BeFalse())
 		status, reason, text := get(url)
 		Expect(status).To(Equal(http.StatusServiceUnavailable))
 		Expect(reason).To(Equal(v1alpha1.ReasonStopped))
@@ -54,47 +54,47 @@ var _ = Describe("A DevServer behind its proxy", func() {
 
 		By("starting it again with the same ports")
 		suiteBerth.run(ctx, "start", s.path())
-		s.ready(ctx).answers("Hello")
+		s.waitUntilReady(ctx).waitForResponse("Hello")
 		Expect(s.server().Status.Port).To(Equal(port))
 		Expect(s.server().Status.BackendPort).To(Equal(backend))
 
 		By("replacing the manager")
 		pid := pidOf(s)
 		suiteBerth.kill(ctx)
-		Expect(listens(port)).To(BeFalse(), "while no manager runs, no process listens at the address")
+		Expect(isListening(port)).To(BeFalse(), "while no manager runs, no process listens at the address")
 		suiteBerth.up(ctx)
-		s.ready(ctx).answers("Hello")
+		s.waitUntilReady(ctx).waitForResponse("Hello")
 		Expect(pidOf(s)).To(Equal(pid))
 		Expect(s.server().Status.URL).To(Equal(url))
 
 		By("disabling the proxy: the server listens on the port itself")
-		s.change(ctx, func() { s.server().Spec.Proxy = v1alpha1.ProxyDisabled })
-		s.ready(ctx).answers("Hello")
+		s.patch(ctx, func() { s.server().Spec.Proxy = v1alpha1.ProxyDisabled })
+		s.waitUntilReady(ctx).waitForResponse("Hello")
 		Expect(s.server().Status.URL).To(Equal(fmt.Sprintf("http://127.0.0.1:%d/", port)), "the URL has the host that the server prints")
 		Expect(s.server().Status.ObservedPorts).To(Equal([]int32{port}))
 
 		s.delete(ctx)
-		Expect(listens(port)).To(BeFalse(), "a process still listens on port %d", port)
+		Expect(isListening(port)).To(BeFalse(), "a process still listens on port %d", port)
 	})
 
-	It("forwards the modules and the hot module replacement of Vite", NodeTimeout(storyTimeout), func(ctx context.Context) {
-		s := proxied("vite", project(ctx, "samples/vite"), "npm", "run", "dev", "--", "--port", "$(PORT)", "--strictPort").create(ctx).ready(ctx)
-		s.answers("Vite in a berth")
+	It("forwards the modules and the hot module replacement of Vite", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		s := newProxiedServer("vite", installProject(ctx, "samples/vite"), "npm", "run", "dev", "--", "--port", "$(PORT)", "--strictPort").create(ctx).waitUntilReady(ctx)
+		s.waitForResponse("Vite in a berth")
 		url := s.server().Status.URL
-		Expect(hotModules(url)).To(ContainSubstring(`"connected"`))
+		Expect(firstHotUpdate(url)).To(ContainSubstring(`"connected"`))
 
 		By("restarting it during continuous reads of the page")
-		r := readAlways(url)
+		r := startPageReader(url)
 		suiteBerth.run(ctx, "restart", s.path())
-		s.incarnation(ctx, 2)
+		s.waitForIncarnation(ctx, 2)
 		_, failed := r.stop()
 		Expect(failed).To(BeEmpty())
-		s.answers("Vite in a berth")
-		Expect(hotModules(url)).To(ContainSubstring(`"connected"`))
+		s.waitForResponse("Vite in a berth")
+		Expect(firstHotUpdate(url)).To(ContainSubstring(`"connected"`))
 	})
 })
 
-func proxied(name, dir string, command ...string) *subject {
+func newProxiedServer(name, dir string, command ...string) *testObject {
 	s := devServer(name, dir, command...)
 	s.server().Spec.Proxy = v1alpha1.ProxyEnabled
 	return s
@@ -121,8 +121,8 @@ func tryGet(url string) (status int, reason, text string, err error) {
 	return response.StatusCode, response.Header.Get("Berth-Reason"), string(body), err
 }
 
-// reader requests a page continuously.
-type reader struct {
+// pageReader requests a page continuously.
+type pageReader struct {
 	done   sync.WaitGroup
 	ended  chan struct{}
 	once   sync.Once
@@ -130,8 +130,8 @@ type reader struct {
 	failed []string
 }
 
-func readAlways(url string) *reader {
-	r := &reader{ended: make(chan struct{})}
+func startPageReader(url string) *pageReader {
+	r := &pageReader{ended: make(chan struct{})}
 	r.done.Go(func() {
 		for {
 			select {
@@ -150,7 +150,7 @@ func readAlways(url string) *reader {
 	return r
 }
 
-func (r *reader) stop() (read int, failed []string) {
+func (r *pageReader) stop() (read int, failed []string) {
 	r.once.Do(func() { close(r.ended) })
 	r.done.Wait()
 	return r.read, r.failed
@@ -158,8 +158,8 @@ func (r *reader) stop() (read int, failed []string) {
 
 var viteToken = regexp.MustCompile(`wsToken = "([^"]+)"`)
 
-// hotModules connects to the WebSocket on which Vite announces updates, as the client of Vite does, and returns the first message.
-func hotModules(url string) string {
+// firstHotUpdate connects to the WebSocket on which Vite announces updates, as the client of Vite does, and returns the first message.
+func firstHotUpdate(url string) string {
 	GinkgoHelper()
 	_, _, client := get(url + "@vite/client")
 	token := viteToken.FindStringSubmatch(client)

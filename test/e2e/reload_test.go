@@ -37,7 +37,7 @@ if __name__ == "__main__":
 const nodeProgram = `require("http").createServer((_, response) => response.end("answer 0")).listen(process.env.PORT, "127.0.0.1")
 `
 
-var _ = DescribeTable("A DevServer behind its proxy fails no GET while it reloads itself",
+var _ = DescribeTable("A DevServer behind its proxy fails no GET while it reloads itself", Label(anyUser),
 	func(ctx context.Context, file, program string, command func(ctx context.Context) []string) {
 		dir := GinkgoT().TempDir()
 		edit := func(version int) {
@@ -45,15 +45,15 @@ var _ = DescribeTable("A DevServer behind its proxy fails no GET while it reload
 			Expect(os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644)).To(Succeed())
 		}
 		edit(0)
-		s := proxied("reloads", dir, command(ctx)...).create(ctx).ready(ctx)
+		s := newProxiedServer("reloads", dir, command(ctx)...).create(ctx).waitUntilReady(ctx)
 		url := s.server().Status.URL
 		Eventually(func() string { _, _, text := get(url); return text }).WithTimeout(startTimeout).Should(Equal("answer 0"))
 
-		var readers []*reader
+		var readers []*pageReader
 		for range 4 {
-			readers = append(readers, readAlways(url))
+			readers = append(readers, startPageReader(url))
 		}
-		for version := 1; version <= reloads(); version++ {
+		for version := 1; version <= reloadCount(); version++ {
 			Eventually(func(g Gomega) {
 				edit(version) // repeated after 5 s, because Django does not notice an edit between its start and its first check
 				g.Eventually(func() string { _, _, text := get(url); return text }).WithTimeout(5 * time.Second).Should(Equal(fmt.Sprint("answer ", version)))
@@ -65,8 +65,8 @@ var _ = DescribeTable("A DevServer behind its proxy fails no GET while it reload
 			Expect(failed).To(BeEmpty(), "of %d", read)
 			all += read
 		}
-		Expect(all).To(BeNumerically(">", reloads()))
-		AddReportEntry(fmt.Sprintf("%d GETs over %d reloads", all, reloads()))
+		Expect(all).To(BeNumerically(">", reloadCount()))
+		AddReportEntry(fmt.Sprintf("%d GETs over %d reloads", all, reloadCount()))
 	},
 	Entry("Flask", NodeTimeout(10*time.Minute), "app.py", flaskProgram, func(context.Context) []string {
 		return []string{"/usr/bin/env", "FLASK_DEBUG=1", "/usr/bin/python3", "-m", "flask", "--app", "app", "run", "--port", "$(PORT)"}
@@ -78,12 +78,12 @@ var _ = DescribeTable("A DevServer behind its proxy fails no GET while it reload
 		return []string{"node", "--watch", "server.js"}
 	}),
 	Entry("nodemon", NodeTimeout(10*time.Minute), "server.js", nodeProgram, func(ctx context.Context) []string {
-		return []string{filepath.Join(project(ctx, "test/e2e/projects/nodemon"), "node_modules", ".bin", "nodemon"), "server.js"}
+		return []string{filepath.Join(installProject(ctx, "test/e2e/projects/nodemon"), "node_modules", ".bin", "nodemon"), "server.js"}
 	}),
 )
 
-// reloads returns how often each server reloads itself: the value of the environment variable RELOADS, or 5.
-func reloads() int {
+// reloadCount returns how often each server reloads itself: the value of the environment variable RELOADS, or 5.
+func reloadCount() int {
 	if n, err := strconv.Atoi(os.Getenv("RELOADS")); err == nil {
 		return n
 	}

@@ -44,7 +44,7 @@ func TestEndToEnd(t *testing.T) {
 	SetDefaultEventuallyPollingInterval(poll)
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "End to end")
-	failures.Tell(t)
+	failures.Report(t)
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {
@@ -63,6 +63,12 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	suiteBerth.up(ctx)
 	DeferCleanup(stopSuiteBerth)
 }, NodeTimeout(5*time.Minute))
+
+// anyUser labels specs that take long and do not depend on the user who runs berth. CI runs them only as an ordinary user.
+const anyUser = "any-user"
+
+// codingAgents labels specs that type into coding agents, which lose input on a machine with many more busy processes than cores. CI runs them with nothing else.
+const codingAgents = "coding-agents"
 
 var _ = BeforeEach(func(ctx context.Context) {
 	if !suiteBerth.running() {
@@ -97,8 +103,8 @@ func stopSuiteBerth(ctx context.Context) {
 	}).WithTimeout(startTimeout).Should(Succeed())
 
 	suiteBerth.interrupt(ctx)
-	By("looking for processes, sockets and cgroups that remain")
-	Eventually(func() []string { return marked(suiteMark, suiteBerth.mark) }).Should(BeEmpty(), "processes")
+	By("checking that no process, socket or cgroup remains")
+	Eventually(func() []string { return processesWithVariable(suiteMark, suiteBerth.mark) }).Should(BeEmpty(), "processes")
 	Eventually(suiteBerth.sockets).Should(BeEmpty(), "sockets")
 	Eventually(func() []string { return cgroupsBelow(suiteBerth.cgroupsBefore) }).Should(BeEmpty(), "cgroups with processes or of objects")
 }

@@ -29,68 +29,68 @@ func newTmuxServer(name string) tmuxServer {
 	}
 	server := tmuxServer("e2e-" + suiteBerth.mark + "-" + name)
 	DeferCleanup(func() {
-		_, _ = server.ask("kill-server") // fails if the server has exited with its last session
+		_, _ = server.run("kill-server") // fails if the server has exited with its last session
 		Eventually(func() bool {
-			_, err := server.ask("list-sessions")
+			_, err := server.run("list-sessions")
 			return err != nil
 		}).Should(BeTrue(), "the tmux server exits")
 	})
 	return server
 }
 
-func (t tmuxServer) ask(args ...string) (string, error) {
+func (t tmuxServer) run(args ...string) (string, error) {
 	answer, err := exec.Command("tmux", append([]string{"-L", string(t), "-f", "/dev/null"}, args...)...).CombinedOutput()
 	return string(answer), err
 }
 
-// shows waits until the session shows the text.
-func (t tmuxServer) shows(session, text string) {
+// waitForText waits until the session shows the text.
+func (t tmuxServer) waitForText(session, text string) {
 	GinkgoHelper()
-	Eventually(func() (string, error) { return t.ask("capture-pane", "-p", "-t", "="+session+":") }).WithTimeout(startTimeout).Should(ContainSubstring(text))
+	Eventually(func() (string, error) { return t.run("capture-pane", "-p", "-t", "="+session+":") }).WithTimeout(startTimeout).Should(ContainSubstring(text))
 }
 
-// in sets the runtime of an Instance to a session of the server.
-func (t tmuxServer) in(s *subject, session string) *v1alpha1.Instance {
+// setRuntime sets the runtime of an Instance to a session of the server.
+func (t tmuxServer) setRuntime(s *testObject, session string) *v1alpha1.Instance {
 	agent := s.object.(*v1alpha1.Instance)
 	agent.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: session, Socket: string(t)}}
 	return agent
 }
 
 var _ = Describe("An Instance in tmux", func() {
-	It("is visible in its session, and survives the end of the tmux server", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+	It("is visible in its session, and keeps its process when the tmux server is killed", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		tmux := newTmuxServer("own")
 		s := instance("agent", "/bin/sh")
 		s.GetProcessSpec().Process.Stop.Signal = "SIGHUP"
-		tmux.in(s, "claude foo")
-		s.create(ctx).ready(ctx)
+		tmux.setRuntime(s, "claude foo")
+		s.create(ctx).waitUntilReady(ctx)
 		Expect(s.object.(*v1alpha1.Instance).Status.AttachCommand).To(Equal("tmux -L " + string(tmux) + " attach-session -t '=claude foo'"))
 		pid := s.status().Process.PID
 
 		By("typing a line with berth and reading it in tmux")
 		suiteBerth.run(ctx, "send", s.path(), "echo answer", "$((6*7))")
-		tmux.shows("claude foo", "answer 42")
+		tmux.waitForText("claude foo", "answer 42")
 
 		By("killing the tmux server")
-		_, err := tmux.ask("kill-server")
+		_, err := tmux.run("kill-server")
 		Expect(err).NotTo(HaveOccurred())
-		tmux.shows("claude foo", "answer 42")
+		tmux.waitForText("claude foo", "answer 42")
 		suiteBerth.run(ctx, "send", s.path(), "echo still $((7*7))")
-		tmux.shows("claude foo", "still 49")
+		tmux.waitForText("claude foo", "still 49")
 		Expect(s.read(ctx)).To(Succeed())
 		Expect(s.status().Process.PID).To(Equal(pid))
 		Expect(s.status().Incarnation).To(BeEquivalentTo(1))
 
 		By("interrupting the program in it")
 		suiteBerth.run(ctx, "send", s.path(), "sleep 1000; echo interrupted")
-		tmux.shows("claude foo", "sleep 1000")
-		s.change(ctx, func() { s.object.(*v1alpha1.Instance).Spec.InterruptToken = "1" })
+		tmux.waitForText("claude foo", "sleep 1000")
+		s.patch(ctx, func() { s.object.(*v1alpha1.Instance).Spec.InterruptToken = "1" })
 		Eventually(func() string { return suiteBerth.run(ctx, "logs", s.path()) }).WithTimeout(startTimeout).Should(ContainSubstring("^C"))
 
 		By("deleting it")
 		s.delete(ctx)
-		s.gone(ctx)
+		s.waitUntilGone(ctx)
 		Eventually(func() string {
-			sessions, _ := tmux.ask("list-sessions")
+			sessions, _ := tmux.run("list-sessions")
 			return sessions
 		}).WithTimeout(startTimeout).ShouldNot(ContainSubstring("claude"))
 	})
@@ -98,14 +98,14 @@ var _ = Describe("An Instance in tmux", func() {
 	It("reports that it waits for an answer, sleeps when unused, and wakes without an idle timeout", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		tmux := newTmuxServer("asks")
 		s := instance("asks", "/bin/sh", "-c", `printf "Do you want to proceed? [y/N] "; read answer; echo "so: $answer"; read more; exit 3`)
-		tmux.in(s, "asks")
-		s.create(ctx).ready(ctx)
+		tmux.setRuntime(s, "asks")
+		s.create(ctx).waitUntilReady(ctx)
 		session := s.object.(*v1alpha1.Instance).Status.SessionID
-		s.becomes(ctx, v1alpha1.ConditionAwaitingInput, v1alpha1.ReasonAwaitingInput)
+		s.waitForCondition(ctx, v1alpha1.ConditionAwaitingInput, v1alpha1.ReasonAwaitingInput)
 
 		By("answering it")
 		suiteBerth.run(ctx, "send", s.path(), "yes")
-		tmux.shows("asks", "so: yes")
+		tmux.waitForText("asks", "so: yes")
 		Eventually(func(g Gomega) {
 			g.Expect(s.read(ctx)).To(Succeed())
 			g.Expect(s.status().Conditions).NotTo(ContainElement(HaveField("Type", v1alpha1.ConditionAwaitingInput)))
@@ -113,30 +113,30 @@ var _ = Describe("An Instance in tmux", func() {
 		}).WithTimeout(startTimeout).Should(Succeed())
 
 		By("exceeding its idle timeout")
-		s.change(ctx, func() { s.object.(*v1alpha1.Instance).Spec.IdleTimeoutSeconds = ptr.To[int32](1) })
-		s.becomes(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonIdle)
+		s.patch(ctx, func() { s.object.(*v1alpha1.Instance).Spec.IdleTimeoutSeconds = ptr.To[int32](1) })
+		s.waitForCondition(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonIdle)
 		Eventually(func(g Gomega) {
 			g.Expect(s.read(ctx)).To(Succeed())
 			g.Expect(s.status().Process).To(BeNil())
 		}).WithTimeout(startTimeout).Should(Succeed())
 
 		By("waking it")
-		s.change(ctx, func() { s.object.(*v1alpha1.Instance).Spec.IdleTimeoutSeconds = nil })
-		s.incarnation(ctx, 2)
+		s.patch(ctx, func() { s.object.(*v1alpha1.Instance).Spec.IdleTimeoutSeconds = nil })
+		s.waitForIncarnation(ctx, 2)
 		Expect(s.object.(*v1alpha1.Instance).Status.SessionID).To(Equal(session), "the session ID changed")
-		tmux.shows("asks", "Do you want to proceed?")
+		tmux.waitForText("asks", "Do you want to proceed?")
 		s.delete(ctx)
 	})
 
 	It("adopts an existing session, and leaves it running", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		tmux := newTmuxServer("found")
 		// The command has two words, because tmux passes a command of one word to the user's shell, which may be nologin.
-		_, err := tmux.ask("new-session", "-d", "-s", "claude-foo", "env", "sh")
+		_, err := tmux.run("new-session", "-d", "-s", "claude-foo", "env", "sh")
 		Expect(err).NotTo(HaveOccurred())
-		_, err = tmux.ask("new-session", "-d", "-s", "claude-foobar", "env", "sh")
+		_, err = tmux.run("new-session", "-d", "-s", "claude-foobar", "env", "sh")
 		Expect(err).NotTo(HaveOccurred())
 		panes := func() string {
-			list, err := tmux.ask("list-panes", "-a", "-F", "#{session_name} #{pane_pid}")
+			list, err := tmux.run("list-panes", "-a", "-F", "#{session_name} #{pane_pid}")
 			Expect(err).NotTo(HaveOccurred())
 			return list
 		}
@@ -144,37 +144,37 @@ var _ = Describe("An Instance in tmux", func() {
 
 		By("refusing a session that the spec does not allow to adopt")
 		foreign := instance("foreign", "/bin/sh")
-		tmux.in(foreign, "claude-foo")
+		tmux.setRuntime(foreign, "claude-foo")
 		foreign.create(ctx)
-		foreign.becomes(ctx, v1alpha1.ConditionConflict, v1alpha1.ReasonSessionTaken)
+		foreign.waitForCondition(ctx, v1alpha1.ConditionConflict, v1alpha1.ReasonSessionTaken)
 		foreign.delete(ctx)
-		foreign.gone(ctx)
+		foreign.waitUntilGone(ctx)
 		Expect(panes()).To(Equal(before))
 
 		By("adopting a session that the spec allows to adopt")
 		s := instance("found", "/bin/sh")
-		agent := tmux.in(s, "claude-foo")
+		agent := tmux.setRuntime(s, "claude-foo")
 		agent.Spec.Adoption = v1alpha1.AdoptionRequired
-		s.create(ctx).ready(ctx)
+		s.create(ctx).waitUntilReady(ctx)
 		Expect(s.condition(v1alpha1.ConditionAdopted).Status).To(Equal(metav1.ConditionTrue))
 		Expect(before).To(ContainSubstring("claude-foo " + strconv.FormatInt(s.status().Process.PID, 10) + "\n"))
 		suiteBerth.run(ctx, "send", s.path(), "echo found", "$((6*7))")
-		tmux.shows("claude-foo", "found 42")
+		tmux.waitForText("claude-foo", "found 42")
 		Expect(suiteBerth.run(ctx, "logs", s.path())).To(ContainSubstring("found 42"), "the log of an adopted session is its screen")
 
 		By("keeping the session when the object is deleted")
 		s.delete(ctx)
-		s.gone(ctx)
+		s.waitUntilGone(ctx)
 		Expect(panes()).To(Equal(before))
 
 		By("ending only this session when the spec requests it")
 		again := instance("again", "/bin/sh")
-		agent = tmux.in(again, "claude-foo")
+		agent = tmux.setRuntime(again, "claude-foo")
 		agent.Spec.Adoption, agent.Spec.DeletionPolicy = v1alpha1.AdoptionIfExists, v1alpha1.DeletionTerminate
 		again.GetProcessSpec().Process.Stop.Signal = "SIGHUP"
-		again.create(ctx).ready(ctx)
+		again.create(ctx).waitUntilReady(ctx)
 		again.delete(ctx)
-		again.gone(ctx)
+		again.waitUntilGone(ctx)
 		Eventually(panes).Should(And(HavePrefix("claude-foobar "), Not(ContainSubstring("claude-foo "))))
 		Expect(strings.Count(panes(), "\n")).To(Equal(1))
 	})

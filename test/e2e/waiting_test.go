@@ -16,8 +16,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// settled is how long a screen has to be unchanged before the spec relies on AwaitingInput. The controller decides after two seconds without a change.
-const settled = 5 * time.Second
+// quietPeriod is how long a screen has to be unchanged before the spec relies on AwaitingInput. The controller decides after two seconds without a change.
+const quietPeriod = 5 * time.Second
 
 // internal/terminal tests the decision with many recorded screens. This spec uses running programs.
 var _ = Describe("AwaitingInput", func() {
@@ -39,7 +39,7 @@ var _ = Describe("AwaitingInput", func() {
 			"tail":          {"tail", "-f", "log"},
 			"python-server": {"python3", "-u", "-m", "http.server", "--bind", "127.0.0.1", "0"},
 		}
-		subjects := map[string]*subject{}
+		subjects := map[string]*testObject{}
 		for _, programs := range []map[string][]string{asking, silent} {
 			for name, command := range programs {
 				s := instance("asks-"+name, command...)
@@ -49,12 +49,12 @@ var _ = Describe("AwaitingInput", func() {
 				subjects[name] = s.create(ctx)
 			}
 		}
-		subjects["bash-runs-rm"].ready(ctx)
+		subjects["bash-runs-rm"].waitUntilReady(ctx)
 		suiteBerth.run(ctx, "send", subjects["bash-runs-rm"].path(), "rm -i a")
 
 		for name := range asking {
 			By(name)
-			subjects[name].becomes(ctx, v1alpha1.ConditionAwaitingInput, v1alpha1.ReasonAwaitingInput)
+			subjects[name].waitForCondition(ctx, v1alpha1.ConditionAwaitingInput, v1alpha1.ReasonAwaitingInput)
 		}
 		for name := range silent {
 			By(name)
@@ -63,7 +63,7 @@ var _ = Describe("AwaitingInput", func() {
 				g.Expect(s.read(ctx)).To(Succeed())
 				active := s.object.(*v1alpha1.Instance).Status.LastActivityTime
 				g.Expect(active).NotTo(BeNil())
-				g.Expect(time.Since(active.Time)).To(BeNumerically(">", settled))
+				g.Expect(time.Since(active.Time)).To(BeNumerically(">", quietPeriod))
 			}).WithTimeout(startTimeout).Should(Succeed())
 			Expect(s.status().Conditions).NotTo(ContainElement(HaveField("Type", v1alpha1.ConditionAwaitingInput)), name)
 		}

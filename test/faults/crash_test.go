@@ -16,34 +16,34 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// TestCrashAtEveryWrite crashes the manager at each write: once before the write reaches the API, and once after the write took effect but before the
+// TestProcess_CrashAtEveryWrite crashes the manager at each write: once before the write reaches the API, and once after the write took effect but before the
 // manager received the response.
-func TestCrashAtEveryWrite(t *testing.T) {
-	everywhere(t, func(r reference) int { return r.writes }, func(n int, after bool, strike func()) faults {
-		return faults{write: once(n, after, strike)}
+func TestProcess_CrashAtEveryWrite(t *testing.T) {
+	testEveryCall(t, func(r baseline) int { return r.writes }, func(n int, after bool, onFault func()) faults {
+		return faults{write: faultAtCall(n, after, onFault)}
 	})
 }
 
-// TestCrashAtEveryAct crashes the manager before each call that changes the runtime, and after the call took effect.
-func TestCrashAtEveryAct(t *testing.T) {
-	everywhere(t, func(r reference) int { return r.acts }, func(n int, after bool, strike func()) faults {
-		return faults{act: once(n, after, strike)}
+// TestProcess_CrashAtEveryRuntimeCall crashes the manager before each call that changes the runtime, and after the call took effect.
+func TestProcess_CrashAtEveryRuntimeCall(t *testing.T) {
+	testEveryCall(t, func(r baseline) int { return r.acts }, func(n int, after bool, onFault func()) faults {
+		return faults{act: faultAtCall(n, after, onFault)}
 	})
 }
 
-// everywhere runs the story twice for each call at which a fault can occur: with the fault before the call, and with the fault after it.
-func everywhere(t *testing.T, places func(reference) int, plan func(n int, after bool, strike func()) faults) {
-	for i, s := range subjects {
+// testEveryCall runs the scenario twice for each call at which a fault can occur: with the fault before the call, and with the fault after it.
+func testEveryCall(t *testing.T, calls func(baseline) int, plan func(n int, after bool, onFault func()) faults) {
+	for i, s := range kindsUnderTest {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			want := undisturbed(t, s)
+			want := runBaseline(t, s)
 			// All kinds share the reconcile loop, so it suffices to test the first kind at every call and each other kind at every third call.
-			for n := 1; n <= places(want); n += 1 + 2*min(i, 1) {
+			for n := 1; n <= calls(want); n += 1 + 2*min(i, 1) {
 				for when, after := range map[string]bool{"before": false, "after": true} {
 					t.Run(fmt.Sprintf("%s %d", when, n), func(t *testing.T) {
 						w := newWorld(t, s, faults{})
-						w.faults = plan(n, after, func() { w.struck = true })
-						want.compare(t, w.tell())
+						w.faults = plan(n, after, func() { w.faultOccurred = true })
+						want.compare(t, w.runScenario())
 					})
 				}
 			}
@@ -51,23 +51,23 @@ func everywhere(t *testing.T, places func(reference) int, plan func(n int, after
 	}
 }
 
-// once returns a fault that strikes once: at the nth call, before or after the call takes effect.
-func once(n int, after bool, strike func()) func(int, bool) error {
+// faultAtCall returns a fault that occurs once: at the nth call, before or after the call takes effect.
+func faultAtCall(n int, after bool, onFault func()) func(int, bool) error {
 	return func(call int, done bool) error {
 		if call == n && done == after {
-			strike()
+			onFault()
 			return errFault
 		}
 		return nil
 	}
 }
 
-// TestCrashesAtRandom crashes the manager repeatedly. The subtest name contains the seed.
-func TestCrashesAtRandom(t *testing.T) {
-	for _, s := range subjects {
+// TestProcess_RandomCrashes crashes the manager repeatedly. The subtest name contains the seed.
+func TestProcess_RandomCrashes(t *testing.T) {
+	for _, s := range kindsUnderTest {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			want := undisturbed(t, s)
+			want := runBaseline(t, s)
 			for seed := range uint64(4) {
 				t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 					random := rand.New(rand.NewPCG(seed, 0))
@@ -77,24 +77,24 @@ func TestCrashesAtRandom(t *testing.T) {
 						}
 						return nil
 					}
-					want.compare(t, newWorld(t, s, faults{write: sometimes, act: sometimes}).tell())
+					want.compare(t, newWorld(t, s, faults{write: sometimes, act: sometimes}).runScenario())
 				})
 			}
 		})
 	}
 }
 
-// TestCrashIsToldInOneWrite checks what the current manager and a new one do after a process that ran for a minute crashes: they must start the next
-// incarnation before any write, and then record the crash and the start in one write.
-func TestCrashIsToldInOneWrite(t *testing.T) {
+// TestProcess_CrashIsRecordedInOneWrite crashes a process that ran for a minute, once under the current manager and once under a new manager. Each manager must
+// start the next incarnation before any write, and then record the crash and the start in one write.
+func TestProcess_CrashIsRecordedInOneWrite(t *testing.T) {
 	for _, another := range []bool{false, true} {
 		t.Run(fmt.Sprintf("another manager %t", another), func(t *testing.T) {
-			w := newWorld(t, subjects[0], faults{})
+			w := newWorld(t, kindsUnderTest[0], faults{})
 			w.create()
-			manager := w.toRest("create", w.leader(0))
+			manager := w.reconcileToRest("create", w.newReconciler(0))
 			w.clock.SetTime(w.clock.Now().Add(time.Minute))
 			if another {
-				manager = w.leader(0)
+				manager = w.newReconciler(0)
 			}
 			writes, acts := w.writes, w.acts
 			w.faults.act = func(int, bool) error {
@@ -102,7 +102,7 @@ func TestCrashIsToldInOneWrite(t *testing.T) {
 				return nil
 			}
 			w.rt.Exit(uid, facts.Exit{Known: true, Code: 4})
-			w.toRest("crash", manager)
+			w.reconcileToRest("crash", manager)
 			w.Expect(w.acts).To(Equal(acts+1), "one start")
 			w.Expect(w.writes).To(Equal(writes+1), "one write")
 			status := w.read().GetProcessStatus()
@@ -118,11 +118,11 @@ func TestCrashIsToldInOneWrite(t *testing.T) {
 	}
 }
 
-// TestStartAheadThatFails checks that the status reports the failure when the start of a crashed process fails.
-func TestStartAheadThatFails(t *testing.T) {
-	w := newWorld(t, subjects[0], faults{})
+// TestProcess_FailedRestartIsReported checks that the status reports the failure when the start of a crashed process fails.
+func TestProcess_FailedRestartIsReported(t *testing.T) {
+	w := newWorld(t, kindsUnderTest[0], faults{})
 	w.create()
-	manager := w.toRest("create", w.leader(0))
+	manager := w.reconcileToRest("create", w.newReconciler(0))
 	w.clock.SetTime(w.clock.Now().Add(time.Minute))
 	w.rt.Exit(uid, facts.Exit{Known: true, Code: 4})
 	w.faults.act = func(int, bool) error { return errFault }
@@ -132,6 +132,6 @@ func TestStartAheadThatFails(t *testing.T) {
 	}
 	w.Expect(describe(w.read())).To(And(ContainSubstring("incarnation 2"), ContainSubstring("Ready=False StartFailed")))
 	w.faults.act = nil
-	w.toRest("mended", manager)
+	w.reconcileToRest("corrected", manager)
 	w.Expect(w.rt.Live(uid)).To(ConsistOf(int64(2)))
 }

@@ -17,6 +17,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -30,27 +31,27 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// findWorld is an API server with one InstanceDiscovery, and sessions and containers to discover.
-type findWorld struct {
+// discoveryWorld is an API server with one InstanceDiscovery, and sessions and containers to discover.
+type discoveryWorld struct {
 	*WithT
 	ctx      context.Context
 	clock    *clocktesting.FakePassiveClock
 	sessions *fake.Sessions
 	api      client.WithWatch
 	faults   faults
-	// blind makes the cache of Instances appear empty, as in the initial state.
-	blind bool
+	// emptyCache makes the cache of Instances appear empty, as in the initial state.
+	emptyCache bool
 
-	mu      sync.Mutex
-	writes  int
-	struck  bool
-	created map[string]int
+	mu            sync.Mutex
+	writes        int
+	faultOccurred bool
+	created       map[string]int
 }
 
-func newFindWorld(t *testing.T) *findWorld {
+func newDiscoveryWorld(t *testing.T) *discoveryWorld {
 	t.Helper()
 	begin := time.Unix(1_800_000_000, 0)
-	w := &findWorld{WithT: NewWithT(t), ctx: t.Context(), clock: clocktesting.NewFakePassiveClock(begin), created: map[string]int{}}
+	w := &discoveryWorld{WithT: NewWithT(t), ctx: t.Context(), clock: clocktesting.NewFakePassiveClock(begin), created: map[string]int{}}
 	w.sessions = fake.WithSessions(fake.New(w.ctx, w.clock))
 	w.sessions.OfferSessions("default", runtime.Found{ID: "$1", Name: "Foo_Bar", Created: begin}, runtime.Found{ID: "$2", Name: "foo-bar", Created: begin})
 	w.sessions.OfferContainers(runtime.Found{ID: strings.Repeat("ab", 32), Name: "foo-bar", Created: begin})
@@ -64,10 +65,10 @@ func newFindWorld(t *testing.T) *findWorld {
 }
 
 // manager returns a newly started manager.
-func (w *findWorld) manager() *discovery.Reconciler {
+func (w *discoveryWorld) manager() *discovery.Reconciler {
 	disturbed := interceptor.NewClient(w.api, interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			if w.blind {
+			if w.emptyCache {
 				return nil
 			}
 			return c.List(ctx, list, opts...)
@@ -87,11 +88,11 @@ func (w *findWorld) manager() *discovery.Reconciler {
 	})
 	found := runtime.NewRegistry(w.sessions, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: w.sessions},
 		runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: w.sessions})
-	return &discovery.Reconciler{Client: disturbed, Reader: w.api, Runtimes: found, Recorder: silent{}, Clock: w.clock}
+	return &discovery.Reconciler{Client: disturbed, Reader: w.api, Runtimes: found, Recorder: noEvents{}, Clock: w.clock}
 }
 
 // write performs one write. The fault of this run may crash the manager before or after the write. The mutex serializes parallel creates.
-func (w *findWorld) write(do func() error) error {
+func (w *discoveryWorld) write(do func() error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.writes++
@@ -107,8 +108,8 @@ func (w *findWorld) write(do func() error) error {
 	return err
 }
 
-// toRest reconciles until a reconcile writes nothing. After each crash it continues with a new manager.
-func (w *findWorld) toRest() string {
+// reconcileToRest reconciles until a reconcile writes nothing. After each crash it continues with a new manager.
+func (w *discoveryWorld) reconcileToRest() string {
 	manager := w.manager()
 	for range 20 {
 		writes := w.writes
@@ -127,14 +128,16 @@ func (w *findWorld) toRest() string {
 }
 
 // outcome describes the parts of the final state that must be the same with and without faults.
-func (w *findWorld) outcome() string {
+func (w *discoveryWorld) outcome() string {
 	d := &v1alpha1.InstanceDiscovery{}
 	w.Expect(w.api.Get(w.ctx, key, d)).To(Succeed())
 	var list v1alpha1.InstanceList
 	w.Expect(w.api.List(w.ctx, &list)).To(Succeed())
 	lines := []string{fmt.Sprintf("%+v", d.Status.Totals)}
 	for _, entry := range d.Status.Found {
-		lines = append(lines, fmt.Sprintf("%+v", entry))
+		instanceRef := ptr.Deref(entry.InstanceRef, v1alpha1.NamespacedReference{})
+		entry.InstanceRef = nil
+		lines = append(lines, fmt.Sprintf("%+v %+v", entry, instanceRef))
 	}
 	for i := range list.Items {
 		object := &list.Items[i]
@@ -147,35 +150,35 @@ func (w *findWorld) outcome() string {
 	return strings.Join(lines, "\n")
 }
 
-// TestDiscoveryCrashAtEveryWrite crashes the manager at each write: once before the write reaches the API, and once after the write took effect but
+// TestDiscovery_CrashAtEveryWrite crashes the manager at each write: once before the write reaches the API, and once after the write took effect but
 // before the manager received the response. It repeats both with a cache that does not show the created objects.
-func TestDiscoveryCrashAtEveryWrite(t *testing.T) {
+func TestDiscovery_CrashAtEveryWrite(t *testing.T) {
 	t.Parallel()
-	undisturbed := newFindWorld(t)
-	want := undisturbed.toRest()
-	undisturbed.Expect(undisturbed.writes).To(Equal(4), "three Instances and a status")
-	undisturbed.Expect(want).To(ContainSubstring("Created:3"))
-	for n := 1; n <= undisturbed.writes; n++ {
+	saved := newDiscoveryWorld(t)
+	want := saved.reconcileToRest()
+	saved.Expect(saved.writes).To(Equal(4), "three Instances and a status")
+	saved.Expect(want).To(ContainSubstring("Created:3"))
+	for n := 1; n <= saved.writes; n++ {
 		for _, applied := range []bool{false, true} {
 			for _, blind := range []bool{false, true} {
 				t.Run(fmt.Sprintf("write %d, applied %t, blind %t", n, applied, blind), func(t *testing.T) {
-					w := newFindWorld(t)
-					w.blind = blind
+					w := newDiscoveryWorld(t)
+					w.emptyCache = blind
 					w.faults.write = func(at int, done bool) error {
-						if w.struck || at < n || done != applied {
+						if w.faultOccurred || at < n || done != applied {
 							return nil
 						}
-						w.struck = true
+						w.faultOccurred = true
 						return errFault
 					}
 					if blind { // a new manager learns which Instances exist only from the conflicts of its creates
 						_, _ = w.manager().Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
 						_, err := w.manager().Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
 						w.Expect(err).NotTo(HaveOccurred())
-						w.blind = false
+						w.emptyCache = false
 					}
-					got := w.toRest()
-					w.Expect(w.struck).To(BeTrue(), "the fault must have occurred")
+					got := w.reconcileToRest()
+					w.Expect(w.faultOccurred).To(BeTrue(), "the fault must have occurred")
 					w.Expect(got).To(Equal(want))
 				})
 			}

@@ -53,8 +53,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// parts are the dependencies of a kind's adapter.
-type parts struct {
+// dependencies contains what the adapter of a kind needs. The adapter is the implementation of process.Kind.
+type dependencies struct {
 	client   client.Client
 	reader   client.Reader
 	runtimes *runtime.Registry
@@ -62,23 +62,23 @@ type parts struct {
 	wake     func(types.UID)
 }
 
-// subject is a kind under test.
-type subject struct {
+// kindUnderTest is a kind of objects that these tests run.
+type kindUnderTest struct {
 	name string
 	// object returns an object of the kind.
 	object func() process.Object
-	// kind creates the adapter. The background work of the adapter stops when the context ends.
-	kind func(t *testing.T, ctx context.Context, p parts) process.Kind
+	// newKind creates the adapter. The background work of the adapter stops when the context ends.
+	newKind func(t *testing.T, ctx context.Context, d dependencies) process.Kind
 	// asynchronous means that the kind receives information outside of reconciles, such as probe results, and then requests another reconcile.
 	asynchronous bool
 }
 
-var subjects = []subject{
+var kindsUnderTest = []kindUnderTest{
 	{
 		name:   "Instance",
 		object: func() process.Object { return &v1alpha1.Instance{} },
-		kind: func(_ *testing.T, _ context.Context, p parts) process.Kind {
-			return instance.New(p.client, p.runtimes, p.clock)
+		newKind: func(_ *testing.T, _ context.Context, d dependencies) process.Kind {
+			return instance.New(d.client, d.runtimes, d.clock)
 		},
 	},
 	{
@@ -86,8 +86,8 @@ var subjects = []subject{
 		object: func() process.Object {
 			return &v1alpha1.DevServer{Spec: v1alpha1.DevServerSpec{Port: ptr.To(servedPort)}}
 		},
-		kind: func(t *testing.T, ctx context.Context, p parts) process.Kind {
-			kind, err := devserver.New(p.client, p.reader, p.runtimes, p.clock, devserver.Options{}, p.wake)
+		newKind: func(t *testing.T, ctx context.Context, d dependencies) process.Kind {
+			kind, err := devserver.New(d.client, d.reader, d.runtimes, d.clock, devserver.Options{}, d.wake)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,8 +113,8 @@ var subjects = []subject{
 				Language: "go", Workspace: v1alpha1.Workspace{Folders: []string{"/src"}},
 			}}
 		},
-		kind: func(_ *testing.T, _ context.Context, p parts) process.Kind {
-			return languageserver.New(p.client, p.reader, p.runtimes, p.clock)
+		newKind: func(_ *testing.T, _ context.Context, d dependencies) process.Kind {
+			return languageserver.New(d.client, d.reader, d.runtimes, d.clock)
 		},
 	},
 }

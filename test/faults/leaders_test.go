@@ -14,17 +14,17 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// TestTwoLeaders lets two managers reconcile one object. Their cache reads are current, or one or two writes old, at random. Before each API call, a
+// TestProcess_TwoLeaders lets two managers reconcile one object. Their cache reads are current, or one or two writes old, at random. Before each API call, a
 // random choice decides which manager continues, so that one can pause while the other completes several incarnations. The subtest name contains the
 // seed.
-func TestTwoLeaders(t *testing.T) {
-	for _, s := range subjects {
+func TestProcess_TwoLeaders(t *testing.T) {
+	for _, s := range kindsUnderTest {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			want := undisturbed(t, s)
+			want := runBaseline(t, s)
 			for seed := range uint64(5) {
 				t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-					want.compare(t, tellWithTwo(t, s, rand.New(rand.NewPCG(seed, 2))))
+					want.compare(t, runScenarioWithTwoLeaders(t, s, rand.New(rand.NewPCG(seed, 2))))
 				})
 			}
 		})
@@ -38,7 +38,7 @@ type leader struct {
 	// quiet means that nothing has changed since the leader's last reconcile began.
 	quiet   bool
 	result  ctrl.Result
-	forward chan struct{}
+	proceed chan struct{}
 	reports chan report
 }
 
@@ -51,37 +51,37 @@ type report struct {
 
 // run starts a reconcile each time the test lets the leader continue after the previous reconcile, and reports the result.
 func (l *leader) run(w *world) {
-	for range l.forward {
+	for range l.proceed {
 		result, err := l.reconciler.Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
 		l.reports <- report{done: true, result: result, err: err}
 	}
 }
 
-// turn pauses the leader before an API call.
-func (l *leader) turn() {
+// waitForTurn pauses the leader before an API call.
+func (l *leader) waitForTurn() {
 	l.reports <- report{}
-	<-l.forward
+	<-l.proceed
 }
 
-func tellWithTwo(t *testing.T, s subject, random *rand.Rand) []outcome {
+func runScenarioWithTwoLeaders(t *testing.T, s kindUnderTest, random *rand.Rand) []outcome {
 	leaders := make([]*leader, 2)
 	for i := range leaders {
-		leaders[i] = &leader{forward: make(chan struct{}), reports: make(chan report)}
+		leaders[i] = &leader{proceed: make(chan struct{}), reports: make(chan report)}
 	}
 	w := newWorld(t, s, faults{
-		turn: func(number int) { leaders[number].turn() },
+		turn: func(number int) { leaders[number].waitForTurn() },
 		lag:  func(int) int { return max(0, random.IntN(5)-2) },
 	})
 	for i, l := range leaders {
-		l.reconciler = w.leader(i)
+		l.reconciler = w.newReconciler(i)
 		go l.run(w)
-		t.Cleanup(func() { close(l.forward) })
+		t.Cleanup(func() { close(l.proceed) })
 	}
-	return w.tellWith(func(chapter string) { w.interleave(chapter, leaders, random) })
+	return w.runScenarioWith(func(step string) { w.interleave(step, leaders, random) })
 }
 
 // interleave lets the leaders take turns until the object is at rest and a reconcile of either leader would change nothing.
-func (w *world) interleave(chapter string, leaders []*leader, random *rand.Rand) {
+func (w *world) interleave(step string, leaders []*leader, random *rand.Rand) {
 	w.t.Helper()
 	for _, l := range leaders {
 		l.quiet = false
@@ -93,18 +93,18 @@ func (w *world) interleave(chapter string, leaders []*leader, random *rand.Rand)
 		if !l.busy {
 			l.busy, l.quiet = true, true
 		}
-		l.forward <- struct{}{}
-		said := <-l.reports
+		l.proceed <- struct{}{}
+		message := <-l.reports
 		if w.writes != writes || w.acts != acts {
 			for _, other := range leaders {
 				other.quiet = false
 			}
 		}
-		if !said.done {
+		if !message.done {
 			continue
 		}
-		w.Expect(said.err).NotTo(HaveOccurred(), chapter)
-		l.busy, l.result = false, said.result
+		w.Expect(message.err).NotTo(HaveOccurred(), step)
+		l.busy, l.result = false, message.result
 		l.quiet = l.quiet && !w.lagged[i]
 		if leaders[0].busy || leaders[1].busy || !leaders[0].quiet || !leaders[1].quiet {
 			continue
@@ -115,5 +115,5 @@ func (w *world) interleave(chapter string, leaders []*leader, random *rand.Rand)
 		w.passTime(leaders[random.IntN(len(leaders))].result)
 		leaders[0].quiet, leaders[1].quiet = false, false
 	}
-	w.t.Fatalf("%s: did not come to rest: %s", chapter, describe(w.read()))
+	w.t.Fatalf("%s: did not come to rest: %s", step, describe(w.read()))
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/berth-dev/berth/controllers/plan"
 )
 
-// planWorld is a world with one Plan. There is no run controller: the test itself ends runs when the story requires it or the plan cancels them.
+// planWorld is a world with one Plan. There is no run controller: the test itself ends runs when the scenario requires it or the plan cancels them.
 type planWorld struct {
 	*world
 	// snapshots are the states of the plan and its runs after each change, oldest first.
@@ -50,26 +50,26 @@ func newPlanWorld(t *testing.T, f faults) *planWorld {
 	w.clock = clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0))
 	action := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "release", UID: "release", Generation: 1}}
 	action.Spec.MaxParallel, action.Spec.MaxReversions = ptr.To[int32](2), ptr.To[int32](5)
-	action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []string{"search", "test", "search"}}
-	action.Spec.Execute = &v1alpha1.PhaseSpec{Strategies: []string{"test"}}
-	action.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: []string{"test"}}
+	action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "search"}, {Name: "test"}, {Name: "search"}}}
+	action.Spec.Execute = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "test"}}}
+	action.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "test"}}}
 	objects := []client.Object{action}
 	for _, name := range []string{"search", "test"} {
 		objects = append(objects, &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: name, UID: types.UID(name)}})
 	}
 	w.api = fakeclient.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Plan{}, &v1alpha1.StrategyRun{}).
 		WithObjectTracker(clienttesting.NewObjectTracker(scheme, decoder)).WithObjects(objects...).Build()
-	w.keep(&v1alpha1.Plan{})
+	w.recordSnapshot(&v1alpha1.Plan{})
 	return w
 }
 
-// newPlanner returns the plan reconciler of a newly started manager.
-func (w *planWorld) newPlanner(number int) *plan.Reconciler {
-	return &plan.Reconciler{Client: w.disturb(number, true), Reader: w.disturb(number, false), Recorder: silent{}, Clock: w.clock}
+// newPlanReconciler returns the plan reconciler of a newly started manager.
+func (w *planWorld) newPlanReconciler(number int) *plan.Reconciler {
+	return &plan.Reconciler{Client: w.faultyClient(number, true), Reader: w.faultyClient(number, false), Recorder: noEvents{}, Clock: w.clock}
 }
 
-// disturb returns the client of a manager, with the faults of this run. If cache is true, reads of plans and runs may be stale.
-func (w *planWorld) disturb(number int, cache bool) client.Client {
+// faultyClient returns the client of a manager, with the faults of this run. If cache is true, reads of plans and runs may be stale.
+func (w *planWorld) faultyClient(number int, cache bool) client.Client {
 	turn := func() {
 		if w.faults.turn != nil {
 			w.faults.turn(number)
@@ -104,19 +104,19 @@ func (w *planWorld) disturb(number int, cache bool) client.Client {
 		},
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			turn()
-			return w.change1(o, func() error { return w.createRun(ctx, c, o, opts...) })
+			return w.writeWithFaults(o, func() error { return w.createRun(ctx, c, o, opts...) })
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			turn()
-			return w.change1(o, func() error { return c.Patch(ctx, o, p, opts...) })
+			return w.writeWithFaults(o, func() error { return c.Patch(ctx, o, p, opts...) })
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			turn()
-			return w.change1(o, func() error { return c.Delete(ctx, o, opts...) })
+			return w.writeWithFaults(o, func() error { return c.Delete(ctx, o, opts...) })
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			turn()
-			return w.change1(o, func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
+			return w.writeWithFaults(o, func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) })
 		},
 	})
 }
@@ -142,13 +142,13 @@ func (w *planWorld) cached(number int) snapshot {
 	return w.snapshots[max(0, len(w.snapshots)-1-lag)]
 }
 
-// change1 performs one write with the faults of this run, and records the state after the write.
-func (w *planWorld) change1(changed client.Object, do func() error) error {
-	return w.write(do, func() { w.keep(changed) })
+// writeWithFaults performs one write with the faults of this run, and records the state after the write.
+func (w *planWorld) writeWithFaults(changed client.Object, do func() error) error {
+	return w.write(do, func() { w.recordSnapshot(changed) })
 }
 
-// keep records a snapshot for stale cache reads: the current state of changed, and the last recorded state of all other objects.
-func (w *planWorld) keep(changed client.Object) {
+// recordSnapshot records a snapshot for stale cache reads: the current state of changed, and the last recorded state of all other objects.
+func (w *planWorld) recordSnapshot(changed client.Object) {
 	now := snapshot{}
 	if len(w.snapshots) > 0 {
 		now = w.latest()
@@ -182,44 +182,44 @@ func (w *planWorld) plan() *v1alpha1.Plan {
 	return object
 }
 
-// asks changes the spec as a user would.
-func (w *planWorld) asks(do func(*v1alpha1.PlanSpec)) {
+// changeSpec changes the spec as a user would.
+func (w *planWorld) changeSpec(do func(*v1alpha1.PlanSpec)) {
 	object := w.plan()
 	do(&object.Spec)
 	object.Generation++
 	w.Expect(w.api.Update(w.ctx, object)).To(Succeed())
-	w.keep(object)
+	w.recordSnapshot(object)
 }
 
-// ends ends the active runs whose names have the suffix.
-func (w *planWorld) ends(suffix string, outcome v1alpha1.RunOutcome) {
+// endRuns ends the active runs whose names have the suffix.
+func (w *planWorld) endRuns(suffix string, outcome v1alpha1.RunOutcome) {
 	ended := 0
 	for _, run := range w.latest().runs {
 		if run.Status.Outcome == "" && strings.HasSuffix(run.Name, suffix) {
-			w.conclude(&run, outcome)
+			w.endRun(&run, outcome)
 			ended++
 		}
 	}
 	w.Expect(ended).To(BeNumerically(">", 0), "no active run %s", suffix)
 }
 
-func (w *planWorld) conclude(run *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
+func (w *planWorld) endRun(run *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
 	run.Status.Outcome = outcome
 	// A plan waits a moment from the first time that its manager observes the finish time of a run. A new manager for every reconcile would begin this wait
 	// again each time. If the finish time is unset, there is no wait.
-	if !w.faults.forgetful {
-		run.Status.FinishedAt = ptr.To(metav1.NewMicroTime(w.clock.Now()))
+	if !w.faults.newLeaderPerReconcile {
+		run.Status.FinishTime = ptr.To(metav1.NewMicroTime(w.clock.Now()))
 	}
 	w.Expect(w.api.Status().Update(w.ctx, run)).To(Succeed())
-	w.keep(run)
+	w.recordSnapshot(run)
 }
 
-// obey ends the cancelled runs, as the run controller does, and reports whether there were any.
-func (w *planWorld) obey() bool {
+// endCancelledRuns ends the cancelled runs, as the run controller does, and reports whether there were any.
+func (w *planWorld) endCancelledRuns() bool {
 	obeyed := false
 	for _, run := range w.latest().runs {
 		if run.Status.Outcome == "" && run.Spec.State == v1alpha1.RunCancelled {
-			w.conclude(&run, v1alpha1.RunWasCancelled)
+			w.endRun(&run, v1alpha1.RunWasCancelled)
 			obeyed = true
 		}
 	}

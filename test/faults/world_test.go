@@ -48,8 +48,8 @@ type faults struct {
 	act func(n int, done bool) error
 	// lag returns the age of the state that the nth cache read shows, in writes.
 	lag func(n int) int
-	// forgetful means that a newly started leader makes each reconcile.
-	forgetful bool
+	// newLeaderPerReconcile means that a new leader is started for each reconcile.
+	newLeaderPerReconcile bool
 	// turn is called with the number of the leader before every API call.
 	turn func(leader int)
 }
@@ -57,24 +57,24 @@ type faults struct {
 // world consists of an API server, a runtime and a clock. It counts the calls of the managers and applies the faults.
 type world struct {
 	*WithT
-	t       *testing.T
-	subject subject
-	faults  faults
-	ctx     context.Context
-	clock   *clocktesting.FakeClock
-	rt      *fake.Runtime
-	api     client.WithWatch
-	woken   chan struct{}
-	// seats are the hosts if the world has several hosts. If seats is empty, all leaders share rt.
-	seats []*seat
+	t      *testing.T
+	kind   kindUnderTest
+	faults faults
+	ctx    context.Context
+	clock  *clocktesting.FakeClock
+	rt     *fake.Runtime
+	api    client.WithWatch
+	woken  chan struct{}
+	// testHosts are the hosts if the world has several hosts. If testHosts is empty, all leaders share rt.
+	testHosts []*testHost
 
 	writes, acts, reads int
-	// struck means that the only fault of this run has occurred.
-	struck bool
-	// lagged records for the number of each leader whether a recent cache read of that leader was stale.
+	// faultOccurred means that the only fault of this run has occurred.
+	faultOccurred bool
+	// lagged records, by leader number, whether a recent cache read of that leader was stale.
 	lagged map[int]bool
-	// past are the recorded states of the object, oldest first; a nil state means that the object did not exist.
-	past []process.Object
+	// pastStates are the recorded states of the object, oldest first; a nil state means that the object did not exist.
+	pastStates []process.Object
 }
 
 // scheme has only the necessary types, because the fake client iterates over all types of its scheme at every patch.
@@ -88,9 +88,9 @@ var scheme = func() *apiruntime.Scheme {
 // decoder is for an object tracker that does not track managed fields. Tracking them would take most of the time of these tests.
 var decoder = serializer.NewCodecFactory(scheme).UniversalDecoder()
 
-func newWorld(t *testing.T, s subject, f faults) *world {
+func newWorld(t *testing.T, s kindUnderTest, f faults) *world {
 	t.Helper()
-	w := &world{WithT: NewWithT(t), t: t, subject: s, faults: f, woken: make(chan struct{}, 1), lagged: map[int]bool{}}
+	w := &world{WithT: NewWithT(t), t: t, kind: s, faults: f, woken: make(chan struct{}, 1), lagged: map[int]bool{}}
 	var cancel context.CancelFunc
 	w.ctx, cancel = context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -101,19 +101,19 @@ func newWorld(t *testing.T, s subject, f faults) *world {
 	return w
 }
 
-// silent discards events.
-type silent struct{}
+// noEvents discards events.
+type noEvents struct{}
 
-func (silent) Eventf(_, _ apiruntime.Object, _, _, _, _ string, _ ...any) {}
+func (noEvents) Eventf(_, _ apiruntime.Object, _, _, _, _ string, _ ...any) {}
 
-// leader returns the reconciler of a newly started manager. number is the number of the leader.
-func (w *world) leader(number int) *process.Reconciler {
+// newReconciler returns the reconciler of a newly started manager. number is the number of the leader.
+func (w *world) newReconciler(number int) *process.Reconciler {
 	cached, live := w.client(number, true), w.client(number, false)
-	backend, known := w.place(number)
-	rt := runtime.NewRegistry(&disturbed{Runtime: backend, world: w}, logr.Discard())
+	backend, known := w.hostOf(number)
+	rt := runtime.NewRegistry(&faultyRuntime{Runtime: backend, world: w}, logr.Discard())
 	return &process.Reconciler{
-		Client: cached, Reader: live, Runtimes: rt, Recorder: silent{}, Clock: w.clock, Hosts: known,
-		Kind: w.subject.kind(w.t, w.ctx, parts{client: cached, reader: live, runtimes: rt, clock: w.clock, wake: w.wake}),
+		Client: cached, Reader: live, Runtimes: rt, Recorder: noEvents{}, Clock: w.clock, Hosts: known,
+		Kind: w.kind.newKind(w.t, w.ctx, dependencies{client: cached, reader: live, runtimes: rt, clock: w.clock, wake: w.wake}),
 	}
 }
 
@@ -138,26 +138,27 @@ func (w *world) client(leader int, cache bool) client.Client {
 				w.reads++
 				lag := w.faults.lag(w.reads)
 				w.lagged[leader] = lag > 0
-				return w.old(lag, target)
+				return w.readOld(lag, target)
 			}
 			return c.Get(ctx, k, o, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 			turn()
-			return w.write(func() error { return c.Patch(ctx, o, p, opts...) }, w.remember)
+			return w.write(func() error { return c.Patch(ctx, o, p, opts...) }, w.recordState)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			turn()
-			return w.write(func() error { return c.Delete(ctx, o, opts...) }, w.remember)
+			return w.write(func() error { return c.Delete(ctx, o, opts...) }, w.recordState)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			turn()
-			return w.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) }, w.remember)
+			return w.write(func() error { return c.SubResource(sub).Patch(ctx, o, p, opts...) }, w.recordState)
 		},
 	})
 }
 
-// write performs one write and calls keep to record the state after the write. The faults may crash the manager before or after the write.
+// write calls do, which performs one write, and then calls the function keep, which records the state after the write. The faults may crash the manager
+// before or after the write.
 func (w *world) write(do func() error, keep func()) error {
 	w.writes++
 	n := w.writes
@@ -175,45 +176,45 @@ func (w *world) write(do func() error, keep func()) error {
 	return err
 }
 
-// remember records the current state of the object for later stale reads.
-func (w *world) remember() {
-	object := w.subject.object()
+// recordState records the current state of the object for later stale reads.
+func (w *world) recordState() {
+	object := w.kind.object()
 	if err := w.api.Get(w.ctx, key, object); err != nil {
 		object = nil
 	}
-	last := len(w.past) - 1
-	if object != nil && last >= 0 && w.past[last] != nil && w.past[last].GetResourceVersion() == object.GetResourceVersion() {
+	last := len(w.pastStates) - 1
+	if object != nil && last >= 0 && w.pastStates[last] != nil && w.pastStates[last].GetResourceVersion() == object.GetResourceVersion() {
 		return
 	}
-	w.past = append(w.past, object)
+	w.pastStates = append(w.pastStates, object)
 }
 
-// old reads the object as it was lag writes ago.
-func (w *world) old(lag int, target process.Object) error {
-	at := max(0, len(w.past)-1-lag)
-	if w.past[at] == nil {
+// readOld reads the object as it was lag writes ago.
+func (w *world) readOld(lag int, target process.Object) error {
+	at := max(0, len(w.pastStates)-1-lag)
+	if w.pastStates[at] == nil {
 		return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("objects").GroupResource(), key.Name)
 	}
 	switch target := target.(type) {
 	case *v1alpha1.Instance:
-		w.past[at].(*v1alpha1.Instance).DeepCopyInto(target)
+		w.pastStates[at].(*v1alpha1.Instance).DeepCopyInto(target)
 	case *v1alpha1.DevServer:
-		w.past[at].(*v1alpha1.DevServer).DeepCopyInto(target)
+		w.pastStates[at].(*v1alpha1.DevServer).DeepCopyInto(target)
 	case *v1alpha1.LanguageServer:
-		w.past[at].(*v1alpha1.LanguageServer).DeepCopyInto(target)
+		w.pastStates[at].(*v1alpha1.LanguageServer).DeepCopyInto(target)
 	default:
 		w.t.Fatalf("the cache of these tests does not support %T", target)
 	}
 	return nil
 }
 
-// disturbed is a runtime with faults.
-type disturbed struct {
+// faultyRuntime is a runtime with faults.
+type faultyRuntime struct {
 	*fake.Runtime
 	world *world
 }
 
-func (d *disturbed) act(do func() error) error {
+func (d *faultyRuntime) call(do func() error) error {
 	w := d.world
 	w.acts++
 	n := w.acts
@@ -230,25 +231,25 @@ func (d *disturbed) act(do func() error) error {
 	return err
 }
 
-func (d *disturbed) Start(ctx context.Context, p runtime.Process) error {
-	return d.act(func() error { return d.Runtime.Start(ctx, p) })
+func (d *faultyRuntime) Start(ctx context.Context, p runtime.Process) error {
+	return d.call(func() error { return d.Runtime.Start(ctx, p) })
 }
 
-func (d *disturbed) Stop(ctx context.Context, uid types.UID, n int64) error {
-	return d.act(func() error { return d.Runtime.Stop(ctx, uid, n) })
+func (d *faultyRuntime) Stop(ctx context.Context, uid types.UID, n int64) error {
+	return d.call(func() error { return d.Runtime.Stop(ctx, uid, n) })
 }
 
-func (d *disturbed) Kill(ctx context.Context, uid types.UID, n int64) error {
-	return d.act(func() error { return d.Runtime.Kill(ctx, uid, n) })
+func (d *faultyRuntime) Kill(ctx context.Context, uid types.UID, n int64) error {
+	return d.call(func() error { return d.Runtime.Kill(ctx, uid, n) })
 }
 
-func (d *disturbed) Forget(ctx context.Context, uid types.UID) error {
-	return d.act(func() error { return d.Runtime.Forget(ctx, uid) })
+func (d *faultyRuntime) Forget(ctx context.Context, uid types.UID) error {
+	return d.call(func() error { return d.Runtime.Forget(ctx, uid) })
 }
 
-// create creates the object of the story.
+// create creates the object of the scenario.
 func (w *world) create() {
-	object := w.subject.object()
+	object := w.kind.object()
 	object.SetNamespace(key.Namespace)
 	object.SetName(key.Name)
 	object.SetUID(uid)
@@ -258,7 +259,7 @@ func (w *world) create() {
 	spec.Process.Command = []string{"serve"}
 	spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](5)
 	w.Expect(w.api.Create(w.ctx, object)).To(Succeed())
-	w.remember()
+	w.recordState()
 }
 
 // change changes the spec as a user would.
@@ -267,12 +268,12 @@ func (w *world) change(do func(*v1alpha1.ProcessSpec)) {
 	do(object.GetProcessSpec())
 	object.SetGeneration(object.GetGeneration() + 1)
 	w.Expect(w.api.Update(w.ctx, object)).To(Succeed())
-	w.remember()
+	w.recordState()
 }
 
 // read returns the current object, or nil.
 func (w *world) read() process.Object {
-	object := w.subject.object()
+	object := w.kind.object()
 	err := w.api.Get(w.ctx, key, object)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -295,7 +296,7 @@ func atRest(object process.Object) bool {
 // passTime advances the clock by the delay that the reconcile requested. If the kind waits for a probe result, passTime waits for that instead, for at
 // most 50 ms.
 func (w *world) passTime(result ctrl.Result) {
-	if w.subject.asynchronous && waitsForProbe(w.read()) {
+	if w.kind.asynchronous && waitsForProbe(w.read()) {
 		timer := time.NewTimer(50 * time.Millisecond)
 		defer timer.Stop()
 		select {

@@ -24,24 +24,24 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// victim is the name of the process that the adversaries ptrace and impostor attack. They are able to harm the process, because it has the same user,
-// but Berth must still observe and stop it.
+// victim is the name of the process that is attacked by two adversaries, "ptrace" and "impostor". The adversaries can harm this process, because it has the
+// same user, but Berth must still be able to observe and stop the process.
 const victim = "infinity-victim"
 
-// TestHostileProcesses runs misbehaving programs in parallel under a manager that runs as an ordinary user. A well-behaved object must keep its process
-// all the time. When the object of a misbehaving program is deleted, the program must end, and none of its processes may remain.
-func TestHostileProcesses(t *testing.T) {
+// TestHostileProcesses_DoNotAffectOtherObjects runs misbehaving programs in parallel under a manager that runs as an ordinary user. A well-behaved object must
+// keep its process all the time. When the object of a misbehaving program is deleted, the program must end, and none of its processes may remain.
+func TestHostileProcesses_DoNotAffectOtherObjects(t *testing.T) {
 	user := uint32(0)
 	if os.Getuid() == 0 {
-		user = ordinary
+		user = unprivilegedUID
 	}
 	w := newWorld(t, user)
-	calm := w.newCalm()
-	quiet, _ := calm.measure(10)
-	before := w.steady(calm.object)
+	wellBehaved := w.newBystander()
+	quiet, _ := wellBehaved.measure(10)
+	before := w.waitUntilReady(wellBehaved.object)
 	state := filepath.Join(w.dir, "state")
 	behaviors := map[string][]string{
-		"bomb": {"bomb"}, "children": {"children", fmt.Sprint(number(t, "CHILDREN", 5000))}, "flood": {"flood"}, "sockets": {"sockets", "4000"},
+		"bomb": {"bomb"}, "children": {"children", fmt.Sprint(envInt(t, "CHILDREN", 5000))}, "flood": {"flood"}, "sockets": {"sockets", "4000"},
 		"signals": {"signals", state}, "vandal": {"vandal", state}, "ptrace": {"ptrace", victim}, "impostor": {"impostor", victim},
 	}
 	objects := []client.Object{w.instance("victim", filepath.Join(w.dir, "adversary"), "wait", victim)}
@@ -51,21 +51,21 @@ func TestHostileProcesses(t *testing.T) {
 	for _, object := range objects {
 		w.must(w.api.Create(t.Context(), object), "create an adversary")
 	}
-	w.observe(objects, before, time.Duration(number(t, "ADVERSARY_SECONDS", 20))*time.Second)
+	w.expectAttacksContained(objects, before, time.Duration(envInt(t, "ADVERSARY_SECONDS", 20))*time.Second)
 	for _, object := range objects {
 		w.must(client.IgnoreNotFound(w.api.Delete(t.Context(), object)), "delete an adversary")
 	}
-	w.awaitGone(objects)
-	if after := w.steady(calm.object); after != before {
+	w.waitUntilGone(objects)
+	if after := w.waitUntilReady(wellBehaved.object); after != before {
 		t.Errorf("the process of the well-behaved object changed: %s, not %s", after, before)
 	}
-	w.nothingLeft(calm.object)
-	busy, _ := calm.measure(10)
+	w.expectNoProcessesLeft(wellBehaved.object)
+	busy, _ := wellBehaved.measure(10)
 	t.Logf("well-behaved object: restart p50 %v before, %v after", percentile(quiet, 0.5), percentile(busy, 0.5))
 	peak := w.peakMemory()
 	t.Logf("manager: peak memory %d MiB", peak>>20)
-	if peak > mostMemory {
-		t.Errorf("the manager used %d MiB, more than %d", peak>>20, mostMemory>>20)
+	if peak > maxMemory {
+		t.Errorf("the manager used %d MiB, more than %d", peak>>20, maxMemory>>20)
 	}
 }
 
@@ -78,8 +78,8 @@ func (w *world) instance(name string, command ...string) *v1alpha1.Instance {
 	return instance
 }
 
-// steady waits until the object is Ready, and returns a text that identifies its process.
-func (w *world) steady(object *v1alpha1.Instance) string {
+// waitUntilReady waits until the object is Ready, and returns a text that identifies its process.
+func (w *world) waitUntilReady(object *v1alpha1.Instance) string {
 	w.Helper()
 	var err error // the last error; retry, because a read may fail on a busy machine
 	for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(50 * time.Millisecond) {
@@ -100,9 +100,9 @@ func (w *world) get(object client.Object) error {
 	return w.api.Get(ctx, client.ObjectKeyFromObject(object), object)
 }
 
-// expectations are checked to ensure that each adversary carried out its attack, and that the manager noticed the attacks that it can notice. reason and
-// message are the reason and a part of the message of the condition Ready; output is a part of the adversary's output. An empty field matches everything.
-// The vandal has no expected output, because it removes its own output.
+// expectations contains, by the name of each object, what must be true after the attack. These checks show that each adversary carried out its attack, and
+// that the manager noticed the attacks that it can notice. The field reason is the reason of the condition Ready, message is a part of its message, and
+// output is a part of the output of the program. An empty field matches everything. The vandal has no expected output, because it removes its own output.
 var expectations = map[string]struct {
 	reason, message, output string
 	orphaned                bool // whether the process must have outlived its shim
@@ -118,22 +118,22 @@ var expectations = map[string]struct {
 	"victim":   {},
 }
 
-// observe checks for the time span that the well-behaved object keeps its process, and then that each adversary meets its expectations.
-func (w *world) observe(objects []client.Object, before string, span time.Duration) {
+// expectAttacksContained checks for the time span that the well-behaved object keeps its process, and then that each adversary meets its expectations.
+func (w *world) expectAttacksContained(objects []client.Object, before string, span time.Duration) {
 	w.Helper()
-	calm := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: calmNamespace, Name: "calm"}}
+	wellBehaved := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: bystanderNamespace, Name: "bystander"}}
 	for begun := time.Now(); time.Since(begun) < span; time.Sleep(500 * time.Millisecond) {
-		if now := w.steady(calm); now != before {
+		if now := w.waitUntilReady(wellBehaved); now != before {
 			w.Fatalf("the process of the well-behaved object changed: %s, not %s", now, before)
 		}
 	}
 	for _, object := range objects {
-		w.expect(object.(*v1alpha1.Instance))
+		w.waitForExpectation(object.(*v1alpha1.Instance))
 	}
 }
 
-// expect waits until an adversary meets its expectations, for at most one minute.
-func (w *world) expect(instance *v1alpha1.Instance) {
+// waitForExpectation waits until an adversary meets its expectations, for at most one minute.
+func (w *world) waitForExpectation(instance *v1alpha1.Instance) {
 	w.Helper()
 	expected, known := expectations[instance.Name]
 	if !known {
@@ -151,7 +151,7 @@ func (w *world) expect(instance *v1alpha1.Instance) {
 		ready = meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionReady)
 		output = w.output(instance)
 		if ready != nil && (expected.reason == "" || ready.Reason == expected.reason) && strings.Contains(ready.Message, expected.message) &&
-			strings.Contains(output, expected.output) && (!expected.orphaned || w.orphaned(instance)) {
+			strings.Contains(output, expected.output) && (!expected.orphaned || w.hasOutlivedShim(instance)) {
 			w.Logf("%-9s Ready=%s %s %s", instance.Name, ready.Status, ready.Reason, ready.Message)
 			return
 		}
@@ -159,8 +159,8 @@ func (w *world) expect(instance *v1alpha1.Instance) {
 	w.Errorf("%s: expected %+v, not condition Ready %+v with output %.200q (last read: %v)", instance.Name, expected, ready, output, err)
 }
 
-// orphaned reports whether the process of an object has outlived its shim.
-func (w *world) orphaned(instance *v1alpha1.Instance) bool {
+// hasOutlivedShim reports whether the process of an object has outlived its shim.
+func (w *world) hasOutlivedShim(instance *v1alpha1.Instance) bool {
 	w.Helper()
 	all := w.processes()
 	program := slices.IndexFunc(all, func(p process) bool {
@@ -183,9 +183,9 @@ func (w *world) output(instance *v1alpha1.Instance) string {
 	return string(text)
 }
 
-// awaitGone waits until all objects are gone and logs how long each deletion took. If an object is not gone after mostDeletion, awaitGone fails the test
-// and logs the existing processes.
-func (w *world) awaitGone(objects []client.Object) {
+// waitUntilGone waits until all objects are gone and logs how long each deletion took. If an object is not gone after maxDeletionTime, waitUntilGone fails the
+// test and logs the existing processes.
+func (w *world) waitUntilGone(objects []client.Object) {
 	w.Helper()
 	begun := time.Now()
 	var err error
@@ -197,43 +197,43 @@ func (w *world) awaitGone(objects []client.Object) {
 			}
 			return apierrors.IsNotFound(err)
 		})
-		if time.Since(begun) < mostDeletion {
+		if time.Since(begun) < maxDeletionTime {
 			continue
 		}
 		for _, object := range left {
-			w.Errorf("%s was not gone %v after its deletion: %+v (last read: %v)", object.GetName(), mostDeletion, object.(*v1alpha1.Instance).Status, err)
+			w.Errorf("%s was not gone %v after its deletion: %+v (last read: %v)", object.GetName(), maxDeletionTime, object.(*v1alpha1.Instance).Status, err)
 		}
 		if len(left) > 0 {
-			w.Logf("processes:\n%s", w.describe(w.processes()))
+			w.Logf("processes:\n%s", w.describeProcesses(w.processes()))
 		}
 		return
 	}
 }
 
-// nothingLeft expects that processes returns only the manager, its warm shims, and the shim and the process of the well-behaved object.
-func (w *world) nothingLeft(calm *v1alpha1.Instance) {
+// expectNoProcessesLeft expects that processes returns only the manager, its warm shims, and the shim and the process of the well-behaved object.
+func (w *world) expectNoProcessesLeft(wellBehaved *v1alpha1.Instance) {
 	w.Helper()
 	var left []process
 	for begun := time.Now(); time.Since(begun) < 10*time.Second; time.Sleep(50 * time.Millisecond) { // killed processes may need a moment to exit
 		all := w.processes()
 		shim := 0
 		for _, p := range all {
-			if int64(p.pid) == calm.Status.Process.PID {
+			if int64(p.pid) == wellBehaved.Status.Process.PID {
 				shim = p.parent
 			}
 		}
 		if left = slices.DeleteFunc(all, func(p process) bool {
-			return p.pid == w.manager.Process.Pid || p.pid == shim || int64(p.pid) == calm.Status.Process.PID || p.spare
+			return p.pid == w.manager.Process.Pid || p.pid == shim || int64(p.pid) == wellBehaved.Status.Process.PID || p.isWarmShim
 		}); len(left) == 0 {
 			return
 		}
 	}
-	w.Errorf("processes remain:\n%s", w.describe(left))
+	w.Errorf("processes remain:\n%s", w.describeProcesses(left))
 }
 
 type process struct {
 	pid, parent int
-	spare       bool // whether the process is a warm shim: a child of the manager that waits for the next start
+	isWarmShim  bool // whether the process is a warm shim: a child of the manager that waits for the next start
 	text        string
 }
 
@@ -258,15 +258,15 @@ func (w *world) processes() (found []process) {
 		p.parent, _ = strconv.Atoi(fields[1])
 		line, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
 		cwd, _ := os.Readlink(filepath.Join(dir, "cwd"))
-		p.spare = p.parent == w.manager.Process.Pid && filepath.Base(executable) == "berth-shim" && filepath.Base(filepath.Dir(cwd)) != "run"
+		p.isWarmShim = p.parent == w.manager.Process.Pid && filepath.Base(executable) == "berth-shim" && filepath.Base(filepath.Dir(cwd)) != "run"
 		p.text = fmt.Sprintf("%d, parent %d, state %s, %s, in %s: %.200s", p.pid, p.parent, fields[0], executable, cwd, strings.ReplaceAll(string(line), "\x00", " "))
 		found = append(found, p)
 	}
 	return found
 }
 
-// describe returns one line for each of the first 50 processes, and the number of the others.
-func (w *world) describe(all []process) string {
+// describeProcesses returns one line for each of the first 50 processes, and the number of the others.
+func (w *world) describeProcesses(all []process) string {
 	var text strings.Builder
 	for i, p := range all {
 		if i == 50 {

@@ -21,30 +21,30 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// TestRulesAreCheapEnough checks that CEL rules never exceed the cost limit of the API server for an object that the schema allows. It sends objects in
-// which one field has an extreme value, for each field and each extreme value. Then it sends objects in which all fields have their largest values; see
-// checkWhole.
-func TestRulesAreCheapEnough(t *testing.T) {
+// TestCELRules_StayWithinCostBudget checks that CEL rules never exceed the cost limit of the API server for an object that the schema allows. It sends objects
+// in which one field has an extreme value, for each field and each extreme value. Then it sends objects in which all fields have their largest values; see
+// checkLargestObject.
+func TestCELRules_StayWithinCostBudget(t *testing.T) {
 	w := newPlane(t)
 	g, err := newGenerator(root, 1)
 	w.must(err, "read the schemas")
 	g.legal = true
 	for _, kind := range g.names {
 		accepted, sent := 0, 0
-		for _, at := range g.places[kind] {
+		for _, at := range g.fields[kind] {
 			size := totalBytes
-			for i, value := range g.extremes(at.schema, deepest, &size) {
-				o := &unstructured.Unstructured{Object: map[string]any{"spec": smallest(kind)}}
+			for i, value := range g.extremes(at.schema, maxUnboundedDepth, &size) {
+				o := &unstructured.Unstructured{Object: map[string]any{"spec": minimalSpec(kind)}}
 				o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 				o.SetNamespace(hostileNamespace)
 				o.SetName(fmt.Sprintf("cost-%d", i))
-				put(o.Object["spec"], at.path, value)
+				setField(o.Object["spec"], at.path, value)
 				sent++
 				err := w.api.Create(t.Context(), o, client.DryRunAll)
 				switch {
 				case err == nil:
 					accepted++
-				case tooCostly(err.Error()):
+				case exceedsCostBudget(err.Error()):
 					t.Errorf("%s spec.%s: the rules cost too much for a legal value: %.500s", kind, strings.Join(at.path, "."), err)
 				}
 			}
@@ -53,14 +53,14 @@ func TestRulesAreCheapEnough(t *testing.T) {
 		if accepted == 0 {
 			t.Errorf("%s: no object was accepted", kind)
 		}
-		w.checkWhole(g, kind)
+		w.checkLargestObject(g, kind)
 	}
 }
 
-// checkWhole sends an object of a kind in which all fields have their largest values, because the API server has one cost budget for all rules of an
-// object. The API server refuses such an object if some fields exclude each other. Therefore checkWhole also builds the largest object that the API
+// checkLargestObject sends an object of a kind in which all fields have their largest values, because the API server has one cost budget for all rules of an
+// object. The API server refuses such an object if some fields exclude each other. Therefore checkLargestObject also builds the largest object that the API
 // server accepts, stores it, and updates it, because transition rules are evaluated only on updates.
-func (w *world) checkWhole(g *generator, kind string) {
+func (w *world) checkLargestObject(g *generator, kind string) {
 	w.Helper()
 	scale := int64(1)
 	spec := func(fill string) map[string]any {
@@ -73,38 +73,38 @@ func (w *world) checkWhole(g *generator, kind string) {
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 	o.SetNamespace(hostileNamespace)
 	o.SetName("cost-whole")
-	w.affordable(kind, "create with all fields", w.api.Create(w.Context(), o.DeepCopy(), client.DryRunAll))
+	w.checkWithinBudget(kind, "create with all fields", w.api.Create(w.Context(), o.DeepCopy(), client.DryRunAll))
 
-	o.Object["spec"] = smallest(kind)
-	w.grow(o, g.specs[kind], scale, nil)
+	o.Object["spec"] = minimalSpec(kind)
+	w.enlargeFields(o, g.specs[kind], scale, nil)
 	stored := o.DeepCopy()
 	w.must(w.api.Create(w.Context(), stored), "create the largest "+kind)
 	size := sizeOf(w.T, stored.Object["spec"])
-	for name, changed := range map[string]any{"update without a change": o.Object["spec"], "update of all texts": refill(o.Object["spec"]), "update with all fields": spec("b")} {
+	for name, changed := range map[string]any{"update without a change": o.Object["spec"], "update of all texts": replaceFill(o.Object["spec"]), "update with all fields": spec("b")} {
 		update := stored.DeepCopy()
 		update.Object["spec"] = runtime.DeepCopyJSONValue(changed)
 		update.SetAnnotations(map[string]string{"changed": "true"})
-		w.affordable(kind, name, w.api.Update(w.Context(), update, client.DryRunAll))
+		w.checkWithinBudget(kind, name, w.api.Update(w.Context(), update, client.DryRunAll))
 	}
 	w.must(client.IgnoreNotFound(w.api.Delete(w.Context(), stored)), "delete the largest "+kind)
 	w.Logf("%s: sizes divided by %d, the largest accepted spec has %d KiB", kind, scale, size>>10)
 }
 
-// affordable checks that the API server evaluated the rules within their cost budget. The rules may still refuse the object.
-func (w *world) affordable(kind, doing string, err error) {
+// checkWithinBudget checks that the API server evaluated the rules within their cost budget. The rules may still refuse the object.
+func (w *world) checkWithinBudget(kind, doing string, err error) {
 	w.Helper()
 	switch {
 	case err == nil:
-	case tooCostly(err.Error()):
+	case exceedsCostBudget(err.Error()):
 		w.Errorf("%s, %s: the rules cost too much for legal values: %.500s", kind, doing, err)
 	case strings.Contains(err.Error(), "rules were not checked") || !apierrors.IsInvalid(err):
 		w.Errorf("%s, %s: the rules were not evaluated: %.1000s", kind, doing, err)
 	}
 }
 
-// grow sets each field of the schema to its largest value if the API server accepts the object with this value. Otherwise it tries the same with the
+// enlargeFields sets each field of the schema to its largest value if the API server accepts the object with this value. Otherwise it tries the same with the
 // nested fields of this field.
-func (w *world) grow(o *unstructured.Unstructured, s schema, scale int64, path []string) {
+func (w *world) enlargeFields(o *unstructured.Unstructured, s schema, scale int64, path []string) {
 	w.Helper()
 	g := &generator{legal: true}
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
@@ -114,16 +114,16 @@ func (w *world) grow(o *unstructured.Unstructured, s schema, scale int64, path [
 			continue
 		}
 		before := runtime.DeepCopyJSONValue(o.Object["spec"])
-		put(o.Object["spec"], at, value)
+		setField(o.Object["spec"], at, value)
 		err := w.api.Create(w.Context(), o.DeepCopy(), client.DryRunAll)
 		if err == nil {
 			continue
 		}
 		o.Object["spec"] = before
-		if tooCostly(err.Error()) {
-			w.Errorf("%s spec.%s: the rules cost too much beside other legal values: %.500s", o.GetKind(), strings.Join(at, "."), err)
+		if exceedsCostBudget(err.Error()) {
+			w.Errorf("%s spec.%s: the rules cost too much in combination with other legal values: %.500s", o.GetKind(), strings.Join(at, "."), err)
 		}
-		w.grow(o, s.Properties[name], scale, at)
+		w.enlargeFields(o, s.Properties[name], scale, at)
 	}
 }
 
@@ -136,19 +136,19 @@ func sizeOf(t *testing.T, value any) int {
 	return len(text)
 }
 
-// refill returns a copy of value in which the fill characters of all texts are replaced.
-func refill(value any) any {
+// replaceFill returns a copy of value in which the fill characters of all texts are replaced.
+func replaceFill(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
 		changed := map[string]any{}
 		for name, field := range value {
-			changed[name] = refill(field)
+			changed[name] = replaceFill(field)
 		}
 		return changed
 	case []any:
 		changed := make([]any, len(value))
 		for i, item := range value {
-			changed[i] = refill(item)
+			changed[i] = replaceFill(item)
 		}
 		return changed
 	case string:
@@ -160,7 +160,7 @@ func refill(value any) any {
 // largest returns the largest value that a schema allows, except that the lengths of texts, lists and maps are divided by scale. It fills texts with fill.
 func (g *generator) largest(s schema, scale int64, fill string) any {
 	length := func(most, least *int64) int64 {
-		return max(ptr.Deref(most, unbounded)/scale, ptr.Deref(least, 0), 1)
+		return max(ptr.Deref(most, maxUnboundedLength)/scale, ptr.Deref(least, 0), 1)
 	}
 	switch {
 	case len(s.Enum) > 0:
@@ -176,8 +176,8 @@ func (g *generator) largest(s schema, scale int64, fill string) any {
 		for _, text := range append([]string{
 			strings.Repeat(fill, longest), "/" + strings.Repeat(fill, longest-1), "http://" + strings.Repeat(fill, max(longest-7, 1)),
 			strings.Repeat(fill, min(longest, 63)), strings.Repeat(strings.ToUpper(fill), longest),
-		}, dull...) {
-			if g.allowed(s, text) {
+		}, fixedTexts...) {
+			if g.allowsText(s, text) {
 				return text
 			}
 		}
@@ -189,12 +189,12 @@ func (g *generator) largest(s schema, scale int64, fill string) any {
 		list := []any{}
 		for i := range length(s.MaxItems, s.MinItems) {
 			value := g.largest(*s.Items.Schema, scale, fill)
-			if item, is := value.(map[string]any); is {
+			if item, ok := value.(map[string]any); ok {
 				for _, key := range s.XListMapKeys {
 					item[key] = fmt.Sprintf("item-%d", i)
 				}
 			}
-			if text, is := value.(string); is && ptr.Deref(s.XListType, "") == "set" {
+			if text, ok := value.(string); ok && ptr.Deref(s.XListType, "") == "set" {
 				digits := fmt.Sprint(i)
 				value = text[:max(len(text)-len(digits), 0)] + digits
 			}

@@ -26,10 +26,10 @@ import (
 type schema = apiextensionsv1.JSONSchemaProps
 
 const (
-	// unbounded is the maximum length of generated texts and lists whose schema has no bound.
-	unbounded = 4096
-	// deepest is the maximum depth of generated values whose schema has no bound.
-	deepest = 40
+	// maxUnboundedLength is the maximum length of generated texts and lists whose schema has no bound.
+	maxUnboundedLength = 4096
+	// maxUnboundedDepth is the maximum depth of generated values whose schema has no bound.
+	maxUnboundedDepth = 40
 	// totalBytes is the approximate maximum size of a generated object. It is smaller than the limit of etcd, 1.5 MiB.
 	totalBytes = 1 << 20
 )
@@ -39,15 +39,15 @@ var kinds = map[string]string{
 	"Instance":          `{process: {command: [sleep, infinity]}}`,
 	"DevServer":         `{process: {command: [sleep, infinity]}}`,
 	"LanguageServer":    `{language: go, process: {command: [sleep, infinity]}, workspace: {folders: [/tmp]}}`,
-	"Action":            `{strategize: {strategies: [lint]}}`,
+	"Action":            `{strategize: {strategies: [{name: lint}]}}`,
 	"InstanceDiscovery": `{sources: [{name: all, type: Tmux}]}`,
 	"Plan":              `{actionRef: {name: release}}`,
 	"Strategy":          `{process: {command: ["false"]}}`,
 	"StrategyRun":       `{strategyRef: {name: lint}}`,
 }
 
-// place is one field of a spec: its path and its schema. The path element [] stands for an item of a list.
-type place struct {
+// specField is one field of a spec: its path and its schema. The path element [] stands for an item of a list.
+type specField struct {
 	path   []string
 	schema schema
 }
@@ -58,13 +58,13 @@ type generator struct {
 	legal  bool // create only values that the schema allows
 	names  []string
 	specs  map[string]schema
-	places map[string][]place
+	fields map[string][]specField
 }
 
 func newGenerator(root string, seed uint64) (*generator, error) {
 	g := &generator{
 		random: rand.New(rand.NewPCG(seed, 0)), //nolint:gosec // reproducible by design
-		names:  slices.Sorted(maps.Keys(kinds)), specs: map[string]schema{}, places: map[string][]place{},
+		names:  slices.Sorted(maps.Keys(kinds)), specs: map[string]schema{}, fields: map[string][]specField{},
 	}
 	for _, kind := range g.names {
 		spec, err := specOf(root, kind)
@@ -73,9 +73,9 @@ func newGenerator(root string, seed uint64) (*generator, error) {
 		}
 		g.specs[kind] = spec
 		for name, field := range spec.Properties {
-			g.places[kind] = walk(field, []string{name}, g.places[kind])
+			g.fields[kind] = walk(field, []string{name}, g.fields[kind])
 		}
-		slices.SortFunc(g.places[kind], func(a, b place) int { return slices.Compare(a.path, b.path) })
+		slices.SortFunc(g.fields[kind], func(a, b specField) int { return slices.Compare(a.path, b.path) })
 	}
 	return g, nil
 }
@@ -83,7 +83,7 @@ func newGenerator(root string, seed uint64) (*generator, error) {
 // specOf reads the schema of spec from the generated CustomResourceDefinition.
 func specOf(root, kind string) (schema, error) {
 	plural := strings.ToLower(kind) + "s"
-	if stem, is := strings.CutSuffix(plural, "ys"); is {
+	if stem, ok := strings.CutSuffix(plural, "ys"); ok {
 		plural = stem + "ies"
 	}
 	path := filepath.Join(root, "config", "crd", "bases", "berth.dev_"+plural+".yaml")
@@ -98,8 +98,8 @@ func specOf(root, kind string) (schema, error) {
 	return definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"], nil
 }
 
-func walk(s schema, path []string, found []place) []place {
-	found = append(found, place{slices.Clone(path), s})
+func walk(s schema, path []string, found []specField) []specField {
+	found = append(found, specField{slices.Clone(path), s})
 	if s.Items != nil && s.Items.Schema != nil {
 		return walk(*s.Items.Schema, append(path, "[]"), found)
 	}
@@ -112,29 +112,29 @@ func walk(s schema, path []string, found []place) []place {
 // object returns an object whose spec has extreme values in some fields.
 func (g *generator) object(namespace string, number int) *unstructured.Unstructured {
 	kind := g.names[number%len(g.names)]
-	o := &unstructured.Unstructured{Object: map[string]any{"spec": smallest(kind)}}
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": minimalSpec(kind)}}
 	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
 	o.SetNamespace(namespace)
 	o.SetName(fmt.Sprintf("hostile-%d", number))
-	g.disturb(o)
+	g.setExtremeValues(o)
 	return o
 }
 
-// disturb puts extreme values into one to three fields. In most objects the schema allows these values, so that they reach the manager.
-func (g *generator) disturb(o *unstructured.Unstructured) {
-	places := g.places[o.GetKind()]
+// setExtremeValues puts extreme values into one to three fields. In most objects the schema allows these values, so that they reach the manager.
+func (g *generator) setExtremeValues(o *unstructured.Unstructured) {
+	fields := g.fields[o.GetKind()]
 	g.legal = g.random.IntN(8) > 0
 	for range 1 + g.random.IntN(3) {
-		at := places[g.random.IntN(len(places))]
+		at := fields[g.random.IntN(len(fields))]
 		size := totalBytes
-		values := g.extremes(at.schema, deepest, &size)
+		values := g.extremes(at.schema, maxUnboundedDepth, &size)
 		if len(values) > 0 {
-			put(o.Object["spec"], at.path, values[g.random.IntN(len(values))])
+			setField(o.Object["spec"], at.path, values[g.random.IntN(len(values))])
 		}
 	}
 }
 
-func smallest(kind string) map[string]any {
+func minimalSpec(kind string) map[string]any {
 	spec := map[string]any{}
 	if err := yaml.Unmarshal([]byte(kinds[kind]), &spec); err != nil {
 		panic(err)
@@ -145,17 +145,17 @@ func smallest(kind string) map[string]any {
 // jsonNumbers converts numbers from YAML to the types that unstructured objects use.
 func jsonNumbers(spec map[string]any) map[string]any {
 	for key, value := range spec {
-		if number, is := value.(int); is {
+		if number, ok := value.(int); ok {
 			spec[key] = int64(number)
 		}
 	}
 	return spec
 }
 
-// put sets the field at path in content to value, or appends value to a list if the path ends with []. It creates missing parents.
-func put(content any, path []string, value any) {
-	object, is := content.(map[string]any)
-	if !is {
+// setField sets the field at path in content to value, or appends value to a list if the path ends with []. It creates missing parents.
+func setField(content any, path []string, value any) {
+	object, ok := content.(map[string]any)
+	if !ok {
 		return
 	}
 	name := path[0]
@@ -164,10 +164,10 @@ func put(content any, path []string, value any) {
 		return
 	}
 	if path[1] != "[]" {
-		if _, is := object[name].(map[string]any); !is {
+		if _, ok := object[name].(map[string]any); !ok {
 			object[name] = map[string]any{}
 		}
-		put(object[name], path[1:], value)
+		setField(object[name], path[1:], value)
 		return
 	}
 	list, _ := object[name].([]any)
@@ -179,7 +179,7 @@ func put(content any, path []string, value any) {
 		list = []any{map[string]any{}}
 	}
 	object[name] = list
-	put(list[0], path[2:], value)
+	setField(list[0], path[2:], value)
 }
 
 // extremes returns values of a field that are likely to reveal errors: the minimum, the maximum, an empty value and unexpected values. The API server is
@@ -200,7 +200,7 @@ func (g *generator) extremes(s schema, depth int, size *int) []any {
 	case s.XIntOrString:
 		return []any{int64(1), int64(math.MaxInt32), "http", strings.Repeat("9", 64)}
 	case ptr.Deref(s.XPreserveUnknownFields, false) && len(s.Properties) == 0:
-		return []any{map[string]any{}, nested(deepest), map[string]any{"spec": map[string]any{"containers": []any{}}}, map[string]any{"blob": strings.Repeat("b", 256<<10)}}
+		return []any{map[string]any{}, nested(maxUnboundedDepth), map[string]any{"spec": map[string]any{"containers": []any{}}}, map[string]any{"blob": strings.Repeat("b", 256<<10)}}
 	}
 	switch s.Type {
 	case "string":
@@ -221,28 +221,28 @@ func (g *generator) extremes(s schema, depth int, size *int) []any {
 	return []any{nil}
 }
 
-// dull are fixed texts, some of them hostile. At least one of them matches most patterns.
-var dull = []string{
+// fixedTexts are fixed texts, some of them hostile. Most patterns of the schemas match at least one of them.
+var fixedTexts = []string{
 	"", "a", "1", "a-b", "/", "/tmp", "10.0.0.1", "http://127.0.0.1:1/", "\x1b]0;OWNED\a\n\x7f", "\u202egnirts\u2066", "\x00", "../../../../etc/shadow", "-rf", "$(id)", "%s%n",
 	"(?s)(?:.?.?){1000}", "((((((((",
 }
 
 func (g *generator) texts(s schema, size *int) []any {
-	longest := min(int(ptr.Deref(s.MaxLength, unbounded)), max(*size, 1))
+	longest := min(int(ptr.Deref(s.MaxLength, maxUnboundedLength)), max(*size, 1))
 	*size -= longest
 	tries := append([]string{
 		strings.Repeat("a", longest), "/" + strings.Repeat("a", max(longest-1, 0)), "http://" + strings.Repeat("a", max(longest-7, 0)), strings.Repeat("é", longest),
-	}, dull...)
+	}, fixedTexts...)
 	var values []any
 	for _, text := range tries {
-		if !g.legal || g.allowed(s, text) {
+		if !g.legal || g.allowsText(s, text) {
 			values = append(values, text)
 		}
 	}
 	return values
 }
 
-func (g *generator) allowed(s schema, text string) bool {
+func (g *generator) allowsText(s schema, text string) bool {
 	length := int64(len([]rune(text)))
 	if length > ptr.Deref(s.MaxLength, math.MaxInt64) || length < ptr.Deref(s.MinLength, 0) {
 		return false
@@ -259,16 +259,16 @@ func (g *generator) lists(s schema, depth int, size *int) []any {
 	if s.Items == nil || s.Items.Schema == nil {
 		return values
 	}
-	for _, length := range []int64{1, ptr.Deref(s.MaxItems, unbounded)} {
+	for _, length := range []int64{1, ptr.Deref(s.MaxItems, maxUnboundedLength)} {
 		list := make([]any, 0, length)
 		for i := range length {
-			value := g.one(*s.Items.Schema, depth-1, size)
-			if item, is := value.(map[string]any); is {
+			value := g.oneValue(*s.Items.Schema, depth-1, size)
+			if item, ok := value.(map[string]any); ok {
 				for _, key := range s.XListMapKeys {
 					item[key] = fmt.Sprintf("item-%d", i)
 				}
 			}
-			if _, is := value.(string); is && s.XListType != nil && *s.XListType == "set" {
+			if _, ok := value.(string); ok && s.XListType != nil && *s.XListType == "set" {
 				value = fmt.Sprintf("item-%d", i)
 			}
 			if value == nil {
@@ -288,8 +288,8 @@ func (g *generator) objects(s schema, depth int, size *int) []any {
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
 		full := map[string]any{}
-		for i := range ptr.Deref(s.MaxProperties, unbounded) {
-			if value := g.one(*s.AdditionalProperties.Schema, depth-1, size); value != nil {
+		for i := range ptr.Deref(s.MaxProperties, maxUnboundedLength) {
+			if value := g.oneValue(*s.AdditionalProperties.Schema, depth-1, size); value != nil {
 				full[fmt.Sprintf("key-%d", i)] = value
 			}
 		}
@@ -298,7 +298,7 @@ func (g *generator) objects(s schema, depth int, size *int) []any {
 	for range 2 {
 		full := map[string]any{}
 		for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-			if value := g.one(s.Properties[name], depth-1, size); value != nil && (slices.Contains(s.Required, name) || g.random.IntN(3) > 0) {
+			if value := g.oneValue(s.Properties[name], depth-1, size); value != nil && (slices.Contains(s.Required, name) || g.random.IntN(3) > 0) {
 				full[name] = value
 			}
 		}
@@ -307,7 +307,7 @@ func (g *generator) objects(s schema, depth int, size *int) []any {
 	return values
 }
 
-func (g *generator) one(s schema, depth int, size *int) any {
+func (g *generator) oneValue(s schema, depth int, size *int) any {
 	values := g.extremes(s, depth, size)
 	if len(values) == 0 {
 		return nil

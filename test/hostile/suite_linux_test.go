@@ -32,15 +32,16 @@ import (
 )
 
 const (
-	hostileNamespace = "hostile"
-	calmNamespace    = "calm"
-	// establish is how long the manager may take after its start until it serves metrics.
-	establish = time.Minute
-	root      = "../.."
+	hostileNamespace   = "hostile"
+	bystanderNamespace = "bystander"
+	// startTimeout is how long the manager may take after its start until it serves metrics.
+	startTimeout = time.Minute
+	root         = "../.."
 )
 
-// ordinary is the ID of the user that runs the manager and its programs if root runs TestHostileProcesses. This user has no other processes.
-const ordinary = 54321
+// unprivilegedUID is the ID of the user that runs the manager and its programs if root runs TestHostileProcesses_DoNotAffectOtherObjects. This user has no
+// other processes.
+const unprivilegedUID = 54321
 
 // world consists of a control plane, a manager in a separate process, and the directory of the manager.
 type world struct {
@@ -74,7 +75,7 @@ func newPlane(t *testing.T) *world {
 	config.QPS = -1
 	w.api, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
 	w.must(err, "create a client")
-	for _, name := range []string{hostileNamespace, calmNamespace} {
+	for _, name := range []string{hostileNamespace, bystanderNamespace} {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"berth.dev/allow-runtime": "Host"}}}
 		w.must(w.api.Create(t.Context(), namespace), "create a namespace")
 	}
@@ -135,7 +136,7 @@ func (w *world) startManager() {
 			w.Logf("end of the manager log:\n%s", text[max(0, len(text)-8<<10):])
 		}
 	})
-	ctx, cancel := context.WithTimeout(w.Context(), establish)
+	ctx, cancel := context.WithTimeout(w.Context(), startTimeout)
 	defer cancel()
 	for {
 		if _, err := w.scrape(ctx); err == nil {
@@ -174,7 +175,7 @@ func (w *world) scrape(ctx context.Context) (string, error) {
 	return string(text), err
 }
 
-// slowReconciles returns the number of reconciles that took longer than a second, and the number of all reconciles.
+// slowReconciles returns the number of reconciles that took longer than a second, and the total number of reconciles.
 func (w *world) slowReconciles() (slow, all int) {
 	w.Helper()
 	text, err := w.scrape(w.Context())

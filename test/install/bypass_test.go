@@ -19,14 +19,14 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// TestVariablesThatBypassPolicies checks that the policies refuse environment variables that make a permitted program run other code or work in other
-// directories. This applies only where commands or directories are limited.
-func TestVariablesThatBypassPolicies(t *testing.T) {
-	namespaces(t)
-	parameters(t, strictly, policyCases[0])
+// TestEnvironmentPolicy_RefusesBypassingVariables checks that the policies refuse environment variables that make a permitted program run other code or work in
+// other directories. If the parameters limit neither the commands nor the directories of a namespace, the policies admit these variables.
+func TestEnvironmentPolicy_RefusesBypassingVariables(t *testing.T) {
+	createNamespaces(t)
+	setParameters(t, strictParameters, policyCases[0])
 	env := func(words string) string { return `process: {command: [gohello], env: [` + words + `]}` }
 	pod := func(words string) string {
-		return `{process: {command: [gohello]}, runtime: ` + side(`command: [gohello], `+words) + `}`
+		return `{process: {command: [gohello]}, runtime: ` + podWithSidecar(`command: [gohello], `+words) + `}`
 	}
 	for _, c := range []policyCase{
 		{"default", "Instance", env(`{name: HOME, value: /etc}`), "environment", "the variable HOME"},
@@ -41,19 +41,19 @@ func TestVariablesThatBypassPolicies(t *testing.T) {
 		{"default", "Instance", pod(`env: [{name: LOG, value: debug}]`), "", ""},
 		{"default", "Instance", pod(`envFrom: [{secretRef: {name: a}}]`), "environment", "the source envFrom of a container"},
 	} {
-		t.Run(c.namespace+": "+c.spec, func(t *testing.T) { holds(t, c) })
+		t.Run(c.namespace+": "+c.spec, func(t *testing.T) { expectCase(t, c) })
 	}
 
-	free := maps.Clone(strictly)
+	free := maps.Clone(strictParameters)
 	free["commands"], free["directories"] = "*", "*"
-	parameters(t, free, policyCase{"default", "Instance", env(`{name: HOME, value: /etc}`), "", ""})
-	holds(t, policyCase{"default", "Instance", pod(`envFrom: [{secretRef: {name: a}}]`), "", ""})
+	setParameters(t, free, policyCase{"default", "Instance", env(`{name: HOME, value: /etc}`), "", ""})
+	expectCase(t, policyCase{"default", "Instance", pod(`envFrom: [{secretRef: {name: a}}]`), "", ""})
 }
 
-// TestVolumesOfBerth checks that no spec can replace or mount a volume that Berth adds to the Pod of a language server.
-func TestVolumesOfBerth(t *testing.T) {
-	namespaces(t)
-	parameters(t, strictly, policyCases[0])
+// TestVolumePolicy_ProtectsBerthVolumes checks that no spec can replace or mount a volume that Berth adds to the Pod of a language server.
+func TestVolumePolicy_ProtectsBerthVolumes(t *testing.T) {
+	createNamespaces(t)
+	setParameters(t, strictParameters, policyCases[0])
 	pod := func(words string) string {
 		return `{language: go, workspace: {folders: [/srv/agents]}, process: {command: [gohello]}, runtime: {type: Pod, pod: {image: local, ` + words + `}}}`
 	}
@@ -65,31 +65,33 @@ func TestVolumesOfBerth(t *testing.T) {
 		{"default", "LanguageServer", pod(`volumeMounts: [{name: berth-keys, mountPath: /k}]`), "volumes", "the volume berth-keys"},
 		{"default", "LanguageServer", pod(`volumes: [{name: mine, emptyDir: {}}], volumeMounts: [{name: mine, mountPath: /k}]`), "", ""},
 	} {
-		t.Run(c.spec, func(t *testing.T) { holds(t, c) })
+		t.Run(c.spec, func(t *testing.T) { expectCase(t, c) })
 	}
 }
 
-// TestEntrypointsOfImages checks that a container without a command needs the entry image-entrypoint in the list of commands. Such a container runs the
-// entrypoint of its image, which the API server does not know.
-func TestEntrypointsOfImages(t *testing.T) {
-	namespaces(t)
-	without := maps.Clone(strictly)
+// TestCommandPolicy_ImageEntrypointNeedsPermission checks that a container without a command needs the entry image-entrypoint in the list of commands. Such a
+// container runs the entrypoint of its image, which the API server does not know.
+func TestCommandPolicy_ImageEntrypointNeedsPermission(t *testing.T) {
+	createNamespaces(t)
+	without := maps.Clone(strictParameters)
 	without["commands"] = "gohello"
-	spec := func(words string) string { return `{process: {command: [gohello]}, runtime: ` + side(words) + `}` }
-	parameters(t, without, policyCase{"default", "Instance", spec(`args: [--port=80]`), "commands", "the program image-entrypoint"})
-	holds(t, policyCase{"default", "Instance", spec(`command: [gohello]`), "", ""})
-	holds(t, policyCase{"default", "Instance", `{process: {command: [gohello]}, runtime: {type: Pod, pod: {image: local, template: {spec: {containers: [{name: main, tty: true}]}}}}}`, "", ""})
+	spec := func(words string) string {
+		return `{process: {command: [gohello]}, runtime: ` + podWithSidecar(words) + `}`
+	}
+	setParameters(t, without, policyCase{"default", "Instance", spec(`args: [--port=80]`), "commands", "the program image-entrypoint"})
+	expectCase(t, policyCase{"default", "Instance", spec(`command: [gohello]`), "", ""})
+	expectCase(t, policyCase{"default", "Instance", `{process: {command: [gohello]}, runtime: {type: Pod, pod: {image: local, template: {spec: {containers: [{name: main, tty: true}]}}}}}`, "", ""})
 }
 
-// TestOptionsOfContainers checks which networks and users the policy admits for a Docker container.
-func TestOptionsOfContainers(t *testing.T) {
-	namespaces(t)
-	docker := maps.Clone(strictly)
+// TestDockerPolicy_RefusesNetworksAndUsers checks which networks and users the policy admits for a Docker container.
+func TestDockerPolicy_RefusesNetworksAndUsers(t *testing.T) {
+	createNamespaces(t)
+	docker := maps.Clone(strictParameters)
 	docker["runtimes"] = "Docker"
 	spec := func(words string) string {
 		return `{process: {command: [gohello]}, runtime: {type: Docker, docker: {image: local` + words + `}}}`
 	}
-	parameters(t, docker, policyCase{"default", "Instance", spec(""), "", ""})
+	setParameters(t, docker, policyCase{"default", "Instance", spec(""), "", ""})
 	for _, c := range []policyCase{
 		{"default", "Instance", spec(`, network: host`), "docker", "the container option network=host"},
 		{"default", "Instance", spec(`, network: dev-net`), "", ""},
@@ -97,51 +99,51 @@ func TestOptionsOfContainers(t *testing.T) {
 		{"default", "Instance", spec(`, network: dev, user: "0:0"`), "docker", "the container option user=0:0"},
 		{"default", "Instance", spec(`, user: "1000"`), "", ""},
 	} {
-		t.Run(c.spec, func(t *testing.T) { holds(t, c) })
+		t.Run(c.spec, func(t *testing.T) { expectCase(t, c) })
 	}
 }
 
-// TestProgramsOfAForbiddenRuntime checks that an existing object whose runtime was forbidden later can be stopped, but cannot get another command,
-// directory, environment or probe command.
-func TestProgramsOfAForbiddenRuntime(t *testing.T) {
+// TestRuntimePolicy_ForbiddenRuntimeAllowsOnlyStop checks that an object whose runtime was forbidden after the creation of the object can be stopped, but
+// cannot get another command, directory, environment or probe command.
+func TestRuntimePolicy_ForbiddenRuntimeAllowsOnlyStop(t *testing.T) {
 	g := NewWithT(t)
-	namespaces(t)
+	createNamespaces(t)
 	free := map[string]string{"commands": "*", "images": "*", "directories": "*", "runtimes": "*", "docker": "*"}
 	server := `{process: {command: [gohello]}, runtime: {type: Host}, readiness: {exec: {command: [gohello]}}}`
-	parameters(t, free, policyCase{"default", "DevServer", server, "", ""})
-	there := object(g, policyCase{namespace: "default", kind: "DevServer", spec: server})
-	there.SetName("permitted-before")
-	g.Expect(k8s.Create(t.Context(), there)).To(Succeed())
-	t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), there))).To(Succeed()) })
+	setParameters(t, free, policyCase{"default", "DevServer", server, "", ""})
+	existing := newObject(g, policyCase{namespace: "default", kind: "DevServer", spec: server})
+	existing.SetName("permitted-before")
+	g.Expect(k8s.Create(t.Context(), existing)).To(Succeed())
+	t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), existing))).To(Succeed()) })
 	free["runtimes"] = "Pod"
-	parameters(t, free, policyCase{"default", "DevServer", server, "runtimes", "the runtime Host"})
+	setParameters(t, free, policyCase{"default", "DevServer", server, "runtimes", "the runtime Host"})
 
 	set := func(value any, fields ...string) error {
-		changed := there.DeepCopy()
+		changed := existing.DeepCopy()
 		g.Expect(unstructured.SetNestedField(changed.Object, value, fields...)).To(Succeed())
-		return k8s.Patch(t.Context(), changed, client.MergeFrom(there), client.DryRunAll)
+		return k8s.Patch(t.Context(), changed, client.MergeFrom(existing), client.DryRunAll)
 	}
 	for _, c := range []struct {
 		value   any
 		fields  []string
 		matches gomegatypes.GomegaMatcher
 	}{
-		{[]any{"evil"}, []string{"process", "command"}, refusal("runtimes", "the runtime Host")},
-		{[]any{"gohello", "evil"}, []string{"process", "command"}, refusal("runtimes", "the runtime Host")},
-		{"/etc", []string{"process", "workingDir"}, refusal("runtimes", "the runtime Host")},
-		{[]any{map[string]any{"name": "A", "value": "b"}}, []string{"process", "env"}, refusal("runtimes", "the runtime Host")},
-		{[]any{"evil"}, []string{"readiness", "exec", "command"}, refusal("runtimes", "the runtime Host")},
+		{[]any{"evil"}, []string{"process", "command"}, beRefusedBy("runtimes", "the runtime Host")},
+		{[]any{"gohello", "evil"}, []string{"process", "command"}, beRefusedBy("runtimes", "the runtime Host")},
+		{"/etc", []string{"process", "workingDir"}, beRefusedBy("runtimes", "the runtime Host")},
+		{[]any{map[string]any{"name": "A", "value": "b"}}, []string{"process", "env"}, beRefusedBy("runtimes", "the runtime Host")},
+		{[]any{"evil"}, []string{"readiness", "exec", "command"}, beRefusedBy("runtimes", "the runtime Host")},
 		{"Stopped", []string{"state"}, Succeed()},
 		{int64(5), []string{"process", "stop", "gracePeriodSeconds"}, Succeed()},
 	} {
 		g.Expect(set(c.value, append([]string{"spec"}, c.fields...)...)).To(c.matches, "%v", c.fields)
 	}
-	g.Expect(k8s.Delete(t.Context(), there)).To(Succeed())
+	g.Expect(k8s.Delete(t.Context(), existing)).To(Succeed())
 }
 
-// TestTheManagerMayReadPermissions checks that the account of the manager can watch the Namespaces and the ConfigMap that determine which programs it may
-// run, but cannot read other ConfigMaps.
-func TestTheManagerMayReadPermissions(t *testing.T) {
+// TestManagerRoles_ReadPolicyParametersOnly checks that the account of the manager can watch the Namespaces and the ConfigMap that determine which programs it
+// may run, but cannot read other ConfigMaps.
+func TestManagerRoles_ReadPolicyParametersOnly(t *testing.T) {
 	g := NewWithT(t)
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	g.Expect(err).NotTo(HaveOccurred())

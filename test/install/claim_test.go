@@ -18,7 +18,7 @@ import (
 
 // claimCase is an object as a user writes it, with the finalizers and labels that the object must have after admission.
 type claimCase struct {
-	what, kind, metadata, spec string
+	name, kind, metadata, spec string
 	finalizers                 []string
 	labels                     map[string]string
 }
@@ -26,10 +26,10 @@ type claimCase struct {
 // placeholderHost is the host name in the policy that the tests install. berth up replaces the placeholder with the name of its host.
 const placeholderHost = "BERTH_HOST"
 
-var onHost = map[string]string{v1alpha1.LabelHost: placeholderHost}
+var hostLabels = map[string]string{v1alpha1.LabelHost: placeholderHost}
 
 var claimCases = []claimCase{
-	{"plain", "Instance", ``, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess}, onHost},
+	{"plain", "Instance", ``, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess}, hostLabels},
 	{"with labels and finalizers of the user", "DevServer", `{labels: {a: b}, finalizers: [example.com/mine]}`, `process: {command: [gohello]}`,
 		[]string{"example.com/mine", v1alpha1.FinalizerProcess}, map[string]string{"a": "b", v1alpha1.LabelHost: placeholderHost}},
 	{"with a session", "Instance", ``, `{session: s1, process: {command: [gohello]}}`, []string{v1alpha1.FinalizerProcess}, map[string]string{v1alpha1.LabelSession: "s1", v1alpha1.LabelHost: placeholderHost}},
@@ -38,18 +38,18 @@ var claimCases = []claimCase{
 		[]string{v1alpha1.FinalizerProcess}, map[string]string{"a": "b", v1alpha1.LabelSession: "s1", v1alpha1.LabelHost: placeholderHost}},
 	{"with empty lists", "DevServer", `{labels: {}, finalizers: []}`, `{session: s1, process: {command: [gohello]}}`,
 		[]string{v1alpha1.FinalizerProcess}, map[string]string{v1alpha1.LabelSession: "s1", v1alpha1.LabelHost: placeholderHost}},
-	{"claimed already", "Instance", `{finalizers: [berth.dev/process]}`, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess}, onHost},
+	{"claimed already", "Instance", `{finalizers: [berth.dev/process]}`, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess}, hostLabels},
 	{"placed on another host", "Instance", `{labels: {berth.dev/host: other}}`, `process: {command: [gohello]}`, []string{v1alpha1.FinalizerProcess},
 		map[string]string{v1alpha1.LabelHost: "other"}},
 	{"a run, which its controller claims together with another finalizer", "StrategyRun", ``, `strategyRef: {name: lint}`, nil, nil},
 }
 
-func TestClaimedAtCreation(t *testing.T) {
-	namespaces(t)
-	parameters(t, strictly, policyCases[0])
-	claimPolicy(t)
+func TestClaimPolicy_AddsFinalizersAndLabels(t *testing.T) {
+	createNamespaces(t)
+	setParameters(t, strictParameters, policyCases[0])
+	installClaimPolicy(t)
 	for _, c := range claimCases {
-		t.Run(c.what, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
 			g := NewWithT(t)
 			g.Eventually(func(g Gomega) {
 				o := c.object(g)
@@ -61,12 +61,12 @@ func TestClaimedAtCreation(t *testing.T) {
 	}
 }
 
-// TestClaimOutlivesApply checks that applying a manifest again does not remove the finalizers and labels that the policy has added.
-func TestClaimOutlivesApply(t *testing.T) {
+// TestClaimPolicy_SecondApplyKeepsClaim checks that applying a manifest again does not remove the finalizers and labels that the policy has added.
+func TestClaimPolicy_SecondApplyKeepsClaim(t *testing.T) {
 	g := NewWithT(t)
-	namespaces(t)
-	parameters(t, strictly, policyCases[0])
-	claimPolicy(t)
+	createNamespaces(t)
+	setParameters(t, strictParameters, policyCases[0])
+	installClaimPolicy(t)
 	c := claimCase{kind: "Instance", spec: `{session: s1, process: {command: [gohello]}}`}
 	g.Eventually(func(g Gomega) {
 		o := c.object(g)
@@ -88,7 +88,7 @@ func TestClaimOutlivesApply(t *testing.T) {
 }
 
 func (c claimCase) object(g Gomega) *unstructured.Unstructured {
-	o := object(g, policyCase{namespace: "default", kind: c.kind, spec: c.spec})
+	o := newObject(g, policyCase{namespace: "default", kind: c.kind, spec: c.spec})
 	metadata := map[string]any{}
 	g.Expect(yaml.Unmarshal([]byte(c.metadata), &metadata)).To(Succeed())
 	for name, value := range metadata {
@@ -97,8 +97,8 @@ func (c claimCase) object(g Gomega) *unstructured.Unstructured {
 	return o
 }
 
-// claimPolicy installs the policy that adds finalizers and labels, and removes it when the test ends.
-func claimPolicy(t *testing.T) {
+// installClaimPolicy installs the policy that adds finalizers and labels, and removes it when the test ends.
+func installClaimPolicy(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
 	for _, text := range [][]byte{claim.Policy, claim.Binding} {

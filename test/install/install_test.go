@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestApplyingAgainChangesNothing checks that the API server accepts a second apply of config/default and that the apply changes nothing. An upgrade is
+// TestInstall_SecondApplyChangesNothing checks that the API server accepts a second apply of config/default and that the apply changes nothing. An upgrade is
 // such an apply.
-func TestApplyingAgainChangesNothing(t *testing.T) {
+func TestInstall_SecondApplyChangesNothing(t *testing.T) {
 	g := NewWithT(t)
 	objects, err := render(t.Context(), filepath.Join("config", "default"))
 	g.Expect(err).NotTo(HaveOccurred())
@@ -36,9 +36,9 @@ func TestApplyingAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// TestTheManagerIsRestricted checks that the namespace of the manager admits a Pod of the Deployment, and refuses a Pod with more privileges, because it
-// enforces the restricted Pod Security Standard.
-func TestTheManagerIsRestricted(t *testing.T) {
+// TestManagerNamespace_EnforcesRestrictedPods checks that the namespace of the manager admits a Pod of the Deployment, and refuses a Pod with more privileges,
+// because it enforces the restricted Pod Security Standard.
+func TestManagerNamespace_EnforcesRestrictedPods(t *testing.T) {
 	g := NewWithT(t)
 	deployment := &appsv1.Deployment{}
 	g.Expect(k8s.Get(t.Context(), client.ObjectKey{Namespace: "berth-system", Name: "berth-manager"}, deployment)).To(Succeed())
@@ -52,23 +52,23 @@ func TestTheManagerIsRestricted(t *testing.T) {
 	g.Expect(*deployment.Spec.Replicas).To(BeEquivalentTo(2))
 }
 
-// nonsense is the name of a policy with a type error. TestPoliciesAreWellTyped uses it to verify that the type checker finds errors.
-const nonsense = "test-nonsense"
+// invalidPolicy is the name of a policy with a type error. TestPolicies_PassTypeChecker uses it to verify that the type checker finds errors.
+const invalidPolicy = "test-nonsense"
 
-// TestPoliciesAreWellTyped checks that the type checker of kube-controller-manager has no warnings about Berth's policies, and warns about a policy
+// TestPolicies_PassTypeChecker checks that the type checker of kube-controller-manager has no warnings about Berth's policies, and warns about a policy
 // with an error.
-func TestPoliciesAreWellTyped(t *testing.T) {
+func TestPolicies_PassTypeChecker(t *testing.T) {
 	g := NewWithT(t)
 	wrong := &admissionregistrationv1.ValidatingAdmissionPolicy{}
 	g.Expect(k8s.Get(t.Context(), client.ObjectKey{Name: "berth-commands"}, wrong)).To(Succeed())
-	wrong.ObjectMeta = metav1.ObjectMeta{Name: nonsense}
+	wrong.ObjectMeta = metav1.ObjectMeta{Name: invalidPolicy}
 	wrong.Spec.Variables, wrong.Spec.MatchConditions = nil, nil
 	wrong.Spec.Validations = []admissionregistrationv1.Validation{{Expression: "object.spec.process.komand.size() > 0"}}
 	g.Expect(k8s.Create(t.Context(), wrong)).To(Succeed())
 	t.Cleanup(func() { g.Expect(k8s.Delete(context.Background(), wrong)).To(Succeed()) })
 	// Wait until the schemas are published: the type checker checks each policy only once, and skips kinds whose schema it does not find.
 	g.Eventually(func() (string, error) {
-		text, err := discovered.RESTClient().Get().AbsPath("/openapi/v3/apis/berth.dev/v1alpha1").DoRaw(t.Context())
+		text, err := discoveryClient.RESTClient().Get().AbsPath("/openapi/v3/apis/berth.dev/v1alpha1").DoRaw(t.Context())
 		return string(text), err
 	}, patience, poll).Should(And(ContainSubstring(`.Instance"`), ContainSubstring(`.DevServer"`), ContainSubstring(`.LanguageServer"`), ContainSubstring(`.Strategy"`)))
 	startTypeChecker(t)
@@ -82,7 +82,7 @@ func TestPoliciesAreWellTyped(t *testing.T) {
 			return policy.Status.TypeChecking.ExpressionWarnings
 		}
 	}
-	g.Eventually(warnings(nonsense), patience, poll).ShouldNot(BeEmpty())
+	g.Eventually(warnings(invalidPolicy), patience, poll).ShouldNot(BeEmpty())
 	for _, name := range []string{"berth-commands", "berth-images", "berth-directories", "berth-runtimes"} {
 		g.Eventually(warnings(name), patience, poll).Should(BeEmpty(), name)
 	}
@@ -91,17 +91,17 @@ func TestPoliciesAreWellTyped(t *testing.T) {
 // startTypeChecker runs kube-controller-manager with only the controller that checks the types in policies.
 func startTypeChecker(t *testing.T) {
 	t.Helper()
-	said := &logOf{}
-	command := exec.Command(asset("kube-controller-manager"), "--kubeconfig="+kubeconfig,
+	output := &outputBuffer{}
+	command := exec.Command(assetPath("kube-controller-manager"), "--kubeconfig="+kubeconfig,
 		"--controllers=validatingadmissionpolicy-status-controller", "--leader-elect=false", "--secure-port=0")
-	command.Stderr = said
+	command.Stderr = output
 	g := NewWithT(t)
 	g.Expect(command.Start()).To(Succeed())
 	t.Cleanup(func() {
 		_ = command.Process.Kill()
 		_ = command.Wait()
 		if t.Failed() {
-			t.Log(said.String())
+			t.Log(output.String())
 		}
 	})
 }

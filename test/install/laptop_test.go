@@ -24,20 +24,20 @@ import (
 // laptop is the folder that docs/laptop-to-cluster.md describes.
 var laptop = filepath.Join("samples", "laptop-to-cluster")
 
-// TestLaptopToCluster checks the claim of docs/laptop-to-cluster.md that the laptop and the cluster share their files. An API server must accept the
-// unchanged objects of the laptop and those of the cluster.
-func TestLaptopToCluster(t *testing.T) {
-	initially(t)
+// TestLaptopSample_ObjectsAreAccepted checks the claim of docs/laptop-to-cluster.md that the laptop and the cluster share their files. An API server must
+// accept the unchanged objects of the laptop and those of the cluster.
+func TestLaptopSample_ObjectsAreAccepted(t *testing.T) {
+	setInitialParameters(t)
 	t.Run("the laptop", func(t *testing.T) {
 		g := NewWithT(t)
-		base := rendered(t, "base")
+		base := renderSample(t, "base")
 		files, err := filepath.Glob(filepath.Join(root, laptop, "base", "objects", "*"))
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(base).To(HaveLen(len(files)), "the kustomization must list every file of the folder, because berth up -f applies the whole folder")
 		for _, o := range base {
 			g.Expect(runtimeOf(o)).To(BeEmpty(), "%s: an object in base must not set a runtime", o.GetName())
 			o.SetNamespace("default")
-			g.Eventually(func() error { return createStrictly(t.Context(), o.DeepCopy(), client.DryRunAll) }, patience, poll).Should(Succeed())
+			g.Eventually(func() error { return createStrict(t.Context(), o.DeepCopy(), client.DryRunAll) }, patience, poll).Should(Succeed())
 		}
 	})
 	for folder, others := range map[string][]string{
@@ -48,12 +48,12 @@ func TestLaptopToCluster(t *testing.T) {
 			g := NewWithT(t)
 			var processes int
 			var kinds []string
-			for _, o := range rendered(t, folder) {
+			for _, o := range renderSample(t, folder) {
 				if o.GetKind() == "Namespace" {
 					g.Expect(o.GetLabels()).To(HaveKeyWithValue("pod-security.kubernetes.io/enforce", "restricted"))
-					g.Expect(client.IgnoreAlreadyExists(createStrictly(t.Context(), o.DeepCopy()))).To(Succeed())
+					g.Expect(client.IgnoreAlreadyExists(createStrict(t.Context(), o.DeepCopy()))).To(Succeed())
 				} else {
-					g.Eventually(func() error { return createStrictly(t.Context(), o.DeepCopy(), client.DryRunAll) }, patience, poll).Should(Succeed(), o.GetName())
+					g.Eventually(func() error { return createStrict(t.Context(), o.DeepCopy(), client.DryRunAll) }, patience, poll).Should(Succeed(), o.GetName())
 				}
 				if o.GroupVersionKind().GroupVersion() == v1alpha1.GroupVersion {
 					processes++
@@ -62,42 +62,42 @@ func TestLaptopToCluster(t *testing.T) {
 					kinds = append(kinds, o.GetKind())
 				}
 			}
-			g.Expect(processes).To(Equal(len(rendered(t, "base"))))
+			g.Expect(processes).To(Equal(len(renderSample(t, "base"))))
 			g.Expect(kinds).To(ConsistOf(others))
 		})
 	}
 }
 
-// TestLaptopIsNotItsCluster checks that the laptop and the cluster need separate API servers, as docs/laptop-to-cluster.md says: the cluster's objects
-// cannot be applied over the laptop's objects, because their runtime is immutable.
-func TestLaptopIsNotItsCluster(t *testing.T) {
-	initially(t)
+// TestLaptopSample_NeedsSeparateAPIServers checks that the laptop and the cluster need separate API servers, as docs/laptop-to-cluster.md says: the cluster's
+// objects cannot be applied over the laptop's objects, because their runtime is immutable.
+func TestLaptopSample_NeedsSeparateAPIServers(t *testing.T) {
+	setInitialParameters(t)
 	g := NewWithT(t)
-	here := map[string]*unstructured.Unstructured{}
-	for _, o := range rendered(t, "base") {
+	laptopObjects := map[string]*unstructured.Unstructured{}
+	for _, o := range renderSample(t, "base") {
 		o.SetNamespace("default")
-		g.Eventually(func() error { return client.IgnoreAlreadyExists(createStrictly(t.Context(), o)) }, patience, poll).Should(Succeed())
+		g.Eventually(func() error { return client.IgnoreAlreadyExists(createStrict(t.Context(), o)) }, patience, poll).Should(Succeed())
 		t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), o))).To(Succeed()) })
-		here[o.GetKind()] = o
+		laptopObjects[o.GetKind()] = o
 	}
 	for _, kind := range []string{"DevServer", "Instance", "LanguageServer"} {
-		o := only(t, rendered(t, "cluster"), kind)
+		o := onlyObject(t, renderSample(t, "cluster"), kind)
 		o.SetNamespace("default")
-		g.Expect(o.GetName()).To(Equal(here[kind].GetName()))
+		g.Expect(o.GetName()).To(Equal(laptopObjects[kind].GetName()))
 		g.Expect(apply(t.Context(), o, client.DryRunAll)).To(MatchError(ContainSubstring("runtime is immutable")))
 	}
 }
 
-// TestLaptopRoutesLeadToTheDevServer checks that the Ingress and the HTTPRoute route to the Service that Berth creates for the DevServer. The HTTPRoute is
+// TestLaptopSample_RoutesReachDevServer checks that the Ingress and the HTTPRoute route to the Service that Berth creates for the DevServer. The HTTPRoute is
 // only in docs/laptop-to-cluster.md and not in a file of the sample, because its kind is not part of Kubernetes.
-func TestLaptopRoutesLeadToTheDevServer(t *testing.T) {
+func TestLaptopSample_RoutesReachDevServer(t *testing.T) {
 	g := NewWithT(t)
-	objects := rendered(t, "ingress")
+	objects := renderSample(t, "ingress")
 	var dev v1alpha1.DevServer
 	var ingress networkingv1.Ingress
 	convert := runtime.DefaultUnstructuredConverter.FromUnstructured
-	g.Expect(convert(only(t, objects, "DevServer").Object, &dev)).To(Succeed())
-	g.Expect(convert(only(t, objects, "Ingress").Object, &ingress)).To(Succeed())
+	g.Expect(convert(onlyObject(t, objects, "DevServer").Object, &dev)).To(Succeed())
+	g.Expect(convert(onlyObject(t, objects, "Ingress").Object, &ingress)).To(Succeed())
 	g.Expect(ingress.Namespace).To(Equal(dev.Namespace))
 	g.Expect(ingress.Spec.Rules).To(HaveLen(1))
 	for _, path := range ingress.Spec.Rules[0].HTTP.Paths {
@@ -106,10 +106,10 @@ func TestLaptopRoutesLeadToTheDevServer(t *testing.T) {
 	}
 
 	var routes int
-	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(page(t), -1) {
-		of, err := parse(block[1])
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(readLaptopPage(t), -1) {
+		manifests, err := parse(block[1])
 		g.Expect(err).NotTo(HaveOccurred())
-		for _, o := range of {
+		for _, o := range manifests {
 			if o.GetKind() != "HTTPRoute" {
 				continue
 			}
@@ -123,29 +123,29 @@ func TestLaptopRoutesLeadToTheDevServer(t *testing.T) {
 	g.Expect(routes).To(Equal(1))
 }
 
-// TestLaptopProjectBuilds runs go vet in the project of the sample. The project is a separate module that no other build covers.
-func TestLaptopProjectBuilds(t *testing.T) {
-	said, err := exec.CommandContext(t.Context(), "go", "vet", "-C", filepath.Join(root, laptop, "web"), "./...").CombinedOutput()
-	NewWithT(t).Expect(err).NotTo(HaveOccurred(), string(said))
+// TestLaptopSample_ProjectPassesVet runs go vet in the project of the sample. The project is a separate module that no other build covers.
+func TestLaptopSample_ProjectPassesVet(t *testing.T) {
+	output, err := exec.CommandContext(t.Context(), "go", "vet", "-C", filepath.Join(root, laptop, "web"), "./...").CombinedOutput()
+	NewWithT(t).Expect(err).NotTo(HaveOccurred(), string(output))
 }
 
-func TestLaptopPageNamesFilesThatAreThere(t *testing.T) {
+func TestLaptopPage_NamesExistingFiles(t *testing.T) {
 	g := NewWithT(t)
-	named := regexp.MustCompile(`samples/laptop-to-cluster[-\w./]*`).FindAllString(string(page(t)), -1)
+	named := regexp.MustCompile(`samples/laptop-to-cluster[-\w./]*`).FindAllString(string(readLaptopPage(t)), -1)
 	g.Expect(named).NotTo(BeEmpty())
 	for _, name := range named {
 		g.Expect(filepath.Join(root, name)).To(BeAnExistingFile())
 	}
 }
 
-func page(t *testing.T) []byte {
+func readLaptopPage(t *testing.T) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", "laptop-to-cluster.md"))
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return text
 }
 
-func rendered(t *testing.T, folder string) []*unstructured.Unstructured {
+func renderSample(t *testing.T, folder string) []*unstructured.Unstructured {
 	t.Helper()
 	g := NewWithT(t)
 	objects, err := render(t.Context(), filepath.Join(laptop, folder))
@@ -154,7 +154,7 @@ func rendered(t *testing.T, folder string) []*unstructured.Unstructured {
 	return objects
 }
 
-func only(t *testing.T, objects []*unstructured.Unstructured, kind string) *unstructured.Unstructured {
+func onlyObject(t *testing.T, objects []*unstructured.Unstructured, kind string) *unstructured.Unstructured {
 	t.Helper()
 	var found []*unstructured.Unstructured
 	for _, o := range objects {
@@ -167,10 +167,10 @@ func only(t *testing.T, objects []*unstructured.Unstructured, kind string) *unst
 }
 
 func runtimeOf(o *unstructured.Unstructured) string {
-	is, _, _ := unstructured.NestedString(o.Object, "spec", "runtime", "type") // ignore an error: the API server refuses values that are not strings
-	return is
+	runtimeType, _, _ := unstructured.NestedString(o.Object, "spec", "runtime", "type") // ignore an error: the API server refuses values that are not strings
+	return runtimeType
 }
 
-func createStrictly(ctx context.Context, o client.Object, options ...client.CreateOption) error {
+func createStrict(ctx context.Context, o client.Object, options ...client.CreateOption) error {
 	return k8s.Create(ctx, o, append(options, client.FieldValidation("Strict"))...)
 }

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// strictly are restrictive parameters, with exceptions for the namespace team-a.
-var strictly = map[string]string{
+// strictParameters are restrictive parameters, with exceptions for the namespace team-a.
+var strictParameters = map[string]string{
 	"commands":           "# what we build with\n/usr/bin/npm\ngohello\n/opt/tools/*\nimage-entrypoint\n",
 	"commands.team-a":    "*",
 	"images":             "example/app\nexample/exact:1.2\nlocal*",
@@ -34,8 +34,8 @@ var strictly = map[string]string{
 	"docker":             "network=dev*\nuser=1000",
 }
 
-// refusal matches the message of the policy that refused an object.
-func refusal(policy, what string) gomegatypes.GomegaMatcher {
+// beRefusedBy matches the message of the policy that refused an object.
+func beRefusedBy(policy, what string) gomegatypes.GomegaMatcher {
 	return MatchError(And(ContainSubstring("ValidatingAdmissionPolicy 'berth-"+policy+"'"), ContainSubstring(what+" is not allowed in namespace")))
 }
 
@@ -73,26 +73,26 @@ var policyCases = []policyCase{
 	{"team-a", "Instance", `{process: {command: [gohello]}, runtime: {type: Host}}`, "runtimes", "the runtime Host"},
 }
 
-func TestPoliciesRefuseAndAdmit(t *testing.T) {
-	namespaces(t)
-	parameters(t, strictly, policyCases[0])
+func TestPolicies_RefuseAndAdmitObjects(t *testing.T) {
+	createNamespaces(t)
+	setParameters(t, strictParameters, policyCases[0])
 	for _, c := range policyCases {
-		t.Run(fmt.Sprintf("%s in %s: %s", c.kind, c.namespace, c.spec), func(t *testing.T) { holds(t, c) })
+		t.Run(fmt.Sprintf("%s in %s: %s", c.kind, c.namespace, c.spec), func(t *testing.T) { expectCase(t, c) })
 	}
 }
 
-// TestPoliciesLeaveAloneWhatIsThere checks that an object that was created before its values were forbidden can be stopped and deleted, but cannot get
+// TestPolicies_ExistingObjectsCanBeStopped checks that an object that was created before its values were forbidden can be stopped and deleted, but cannot get
 // another forbidden value.
-func TestPoliciesLeaveAloneWhatIsThere(t *testing.T) {
+func TestPolicies_ExistingObjectsCanBeStopped(t *testing.T) {
 	g := NewWithT(t)
-	namespaces(t)
+	createNamespaces(t)
 	free := map[string]string{"commands": "*", "images": "*", "directories": "*", "runtimes": "*"}
-	parameters(t, free, policyCase{namespace: "default", kind: "Instance", spec: `{process: {command: [/bin/sh]}, runtime: {type: Host}}`})
-	old := object(g, policyCase{namespace: "default", kind: "Instance", spec: `process: {command: [/bin/sh], workingDir: /etc}`})
+	setParameters(t, free, policyCase{namespace: "default", kind: "Instance", spec: `{process: {command: [/bin/sh]}, runtime: {type: Host}}`})
+	old := newObject(g, policyCase{namespace: "default", kind: "Instance", spec: `process: {command: [/bin/sh], workingDir: /etc}`})
 	old.SetName("old")
 	g.Eventually(func() error { return k8s.Create(t.Context(), old) }, patience, poll).Should(Succeed())
 	t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), old))).To(Succeed()) })
-	parameters(t, strictly, policyCases[0])
+	setParameters(t, strictParameters, policyCases[0])
 
 	set := func(value string, fields ...string) error {
 		changed := old.DeepCopy()
@@ -100,16 +100,16 @@ func TestPoliciesLeaveAloneWhatIsThere(t *testing.T) {
 		return k8s.Patch(t.Context(), changed, client.MergeFrom(old))
 	}
 	for _, p := range []struct{ value, field, what string }{{"/usr", "workingDir", "the directory /usr"}} {
-		g.Eventually(func() error { return set(p.value, "spec", "process", p.field) }, patience, poll).Should(refusal("directories", p.what))
+		g.Eventually(func() error { return set(p.value, "spec", "process", p.field) }, patience, poll).Should(beRefusedBy("directories", p.what))
 	}
 	g.Eventually(func() error { return set("Stopped", "spec", "state") }, patience, poll).Should(Succeed())
 	g.Expect(k8s.Delete(t.Context(), old)).To(Succeed())
 }
 
-// TestSamplesAreAdmitted checks that the initial parameters of an installation refuse the runtime Host, and admit the samples except those for Tmux.
-func TestSamplesAreAdmitted(t *testing.T) {
+// TestPolicies_AdmitSamples checks that the initial parameters of an installation refuse the runtime Host, and admit the samples except those for Tmux.
+func TestPolicies_AdmitSamples(t *testing.T) {
 	g := NewWithT(t)
-	initially(t)
+	setInitialParameters(t)
 	files, err := filepath.Glob(filepath.Join(root, "config", "samples", "*", "*.yaml"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(files).NotTo(BeEmpty())
@@ -128,12 +128,13 @@ func TestSamplesAreAdmitted(t *testing.T) {
 	}
 }
 
-// TestRuntimesOfAManagerOutside checks that an object without a runtime needs permission for the runtime Host if the manager runs outside the cluster.
-func TestRuntimesOfAManagerOutside(t *testing.T) {
+// TestRuntimePolicy_ManagerOutsideCluster checks that an object without a runtime needs permission for the runtime Host if the manager runs outside the
+// cluster.
+func TestRuntimePolicy_ManagerOutsideCluster(t *testing.T) {
 	g := NewWithT(t)
-	initially(t)
+	setInitialParameters(t)
 	unnamed := `{process: {command: [sh]}}`
-	holds(t, policyCase{"default", "DevServer", unnamed, "", ""})
+	expectCase(t, policyCase{"default", "DevServer", unnamed, "", ""})
 	policyOf := func(folder string) *unstructured.Unstructured {
 		objects, err := render(t.Context(), filepath.Join("config", folder))
 		g.Expect(err).NotTo(HaveOccurred())
@@ -154,30 +155,30 @@ func TestRuntimesOfAManagerOutside(t *testing.T) {
 		{"machines", "DevServer", unnamed, "", ""},
 		{"default", "DevServer", `{process: {command: [sh]}, runtime: {type: Pod, pod: {image: local}}}`, "", ""},
 	} {
-		holds(t, c)
+		expectCase(t, c)
 	}
 }
 
-// initially sets the policy parameters that a new installation has.
-func initially(t *testing.T) {
+// setInitialParameters sets the policy parameters that a new installation has.
+func setInitialParameters(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
-	namespaces(t)
+	createNamespaces(t)
 	objects, err := render(t.Context(), filepath.Join("config", "policy"))
 	g.Expect(err).NotTo(HaveOccurred())
 	for _, o := range objects {
 		if o.GetKind() == "ConfigMap" {
 			data, _, err := unstructured.NestedStringMap(o.Object, "data")
 			g.Expect(err).NotTo(HaveOccurred())
-			parameters(t, data, policyCase{"default", "Instance", `{process: {command: [sh]}, runtime: {type: Host}}`, "runtimes", "the runtime Host"})
+			setParameters(t, data, policyCase{"default", "Instance", `{process: {command: [sh]}, runtime: {type: Host}}`, "runtimes", "the runtime Host"})
 		}
 	}
 }
 
-// TestImages checks the policy for images, and the policy for commands as far as it concerns additional containers in a Pod.
-func TestImages(t *testing.T) {
-	namespaces(t)
-	parameters(t, strictly, policyCases[0])
+// TestImagePolicy_ImagesAndContainerCommands checks the policy for images, and the policy for commands as far as it concerns additional containers in a Pod.
+func TestImagePolicy_ImagesAndContainerCommands(t *testing.T) {
+	createNamespaces(t)
+	setParameters(t, strictParameters, policyCases[0])
 	spec := func(runtime string) string { return `{process: {command: [gohello]}, runtime: ` + runtime + `}` }
 	for _, c := range []policyCase{
 		{"default", "Instance", spec(`{type: Pod, pod: {image: "example/other:1"}}`), "images", "the image example/other:1"},
@@ -195,25 +196,25 @@ func TestImages(t *testing.T) {
 		{"default", "Strategy", spec(`{type: Pod, pod: {image: evil}}`), "images", "the image evil"},
 		{"default", "DevServer", spec(`{type: Pod, pod: {image: evil}}`), "images", "the image evil"},
 		{"team-a", "Instance", spec(`{type: Docker, docker: {image: evil}}`), "images", "the image evil"},
-		{"default", "Instance", spec(side(`command: [/bin/sh]`)), "commands", "the program /bin/sh"},
-		{"default", "Instance", spec(side(`command: [gohello]`)), "", ""},
-		{"default", "Instance", spec(side(`args: [/bin/sh, -c, evil]`)), "commands", "the program /bin/sh"},
-		{"default", "Instance", spec(side(`args: [--port=80]`)), "", ""},
-		{"default", "Instance", spec(side(`args: [gohello]`)), "", ""},
-		{"default", "Instance", spec(side(`lifecycle: {postStart: {exec: {command: [/bin/sh]}}}`)), "commands", "the program /bin/sh"},
-		{"default", "Instance", spec(side(`readinessProbe: {exec: {command: [/bin/sh]}}`)), "commands", "the program /bin/sh"},
+		{"default", "Instance", spec(podWithSidecar(`command: [/bin/sh]`)), "commands", "the program /bin/sh"},
+		{"default", "Instance", spec(podWithSidecar(`command: [gohello]`)), "", ""},
+		{"default", "Instance", spec(podWithSidecar(`args: [/bin/sh, -c, evil]`)), "commands", "the program /bin/sh"},
+		{"default", "Instance", spec(podWithSidecar(`args: [--port=80]`)), "", ""},
+		{"default", "Instance", spec(podWithSidecar(`args: [gohello]`)), "", ""},
+		{"default", "Instance", spec(podWithSidecar(`lifecycle: {postStart: {exec: {command: [/bin/sh]}}}`)), "commands", "the program /bin/sh"},
+		{"default", "Instance", spec(podWithSidecar(`readinessProbe: {exec: {command: [/bin/sh]}}`)), "commands", "the program /bin/sh"},
 		{"default", "Instance", spec(`{type: Docker, docker: {image: local}}`), "runtimes", "the runtime Docker"},
 	} {
-		t.Run(c.spec, func(t *testing.T) { holds(t, c) })
+		t.Run(c.spec, func(t *testing.T) { expectCase(t, c) })
 	}
 }
 
-// TestMountsOfTheMachine checks which host directories containers and Pods can mount.
-func TestMountsOfTheMachine(t *testing.T) {
-	namespaces(t)
-	strictlyDocker := maps.Clone(strictly)
+// TestDirectoryPolicy_HostMounts checks which host directories containers and Pods can mount.
+func TestDirectoryPolicy_HostMounts(t *testing.T) {
+	createNamespaces(t)
+	strictlyDocker := maps.Clone(strictParameters)
 	strictlyDocker["runtimes"] = "Pod\nDocker"
-	parameters(t, strictlyDocker, policyCase{"default", "Instance", `{process: {command: [gohello]}, runtime: {type: Docker, docker: {image: local}}}`, "", ""})
+	setParameters(t, strictlyDocker, policyCase{"default", "Instance", `{process: {command: [gohello]}, runtime: {type: Docker, docker: {image: local}}}`, "", ""})
 	spec := func(runtime string) string { return `{process: {command: [gohello]}, runtime: ` + runtime + `}` }
 	volume := func(path string) string {
 		return `[{name: a, emptyDir: {}}, {name: b, hostPath: {path: ` + path + `}}]`
@@ -226,42 +227,42 @@ func TestMountsOfTheMachine(t *testing.T) {
 		{"default", "Strategy", spec(`{type: Pod, pod: {image: local, template: {spec: {volumes: ` + volume("/") + `}}}}`), "directories", "the directory /"},
 		{"default", "Strategy", spec(`{type: Pod, pod: {image: local, template: {spec: {volumes: [{name: c, hostPath: {type: Directory}}]}}}}`), "directories", "the directory /"},
 	} {
-		t.Run(c.spec, func(t *testing.T) { holds(t, c) })
+		t.Run(c.spec, func(t *testing.T) { expectCase(t, c) })
 	}
 }
 
-// TestMountsThatCome checks that the policies apply to a mount that is added to an existing object.
-func TestMountsThatCome(t *testing.T) {
+// TestDirectoryPolicy_MountAddedLater checks that the policies apply to a mount that is added to an existing object.
+func TestDirectoryPolicy_MountAddedLater(t *testing.T) {
 	g := NewWithT(t)
-	namespaces(t)
-	parameters(t, strictly, policyCases[0])
-	there := object(g, policyCase{namespace: "default", kind: "DevServer", spec: `{process: {command: [gohello]}, runtime: {type: Pod, pod: {image: local}}}`})
-	there.SetName("there")
-	g.Eventually(func() error { return k8s.Create(t.Context(), there) }, patience, poll).Should(Succeed())
-	t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), there))).To(Succeed()) })
-	changed := there.DeepCopy()
+	createNamespaces(t)
+	setParameters(t, strictParameters, policyCases[0])
+	existing := newObject(g, policyCase{namespace: "default", kind: "DevServer", spec: `{process: {command: [gohello]}, runtime: {type: Pod, pod: {image: local}}}`})
+	existing.SetName("there")
+	g.Eventually(func() error { return k8s.Create(t.Context(), existing) }, patience, poll).Should(Succeed())
+	t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), existing))).To(Succeed()) })
+	changed := existing.DeepCopy()
 	volumes := []any{map[string]any{"name": "a", "hostPath": map[string]any{"path": "/etc"}}}
 	g.Expect(unstructured.SetNestedSlice(changed.Object, volumes, "spec", "runtime", "pod", "volumes")).To(Succeed())
-	g.Expect(k8s.Patch(t.Context(), changed, client.MergeFrom(there), client.DryRunAll)).To(refusal("directories", "the directory /etc"))
+	g.Expect(k8s.Patch(t.Context(), changed, client.MergeFrom(existing), client.DryRunAll)).To(beRefusedBy("directories", "the directory /etc"))
 }
 
-// side returns a Pod runtime with an additional container. words are more fields of this container.
-func side(words string) string {
+// podWithSidecar returns a Pod runtime with an additional container. words are more fields of this container.
+func podWithSidecar(words string) string {
 	return `{type: Pod, pod: {image: local, template: {spec: {containers: [{name: side, image: local, ` + words + `}]}}}}`
 }
 
-// holds waits until the API server admits or refuses the object as the case requires.
-func holds(t *testing.T, c policyCase) {
+// expectCase waits until the API server admits or refuses the object as the case requires.
+func expectCase(t *testing.T, c policyCase) {
 	t.Helper()
 	g := NewWithT(t)
 	want := Succeed()
 	if c.policy != "" {
-		want = refusal(c.policy, c.what)
+		want = beRefusedBy(c.policy, c.what)
 	}
-	g.Eventually(func() error { return k8s.Create(t.Context(), object(g, c), client.DryRunAll) }, patience, poll).Should(want)
+	g.Eventually(func() error { return k8s.Create(t.Context(), newObject(g, c), client.DryRunAll) }, patience, poll).Should(want)
 }
 
-func object(g Gomega, c policyCase) *unstructured.Unstructured {
+func newObject(g Gomega, c policyCase) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{}
 	g.Expect(yaml.Unmarshal([]byte("spec:\n  "+c.spec), &o.Object)).To(Succeed())
 	o.SetAPIVersion("berth.dev/v1alpha1")
@@ -271,9 +272,9 @@ func object(g Gomega, c policyCase) *unstructured.Unstructured {
 	return o
 }
 
-// parameters sets the parameters of the policies and waits until the API server uses them. To detect this, it waits until the case seen holds; so this case
-// must not hold with the previous parameters.
-func parameters(t *testing.T, data map[string]string, seen policyCase) {
+// setParameters sets the parameters of the policies and waits until the API server uses them. The parameter "seen" is a policy case that the API server decides
+// differently under the previous parameters. setParameters waits until the API server decides this case as expected.
+func setParameters(t *testing.T, data map[string]string, seen policyCase) {
 	t.Helper()
 	g := NewWithT(t)
 	g.Eventually(func() error {
@@ -284,11 +285,11 @@ func parameters(t *testing.T, data map[string]string, seen policyCase) {
 		config.Data = data
 		return k8s.Update(t.Context(), config)
 	}, patience, poll).Should(Succeed())
-	holds(t, seen)
+	expectCase(t, seen)
 }
 
-// namespaces creates the namespaces that the cases use.
-func namespaces(t *testing.T) {
+// createNamespaces creates the namespaces that the cases use.
+func createNamespaces(t *testing.T) {
 	t.Helper()
 	g := NewWithT(t)
 	for name, labels := range map[string]map[string]string{"team-a": nil, "machines": {"berth.dev/allow-runtime": "Host"}} {
@@ -297,19 +298,19 @@ func namespaces(t *testing.T) {
 	}
 }
 
-// logOf collects the output of a program; it can be read concurrently.
-type logOf struct {
+// outputBuffer collects the output of a program; it can be read concurrently.
+type outputBuffer struct {
 	mu     sync.Mutex
 	buffer bytes.Buffer
 }
 
-func (l *logOf) Write(p []byte) (int, error) {
+func (l *outputBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buffer.Write(p)
 }
 
-func (l *logOf) String() string {
+func (l *outputBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buffer.String()

@@ -57,7 +57,7 @@ const (
 	outsideAccount = "outside-berth-manager"
 )
 
-func TestManagerRoles(t *testing.T) {
+func TestManagerRoles_InsideAndOutsideCluster(t *testing.T) {
 	installOutsideRoles(t)
 	for _, r := range rights {
 		expectRight(t, insideAccount, r.right, r.inside)
@@ -65,7 +65,7 @@ func TestManagerRoles(t *testing.T) {
 	}
 }
 
-// TestManagerRoles_EnvironmentOfOneNamespace checks the procedure in docs/install.md with which a manager may read the Secrets of one namespace by name.
+// TestManagerRoles_EnvironmentOfOneNamespace checks the procedure in docs/install.md that permits a manager to read the Secrets of one namespace by name.
 func TestManagerRoles_EnvironmentOfOneNamespace(t *testing.T) {
 	installOutsideRoles(t)
 	binding := parseOne(t, `

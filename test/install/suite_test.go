@@ -41,8 +41,8 @@ var (
 	root = filepath.Join("..", "..")
 	// k8s is an administrator's client of this package's API server.
 	k8s client.Client
-	// discovered reads the published schemas of the API server.
-	discovered *discovery.DiscoveryClient
+	// discoveryClient reads the published schemas of the API server.
+	discoveryClient *discovery.DiscoveryClient
 	// kubeconfig is the path of the kubeconfig of another administrator, for programs that the tests start and for clients that impersonate an account.
 	kubeconfig string
 )
@@ -85,7 +85,7 @@ func run(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, "create a client:", err)
 		return 1
 	}
-	if discovered, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
+	if discoveryClient, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
 		fmt.Fprintln(os.Stderr, "create a client:", err)
 		return 1
 	}
@@ -108,8 +108,8 @@ func prepare(environment *envtest.Environment) error {
 	return os.WriteFile(kubeconfig, text, 0o600)
 }
 
-// asset returns the path of a program of the control plane.
-func asset(name string) string {
+// assetPath returns the path of a program of the control plane.
+func assetPath(name string) string {
 	dir := os.Getenv("KUBEBUILDER_ASSETS")
 	if dir == "" {
 		dir = filepath.Join(root, "bin")
@@ -119,12 +119,12 @@ func asset(name string) string {
 
 // render returns the objects of the kustomization in a folder of the repository.
 func render(ctx context.Context, folder string) ([]*unstructured.Unstructured, error) {
-	var said bytes.Buffer
-	command := exec.CommandContext(ctx, asset("kubectl"), "kustomize", filepath.Join(root, folder))
-	command.Stderr = &said
+	var output bytes.Buffer
+	command := exec.CommandContext(ctx, assetPath("kubectl"), "kustomize", filepath.Join(root, folder))
+	command.Stderr = &output
 	text, err := command.Output()
 	if err != nil {
-		return nil, fmt.Errorf("kubectl kustomize %s: %w: %s", folder, err, said.String())
+		return nil, fmt.Errorf("kubectl kustomize %s: %w: %s", folder, err, output.String())
 	}
 	return parse(text)
 }
@@ -168,7 +168,7 @@ func install(ctx context.Context) error {
 		}
 	}
 	for _, name := range kinds {
-		if err := served(ctx, name); err != nil {
+		if err := waitUntilServed(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -179,8 +179,8 @@ func apply(ctx context.Context, o *unstructured.Unstructured, options ...client.
 	return k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), append(options, client.FieldOwner("install"), client.ForceOwnership)...)
 }
 
-// served waits until the API server serves a kind.
-func served(ctx context.Context, name string) error {
+// waitUntilServed waits until the API server serves a kind.
+func waitUntilServed(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(poll)

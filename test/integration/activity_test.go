@@ -20,8 +20,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// sleeping waits until an Instance is asleep: the condition Ready has the reason Idle, and the Instance has no process.
-func sleeping(ctx context.Context, instance *v1alpha1.Instance) {
+// waitUntilIdle waits until an Instance is asleep: the condition Ready has the reason Idle, and the Instance has no process.
+func waitUntilIdle(ctx context.Context, instance *v1alpha1.Instance) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
 		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(instance), instance)).To(Succeed())
@@ -40,40 +40,40 @@ var _ = Describe("an unused Instance", func() {
 		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
 		instance.Spec.IdleTimeoutSeconds, instance.Spec.TTLSecondsAfterStopped = ptr.To[int32](1), ptr.To[int32](0)
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		sleeping(ctx, instance)
+		waitUntilIdle(ctx, instance)
 		Expect(tmux.Live(instance.UID)).To(BeEmpty())
 		Expect(instance.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped), "going to sleep is not a failure")
 		waitForCondition(ctx, instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity)
-		leavesOut(ctx, instance, v1alpha1.ConditionAwaitingInput)
+		waitForConditionAbsent(ctx, instance, v1alpha1.ConditionAwaitingInput)
 		Expect(instance.Status.SessionID).NotTo(BeEmpty())
-		staysUnwritten(ctx, instance)
+		expectNoWrites(ctx, instance)
 
 		rival := inSession(newInstance(namespace, "rival", "claude"), namespace)
 		Expect(k8s.Create(ctx, rival)).To(Succeed())
-		Expect(stalls(ctx, rival, v1alpha1.ReasonSessionClaimed)).To(ContainSubstring("belongs to Instance "+namespace+"/claude"), "the sleeping Instance keeps its session")
+		Expect(waitForStalled(ctx, rival, v1alpha1.ReasonSessionClaimed)).To(ContainSubstring("belongs to Instance "+namespace+"/claude"), "the sleeping Instance keeps its session")
 
 		leave := activityTracker.Use(instance.UID)
 		DeferCleanup(leave)
 		Eventually(ctx, func() []int64 { return tmux.Live(instance.UID) }).Should(Equal([]int64{2}), "using its terminal wakes it")
 		Consistently(ctx, func() []int64 { return tmux.Live(instance.UID) }).Should(Equal([]int64{2}), "it stays awake while its terminal is in use")
 		leave()
-		sleeping(ctx, instance)
+		waitUntilIdle(ctx, instance)
 
 		wake := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"idleTimeoutSeconds": 0}}`))
 		Expect(k8s.Patch(ctx, instance, wake)).To(Succeed())
-		becomesReady(ctx, instance)
+		waitForReady(ctx, instance)
 		Eventually(ctx, func() []int64 { return tmux.Live(instance.UID) }).Should(HaveLen(1), "an edit of the spec wakes it")
-		leavesOut(ctx, instance, v1alpha1.ConditionIdle)
+		waitForConditionAbsent(ctx, instance, v1alpha1.ConditionIdle)
 	})
 
 	It("reports AwaitingInput when its screen shows a question", func(ctx context.Context) {
 		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		becomesReady(ctx, instance)
+		waitForReady(ctx, instance)
 		tmux.Show(instance.UID, "Go on? [y/N] ")
 		waitForCondition(ctx, instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput)
 		tmux.Show(instance.UID, "Go on? [y/N] y\nremoved 12 files")
-		leavesOut(ctx, instance, v1alpha1.ConditionAwaitingInput)
+		waitForConditionAbsent(ctx, instance, v1alpha1.ConditionAwaitingInput)
 	})
 
 	It("rejects patterns that are too large, and is deleted immediately", func(ctx context.Context) {
@@ -82,11 +82,11 @@ var _ = Describe("an unused Instance", func() {
 		instance.Spec.Terminal.AwaitingInput.Patterns = slices.Repeat([]string{attack}, 16)
 		instance.Spec.Terminal.Columns = ptr.To[int32](1000)
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		becomesReady(ctx, instance)
+		waitForReady(ctx, instance)
 		tmux.Show(instance.UID, strings.Repeat(strings.Repeat("x", 1000)+"\n", 20))
 		condition := waitForCondition(ctx, instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonInvalidPattern)
 		Expect(condition.Message).To(ContainSubstring("patterns[0]"))
-		staysUnwritten(ctx, instance)
+		expectNoWrites(ctx, instance)
 		Expect(k8s.Delete(ctx, instance)).To(Succeed())
 		Eventually(ctx, func() bool {
 			return apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(instance), instance))

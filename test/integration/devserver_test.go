@@ -31,8 +31,8 @@ func newServer(namespace, name string) *v1alpha1.DevServer {
 	return dev
 }
 
-// always gives a server a readiness probe that always succeeds, so that the server is ready as soon as it runs. It is for specs that do not test sockets.
-func always(dev *v1alpha1.DevServer) *v1alpha1.DevServer {
+// withAlwaysReadyProbe sets a readiness probe that always succeeds, so that the server is ready as soon as it runs. Use it in specs that do not test sockets.
+func withAlwaysReadyProbe(dev *v1alpha1.DevServer) *v1alpha1.DevServer {
 	dev.Spec.Readiness = &v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"true"}}}
 	return dev
 }
@@ -61,25 +61,25 @@ func serve(port int32) int32 {
 	return int32(listener.Addr().(*net.TCPAddr).Port)
 }
 
-// unused returns a port that no other spec uses and on which no process is expected to listen.
-func unused() int32 {
+// unusedPort returns a port that no other spec uses and on which no process is expected to listen.
+func unusedPort() int32 {
 	GinkgoHelper()
 	return 31000 + int32(GinkgoParallelProcess())*100 + nextPort()
 }
 
-var portsGiven int32
+var lastPort int32
 
 func nextPort() int32 {
-	portsGiven++
-	return portsGiven
+	lastPort++
+	return lastPort
 }
 
-func on(port int32) runtime.Listener {
+func listenerOn(port int32) runtime.Listener {
 	return runtime.Listener{Address: "127.0.0.1", Port: port, PID: 1}
 }
 
-// isGivenPort waits until the server runs and has a port, and returns the port.
-func isGivenPort(ctx context.Context, dev *v1alpha1.DevServer) int32 {
+// waitForPort waits until the server runs and has a port, and returns the port.
+func waitForPort(ctx context.Context, dev *v1alpha1.DevServer) int32 {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		get(ctx, g, dev)
@@ -96,7 +96,7 @@ var _ = Describe("a DevServer", func() {
 	It("is assigned a port, is found there, and keeps its URL across restarts", func(ctx context.Context) {
 		dev := newServer(namespace, "web")
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
-		port := isGivenPort(ctx, dev)
+		port := waitForPort(ctx, dev)
 		Expect(port).To(And(BeNumerically(">=", devserver.DefaultRange.First), BeNumerically("<=", devserver.DefaultRange.Last)))
 		started, _ := rt.Process(dev.UID)
 		Expect(started.Command).To(Equal([]string{"serve", "--port", strconv.Itoa(int(port))}))
@@ -106,17 +106,17 @@ var _ = Describe("a DevServer", func() {
 		Expect(dev.Status.URL).To(BeEmpty())
 
 		serve(port)
-		rt.Listen(dev.UID, on(port))
-		becomesReady(ctx, dev)
+		rt.Listen(dev.UID, listenerOn(port))
+		waitForReady(ctx, dev)
 		address := fmt.Sprintf("http://127.0.0.1:%d/", port)
 		Expect(dev.Status.URL).To(Equal(address))
 		Expect(dev.Status.ObservedPorts).To(Equal([]int32{port}))
-		leavesOut(ctx, dev, v1alpha1.ConditionPortVerified)
-		staysUnwritten(ctx, dev)
+		waitForConditionAbsent(ctx, dev, v1alpha1.ConditionPortVerified)
+		expectNoWrites(ctx, dev)
 
 		seen := follow(ctx, dev, &v1alpha1.DevServerList{})
-		change(ctx, dev, func() { dev.Spec.RestartToken = "again" })
-		becomesReady(ctx, dev)
+		update(ctx, dev, func() { dev.Spec.RestartToken = "again" })
+		waitForReady(ctx, dev)
 		Eventually(seen.saw).WithArguments(v1alpha1.ConditionReady, int64(2)).Should(BeTrue())
 		seen.stop()
 		Expect(seen.wasMissing()).To(BeFalse())
@@ -126,54 +126,54 @@ var _ = Describe("a DevServer", func() {
 		}
 		Expect(dev.Status.Port).To(Equal(port))
 		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(2))
-		staysUnwritten(ctx, dev)
+		expectNoWrites(ctx, dev)
 	})
 
 	It("does not change when the manager is replaced", func(ctx context.Context) {
 		dev := onPort(newServer(namespace, "web"), serve(0))
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
-		isGivenPort(ctx, dev)
-		rt.Listen(dev.UID, on(dev.Status.Port))
-		becomesReady(ctx, dev)
+		waitForPort(ctx, dev)
+		rt.Listen(dev.UID, listenerOn(dev.Status.Port))
+		waitForReady(ctx, dev)
 		version := dev.ResourceVersion
 		stopManager()
-		looks := rt.Looks(dev.UID)
+		before := rt.Looks(dev.UID)
 		stopManager = startManager()
-		Eventually(func() int { return rt.Looks(dev.UID) }).Should(BeNumerically(">", looks))
-		staysUnwritten(ctx, dev)
+		Eventually(func() int { return rt.Looks(dev.UID) }).Should(BeNumerically(">", before))
+		expectNoWrites(ctx, dev)
 		Expect(dev.ResourceVersion).To(Equal(version))
 		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(1))
 	})
 
 	It("waits for a port that another DevServer has claimed, and starts when that one is deleted", func(ctx context.Context) {
-		port := unused()
-		owner, loser := always(onPort(newServer(namespace, "owner"), port)), always(onPort(newServer(namespace, "loser"), port))
+		port := unusedPort()
+		owner, loser := withAlwaysReadyProbe(onPort(newServer(namespace, "owner"), port)), withAlwaysReadyProbe(onPort(newServer(namespace, "loser"), port))
 		Expect(k8s.Create(ctx, owner)).To(Succeed())
-		becomesReady(ctx, owner)
+		waitForReady(ctx, owner)
 		Expect(k8s.Create(ctx, loser)).To(Succeed())
-		Expect(stalls(ctx, loser, v1alpha1.ReasonPortClaimed)).To(ContainSubstring(
+		Expect(waitForStalled(ctx, loser, v1alpha1.ReasonPortClaimed)).To(ContainSubstring(
 			"Port %d belongs to DevServer %s/owner, which claimed it first", port, namespace))
 		waitForCondition(ctx, loser, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonPortClaimed)
-		staysUnwritten(ctx, loser)
+		expectNoWrites(ctx, loser)
 		Expect(rt.Count(loser.UID, fake.Start)).To(BeZero())
 
 		By("keeping the port for its owner across a restart of the owner")
-		change(ctx, owner, func() { owner.Spec.RestartToken = "again" })
-		becomesReady(ctx, owner)
+		update(ctx, owner, func() { owner.Spec.RestartToken = "again" })
+		waitForReady(ctx, owner)
 		Expect(rt.Count(loser.UID, fake.Start)).To(BeZero())
 
 		Expect(k8s.Delete(ctx, owner)).To(Succeed())
-		isGone(ctx, owner)
-		becomesReady(ctx, loser)
-		leavesOut(ctx, loser, v1alpha1.ConditionConflict)
+		waitUntilGone(ctx, owner)
+		waitForReady(ctx, loser)
+		waitForConditionAbsent(ctx, loser, v1alpha1.ConditionConflict)
 		Expect(loser.Status.RestartCount).To(BeZero())
 	})
 
-	It("gives a port that many DevServers claim at once to one of them", func(ctx context.Context) {
-		port := unused()
+	It("is the only one to get a port that many DevServers claim at once", func(ctx context.Context) {
+		port := unusedPort()
 		var all []*v1alpha1.DevServer
 		for n := range 6 {
-			dev := always(onPort(newServer(namespace, fmt.Sprintf("web-%d", n)), port))
+			dev := withAlwaysReadyProbe(onPort(newServer(namespace, fmt.Sprintf("web-%d", n)), port))
 			Expect(k8s.Create(ctx, dev)).To(Succeed())
 			all = append(all, dev)
 		}
@@ -198,58 +198,58 @@ var _ = Describe("a DevServer", func() {
 		Expect(starts).To(Equal(1), "only the owner of the port starts")
 	})
 
-	It("assigns a different port to each of many DevServers", func(ctx context.Context) {
+	It("is assigned a port that no other DevServer has", func(ctx context.Context) {
 		taken := map[int32]string{}
 		var all []*v1alpha1.DevServer
 		for n := range 12 {
-			dev := always(newServer(namespace, fmt.Sprintf("web-%d", n)))
+			dev := withAlwaysReadyProbe(newServer(namespace, fmt.Sprintf("web-%d", n)))
 			Expect(k8s.Create(ctx, dev)).To(Succeed())
 			all = append(all, dev)
 		}
 		for _, dev := range all {
-			becomesReady(ctx, dev)
+			waitForReady(ctx, dev)
 			Expect(taken).NotTo(HaveKey(dev.Status.Port))
 			taken[dev.Status.Port] = dev.Name
 		}
 	})
 
 	It("is assigned another port when an older DevServer claims its preferred port", func(ctx context.Context) {
-		older := always(onPort(newServer(namespace, "older"), 20123))
+		older := withAlwaysReadyProbe(onPort(newServer(namespace, "older"), 20123))
 		Expect(k8s.Create(ctx, older)).To(Succeed())
-		becomesReady(ctx, older)
+		waitForReady(ctx, older)
 		stopManager()
-		younger := always(newServer(namespace, "younger"))
+		younger := withAlwaysReadyProbe(newServer(namespace, "younger"))
 		Expect(k8s.Create(ctx, younger)).To(Succeed())
 		younger.Status.Port = 20123
 		Expect(k8s.Status().Update(ctx, younger)).To(Succeed())
 		stopManager = startManager()
-		becomesReady(ctx, younger)
+		waitForReady(ctx, younger)
 		Expect(younger.Status.Port).NotTo(BeEquivalentTo(20123))
 	})
 
 	It("names the process that uses its port, and waits for the port", func(ctx context.Context) {
-		port := unused()
+		port := unusedPort()
 		rt.Occupy(port, &runtime.PortOwner{PID: 1234, Command: "python3 -m http.server"})
 		DeferCleanup(func() { rt.Occupy(port, nil) })
-		dev := always(onPort(newServer(namespace, "web"), port))
+		dev := withAlwaysReadyProbe(onPort(newServer(namespace, "web"), port))
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
-		Expect(stalls(ctx, dev, v1alpha1.ReasonPortInUse)).To(Equal(
+		Expect(waitForStalled(ctx, dev, v1alpha1.ReasonPortInUse)).To(Equal(
 			fmt.Sprintf("Port %d is used by pid 1234 (python3 -m http.server). Stop that process or set another spec.port.", port)))
 		waitForCondition(ctx, dev, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonPortInUse)
-		staysUnwritten(ctx, dev)
+		expectNoWrites(ctx, dev)
 		rt.Occupy(port, nil)
-		becomesReady(ctx, dev)
+		waitForReady(ctx, dev)
 		Expect(dev.Status.RestartCount).To(BeZero(), "waiting does not count as a restart")
 		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(1))
 	})
 
-	It("is found on the port on which it listens, and reports that this is not the assigned one", func(ctx context.Context) {
-		dev := onPort(newServer(namespace, "web"), unused())
+	It("is found on the port on which it listens, and reports that this is not the assigned port", func(ctx context.Context) {
+		dev := onPort(newServer(namespace, "web"), unusedPort())
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
-		isGivenPort(ctx, dev)
+		waitForPort(ctx, dev)
 		other := serve(0)
-		rt.Listen(dev.UID, on(other))
-		becomesReady(ctx, dev)
+		rt.Listen(dev.UID, listenerOn(other))
+		waitForReady(ctx, dev)
 		condition := waitForCondition(ctx, dev, v1alpha1.ConditionPortVerified, metav1.ConditionFalse, v1alpha1.ReasonOtherPort)
 		Expect(condition.Message).To(ContainSubstring("listens on %d instead of %d", other, *dev.Spec.Port))
 		Expect(dev.Status.URL).To(Equal(fmt.Sprintf("http://127.0.0.1:%d/", other)))
@@ -257,45 +257,45 @@ var _ = Describe("a DevServer", func() {
 	})
 
 	It("keeps its old port while another DevServer owns the new one", func(ctx context.Context) {
-		first, second := unused(), unused()
-		owner, dev := always(onPort(newServer(namespace, "owner"), second)), always(onPort(newServer(namespace, "web"), first))
+		first, second := unusedPort(), unusedPort()
+		owner, dev := withAlwaysReadyProbe(onPort(newServer(namespace, "owner"), second)), withAlwaysReadyProbe(onPort(newServer(namespace, "web"), first))
 		for _, object := range []process.Object{owner, dev} {
 			Expect(k8s.Create(ctx, object)).To(Succeed())
-			becomesReady(ctx, object)
+			waitForReady(ctx, object)
 		}
-		change(ctx, dev, func() { dev.Spec.Port = ptr.To(second) })
+		update(ctx, dev, func() { dev.Spec.Port = ptr.To(second) })
 		waitForCondition(ctx, dev, v1alpha1.ConditionDriftDetected, metav1.ConditionTrue, v1alpha1.ReasonPortClaimed)
 		Expect(dev.Status.Port).To(Equal(first))
 		Expect(rt.Count(dev.UID, fake.Stop)).To(BeZero())
-		change(ctx, owner, func() { owner.Spec.State = v1alpha1.StateStopped })
+		update(ctx, owner, func() { owner.Spec.State = v1alpha1.StateStopped })
 		Eventually(func(g Gomega) {
 			get(ctx, g, dev)
 			g.Expect(dev.Status.Port).To(Equal(second))
 		}).Should(Succeed())
-		becomesReady(ctx, dev)
+		waitForReady(ctx, dev)
 		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(2))
 	})
 
 	It("belongs to its Instance", func(ctx context.Context) {
-		dev := always(newServer(namespace, "web"))
+		dev := withAlwaysReadyProbe(newServer(namespace, "web"))
 		dev.Spec.InstanceRef = &v1alpha1.LocalReference{Name: "agent"}
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
-		Expect(stalls(ctx, dev, v1alpha1.ReasonInstanceMissing)).To(ContainSubstring("Instance agent does not exist"))
+		Expect(waitForStalled(ctx, dev, v1alpha1.ReasonInstanceMissing)).To(ContainSubstring("Instance agent does not exist"))
 		Expect(rt.Count(dev.UID, fake.Start)).To(BeZero())
 
 		instance := newInstance(namespace, "agent", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		becomesReady(ctx, dev)
+		waitForReady(ctx, dev)
 		Expect(dev.OwnerReferences).To(ConsistOf(metav1.OwnerReference{
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: "Instance", Name: "agent", UID: instance.UID,
 			Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(false),
 		}))
-		staysUnwritten(ctx, dev)
+		expectNoWrites(ctx, dev)
 	})
 
 	It("is restarted when its liveness probe fails", func(ctx context.Context) {
 		port := serve(0)
-		dev := always(newServer(namespace, "web"))
+		dev := withAlwaysReadyProbe(newServer(namespace, "web"))
 		dev.Spec.Liveness = &v1alpha1.Probe{
 			TCPSocket:     &v1alpha1.TCPSocketProbe{Port: ptr.To(port)},
 			PeriodSeconds: ptr.To[int32](1), FailureThreshold: ptr.To[int32](1),
@@ -303,25 +303,25 @@ var _ = Describe("a DevServer", func() {
 		dev.Spec.Backoff.InitialSeconds = ptr.To[int32](0)
 		dev.Spec.Breaker.FailureThreshold = ptr.To[int32](3)
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
-		becomesReady(ctx, dev)
+		waitForReady(ctx, dev)
 		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(1))
-		closed := unused()
-		change(ctx, dev, func() { dev.Spec.Liveness.TCPSocket.Port = ptr.To(closed) })
+		closed := unusedPort()
+		update(ctx, dev, func() { dev.Spec.Liveness.TCPSocket.Port = ptr.To(closed) })
 		Eventually(func(g Gomega) {
 			get(ctx, g, dev)
-			g.Expect(dev.Status.LastExit).To(HaveValue(HaveField("Reason", v1alpha1.ReasonUnhealthy)))
+			g.Expect(dev.Status.LastExit).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonUnhealthy), HaveField("Message", HavePrefix("The liveness probe failed: ")))))
 		}).Should(Succeed())
-		Expect(stalls(ctx, dev, v1alpha1.ReasonCircuitOpen)).To(ContainSubstring("change spec.resetToken or the spec"))
+		Expect(waitForStalled(ctx, dev, v1alpha1.ReasonCircuitOpen)).To(ContainSubstring("berth restart devserver/"))
 
-		change(ctx, dev, func() { dev.Spec.Liveness = nil }) // closes the breaker: liveness does not affect how the process starts, but caused the failures
-		becomesReady(ctx, dev)
+		update(ctx, dev, func() { dev.Spec.Liveness = nil }) // closes the breaker: liveness does not affect how the process starts, but caused the failures
+		waitForReady(ctx, dev)
 	})
 
 	It("leaves nothing when it is deleted", func(ctx context.Context) {
-		dev := always(newServer(namespace, "web"))
+		dev := withAlwaysReadyProbe(newServer(namespace, "web"))
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
-		becomesReady(ctx, dev)
+		waitForReady(ctx, dev)
 		Expect(k8s.Delete(ctx, dev, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
-		isGone(ctx, dev)
+		waitUntilGone(ctx, dev)
 	})
 })

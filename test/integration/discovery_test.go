@@ -32,8 +32,8 @@ func newDiscovery(namespace, name string) *v1alpha1.InstanceDiscovery {
 	return d
 }
 
-// offer creates sessions on the tmux server of the namespace that a discovery can find and Berth can adopt.
-func offer(namespace string, names ...string) {
+// createSessions creates sessions that a discovery can find and Berth can adopt, on the tmux server of the namespace.
+func createSessions(namespace string, names ...string) {
 	found := make([]runtime.Found, 0, len(names))
 	for i, name := range names {
 		tmux.Found(name)
@@ -42,8 +42,8 @@ func offer(namespace string, names ...string) {
 	tmux.OfferSessions(namespace, found...)
 }
 
-// finds waits until the discovery has the given totals and the given kstatus.
-func finds(ctx context.Context, d *v1alpha1.InstanceDiscovery, totals v1alpha1.DiscoveryTotals, rests status.Status) {
+// waitForTotals waits until the discovery has the given totals and the given kstatus.
+func waitForTotals(ctx context.Context, d *v1alpha1.InstanceDiscovery, totals v1alpha1.DiscoveryTotals, rests status.Status) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(d), d)).To(Succeed())
@@ -71,15 +71,15 @@ var _ = Describe("an InstanceDiscovery", func() {
 	})
 
 	It("adopts the sessions that it finds, and writes nothing while nothing changes", func(ctx context.Context) {
-		offer(namespace, namespace+"_A", namespace+"-a")
+		createSessions(namespace, namespace+"_A", namespace+"-a")
 		d := newDiscovery(namespace, "agents")
 		Expect(k8s.Create(ctx, d)).To(Succeed())
-		finds(ctx, d, v1alpha1.DiscoveryTotals{Found: 2, Created: 2, Adopted: 2}, status.CurrentStatus)
+		waitForTotals(ctx, d, v1alpha1.DiscoveryTotals{Found: 2, Created: 2, Adopted: 2}, status.CurrentStatus)
 		made := instancesOf(ctx, namespace)
 		Expect(made).To(HaveLen(2))
 		for i := range made {
 			waitForCondition(ctx, &made[i], v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted)
-			becomesReady(ctx, &made[i])
+			waitForReady(ctx, &made[i])
 		}
 
 		By("repeating the discovery")
@@ -105,14 +105,15 @@ var _ = Describe("an InstanceDiscovery", func() {
 	It("creates a deleted Instance again, and does not change Instances of users", func(ctx context.Context) {
 		mine := inSession(newInstance(namespace, "mine", "claude"), namespace+"-mine")
 		mine.Spec.Runtime.Tmux.Socket, mine.Spec.Adoption = namespace, v1alpha1.AdoptionIfExists
-		offer(namespace, namespace+"-a", namespace+"-mine")
+		createSessions(namespace, namespace+"-a", namespace+"-mine")
 		Expect(k8s.Create(ctx, mine)).To(Succeed())
-		becomesReady(ctx, mine)
+		waitForReady(ctx, mine)
 		d := newDiscovery(namespace, "agents")
 		Expect(k8s.Create(ctx, d)).To(Succeed())
-		finds(ctx, d, v1alpha1.DiscoveryTotals{Found: 2, Created: 1, Known: 1, Adopted: 2}, status.CurrentStatus)
+		waitForTotals(ctx, d, v1alpha1.DiscoveryTotals{Found: 2, Created: 1, Known: 1, Adopted: 2}, status.CurrentStatus)
 		Expect(d.Status.Found[1]).To(Equal(v1alpha1.DiscoveredInstance{
-			Source: "mine", Name: namespace + "-mine", ID: "$1", Instance: "mine", Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed,
+			Source: "mine", Name: namespace + "-mine", ID: "$1", Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed,
+			InstanceRef: &v1alpha1.NamespacedReference{Namespace: namespace, Name: "mine"},
 		}))
 		version := mine.ResourceVersion
 		var made *v1alpha1.Instance
@@ -127,18 +128,18 @@ var _ = Describe("an InstanceDiscovery", func() {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(made), again)).To(Succeed())
 			g.Expect(again.UID).NotTo(Equal(made.UID))
 		}).Should(Succeed())
-		finds(ctx, d, v1alpha1.DiscoveryTotals{Found: 2, Created: 1, Known: 1, Adopted: 2}, status.CurrentStatus)
+		waitForTotals(ctx, d, v1alpha1.DiscoveryTotals{Found: 2, Created: 1, Known: 1, Adopted: 2}, status.CurrentStatus)
 		get(ctx, Default, mine)
 		Expect(mine.ResourceVersion).To(Equal(version))
 	})
 
 	It("reports sources that it cannot search, and continues with the others", func(ctx context.Context) {
-		offer(namespace, namespace+"-a")
+		createSessions(namespace, namespace+"-a")
 		d := newDiscovery(namespace, "agents")
 		d.Spec.Sources = append(d.Spec.Sources, v1alpha1.DiscoverySource{Name: "boxes", Type: v1alpha1.RuntimeDocker})
 		Expect(k8s.Create(ctx, d)).To(Succeed())
-		finds(ctx, d, v1alpha1.DiscoveryTotals{Found: 1, Created: 1, Adopted: 1}, status.FailedStatus)
-		Expect(meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("source boxes: This manager does not serve the runtime Docker."))
+		waitForTotals(ctx, d, v1alpha1.DiscoveryTotals{Found: 1, Created: 1, Adopted: 1}, status.FailedStatus)
+		Expect(meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionStalled).Message).To(ContainSubstring("Source boxes: This manager does not serve the runtime Docker."))
 
 		By("recovering after a failure of the runtime")
 		tmux.Away(errors.New("tmux is stuck"))
@@ -150,17 +151,17 @@ var _ = Describe("an InstanceDiscovery", func() {
 			reconciling := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionReconciling)
 			g.Expect(reconciling.Reason).To(Equal(v1alpha1.ReasonRuntimeUnavailable))
 			g.Expect(reconciling.Status).To(Equal(metav1.ConditionTrue))
-			g.Expect(reconciling.Message).To(ContainSubstring("source mine: tmux is stuck"))
+			g.Expect(reconciling.Message).To(ContainSubstring("Source mine: tmux is stuck"))
 		}).Should(Succeed())
 		Expect(d.Status.Totals.Found).To(BeEquivalentTo(1))
 		tmux.Away(nil)
-		finds(ctx, d, v1alpha1.DiscoveryTotals{Found: 1, Created: 1, Adopted: 1}, status.CurrentStatus)
+		waitForTotals(ctx, d, v1alpha1.DiscoveryTotals{Found: 1, Created: 1, Adopted: 1}, status.CurrentStatus)
 		Expect(d.Status.ObservedRefreshToken).To(Equal("now"))
 	})
 
 	It("creates one Instance for each session when several discoveries run at once", func(ctx context.Context) {
 		other := newNamespace(ctx)
-		offer(namespace, namespace+"-a", namespace+"-b", namespace+"-c")
+		createSessions(namespace, namespace+"-a", namespace+"-b", namespace+"-c")
 		var all []*v1alpha1.InstanceDiscovery
 		for _, where := range []string{namespace, other} {
 			for _, name := range []string{"one", "two"} {

@@ -36,8 +36,8 @@ func get(ctx context.Context, g Gomega, object process.Object) {
 	g.ExpectWithOffset(1, k8s.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
 }
 
-// change updates the object as a user would, and retries if a write of the manager caused a conflict.
-func change(ctx context.Context, object process.Object, do func()) {
+// update updates the object as a user would, and retries if a write of the manager caused a conflict.
+func update(ctx context.Context, object process.Object, do func()) {
 	EventuallyWithOffset(1, func(g Gomega) {
 		get(ctx, g, object)
 		do()
@@ -47,14 +47,14 @@ func change(ctx context.Context, object process.Object, do func()) {
 
 // waitForCondition waits until a condition has this status and reason for the current generation, and returns the condition. object then contains the
 // state that was read.
-func waitForCondition(ctx context.Context, object process.Object, conditionType string, is metav1.ConditionStatus, reason string) metav1.Condition {
+func waitForCondition(ctx context.Context, object process.Object, conditionType string, want metav1.ConditionStatus, reason string) metav1.Condition {
 	var found metav1.Condition
 	EventuallyWithOffset(1, func(g Gomega) {
 		get(ctx, g, object)
 		condition := meta.FindStatusCondition(object.GetProcessStatus().Conditions, conditionType)
 		g.Expect(condition).NotTo(BeNil(), "%s is not set", conditionType)
 		g.Expect(condition.ObservedGeneration).To(Equal(object.GetGeneration()))
-		g.Expect(condition.Status).To(Equal(is), "%s: %s %s", conditionType, condition.Reason, condition.Message)
+		g.Expect(condition.Status).To(Equal(want), "%s: %s %s", conditionType, condition.Reason, condition.Message)
 		if reason != "" {
 			g.Expect(condition.Reason).To(Equal(reason))
 		}
@@ -63,23 +63,23 @@ func waitForCondition(ctx context.Context, object process.Object, conditionType 
 	return found
 }
 
-// becomesReady waits until the object is Ready with the reason Running, and checks that kstatus reports Current.
-func becomesReady(ctx context.Context, object process.Object) {
+// waitForReady waits until the object is Ready with the reason Running, and checks that kstatus reports Current.
+func waitForReady(ctx context.Context, object process.Object) {
 	GinkgoHelper()
 	waitForCondition(ctx, object, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRunning)
-	restsAs(object, status.CurrentStatus)
+	expectKstatus(object, status.CurrentStatus)
 }
 
-// rests waits until the object is Ready with this reason, and checks that kstatus reports Current and that the object has no process.
-func rests(ctx context.Context, object process.Object, reason string) {
+// waitForReadyWithoutProcess waits until the object is Ready with this reason, and checks that kstatus reports Current and that the object has no process.
+func waitForReadyWithoutProcess(ctx context.Context, object process.Object, reason string) {
 	GinkgoHelper()
 	waitForCondition(ctx, object, v1alpha1.ConditionReady, metav1.ConditionTrue, reason)
-	restsAs(object, status.CurrentStatus)
+	expectKstatus(object, status.CurrentStatus)
 	Expect(object.GetProcessStatus().Process).To(BeNil())
 }
 
-// leavesOut waits until the condition is absent. Berth omits a condition that has its usual status and no message.
-func leavesOut(ctx context.Context, object process.Object, conditionType string) {
+// waitForConditionAbsent waits until the condition is absent. Berth omits a condition that has its usual status and no message.
+func waitForConditionAbsent(ctx context.Context, object process.Object, conditionType string) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		get(ctx, g, object)
@@ -87,24 +87,24 @@ func leavesOut(ctx context.Context, object process.Object, conditionType string)
 	}).Should(Succeed())
 }
 
-// stalls waits until the object is Stalled with this reason, checks that kstatus reports Failed, and returns the message.
-func stalls(ctx context.Context, object process.Object, reason string) string {
+// waitForStalled waits until the object is Stalled with this reason, checks that kstatus reports Failed, and returns the message.
+func waitForStalled(ctx context.Context, object process.Object, reason string) string {
 	GinkgoHelper()
 	condition := waitForCondition(ctx, object, v1alpha1.ConditionStalled, metav1.ConditionTrue, reason)
-	restsAs(object, status.FailedStatus)
+	expectKstatus(object, status.FailedStatus)
 	return condition.Message
 }
 
-// restsAs checks that exactly one of Ready, Reconciling and Stalled is True, and that kstatus reports this status.
-func restsAs(object process.Object, want status.Status) {
+// expectKstatus checks that exactly one of Ready, Reconciling and Stalled is True, and that kstatus reports this status.
+func expectKstatus(object process.Object, want status.Status) {
 	GinkgoHelper()
-	var are []string
+	var trueConditions []string
 	for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
 		if meta.IsStatusConditionTrue(object.GetProcessStatus().Conditions, conditionType) {
-			are = append(are, conditionType)
+			trueConditions = append(trueConditions, conditionType)
 		}
 	}
-	Expect(are).To(HaveLen(1), "exactly one is True")
+	Expect(trueConditions).To(HaveLen(1), "exactly one is True")
 	content, err := apiruntime.DefaultUnstructuredConverter.ToUnstructured(object)
 	Expect(err).NotTo(HaveOccurred())
 	result, err := status.Compute(&unstructured.Unstructured{Object: content})
@@ -112,8 +112,8 @@ func restsAs(object process.Object, want status.Status) {
 	Expect(result.Status).To(Equal(want), result.Message)
 }
 
-// isGone waits until the object is deleted and the runtime no longer knows its process.
-func isGone(ctx context.Context, object process.Object) {
+// waitUntilGone waits until the object is deleted and the runtime no longer knows its process.
+func waitUntilGone(ctx context.Context, object process.Object) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		err := k8s.Get(ctx, client.ObjectKeyFromObject(object), object.DeepCopyObject().(process.Object))
@@ -155,16 +155,16 @@ func cleanUp(ctx context.Context, namespace string) {
 	}).Should(Succeed())
 }
 
-// staysUnwritten makes the manager check the process three times, and verifies that the manager does not write the object.
-func staysUnwritten(ctx context.Context, object process.Object) {
+// expectNoWrites makes the manager check the process three times, and verifies that the manager does not write the object.
+func expectNoWrites(ctx context.Context, object process.Object) {
 	GinkgoHelper()
 	get(ctx, Default, object)
 	version := object.GetResourceVersion()
-	looked := func() int { return rt.Looks(object.GetUID()) + tmux.Looks(object.GetUID()) }
+	checks := func() int { return rt.Looks(object.GetUID()) + tmux.Looks(object.GetUID()) }
 	for range 3 {
-		looks := looked()
+		before := checks()
 		rt.Announce(object.GetUID())
-		Eventually(looked).Should(BeNumerically(">", looks))
+		Eventually(checks).Should(BeNumerically(">", before))
 	}
 	Consistently(func(g Gomega) {
 		get(ctx, g, object)
@@ -191,7 +191,7 @@ func follow(ctx context.Context, object process.Object, list client.ObjectList) 
 	done, ended := make(chan struct{}), sync.WaitGroup{}
 	ended.Go(func() {
 		for event := range watching.ResultChan() {
-			h.note(event)
+			h.record(event)
 		}
 	})
 	key, empty := client.ObjectKeyFromObject(object), object.DeepCopyObject().(process.Object)
@@ -204,7 +204,7 @@ func follow(ctx context.Context, object process.Object, list client.ObjectList) 
 				return
 			case <-ticker.C:
 				if err := k8s.Get(ctx, key, empty); apierrors.IsNotFound(err) {
-					h.note(watch.Event{Type: watch.Deleted})
+					h.record(watch.Event{Type: watch.Deleted})
 				}
 			}
 		}
@@ -218,7 +218,7 @@ func follow(ctx context.Context, object process.Object, list client.ObjectList) 
 	return h
 }
 
-func (h *history) note(event watch.Event) {
+func (h *history) record(event watch.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if event.Type == watch.Deleted {
@@ -248,8 +248,8 @@ func (h *history) saw(conditionType string, incarnation int64) bool {
 	return false
 }
 
-// always reports whether the condition was True in every recorded state.
-func (h *history) always(conditionType string) bool {
+// alwaysTrue reports whether the condition was True in every recorded state.
+func (h *history) alwaysTrue(conditionType string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, state := range h.states {
@@ -260,8 +260,8 @@ func (h *history) always(conditionType string) bool {
 	return true
 }
 
-// live returns a function that lists the live incarnations of an object.
-func live(object client.Object) func() []int64 {
+// liveIncarnations returns a function that lists the live incarnations of an object.
+func liveIncarnations(object client.Object) func() []int64 {
 	uid := object.GetUID()
 	return func() []int64 { return rt.Live(uid) }
 }

@@ -38,8 +38,8 @@ var _ = Describe("A manager that is one of several hosts", Serial, func() {
 		})
 	})
 
-	// held creates an object that another host runs: the label and the status of the object name that host, and this host has no process of the object.
-	held := func(ctx context.Context, namespace, host string) *v1alpha1.Instance {
+	// createOnHost creates an object that another host runs: the label and the status of the object name that host, and this host has no process of the object.
+	createOnHost := func(ctx context.Context, namespace, host string) *v1alpha1.Instance {
 		GinkgoHelper()
 		instance := newInstance(namespace, "of-"+host, "claude")
 		instance.Labels = map[string]string{v1alpha1.LabelHost: host}
@@ -51,19 +51,19 @@ var _ = Describe("A manager that is one of several hosts", Serial, func() {
 		return instance
 	}
 
-	It("takes objects that have no host, and writes its name into them", func(ctx context.Context) {
+	It("claims objects that have no host, and records its name in their label and status", func(ctx context.Context) {
 		instance := newInstance(newNamespace(ctx), "agent", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		becomesReady(ctx, instance)
+		waitForReady(ctx, instance)
 		Expect(instance.Labels).To(HaveKeyWithValue(v1alpha1.LabelHost, "here"))
 		Expect(instance.Status.HostName).To(Equal("here"))
-		restsAs(instance, status.CurrentStatus)
+		expectKstatus(instance, status.CurrentStatus)
 	})
 
-	It("leaves objects of other hosts alone, and reports those whose host does not report", func(ctx context.Context) {
+	It("does not run objects of other hosts, and marks an object as Stalled if its host does not report", func(ctx context.Context) {
 		namespace := newNamespace(ctx)
-		lost, kept := held(ctx, namespace, "silent"), held(ctx, namespace, "reporting")
-		message := stalls(ctx, lost, v1alpha1.ReasonHostUnavailable)
+		lost, kept := createOnHost(ctx, namespace, "silent"), createOnHost(ctx, namespace, "reporting")
+		message := waitForStalled(ctx, lost, v1alpha1.ReasonHostUnavailable)
 		Expect(message).To(ContainSubstring(`Host "silent" does not report`))
 		Expect(lost.Status.Process).To(HaveField("PID", int64(4711)), "nothing else of the record changes")
 		Consistently(func(g Gomega) {
@@ -73,11 +73,11 @@ var _ = Describe("A manager that is one of several hosts", Serial, func() {
 		}).Should(Succeed())
 
 		By("starting it after a person declares the host lost")
-		change(ctx, lost, func() {
+		update(ctx, lost, func() {
 			lost.Labels[v1alpha1.LabelHost] = "here"
 			lost.Annotations = map[string]string{v1alpha1.AnnotationLostHost: "silent"}
 		})
-		becomesReady(ctx, lost)
+		waitForReady(ctx, lost)
 		Expect(lost.Status.HostName).To(Equal("here"))
 		Expect(lost.Status.Incarnation).To(BeNumerically(">", 3))
 		Expect(lost.Status.LastExit).To(HaveField("Reason", v1alpha1.ReasonLost))
@@ -89,15 +89,15 @@ var _ = Describe("A manager that is one of several hosts", Serial, func() {
 	It("stops and releases an object whose label names another host", func(ctx context.Context) {
 		instance := newInstance(newNamespace(ctx), "agent", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		becomesReady(ctx, instance)
-		change(ctx, instance, func() { instance.Labels[v1alpha1.LabelHost] = "reporting" })
+		waitForReady(ctx, instance)
+		update(ctx, instance, func() { instance.Labels[v1alpha1.LabelHost] = "reporting" })
 		Eventually(func(g Gomega) {
 			get(ctx, g, instance)
 			g.Expect(instance.Status.HostName).To(BeEmpty())
 			g.Expect(instance.Status.Process).To(BeNil())
 		}).Should(Succeed())
-		Eventually(live(instance)).Should(BeEmpty())
-		change(ctx, instance, func() { instance.Labels[v1alpha1.LabelHost] = "here" })
-		becomesReady(ctx, instance)
+		Eventually(liveIncarnations(instance)).Should(BeEmpty())
+		update(ctx, instance, func() { instance.Labels[v1alpha1.LabelHost] = "here" })
+		waitForReady(ctx, instance)
 	})
 })

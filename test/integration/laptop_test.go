@@ -28,9 +28,9 @@ import (
 // and enforces the Pod Security Standard of the namespace only when a Pod is created.
 var _ = Describe("samples/laptop-to-cluster", func() {
 	It("creates Pods that a restricted namespace admits and that share the project", func(ctx context.Context) {
-		moon := newNode()
+		testNode := newNode()
 		namespace := newNamespace(ctx)
-		for _, o := range kustomized(ctx, "samples/laptop-to-cluster/cluster") {
+		for _, o := range renderKustomization(ctx, "samples/laptop-to-cluster/cluster") {
 			if o.GetKind() == "Namespace" {
 				there := &corev1.Namespace{}
 				Expect(k8s.Get(ctx, client.ObjectKey{Name: namespace}, there)).To(Succeed())
@@ -41,15 +41,15 @@ var _ = Describe("samples/laptop-to-cluster", func() {
 			o.SetNamespace(namespace)
 			Expect(k8s.Create(ctx, o)).To(Succeed())
 		}
-		is := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
-		run := &v1alpha1.StrategyRun{ObjectMeta: is("vet-once")}
+		metadata := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
+		run := &v1alpha1.StrategyRun{ObjectMeta: metadata("vet-once")}
 		run.Spec.StrategyRef.Name = "vet"
 		Expect(k8s.Create(ctx, run)).To(Succeed())
 
-		web, gopls := &v1alpha1.DevServer{ObjectMeta: is("web")}, &v1alpha1.LanguageServer{ObjectMeta: is("gopls")}
-		for object, inits := range map[process.Object]int{web: 1, gopls: 2, &v1alpha1.Instance{ObjectMeta: is("agent")}: 1, run: 1} {
+		web, gopls := &v1alpha1.DevServer{ObjectMeta: metadata("web")}, &v1alpha1.LanguageServer{ObjectMeta: metadata("gopls")}
+		for object, inits := range map[process.Object]int{web: 1, gopls: 2, &v1alpha1.Instance{ObjectMeta: metadata("agent")}: 1, run: 1} {
 			get(ctx, Default, object)
-			p := hasPod(ctx, object, "1")
+			p := waitForPod(ctx, object, "1")
 			Expect(p.Spec.InitContainers).To(HaveLen(inits), "init containers clone the project and install the multiplexer")
 			Expect(p.Spec.Volumes).To(ContainElement(HaveField("PersistentVolumeClaim.ClaimName", "workspace")))
 			Expect(p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchLabels).To(
@@ -63,9 +63,9 @@ var _ = Describe("samples/laptop-to-cluster", func() {
 			g.Expect(gopls.Status.Endpoint).To(Equal("https://lsp-gopls." + namespace + ".svc:7077/lsp"))
 		}).Should(Succeed())
 
-		p := hasPod(ctx, run, "1")
-		moon.run(ctx, p, "127.0.0.1")
-		moon.end(ctx, p, 0)
+		p := waitForPod(ctx, run, "1")
+		testNode.run(ctx, p, "127.0.0.1")
+		testNode.end(ctx, p, 0)
 		Eventually(func(g Gomega) {
 			get(ctx, g, run)
 			g.Expect(run.Status.Outcome).To(Equal(v1alpha1.RunSucceeded))
@@ -73,8 +73,8 @@ var _ = Describe("samples/laptop-to-cluster", func() {
 	})
 })
 
-// kustomized returns the objects of the kustomization in a folder of the repository.
-func kustomized(ctx context.Context, folder string) (objects []*unstructured.Unstructured) {
+// renderKustomization returns the objects of the kustomization in a folder of the repository.
+func renderKustomization(ctx context.Context, folder string) (objects []*unstructured.Unstructured) {
 	GinkgoHelper()
 	root := filepath.Join("..", "..")
 	kubectl := filepath.Join(root, "bin", "kubectl")

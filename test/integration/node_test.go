@@ -19,8 +19,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// lastWords is the name of a Pod annotation. Its value is the termination message that the program of the Pod will leave.
-const lastWords = "test.berth.dev/last-words"
+// terminationMessage is the name of a Pod annotation. Its value is the termination message that the program of the Pod will leave.
+const terminationMessage = "test.berth.dev/last-words"
 
 // node binds Pods and writes their status in place of a scheduler and a kubelet, which do not run in these tests.
 type node struct{}
@@ -59,7 +59,7 @@ func (n *node) endDeleted(ctx context.Context) {
 	for i := range pods.Items {
 		p := &pods.Items[i]
 		if p.DeletionTimestamp != nil && p.Spec.NodeName != "" && p.Status.Phase == corev1.PodRunning {
-			terminate(p, 143)
+			setTerminated(p, 143)
 			_ = k8s.Status().Update(ctx, p)
 		}
 	}
@@ -72,8 +72,8 @@ func podsOf(ctx context.Context, g Gomega, object process.Object) []corev1.Pod {
 	return pods.Items
 }
 
-// hasPod waits until the object has exactly one Pod and this Pod belongs to the given incarnation. It returns the Pod.
-func hasPod(ctx context.Context, object process.Object, incarnation string) *corev1.Pod {
+// waitForPod waits until the object has exactly one Pod and this Pod belongs to the given incarnation. It returns the Pod.
+func waitForPod(ctx context.Context, object process.Object, incarnation string) *corev1.Pod {
 	GinkgoHelper()
 	var found *corev1.Pod
 	Eventually(func(g Gomega) {
@@ -86,8 +86,8 @@ func hasPod(ctx context.Context, object process.Object, incarnation string) *cor
 	return found
 }
 
-// hasNoPod waits until the object has no Pods.
-func hasNoPod(ctx context.Context, object process.Object) {
+// waitForNoPod waits until the object has no Pods.
+func waitForNoPod(ctx context.Context, object process.Object) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) { g.Expect(podsOf(ctx, g, object)).To(BeEmpty()) }).Should(Succeed())
 }
@@ -97,7 +97,7 @@ func (n *node) run(ctx context.Context, p *corev1.Pod, address string) {
 	GinkgoHelper()
 	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: "moon"}}
 	Expect(k8s.SubResource("binding").Create(ctx, p, binding)).To(Succeed())
-	report(ctx, p, func() {
+	updatePodStatus(ctx, p, func() {
 		p.Status.Phase, p.Status.PodIP, p.Status.PodIPs = corev1.PodRunning, address, []corev1.PodIP{{IP: address}}
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{
 			Name: pod.Container, Image: p.Spec.Containers[0].Image, ContainerID: "containerd://" + p.Name, Ready: true,
@@ -109,10 +109,10 @@ func (n *node) run(ctx context.Context, p *corev1.Pod, address string) {
 // end marks the program of the Pod as exited with an exit code.
 func (n *node) end(ctx context.Context, p *corev1.Pod, code int32) {
 	GinkgoHelper()
-	report(ctx, p, func() { terminate(p, code) })
+	updatePodStatus(ctx, p, func() { setTerminated(p, code) })
 }
 
-func terminate(p *corev1.Pod, code int32) {
+func setTerminated(p *corev1.Pod, code int32) {
 	p.Status.Phase = corev1.PodFailed
 	if code == 0 {
 		p.Status.Phase = corev1.PodSucceeded
@@ -121,12 +121,12 @@ func terminate(p *corev1.Pod, code int32) {
 		status := &p.Status.ContainerStatuses[i]
 		status.Ready = false
 		status.State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.Now(),
-			StartedAt: status.State.Running.StartedAt, Message: p.Annotations[lastWords]}}
+			StartedAt: status.State.Running.StartedAt, Message: p.Annotations[terminationMessage]}}
 	}
 }
 
-// report updates the status of a Pod and retries after conflicts.
-func report(ctx context.Context, p *corev1.Pod, set func()) {
+// updatePodStatus updates the status of a Pod and retries after conflicts.
+func updatePodStatus(ctx context.Context, p *corev1.Pod, set func()) {
 	GinkgoHelper()
 	key := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 	Eventually(func(g Gomega) {

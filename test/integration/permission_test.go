@@ -32,8 +32,8 @@ var _ = Describe("A manager that checks namespaces", Serial, func() {
 		stopManager = startManagerWith(config, func(o *manager.Options) { o.PolicyNamespace = policyNamespace })
 	})
 
-	// permit sets the label of the namespace that permits a runtime, or removes the label if kind is empty.
-	permit := func(ctx context.Context, namespace, kind string) {
+	// setAllowedRuntime sets the label of the namespace that permits a runtime, or removes the label if kind is empty.
+	setAllowedRuntime := func(ctx context.Context, namespace, kind string) {
 		GinkgoHelper()
 		labels := `{"metadata":{"labels":{"` + v1alpha1.LabelAllowRuntime + `":` + map[bool]string{true: "null", false: `"` + kind + `"`}[kind == ""] + `}}}`
 		object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
@@ -57,30 +57,30 @@ var _ = Describe("A manager that checks namespaces", Serial, func() {
 			Expect(k8s.Create(ctx, object)).To(Succeed())
 		}
 		for _, object := range objects {
-			message := stalls(ctx, object, v1alpha1.ReasonRuntimeForbidden)
+			message := waitForStalled(ctx, object, v1alpha1.ReasonRuntimeForbidden)
 			Expect(message).To(ContainSubstring(v1alpha1.LabelAllowRuntime), object.GetName())
 			Expect(append(rt.Known(), tmux.Known()...)).NotTo(ContainElement(object.GetUID()), object.GetName())
 		}
-		permit(ctx, namespace, "Host")
+		setAllowedRuntime(ctx, namespace, "Host")
 		for _, object := range objects {
 			if object != process.Object(session) {
 				Eventually(rt.Known).Should(ContainElement(object.GetUID()), object.GetName())
 			}
 		}
-		stalls(ctx, session, v1alpha1.ReasonRuntimeForbidden)
+		waitForStalled(ctx, session, v1alpha1.ReasonRuntimeForbidden)
 	})
 
 	It("starts nothing new after the label was removed, and does not stop running processes", func(ctx context.Context) {
 		namespace := newNamespace(ctx)
-		permit(ctx, namespace, "Host")
+		setAllowedRuntime(ctx, namespace, "Host")
 		instance := newInstance(namespace, "agent", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		becomesReady(ctx, instance)
+		waitForReady(ctx, instance)
 
-		permit(ctx, namespace, "")
-		change(ctx, instance, func() { instance.Spec.Process.Command = []string{"evil"} })
+		setAllowedRuntime(ctx, namespace, "")
+		update(ctx, instance, func() { instance.Spec.Process.Command = []string{"evil"} })
 		waitForCondition(ctx, instance, v1alpha1.ConditionDriftDetected, metav1.ConditionTrue, v1alpha1.ReasonRuntimeForbidden)
-		becomesReady(ctx, instance)
+		waitForReady(ctx, instance)
 		Expect(rt.Live(instance.UID)).To(Equal([]int64{1}))
 		started, _ := rt.Process(instance.UID)
 		Expect(started.Command).To(Equal([]string{"claude"}))
@@ -90,7 +90,7 @@ var _ = Describe("A manager that checks namespaces", Serial, func() {
 		namespace := newNamespace(ctx)
 		instance := newInstance(namespace, "agent", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		stalls(ctx, instance, v1alpha1.ReasonRuntimeForbidden)
+		waitForStalled(ctx, instance, v1alpha1.ReasonRuntimeForbidden)
 		parameters := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: policyNamespace, Name: process.PolicyConfigMap}, Data: map[string]string{"runtimes." + namespace: "Host"},
 		}
@@ -98,6 +98,6 @@ var _ = Describe("A manager that checks namespaces", Serial, func() {
 		DeferCleanup(func(ctx context.Context) {
 			Expect(k8s.Delete(ctx, parameters)).To(Or(Succeed(), WithTransform(apierrors.IsNotFound, BeTrue())))
 		})
-		becomesReady(ctx, instance)
+		waitForReady(ctx, instance)
 	})
 })

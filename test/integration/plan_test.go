@@ -46,12 +46,12 @@ var _ = Describe("a Plan", func() {
 	newAction := func(ctx context.Context, change func(*v1alpha1.ActionSpec)) *v1alpha1.Action {
 		action := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "release"}}
 		action.Spec.Arguments = []v1alpha1.ActionArgument{
-			{Name: "version", Presence: v1alpha1.ArgumentRequired, Pattern: `v[0-9]+`},
+			{Name: "version", Presence: v1alpha1.PresenceRequired, Pattern: `v[0-9]+`},
 			{Name: "dry-run", Type: v1alpha1.ArgumentBoolean, Default: ptr.To("false")},
 		}
-		action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []string{"search", "test"}}
-		action.Spec.Execute = &v1alpha1.PhaseSpec{Strategies: []string{"build"}}
-		action.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: []string{"publish"}}
+		action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "search"}, {Name: "test"}}}
+		action.Spec.Execute = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "build"}}}
+		action.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "publish"}}}
 		change(&action.Spec)
 		Expect(k8s.Create(ctx, action)).To(Succeed())
 		return action
@@ -69,7 +69,7 @@ var _ = Describe("a Plan", func() {
 		Expect(k8s.Create(ctx, plan)).To(Succeed())
 		return plan
 	}
-	is := func(ctx context.Context, plan *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState, attempt int) {
+	waitForPlan := func(ctx context.Context, plan *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState, attempt int) {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)).To(Succeed())
@@ -80,7 +80,7 @@ var _ = Describe("a Plan", func() {
 			g.Expect(plan.Status.Attempt).To(BeEquivalentTo(attempt), where)
 		}).Should(Succeed())
 	}
-	asks := func(ctx context.Context, plan *v1alpha1.Plan, change func(*v1alpha1.PlanSpec)) {
+	updatePlan := func(ctx context.Context, plan *v1alpha1.Plan, change func(*v1alpha1.PlanSpec)) {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)).To(Succeed())
@@ -88,8 +88,8 @@ var _ = Describe("a Plan", func() {
 			g.Expect(k8s.Update(ctx, plan)).To(Succeed())
 		}).Should(Succeed())
 	}
-	// ends waits for a run of a plan and makes the program of the run exit with the code.
-	ends := func(ctx context.Context, plan *v1alpha1.Plan, attempt int, phase string, index int, code int32) *v1alpha1.StrategyRun {
+	// endRun waits for a run of a plan and makes the program of the run exit with the code.
+	endRun := func(ctx context.Context, plan *v1alpha1.Plan, attempt int, phase string, index int, code int32) *v1alpha1.StrategyRun {
 		GinkgoHelper()
 		run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: fmt.Sprintf("%s-%.8s-%d-%s-%d", plan.Name, plan.UID, attempt, phase, index),
@@ -107,15 +107,15 @@ var _ = Describe("a Plan", func() {
 		Expect(k8s.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelPlan: plan.Name})).To(Succeed())
 		return list.Items
 	}
-	rests := func(ctx context.Context, plan *v1alpha1.Plan, want status.Status) {
+	expectPlanAtRest := func(ctx context.Context, plan *v1alpha1.Plan, want status.Status) {
 		GinkgoHelper()
-		var are []string
+		var trueConditions []string
 		for _, conditionType := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled} {
 			if meta.IsStatusConditionTrue(plan.Status.Conditions, conditionType) {
-				are = append(are, conditionType)
+				trueConditions = append(trueConditions, conditionType)
 			}
 		}
-		Expect(are).To(HaveLen(1), "exactly one is True")
+		Expect(trueConditions).To(HaveLen(1), "exactly one is True")
 		content, err := apiruntime.DefaultUnstructuredConverter.ToUnstructured(plan)
 		Expect(err).NotTo(HaveOccurred())
 		result, err := status.Compute(&unstructured.Unstructured{Object: content})
@@ -127,7 +127,7 @@ var _ = Describe("a Plan", func() {
 			g.Expect(plan.ResourceVersion).To(Equal(version), "a plan at rest is not written")
 		}).Should(Succeed())
 	}
-	stalled := func(ctx context.Context, plan *v1alpha1.Plan, reason string) string {
+	waitForStalledPlan := func(ctx context.Context, plan *v1alpha1.Plan, reason string) string {
 		GinkgoHelper()
 		message := ""
 		Eventually(func(g Gomega) {
@@ -145,24 +145,24 @@ var _ = Describe("a Plan", func() {
 		newStrategies(ctx, "search", "test", "build", "publish")
 		action := newAction(ctx, func(*v1alpha1.ActionSpec) {})
 		plan := newPlan(ctx, "first", func(*v1alpha1.PlanSpec) {})
-		is(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanProcessing, 1)
-		run := ends(ctx, plan, 1, "strategize", 0, 0)
+		waitForPlan(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanProcessing, 1)
+		run := endRun(ctx, plan, 1, "strategize", 0, 0)
 		process, _ := rt.Process(run.UID)
 		Expect(process.Env).To(ContainElements("ARG_VERSION=v1", "ARG_DRY_RUN=false", "ARG_PLAN=first", "ARG_PHASE=Strategize", "ARG_ATTEMPT=1"))
 		Expect(metav1.IsControlledBy(run, plan)).To(BeTrue())
 
 		Expect(k8s.Delete(ctx, action)).To(Succeed())
-		ends(ctx, plan, 1, "strategize", 1, 0)
-		is(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete, 1)
+		endRun(ctx, plan, 1, "strategize", 1, 0)
+		waitForPlan(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete, 1)
 		Expect(meta.IsStatusConditionTrue(plan.Status.Conditions, v1alpha1.ConditionAwaitingApproval)).To(BeTrue())
-		rests(ctx, plan, status.CurrentStatus)
+		expectPlanAtRest(ctx, plan, status.CurrentStatus)
 		Expect(runsOf(ctx, plan)).To(HaveLen(2))
 
-		asks(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.TargetPhase = v1alpha1.PhaseApply })
-		ends(ctx, plan, 1, "execute", 0, 0)
-		applied := ends(ctx, plan, 1, "apply", 0, 0)
-		is(ctx, plan, v1alpha1.PhaseApply, v1alpha1.PlanApplied, 1)
-		rests(ctx, plan, status.CurrentStatus)
+		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.TargetPhase = v1alpha1.PhaseApply })
+		endRun(ctx, plan, 1, "execute", 0, 0)
+		applied := endRun(ctx, plan, 1, "apply", 0, 0)
+		waitForPlan(ctx, plan, v1alpha1.PhaseApply, v1alpha1.PlanApplied, 1)
+		expectPlanAtRest(ctx, plan, status.CurrentStatus)
 		Expect(rt.Count(applied.UID, "Start")).To(Equal(1))
 		Expect(plan.Status.Results).To(HaveLen(4))
 		for _, run := range runsOf(ctx, plan) {
@@ -174,21 +174,21 @@ var _ = Describe("a Plan", func() {
 		newStrategies(ctx, "search", "test", "build", "publish")
 		newAction(ctx, func(spec *v1alpha1.ActionSpec) { spec.Strategize = nil; spec.MaxReversions = ptr.To[int32](1) })
 		plan := newPlan(ctx, "second", func(spec *v1alpha1.PlanSpec) { spec.TargetPhase = v1alpha1.PhaseExecute })
-		ends(ctx, plan, 1, "execute", 0, 1)
-		is(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanErrored, 1)
-		rests(ctx, plan, status.FailedStatus)
-		asks(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.RetryToken = "once more" })
-		ends(ctx, plan, 2, "execute", 0, 0)
-		is(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanComplete, 2)
-		asks(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.Revert = &v1alpha1.PlanRevert{Token: "no", Reason: "It is wrong."} })
-		is(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanProcessing, 3)
+		endRun(ctx, plan, 1, "execute", 0, 1)
+		waitForPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanErrored, 1)
+		expectPlanAtRest(ctx, plan, status.FailedStatus)
+		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.RetryToken = "once more" })
+		endRun(ctx, plan, 2, "execute", 0, 0)
+		waitForPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanComplete, 2)
+		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.Revert = &v1alpha1.PlanRevert{Token: "no", Reason: "It is wrong."} })
+		waitForPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanProcessing, 3)
 		Expect(plan.Status.Reversions).To(BeEquivalentTo(1))
-		asks(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.Revert.Token = "no, no" })
-		is(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanConstrained, 3)
-		Expect(stalled(ctx, plan, v1alpha1.ReasonReversionLimit)).To(ContainSubstring("reverted 1 times"))
-		asks(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.RetryToken = "go on" })
-		is(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanProcessing, 4)
-		asks(ctx, plan, func(spec *v1alpha1.PlanSpec) {
+		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.Revert.Token = "no, no" })
+		waitForPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanConstrained, 3)
+		Expect(waitForStalledPlan(ctx, plan, v1alpha1.ReasonReversionLimit)).To(ContainSubstring("reverted 1 times"))
+		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.RetryToken = "go on" })
+		waitForPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanProcessing, 4)
+		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) {
 			spec.State, spec.TTLSecondsAfterFinished = v1alpha1.PlanCancelRequested, ptr.To[int32](0)
 		})
 		Eventually(func(g Gomega) {
@@ -203,11 +203,13 @@ var _ = Describe("a Plan", func() {
 
 	It("is constrained by an open circuit breaker, and continues after a reset and a retry", func(ctx context.Context) {
 		newStrategies(ctx, "search", "test", "build", "publish")
-		newAction(ctx, func(spec *v1alpha1.ActionSpec) { spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []string{"search"}} })
+		newAction(ctx, func(spec *v1alpha1.ActionSpec) {
+			spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "search"}}}
+		})
 		plan := newPlan(ctx, "third", func(*v1alpha1.PlanSpec) {})
 		for attempt := 1; attempt <= 2; attempt++ {
-			ends(ctx, plan, attempt, "strategize", 0, 1)
-			is(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanErrored, attempt)
+			endRun(ctx, plan, attempt, "strategize", 0, 1)
+			waitForPlan(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanErrored, attempt)
 			if attempt == 2 {
 				Eventually(func(g Gomega) {
 					strategy := &v1alpha1.Strategy{}
@@ -215,42 +217,42 @@ var _ = Describe("a Plan", func() {
 					g.Expect(strategy.Status.Breaker.State).To(Equal(v1alpha1.BreakerOpen))
 				}).Should(Succeed())
 			}
-			asks(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.RetryToken += "x" })
+			updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.RetryToken += "x" })
 		}
-		is(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanConstrained, 3)
-		Expect(stalled(ctx, plan, v1alpha1.ReasonCircuitOpen)).To(ContainSubstring("search"))
-		rests(ctx, plan, status.FailedStatus)
+		waitForPlan(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanConstrained, 3)
+		Expect(waitForStalledPlan(ctx, plan, v1alpha1.ReasonCircuitOpen)).To(ContainSubstring("search"))
+		expectPlanAtRest(ctx, plan, status.FailedStatus)
 		Eventually(func(g Gomega) {
 			strategy := &v1alpha1.Strategy{}
 			g.Expect(k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: "search"}, strategy)).To(Succeed())
 			strategy.Spec.ResetToken = "mended"
 			g.Expect(k8s.Update(ctx, strategy)).To(Succeed())
 		}).Should(Succeed())
-		asks(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.RetryToken += "x" })
-		ends(ctx, plan, 4, "strategize", 0, 0)
-		is(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete, 4)
+		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.RetryToken += "x" })
+		endRun(ctx, plan, 4, "strategize", 0, 0)
+		waitForPlan(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete, 4)
 	})
 
 	It("reports what prevents its start, and starts when that is corrected", func(ctx context.Context) {
 		plan := newPlan(ctx, "early", func(*v1alpha1.PlanSpec) {})
-		Expect(stalled(ctx, plan, v1alpha1.ReasonActionMissing)).To(ContainSubstring("create it"))
-		rests(ctx, plan, status.FailedStatus)
+		Expect(waitForStalledPlan(ctx, plan, v1alpha1.ReasonActionMissing)).To(ContainSubstring("create it"))
+		expectPlanAtRest(ctx, plan, status.FailedStatus)
 		action := newAction(ctx, func(spec *v1alpha1.ActionSpec) { spec.State = v1alpha1.ActionArchived })
-		stalled(ctx, plan, v1alpha1.ReasonActionArchived)
+		waitForStalledPlan(ctx, plan, v1alpha1.ReasonActionArchived)
 		action.Spec.State = v1alpha1.ActionActive
 		Expect(k8s.Update(ctx, action)).To(Succeed())
-		Expect(stalled(ctx, plan, v1alpha1.ReasonStrategyMissing)).To(ContainSubstring("search"))
+		Expect(waitForStalledPlan(ctx, plan, v1alpha1.ReasonStrategyMissing)).To(ContainSubstring("search"))
 		newStrategies(ctx, "search", "test", "build", "publish")
-		is(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanProcessing, 1)
+		waitForPlan(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanProcessing, 1)
 
 		good := action.DeepCopy().Spec.Arguments
 		action.Spec.Arguments[0].Pattern = `(?:.?.?.?.?){1000}`
 		Expect(k8s.Update(ctx, action)).To(Succeed())
 		large := newPlan(ctx, "large", func(*v1alpha1.PlanSpec) {})
-		Expect(stalled(ctx, large, v1alpha1.ReasonInvalidPattern)).To(ContainSubstring("argument " + good[0].Name))
+		Expect(waitForStalledPlan(ctx, large, v1alpha1.ReasonInvalidPattern)).To(ContainSubstring("argument " + good[0].Name))
 		action.Spec.Arguments = good
 		Expect(k8s.Update(ctx, action)).To(Succeed())
-		is(ctx, large, v1alpha1.PhaseStrategize, v1alpha1.PlanProcessing, 1)
+		waitForPlan(ctx, large, v1alpha1.PhaseStrategize, v1alpha1.PlanProcessing, 1)
 
 		for name, arguments := range map[string][]v1alpha1.RunArgument{
 			"version": {{Name: "version", Value: "1.0"}},
@@ -258,10 +260,10 @@ var _ = Describe("a Plan", func() {
 			"color":   {{Name: "version", Value: "v1"}, {Name: "color", Value: "red"}},
 		} {
 			wrong := newPlan(ctx, "wrong-"+name, func(spec *v1alpha1.PlanSpec) { spec.Arguments = arguments })
-			Expect(stalled(ctx, wrong, v1alpha1.ReasonInvalidArgument)).To(ContainSubstring("Argument " + name))
+			Expect(waitForStalledPlan(ctx, wrong, v1alpha1.ReasonInvalidArgument)).To(ContainSubstring("Argument " + name))
 		}
 		none := newPlan(ctx, "none", func(spec *v1alpha1.PlanSpec) { spec.Arguments = nil })
-		Expect(stalled(ctx, none, v1alpha1.ReasonInvalidArgument)).To(ContainSubstring("Argument version is required"))
+		Expect(waitForStalledPlan(ctx, none, v1alpha1.ReasonInvalidArgument)).To(ContainSubstring("Argument version is required"))
 	})
 
 	It("starts once for all plans with the same idempotency key", func(ctx context.Context) {
@@ -302,10 +304,10 @@ var _ = Describe("a Plan", func() {
 		newStrategies(ctx, "search", "test", "build", "publish")
 		newAction(ctx, func(*v1alpha1.ActionSpec) {})
 		plan := newPlan(ctx, "owned", func(spec *v1alpha1.PlanSpec) { spec.InstanceRef = &v1alpha1.LocalReference{Name: "session"} })
-		Expect(stalled(ctx, plan, v1alpha1.ReasonInstanceMissing)).To(ContainSubstring("session"))
+		Expect(waitForStalledPlan(ctx, plan, v1alpha1.ReasonInstanceMissing)).To(ContainSubstring("session"))
 		instance := newInstance(namespace, "session", "sh")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		is(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanProcessing, 1)
+		waitForPlan(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanProcessing, 1)
 		Expect(plan.OwnerReferences).To(ConsistOf(HaveField("UID", instance.UID)))
 	})
 })

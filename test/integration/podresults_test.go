@@ -22,10 +22,10 @@ import (
 var _ = Describe("the result of a StrategyRun in a Pod", func() {
 	var (
 		namespace string
-		moon      *node
+		testNode  *node
 	)
 	BeforeEach(func(ctx context.Context) {
-		moon = newNode()
+		testNode = newNode()
 		namespace = newNamespace(ctx)
 		DeferCleanup(func(ctx context.Context) { // delete the plans before newNamespace's cleanup deletes the runs: plans create new runs
 			Expect(k8s.DeleteAllOf(ctx, &v1alpha1.Plan{}, client.InNamespace(namespace))).To(Succeed())
@@ -34,23 +34,23 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 		for _, name := range []string{"search", "publish"} {
 			strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 			strategy.Spec.Process.Command = []string{name}
-			strategy.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: image()}
+			strategy.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: podImage()}
 			Expect(k8s.Create(ctx, strategy)).To(Succeed())
 		}
 	})
-	// says marks the Pod of a run as running, and sets the result that the program of the run will leave.
-	says := func(ctx context.Context, run *v1alpha1.StrategyRun, text string) *corev1.Pod {
+	// runWithResult marks the Pod of a run as running, and sets the result that the program of the run will leave.
+	runWithResult := func(ctx context.Context, run *v1alpha1.StrategyRun, text string) *corev1.Pod {
 		GinkgoHelper()
-		p := hasPod(ctx, run, "1")
+		p := waitForPod(ctx, run, "1")
 		before := p.DeepCopy()
-		p.Annotations[lastWords] = text
+		p.Annotations[terminationMessage] = text
 		Expect(k8s.Patch(ctx, p, client.MergeFrom(before))).To(Succeed())
-		moon.run(ctx, p, "127.0.0.1")
+		testNode.run(ctx, p, "127.0.0.1")
 		return p
 	}
 	sum := func(text string) string {
-		of := sha256.Sum256([]byte(text))
-		return hex.EncodeToString(of[:])
+		hash := sha256.Sum256([]byte(text))
+		return hex.EncodeToString(hash[:])
 	}
 
 	DescribeTable("is written together with the outcome, without paths that exist only in the Pod", func(ctx context.Context, end func(context.Context, *corev1.Pod), want v1alpha1.RunOutcome) {
@@ -58,7 +58,7 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 		run.Spec.StrategyRef.Name = "search"
 		seen := follow(ctx, run, &v1alpha1.StrategyRunList{})
 		Expect(k8s.Create(ctx, run)).To(Succeed())
-		p := says(ctx, run, "3 hits.\n")
+		p := runWithResult(ctx, run, "3 hits.\n")
 		Eventually(func(g Gomega) {
 			get(ctx, g, run)
 			g.Expect(run.Status.Process).NotTo(BeNil())
@@ -75,15 +75,15 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 			Expect(state.Status.Result != nil).To(Equal(state.Status.Outcome != ""), "result and outcome are one write")
 		}
 		Expect(k8s.Delete(ctx, run)).To(Succeed())
-		isGone(ctx, run)
-		hasNoPod(ctx, run)
+		waitUntilGone(ctx, run)
+		waitForNoPod(ctx, run)
 	},
-		Entry("when it succeeds", func(ctx context.Context, p *corev1.Pod) { moon.end(ctx, p, 0) }, v1alpha1.RunSucceeded),
-		Entry("when it fails", func(ctx context.Context, p *corev1.Pod) { moon.end(ctx, p, 3) }, v1alpha1.RunFailed),
+		Entry("when it succeeds", func(ctx context.Context, p *corev1.Pod) { testNode.end(ctx, p, 0) }, v1alpha1.RunSucceeded),
+		Entry("when it fails", func(ctx context.Context, p *corev1.Pod) { testNode.end(ctx, p, 3) }, v1alpha1.RunFailed),
 		Entry("when the Pod is deleted", func(ctx context.Context, p *corev1.Pod) { Expect(k8s.Delete(ctx, p)).To(Succeed()) }, v1alpha1.RunFailed),
 		Entry("when it succeeds while its Pod is deleted", func(ctx context.Context, p *corev1.Pod) {
-			report(ctx, p, func() {
-				terminate(p, 0)
+			updatePodStatus(ctx, p, func() {
+				setTerminated(p, 0)
 				p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler"})
 			})
 		}, v1alpha1.RunFailed),
@@ -91,8 +91,8 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 			Expect(k8s.Delete(ctx, p, client.GracePeriodSeconds(0))).To(Succeed())
 		}, v1alpha1.RunFailed),
 		Entry("when the node evicts the Pod", func(ctx context.Context, p *corev1.Pod) {
-			report(ctx, p, func() {
-				terminate(p, 137)
+			updatePodStatus(ctx, p, func() {
+				setTerminated(p, 137)
 				p.Status.Reason, p.Status.Message = "Evicted", "low on memory"
 			})
 		}, v1alpha1.RunFailed),
@@ -104,32 +104,32 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 
 	It("is passed to the Pods of later phases, and leaves no Secret", func(ctx context.Context) {
 		action := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "release"}}
-		action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []string{"search"}}
-		action.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: []string{"publish"}}
+		action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "search"}}}
+		action.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "publish"}}}
 		Expect(k8s.Create(ctx, action)).To(Succeed())
 		plan := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "first"}}
 		plan.Spec.ActionRef.Name, plan.Spec.TargetPhase = "release", v1alpha1.PhaseApply
 		Expect(k8s.Create(ctx, plan)).To(Succeed())
-		named := func(phase string) *v1alpha1.StrategyRun {
+		runOfPhase := func(phase string) *v1alpha1.StrategyRun {
 			GinkgoHelper()
 			run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%.8s-1-%s-0", plan.Name, plan.UID, phase)}}
 			Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(run), run) }).Should(Succeed())
 			return run
 		}
-		finds := func(name, value string) OmegaMatcher {
+		haveEnv := func(name, value string) OmegaMatcher {
 			return WithTransform(func(p *corev1.Pod) []corev1.EnvVar { return p.Spec.Containers[0].Env }, ContainElement(corev1.EnvVar{Name: name, Value: value}))
 		}
-		results := finds("BERTH_RESULTS_STRATEGIZE", "/berth/inputs/strategize.jsonl")
-		p := says(ctx, named("strategize"), "3 hits.")
-		Expect(p).To(And(finds("BERTH_RESULT_FILE", "/dev/termination-log"), Not(results)))
-		moon.end(ctx, p, 0)
+		results := haveEnv("BERTH_RESULTS_STRATEGIZE", "/berth/inputs/strategize.jsonl")
+		p := runWithResult(ctx, runOfPhase("strategize"), "3 hits.")
+		Expect(p).To(And(haveEnv("BERTH_RESULT_FILE", "/dev/termination-log"), Not(results)))
+		testNode.end(ctx, p, 0)
 
-		p = says(ctx, named("apply"), "published")
+		p = runWithResult(ctx, runOfPhase("apply"), "published")
 		Expect(p).To(results)
 		inputs := &corev1.Secret{}
 		Expect(k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: p.Name + "-inputs"}, inputs)).To(Succeed())
 		Expect(string(inputs.Data["strategize.jsonl"])).To(ContainSubstring(`"result":{"summary":"3 hits.","size":7,"sha256":"` + sum("3 hits.") + `"}`))
-		moon.end(ctx, p, 0)
+		testNode.end(ctx, p, 0)
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)).To(Succeed())
 			g.Expect(plan.Status.State).To(Equal(v1alpha1.PlanApplied))

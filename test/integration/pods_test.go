@@ -21,8 +21,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// image returns a PodRuntime whose image is never pulled, because no kubelet runs in these tests.
-func image(change ...func(*v1alpha1.PodRuntime)) *v1alpha1.PodRuntime {
+// podImage returns a PodRuntime whose image is never pulled, because no kubelet runs in these tests.
+func podImage(change ...func(*v1alpha1.PodRuntime)) *v1alpha1.PodRuntime {
 	p := &v1alpha1.PodRuntime{Image: "localhost/program:1"}
 	for _, do := range change {
 		do(p)
@@ -32,17 +32,17 @@ func image(change ...func(*v1alpha1.PodRuntime)) *v1alpha1.PodRuntime {
 
 func devServerInPod(namespace, name string) *v1alpha1.DevServer {
 	dev := newServer(namespace, name)
-	dev.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: image()}
+	dev.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: podImage()}
 	return dev
 }
 
 var _ = Describe("an object in a Pod", func() {
 	var (
 		namespace string
-		moon      *node
+		testNode  *node
 	)
 	BeforeEach(func(ctx context.Context) {
-		moon = newNode()
+		testNode = newNode()
 		namespace = newNamespace(ctx)
 	})
 
@@ -50,7 +50,7 @@ var _ = Describe("an object in a Pod", func() {
 		dev := devServerInPod(namespace, "web")
 		dev.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "TOKEN", Value: "hidden"}}
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
-		p := hasPod(ctx, dev, "1")
+		p := waitForPod(ctx, dev, "1")
 		Expect(p.OwnerReferences).To(HaveLen(1))
 		Expect(metav1.IsControlledBy(p, dev)).To(BeTrue())
 		main := p.Spec.Containers[0]
@@ -64,7 +64,7 @@ var _ = Describe("an object in a Pod", func() {
 		Expect(main.Env).To(ContainElement(corev1.EnvVar{Name: "PORT", Value: "8080"}), "the port is not a secret")
 
 		waitForCondition(ctx, dev, v1alpha1.ConditionReconciling, metav1.ConditionTrue, v1alpha1.ReasonStarting)
-		report(ctx, p, func() {
+		updatePodStatus(ctx, p, func() {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/0 nodes"}}
 		})
 		Eventually(func(g Gomega) {
@@ -74,23 +74,23 @@ var _ = Describe("an object in a Pod", func() {
 			g.Expect(condition.Message).To(ContainSubstring("the Pod is not scheduled yet: Unschedulable: 0/0 nodes"))
 		}).Should(Succeed())
 
-		change(ctx, dev, func() { dev.Spec.State = v1alpha1.StateStopped })
-		hasNoPod(ctx, dev)
-		rests(ctx, dev, v1alpha1.ReasonStopped)
+		update(ctx, dev, func() { dev.Spec.State = v1alpha1.StateStopped })
+		waitForNoPod(ctx, dev)
+		waitForReadyWithoutProcess(ctx, dev, v1alpha1.ReasonStopped)
 		Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(p), secret))).To(BeTrue(), "the Secret with its environment is deleted too")
-		change(ctx, dev, func() { dev.Spec.State = v1alpha1.StateRunning })
-		hasPod(ctx, dev, "2")
+		update(ctx, dev, func() { dev.Spec.State = v1alpha1.StateRunning })
+		waitForPod(ctx, dev, "2")
 		Expect(k8s.Delete(ctx, dev)).To(Succeed())
-		isGone(ctx, dev)
-		hasNoPod(ctx, dev)
+		waitUntilGone(ctx, dev)
+		waitForNoPod(ctx, dev)
 	})
 
-	It("is a DevServer whose URL stays the same across restarts", func(ctx context.Context) {
+	It("keeps the URL of a DevServer across restarts", func(ctx context.Context) {
 		port := serve(0)
 		dev := onPort(devServerInPod(namespace, "web"), port)
 		dev.Spec.URL.Path = "/app"
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
-		first := hasPod(ctx, dev, "1")
+		first := waitForPod(ctx, dev, "1")
 		service := &corev1.Service{}
 		Eventually(func() error { return k8s.Get(ctx, client.ObjectKeyFromObject(dev), service) }).Should(Succeed())
 		Expect(metav1.IsControlledBy(service, dev)).To(BeTrue())
@@ -100,20 +100,20 @@ var _ = Describe("an object in a Pod", func() {
 			Expect(first.Labels).To(HaveKeyWithValue(name, value))
 		}
 
-		moon.run(ctx, first, "127.0.0.1")
-		becomesReady(ctx, dev)
+		testNode.run(ctx, first, "127.0.0.1")
+		waitForReady(ctx, dev)
 		address := fmt.Sprintf("http://web.%s.svc:%d/app", namespace, port)
 		Expect(dev.Status.URL).To(Equal(address))
 		Expect(dev.Status.Process.PodName).To(Equal(first.Name))
 		Expect(dev.Status.Process.Node).To(Equal("moon"))
-		leavesOut(ctx, dev, v1alpha1.ConditionPortVerified)
+		waitForConditionAbsent(ctx, dev, v1alpha1.ConditionPortVerified)
 
-		change(ctx, dev, func() { dev.Spec.RestartToken = "again" })
-		second := hasPod(ctx, dev, "2")
+		update(ctx, dev, func() { dev.Spec.RestartToken = "again" })
+		second := waitForPod(ctx, dev, "2")
 		get(ctx, Default, dev)
 		Expect(dev.Status.URL).To(Equal(address), "the URL remains during a restart")
-		moon.run(ctx, second, "127.0.0.1")
-		becomesReady(ctx, dev)
+		testNode.run(ctx, second, "127.0.0.1")
+		waitForReady(ctx, dev)
 		Expect(dev.Status.URL).To(Equal(address))
 
 		version, uid := service.ResourceVersion, service.UID
@@ -125,8 +125,8 @@ var _ = Describe("an object in a Pod", func() {
 			g.Expect(service.UID).NotTo(Equal(uid), "a deleted Service is created again")
 		}).Should(Succeed())
 		Expect(k8s.Delete(ctx, dev)).To(Succeed())
-		isGone(ctx, dev)
-		hasNoPod(ctx, dev)
+		waitUntilGone(ctx, dev)
+		waitForNoPod(ctx, dev)
 	})
 
 	It("does not take over a Service of another owner", func(ctx context.Context) {
@@ -134,11 +134,11 @@ var _ = Describe("an object in a Pod", func() {
 		Expect(k8s.Create(ctx, theirs)).To(Succeed())
 		dev := devServerInPod(namespace, "web")
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
-		Expect(stalls(ctx, dev, v1alpha1.ReasonNameTaken)).To(ContainSubstring("Service web already exists"))
+		Expect(waitForStalled(ctx, dev, v1alpha1.ReasonNameTaken)).To(ContainSubstring("Service web already exists"))
 		waitForCondition(ctx, dev, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonNameTaken)
-		hasNoPod(ctx, dev)
+		waitForNoPod(ctx, dev)
 		Expect(k8s.Delete(ctx, theirs)).To(Succeed())
-		hasPod(ctx, dev, "1")
+		waitForPod(ctx, dev, "1")
 	})
 
 	It("reports what the cluster does not allow, and continues once it is allowed", func(ctx context.Context) {
@@ -157,11 +157,11 @@ var _ = Describe("an object in a Pod", func() {
 		limit(corev1.ResourceServices, corev1.ResourcePods)
 		dev := devServerInPod(namespace, "web")
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
-		Expect(stalls(ctx, dev, v1alpha1.ReasonStartFailed)).To(ContainSubstring("exceeded quota"))
-		hasNoPod(ctx, dev)
+		Expect(waitForStalled(ctx, dev, v1alpha1.ReasonStartFailed)).To(ContainSubstring("exceeded quota"))
+		waitForNoPod(ctx, dev)
 
 		limit(corev1.ResourcePods)
-		change(ctx, dev, func() { dev.Spec.RestartToken = "now" })
+		update(ctx, dev, func() { dev.Spec.RestartToken = "now" })
 		Eventually(func(g Gomega) {
 			get(ctx, g, dev)
 			condition := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionReconciling)
@@ -169,101 +169,101 @@ var _ = Describe("an object in a Pod", func() {
 			g.Expect(condition.Message).To(And(HavePrefix("The start of incarnation 1 failed and is retried:"), ContainSubstring("exceeded quota")))
 		}).Should(Succeed())
 		Expect(k8s.Delete(ctx, quota)).To(Succeed())
-		hasPod(ctx, dev, "1")
+		waitForPod(ctx, dev, "1")
 		Eventually(func(g Gomega) {
 			get(ctx, g, dev)
 			g.Expect(meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionReconciling).Message).NotTo(ContainSubstring("quota"))
 		}).Should(Succeed())
 		Expect(k8s.Delete(ctx, dev)).To(Succeed())
-		isGone(ctx, dev)
-		hasNoPod(ctx, dev)
+		waitUntilGone(ctx, dev)
+		waitForNoPod(ctx, dev)
 	})
 
 	It("is started again when its Pod is deleted or its program exits", func(ctx context.Context) {
 		dev := onPort(devServerInPod(namespace, "web"), serve(0))
 		dev.Spec.RestartPolicy = v1alpha1.RestartOnFailure
 		Expect(k8s.Create(ctx, dev)).To(Succeed())
-		first := hasPod(ctx, dev, "1")
-		moon.run(ctx, first, "127.0.0.1")
-		becomesReady(ctx, dev)
-		report(ctx, first, func() {
-			terminate(first, 0)
+		first := waitForPod(ctx, dev, "1")
+		testNode.run(ctx, first, "127.0.0.1")
+		waitForReady(ctx, dev)
+		updatePodStatus(ctx, first, func() {
+			setTerminated(first, 0)
 			first.Status.Conditions = append(first.Status.Conditions, corev1.PodCondition{
 				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"})
 		})
-		second := hasPod(ctx, dev, "2")
+		second := waitForPod(ctx, dev, "2")
 		get(ctx, Default, dev)
 		Expect(dev.Status.LastExit).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonLost), HaveField("Message", ContainSubstring("Eviction API: evicting")))))
-		Expect(dev.Status.Breaker.Failures).To(BeEmpty(), "an eviction does not count as a failure")
+		Expect(dev.Status.Breaker.FailureTimes).To(BeEmpty(), "an eviction does not count as a failure")
 
-		moon.run(ctx, second, "127.0.0.1")
-		becomesReady(ctx, dev)
-		report(ctx, second, func() {
-			terminate(second, 137)
+		testNode.run(ctx, second, "127.0.0.1")
+		waitForReady(ctx, dev)
+		updatePodStatus(ctx, second, func() {
+			setTerminated(second, 137)
 			second.Status.ContainerStatuses[0].State.Terminated.Reason = "OOMKilled"
 		})
-		hasPod(ctx, dev, "3")
+		waitForPod(ctx, dev, "3")
 		get(ctx, Default, dev)
 		Expect(dev.Status.LastExit).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonFailed), HaveField("ExitCode", HaveValue(BeEquivalentTo(137))),
 			HaveField("Message", "the container exceeded its memory limit"))))
 		Expect(k8s.Delete(ctx, dev)).To(Succeed())
-		isGone(ctx, dev)
+		waitUntilGone(ctx, dev)
 	})
 
-	It("is an Instance whose volume survives a change of the image", func(ctx context.Context) {
+	It("keeps the volume of an Instance when the image changes", func(ctx context.Context) {
 		agent := newInstance(namespace, "agent", "agent")
 		claim := v1alpha1.PodClaim{Name: "home", MountPath: "/home/agent", Spec: apiruntime.RawExtension{
 			Raw: []byte(`{"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}`)}}
-		agent.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimePod, Pod: image(func(p *v1alpha1.PodRuntime) {
+		agent.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimePod, Pod: podImage(func(p *v1alpha1.PodRuntime) {
 			p.VolumeClaimTemplates = []v1alpha1.PodClaim{claim}
 			p.Volumes = []apiruntime.RawExtension{{Raw: []byte(`{"name": "tmp", "emptyDirr": {}}`)}}
 		})}
 		Expect(k8s.Create(ctx, agent)).To(Succeed())
-		Expect(stalls(ctx, agent, v1alpha1.ReasonStartFailed)).To(Equal(`spec.runtime.pod.volumes[0]: unknown field "emptyDirr"; correct it`))
-		change(ctx, agent, func() { agent.Spec.Runtime.Pod.Volumes = nil })
+		Expect(waitForStalled(ctx, agent, v1alpha1.ReasonStartFailed)).To(Equal(`spec.runtime.pod.volumes[0]: unknown field "emptyDirr". Correct it.`))
+		update(ctx, agent, func() { agent.Spec.Runtime.Pod.Volumes = nil })
 
-		first := hasPod(ctx, agent, "1")
+		first := waitForPod(ctx, agent, "1")
 		Expect(first.Spec.Containers[0].TTY).To(BeTrue())
 		Expect(first.Spec.Volumes).To(HaveLen(1))
 		key := client.ObjectKey{Namespace: namespace, Name: first.Spec.Volumes[0].PersistentVolumeClaim.ClaimName}
 		volume := &corev1.PersistentVolumeClaim{}
 		Expect(k8s.Get(ctx, key, volume)).To(Succeed())
 		Expect(metav1.IsControlledBy(volume, agent)).To(BeTrue())
-		moon.run(ctx, first, "127.0.0.1")
-		becomesReady(ctx, agent)
+		testNode.run(ctx, first, "127.0.0.1")
+		waitForReady(ctx, agent)
 		Expect(agent.Status.AttachCommand).To(Equal("kubectl attach -it -n " + namespace + " pod/" + first.Name + " -c main"))
 		version := agent.ResourceVersion
-		report(ctx, first, func() { first.Status.Message = "something happened" })
+		updatePodStatus(ctx, first, func() { first.Status.Message = "something happened" })
 		Consistently(func(g Gomega) {
 			get(ctx, g, agent)
 			g.Expect(agent.ResourceVersion).To(Equal(version), "an object at rest is not written")
 		}).Should(Succeed())
 
-		change(ctx, agent, func() { agent.Spec.Runtime.Pod.Image = "localhost/program:2" })
-		second := hasPod(ctx, agent, "2")
+		update(ctx, agent, func() { agent.Spec.Runtime.Pod.Image = "localhost/program:2" })
+		second := waitForPod(ctx, agent, "2")
 		Expect(second.Spec.Containers[0].Image).To(Equal("localhost/program:2"))
 		Expect(second.Spec.Volumes[0].PersistentVolumeClaim.ClaimName).To(Equal(key.Name))
 		uid := volume.UID
 		Expect(k8s.Get(ctx, key, volume)).To(Succeed())
 		Expect(volume.UID).To(Equal(uid))
 		Expect(k8s.Delete(ctx, agent)).To(Succeed())
-		isGone(ctx, agent)
+		waitUntilGone(ctx, agent)
 	})
 
-	It("is a StrategyRun with the outcome of its Pod", func(ctx context.Context) {
+	It("records the exit of its Pod as the outcome of a StrategyRun", func(ctx context.Context) {
 		strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lint"}}
 		strategy.Spec.Process.Command = []string{"lint", "$(ARG_DIR)"}
-		strategy.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: image()}
+		strategy.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: podImage()}
 		Expect(k8s.Create(ctx, strategy)).To(Succeed())
 		for name, code := range map[string]int32{"good": 0, "bad": 3} {
 			run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 			run.Spec.StrategyRef.Name = strategy.Name
 			run.Spec.Arguments = []v1alpha1.RunArgument{{Name: "dir", Value: "/srv/$(HOME)"}}
 			Expect(k8s.Create(ctx, run)).To(Succeed())
-			p := hasPod(ctx, run, "1")
+			p := waitForPod(ctx, run, "1")
 			Expect(p.Spec.Containers[0].Command).To(Equal([]string{"lint", "/srv/$$(HOME)"}), "nothing is expanded twice")
-			moon.run(ctx, p, "127.0.0.1")
-			moon.end(ctx, p, code)
+			testNode.run(ctx, p, "127.0.0.1")
+			testNode.end(ctx, p, code)
 			want := map[int32]v1alpha1.RunOutcome{0: v1alpha1.RunSucceeded, 3: v1alpha1.RunFailed}[code]
 			Eventually(func(g Gomega) {
 				get(ctx, g, run)
@@ -273,8 +273,8 @@ var _ = Describe("an object in a Pod", func() {
 			Expect(run.Status.Pinned.Runtime.Pod.Image).To(Equal("localhost/program:1"))
 			Expect(run.Status.Result).To(BeNil())
 			Expect(k8s.Delete(ctx, run)).To(Succeed())
-			isGone(ctx, run)
-			hasNoPod(ctx, run)
+			waitUntilGone(ctx, run)
+			waitForNoPod(ctx, run)
 		}
 	})
 })

@@ -34,7 +34,7 @@ var _ = Describe("the result of a StrategyRun", func() {
 		Expect(k8s.Create(ctx, strategy)).To(Succeed())
 		return strategy
 	}
-	commands := func(ctx context.Context, strategy *v1alpha1.Strategy, command ...string) {
+	setCommand := func(ctx context.Context, strategy *v1alpha1.Strategy, command ...string) {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(strategy), strategy)).To(Succeed())
@@ -48,14 +48,14 @@ var _ = Describe("the result of a StrategyRun", func() {
 		Expect(k8s.Create(ctx, run)).To(Succeed())
 		return run
 	}
-	runs := func(ctx context.Context, run *v1alpha1.StrategyRun) {
+	waitForProcess := func(ctx context.Context, run *v1alpha1.StrategyRun) {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
 			get(ctx, g, run)
 			g.Expect(run.Status.Process).NotTo(BeNil())
 		}).Should(Succeed())
 	}
-	has := func(ctx context.Context, run *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
+	waitForOutcome := func(ctx context.Context, run *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
 			get(ctx, g, run)
@@ -67,9 +67,9 @@ var _ = Describe("the result of a StrategyRun", func() {
 		newStrategy(ctx, "lint", "lint", "--report", "$(BERTH_ARTIFACTS)/report")
 		seen := follow(ctx, &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "of-lint"}}, &v1alpha1.StrategyRunList{})
 		run := newRun(ctx, "lint")
-		runs(ctx, run)
-		started := run.Status.StartedAt
-		Expect(started).To(Equal(run.Status.Process.StartedAt))
+		waitForProcess(ctx, run)
+		started := run.Status.StartTime
+		Expect(started).To(Equal(run.Status.Process.StartTime))
 		process, _ := rt.Process(run.UID)
 		place := rt.Place(run.UID)
 		Expect(process.Results).To(BeTrue())
@@ -78,19 +78,19 @@ var _ = Describe("the result of a StrategyRun", func() {
 
 		rt.Leave(run.UID, runtime.Results{File: true, Size: 12, SHA256: "abc", Head: []byte("2 findings.\n"), Artifacts: true})
 		rt.Exit(run.UID, facts.Exit{Known: true})
-		has(ctx, run, v1alpha1.RunSucceeded)
+		waitForOutcome(ctx, run, v1alpha1.RunSucceeded)
 		Expect(run.Status.Result).To(Equal(&v1alpha1.RunResult{
 			Summary: "2 findings.", File: place.File, Size: 12, SHA256: "abc", Artifacts: place.Artifacts,
 		}))
 		Expect(run.Status.Process).To(BeNil())
-		Expect(run.Status.StartedAt).To(Equal(started))
+		Expect(run.Status.StartTime).To(Equal(started))
 		seen.stop()
 		for _, object := range seen.states {
 			state := object.(*v1alpha1.StrategyRun)
 			Expect(state.Status.Result != nil).To(Equal(state.Status.Outcome != ""), "result and outcome are one write")
 		}
 		Expect(k8s.Delete(ctx, run)).To(Succeed())
-		isGone(ctx, run)
+		waitUntilGone(ctx, run)
 		Expect(rt.Results(run.UID)).To(Equal(runtime.Results{}))
 	})
 
@@ -99,8 +99,8 @@ var _ = Describe("the result of a StrategyRun", func() {
 		rt.Program(command, fake.Program{Exit: &facts.Exit{Known: true, Code: 1}})
 		newStrategy(ctx, "quick", command)
 		run := newRun(ctx, "quick")
-		has(ctx, run, v1alpha1.RunFailed)
-		Expect(run.Status.StartedAt).NotTo(BeNil())
+		waitForOutcome(ctx, run, v1alpha1.RunFailed)
+		Expect(run.Status.StartTime).NotTo(BeNil())
 		Expect(run.Status.Result).To(BeNil(), "the program left no result")
 	})
 
@@ -108,13 +108,13 @@ var _ = Describe("the result of a StrategyRun", func() {
 		newStrategy(ctx, "search", "search")
 		publish := newStrategy(ctx, "publish", "publish")
 		action := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "release"}}
-		action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []string{"search"}}
-		action.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: []string{"publish"}}
+		action.Spec.Strategize = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "search"}}}
+		action.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "publish"}}}
 		Expect(k8s.Create(ctx, action)).To(Succeed())
 		plan := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "first"}}
 		plan.Spec.ActionRef.Name = "release"
 		Expect(k8s.Create(ctx, plan)).To(Succeed())
-		is := func(phase v1alpha1.PlanPhase, state v1alpha1.PlanState) {
+		waitForPlan := func(phase v1alpha1.PlanPhase, state v1alpha1.PlanState) {
 			GinkgoHelper()
 			Eventually(func(g Gomega) {
 				g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)).To(Succeed())
@@ -122,21 +122,21 @@ var _ = Describe("the result of a StrategyRun", func() {
 				g.Expect(plan.Status.State).To(Equal(state))
 			}).Should(Succeed())
 		}
-		named := func(phase string) *v1alpha1.StrategyRun {
+		runOfPhase := func(phase string) *v1alpha1.StrategyRun {
 			return &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("%s-%.8s-1-%s-0", plan.Name, plan.UID, phase)}}
 		}
-		search := named("strategize")
-		runs(ctx, search)
+		search := runOfPhase("strategize")
+		waitForProcess(ctx, search)
 		rt.Leave(search.UID, runtime.Results{File: true, Size: 7, SHA256: "abc", Head: []byte("3 hits.")})
 		rt.Exit(search.UID, facts.Exit{Known: true})
-		is(v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
+		waitForPlan(v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
 		want := &v1alpha1.RunResult{Summary: "3 hits.", File: rt.Place(search.UID).File, Size: 7, SHA256: "abc"}
 		Expect(plan.Status.Runs[0].Result).To(Equal(want))
 		Expect(plan.Status.Results).To(HaveLen(1))
 		Expect(plan.Status.Results[0].Result).To(Equal(want))
 
 		By("waiting while the program of a strategy differs from the pinned one")
-		commands(ctx, publish, "publish", "--everywhere")
+		setCommand(ctx, publish, "publish", "--everywhere")
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)).To(Succeed())
 			plan.Spec.TargetPhase = v1alpha1.PhaseApply
@@ -146,7 +146,7 @@ var _ = Describe("the result of a StrategyRun", func() {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)).To(Succeed())
 			g.Expect(plan.Status.Waiting).To(Equal("for 1 of 1 runs: publish StrategyChanged"))
 		}).Should(Succeed())
-		applies := named("apply")
+		applies := runOfPhase("apply")
 		get(ctx, Default, applies)
 		Expect(applies.Spec.Inputs).To(Equal(plan.Status.Results))
 		stalled := meta.FindStatusCondition(applies.Status.Conditions, v1alpha1.ConditionStalled)
@@ -154,13 +154,13 @@ var _ = Describe("the result of a StrategyRun", func() {
 		Expect(rt.Count(applies.UID, "Start")).To(BeZero(), "the changed program is not approved")
 
 		By("continuing when the program is restored")
-		commands(ctx, publish, "publish")
-		runs(ctx, applies)
+		setCommand(ctx, publish, "publish")
+		waitForProcess(ctx, applies)
 		process, _ := rt.Process(applies.UID)
 		Expect(process.Command).To(Equal([]string{"publish"}))
 		Expect(process.Env).To(ContainElement("BERTH_RESULTS_STRATEGIZE=" + rt.Place(applies.UID).Inputs + "/strategize.jsonl"))
 		Expect(string(process.Inputs["strategize.jsonl"])).To(ContainSubstring(`"result":{"summary":"3 hits.","file":"` + want.File))
 		rt.Exit(applies.UID, facts.Exit{Known: true})
-		is(v1alpha1.PhaseApply, v1alpha1.PlanApplied)
+		waitForPlan(v1alpha1.PhaseApply, v1alpha1.PlanApplied)
 	})
 })

@@ -36,14 +36,14 @@ var _ = Describe("a Strategy", func() {
 		Expect(k8s.Create(ctx, run)).To(Succeed())
 		return run
 	}
-	runs := func(ctx context.Context, run *v1alpha1.StrategyRun) {
+	waitForProcess := func(ctx context.Context, run *v1alpha1.StrategyRun) {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
 			get(ctx, g, run)
 			g.Expect(run.Status.Process).NotTo(BeNil())
 		}).Should(Succeed())
 	}
-	ends := func(ctx context.Context, run *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
+	waitForOutcome := func(ctx context.Context, run *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
 			get(ctx, g, run)
@@ -51,7 +51,7 @@ var _ = Describe("a Strategy", func() {
 			g.Expect(run.Finalizers).NotTo(ContainElement(v1alpha1.FinalizerCount), "the run was counted")
 		}).Should(Succeed())
 	}
-	counts := func(ctx context.Context, strategy *v1alpha1.Strategy, state v1alpha1.BreakerState, failures int, totals v1alpha1.StrategyTotals) {
+	waitForCounts := func(ctx context.Context, strategy *v1alpha1.Strategy, state v1alpha1.BreakerState, failures int, totals v1alpha1.StrategyTotals) {
 		GinkgoHelper()
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(strategy), strategy)).To(Succeed())
@@ -65,20 +65,20 @@ var _ = Describe("a Strategy", func() {
 
 	It("runs once, counts the run once, and is not written again", func(ctx context.Context) {
 		strategy := newStrategy(ctx, func(*v1alpha1.StrategySpec) {})
-		counts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{})
+		waitForCounts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{})
 		seen := follow(ctx, &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "one"}}, &v1alpha1.StrategyRunList{})
 		run := newRun(ctx, "one")
-		runs(ctx, run)
+		waitForProcess(ctx, run)
 		process, _ := rt.Process(run.UID)
 		Expect(process.Command).To(Equal([]string{"lint", "/srv; rm -rf /"}), "the value remains one argument")
 		Expect(process.Env).To(ContainElements("MODE=fast", "ARG_DIR=/srv; rm -rf /"))
 		Expect(run.Status.Pinned.UID).To(Equal(strategy.UID))
 
 		rt.Exit(run.UID, facts.Exit{Known: true})
-		ends(ctx, run, v1alpha1.RunSucceeded)
-		restsAs(run, status.CurrentStatus)
-		counts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Succeeded: 1})
-		staysUnwritten(ctx, run)
+		waitForOutcome(ctx, run, v1alpha1.RunSucceeded)
+		expectKstatus(run, status.CurrentStatus)
+		waitForCounts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Succeeded: 1})
+		expectNoWrites(ctx, run)
 		Expect(rt.Count(run.UID, "Start")).To(Equal(1))
 		seen.stop()
 		hashes := map[string]bool{}
@@ -88,37 +88,37 @@ var _ = Describe("a Strategy", func() {
 		delete(hashes, "")
 		Expect(hashes).To(HaveLen(1), "the first start already has the final spec hash")
 		Expect(k8s.Delete(ctx, run)).To(Succeed())
-		isGone(ctx, run)
+		waitUntilGone(ctx, run)
 	})
 
 	It("opens its circuit breaker at the threshold, skips runs without a process, and counts from zero after a reset", func(ctx context.Context) {
 		strategy := newStrategy(ctx, func(spec *v1alpha1.StrategySpec) { spec.Breaker.FailureThreshold = ptr.To[int32](2) })
 		late := newRun(ctx, "late")
-		runs(ctx, late)
+		waitForProcess(ctx, late)
 		for i := range 2 {
 			run := newRun(ctx, fmt.Sprintf("failed-%d", i))
-			runs(ctx, run)
+			waitForProcess(ctx, run)
 			rt.Exit(run.UID, facts.Exit{Known: true, Code: 1})
-			ends(ctx, run, v1alpha1.RunFailed)
-			restsAs(run, status.FailedStatus)
+			waitForOutcome(ctx, run, v1alpha1.RunFailed)
+			expectKstatus(run, status.FailedStatus)
 		}
-		counts(ctx, strategy, v1alpha1.BreakerOpen, 2, v1alpha1.StrategyTotals{Failed: 2})
+		waitForCounts(ctx, strategy, v1alpha1.BreakerOpen, 2, v1alpha1.StrategyTotals{Failed: 2})
 
 		skipped := newRun(ctx, "skipped")
-		ends(ctx, skipped, v1alpha1.RunSkipped)
+		waitForOutcome(ctx, skipped, v1alpha1.RunSkipped)
 		Expect(rt.Count(skipped.UID, "Start")).To(BeZero())
-		restsAs(skipped, status.FailedStatus)
-		staysUnwritten(ctx, skipped)
+		expectKstatus(skipped, status.FailedStatus)
+		expectNoWrites(ctx, skipped)
 
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(strategy), strategy)).To(Succeed())
 			strategy.Spec.ResetToken = "again"
 			g.Expect(k8s.Update(ctx, strategy)).To(Succeed())
 		}).Should(Succeed())
-		counts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Failed: 2, SkippedCircuitOpen: 1})
+		waitForCounts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Failed: 2, SkippedCircuitOpen: 1})
 		rt.Exit(late.UID, facts.Exit{Known: true, Code: 1})
-		ends(ctx, late, v1alpha1.RunFailed)
-		counts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Failed: 3, SkippedCircuitOpen: 1})
+		waitForOutcome(ctx, late, v1alpha1.RunFailed)
+		waitForCounts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Failed: 3, SkippedCircuitOpen: 1})
 	})
 
 	It("stops runs that time out, are cancelled or are deleted", func(ctx context.Context) {
@@ -127,44 +127,44 @@ var _ = Describe("a Strategy", func() {
 			spec.Breaker.FailureThreshold = ptr.To[int32](9)
 		})
 		slow := newRun(ctx, "slow")
-		ends(ctx, slow, v1alpha1.RunTimedOut)
+		waitForOutcome(ctx, slow, v1alpha1.RunTimedOut)
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(strategy), strategy)).To(Succeed())
 			strategy.Spec.TimeoutSeconds = nil
 			g.Expect(k8s.Update(ctx, strategy)).To(Succeed())
 		}).Should(Succeed())
 		cancelled := newRun(ctx, "cancelled")
-		runs(ctx, cancelled)
-		change(ctx, cancelled, func() { cancelled.Spec.State = v1alpha1.RunCancelled })
-		ends(ctx, cancelled, v1alpha1.RunWasCancelled)
+		waitForProcess(ctx, cancelled)
+		update(ctx, cancelled, func() { cancelled.Spec.State = v1alpha1.RunCancelled })
+		waitForOutcome(ctx, cancelled, v1alpha1.RunWasCancelled)
 		deleted := newRun(ctx, "deleted")
-		runs(ctx, deleted)
+		waitForProcess(ctx, deleted)
 		Expect(k8s.Delete(ctx, deleted)).To(Succeed())
-		isGone(ctx, deleted)
-		counts(ctx, strategy, v1alpha1.BreakerClosed, 1, v1alpha1.StrategyTotals{TimedOut: 1, Cancelled: 2})
+		waitUntilGone(ctx, deleted)
+		waitForCounts(ctx, strategy, v1alpha1.BreakerClosed, 1, v1alpha1.StrategyTotals{TimedOut: 1, Cancelled: 2})
 	})
 
 	It("keeps runs waiting while it is missing or disabled, and lets running ones finish when it is deleted", func(ctx context.Context) {
 		run := newRun(ctx, "early")
-		Expect(stalls(ctx, run, v1alpha1.ReasonStrategyMissing)).To(ContainSubstring("create it"))
+		Expect(waitForStalled(ctx, run, v1alpha1.ReasonStrategyMissing)).To(ContainSubstring("create it"))
 		strategy := newStrategy(ctx, func(spec *v1alpha1.StrategySpec) { spec.State = v1alpha1.StrategyDisabled })
-		stalls(ctx, run, v1alpha1.ReasonDisabled)
+		waitForStalled(ctx, run, v1alpha1.ReasonDisabled)
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(strategy), strategy)).To(Succeed())
 			strategy.Spec.State = v1alpha1.StrategyEnabled
 			g.Expect(k8s.Update(ctx, strategy)).To(Succeed())
 		}).Should(Succeed())
-		runs(ctx, run)
+		waitForProcess(ctx, run)
 		Expect(k8s.Delete(ctx, strategy)).To(Succeed())
 		rt.Exit(run.UID, facts.Exit{Known: true})
-		ends(ctx, run, v1alpha1.RunSucceeded)
+		waitForOutcome(ctx, run, v1alpha1.RunSucceeded)
 	})
 
 	It("keeps at most as many finished runs as its history limit", func(ctx context.Context) {
 		newStrategy(ctx, func(spec *v1alpha1.StrategySpec) { spec.HistoryLimit = ptr.To[int32](1) })
 		for i := range 3 {
 			run := newRun(ctx, fmt.Sprintf("run-%d", i))
-			runs(ctx, run)
+			waitForProcess(ctx, run)
 			rt.Exit(run.UID, facts.Exit{Known: true})
 			Eventually(func(g Gomega) {
 				err := k8s.Get(ctx, client.ObjectKeyFromObject(run), run)

@@ -33,12 +33,13 @@ import (
 	"github.com/berth-dev/berth/test/testenv"
 )
 
-// Timeouts of the suite. patience is long enough for slow machines; on a fast machine no spec waits that long.
 const (
+	// patience is how long to wait for an expected state. It is long enough for slow machines; on a fast machine no spec waits that long.
 	patience = 90 * time.Second
+	// interval is the polling interval.
 	interval = 50 * time.Millisecond
-	// calm is how long a state must stay unchanged where a spec checks that nothing happens.
-	calm = 500 * time.Millisecond
+	// stablePeriod is how long a state must stay unchanged where a spec checks that nothing happens.
+	stablePeriod = 500 * time.Millisecond
 )
 
 var (
@@ -63,12 +64,12 @@ func TestIntegration(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(patience)
 	SetDefaultEventuallyPollingInterval(interval)
-	SetDefaultConsistentlyDuration(calm)
+	SetDefaultConsistentlyDuration(stablePeriod)
 	SetDefaultConsistentlyPollingInterval(interval)
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "Integration")
-	failures.Tell(t)
-	NewWithT(t).Eventually(testenv.Leaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "goroutines remain")
+	failures.Report(t)
+	NewWithT(t).Eventually(testenv.CheckLeaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "goroutines remain")
 }
 
 var _ = ReportAfterEach(failures.Note)
@@ -136,7 +137,7 @@ func startManagerWith(config *rest.Config, changes ...func(*manager.Options)) (s
 	}()
 	return func() {
 		cancel()
-		Eventually(ended).Should(Receive(BeNil()), "the manager stops when its context is cancelled")
+		Eventually(ended).Should(Receive(BeNil()), "the manager stops when its context is canceled")
 		servers.Close()
 		Expect(pods.Close()).To(Succeed())
 	}
@@ -144,7 +145,7 @@ func startManagerWith(config *rest.Config, changes ...func(*manager.Options)) (s
 
 // newNamespace creates a namespace for a spec, and deletes its objects after the spec.
 func newNamespace(ctx context.Context) string {
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "story-"}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"}}
 	ExpectWithOffset(1, k8s.Create(ctx, namespace)).To(Succeed())
 	DeferCleanup(func(ctx context.Context) { cleanUp(ctx, namespace.Name) })
 	return namespace.Name

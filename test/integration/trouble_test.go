@@ -39,11 +39,11 @@ var _ = Describe("an Instance with a failure", func() {
 			rt.Program(command, fake.Program{StartError: &facts.StartError{Reason: reason, Message: "why it failed."}})
 			instance := newInstance(namespace, "claude", command)
 			Expect(k8s.Create(ctx, instance)).To(Succeed())
-			Expect(stalls(ctx, instance, reason)).To(ContainSubstring("Why it failed."))
-			staysUnwritten(ctx, instance)
+			Expect(waitForStalled(ctx, instance, reason)).To(ContainSubstring("Why it failed."))
+			expectNoWrites(ctx, instance)
 			Expect(rt.Count(instance.UID, fake.Start)).To(Equal(1), "a crash loop")
-			change(ctx, instance, func() { instance.Spec.Process.Command = []string{"claude"} })
-			becomesReady(ctx, instance)
+			update(ctx, instance, func() { instance.Spec.Process.Command = []string{"claude"} })
+			waitForReady(ctx, instance)
 		},
 		Entry("command not found", v1alpha1.ReasonCommandNotFound),
 		Entry("permission denied", v1alpha1.ReasonPermissionDenied),
@@ -53,45 +53,45 @@ var _ = Describe("an Instance with a failure", func() {
 	It("opens its circuit breaker, and a new reset token closes it", func(ctx context.Context) {
 		instance := crashing("reset", "crash-reset")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		stalls(ctx, instance, v1alpha1.ReasonCircuitOpen)
+		waitForStalled(ctx, instance, v1alpha1.ReasonCircuitOpen)
 		waitForCondition(ctx, instance, v1alpha1.ConditionCircuitOpen, metav1.ConditionTrue, v1alpha1.ReasonCircuitOpen)
 		Expect(rt.Count(instance.UID, fake.Start)).To(Equal(3))
-		staysUnwritten(ctx, instance)
+		expectNoWrites(ctx, instance)
 		rt.Program("crash-reset", fake.Program{})
-		change(ctx, instance, func() { instance.Spec.ResetToken = "again" })
-		becomesReady(ctx, instance)
-		leavesOut(ctx, instance, v1alpha1.ConditionCircuitOpen)
+		update(ctx, instance, func() { instance.Spec.ResetToken = "again" })
+		waitForReady(ctx, instance)
+		waitForConditionAbsent(ctx, instance, v1alpha1.ConditionCircuitOpen)
 		Expect(instance.Status.ObservedResetToken).To(Equal("again"))
 	})
 
 	It("opens its circuit breaker, and a new spec closes it", func(ctx context.Context) {
 		instance := crashing("spec", "crash-spec")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		stalls(ctx, instance, v1alpha1.ReasonCircuitOpen)
-		change(ctx, instance, func() { instance.Spec.Process.Command = []string{"claude"} })
-		becomesReady(ctx, instance)
+		waitForStalled(ctx, instance, v1alpha1.ReasonCircuitOpen)
+		update(ctx, instance, func() { instance.Spec.Process.Command = []string{"claude"} })
+		waitForReady(ctx, instance)
 		Expect(instance.Status.Breaker.State).To(Equal(v1alpha1.BreakerClosed))
 	})
 
 	It("reports an unknown state, and starts no second process", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		becomesReady(ctx, instance)
+		waitForReady(ctx, instance)
 		rt.Lose(instance.UID, "its shim was killed")
-		Expect(stalls(ctx, instance, v1alpha1.ReasonUnknown)).To(ContainSubstring("its shim was killed"))
+		Expect(waitForStalled(ctx, instance, v1alpha1.ReasonUnknown)).To(ContainSubstring("its shim was killed"))
 		Expect(rt.Count(instance.UID, fake.Start)).To(Equal(1))
 		rt.Find(instance.UID)
-		becomesReady(ctx, instance)
+		waitForReady(ctx, instance)
 		Expect(rt.Count(instance.UID, fake.Start)).To(Equal(1))
 	})
 
-	It("does not report an exit code that it does not know", func(ctx context.Context) {
+	It("reports no exit code if the exit code is unknown", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		instance.Spec.RestartPolicy = v1alpha1.RestartNever
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		becomesReady(ctx, instance)
+		waitForReady(ctx, instance)
 		rt.Exit(instance.UID, facts.Exit{Known: false})
-		stalls(ctx, instance, v1alpha1.ReasonUnknown)
+		waitForStalled(ctx, instance, v1alpha1.ReasonUnknown)
 		Expect(instance.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonUnknown))
 		Expect(instance.Status.LastExit.ExitCode).To(BeNil())
 	})
@@ -103,24 +103,24 @@ var _ = Describe("an Instance with a failure", func() {
 		rt.Fail(fake.Observe, fmt.Errorf("connection refused"))
 		instance := newInstance(namespace, "claude", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		becomesReady(ctx, instance)
+		waitForReady(ctx, instance)
 		Expect(rt.Count(instance.UID, fake.Start)).To(Equal(1))
 	})
 
 	It("stops the process of an object that was removed without its finalizer", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		becomesReady(ctx, instance)
+		waitForReady(ctx, instance)
 		Expect(k8s.Delete(ctx, instance, client.PropagationPolicy(metav1.DeletePropagationBackground))).To(Succeed())
 		_ = k8s.Patch(ctx, instance, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))
-		isGone(ctx, instance)
+		waitUntilGone(ctx, instance)
 	})
 
 	It("restores its finalizer", func(ctx context.Context) {
 		instance := newInstance(namespace, "claude", "claude")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
-		becomesReady(ctx, instance)
-		change(ctx, instance, func() { instance.Finalizers = nil })
+		waitForReady(ctx, instance)
+		update(ctx, instance, func() { instance.Finalizers = nil })
 		Eventually(func(g Gomega) {
 			get(ctx, g, instance)
 			g.Expect(instance.Finalizers).To(ContainElement(v1alpha1.FinalizerProcess))
@@ -133,20 +133,20 @@ var _ = Describe("an Instance with a failure", func() {
 		ending.Spec.RestartPolicy = v1alpha1.RestartNever
 		for _, instance := range []*v1alpha1.Instance{running, ending, stopping} {
 			Expect(k8s.Create(ctx, instance)).To(Succeed())
-			becomesReady(ctx, instance)
+			waitForReady(ctx, instance)
 		}
 		seen := follow(ctx, running, &v1alpha1.InstanceList{})
 		stopManager()
-		change(ctx, stopping, func() { stopping.Spec.State = v1alpha1.StateStopped })
+		update(ctx, stopping, func() { stopping.Spec.State = v1alpha1.StateStopped })
 		rt.Exit(ending.UID, facts.Exit{Known: true, Code: 42})
 		stopManager = startManager()
 
-		rests(ctx, stopping, v1alpha1.ReasonStopped)
-		stalls(ctx, ending, v1alpha1.ReasonFailed)
+		waitForReadyWithoutProcess(ctx, stopping, v1alpha1.ReasonStopped)
+		waitForStalled(ctx, ending, v1alpha1.ReasonFailed)
 		Expect(ending.Status.LastExit.ExitCode).To(HaveValue(BeEquivalentTo(42)), "the real exit code")
-		staysUnwritten(ctx, running)
+		expectNoWrites(ctx, running)
 		seen.stop()
-		Expect(seen.always(v1alpha1.ConditionReady)).To(BeTrue(), "a new manager never makes it unready")
+		Expect(seen.alwaysTrue(v1alpha1.ConditionReady)).To(BeTrue(), "a new manager never makes it unready")
 		Expect(rt.Count(running.UID, fake.Start)).To(Equal(1))
 	})
 
@@ -160,9 +160,9 @@ var _ = Describe("an Instance with a failure", func() {
 		for i, instance := range instances {
 			switch i % 4 {
 			case 0:
-				change(ctx, instance, func() { instance.Spec.State = v1alpha1.StateStopped })
+				update(ctx, instance, func() { instance.Spec.State = v1alpha1.StateStopped })
 			case 1:
-				change(ctx, instance, func() { instance.Spec.RestartToken = "now" })
+				update(ctx, instance, func() { instance.Spec.RestartToken = "now" })
 			case 2:
 				Expect(k8s.Delete(ctx, instance)).To(Succeed())
 			}
@@ -170,13 +170,13 @@ var _ = Describe("an Instance with a failure", func() {
 		for i, instance := range instances {
 			switch i % 4 {
 			case 0:
-				rests(ctx, instance, v1alpha1.ReasonStopped)
-				Eventually(live(instance)).Should(BeEmpty())
+				waitForReadyWithoutProcess(ctx, instance, v1alpha1.ReasonStopped)
+				Eventually(liveIncarnations(instance)).Should(BeEmpty())
 			case 2:
-				isGone(ctx, instance)
+				waitUntilGone(ctx, instance)
 			default:
-				becomesReady(ctx, instance)
-				Expect(live(instance)()).To(HaveLen(1))
+				waitForReady(ctx, instance)
+				Expect(liveIncarnations(instance)()).To(HaveLen(1))
 			}
 		}
 	})

@@ -28,8 +28,8 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d) %s", e.Message, e.Code, e.Data) }
 
-// Restarting is the data of error responses that the multiplexer itself creates.
-type Restarting struct {
+// MultiplexerData is the data of error responses that the multiplexer itself creates.
+type MultiplexerData struct {
 	Reason       string `json:"reason"`
 	Incarnation  int64  `json:"incarnation"`
 	Retriable    bool   `json:"retriable"`
@@ -37,10 +37,10 @@ type Restarting struct {
 	Outcome      string `json:"outcome"`
 }
 
-// Why decodes the data of an error. It returns the zero value if there is none.
-func (e *Error) Why() (why Restarting) {
-	_ = json.Unmarshal(e.Data, &why) // the data of other servers may have any format
-	return why
+// MultiplexerData decodes the data of an error. It returns the zero value if there is none.
+func (e *Error) MultiplexerData() (data MultiplexerData) {
+	_ = json.Unmarshal(e.Data, &data) // the data of other servers may have any format
+	return data
 }
 
 // ErrClosed is the error of calls on a closed connection.
@@ -57,10 +57,11 @@ type Message struct {
 
 // Options configures a client.
 type Options struct {
-	// Answer returns the answer to a request of the server. If Answer is nil, the answer is null, or a list with one null for each requested setting.
-	Answer func(method string, params json.RawMessage) (any, *Error)
-	// Notified is called with every notification, in order.
-	Notified func(method string, params json.RawMessage)
+	// AnswerRequest returns the answer to a request of the server. If AnswerRequest is nil, the answer is null, or a list with one null for each requested
+	// setting.
+	AnswerRequest func(method string, params json.RawMessage) (any, *Error)
+	// OnNotification is called with every notification, in order.
+	OnNotification func(method string, params json.RawMessage)
 }
 
 // Client is one connection.
@@ -72,13 +73,13 @@ type Client struct {
 	writing sync.Mutex
 	next    atomic.Int64
 
-	mu          sync.Mutex
-	pending     map[int64]chan Message
-	strays      []Message
-	asked       []string
-	diagnostics map[string]Diagnostics
-	changed     chan struct{} // closed and replaced when diagnostics arrive
-	err         error
+	mu             sync.Mutex
+	pending        map[int64]chan Message
+	unexpected     []Message
+	serverRequests []string
+	diagnostics    map[string]Diagnostics
+	changed        chan struct{} // closed and replaced when diagnostics arrive
+	err            error
 }
 
 // Dial connects to a socket.
@@ -117,25 +118,25 @@ func (c *Client) Err() error {
 	return c.err
 }
 
-// Strays returns responses to unknown or already answered requests. A correct server sends none.
-func (c *Client) Strays() []Message {
+// UnexpectedResponses returns responses to unknown or already answered requests. A correct server sends none.
+func (c *Client) UnexpectedResponses() []Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.strays
+	return c.unexpected
 }
 
-// Asked returns the methods of the requests that the server has sent.
-func (c *Client) Asked() []string {
+// ServerRequests returns the methods of the requests that the server has sent.
+func (c *Client) ServerRequests() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return append([]string(nil), c.asked...)
+	return append([]string(nil), c.serverRequests...)
 }
 
 func (c *Client) read() {
 	defer close(c.done)
 	reader := bufio.NewReaderSize(c.conn, 64<<10)
 	for {
-		body, err := Frame(reader)
+		body, err := ReadFrame(reader)
 		if err == nil {
 			var m Message
 			if err = json.Unmarshal(body, &m); err == nil {
@@ -159,8 +160,8 @@ func (c *Client) read() {
 // limit is the maximum length of a message in bytes. Every message of the tests is shorter, and a message of this length fits into memory.
 const limit = 256 << 20
 
-// Frame reads one message.
-func Frame(reader *bufio.Reader) ([]byte, error) {
+// ReadFrame reads one message.
+func ReadFrame(reader *bufio.Reader) ([]byte, error) {
 	header, err := textproto.NewReader(reader).ReadMIMEHeader()
 	if err != nil {
 		return nil, err
@@ -177,42 +178,42 @@ func Frame(reader *bufio.Reader) ([]byte, error) {
 func (c *Client) handle(m Message) {
 	switch {
 	case m.Method == "":
-		c.answered(m)
+		c.deliverResponse(m)
 	case m.ID != nil:
-		c.answer(m)
+		c.answerRequest(m)
 	default:
 		if m.Method == "textDocument/publishDiagnostics" {
-			c.published(m.Params)
+			c.recordDiagnostics(m.Params)
 		}
-		if c.options.Notified != nil {
-			c.options.Notified(m.Method, m.Params)
+		if c.options.OnNotification != nil {
+			c.options.OnNotification(m.Method, m.Params)
 		}
 	}
 }
 
-func (c *Client) answered(m Message) {
+func (c *Client) deliverResponse(m Message) {
 	id, err := strconv.ParseInt(string(m.ID), 10, 64)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	answer, is := c.pending[id]
-	if err != nil || !is {
-		c.strays = append(c.strays, m)
+	answer, ok := c.pending[id]
+	if err != nil || !ok {
+		c.unexpected = append(c.unexpected, m)
 		return
 	}
 	delete(c.pending, id)
 	answer <- m
 }
 
-// answer answers a request of the server.
-func (c *Client) answer(m Message) {
+// answerRequest answers a request of the server.
+func (c *Client) answerRequest(m Message) {
 	c.mu.Lock()
-	c.asked = append(c.asked, m.Method)
+	c.serverRequests = append(c.serverRequests, m.Method)
 	c.mu.Unlock()
 	var result any
 	var refused *Error
 	switch {
-	case c.options.Answer != nil:
-		result, refused = c.options.Answer(m.Method, m.Params)
+	case c.options.AnswerRequest != nil:
+		result, refused = c.options.AnswerRequest(m.Method, m.Params)
 	case m.Method == "workspace/configuration":
 		var params struct {
 			Items []json.RawMessage `json:"items"`
@@ -253,7 +254,7 @@ func (c *Client) Notify(method string, params any) error {
 
 // Call sends a request and waits for the response. If the context ends first, Call cancels the request. result may be nil.
 func (c *Client) Call(ctx context.Context, method string, params, result any) error {
-	call, err := c.Begin(method, params)
+	call, err := c.StartCall(method, params)
 	if err != nil {
 		return err
 	}
@@ -268,8 +269,8 @@ type Call struct {
 	answer chan Message
 }
 
-// Begin sends a request and returns without waiting for the response.
-func (c *Client) Begin(method string, params any) (*Call, error) {
+// StartCall sends a request and returns without waiting for the response.
+func (c *Client) StartCall(method string, params any) (*Call, error) {
 	call := &Call{ID: c.next.Add(1), method: method, client: c, answer: make(chan Message, 1)}
 	c.mu.Lock()
 	if c.err != nil {
@@ -287,9 +288,9 @@ func (c *Client) Begin(method string, params any) (*Call, error) {
 // Wait waits for the response and decodes it into result, which may be nil. If the context ends first, Wait cancels the request.
 func (call *Call) Wait(ctx context.Context, result any) error {
 	select {
-	case m, is := <-call.answer:
+	case m, ok := <-call.answer:
 		switch {
-		case !is:
+		case !ok:
 			return fmt.Errorf("%s: %w", call.method, call.client.Err())
 		case m.Error != nil:
 			return fmt.Errorf("%s: %w", call.method, m.Error)

@@ -79,8 +79,8 @@ func (c *Client) Initialize(ctx context.Context, folder string) (server Server, 
 	return server, c.Notify("initialized", map[string]any{})
 }
 
-// Leave sends shutdown and exit, as an editor does, and closes the connection.
-func (c *Client) Leave(ctx context.Context) error {
+// Shutdown sends shutdown and exit, as an editor does, and closes the connection.
+func (c *Client) Shutdown(ctx context.Context) error {
 	err := c.Call(ctx, "shutdown", nil, nil)
 	if err == nil {
 		err = c.Notify("exit", nil)
@@ -108,8 +108,8 @@ func (c *Client) CloseDocument(uri string) error {
 	return c.Notify("textDocument/didClose", map[string]any{"textDocument": map[string]any{"uri": uri}})
 }
 
-// At returns the params of a request that refers to a position.
-func At(uri string, at Position) map[string]any {
+// PositionParams returns the params of a request that refers to a position.
+func PositionParams(uri string, at Position) map[string]any {
 	return map[string]any{"textDocument": map[string]any{"uri": uri}, "position": at}
 }
 
@@ -142,7 +142,7 @@ func (c *Client) Hover(ctx context.Context, uri string, at Position) (string, er
 	var answer *struct {
 		Contents json.RawMessage `json:"contents"`
 	}
-	if err := c.Call(ctx, "textDocument/hover", At(uri, at), &answer); err != nil || answer == nil {
+	if err := c.Call(ctx, "textDocument/hover", PositionParams(uri, at), &answer); err != nil || answer == nil {
 		return "", err
 	}
 	return HoverText(answer.Contents), nil
@@ -171,7 +171,7 @@ func HoverText(contents json.RawMessage) string {
 // Definition requests the definitions of the symbol at a position.
 func (c *Client) Definition(ctx context.Context, uri string, at Position) ([]Location, error) {
 	var answer json.RawMessage
-	if err := c.Call(ctx, "textDocument/definition", At(uri, at), &answer); err != nil {
+	if err := c.Call(ctx, "textDocument/definition", PositionParams(uri, at), &answer); err != nil {
 		return nil, err
 	}
 	return locations(answer)
@@ -179,7 +179,7 @@ func (c *Client) Definition(ctx context.Context, uri string, at Position) ([]Loc
 
 // References requests the references to the symbol at a position, including its declaration.
 func (c *Client) References(ctx context.Context, uri string, at Position) ([]Location, error) {
-	params := At(uri, at)
+	params := PositionParams(uri, at)
 	params["context"] = map[string]any{"includeDeclaration": true}
 	var answer json.RawMessage
 	if err := c.Call(ctx, "textDocument/references", params, &answer); err != nil {
@@ -210,7 +210,7 @@ func locations(answer json.RawMessage) (all []Location, err error) {
 	return all, nil
 }
 
-func (c *Client) published(params json.RawMessage) {
+func (c *Client) recordDiagnostics(params json.RawMessage) {
 	var d Diagnostics
 	if json.Unmarshal(params, &d) != nil {
 		return
@@ -226,18 +226,18 @@ func (c *Client) published(params json.RawMessage) {
 func (c *Client) Diagnostics(uri string) (Diagnostics, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d, is := c.diagnostics[uri]
-	return d, is
+	d, ok := c.diagnostics[uri]
+	return d, ok
 }
 
-// Diagnosed waits until be returns true for the last published diagnostics of a document.
-func (c *Client) Diagnosed(ctx context.Context, uri string, be func(Diagnostics) bool) (Diagnostics, error) {
+// WaitForDiagnostics waits until condition returns true for the last published diagnostics of a document.
+func (c *Client) WaitForDiagnostics(ctx context.Context, uri string, condition func(Diagnostics) bool) (Diagnostics, error) {
 	for {
 		c.mu.Lock()
-		d, is := c.diagnostics[uri]
+		d, ok := c.diagnostics[uri]
 		changed := c.changed
 		c.mu.Unlock()
-		if is && be(d) {
+		if ok && condition(d) {
 			return d, nil
 		}
 		select {

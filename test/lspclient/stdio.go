@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// Program is a connection to a program over its stdin and stdout. Close closes stdin and waits for the exit of the program. Kill kills the program
-// before that.
+// Program is a connection to a program over its stdin and stdout. Close closes stdin and waits until the program has exited. Kill kills the program with
+// SIGKILL and then closes the connection.
 type Program struct {
 	*exec.Cmd
 	in  io.WriteCloser

@@ -15,15 +15,15 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// Codes of errors, as in the protocol.
+// methodNotFound, requestFailed and requestCancelled are error codes of the Language Server Protocol.
 const (
 	methodNotFound   = -32601
 	requestFailed    = -32803
 	requestCancelled = -32800
 )
 
-// request handles one request. It computes the answer from the current documents, even if the answer is sent later.
-func (s *server) request(m message) {
+// handleRequest handles one request. It computes the answer from the current documents, even if the answer is sent later.
+func (s *server) handleRequest(m message) {
 	var p params
 	if err := json.Unmarshal(m.Params, &p); err != nil && len(m.Params) > 0 {
 		// The server needs only the params that it knows; vendor-specific params may have any format.
@@ -36,7 +36,7 @@ func (s *server) request(m message) {
 	s.journal(line)
 	answer := s.answer(m, p)
 	if answer != nil {
-		s.misbehave(m, p, answer)
+		s.injectFault(m, p, answer)
 	}
 }
 
@@ -74,7 +74,7 @@ func (s *server) answer(m message, p params) func() {
 	case "workspace/executeCommand":
 		return s.execute(m, p)
 	}
-	return func() { s.refuse(m.ID, methodNotFound, "the fake server knows no "+m.Method) }
+	return func() { s.replyError(m.ID, methodNotFound, "the fake server does not support "+m.Method) }
 }
 
 // hover returns the word at the position, the first line of the text, and the pid of this server.
@@ -89,7 +89,7 @@ func hover(text string, p params) any {
 func symbols(text string) any {
 	all := []any{}
 	for i, line := range strings.Split(text, "\n") {
-		if rest, is := strings.CutPrefix(line, "func "); is {
+		if rest, ok := strings.CutPrefix(line, "func "); ok {
 			at := span{Start: position{Line: i, Character: 5}, End: position{Line: i, Character: 5 + len(word(rest, position{}))}}
 			all = append(all, map[string]any{"name": word(rest, position{}), "kind": 12, "range": at, "selectionRange": at})
 		}
@@ -102,12 +102,12 @@ func (s *server) initialize(m message) func() {
 	case script.StartSilent, script.StartIgnoreEOF, script.StartIgnoreTERM:
 		return nil
 	case script.StartError:
-		return func() { s.refuse(m.ID, requestFailed, "fails to initialize, as planned") }
+		return func() { s.replyError(m.ID, requestFailed, "fails to initialize, as planned") }
 	case script.StartLogFirst:
 		for range 100 {
 			s.notify("window/logMessage", map[string]any{"type": 3, "message": "about to fail, as planned"})
 		}
-		fail(9, errors.New("ends before it answers, as planned"))
+		fail(9, errors.New("exits before it answers, as planned"))
 	}
 	return func() {
 		time.Sleep(time.Duration(s.plan.InitializeMS) * time.Millisecond)
@@ -120,7 +120,7 @@ func (s *server) initialize(m message) func() {
 			},
 		})
 		if s.plan.Start == script.StartInitExit {
-			fail(10, errors.New("ends right after initialize, as planned"))
+			fail(10, errors.New("exits right after initialize, as planned"))
 		}
 	}
 }
@@ -136,10 +136,10 @@ func (s *server) execute(m message, p params) func() {
 	case p.Command == "ask" && len(p.Arguments) == 2:
 		id := append(json.RawMessage(nil), m.ID...)
 		return func() {
-			s.ask(p.Arguments[0], json.RawMessage(p.Arguments[1]), func(answer message) {
+			s.requestClient(p.Arguments[0], json.RawMessage(p.Arguments[1]), func(answer message) {
 				s.reply(id, map[string]any{"result": answer.Result, "error": answer.Error})
 			})
 		}
 	}
-	return func() { s.refuse(m.ID, requestFailed, "no such command: "+p.Command) }
+	return func() { s.replyError(m.ID, requestFailed, "no such command: "+p.Command) }
 }

@@ -52,9 +52,9 @@ type documents map[string]document
 
 func (d documents) open(p params) error {
 	uri := p.TextDocument.URI
-	_, is := d[uri]
+	_, ok := d[uri]
 	d[uri] = document{text: p.TextDocument.Text, version: p.TextDocument.Version}
-	if is {
+	if ok {
 		return errors.New("opened twice")
 	}
 	return nil
@@ -62,8 +62,8 @@ func (d documents) open(p params) error {
 
 func (d documents) change(p params) error {
 	uri := p.TextDocument.URI
-	doc, is := d[uri]
-	if !is {
+	doc, ok := d[uri]
+	if !ok {
 		return errors.New("changed but not open")
 	}
 	var err error
@@ -84,7 +84,7 @@ func (d documents) change(p params) error {
 }
 
 func (d documents) close(p params) error {
-	if _, is := d[p.TextDocument.URI]; !is {
+	if _, ok := d[p.TextDocument.URI]; !ok {
 		return errors.New("closed but not open")
 	}
 	delete(d, p.TextDocument.URI)

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// begin starts a server with this script.
-func begin(t *testing.T, dir string, plan script.Script) (*lspclient.Program, *lspclient.Client) {
+// startServer starts a server with this script.
+func startServer(t *testing.T, dir string, plan script.Script) (*lspclient.Program, *lspclient.Client) {
 	t.Helper()
 	g := NewWithT(t)
 	g.Expect(plan.Write(dir, "fake")).To(Succeed())
@@ -43,16 +43,16 @@ func begin(t *testing.T, dir string, plan script.Script) (*lspclient.Program, *l
 	return program, client
 }
 
-func patiently(t *testing.T) context.Context {
+func testContext(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-func TestAnswersAreComputedFromTheText(t *testing.T) {
-	g, ctx, dir := NewWithT(t), patiently(t), t.TempDir()
-	_, c := begin(t, dir, script.Script{Diagnostics: true})
+func TestServer_AnswersFromOpenDocuments(t *testing.T) {
+	g, ctx, dir := NewWithT(t), testContext(t), t.TempDir()
+	_, c := startServer(t, dir, script.Script{Diagnostics: true})
 	_, err := c.Initialize(ctx, dir)
 	g.Expect(err).NotTo(HaveOccurred())
 	uri := lspclient.URI(dir, "a.txt")
@@ -68,27 +68,27 @@ func TestAnswersAreComputedFromTheText(t *testing.T) {
 		}},
 	})).To(Succeed())
 	g.Expect(c.Hover(ctx, uri, lspclient.Position{Character: 1})).To(HavePrefix("first in first second line by "))
-	_, err = c.Diagnosed(ctx, uri, func(d lspclient.Diagnostics) bool { return len(d.All) == 1 && *d.Version == 2 })
+	_, err = c.WaitForDiagnostics(ctx, uri, func(d lspclient.Diagnostics) bool { return len(d.All) == 1 && *d.Version == 2 })
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(c.CloseDocument(uri)).To(Succeed())
 	g.Expect(c.CloseDocument(uri)).To(Succeed())
-	g.Expect(c.Leave(ctx)).To(Succeed())
+	g.Expect(c.Shutdown(ctx)).To(Succeed())
 	lines, err := script.Journal(dir, "fake")
 	g.Expect(err).NotTo(HaveOccurred())
-	var story []string
+	var events []string
 	for _, line := range lines {
 		if line.URI == uri {
-			story = append(story, line.What)
+			events = append(events, line.What)
 		}
 	}
-	g.Expect(strings.Join(story, " ")).To(Equal("open request request request change request close close violation"))
+	g.Expect(strings.Join(events, " ")).To(Equal("open request request request change request close close violation"))
 	g.Expect(lines[len(lines)-1].What).To(Equal(script.Exit))
-	g.Expect(c.Strays()).To(BeEmpty())
+	g.Expect(c.UnexpectedResponses()).To(BeEmpty())
 }
 
-func TestEffectsAreCounted(t *testing.T) {
-	g, ctx, dir := NewWithT(t), patiently(t), t.TempDir()
-	_, c := begin(t, dir, script.Script{})
+func TestServer_CountsEffects(t *testing.T) {
+	g, ctx, dir := NewWithT(t), testContext(t), t.TempDir()
+	_, c := startServer(t, dir, script.Script{})
 	_, err := c.Initialize(ctx, dir)
 	g.Expect(err).NotTo(HaveOccurred())
 	for range 2 {
@@ -102,11 +102,11 @@ func TestEffectsAreCounted(t *testing.T) {
 	g.Expect(answer.Result).To(Equal([]any{nil, nil}))
 }
 
-func TestFaultsHappen(t *testing.T) {
+func TestServer_InjectsFaults(t *testing.T) {
 	for _, do := range []string{script.Die, script.Kill, script.DieMidFrame, script.LieShort, script.Negative} {
 		t.Run(do, func(t *testing.T) {
-			g, ctx, dir := NewWithT(t), patiently(t), t.TempDir()
-			_, c := begin(t, dir, script.Script{Faults: []script.Fault{{Method: "textDocument/hover", Nth: 2, Do: do}}})
+			g, ctx, dir := NewWithT(t), testContext(t), t.TempDir()
+			_, c := startServer(t, dir, script.Script{Faults: []script.Fault{{Method: "textDocument/hover", Nth: 2, Do: do}}})
 			_, err := c.Initialize(ctx, dir)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(c.Open("file:///a", "fake", 1, "hello")).To(Succeed())
@@ -116,30 +116,30 @@ func TestFaultsHappen(t *testing.T) {
 		})
 	}
 	t.Run("cancelled", func(t *testing.T) {
-		g, ctx, dir := NewWithT(t), patiently(t), t.TempDir()
-		_, c := begin(t, dir, script.Script{})
+		g, ctx, dir := NewWithT(t), testContext(t), t.TempDir()
+		_, c := startServer(t, dir, script.Script{})
 		_, err := c.Initialize(ctx, dir)
 		g.Expect(err).NotTo(HaveOccurred())
 		params := map[string]any{"textDocument": map[string]any{"uri": "file:///a"}, "fake": script.Fault{Do: script.Delay, MS: 3_600_000}}
-		call, err := c.Begin("textDocument/hover", params)
+		call, err := c.StartCall("textDocument/hover", params)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(c.Notify("$/cancelRequest", map[string]any{"id": call.ID})).To(Succeed())
 		g.Expect(call.Wait(ctx, nil)).To(MatchError(ContainSubstring("-32800")))
 	})
 }
 
-func TestStartsFail(t *testing.T) {
+func TestServer_FailsOnlyPlannedStarts(t *testing.T) {
 	for _, where := range []string{script.StartExit, script.StartError, script.StartLogFirst, script.StartInitExit, script.StartOversize, script.StartGarbage} {
 		t.Run(where, func(t *testing.T) {
-			g, ctx, dir := NewWithT(t), patiently(t), t.TempDir()
-			_, c := begin(t, dir, script.Script{Start: where, Fails: 1})
+			g, ctx, dir := NewWithT(t), testContext(t), t.TempDir()
+			_, c := startServer(t, dir, script.Script{Start: where, Fails: 1})
 			_, err := c.Initialize(ctx, dir)
 			if where == script.StartInitExit {
 				g.Eventually(c.Done()).WithTimeout(time.Minute).Should(BeClosed())
 			} else {
 				g.Expect(err).To(HaveOccurred())
 			}
-			_, c = begin(t, dir, script.Script{Start: where, Fails: 1})
+			_, c = startServer(t, dir, script.Script{Start: where, Fails: 1})
 			_, err = c.Initialize(ctx, dir)
 			g.Expect(err).NotTo(HaveOccurred())
 		})

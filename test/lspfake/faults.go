@@ -15,32 +15,32 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// misbehave carries out the planned fault for a message, and calls answer if the fault permits that. answer is nil for notifications.
-func (s *server) misbehave(m message, p params, answer func()) {
+// injectFault carries out the planned fault for a message, and calls answer if the fault permits that. answer is nil for notifications.
+func (s *server) injectFault(m message, p params, answer func()) {
 	if answer == nil {
 		answer = func() {}
 	}
-	fault := s.fault(m.Method, p)
+	fault := s.faultFor(m.Method, p)
 	pause := time.Duration(fault.MS) * time.Millisecond
 	switch fault.Do {
 	case "":
 		answer()
 	case script.Delay:
-		s.later(m, pause, answer)
+		s.answerAfter(m, pause, answer)
 	case script.Block:
 		time.Sleep(pause)
 		answer()
 	case script.Silent:
 	case script.Freeze:
 		s.writing.Lock()
-		forever()
+		blockForever()
 	case script.Die:
 		fail(1, errors.New("dies, as planned"))
 	case script.Kill:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		forever()
+		blockForever()
 	case script.Fail:
-		s.refuse(m.ID, requestFailed, "fails, as planned")
+		s.replyError(m.ID, requestFailed, "fails, as planned")
 	case script.Empty:
 		s.reply(m.ID, nil)
 	case script.Huge:
@@ -114,8 +114,8 @@ func flood(write func([]byte) (int, error), text []byte, total int64) {
 	}
 }
 
-// later sends the answer after a pause, unless the request is canceled first.
-func (s *server) later(m message, pause time.Duration, answer func()) {
+// answerAfter sends the answer after a pause, unless the request is canceled first.
+func (s *server) answerAfter(m message, pause time.Duration, answer func()) {
 	cancelled := make(chan struct{})
 	id := append([]byte(nil), m.ID...)
 	s.mu.Lock()
@@ -124,7 +124,7 @@ func (s *server) later(m message, pause time.Duration, answer func()) {
 	go func() {
 		select {
 		case <-cancelled:
-			s.refuse(id, requestCancelled, "cancelled")
+			s.replyError(id, requestCancelled, "cancelled")
 		case <-time.After(pause):
 			answer()
 			s.mu.Lock()
@@ -134,8 +134,8 @@ func (s *server) later(m message, pause time.Duration, answer func()) {
 	}()
 }
 
-// fault returns the fault for a message. A fault that the client requests takes precedence over the script.
-func (s *server) fault(method string, p params) script.Fault {
+// faultFor returns the fault for a message. A fault that the client requests takes precedence over the script.
+func (s *server) faultFor(method string, p params) script.Fault {
 	if p.Fake != nil && p.Fake.Do != "" {
 		return *p.Fake
 	}
@@ -143,7 +143,7 @@ func (s *server) fault(method string, p params) script.Fault {
 		if fault.Method != "" && fault.Method != method || fault.URI != "" && fault.URI != p.TextDocument.URI {
 			continue
 		}
-		if s.fits[i]++; fault.Nth == 0 || s.fits[i] == fault.Nth {
+		if s.matches[i]++; fault.Nth == 0 || s.matches[i] == fault.Nth {
 			return fault
 		}
 	}

@@ -35,7 +35,7 @@ func main() {
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	note("starts", "")
-	lock := alone()
+	lock := lockName()
 	if *linger {
 		for s := range signals {
 			note("signals", s.String())
@@ -45,13 +45,13 @@ func main() {
 	if err != nil {
 		fail(2, err)
 	}
-	if plan.Fails > 0 && starts() > plan.Fails {
+	if plan.Fails > 0 && startCount() > plan.Fails {
 		plan.Start = ""
 	}
 	if plan.Start == script.StartIgnoreTERM {
 		plan.IgnoreTERM, plan.IgnoreEOF = true, true
 	}
-	go obey(signals, plan.IgnoreTERM)
+	go handleSignals(signals, plan.IgnoreTERM)
 	s := newServer(plan, os.Stdin, os.Stdout)
 	s.journal(script.Line{What: script.Started})
 	if plan.Child {
@@ -67,8 +67,8 @@ func main() {
 	_ = ballast
 }
 
-// obey records signals and exits on the first one, unless ignore is set.
-func obey(signals <-chan os.Signal, ignore bool) {
+// handleSignals records signals and exits on the first one, unless ignore is set.
+func handleSignals(signals <-chan os.Signal, ignore bool) {
 	for s := range signals {
 		if s == syscall.SIGPIPE {
 			continue
@@ -84,32 +84,32 @@ func obey(signals <-chan os.Signal, ignore bool) {
 func failStart(where string) {
 	switch where {
 	case script.StartExit:
-		fail(7, errors.New("ends before it reads anything, as planned"))
+		fail(7, errors.New("exits before it reads anything, as planned"))
 	case script.StartGarbage:
 		for range 4096 {
 			_, _ = fmt.Println("this is no language server, but it has very much to say")
 		}
-		forever()
+		blockForever()
 	case script.StartOversize:
 		_, _ = fmt.Print("Content-Length: 1099511627776\r\n\r\n{")
-		forever()
+		blockForever()
 	case script.StartFork:
 		startChild(true)
 		fail(8, errors.New("leaves a child behind, as planned"))
 	case script.StartCloseStdout:
 		_ = os.Stdout.Close()
-		forever()
+		blockForever()
 	}
 }
 
-// forever never returns. A goroutine handles signals.
-func forever() {
+// blockForever never returns. A goroutine handles signals.
+func blockForever() {
 	for {
 		time.Sleep(time.Hour)
 	}
 }
 
-// startChild starts a child that only SIGKILL ends. With pipes, the child inherits the pipes of the server.
+// startChild starts a child process that only SIGKILL terminates. If pipes is true, the child inherits stdin, stdout and stderr of the server.
 func startChild(pipes bool) {
 	self, err := os.Executable()
 	if err == nil {
@@ -141,8 +141,8 @@ func appendTo(path string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// starts returns how often a server of this name was started, including this start.
-func starts() (n int) {
+// startCount returns how often a server of this name was started, including this start.
+func startCount() (n int) {
 	f, err := os.Open(filepath.Join(*dir, "starts"))
 	if err != nil {
 		fail(3, err)
@@ -157,8 +157,8 @@ func starts() (n int) {
 	return n
 }
 
-// alone locks the name until the process exits, and records a violation if another process holds the lock.
-func alone() *os.File {
+// lockName takes the lock that is named after -name, and holds it until the process exits. If another process holds the lock, lockName records a violation.
+func lockName() *os.File {
 	f, err := os.OpenFile(filepath.Join(*dir, *name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

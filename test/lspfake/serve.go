@@ -37,20 +37,20 @@ type server struct {
 	writing sync.Mutex
 	out     io.Writer
 
-	mu      sync.Mutex
-	cancels map[string]chan struct{}
-	asked   map[string]func(message)
-	asks    int
+	mu       sync.Mutex
+	cancels  map[string]chan struct{}
+	pending  map[string]func(message)
+	requests int
 
 	documents documents
-	fits      []int // how often each fault of the plan has matched
+	matches   []int // how often each fault of the plan has matched
 	stopped   bool  // a shutdown request was received
 }
 
 func newServer(plan script.Script, in io.Reader, out io.Writer) *server {
 	s := &server{
 		plan: plan, in: bufio.NewReaderSize(in, 64<<10), out: out,
-		cancels: map[string]chan struct{}{}, asked: map[string]func(message){}, documents: documents{}, fits: make([]int, len(plan.Faults)),
+		cancels: map[string]chan struct{}{}, pending: map[string]func(message){}, documents: documents{}, matches: make([]int, len(plan.Faults)),
 	}
 	if !plan.Quiet {
 		var err error
@@ -85,7 +85,7 @@ func (s *server) serve() {
 		if err != nil {
 			s.journal(script.Line{What: script.EOF, Message: err.Error()})
 			if s.plan.IgnoreEOF || s.plan.Start == script.StartIgnoreEOF {
-				forever()
+				blockForever()
 			}
 			if !errors.Is(err, io.EOF) {
 				fail(5, err)
@@ -99,13 +99,13 @@ func (s *server) serve() {
 		}
 		switch {
 		case m.Method == "":
-			s.answered(m)
+			s.handleResponse(m)
 		case m.ID == nil:
-			if s.notified(m) {
+			if s.handleNotification(m) {
 				return
 			}
 		default:
-			s.request(m)
+			s.handleRequest(m)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func readFrame(r *bufio.Reader, buffer []byte) ([]byte, error) {
 	}
 	length, err := strconv.Atoi(header.Get("Content-Length"))
 	if err != nil || length < 0 {
-		return nil, fmt.Errorf("Content-Length %q", header.Get("Content-Length"))
+		return nil, fmt.Errorf("invalid Content-Length %q", header.Get("Content-Length"))
 	}
 	if cap(buffer) < length {
 		buffer = make([]byte, length)
@@ -151,27 +151,27 @@ func (s *server) reply(id json.RawMessage, result any) {
 	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "result": result})
 }
 
-func (s *server) refuse(id json.RawMessage, code int, why string) {
+func (s *server) replyError(id json.RawMessage, code int, why string) {
 	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": why}})
 }
 
-// ask sends a request to the client, and calls the function then when the response arrives.
-func (s *server) ask(method string, params any, then func(message)) {
+// requestClient sends a request to the client. When the response arrives, the server calls the function then.
+func (s *server) requestClient(method string, params any, then func(message)) {
 	s.mu.Lock()
-	s.asks++
-	id := fmt.Sprintf("fake-%d", s.asks)
-	s.asked[strconv.Quote(id)] = then
+	s.requests++
+	id := fmt.Sprintf("fake-%d", s.requests)
+	s.pending[strconv.Quote(id)] = then
 	s.mu.Unlock()
 	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 
-func (s *server) answered(m message) {
+func (s *server) handleResponse(m message) {
 	s.mu.Lock()
-	then := s.asked[string(m.ID)]
-	delete(s.asked, string(m.ID))
+	then := s.pending[string(m.ID)]
+	delete(s.pending, string(m.ID))
 	s.mu.Unlock()
 	if then == nil {
-		s.journal(script.Line{What: script.Violation, ID: m.ID, Message: "answers what was not asked"})
+		s.journal(script.Line{What: script.Violation, ID: m.ID, Message: "response to an unknown request"})
 		return
 	}
 	params := m.Result
@@ -182,8 +182,8 @@ func (s *server) answered(m message) {
 	then(m)
 }
 
-// notified handles a notification, and reports whether the server must exit after it.
-func (s *server) notified(m message) (last bool) {
+// handleNotification handles a notification, and reports whether the server must exit after it.
+func (s *server) handleNotification(m message) (last bool) {
 	var p params
 	_ = json.Unmarshal(m.Params, &p) // an invalid notification has no error response
 	uri := p.TextDocument.URI
@@ -219,7 +219,7 @@ func (s *server) notified(m message) (last bool) {
 		s.journal(script.Line{What: script.Violation, URI: uri, Message: err.Error()})
 	}
 	if what == script.Open || what == script.Change {
-		s.misbehave(m, p, nil)
+		s.injectFault(m, p, nil)
 		s.publish(uri)
 	}
 	return false
@@ -251,11 +251,11 @@ func (s *server) publish(uri string) {
 
 // index requests the settings and reports progress for the planned time, as servers do while they load their workspace.
 func (s *server) index() {
-	s.ask("workspace/configuration", map[string]any{"items": []any{map[string]any{"section": "fake"}}}, func(message) {})
+	s.requestClient("workspace/configuration", map[string]any{"items": []any{map[string]any{"section": "fake"}}}, func(message) {})
 	if s.plan.IndexingMS == 0 {
 		return
 	}
-	s.ask("window/workDoneProgress/create", map[string]any{"token": "indexing"}, func(message) {
+	s.requestClient("window/workDoneProgress/create", map[string]any{"token": "indexing"}, func(message) {
 		s.notify("$/progress", map[string]any{"token": "indexing", "value": map[string]any{"kind": "begin", "title": "Indexing"}})
 		time.AfterFunc(time.Duration(s.plan.IndexingMS)*time.Millisecond, func() {
 			s.notify("$/progress", map[string]any{"token": "indexing", "value": map[string]any{"kind": "end"}})

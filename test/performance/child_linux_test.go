@@ -22,8 +22,8 @@ import (
 	"github.com/berth-dev/berth/test/performance/manager/stats"
 )
 
-// child is a manager in a separate process.
-type child struct {
+// managerProcess is a manager in a separate process.
+type managerProcess struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	in    io.WriteCloser
@@ -31,9 +31,10 @@ type child struct {
 	ended bool
 }
 
-// startManager starts a manager and waits until its cache has synced. An empty state directory means in-memory processes. more holds additional
-// arguments for the manager.
-func startManager(t *testing.T, state string, expect int, more ...string) *child {
+// startManager starts a manager and waits until its cache has synced. If state is empty, processes exist only in the memory of
+// the manager, or in Pods with the argument -pods. Otherwise state is the state directory of the host runtime. The parameter expect is the number of objects
+// for Stats.AllObserved, and more contains additional arguments of the manager.
+func startManager(t *testing.T, state string, expect int, more ...string) *managerProcess {
 	t.Helper()
 	g := NewWithT(t)
 	arguments := []string{"-kubeconfig", kubeconfig, "-state", state, "-shim", shimPath, "-expect", strconv.Itoa(expect)}
@@ -44,15 +45,15 @@ func startManager(t *testing.T, state string, expect int, more ...string) *child
 	out, err := cmd.StdoutPipe()
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(cmd.Start()).To(Succeed())
-	c := &child{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out)}
-	left.manager(cmd.Process)
+	c := &managerProcess{t: t, cmd: cmd, in: in, out: bufio.NewScanner(out)}
+	leftovers.addManager(cmd.Process)
 	t.Cleanup(c.stop)
 	g.Eventually(func() bool { return c.stats().Synced }).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(BeTrue())
 	return c
 }
 
 // stats requests the manager's Stats.
-func (c *child) stats() (s stats.Stats) {
+func (c *managerProcess) stats() (s stats.Stats) {
 	c.t.Helper()
 	if _, err := fmt.Fprintln(c.in, "stats"); err != nil {
 		c.t.Fatalf("request the stats of the manager: %v", err)
@@ -67,18 +68,18 @@ func (c *child) stats() (s stats.Stats) {
 }
 
 // memory returns the resident memory (VmRSS) of the manager in MiB.
-func (c *child) memory() float64 {
+func (c *managerProcess) memory() float64 {
 	c.t.Helper()
 	return float64(statusField(c.t, c.cmd.Process.Pid, "VmRSS")) / 1024
 }
 
 // stop stops the manager with SIGTERM.
-func (c *child) stop() { c.end(syscall.SIGTERM) }
+func (c *managerProcess) stop() { c.end(syscall.SIGTERM) }
 
 // kill kills the manager with SIGKILL, like a crash.
-func (c *child) kill() { c.end(syscall.SIGKILL) }
+func (c *managerProcess) kill() { c.end(syscall.SIGKILL) }
 
-func (c *child) end(signal syscall.Signal) {
+func (c *managerProcess) end(signal syscall.Signal) {
 	if c.ended {
 		return
 	}

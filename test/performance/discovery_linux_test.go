@@ -37,15 +37,15 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/tmux"
 )
 
-// The sessions and containers to find.
+// foundSessions and foundContainers are the numbers of sessions and containers that the discovery finds.
 const (
 	foundSessions   = 200
 	foundContainers = 50
 )
 
-// TestDiscovery measures discovery passes over 200 sessions and 50 containers: the first pass, which creates an Instance for each session and
-// container, and later passes that find no change. No controller that adopts the Instances runs; TestAdoption measures adoption.
-func TestDiscovery(t *testing.T) {
+// TestDiscovery_PassTimes measures discovery passes over 200 sessions and 50 containers: the first pass, which creates an Instance for each session and
+// container, and later passes that find no change. The test runs no controller that adopts the Instances; TestAdoption_TimeAndShimMemory measures adoption.
+func TestDiscovery_PassTimes(t *testing.T) {
 	g := NewWithT(t)
 	socket := fmt.Sprintf("berth-bench-%d", os.Getpid())
 	openSessions(t, socket, foundSessions)
@@ -58,14 +58,14 @@ func TestDiscovery(t *testing.T) {
 		d.Spec.Sources = append(d.Spec.Sources, v1alpha1.DiscoverySource{Name: "docker", Type: v1alpha1.RuntimeDocker})
 		things += foundContainers
 	}
-	looker, read := newLooker(t, members)
+	reconciler, read := newDiscoveryReconciler(t, members)
 	g.Expect(k8s.Create(t.Context(), d)).To(Succeed())
-	t.Cleanup(func() { forgetFound(t, d) })
+	t.Cleanup(func() { deleteDiscovered(t, d) })
 	g.Eventually(func() error { return read(client.ObjectKeyFromObject(d), &v1alpha1.InstanceDiscovery{}) }).WithTimeout(patience).Should(Succeed())
 
 	look := func() float64 {
 		begun := time.Now()
-		_, err := looker.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(d)})
+		_, err := reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(d)})
 		g.Expect(err).NotTo(HaveOccurred())
 		return time.Since(begun).Seconds()
 	}
@@ -79,7 +79,7 @@ func TestDiscovery(t *testing.T) {
 		g.Expect(read(client.ObjectKeyFromObject(d), seen)).To(Succeed())
 		g.Expect(seen.ResourceVersion).To(Equal(d.ResourceVersion))
 		list := &v1alpha1.InstanceList{}
-		g.Expect(looker.Client.List(t.Context(), list)).To(Succeed())
+		g.Expect(reconciler.Client.List(t.Context(), list)).To(Succeed())
 		g.Expect(len(list.Items)).To(BeNumerically(">=", things))
 	}).WithTimeout(patience).Should(Succeed())
 	before := versions(t)
@@ -89,10 +89,10 @@ func TestDiscovery(t *testing.T) {
 	}
 	g.Expect(versions(t)).To(Equal(before), "a pass that finds no change must not write")
 	name := fmt.Sprintf("discovery of %d sessions and %d containers", foundSessions, things-foundSessions)
-	note(name+": first pass, which creates the Instances", "%.2f s", first)
-	atMost(t, name+": first pass / creating as many Instances by hand", first/bare, 1.5, 2, "×")
-	atMost(t, name+": pass without a change", median(again), 1, 3, " s")
-	note(name+": writes of a pass without a change", "0")
+	addFigure(name+": first pass, which creates the Instances", "%.2f s", first)
+	expectAtMost(t, name+": first pass / creating as many Instances by hand", first/bare, 1.5, 2, "×")
+	expectAtMost(t, name+": pass without a change", median(again), 1, 3, " s")
+	addFigure(name+": writes of a pass without a change", "0")
 }
 
 // bareCreates creates n Instances with the content of discovered Instances, with as many parallel requests as the controller makes. It returns the
@@ -110,7 +110,7 @@ func bareCreates(t *testing.T, n int) float64 {
 		return k8s.Create(t.Context(), object)
 	})
 	took := time.Since(begun).Seconds()
-	letGo(t, "default")
+	removeFinalizers(t, "default")
 	inParallel(t, n, 16, func(i int) error { return k8s.Delete(t.Context(), newInstance("default", name(i), "sleep")) })
 	return took
 }
@@ -133,8 +133,8 @@ func versions(t *testing.T) map[types.UID]string {
 	return all
 }
 
-// newLooker returns a discovery reconciler that reads from a manager's cache, and a function that reads objects from the same cache.
-func newLooker(t *testing.T, members []runtime.Backend) (*discovery.Reconciler, func(client.ObjectKey, client.Object) error) {
+// newDiscoveryReconciler returns a discovery reconciler that reads from a manager's cache, and a function that reads objects from the same cache.
+func newDiscoveryReconciler(t *testing.T, members []runtime.Backend) (*discovery.Reconciler, func(client.ObjectKey, client.Object) error) {
 	t.Helper()
 	g := NewWithT(t)
 	mgr, err := ctrl.NewManager(config, ctrl.Options{Scheme: manager.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
@@ -190,7 +190,7 @@ func openSessions(t *testing.T, socket string, n int) {
 	ask := func(args ...string) error {
 		return exec.Command("tmux", append([]string{"-L", socket, "-f", os.DevNull}, args...)...).Run()
 	}
-	left.other(func() { _ = ask("kill-server") })
+	leftovers.addCleanup(func() { _ = ask("kill-server") })
 	t.Cleanup(func() {
 		_ = ask("kill-server")
 		g.Eventually(func() error { return ask("list-sessions") }).WithTimeout(patience).ShouldNot(Succeed(), "the tmux server must exit")
@@ -214,7 +214,7 @@ func startEngine(t *testing.T) (*dockertest.Engine, *dockerclient.Client) {
 		return nil, nil
 	}
 	g.Expect(err).NotTo(HaveOccurred())
-	left.other(func() { _ = engine.Stop() })
+	leftovers.addCleanup(func() { _ = engine.Stop() })
 	t.Cleanup(func() { g.Expect(engine.Stop()).To(Succeed()) })
 	g.Expect(engine.Image(t.Context(), containerImage, conformance.Workload(t))).To(Succeed())
 	api, err := engine.Client()
@@ -250,8 +250,8 @@ func openContainers(t *testing.T, n int) *docker.Runtime {
 	return opened
 }
 
-// forgetFound deletes the discovery and its Instances. It also removes their finalizers, because no manager runs to do so.
-func forgetFound(t *testing.T, d *v1alpha1.InstanceDiscovery) {
+// deleteDiscovered deletes the discovery and its Instances. It also removes their finalizers, because no manager runs to do so.
+func deleteDiscovered(t *testing.T, d *v1alpha1.InstanceDiscovery) {
 	t.Helper()
 	g := NewWithT(t)
 	ctx := backgroundContext

@@ -24,21 +24,21 @@ var (
 	figures   []figure
 )
 
-// note adds a figure without a limit.
-func note(what, format string, args ...any) {
-	record(figure{what: what, limit: "-", measured: fmt.Sprintf(format, args...)})
+// addFigure adds a figure without a limit.
+func addFigure(what, format string, args ...any) {
+	appendFigure(figure{what: what, limit: "-", measured: fmt.Sprintf(format, args...)})
 }
 
-// against adds a figure with a limit that is not asserted. The table marks the figure if it exceeds the limit.
-func against(what string, measured, limit float64, unit string) {
-	record(figure{what: what, limit: fmt.Sprintf("≤ %.4g%s", limit, unit), measured: fmt.Sprintf("%.3g%s", measured, unit), missed: measured > limit})
+// addLimitedFigure adds a figure with a limit that is not asserted. The table marks the figure if it exceeds the limit.
+func addLimitedFigure(what string, measured, limit float64, unit string) {
+	appendFigure(figure{what: what, limit: fmt.Sprintf("≤ %.4g%s", limit, unit), measured: fmt.Sprintf("%.3g%s", measured, unit), missed: measured > limit})
 }
 
-func record(f figure) {
+func appendFigure(f figure) {
 	figuresMu.Lock()
 	defer figuresMu.Unlock()
 	figures = append(figures, f)
-	fmt.Printf("    %s: %s (aim %s)%s\n", f.what, f.measured, f.limit, f.verdict())
+	fmt.Printf("    %s: %s (target: %s)%s\n", f.what, f.measured, f.limit, f.verdict())
 }
 
 // verdict returns a mark if the figure exceeds its limit, and otherwise an empty string.
@@ -49,10 +49,10 @@ func (f figure) verdict() string {
 	return ""
 }
 
-// atMost adds a figure with a limit. It fails the test if measured exceeds limit times room, the allowance for noise.
-func atMost(t *testing.T, what string, measured, limit, room float64, unit string) {
+// expectAtMost adds a figure with a limit. It fails the test if measured exceeds limit * room. The factor room is the allowance for noise.
+func expectAtMost(t *testing.T, what string, measured, limit, room float64, unit string) {
 	t.Helper()
-	against(what, measured, limit, unit)
+	addLimitedFigure(what, measured, limit, unit)
 	if measured > limit*room {
 		t.Errorf("%s: %.3g%s is more than %.4g%s, even with room for noise (%.4g%s)", what, measured, unit, limit, unit, limit*room, unit)
 	}
@@ -62,7 +62,7 @@ func atMost(t *testing.T, what string, measured, limit, room float64, unit strin
 func printFigures() {
 	out := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	defer func() { _ = out.Flush() }()
-	_, _ = fmt.Fprintln(out, "\nfigure\taim\tmeasured")
+	_, _ = fmt.Fprintln(out, "\nfigure\ttarget\tmeasured")
 	for _, f := range figures {
 		_, _ = fmt.Fprintf(out, "%s\t%s\t%s%s\n", f.what, f.limit, f.measured, f.verdict())
 	}

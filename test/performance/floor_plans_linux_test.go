@@ -17,17 +17,17 @@ import (
 	"github.com/berth-dev/berth/internal/plan"
 )
 
-// floorPlans is like floorRuns, but its runs belong to plans: they have an owner, labels, arguments and a third finalizer. Each plan is written three
+// minimumPlanRate is like minimumRunRate, but its runs belong to plans: they have an owner, labels, arguments and a third finalizer. Each plan is written three
 // times: its creation, its start with the pinned action and the names of its runs, and the results of the runs. Package plan computes the content of
 // the last two writes.
-func floorPlans(t *testing.T, size int) float64 {
+func minimumPlanRate(t *testing.T, size int) float64 {
 	t.Helper()
 	namespace := newNamespace(t)
 	watchAll(t, "", &v1alpha1.PlanList{}, func(client.Object) {})
 	watchAll(t, namespace, &v1alpha1.PlanList{}, func(client.Object) {})
 	pinned, blocked := plan.Pin(newAction(namespace, size), map[string]*v1alpha1.Strategy{"true": {}}, nil)
 	NewWithT(t).Expect(blocked).To(BeNil())
-	rate := floor(t, namespace, runs/size, func(i int) error { return writePlan(t, newPlan(namespace, i), pinned) })
+	rate := runRate(t, namespace, runCount/size, func(i int) error { return writePlan(t, newPlan(namespace, i), pinned) })
 	NewWithT(t).Expect(k8s.DeleteAllOf(t.Context(), &v1alpha1.Plan{}, client.InNamespace(namespace))).To(Succeed())
 	return rate
 }
@@ -44,7 +44,7 @@ func writePlan(t *testing.T, p *v1alpha1.Plan, pinned *v1alpha1.PinnedAction) er
 	}
 	var ended []plan.Run
 	for _, request := range step.Create {
-		run := plannedRun(p, request)
+		run := newPlannedRun(p, request)
 		if err := writeRun(t, run); err != nil {
 			return err
 		}
@@ -63,8 +63,8 @@ func writePlanStatus(t *testing.T, p *v1alpha1.Plan, status v1alpha1.PlanStatus)
 	return nil
 }
 
-// plannedRun returns a run as the plan controller creates it.
-func plannedRun(p *v1alpha1.Plan, request plan.RunRequest) *v1alpha1.StrategyRun {
+// newPlannedRun returns a run as the plan controller creates it.
+func newPlannedRun(p *v1alpha1.Plan, request plan.RunRequest) *v1alpha1.StrategyRun {
 	run := newRun(p.Namespace, 0)
 	run.Name = request.Name
 	run.Labels = map[string]string{v1alpha1.LabelPlan: p.Name, v1alpha1.LabelStrategy: request.Strategy}

@@ -32,10 +32,10 @@ import (
 const goplsVersion = "golang.org/x/tools/gopls@v0.23.0"
 
 // multiplexerPath and fakePath return the path of a program. Each builds its program on the first call.
-var multiplexerPath, fakePath = built("berth-lsp", "../../cmd/berth-lsp"), built("lspfake", "../lspfake")
+var multiplexerPath, fakePath = programBuilder("berth-lsp", "../../cmd/berth-lsp"), programBuilder("lspfake", "../lspfake")
 
-// built returns a function that builds a program on its first call and returns its path.
-func built(name, source string) func(t *testing.T) string {
+// programBuilder returns a function that builds a program on its first call and returns its path.
+func programBuilder(name, source string) func(t *testing.T) string {
 	var once sync.Once
 	var path, failure string
 	return func(t *testing.T) string {
@@ -112,14 +112,14 @@ func startMultiplexer(t *testing.T) *multiplexer {
 		}
 	})
 	g.Eventually(func() error {
-		m.control, err = control.Dial(t.Context(), filepath.Join(dir, lsp.ControlSocket), m.reported, func(error) {})
+		m.control, err = control.Dial(t.Context(), filepath.Join(dir, lsp.ControlSocket), m.setReport, func(error) {})
 		return err
 	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
 	m.await("reports", func(r lsp.Report) bool { return r.Protocol == lsp.Protocol })
 	return m
 }
 
-func (m *multiplexer) reported(r lsp.Report) {
+func (m *multiplexer) setReport(r lsp.Report) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.last = r
@@ -131,15 +131,15 @@ func (m *multiplexer) report() lsp.Report {
 	return m.last
 }
 
-// await waits until is(report) returns true for the latest report.
-func (m *multiplexer) await(what string, is func(lsp.Report) bool) {
+// await waits until condition returns true for the latest report.
+func (m *multiplexer) await(what string, condition func(lsp.Report) bool) {
 	m.t.Helper()
-	NewWithT(m.t).Eventually(func() bool { return is(m.report()) }).WithTimeout(patience).WithPolling(time.Millisecond).
+	NewWithT(m.t).Eventually(func() bool { return condition(m.report()) }).WithTimeout(patience).WithPolling(time.Millisecond).
 		Should(BeTrue(), func() string { return fmt.Sprintf("%s: %+v", what, m.report()) })
 }
 
-// do sends a command as the manager does.
-func (m *multiplexer) do(command lsp.Command) {
+// sendCommand sends a command as the manager does.
+func (m *multiplexer) sendCommand(command lsp.Command) {
 	m.t.Helper()
 	m.command++
 	command.ID = m.command
@@ -154,7 +154,7 @@ func (m *multiplexer) do(command lsp.Command) {
 // serve starts an incarnation of a server and waits until it is initialized.
 func (m *multiplexer) serve(incarnation int64, config lsp.Config, dir string, command ...string) {
 	m.t.Helper()
-	m.do(lsp.Command{Verb: lsp.Start, Incarnation: incarnation, Launch: &lsp.Launch{
+	m.sendCommand(lsp.Command{Verb: lsp.Start, Incarnation: incarnation, Launch: &lsp.Launch{
 		Incarnation: incarnation, Command: command, Env: os.Environ(), Dir: dir, StopSignal: "SIGTERM", Grace: 10 * time.Second, Config: config,
 	}})
 	m.await("serves", func(r lsp.Report) bool { return r.Incarnation == incarnation && r.Initialized })
@@ -164,10 +164,10 @@ func (m *multiplexer) serve(incarnation int64, config lsp.Config, dir string, co
 func (m *multiplexer) end() {
 	if m.control != nil {
 		if r := m.report(); r.Phase == facts.Running || r.Phase == facts.Starting {
-			m.do(lsp.Command{Verb: lsp.Kill, Incarnation: r.Incarnation})
+			m.sendCommand(lsp.Command{Verb: lsp.Kill, Incarnation: r.Incarnation})
 			m.await("has stopped its server", func(r lsp.Report) bool { return r.Phase != facts.Running && r.Phase != facts.Starting })
 		}
-		m.do(lsp.Command{Verb: lsp.Quit, Reason: "the benchmark has finished"})
+		m.sendCommand(lsp.Command{Verb: lsp.Quit, Reason: "the benchmark has finished"})
 		m.control.Close()
 	}
 	done := make(chan struct{})
@@ -221,15 +221,15 @@ func frame(t *testing.T, id int, method string, params any) []byte {
 	return append(fmt.Appendf(nil, "Content-Length: %d\r\n\r\n", len(body)), body...)
 }
 
-// ask sends a request and reads until its response arrives.
-func (c wireClient) ask(t *testing.T, request []byte, id int) []byte {
+// request sends a request and reads until its response arrives.
+func (c wireClient) request(t *testing.T, request []byte, id int) []byte {
 	t.Helper()
 	if _, err := c.Write(request); err != nil {
 		t.Fatal(err)
 	}
 	mark := []byte(`"id":` + strconv.Itoa(id))
 	for {
-		body, err := lspclient.Frame(c.reader)
+		body, err := lspclient.ReadFrame(c.reader)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,8 +254,8 @@ func (c wireClient) ask(t *testing.T, request []byte, id int) []byte {
 	}
 }
 
-// overSocket returns a client that is connected to the multiplexer. overPipes starts a separate server and returns its client.
-func overSocket(t *testing.T, m *multiplexer) wireClient {
+// newSocketClient returns a client that is connected to the multiplexer.
+func newSocketClient(t *testing.T, m *multiplexer) wireClient {
 	t.Helper()
 	conn, err := net.Dial("unix", m.socket())
 	if err != nil {
@@ -265,7 +265,8 @@ func overSocket(t *testing.T, m *multiplexer) wireClient {
 	return wireClient{Writer: conn, reader: bufio.NewReaderSize(conn, 64<<10)}
 }
 
-func overPipes(t *testing.T, command ...string) wireClient {
+// newPipeClient starts a separate server and returns a client that is connected to its stdin and stdout.
+func newPipeClient(t *testing.T, command ...string) wireClient {
 	t.Helper()
 	program, err := lspclient.Start(exec.Command(command[0], command[1:]...))
 	if err != nil {
@@ -275,16 +276,16 @@ func overPipes(t *testing.T, command ...string) wireClient {
 	return wireClient{Writer: program, reader: bufio.NewReaderSize(program, 64<<10)}
 }
 
-// proportionalOf returns the memory of the processes and all their descendants in MiB. A page that several processes share counts proportionally
+// proportionalMemory returns the memory of the processes and all their descendants in MiB. A page that several processes share counts proportionally
 // (PSS).
-func proportionalOf(t *testing.T, pids ...int) (mib float64) {
+func proportionalMemory(t *testing.T, pids ...int) (mib float64) {
 	t.Helper()
 	for _, pid := range pids {
 		// Ignore an error: a child process of the server may exit at any moment.
 		if data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid)); err == nil {
 			mib += float64(sumField(t, data, "Pss")) / 1024
 		}
-		mib += proportionalOf(t, childrenOf(pid)...)
+		mib += proportionalMemory(t, childrenOf(pid)...)
 	}
 	return mib
 }

@@ -22,20 +22,20 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// editors is the number of clients that use the same workspace.
-const editors = 3
+// editorCount is the number of clients that use the same workspace.
+const editorCount = 3
 
-// TestSharedServerMemory compares the memory of one gopls that serves three clients with the memory of three gopls that serve one client each.
-func TestSharedServerMemory(t *testing.T) {
+// TestMultiplexer_SharedServerMemory compares the memory of one gopls that serves three clients with the memory of three gopls that serve one client each.
+func TestMultiplexer_SharedServerMemory(t *testing.T) {
 	folder, files := goWorkspace(t)
 	var ratios, separates, shareds []float64
 	for range rounds {
 		separate, shared := separateMemory(t, folder, files), sharedMemory(t, folder, files)
 		separates, shareds, ratios = append(separates, separate), append(shareds, shared), append(ratios, 100*shared/separate)
 	}
-	note("language server, memory of three gopls", "%.0f MiB", median(separates))
-	note("language server, memory of one gopls and its multiplexer, with three clients", "%.0f MiB", median(shareds))
-	atMost(t, "language server, memory of three clients on one / three", median(ratios), 45, 1.2, " %")
+	addFigure("language server, memory of three gopls", "%.0f MiB", median(separates))
+	addFigure("language server, memory of one gopls and its multiplexer, with three clients", "%.0f MiB", median(shareds))
+	expectAtMost(t, "language server, memory of three clients on one / three", median(ratios), 45, 1.2, " %")
 }
 
 // goWorkspace returns a module without external dependencies. It imports large packages of the standard library, so that gopls has much to
@@ -61,8 +61,8 @@ func goWorkspace(t *testing.T) (folder string, files []string) {
 	return folder, files
 }
 
-// works acts like an editor: it opens all files and sends a hover request and a references request for each.
-func works(t *testing.T, client *lspclient.Client, files []string) {
+// useAsEditor acts like an editor: it opens all files and sends a hover request and a references request for each.
+func useAsEditor(t *testing.T, client *lspclient.Client, files []string) {
 	t.Helper()
 	g := NewWithT(t)
 	for i, file := range files {
@@ -81,7 +81,7 @@ func works(t *testing.T, client *lspclient.Client, files []string) {
 func separateMemory(t *testing.T, folder string, files []string) (mib float64) {
 	t.Helper()
 	var pids []int
-	for range editors {
+	for range editorCount {
 		program, err := lspclient.Start(exec.Command(gopls(t)))
 		if err != nil {
 			t.Fatal(err)
@@ -94,62 +94,63 @@ func separateMemory(t *testing.T, folder string, files []string) (mib float64) {
 		if _, err := client.Initialize(t.Context(), folder); err != nil {
 			t.Fatal(err)
 		}
-		works(t, client, files)
+		useAsEditor(t, client, files)
 		pids = append(pids, program.Process.Pid)
 	}
-	return proportionalOf(t, pids...)
+	return proportionalMemory(t, pids...)
 }
 
 func sharedMemory(t *testing.T, folder string, files []string) (mib float64) {
 	t.Helper()
 	m := startMultiplexer(t)
 	m.serve(1, lsp.Config{Language: "go", Folders: []string{folder}}, folder, gopls(t))
-	for range editors {
+	for range editorCount {
 		client := m.client(t, folder)
-		works(t, client, files)
+		useAsEditor(t, client, files)
 	}
-	mib = proportionalOf(t, m.cmd.Process.Pid)
-	m.do(lsp.Command{Verb: lsp.Kill, Incarnation: 1})
+	mib = proportionalMemory(t, m.cmd.Process.Pid)
+	m.sendCommand(lsp.Command{Verb: lsp.Kill, Incarnation: 1})
 	return mib
 }
 
 const (
-	// arriving is the number of bytes that all hostile clients together, or the hostile server, send; announced is the length that each client
-	// announces; hostile is the number of clients.
-	arriving  = 64 << 20
-	announced = 30 << 20
-	hostile   = 8
+	// hostileBytes is the number of bytes that the hostile server sends, and that all hostile clients send together. announcedBytes is the length that each
+	// client announces; hostileClientCount is the number of clients.
+	hostileBytes       = 64 << 20
+	announcedBytes     = 30 << 20
+	hostileClientCount = 8
 )
 
-// TestHostileMemory measures how much memory the multiplexer uses when clients, or a server, announce long messages and send only a part of them.
-func TestHostileMemory(t *testing.T) {
+// TestMultiplexer_MemoryWithHostilePeers measures how much memory the multiplexer uses when clients, or a server, announce long messages and send only a part
+// of them.
+func TestMultiplexer_MemoryWithHostilePeers(t *testing.T) {
 	var fromClients, fromServer []float64
 	for range rounds {
-		fromClients = append(fromClients, hostileClients(t)/(arriving>>20))
-		fromServer = append(fromServer, hostileServer(t)/(arriving>>20))
+		fromClients = append(fromClients, hostileClientMemory(t)/(hostileBytes>>20))
+		fromServer = append(fromServer, hostileServerMemory(t)/(hostileBytes>>20))
 	}
-	atMost(t, "language server, memory for partial messages of clients / bytes received", median(fromClients), 2, 1.25, "×")
-	atMost(t, "language server, memory for a partial message of the server / bytes received", median(fromServer), 2, 1.25, "×")
+	expectAtMost(t, "language server, memory for partial messages of clients / bytes received", median(fromClients), 2, 1.25, "×")
+	expectAtMost(t, "language server, memory for a partial message of the server / bytes received", median(fromServer), 2, 1.25, "×")
 }
 
-// resident returns the peak resident memory of berth-lsp in MiB.
-func (m *multiplexer) resident() float64 {
+// peakMemory returns the peak resident memory of berth-lsp in MiB.
+func (m *multiplexer) peakMemory() float64 {
 	m.t.Helper()
 	return float64(statusField(m.t, m.cmd.Process.Pid, "VmHWM")) / 1024
 }
 
-// hostileClients sends incomplete messages from clients and returns by how much the peak memory of the multiplexer grew, in MiB.
-func hostileClients(t *testing.T) float64 {
+// hostileClientMemory sends incomplete messages from clients and returns by how much the peak memory of the multiplexer grew, in MiB.
+func hostileClientMemory(t *testing.T) float64 {
 	t.Helper()
 	g := NewWithT(t)
 	m := startMultiplexer(t)
-	before := m.resident()
-	part := bytes.Repeat([]byte(" "), arriving/hostile)
-	for range hostile {
+	before := m.peakMemory()
+	part := bytes.Repeat([]byte(" "), hostileBytes/hostileClientCount)
+	for range hostileClientCount {
 		conn, err := net.Dial("unix", m.socket())
 		g.Expect(err).NotTo(HaveOccurred())
 		defer func() { _ = conn.Close() }()
-		_, err = fmt.Fprintf(conn, "Content-Length: %d\r\n\r\n", announced)
+		_, err = fmt.Fprintf(conn, "Content-Length: %d\r\n\r\n", announcedBytes)
 		g.Expect(err).NotTo(HaveOccurred())
 		// When Write returns, the multiplexer has read everything except what still fits into the socket buffer.
 		_, err = conn.Write(part)
@@ -167,31 +168,31 @@ func hostileClients(t *testing.T) float64 {
 		g.Expect(os.IsTimeout(err)).To(BeFalse(), "the client was not disconnected")
 		_ = conn.Close()
 	}
-	grown := m.resident() - before
+	grown := m.peakMemory() - before
 	g.Expect(m.report().Protocol).To(Equal(lsp.Protocol))
 	return grown
 }
 
-// hostileServer sends an incomplete message from a server and returns by how much the peak memory of the multiplexer grew, in MiB.
-func hostileServer(t *testing.T) float64 {
+// hostileServerMemory sends an incomplete message from a server and returns by how much the peak memory of the multiplexer grew, in MiB.
+func hostileServerMemory(t *testing.T) float64 {
 	t.Helper()
 	g := NewWithT(t)
 	dir := t.TempDir()
-	stall := script.Fault{Method: "textDocument/hover", Do: script.Stall, Bytes: arriving}
+	stall := script.Fault{Method: "textDocument/hover", Do: script.Stall, Bytes: hostileBytes}
 	g.Expect(script.Script{Faults: []script.Fault{stall}}.Write(dir, "hostile")).To(Succeed())
 	m := startMultiplexer(t)
-	config := lsp.Config{Language: "fake", Folders: []string{dir}, Limits: lsp.Limits{MessageBytes: 4 * arriving}}
+	config := lsp.Config{Language: "fake", Folders: []string{dir}, Limits: lsp.Limits{MessageBytes: 4 * hostileBytes}}
 	m.serve(1, config, dir, fakePath(t), "-dir", dir, "-name", "hostile")
 	client := m.client(t, dir)
 	uri := lspclient.URI(dir, "one.txt")
 	g.Expect(client.Open(uri, "fake", 1, "hello")).To(Succeed())
-	before := m.resident()
-	_, err := client.Begin("textDocument/hover", lspclient.At(uri, lspclient.Position{}))
+	before := m.peakMemory()
+	_, err := client.StartCall("textDocument/hover", lspclient.PositionParams(uri, lspclient.Position{}))
 	g.Expect(err).NotTo(HaveOccurred())
 	// The fake server writes this line to its journal when the multiplexer has read all its bytes.
 	g.Eventually(func() (bool, error) {
 		lines, err := script.Journal(dir, "hostile")
 		return slices.ContainsFunc(lines, func(line script.Line) bool { return line.What == script.Stalled }), err
 	}).WithTimeout(patience).Should(BeTrue())
-	return m.resident() - before
+	return m.peakMemory() - before
 }

@@ -22,32 +22,32 @@ import (
 	"github.com/berth-dev/berth/test/lspclient"
 )
 
-// killings is the number of servers that are killed in a round.
-const killings = 3
+// serverKills is the number of servers that are killed in a round.
+const serverKills = 3
 
-// TestKilledServer kills gopls with SIGKILL, immediately sends a request, and measures the time until the response. It compares this time with the
-// time to start gopls by hand and open the same documents.
-func TestKilledServer(t *testing.T) {
+// TestMultiplexer_ResponseTimeAfterServerKill kills gopls with SIGKILL, immediately sends a request, and measures the time until the response. It compares this
+// time with the time to start gopls by hand and open the same documents.
+func TestMultiplexer_ResponseTimeAfterServerKill(t *testing.T) {
 	folder, files := goWorkspace(t)
 	startManager(t, stateDirectory(t), 0, "-lsp", multiplexerPath(t))
 	namespace := newNamespace(t)
 	var ratios, hands, ours []float64
 	for round := range rounds {
 		var byHand, held []float64
-		for i := range killings {
-			byHand = append(byHand, startByHand(t, folder, files))
-			held = append(held, killAndAsk(t, namespace, fmt.Sprintf("killed-%d-%d", round, i), folder, files))
+		for i := range serverKills {
+			byHand = append(byHand, startTimeByHand(t, folder, files))
+			held = append(held, killAndRequest(t, namespace, fmt.Sprintf("killed-%d-%d", round, i), folder, files))
 		}
 		hands, ours = append(hands, median(byHand)), append(ours, median(held))
 		ratios = append(ratios, median(held)/median(byHand))
 	}
-	note("language server, gopls started by hand, until it answers, p50", "%.0f ms", median(hands))
-	note("language server, gopls killed, until a held request is answered, p50", "%.0f ms", median(ours))
-	atMost(t, "language server, killed until answered / by hand", median(ratios), 1.2, 2.5, "×")
+	addFigure("language server, gopls started by hand, until it answers, p50", "%.0f ms", median(hands))
+	addFigure("language server, gopls killed, until a held request is answered, p50", "%.0f ms", median(ours))
+	expectAtMost(t, "language server, killed until answered / by hand", median(ratios), 1.2, 2.5, "×")
 }
 
-// opens opens the documents and returns a position for hover requests.
-func opens(t *testing.T, client *lspclient.Client, files []string) (uri string, at lspclient.Position) {
+// openFiles opens the documents and returns a position for hover requests.
+func openFiles(t *testing.T, client *lspclient.Client, files []string) (uri string, at lspclient.Position) {
 	t.Helper()
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -64,7 +64,7 @@ func opens(t *testing.T, client *lspclient.Client, files []string) (uri string, 
 	return uri, at
 }
 
-func startByHand(t *testing.T, folder string, files []string) float64 {
+func startTimeByHand(t *testing.T, folder string, files []string) float64 {
 	t.Helper()
 	g := NewWithT(t)
 	began := time.Now()
@@ -73,7 +73,7 @@ func startByHand(t *testing.T, folder string, files []string) float64 {
 	gopls := lspclient.New(program, lspclient.Options{})
 	_, err = gopls.Initialize(t.Context(), folder)
 	g.Expect(err).NotTo(HaveOccurred())
-	uri, at := opens(t, gopls, files)
+	uri, at := openFiles(t, gopls, files)
 	g.Expect(gopls.Hover(t.Context(), uri, at)).To(ContainSubstring("func Use0"))
 	took := milliseconds(time.Since(began))
 	g.Expect(program.Kill()).To(Succeed())
@@ -81,7 +81,7 @@ func startByHand(t *testing.T, folder string, files []string) float64 {
 	return took
 }
 
-func killAndAsk(t *testing.T, namespace, name, folder string, files []string) float64 {
+func killAndRequest(t *testing.T, namespace, name, folder string, files []string) float64 {
 	t.Helper()
 	g := NewWithT(t)
 	server := &v1alpha1.LanguageServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -99,7 +99,7 @@ func killAndAsk(t *testing.T, namespace, name, folder string, files []string) fl
 	defer editor.Close()
 	_, err = editor.Initialize(t.Context(), folder)
 	g.Expect(err).NotTo(HaveOccurred())
-	uri, at := opens(t, editor, files)
+	uri, at := openFiles(t, editor, files)
 	g.Eventually(func() (string, error) { return editor.Hover(t.Context(), uri, at) }).WithTimeout(patience).Should(ContainSubstring("func Use0"))
 
 	began := time.Now()

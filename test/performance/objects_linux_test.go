@@ -30,12 +30,12 @@ func newNamespace(t *testing.T) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
 	NewWithT(t).Expect(k8s.Create(t.Context(), namespace)).To(Succeed())
-	t.Cleanup(func() { empty(t, namespace.Name) })
+	t.Cleanup(func() { deleteObjects(t, namespace.Name) })
 	return namespace.Name
 }
 
-// empty deletes all Instances, DevServers and LanguageServers in a namespace and waits until they are gone.
-func empty(t *testing.T, namespace string) {
+// deleteObjects deletes all Instances, DevServers and LanguageServers in a namespace and waits until they are gone.
+func deleteObjects(t *testing.T, namespace string) {
 	t.Helper()
 	g := NewWithT(t)
 	ctx := backgroundContext
@@ -52,8 +52,8 @@ func empty(t *testing.T, namespace string) {
 	}).WithTimeout(patience).WithPolling(100 * time.Millisecond).Should(Succeed())
 }
 
-// letGo removes the finalizers that the API server has added to Instances that no manager has reconciled.
-func letGo(t *testing.T, namespace string) {
+// removeFinalizers removes the finalizers that the API server has added to Instances that no manager has reconciled.
+func removeFinalizers(t *testing.T, namespace string) {
 	t.Helper()
 	g := NewWithT(t)
 	var list v1alpha1.InstanceList
@@ -72,7 +72,8 @@ func newInstance(namespace, name string, command ...string) *v1alpha1.Instance {
 	return instance
 }
 
-// inParallel calls do for 0 to n-1 with width goroutines and fails the test on the first error.
+// inParallel calls the function do for each number from 0 to n-1, and fails the test if a call returns an error. The parameter width is the number of
+// goroutines.
 func inParallel(t *testing.T, n, width int, do func(i int) error) {
 	t.Helper()
 	jobs, failures := make(chan int), make(chan error, n)
@@ -111,8 +112,8 @@ type follower struct {
 }
 
 type waiter struct {
-	is  func(*v1alpha1.Instance) bool
-	met chan time.Time
+	condition func(*v1alpha1.Instance) bool
+	met       chan time.Time
 }
 
 // follow watches the Instances of a namespace until the test ends.
@@ -121,15 +122,15 @@ func follow(t *testing.T, namespace string) *follower {
 	f := &follower{t: t, waiting: map[string][]*waiter{}}
 	watchAll(t, namespace, &v1alpha1.InstanceList{}, func(object client.Object) {
 		if instance, ok := object.(*v1alpha1.Instance); ok {
-			f.tell(instance, time.Now())
+			f.notify(instance, time.Now())
 		}
 	})
 	return f
 }
 
-// watchAll calls tell for every observed state of the objects in a namespace until the test ends. If the API server closes the watch, watchAll opens
+// watchAll calls onState for every observed state of the objects in a namespace until the test ends. If the API server closes the watch, watchAll opens
 // a new watch, which first delivers the current state of all objects.
-func watchAll(t *testing.T, namespace string, list client.ObjectList, tell func(client.Object)) {
+func watchAll(t *testing.T, namespace string, list client.ObjectList, onState func(client.Object)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	first, err := k8s.Watch(ctx, list, client.InNamespace(namespace))
@@ -140,7 +141,7 @@ func watchAll(t *testing.T, namespace string, list client.ObjectList, tell func(
 		for watching := first; ; {
 			for event := range watching.ResultChan() {
 				if object, ok := event.Object.(client.Object); ok {
-					tell(object)
+					onState(object)
 				}
 			}
 			watching.Stop()
@@ -158,12 +159,12 @@ func watchAll(t *testing.T, namespace string, list client.ObjectList, tell func(
 	})
 }
 
-func (f *follower) tell(instance *v1alpha1.Instance, at time.Time) {
+func (f *follower) notify(instance *v1alpha1.Instance, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var still []*waiter
 	for _, w := range f.waiting[instance.Name] {
-		if w.is(instance) {
+		if w.condition(instance) {
 			w.met <- at
 		} else {
 			still = append(still, w)
@@ -173,9 +174,9 @@ func (f *follower) tell(instance *v1alpha1.Instance, at time.Time) {
 }
 
 // expect registers a waiter for the Instance with the given name. The returned function blocks until the watch delivers a state that satisfies the
-// condition is, and returns the time of delivery.
-func (f *follower) expect(name string, is func(*v1alpha1.Instance) bool) func() (time.Time, error) {
-	w := &waiter{is: is, met: make(chan time.Time, 1)}
+// condition, and returns the time of delivery.
+func (f *follower) expect(name string, condition func(*v1alpha1.Instance) bool) func() (time.Time, error) {
+	w := &waiter{condition: condition, met: make(chan time.Time, 1)}
 	f.mu.Lock()
 	f.waiting[name] = append(f.waiting[name], w)
 	f.mu.Unlock()

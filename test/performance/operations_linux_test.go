@@ -24,32 +24,32 @@ import (
 const (
 	operations = 300
 	clients    = 20
-	// thinking is the upper bound of the random pause of a client before an operation.
-	thinking = 200 * time.Millisecond
+	// maxPause is the upper bound of the random pause of a client before an operation.
+	maxPause = 200 * time.Millisecond
 )
 
-// TestOperations lets 20 clients start, stop and restart objects at random, and compares their rate of operations with the rate when no manager runs.
-// After the operations it expects exactly one process for each object whose spec.state is Running.
-func TestOperations(t *testing.T) {
+// TestOperations_RateOfTwentyClients lets 20 clients start, stop and restart objects at random, and compares their rate of operations with the rate when no
+// manager runs. After the operations it expects exactly one process for each object whose spec.state is Running.
+func TestOperations_RateOfTwentyClients(t *testing.T) {
 	var few, many, bare, contended, ratios []float64
 	for range rounds {
-		bareRate := operate(t, nil, 100)
-		fewRate, manyRate := operate(t, ptr.To(stateDirectory(t)), 5), operate(t, ptr.To(stateDirectory(t)), 100)
+		bareRate := operationRate(t, nil, 100)
+		fewRate, manyRate := operationRate(t, ptr.To(stateDirectory(t)), 5), operationRate(t, ptr.To(stateDirectory(t)), 100)
 		bare, few, many = append(bare, bareRate), append(few, fewRate), append(many, manyRate)
 		ratios, contended = append(ratios, bareRate/manyRate), append(contended, manyRate/fewRate)
 	}
-	note("300 operations of 20 clients: on the bare API", "%.0f/s", median(bare))
-	note("300 operations of 20 clients: on 5 objects", "%.0f/s", median(few))
-	note("300 operations of 20 clients: on 100 objects", "%.0f/s", median(many))
-	atMost(t, "300 operations: bare API / 100 objects", median(ratios), 2, 2.5, "×")
-	atMost(t, "300 operations: 100 objects / 5 objects", median(contended), 1.1, 2.5, "×")
+	addFigure("300 operations of 20 clients: on the bare API", "%.0f/s", median(bare))
+	addFigure("300 operations of 20 clients: on 5 objects", "%.0f/s", median(few))
+	addFigure("300 operations of 20 clients: on 100 objects", "%.0f/s", median(many))
+	expectAtMost(t, "300 operations: bare API / 100 objects", median(ratios), 2, 2.5, "×")
+	expectAtMost(t, "300 operations: 100 objects / 5 objects", median(contended), 1.1, 2.5, "×")
 }
 
-// operate runs the operations and returns their rate per second. If state is nil, no manager runs.
-func operate(t *testing.T, state *string, objects int) float64 {
+// operationRate runs the operations and returns their rate per second. If state is nil, no manager runs.
+func operationRate(t *testing.T, state *string, objects int) float64 {
 	t.Helper()
 	g := NewWithT(t)
-	var c *child
+	var c *managerProcess
 	if state != nil {
 		c = startManager(t, *state, 0)
 		defer c.stop()
@@ -64,16 +64,16 @@ func operate(t *testing.T, state *string, objects int) float64 {
 	var token atomic.Int64
 	began := time.Now()
 	inParallel(t, operations, clients, func(int) error {
-		pollOnce(rand.N(thinking)) //nolint:gosec // the randomness need not be secure
+		pollOnce(rand.N(maxPause)) //nolint:gosec // the randomness need not be secure
 		return change(t, namespace, name(rand.IntN(objects)), token.Add(1))
 	})
 	rate := operations / time.Since(began).Seconds()
 	if state != nil {
-		g.Eventually(func(g Gomega) { asSpecified(t, g, namespace) }).WithTimeout(patience).WithPolling(250 * time.Millisecond).Should(Succeed())
+		g.Eventually(func(g Gomega) { expectSpecifiedState(t, g, namespace) }).WithTimeout(patience).WithPolling(250 * time.Millisecond).Should(Succeed())
 	} else {
-		letGo(t, namespace)
+		removeFinalizers(t, namespace)
 	}
-	empty(t, namespace)
+	deleteObjects(t, namespace)
 	g.Expect(processesOf(namespace)).To(BeEmpty(), "a process outlived its object")
 	return rate
 }
@@ -90,8 +90,8 @@ func change(t *testing.T, namespace, name string, token int64) error {
 	return k8s.Patch(t.Context(), instance, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
-// asSpecified expects all objects to be at rest, with exactly one process for each object whose spec.state is Running.
-func asSpecified(t *testing.T, g Gomega, namespace string) {
+// expectSpecifiedState expects all objects to be at rest, with exactly one process for each object whose spec.state is Running.
+func expectSpecifiedState(t *testing.T, g Gomega, namespace string) {
 	var list v1alpha1.InstanceList
 	g.Expect(k8s.List(t.Context(), &list, client.InNamespace(namespace))).To(Succeed())
 	want := []string{}

@@ -17,35 +17,36 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// planned is how many runs a plan creates, all in parallel.
-const planned = 5
+// runsPerPlan is how many runs a plan creates, all in parallel.
+const runsPerPlan = 5
 
-// TestPlans measures plans whose runs each start a real process and are counted. It compares the rate of runs with the rate of clients that only make
-// the necessary writes for such plans and runs (floorPlans). For comparison it also reports the rate of the four bare writes of TestRuns.
-func TestPlans(t *testing.T) {
+// TestPlans_RunRate measures plans whose runs each start a real process and are counted. It compares the rate of runs with the rate of clients that only make
+// the necessary writes for such plans and runs (minimumPlanRate). For comparison it also reports the rate of the four bare writes of
+// TestRuns_RateOfCountedRuns.
+func TestPlans_RunRate(t *testing.T) {
 	var lean, least, ratios, runWrites, planWrites []float64
 	for range rounds {
-		lean = append(lean, bareRuns(t))
-		leastRate := floorPlans(t, planned)
-		rate, each, plans := plannedRuns(t, planned)
+		lean = append(lean, bareRunRate(t))
+		leastRate := minimumPlanRate(t, runsPerPlan)
+		rate, each, plans := planRunRate(t, runsPerPlan)
 		least, ratios = append(least, leastRate), append(ratios, rate/leastRate)
 		runWrites, planWrites = append(runWrites, each), append(planWrites, plans)
 	}
-	note("plans: four bare writes, almost empty", "%.0f/s", median(lean))
-	note("plans: the necessary writes of plans and runs, with their content", "%.0f/s", median(least))
-	note("plans: runs through plan → run → process → counted, 5 to a plan", "%.0f/s", median(ratios)*median(least))
-	note("plans: writes to a run, including its creation", "%.2f", median(runWrites))
-	note("plans: writes to a plan of 5 runs, including its creation", "%.2f", median(planWrites))
-	note("plans: writes per run, including its share of its plan", "%.2f", median(runWrites)+median(planWrites)/planned)
-	// The limit applies to the inverse, because atMost checks upper bounds.
-	atMost(t, "plans: necessary writes alone / plan → run → process → counted", 1/median(ratios), 1/0.6, 3, "×")
+	addFigure("plans: four bare writes, almost empty", "%.0f/s", median(lean))
+	addFigure("plans: the necessary writes of plans and runs, with their content", "%.0f/s", median(least))
+	addFigure("plans: runs through plan → run → process → counted, 5 per plan", "%.0f/s", median(ratios)*median(least))
+	addFigure("plans: writes to a run, including its creation", "%.2f", median(runWrites))
+	addFigure("plans: writes to a plan of 5 runs, including its creation", "%.2f", median(planWrites))
+	addFigure("plans: writes per run, including its share of its plan", "%.2f", median(runWrites)+median(planWrites)/runsPerPlan)
+	// The limit applies to the inverse, because expectAtMost checks upper bounds.
+	expectAtMost(t, "plans: necessary writes alone / plan → run → process → counted", 1/median(ratios), 1/0.6, 3, "×")
 }
 
-// newAction returns an Action that runs the strategy size times in parallel.
+// newAction returns an Action with one phase, Apply, of size parallel runs of the same strategy.
 func newAction(namespace string, size int) *v1alpha1.Action {
 	a := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "act"}}
 	a.Spec.MaxParallel = ptr.To(int32(size)) //nolint:gosec // size is small
-	a.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: slices.Repeat([]string{"true"}, size)}
+	a.Spec.Apply = &v1alpha1.PhaseSpec{Strategies: slices.Repeat([]v1alpha1.PhaseStrategy{{Name: "true"}}, size)}
 	return a
 }
 
@@ -55,14 +56,15 @@ func newPlan(namespace string, i int) *v1alpha1.Plan {
 	return p
 }
 
-// plannedRuns is like realRuns, but the runs are created by plans, each with size parallel runs. plans is the mean number of writes per plan.
-func plannedRuns(t *testing.T, size int) (rate, writes, plans float64) {
+// planRunRate is like realRunRate, but plans create the runs. The parameter size is the number of parallel runs of a plan. In addition to the results of
+// realRunRate, planRunRate returns the mean number of writes per plan.
+func planRunRate(t *testing.T, size int) (rate, writes, plans float64) {
 	t.Helper()
 	var action sync.Once
 	var mu sync.Mutex
 	var namespace string
 	versions := map[string]bool{}
-	rate, writes = realRuns(t, func(t *testing.T, in string, i int) (err error) {
+	rate, writes = realRunRate(t, func(t *testing.T, in string, i int) (err error) {
 		t.Helper()
 		action.Do(func() {
 			namespace = in
@@ -81,12 +83,12 @@ func plannedRuns(t *testing.T, size int) (rate, writes, plans float64) {
 	g := NewWithT(t)
 	list := &v1alpha1.PlanList{}
 	g.Expect(k8s.List(t.Context(), list, client.InNamespace(namespace))).To(Succeed())
-	g.Expect(list.Items).To(HaveLen(runs / size))
+	g.Expect(list.Items).To(HaveLen(runCount / size))
 	for i := range list.Items {
 		g.Expect(list.Items[i].Status.State).To(Equal(v1alpha1.PlanApplied), list.Items[i].Name)
 	}
 	mu.Lock()
-	plans = float64(len(versions)) * float64(size) / runs
+	plans = float64(len(versions)) * float64(size) / runCount
 	mu.Unlock()
 	for _, object := range []client.Object{&v1alpha1.Plan{}, &v1alpha1.Action{}} {
 		g.Expect(k8s.DeleteAllOf(t.Context(), object, client.InNamespace(namespace))).To(Succeed())

@@ -17,34 +17,34 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
-// applies is how many objects a round creates, one after another.
-const applies = 25
+// appliesPerRound is how many objects a round creates, one after another.
+const appliesPerRound = 25
 
-// TestApplyToReady compares the time from the creation of an object until it is Ready with the minimum time for any controller. The minimum consists
-// of one create, which the controller receives through a watch, and two status writes, which the user receives through a watch.
-func TestApplyToReady(t *testing.T) {
+// TestInstance_TimeFromApplyToReady compares the time from the creation of an object until it is Ready with the minimum time for any controller. The minimum
+// consists of one create, which the controller receives through a watch, and two status writes, which the user receives through a watch.
+func TestInstance_TimeFromApplyToReady(t *testing.T) {
 	state := stateDirectory(t)
 	var ratios, floors, times []float64
 	for range rounds {
-		floor := median(floorTimes(t))
+		floor := median(minimumReadyTimes(t))
 		c := startManager(t, state, 0)
 		took := median(readyTimes(t))
 		c.stop()
 		ratios, floors, times = append(ratios, took/floor), append(floors, floor), append(times, took)
 	}
-	note("apply to ready: floor, p50", "%.1f ms", median(floors))
-	note("apply to ready: p50", "%.1f ms", median(times))
-	atMost(t, "apply to ready / floor, p50", median(ratios), 2, 2.5, "×")
+	addFigure("apply to ready: floor, p50", "%.1f ms", median(floors))
+	addFigure("apply to ready: p50", "%.1f ms", median(times))
+	expectAtMost(t, "apply to ready / floor, p50", median(ratios), 2, 2.5, "×")
 }
 
-// floorTimes measures the minimum time. It acts as the controller, starts no process, and writes the two statuses that the state machine returns.
-func floorTimes(t *testing.T) (times []float64) {
+// minimumReadyTimes measures the minimum time. It acts as the controller, starts no process, and writes the two statuses that the state machine returns.
+func minimumReadyTimes(t *testing.T) (times []float64) {
 	t.Helper()
 	g := NewWithT(t)
 	ctx := t.Context()
 	namespace := newNamespace(t)
 	f := follow(t, namespace)
-	for i := range applies {
+	for i := range appliesPerRound {
 		instance := newInstance(namespace, fmt.Sprintf("floor-%d", i), "sleep", "infinity")
 		created, ready := f.expect(instance.Name, func(*v1alpha1.Instance) bool { return true }), f.expect(instance.Name, isReady)
 		began := time.Now()
@@ -64,8 +64,8 @@ func floorTimes(t *testing.T) (times []float64) {
 		g.Expect(err).NotTo(HaveOccurred())
 		times = append(times, milliseconds(at.Sub(began)))
 	}
-	letGo(t, namespace)
-	empty(t, namespace)
+	removeFinalizers(t, namespace)
+	deleteObjects(t, namespace)
 	return times
 }
 
@@ -75,12 +75,12 @@ func readyTimes(t *testing.T) (times []float64) {
 	g := NewWithT(t)
 	namespace := newNamespace(t)
 	f := follow(t, namespace)
-	for i := range applies {
+	for i := range appliesPerRound {
 		took, err := createAndWait(t, f, namespace, fmt.Sprintf("apply-%d", i))
 		g.Expect(err).NotTo(HaveOccurred())
 		times = append(times, milliseconds(took))
 	}
-	empty(t, namespace)
+	deleteObjects(t, namespace)
 	return times
 }
 
@@ -94,8 +94,8 @@ func createAndWait(t *testing.T, f *follower, namespace, name string) (time.Dura
 	return at.Sub(began), err
 }
 
-// TestApplyToReadyUnderLoad creates 20 objects per second without waiting for earlier ones.
-func TestApplyToReadyUnderLoad(t *testing.T) {
+// TestInstance_TimeFromApplyToReadyUnderLoad creates 20 objects per second without waiting for earlier ones.
+func TestInstance_TimeFromApplyToReadyUnderLoad(t *testing.T) {
 	const total, perSecond = 100, 20
 	g := NewWithT(t)
 	startManager(t, stateDirectory(t), 0)
@@ -122,6 +122,6 @@ func TestApplyToReadyUnderLoad(t *testing.T) {
 	}
 	all.Wait()
 	g.Expect(failures).To(BeEmpty())
-	note("apply to ready at 20 creates/s: p50", "%.1f ms", percentile(times, 50))
-	note("apply to ready at 20 creates/s: p99", "%.1f ms", percentile(times, 99))
+	addFigure("apply to ready at 20 creates/s: p50", "%.1f ms", percentile(times, 50))
+	addFigure("apply to ready at 20 creates/s: p99", "%.1f ms", percentile(times, 99))
 }

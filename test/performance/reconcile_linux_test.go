@@ -27,20 +27,20 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// sample is the number of objects that are reconciled for one figure.
-const sample = 50
+// sampleSize is the number of objects that are reconciled for one figure.
+const sampleSize = 50
 
-// TestReconcileIsFlat checks that the time to reconcile an object at rest, or one that restarts, hardly depends on whether there are 100, 1,000 or
-// 10,000 objects.
-func TestReconcileIsFlat(t *testing.T) {
+// TestReconcile_TimeIndependentOfObjectCount checks that the time to reconcile an object at rest, or one that restarts, hardly depends on whether there are
+// 100, 1,000 or 10,000 objects.
+func TestReconcile_TimeIndependentOfObjectCount(t *testing.T) {
 	rest, restart := map[int]float64{}, map[int]float64{}
 	for _, objects := range []int{100, 1000, 10000} {
 		rest[objects], restart[objects] = reconcileTimes(t, objects)
-		note(fmt.Sprintf("reconcile among %d objects: at rest, with a restart", objects), "%.3f ms, %.3f ms", rest[objects], restart[objects])
+		addFigure(fmt.Sprintf("reconcile among %d objects: at rest, with a restart", objects), "%.3f ms, %.3f ms", rest[objects], restart[objects])
 	}
-	atMost(t, "reconcile at rest among 1,000 objects / 100", rest[1000]/rest[100], 1.2, 2, "×")
-	atMost(t, "reconcile at rest among 10,000 objects / 100", rest[10000]/rest[100], 1.2, 2, "×")
-	atMost(t, "reconcile with a restart among 10,000 objects / 100", restart[10000]/restart[100], 1.2, 2, "×")
+	expectAtMost(t, "reconcile at rest among 1,000 objects / 100", rest[1000]/rest[100], 1.2, 2, "×")
+	expectAtMost(t, "reconcile at rest among 10,000 objects / 100", rest[10000]/rest[100], 1.2, 2, "×")
+	expectAtMost(t, "reconcile with a restart among 10,000 objects / 100", restart[10000]/restart[100], 1.2, 2, "×")
 }
 
 // reconcileTimes returns the median times in milliseconds. Each is the lowest median of three rounds, to exclude the effect of other load on the
@@ -60,13 +60,13 @@ func reconcileTimes(t *testing.T, objects int) (rest, restart float64) {
 			}
 		}
 	}()
-	template := template(t, rt)
+	template := restingInstance(t, rt)
 	all := fakeclient.NewClientBuilder().WithScheme(manager.Scheme()).WithStatusSubresource(&v1alpha1.Instance{})
 	for i := range objects {
-		all.WithObjects(settled(t, rt, template, keyOf(i)))
+		all.WithObjects(newRestingInstance(t, rt, template, keyOf(i)))
 	}
 	api := all.Build()
-	reconcile := reconcileWith(t, api, rt)
+	reconcile := newReconcileFunc(t, api, rt)
 	for i := range objects {
 		reconcile(keyOf(i)) // lets the reconciler see every object once
 	}
@@ -75,8 +75,8 @@ func reconcileTimes(t *testing.T, objects int) (rest, restart float64) {
 	g.Expect(written.ResourceVersion).To(Equal("999"), "an object at rest must not be written") // 999 is the fake client's version of initial objects
 	for round := range rounds {
 		var resting, restarting []float64
-		for n := range sample {
-			i := n * objects / sample
+		for n := range sampleSize {
+			i := n * objects / sampleSize
 			began := time.Now()
 			reconcile(keyOf(i))
 			resting = append(resting, milliseconds(time.Since(began)))
@@ -102,8 +102,8 @@ func reconcileTimes(t *testing.T, objects int) (rest, restart float64) {
 	return rest, restart
 }
 
-// reconcileWith returns the reconcile function of Instances with an in-memory API server and runtime.
-func reconcileWith(t *testing.T, api client.Client, backend *fake.Runtime) func(types.NamespacedName) {
+// newReconcileFunc returns the reconcile function of Instances with an in-memory API server and runtime.
+func newReconcileFunc(t *testing.T, api client.Client, backend *fake.Runtime) func(types.NamespacedName) {
 	g := NewWithT(t)
 	runtimes := runtime.NewRegistry(backend, logr.Discard())
 	reconciler := &process.Reconciler{
@@ -115,13 +115,13 @@ func reconcileWith(t *testing.T, api client.Client, backend *fake.Runtime) func(
 	}
 }
 
-// template returns an object at rest.
-func template(t *testing.T, backend *fake.Runtime) *v1alpha1.Instance {
+// restingInstance returns an object at rest.
+func restingInstance(t *testing.T, backend *fake.Runtime) *v1alpha1.Instance {
 	t.Helper()
 	object := newInstance("flat", "template", "serve")
 	object.UID, object.Generation = "template", 1
 	api := fakeclient.NewClientBuilder().WithScheme(manager.Scheme()).WithStatusSubresource(object).WithObjects(object).Build()
-	reconcile := reconcileWith(t, api, backend)
+	reconcile := newReconcileFunc(t, api, backend)
 	for range 2 {
 		reconcile(client.ObjectKeyFromObject(object))
 	}
@@ -131,8 +131,8 @@ func template(t *testing.T, backend *fake.Runtime) *v1alpha1.Instance {
 	return object
 }
 
-// settled starts an in-memory process and returns its object as the reconciler would leave it.
-func settled(t *testing.T, backend *fake.Runtime, template *v1alpha1.Instance, key types.NamespacedName) *v1alpha1.Instance {
+// newRestingInstance starts an in-memory process and returns its object as the reconciler would leave it.
+func newRestingInstance(t *testing.T, backend *fake.Runtime, template *v1alpha1.Instance, key types.NamespacedName) *v1alpha1.Instance {
 	t.Helper()
 	g := NewWithT(t)
 	object := template.DeepCopy()

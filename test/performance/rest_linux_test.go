@@ -24,27 +24,27 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// restWindow is the minimum time for which the idle manager is observed. With more than 333 servers the time is longer, because the manager checks
-// each of many servers less often.
+// restWindow is the minimum time for which the idle manager is observed. With more than 333 servers the time is longer, because the manager checks each
+// server less often if there are many servers.
 const restWindow = 10 * time.Second
 
-// TestRestInMemory measures a manager with 200 DevServers whose processes exist in memory only: the cost of the manager itself.
-func TestRestInMemory(t *testing.T) {
+// TestIdleManager_InMemoryProcesses measures a manager with 200 DevServers whose processes exist in memory only: the cost of the manager itself.
+func TestIdleManager_InMemoryProcesses(t *testing.T) {
 	c := startManager(t, "", 0)
 	namespace := newNamespace(t)
-	answerEverywhere(t, namespace)
-	atRest(t, c, namespace, 200, "serve")
+	serveAllPorts(t, namespace)
+	measureAtRest(t, c, namespace, 200, "serve")
 }
 
-// TestRestOnTheHost measures a manager with 30 DevServers that run real servers.
-func TestRestOnTheHost(t *testing.T) {
+// TestIdleManager_HostProcesses measures a manager with 30 DevServers that run real servers.
+func TestIdleManager_HostProcesses(t *testing.T) {
 	c := startManager(t, stateDirectory(t), 0)
 	namespace := newNamespace(t)
-	atRest(t, c, namespace, 30, workloadPath, "serve")
+	measureAtRest(t, c, namespace, 30, workloadPath, "serve")
 }
 
-// atRest creates DevServers, waits until nothing remains to be done, and then measures what the manager still does.
-func atRest(t *testing.T, c *child, namespace string, n int, command ...string) {
+// measureAtRest creates DevServers, waits until the manager stops writing, and then measures the memory, CPU time and API writes of the idle manager.
+func measureAtRest(t *testing.T, c *managerProcess, namespace string, n int, command ...string) {
 	t.Helper()
 	g := NewWithT(t)
 	began := time.Now()
@@ -54,35 +54,36 @@ func atRest(t *testing.T, c *child, namespace string, n int, command ...string) 
 		return k8s.Create(t.Context(), server)
 	})
 	g.Eventually(func() int { return readyServers(t, namespace) }).WithTimeout(patience).WithPolling(500 * time.Millisecond).Should(Equal(n))
-	note(fmt.Sprintf("%d DevServers: create until all are ready", n), "%.1f s", time.Since(began).Seconds())
+	addFigure(fmt.Sprintf("%d DevServers: create until all are ready", n), "%.1f s", time.Since(began).Seconds())
 	g.Eventually(func() int {
-		before := writes(t)
+		before := countWrites(t)
 		pollOnce(6 * time.Second) // longer than the check interval of a ready server if there are at most 100 servers
-		return writes(t) - before
+		return countWrites(t) - before
 	}).WithTimeout(patience).Should(BeZero(), "the manager must stop writing")
 
 	var written int
 	var share float64
 	for range rounds { // measure again if a late write falls into the first window
-		if written, share = window(t, c, max(restWindow, time.Duration(n)*30*time.Millisecond)); written == 0 {
+		if written, share = measureWindow(t, c, max(restWindow, time.Duration(n)*30*time.Millisecond)); written == 0 {
 			break
 		}
 	}
 	what := fmt.Sprintf("%d DevServers at rest: ", n)
-	atMost(t, what+"memory of the manager", c.memory(), 100, 1.5, " MiB")
-	atMost(t, what+"share of a core", share, 2, 3, " %")
-	atMost(t, what+"API writes in 10 s or more", float64(written), 0, 1, "")
+	expectAtMost(t, what+"memory of the manager", c.memory(), 100, 1.5, " MiB")
+	expectAtMost(t, what+"share of a core", share, 2, 3, " %")
+	expectAtMost(t, what+"API writes in 10 s or more", float64(written), 0, 1, "")
 	g.Expect(readyServers(t, namespace)).To(Equal(n))
-	empty(t, namespace)
+	deleteObjects(t, namespace)
 }
 
-// window returns the number of API writes during long, and the manager's share of one core in percent.
-func window(t *testing.T, c *child, long time.Duration) (written int, share float64) {
+// measureWindow observes the manager for some time, which the parameter long specifies. It returns the number of API writes, and the manager's share of one
+// core in percent.
+func measureWindow(t *testing.T, c *managerProcess, long time.Duration) (written int, share float64) {
 	t.Helper()
-	before, computed, from := writes(t), c.stats().CPU, time.Now()
+	before, computed, from := countWrites(t), c.stats().CPU, time.Now()
 	pollOnce(long)
 	share = 100 * float64(c.stats().CPU-computed) / float64(time.Since(from))
-	return writes(t) - before, share
+	return countWrites(t) - before, share
 }
 
 func readyServers(t *testing.T, namespace string) (n int) {
@@ -97,8 +98,8 @@ func readyServers(t *testing.T, namespace string) (n int) {
 	return n
 }
 
-// writes returns how many requests the API server has received so far that change Berth's objects or create events.
-func writes(t *testing.T) (n int) {
+// countWrites returns how many requests the API server has received so far that change Berth's objects or create events.
+func countWrites(t *testing.T) (n int) {
 	t.Helper()
 	g := NewWithT(t)
 	clientset, err := kubernetes.NewForConfig(config)
@@ -107,7 +108,7 @@ func writes(t *testing.T) (n int) {
 	g.Expect(err).NotTo(HaveOccurred())
 	for line := range bytes.Lines(data) {
 		text := string(line)
-		if !strings.HasPrefix(text, "apiserver_request_total{") || !changes(text) {
+		if !strings.HasPrefix(text, "apiserver_request_total{") || !isWriteMetric(text) {
 			continue
 		}
 		fields := strings.Fields(text)
@@ -118,8 +119,8 @@ func writes(t *testing.T) (n int) {
 	return n
 }
 
-// changes reports whether a line of the API server's metrics counts writes of Berth.
-func changes(line string) bool {
+// isWriteMetric reports whether a line of the API server's metrics counts writes of Berth.
+func isWriteMetric(line string) bool {
 	ours := strings.Contains(line, `group="berth.dev"`) || strings.Contains(line, `resource="events"`)
 	for _, verb := range []string{"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"} {
 		if ours && strings.Contains(line, `verb="`+verb+`"`) {
@@ -129,8 +130,8 @@ func changes(line string) bool {
 	return false
 }
 
-// answerEverywhere serves HTTP on every port that is allocated to a DevServer of the namespace, in place of its process.
-func answerEverywhere(t *testing.T, namespace string) {
+// serveAllPorts serves HTTP on every port that is allocated to a DevServer of the namespace, in place of its process.
+func serveAllPorts(t *testing.T, namespace string) {
 	t.Helper()
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.NotFoundHandler()}
 	var serving sync.WaitGroup

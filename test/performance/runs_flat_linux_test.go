@@ -27,15 +27,15 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 )
 
-// TestCountingIsFlat compares the time to count one more run when 100, 1,000 and 10,000 counted runs still exist.
-func TestCountingIsFlat(t *testing.T) {
+// TestRunCounting_TimeIndependentOfRunCount compares the time to count one more run when 100, 1,000 and 10,000 counted runs still exist.
+func TestRunCounting_TimeIndependentOfRunCount(t *testing.T) {
 	times := map[int]float64{}
 	for _, finished := range []int{100, 1000, 10000} {
 		times[finished] = countingTime(t, finished)
-		note(fmt.Sprintf("reconcile of a Strategy that counts a run, with %d finished runs", finished), "%.3f ms", times[finished])
+		addFigure(fmt.Sprintf("reconcile of a Strategy that counts a run, with %d finished runs", finished), "%.3f ms", times[finished])
 	}
-	atMost(t, "reconcile of a Strategy with 1,000 finished runs / 100", times[1000]/times[100], 1.2, 2, "×")
-	atMost(t, "reconcile of a Strategy with 10,000 finished runs / 100", times[10000]/times[100], 1.2, 2, "×")
+	expectAtMost(t, "reconcile of a Strategy with 1,000 finished runs / 100", times[1000]/times[100], 1.2, 2, "×")
+	expectAtMost(t, "reconcile of a Strategy with 10,000 finished runs / 100", times[10000]/times[100], 1.2, 2, "×")
 }
 
 var flatKey = types.NamespacedName{Namespace: "flat", Name: "true"}
@@ -52,7 +52,7 @@ func countingTime(t *testing.T, finished int) float64 {
 	s.Spec.Process.Command = []string{"true"}
 	api := fakeclient.NewClientBuilder().WithScheme(manager.Scheme()).WithStatusSubresource(s, &v1alpha1.StrategyRun{}).WithObjects(s).Build()
 	reconciler := &strategy.Reconciler{
-		Client: listing(api, index), Reader: api, Recorder: events.NewFakeRecorder(1 << 16), Clock: clock.RealClock{},
+		Client: newIndexedClient(api, index), Reader: api, Recorder: events.NewFakeRecorder(1 << 16), Clock: clock.RealClock{},
 	}
 	reconcile := func() time.Duration {
 		began := time.Now()
@@ -65,8 +65,8 @@ func countingTime(t *testing.T, finished int) float64 {
 	least := 0.0
 	for round := range rounds {
 		var took []float64
-		for n := range sample {
-			run := finishedRun(finished+round*sample+n, true)
+		for n := range sampleSize {
+			run := finishedRun(finished+round*sampleSize+n, true)
 			g.Expect(api.Create(t.Context(), run)).To(Succeed())
 			g.Expect(index.Add(run)).To(Succeed())
 			took = append(took, milliseconds(reconcile()))
@@ -80,14 +80,14 @@ func countingTime(t *testing.T, finished int) float64 {
 		}
 	}
 	g.Expect(api.Get(t.Context(), flatKey, s)).To(Succeed())
-	g.Expect(s.Status.Totals.Succeeded).To(BeEquivalentTo(rounds * sample))
+	g.Expect(s.Status.Totals.Succeeded).To(BeEquivalentTo(rounds * sampleSize))
 	return least
 }
 
 func finishedRun(i int, kept bool) *v1alpha1.StrategyRun {
 	run := newRun(flatKey.Namespace, i)
 	run.UID = types.UID(run.Name)
-	run.Status.Incarnation, run.Status.Outcome, run.Status.FinishedAt = 1, v1alpha1.RunSucceeded, ptr.To(metav1.NowMicro())
+	run.Status.Incarnation, run.Status.Outcome, run.Status.FinishTime = 1, v1alpha1.RunSucceeded, ptr.To(metav1.NowMicro())
 	run.Status.Pinned = &v1alpha1.PinnedStrategy{UID: "strategy"}
 	if kept {
 		run.Finalizers = []string{v1alpha1.FinalizerCount}
@@ -108,8 +108,8 @@ func uncountedIndex() toolscache.Indexer {
 	}})
 }
 
-// listing returns a client that lists from the store, as a cached client does.
-func listing(api client.WithWatch, index toolscache.Indexer) client.Client {
+// newIndexedClient returns a client that lists from the store, as a cached client does.
+func newIndexedClient(api client.WithWatch, index toolscache.Indexer) client.Client {
 	return interceptor.NewClient(api, interceptor.Funcs{
 		List: func(_ context.Context, _ client.WithWatch, list client.ObjectList, _ ...client.ListOption) error {
 			found, err := index.ByIndex(byUncounted, flatKey.Namespace+"/"+flatKey.Name)

@@ -20,39 +20,39 @@ import (
 )
 
 const (
-	// runs is the number of runs in one measurement; creators is the number of clients that create them.
-	runs     = 75
+	// runCount is the number of runs in one measurement; creators is the number of clients that create them.
+	runCount = 75
 	creators = 16
 )
 
-// TestRuns measures how many runs per second start a real process and are counted. It compares this rate with the rate of clients that only make the
-// four necessary writes of a run (create, intent, result, counted) with their real content (floorRuns). For comparison it also reports the rate of
-// four almost empty writes that no client watches (bareRuns).
-func TestRuns(t *testing.T) {
+// TestRuns_RateOfCountedRuns measures how many runs per second start a real process and are counted. It compares this rate with the rate of clients that only
+// make the four necessary writes of a run with their real content (minimumRunRate): the creation, the intent to start, the result, and the removal of the
+// count finalizer. For comparison it also reports the rate of four almost empty writes that no client watches (bareRunRate).
+func TestRuns_RateOfCountedRuns(t *testing.T) {
 	var lean, least, plain, given, ratios, writes []float64
 	for range rounds {
-		lean = append(lean, bareRuns(t))
-		leastRate := floorRuns(t)
-		rate, _ := realRuns(t, createsPlain)
-		givenRate, each := realRuns(t, createsClaimed)
+		lean = append(lean, bareRunRate(t))
+		leastRate := minimumRunRate(t)
+		rate, _ := realRunRate(t, createPlainRun)
+		givenRate, each := realRunRate(t, createRunWithFinalizers)
 		least, plain, given, writes = append(least, leastRate), append(plain, rate), append(given, givenRate), append(writes, each)
 		ratios = append(ratios, givenRate/leastRate)
 	}
-	note("runs: four bare writes, almost empty", "%.0f/s", median(lean))
-	note("runs: the four necessary writes, with their content", "%.0f/s", median(least))
-	note("runs: create → process → counted", "%.0f/s", median(plain))
-	note("runs: created with their finalizers, as berth run does", "%.0f/s", median(given))
-	note("runs: writes to a run, including its creation", "%.2f", median(writes))
-	// The limit applies to the inverse, because atMost checks upper bounds.
-	atMost(t, "runs: necessary writes alone / create → process → counted", 1/median(ratios), 1/0.6, 3, "×")
+	addFigure("runs: four bare writes, almost empty", "%.0f/s", median(lean))
+	addFigure("runs: the four necessary writes, with their content", "%.0f/s", median(least))
+	addFigure("runs: create → process → counted", "%.0f/s", median(plain))
+	addFigure("runs: created with their finalizers, as berth run does", "%.0f/s", median(given))
+	addFigure("runs: writes to a run, including its creation", "%.2f", median(writes))
+	// The limit applies to the inverse, because expectAtMost checks upper bounds.
+	expectAtMost(t, "runs: necessary writes alone / create → process → counted", 1/median(ratios), 1/0.6, 3, "×")
 }
 
-// createsPlain creates a run as kubectl does; createsClaimed adds the finalizers that the manager would add.
-func createsPlain(t *testing.T, namespace string, i int) error {
+// createPlainRun creates a run as kubectl does; createRunWithFinalizers adds the finalizers that the manager would add.
+func createPlainRun(t *testing.T, namespace string, i int) error {
 	return k8s.Create(t.Context(), newRun(namespace, i))
 }
 
-func createsClaimed(t *testing.T, namespace string, i int) error {
+func createRunWithFinalizers(t *testing.T, namespace string, i int) error {
 	run := newRun(namespace, i)
 	run.Finalizers = []string{v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount}
 	return k8s.Create(t.Context(), run)
@@ -71,18 +71,19 @@ func newStrategy(t *testing.T, namespace string) {
 	s.Spec.HistoryLimit = ptr.To[int32](10000)
 	g := NewWithT(t)
 	g.Expect(k8s.Create(t.Context(), s)).To(Succeed())
-	g.Eventually(func(g Gomega) { // wait for the first reconcile of the strategy: a run that waits for it reports the wait with an additional write
+	// Wait for the first reconcile of the strategy. A run that is created earlier needs an additional write, which reports that the run waits for its strategy.
+	g.Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(s), s)).To(Succeed())
 		g.Expect(s.Status.Breaker).NotTo(BeNil())
 	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
 }
 
-// bareRuns returns how many runs per second the API server accepts if each is four sequential writes.
-func bareRuns(t *testing.T) float64 {
+// bareRunRate returns how many runs per second the API server accepts if each run consists of four sequential writes.
+func bareRunRate(t *testing.T) float64 {
 	t.Helper()
 	namespace := newNamespace(t)
 	began := time.Now()
-	inParallel(t, runs, creators, func(i int) error {
+	inParallel(t, runCount, creators, func(i int) error {
 		run := newRun(namespace, i)
 		run.Finalizers = []string{v1alpha1.FinalizerCount}
 		if err := k8s.Create(t.Context(), run); err != nil {
@@ -91,7 +92,7 @@ func bareRuns(t *testing.T) float64 {
 		for _, write := range []func(){
 			func() { run.Status.Incarnation = 1 },
 			func() {
-				run.Status.Outcome, run.Status.FinishedAt = v1alpha1.RunSucceeded, ptr.To(metav1.NowMicro())
+				run.Status.Outcome, run.Status.FinishTime = v1alpha1.RunSucceeded, ptr.To(metav1.NowMicro())
 			},
 		} {
 			before := run.DeepCopy()
@@ -104,47 +105,47 @@ func bareRuns(t *testing.T) float64 {
 		controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerCount)
 		return k8s.Patch(t.Context(), run, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
-	rate := runs / time.Since(began).Seconds()
-	emptyRuns(t, namespace)
+	rate := runCount / time.Since(began).Seconds()
+	deleteRuns(t, namespace)
 	return rate
 }
 
-// realRuns returns how many runs per second are executed and counted, and the mean number of writes per run. create may create runs indirectly, for
+// realRunRate returns how many runs per second are executed and counted, and the mean number of writes per run. create may create runs indirectly, for
 // example through a plan.
-func realRuns(t *testing.T, create func(t *testing.T, namespace string, i int) error) (rate, writes float64) {
+func realRunRate(t *testing.T, create func(t *testing.T, namespace string, i int) error) (rate, writes float64) {
 	t.Helper()
 	g := NewWithT(t)
 	c := startManager(t, stateDirectory(t), 0)
 	defer c.stop()
 	namespace := newNamespace(t)
 	newStrategy(t, namespace)
-	census := newRunCensus()
-	watchAll(t, namespace, &v1alpha1.StrategyRunList{}, census.see)
+	recorder := newRunRecorder()
+	watchAll(t, namespace, &v1alpha1.StrategyRunList{}, recorder.record)
 	began := time.Now()
-	inParallel(t, runs, creators, func(i int) error { return create(t, namespace, i) })
-	g.Eventually(census.all).WithTimeout(patience).Should(BeClosed(), "every run must be counted")
+	inParallel(t, runCount, creators, func(i int) error { return create(t, namespace, i) })
+	g.Eventually(recorder.all).WithTimeout(patience).Should(BeClosed(), "every run must be counted")
 	took := time.Since(began)
 	s := &v1alpha1.Strategy{}
 	g.Expect(k8s.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "true"}, s)).To(Succeed())
-	g.Expect(s.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: runs}))
-	each := float64(census.writes()) / runs
-	emptyRuns(t, namespace)
-	return runs / took.Seconds(), each
+	g.Expect(s.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: runCount}))
+	each := float64(recorder.writes()) / runCount
+	deleteRuns(t, namespace)
+	return runCount / took.Seconds(), each
 }
 
-// runCensus records which runs have been counted, and every resource version of every run.
-type runCensus struct {
+// runRecorder records which runs have been counted, and every resource version of every run.
+type runRecorder struct {
 	mu       sync.Mutex
 	counted  map[types.UID]bool
 	versions map[string]bool
 	all      chan struct{}
 }
 
-func newRunCensus() *runCensus {
-	return &runCensus{counted: map[types.UID]bool{}, versions: map[string]bool{}, all: make(chan struct{})}
+func newRunRecorder() *runRecorder {
+	return &runRecorder{counted: map[types.UID]bool{}, versions: map[string]bool{}, all: make(chan struct{})}
 }
 
-func (c *runCensus) see(object client.Object) {
+func (c *runRecorder) record(object client.Object) {
 	run, ok := object.(*v1alpha1.StrategyRun)
 	if !ok || !run.DeletionTimestamp.IsZero() {
 		return
@@ -155,19 +156,19 @@ func (c *runCensus) see(object client.Object) {
 	if run.Status.Outcome == "" || controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) || c.counted[run.UID] {
 		return
 	}
-	if c.counted[run.UID] = true; len(c.counted) == runs {
+	if c.counted[run.UID] = true; len(c.counted) == runCount {
 		close(c.all)
 	}
 }
 
-func (c *runCensus) writes() int {
+func (c *runRecorder) writes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.versions)
 }
 
-// emptyRuns deletes the runs and the strategy of a namespace and waits until they are gone.
-func emptyRuns(t *testing.T, namespace string) {
+// deleteRuns deletes the runs and the strategy of a namespace and waits until they are gone.
+func deleteRuns(t *testing.T, namespace string) {
 	t.Helper()
 	g := NewWithT(t)
 	for _, object := range []client.Object{&v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {

@@ -20,25 +20,25 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/docker"
 )
 
-// places is the number of sessions or containers that are created in each of the two ways.
-const places = 20
+// startsPerWay is the number of sessions or containers that are created in each of the two ways: by hand, and by an Instance.
+const startsPerWay = 20
 
-// TestSessionToReady compares the time from the creation of an Instance in tmux until it is Ready with the time of tmux new-session by hand.
-func TestSessionToReady(t *testing.T) {
+// TestTmux_TimeFromApplyToReady compares the time from the creation of an Instance in tmux until it is Ready with the time of tmux new-session by hand.
+func TestTmux_TimeFromApplyToReady(t *testing.T) {
 	socket := fmt.Sprintf("berth-bench-ready-%d", os.Getpid())
 	openSessions(t, socket, 1) // starts the tmux server outside the measurement
-	manageIn(t, runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: openTmux(t)})
-	added, byHand := readyAgainst(t, func(i *v1alpha1.Instance) {
+	runManagerWith(t, runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: openTmux(t)})
+	added, byHand := compareReadyTimes(t, func(i *v1alpha1.Instance) {
 		i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: i.Name, Socket: socket}}
 	}, func(ctx context.Context, name string) error {
 		return exec.CommandContext(ctx, "tmux", "-L", socket, "-f", os.DevNull, "new-session", "-d", "-s", name, "sleep", "infinity").Run()
 	})
-	note("tmux new-session by hand, p50", "%.1f ms", byHand)
-	atMost(t, "an Instance in tmux, creation to Ready minus tmux new-session, p50", added, 30, 5, " ms")
+	addFigure("tmux new-session by hand, p50", "%.1f ms", byHand)
+	expectAtMost(t, "an Instance in tmux, creation to Ready minus tmux new-session, p50", added, 30, 5, " ms")
 }
 
-// TestContainerToReady compares the time from the creation of an Instance in Docker until it is Ready with the time of docker run by hand.
-func TestContainerToReady(t *testing.T) {
+// TestDocker_TimeFromApplyToReady compares the time from the creation of an Instance in Docker until it is Ready with the time of docker run by hand.
+func TestDocker_TimeFromApplyToReady(t *testing.T) {
 	g := NewWithT(t)
 	engine, api := startEngine(t)
 	if engine == nil {
@@ -47,17 +47,17 @@ func TestContainerToReady(t *testing.T) {
 	opened, err := docker.New(docker.Options{Host: engine.Host, Dir: t.TempDir()})
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { g.Expect(opened.Close()).To(Succeed()) })
-	manageIn(t, runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: opened})
-	added, byHand := readyAgainst(t, func(i *v1alpha1.Instance) {
+	runManagerWith(t, runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: opened})
+	added, byHand := compareReadyTimes(t, func(i *v1alpha1.Instance) {
 		i.Spec.Process.Command = []string{"/workload", "sleep"}
 		i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeDocker, Docker: &v1alpha1.DockerRuntime{Image: containerImage, Network: "none"}}
 	}, func(ctx context.Context, name string) error { return runContainer(ctx, api, name) })
-	note("docker run by hand, p50", "%.1f ms", byHand)
-	atMost(t, "an Instance in Docker, creation to Ready minus docker run, p50", added, 30, 8, " ms")
+	addFigure("docker run by hand, p50", "%.1f ms", byHand)
+	expectAtMost(t, "an Instance in Docker, creation to Ready minus docker run, p50", added, 30, 8, " ms")
 }
 
-// manageIn runs a manager until the test ends. The given backend is the manager's only backend.
-func manageIn(t *testing.T, member runtime.Backend) {
+// runManagerWith runs a manager until the test ends. The given backend is the manager's only backend.
+func runManagerWith(t *testing.T, member runtime.Backend) {
 	t.Helper()
 	g := NewWithT(t)
 	all := runtime.NewRegistry(member.Runtime, logr.Discard(), member)
@@ -73,15 +73,15 @@ func manageIn(t *testing.T, member runtime.Backend) {
 	g.Expect(mgr.GetCache().WaitForCacheSync(t.Context())).To(BeTrue())
 }
 
-// readyAgainst creates sessions or containers alternately by hand and as Instances. It returns, in milliseconds, by how much the median time of an
+// compareReadyTimes creates sessions or containers alternately by hand and as Instances. It returns, in milliseconds, by how much the median time of an
 // Instance exceeds the median time by hand, and the median time by hand.
-func readyAgainst(t *testing.T, in func(*v1alpha1.Instance), byHand func(context.Context, string) error) (added, hand float64) {
+func compareReadyTimes(t *testing.T, in func(*v1alpha1.Instance), byHand func(context.Context, string) error) (added, hand float64) {
 	t.Helper()
 	g := NewWithT(t)
 	namespace := newNamespace(t)
 	f := follow(t, namespace)
 	var ours, theirs []float64
-	for i := range places {
+	for i := range startsPerWay {
 		begun := time.Now()
 		g.Expect(byHand(t.Context(), fmt.Sprintf("hand-%d", i))).To(Succeed())
 		theirs = append(theirs, milliseconds(time.Since(begun)))
@@ -94,6 +94,6 @@ func readyAgainst(t *testing.T, in func(*v1alpha1.Instance), byHand func(context
 		g.Expect(err).NotTo(HaveOccurred())
 		ours = append(ours, milliseconds(at.Sub(begun)))
 	}
-	empty(t, namespace)
+	deleteObjects(t, namespace)
 	return median(ours) - median(theirs), median(theirs)
 }

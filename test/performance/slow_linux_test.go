@@ -17,24 +17,24 @@ import (
 )
 
 const (
-	// others is the number of objects without a slow stop. They are restarted one after another.
-	others   = 10
-	restarts = 40
+	// otherObjects is the number of objects without a slow stop. They are restarted one after another.
+	otherObjects = 10
+	restarts     = 40
 	// slowStops is the number of slow stops that are in progress at the same time. It is larger than the number of workers of the manager.
 	slowStops = 12
 	slowGrace = 65
 )
 
-// TestSlowStop stops programs that ignore SIGTERM and checks that, during these slow stops, other objects restart as fast as before.
-func TestSlowStop(t *testing.T) {
+// TestSlowStop_DoesNotDelayOtherObjects stops programs that ignore SIGTERM and checks that, during these slow stops, other objects restart as fast as before.
+func TestSlowStop_DoesNotDelayOtherObjects(t *testing.T) {
 	g := NewWithT(t)
 	startManager(t, stateDirectory(t), 0)
 	namespace := newNamespace(t)
 	f := follow(t, namespace)
-	inParallel(t, others+slowStops, 8, func(i int) error {
+	inParallel(t, otherObjects+slowStops, 8, func(i int) error {
 		ready := f.expect(fmt.Sprintf("slow-%d", i), isReady)
 		instance := newInstance(namespace, fmt.Sprintf("slow-%d", i), workloadPath, "idle")
-		if i >= others {
+		if i >= otherObjects {
 			instance.Spec.Process.Command = []string{workloadPath, "stubborn"}
 			instance.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](slowGrace)
 		}
@@ -46,15 +46,15 @@ func TestSlowStop(t *testing.T) {
 	})
 	alone := restartTimes(t, f, namespace, "alone")
 	for i := range slowStops {
-		g.Expect(patchSpec(t, namespace, others+i, `{"spec":{"state":"Stopped"}}`)).To(Succeed())
+		g.Expect(patchSpec(t, namespace, otherObjects+i, `{"spec":{"state":"Stopped"}}`)).To(Succeed())
 	}
-	beside := restartTimes(t, f, namespace, "beside")
-	g.Expect(stopping(t, namespace)).To(Equal(slowStops), "all slow stops must still be in progress")
-	note("restart until ready: p50, p99", "%.1f ms, %.1f ms", median(alone), percentile(alone, 99))
-	note("restart until ready beside 12 slow stops: p50, p99", "%.1f ms, %.1f ms", median(beside), percentile(beside, 99))
-	atMost(t, "restart beside 12 slow stops / without, p50", median(beside)/median(alone), 1.1, 2, "×")
+	duringSlowStops := restartTimes(t, f, namespace, "beside")
+	g.Expect(countStopping(t, namespace)).To(Equal(slowStops), "all slow stops must still be in progress")
+	addFigure("restart until ready: p50, p99", "%.1f ms, %.1f ms", median(alone), percentile(alone, 99))
+	addFigure("restart until ready beside 12 slow stops: p50, p99", "%.1f ms, %.1f ms", median(duringSlowStops), percentile(duringSlowStops, 99))
+	expectAtMost(t, "restart beside 12 slow stops / without, p50", median(duringSlowStops)/median(alone), 1.1, 2, "×")
 	for i := range slowStops {
-		g.Expect(patchSpec(t, namespace, others+i, `{"spec":{"process":{"stop":{"gracePeriodSeconds":0}}}}`)).To(Succeed())
+		g.Expect(patchSpec(t, namespace, otherObjects+i, `{"spec":{"process":{"stop":{"gracePeriodSeconds":0}}}}`)).To(Succeed())
 	}
 }
 
@@ -64,11 +64,11 @@ func restartTimes(t *testing.T, f *follower, namespace, token string) (times []f
 	g := NewWithT(t)
 	for i := range restarts {
 		token := fmt.Sprintf("%s-%d", token, i)
-		again := f.expect(fmt.Sprintf("slow-%d", i%others), func(instance *v1alpha1.Instance) bool {
+		again := f.expect(fmt.Sprintf("slow-%d", i%otherObjects), func(instance *v1alpha1.Instance) bool {
 			return isReady(instance) && instance.Status.ObservedRestartToken == token
 		})
 		began := time.Now()
-		g.Expect(patchSpec(t, namespace, i%others, fmt.Sprintf(`{"spec":{"restartToken":%q}}`, token))).To(Succeed())
+		g.Expect(patchSpec(t, namespace, i%otherObjects, fmt.Sprintf(`{"spec":{"restartToken":%q}}`, token))).To(Succeed())
 		at, err := again()
 		g.Expect(err).NotTo(HaveOccurred())
 		times = append(times, milliseconds(at.Sub(began)))
@@ -82,8 +82,8 @@ func patchSpec(t *testing.T, namespace string, i int, patch string) error {
 	return k8s.Patch(t.Context(), instance, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
-// stopping counts the objects whose stop is in progress.
-func stopping(t *testing.T, namespace string) (n int) {
+// countStopping counts the objects whose stop is in progress.
+func countStopping(t *testing.T, namespace string) (n int) {
 	t.Helper()
 	var list v1alpha1.InstanceList
 	NewWithT(t).Expect(k8s.List(t.Context(), &list, client.InNamespace(namespace))).To(Succeed())

@@ -72,7 +72,7 @@ func run(m *testing.M) (code int, err error) {
 	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
 		<-interrupted
-		left.clear()
+		leftovers.clear()
 		_ = environment.Stop()
 		_ = os.RemoveAll(scratch)
 		os.Exit(130)
@@ -88,7 +88,7 @@ func connect(environment *envtest.Environment, scratch string) (err error) {
 	if k8s, err = client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()}); err != nil {
 		return err
 	}
-	if err := testenv.Claim(backgroundContext, k8s); err != nil {
+	if err := testenv.InstallClaimPolicy(backgroundContext, k8s); err != nil {
 		return err
 	}
 	user, err := environment.AddUser(envtest.User{Name: "berth", Groups: []string{"system:masters"}}, nil)

@@ -30,8 +30,8 @@ const (
 	trees = 5
 )
 
-// TestKillTree compares the time to kill a tree of 100 processes through the runtime with the time to kill it by writing cgroup.kill.
-func TestKillTree(t *testing.T) {
+// TestKill_ProcessTreeTime compares the time to kill a tree of 100 processes through the runtime with the time to kill it by writing cgroup.kill.
+func TestKill_ProcessTreeTime(t *testing.T) {
 	g := NewWithT(t)
 	state := stateDirectory(t)
 	h, err := host.New(host.Options{StateDir: state, ShimPath: shimPath})
@@ -46,18 +46,18 @@ func TestKillTree(t *testing.T) {
 		var killed, exited, byHand []float64
 		for i := range trees {
 			uid := types.UID(fmt.Sprintf("tree-%d-%d", round, i))
-			gone, over := killOurs(t, h, state, uid)
+			gone, over := killTreeWithBerth(t, h, state, uid)
 			killed, exited = append(killed, milliseconds(gone)), append(exited, milliseconds(over))
-			byHand = append(byHand, milliseconds(killByHand(t, filepath.Dir(filepath.Dir(recordOf(t, state).Cgroup)))))
+			byHand = append(byHand, milliseconds(killTreeByHand(t, filepath.Dir(filepath.Dir(recordOf(t, state).Cgroup)))))
 			g.Expect(h.Forget(t.Context(), uid)).To(Succeed())
 		}
 		ours, hands, exits = append(ours, median(killed)), append(hands, median(byHand)), append(exits, median(exited))
 		ratios = append(ratios, median(killed)/median(byHand))
 	}
-	note("kill of 100 processes: by hand, until all are gone", "%.1f ms", median(hands))
-	note("kill of 100 processes: until all are gone", "%.1f ms", median(ours))
-	note("kill of 100 processes: until the exit is recorded", "%.1f ms", median(exits))
-	atMost(t, "kill of 100 processes / by hand", median(ratios), 1.3, 2.5, "×")
+	addFigure("kill of 100 processes: by hand, until all are gone", "%.1f ms", median(hands))
+	addFigure("kill of 100 processes: until all are gone", "%.1f ms", median(ours))
+	addFigure("kill of 100 processes: until the exit is recorded", "%.1f ms", median(exits))
+	expectAtMost(t, "kill of 100 processes / by hand", median(ratios), 1.3, 2.5, "×")
 }
 
 // recordOf returns the only process record in a state directory.
@@ -72,18 +72,18 @@ func recordOf(t *testing.T, state string) (record shim.Record) {
 	return record
 }
 
-// killOurs starts a tree and kills it through the runtime. It returns the time until all processes are gone, and the time until the runtime reports
+// killTreeWithBerth starts a tree and kills it through the runtime. It returns the time until all processes are gone, and the time until the runtime reports
 // the exit.
-func killOurs(t *testing.T, h *host.Host, state string, uid types.UID) (gone, over time.Duration) {
+func killTreeWithBerth(t *testing.T, h *host.Host, state string, uid types.UID) (gone, over time.Duration) {
 	t.Helper()
 	g := NewWithT(t)
 	process := runtime.Process{UID: uid, Incarnation: 1, Name: string(uid), Command: []string{workloadPath, "tree", strconv.Itoa(treeSize)}}
 	g.Expect(h.Start(t.Context(), process)).To(Succeed())
 	cgroup := recordOf(t, state).Cgroup
-	g.Eventually(func() int { return members(cgroup) }).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Equal(treeSize))
+	g.Eventually(func() int { return memberCount(cgroup) }).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Equal(treeSize))
 	began := time.Now()
 	g.Expect(h.Kill(t.Context(), uid, 1)).To(Succeed())
-	gone = emptied(t, cgroup).Sub(began)
+	gone = waitUntilEmpty(t, cgroup).Sub(began)
 	g.Eventually(func(g Gomega) {
 		found, err := h.Observe(t.Context(), uid)
 		g.Expect(err).NotTo(HaveOccurred())
@@ -94,7 +94,7 @@ func killOurs(t *testing.T, h *host.Host, state string, uid types.UID) (gone, ov
 	return gone, over
 }
 
-func members(cgroup string) int {
+func memberCount(cgroup string) int {
 	data, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
 	if err != nil {
 		return 0
@@ -102,8 +102,8 @@ func members(cgroup string) int {
 	return bytes.Count(data, []byte{'\n'})
 }
 
-// killByHand starts the same tree in a separate cgroup and kills it by writing cgroup.kill. It returns the time until all processes are gone.
-func killByHand(t *testing.T, parent string) time.Duration {
+// killTreeByHand starts the same tree in a separate cgroup and kills it by writing cgroup.kill. It returns the time until all processes are gone.
+func killTreeByHand(t *testing.T, parent string) time.Duration {
 	t.Helper()
 	g := NewWithT(t)
 	cgroup, err := os.MkdirTemp(parent, ".by-hand-")
@@ -120,16 +120,16 @@ func killByHand(t *testing.T, parent string) time.Duration {
 		defer close(done)
 		_ = cmd.Wait()
 	}()
-	g.Eventually(func() int { return members(cgroup) }).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Equal(treeSize))
+	g.Eventually(func() int { return memberCount(cgroup) }).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Equal(treeSize))
 	began := time.Now()
 	g.Expect(os.WriteFile(filepath.Join(cgroup, "cgroup.kill"), []byte("1"), 0)).To(Succeed())
-	took := emptied(t, cgroup).Sub(began)
+	took := waitUntilEmpty(t, cgroup).Sub(began)
 	<-done
 	return took
 }
 
-// emptied waits until a cgroup contains no process, and returns the time at which it found the cgroup empty.
-func emptied(t *testing.T, cgroup string) time.Time {
+// waitUntilEmpty waits until a cgroup contains no process, and returns the time at which it found the cgroup empty.
+func waitUntilEmpty(t *testing.T, cgroup string) time.Time {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
 		data, err := os.ReadFile(filepath.Join(cgroup, "cgroup.events"))

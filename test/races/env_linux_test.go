@@ -43,11 +43,11 @@ type backend interface {
 	runtime.Logs
 }
 
-// whole makes Capabilities return the Inspection and the Logs of the backend with its faults. Without whole these would be the ones of the host
-// runtime, without the faults.
-type whole struct{ backend }
+// withOwnCapabilities makes Capabilities return the backend itself as Inspection and Logs, so that they include the faults. Without withOwnCapabilities,
+// Capabilities would return those of the host runtime, which have no faults.
+type withOwnCapabilities struct{ backend }
 
-func (w whole) Capabilities() runtime.Capabilities {
+func (w withOwnCapabilities) Capabilities() runtime.Capabilities {
 	can := w.backend.Capabilities()
 	can.Inspection, can.Logs = w.backend, w.backend
 	return can
@@ -81,7 +81,7 @@ var _ = BeforeEach(func(ctx SpecContext) {
 	Expect(k8s.Create(ctx, namespace)).To(Succeed())
 	env = &testEnv{namespace: namespace.Name, dir: GinkgoT().TempDir(), faults: &faultInjector{}}
 	env.stateDir = filepath.Join(programs, namespace.Name)
-	// A link for this row, so that the row can remove its shim.
+	// Create a separate hard link to the shim, so that the row can remove the shim without affecting other rows.
 	env.shim = filepath.Join(programs, namespace.Name+"-shim")
 	Expect(os.Link(filepath.Join(programs, "berth-shim"), env.shim)).To(Succeed())
 	DeferCleanup(env.cleanup)
@@ -94,9 +94,9 @@ var _ = AfterEach(func(ctx SpecContext) {
 	}
 	env.faults.clearHooks()
 	env.start()
-	env.empty(ctx)
-	neverTwo()
-	Expect(workloads("")).To(BeEmpty(), "no process without an object")
+	env.deleteObjects(ctx)
+	expectNoOverlap()
+	Expect(workloadPIDs("")).To(BeEmpty(), "no process without an object")
 	Eventually(ctx, func(g Gomega) {
 		env.reap()
 		g.Expect(zombies()).To(BeEmpty(), "no child is left unreaped")
@@ -107,31 +107,31 @@ var _ = AfterEach(func(ctx SpecContext) {
 })
 
 // start starts a manager on the state directory, unless one is running.
-func (y *testEnv) start() {
+func (e *testEnv) start() {
 	GinkgoHelper()
-	if y.stop != nil {
+	if e.stop != nil {
 		return
 	}
-	dir := y.stateDir
-	if fault != nil && fault.forgets {
-		dir = fmt.Sprintf("%s-%d", dir, len(y.stateDirs))
+	dir := e.stateDir
+	if fault != nil && fault.losesState {
+		dir = fmt.Sprintf("%s-%d", dir, len(e.stateDirs))
 	}
-	y.stateDirs = append(y.stateDirs, dir)
+	e.stateDirs = append(e.stateDirs, dir)
 	var err error
-	y.host, err = host.New(host.Options{StateDir: dir, ShimPath: y.shim})
+	e.host, err = host.New(host.Options{StateDir: dir, ShimPath: e.shim})
 	Expect(err).NotTo(HaveOccurred())
-	y.faults.under(y.host)
-	y.rt = fault.runtime(y.faults)
-	y.languages, err = langserver.New(y.rt, langserver.Options{Dir: filepath.Join(dir, "lsp"), Program: filepath.Join(programs, "berth-lsp")})
+	e.faults.setBackend(e.host)
+	e.rt = fault.runtime(e.faults)
+	e.languages, err = langserver.New(e.rt, langserver.Options{Dir: filepath.Join(dir, "lsp"), Program: filepath.Join(programs, "berth-lsp")})
 	Expect(err).NotTo(HaveOccurred())
-	y.stop = y.manage(runtime.NewRegistry(whole{y.rt}, logr.Discard()))
+	e.stop = e.runManager(runtime.NewRegistry(withOwnCapabilities{e.rt}, logr.Discard()))
 }
 
-// manage runs a manager until the returned function is called.
-func (y *testEnv) manage(runtimes *runtime.Registry) func() {
+// runManager runs a manager until the returned function is called.
+func (e *testEnv) runManager(runtimes *runtime.Registry) func() {
 	GinkgoHelper()
 	mgr, err := manager.New(fault.managers(config), manager.Options{
-		Runtimes: runtimes, LanguageServers: languageFaults{fault.languages(y.languages), y}, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+		Runtimes: runtimes, LanguageServers: languageFaults{fault.languages(e.languages), e}, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
 	})
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -145,88 +145,88 @@ func (y *testEnv) manage(runtimes *runtime.Registry) func() {
 			return
 		}
 		select {
-		case <-ended: //nolint:errcheck // with a fault it may return any error
-		case <-time.After(3 * time.Second): // it may never return
+		case <-ended: //nolint:errcheck // with a fault, the manager may return any error
+		case <-time.After(3 * time.Second): // with a fault, the manager may never return
 		}
 	}
 }
 
 // stopManager stops the manager and releases the processes, which keep running.
-func (y *testEnv) stopManager() {
+func (e *testEnv) stopManager() {
 	GinkgoHelper()
-	if y.stop == nil {
+	if e.stop == nil {
 		return
 	}
-	y.stop()
-	y.stop = nil
-	for _, p := range ours() {
-		if p.shim() {
-			y.abandoned = append(y.abandoned, p.PID)
+	e.stop()
+	e.stop = nil
+	for _, p := range suiteProcesses() {
+		if p.isShim() {
+			e.abandoned = append(e.abandoned, p.PID)
 		}
 	}
-	y.languages.Close()
-	Expect(y.host.Close()).To(Succeed())
+	e.languages.Close()
+	Expect(e.host.Close()).To(Succeed())
 }
 
 // reap reaps the released shims that have exited.
-func (y *testEnv) reap() {
+func (e *testEnv) reap() {
 	for _, pid := range zombies() {
-		if slices.Contains(y.abandoned, pid) {
+		if slices.Contains(e.abandoned, pid) {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}
 	}
 }
 
-// empty deletes all objects and waits until no trace of the objects is left.
-func (y *testEnv) empty(ctx context.Context) {
+// deleteObjects deletes all objects and waits until no trace of the objects is left.
+func (e *testEnv) deleteObjects(ctx context.Context) {
 	GinkgoHelper()
 	for _, object := range []client.Object{&v1alpha1.InstanceDiscovery{}, &v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}} {
-		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(y.namespace))).To(Succeed())
+		Expect(k8s.DeleteAllOf(ctx, object, client.InNamespace(e.namespace))).To(Succeed())
 	}
 	Eventually(ctx, func(g Gomega) {
 		var runs v1alpha1.StrategyRunList
-		g.Expect(k8s.List(ctx, &runs, client.InNamespace(y.namespace))).To(Succeed())
+		g.Expect(k8s.List(ctx, &runs, client.InNamespace(e.namespace))).To(Succeed())
 		g.Expect(runs.Items).To(BeEmpty())
-		g.Expect(everything(ctx, g)).To(BeEmpty())
-		g.Expect(traces(y.stateDir)).To(BeEmpty())
+		g.Expect(allObjects(ctx, g)).To(BeEmpty())
+		g.Expect(runtimeTraces(e.stateDir)).To(BeEmpty())
 	}).Should(Succeed())
 }
 
 // cleanup removes everything that AfterEach leaves after a row that failed or that ran with a fault.
-func (y *testEnv) cleanup() {
-	y.faults.clearHooks()
-	if y.stop != nil {
-		y.stop()
-		y.stop = nil
+func (e *testEnv) cleanup() {
+	e.faults.clearHooks()
+	if e.stop != nil {
+		e.stop()
+		e.stop = nil
 	}
 	gone := func() bool {
-		processes := ours()
+		processes := suiteProcesses()
 		for _, p := range processes {
-			end(p.Process)
+			killProcess(p.Process)
 		}
 		return len(processes) == 0
 	}
 	Eventually(gone).Should(BeTrue())
-	Expect(disown(k8s, y.namespace)).To(Succeed())
-	if y.host != nil {
-		y.languages.Close()
-		_ = y.host.Close()
+	Expect(removeObjects(k8s, e.namespace)).To(Succeed())
+	if e.host != nil {
+		e.languages.Close()
+		_ = e.host.Close()
 	}
-	for _, dir := range y.stateDirs {
+	for _, dir := range e.stateDirs {
 		for _, group := range cgroups(dir) {
 			removeCgroup(group)
 		}
 	}
 }
 
-// disown forcibly removes all objects of a namespace, or of all namespaces if namespace is "", so that no manager of a later row acts on these
+// removeObjects forcibly removes all objects of a namespace, or of all namespaces if namespace is "", so that no manager of a later row acts on these
 // objects.
-func disown(c client.Client, namespace string) error {
+func removeObjects(c client.Client, namespace string) error {
 	ctx := context.Background()
 	for kind := range c.Scheme().KnownTypes(v1alpha1.GroupVersion) {
 		made, err := c.Scheme().New(v1alpha1.GroupVersion.WithKind(kind))
-		list, is := made.(client.ObjectList)
-		if err != nil || !is {
+		list, ok := made.(client.ObjectList)
+		if err != nil || !ok {
 			continue // not the list type of a kind
 		}
 		if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
@@ -293,19 +293,19 @@ func removeCgroup(dir string) {
 type faultInjector struct {
 	backend
 
-	mu       sync.Mutex
-	starting func(p runtime.Process, start func() error) error
-	killing  func(uid types.UID, kill func() error) error
-	looking  func(uid types.UID)
+	mu        sync.Mutex
+	onStart   func(p runtime.Process, start func() error) error
+	onKill    func(uid types.UID, kill func() error) error
+	onObserve func(uid types.UID)
 }
 
-func (w *faultInjector) under(b backend) {
+func (w *faultInjector) setBackend(b backend) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.backend = b
 }
 
-// setHooks sets the faults from now on.
+// setHooks calls change, which sets the faults to inject, and holds the lock during the call.
 func (w *faultInjector) setHooks(change func(w *faultInjector)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -314,37 +314,37 @@ func (w *faultInjector) setHooks(change func(w *faultInjector)) {
 
 // clearHooks removes all faults.
 func (w *faultInjector) clearHooks() {
-	w.setHooks(func(w *faultInjector) { w.starting, w.killing, w.looking = nil, nil, nil })
+	w.setHooks(func(w *faultInjector) { w.onStart, w.onKill, w.onObserve = nil, nil, nil })
 }
 
-func (w *faultInjector) now() (b backend, starting func(runtime.Process, func() error) error, killing func(types.UID, func() error) error, looking func(types.UID)) {
+func (w *faultInjector) hooks() (b backend, onStart func(runtime.Process, func() error) error, onKill func(types.UID, func() error) error, onObserve func(types.UID)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.backend, w.starting, w.killing, w.looking
+	return w.backend, w.onStart, w.onKill, w.onObserve
 }
 
 func (w *faultInjector) Start(ctx context.Context, p runtime.Process) error {
-	b, starting, _, _ := w.now()
+	b, onStart, _, _ := w.hooks()
 	start := func() error { return b.Start(context.WithoutCancel(ctx), p) }
-	if starting == nil {
+	if onStart == nil {
 		return start()
 	}
-	return starting(p, start)
+	return onStart(p, start)
 }
 
 func (w *faultInjector) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
-	b, _, killing, _ := w.now()
+	b, _, onKill, _ := w.hooks()
 	kill := func() error { return b.Kill(ctx, uid, incarnation) }
-	if killing == nil {
+	if onKill == nil {
 		return kill()
 	}
-	return killing(uid, kill)
+	return onKill(uid, kill)
 }
 
 func (w *faultInjector) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
-	b, _, _, looking := w.now()
-	if looking != nil {
-		looking(uid)
+	b, _, _, onObserve := w.hooks()
+	if onObserve != nil {
+		onObserve(uid)
 	}
 	return b.Observe(ctx, uid)
 }

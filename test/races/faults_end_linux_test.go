@@ -14,12 +14,12 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Faults in how processes are stopped.
+// Faults in the code that stops processes.
 
-// hitsNewest stops or kills the newest incarnation, whichever incarnation the caller named.
-type hitsNewest struct{ backend }
+// stopsNewest stops or kills the newest incarnation, whichever incarnation the caller named.
+type stopsNewest struct{ backend }
 
-func (h hitsNewest) newest(ctx context.Context, uid types.UID, otherwise int64) int64 {
+func (h stopsNewest) newest(ctx context.Context, uid types.UID, otherwise int64) int64 {
 	found, _ := h.Observe(ctx, uid)
 	for _, incarnation := range found {
 		otherwise = max(otherwise, incarnation.Number)
@@ -27,11 +27,11 @@ func (h hitsNewest) newest(ctx context.Context, uid types.UID, otherwise int64) 
 	return otherwise
 }
 
-func (h hitsNewest) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+func (h stopsNewest) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
 	return h.backend.Stop(ctx, uid, h.newest(ctx, uid, incarnation))
 }
 
-func (h hitsNewest) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
+func (h stopsNewest) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
 	return h.backend.Kill(ctx, uid, h.newest(ctx, uid, incarnation))
 }
 
@@ -92,26 +92,26 @@ func (w waitsForEnd) Stop(ctx context.Context, uid types.UID, incarnation int64)
 	}
 }
 
-// asksIsGone reports a process as exited as soon as the process was asked to stop.
-type asksIsGone struct {
+// stopMeansGone reports a process as exited as soon as the process was asked to stop.
+type stopMeansGone struct {
 	backend
 	mu    sync.Mutex
 	asked map[string]bool
 }
 
-func (a *asksIsGone) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+func (a *stopMeansGone) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
 	a.mu.Lock()
-	a.asked[id(uid, incarnation)] = true
+	a.asked[incarnationID(uid, incarnation)] = true
 	a.mu.Unlock()
 	return a.backend.Stop(ctx, uid, incarnation)
 }
 
-func (a *asksIsGone) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
+func (a *stopMeansGone) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	found, err := a.backend.Observe(ctx, uid)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for i := range found {
-		if a.asked[id(uid, found[i].Number)] {
+		if a.asked[incarnationID(uid, found[i].Number)] {
 			found[i].Phase, found[i].Exit = facts.Exited, &facts.Exit{Known: true, FinishedAt: time.Now()}
 		}
 	}
@@ -119,32 +119,32 @@ func (a *asksIsGone) Observe(ctx context.Context, uid types.UID) ([]facts.Incarn
 }
 
 // Forget hides the error that the backend returns while the process still runs.
-func (a *asksIsGone) Forget(ctx context.Context, uid types.UID) error {
+func (a *stopMeansGone) Forget(ctx context.Context, uid types.UID) error {
 	_ = a.backend.Forget(ctx, uid)
 	return nil
 }
 
-// believesKill reports a process as dead as soon as a kill was attempted.
-type believesKill struct {
+// killMeansGone reports a process as dead as soon as a kill was attempted.
+type killMeansGone struct {
 	backend
 	mu     sync.Mutex
 	killed map[string]bool
 }
 
-func (b *believesKill) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
+func (b *killMeansGone) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
 	err := b.backend.Kill(ctx, uid, incarnation)
 	b.mu.Lock()
-	b.killed[id(uid, incarnation)] = true
+	b.killed[incarnationID(uid, incarnation)] = true
 	b.mu.Unlock()
 	return err
 }
 
-func (b *believesKill) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
+func (b *killMeansGone) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	found, err := b.backend.Observe(ctx, uid)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range found {
-		if b.killed[id(uid, found[i].Number)] {
+		if b.killed[incarnationID(uid, found[i].Number)] {
 			found[i].Phase, found[i].Exit = facts.Exited, &facts.Exit{Known: true, Signal: "SIGKILL", FinishedAt: time.Now()}
 		}
 	}

@@ -18,50 +18,50 @@ import (
 type deletesBlindly struct{ next http.RoundTripper }
 
 func (d deletesBlindly) RoundTrip(req *http.Request) (*http.Response, error) {
-	if ours, _ := about(req); !ours || req.Method != http.MethodDelete || req.Body == nil {
+	if ours, _ := classify(req); !ours || req.Method != http.MethodDelete || req.Body == nil {
 		return d.next.RoundTrip(req)
 	}
-	content, err := body(req)
+	content, err := readBody(req)
 	if err != nil {
 		return nil, err
 	}
 	delete(content, "preconditions")
-	return d.next.RoundTrip(with(req, content))
+	return d.next.RoundTrip(withBody(req, content))
 }
 
-// bringsBack imitates a manager that records activity in an object that it read earlier, even if the object no longer exists: it creates a deleted
+// recreatesDeleted imitates a manager that records activity in an object that it read earlier, even if the object no longer exists: it creates a deleted
 // object again.
-type bringsBack struct {
+type recreatesDeleted struct {
 	next http.RoundTripper
 
 	mu   sync.Mutex
 	seen map[string]map[string]any // the spec by object path
 }
 
-func (b *bringsBack) RoundTrip(req *http.Request) (*http.Response, error) {
-	ours, status := about(req)
+func (b *recreatesDeleted) RoundTrip(req *http.Request) (*http.Response, error) {
+	ours, status := classify(req)
 	answer, err := b.next.RoundTrip(req)
 	if err != nil || !ours || req.Method != http.MethodPatch || answer.StatusCode != http.StatusOK {
 		return answer, err
 	}
-	content, err := decoded(answer)
+	content, err := decodeResponse(answer)
 	if err != nil {
 		return nil, err
 	}
 	path := strings.TrimSuffix(req.URL.Path, "/status")
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch metadata := part(content, "metadata"); {
-	case status && part(content, "status")["lastActivityTime"] != nil:
-		b.seen[path] = part(content, "spec")
+	switch metadata := childMap(content, "metadata"); {
+	case status && childMap(content, "status")["lastActivityTime"] != nil:
+		b.seen[path] = childMap(content, "spec")
 	case !status && metadata["deletionTimestamp"] != nil && b.seen[path] != nil: // the finalizer was removed, and the object with it
-		return answer, b.makeAnew(req, content, b.seen[path])
+		return answer, b.recreate(req, content, b.seen[path])
 	}
 	return answer, nil
 }
 
-func (b *bringsBack) makeAnew(req *http.Request, content, spec map[string]any) error {
-	old := part(content, "metadata")
+func (b *recreatesDeleted) recreate(req *http.Request, content, spec map[string]any) error {
+	old := childMap(content, "metadata")
 	data, err := json.Marshal(map[string]any{
 		"apiVersion": content["apiVersion"], "kind": content["kind"], "spec": spec,
 		"metadata": map[string]any{"name": old["name"], "namespace": old["namespace"]},

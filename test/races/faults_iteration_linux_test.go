@@ -13,14 +13,14 @@ import (
 )
 
 func init() {
-	mutants = append(mutants, mutant{row: "R03", without: "the snapshot behind the pages of a list: each page is cut from the objects that exist at that moment", sees: "seen exactly once",
-		patient: true, all: true, writes: func(next http.RoundTripper) http.RoundTripper { return countsOff{next} }})
+	mutants = append(mutants, mutant{row: "R03", without: "the snapshot behind the pages of a list: each page is taken from the objects that exist at that moment", sees: "seen exactly once",
+		patient: true, includesUsers: true, wrapTransport: func(next http.RoundTripper) http.RoundTripper { return listsByIndex{next} }})
 }
 
-// countsOff takes each page of a list from the objects that exist at that moment, starting at the index at which the previous page ended.
-type countsOff struct{ next http.RoundTripper }
+// listsByIndex takes each page of a list from the objects that exist at that moment, starting at the index at which the previous page ended.
+type listsByIndex struct{ next http.RoundTripper }
 
-func (c countsOff) RoundTrip(req *http.Request) (*http.Response, error) {
+func (c listsByIndex) RoundTrip(req *http.Request) (*http.Response, error) {
 	query := req.URL.Query()
 	limit, _ := strconv.Atoi(query.Get("limit"))
 	if req.Method != http.MethodGet || !strings.HasSuffix(req.URL.Path, "/instances") || limit == 0 || limit > 10 {
@@ -35,14 +35,14 @@ func (c countsOff) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || answer.StatusCode != http.StatusOK {
 		return answer, err
 	}
-	list, err := decoded(answer)
+	list, err := decodeResponse(answer)
 	if err != nil {
 		return nil, err
 	}
 	items, _ := list["items"].([]any)
 	end := min(at+limit, len(items))
 	if end < len(items) {
-		part(list, "metadata")["continue"] = strconv.Itoa(end)
+		childMap(list, "metadata")["continue"] = strconv.Itoa(end)
 	}
 	list["items"] = items[min(at, end):end]
 	data, err := json.Marshal(list)

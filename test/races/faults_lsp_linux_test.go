@@ -31,13 +31,13 @@ type languageBackend interface {
 	languageserver.Reporter
 }
 
-// configures starts servers with a changed configuration.
-type configures struct {
+// changesConfig starts servers with a changed configuration.
+type changesConfig struct {
 	languageBackend
 	change func(*lsp.Config)
 }
 
-func (c configures) Start(ctx context.Context, p runtime.Process) error {
+func (c changesConfig) Start(ctx context.Context, p runtime.Process) error {
 	var config lsp.Config
 	if err := json.Unmarshal(p.Config, &config); err != nil {
 		return err
@@ -57,19 +57,19 @@ func holdsNothing(config *lsp.Config) { config.Hold.Timeout = -1 }
 // neverHung accepts that a server is silent for 24 hours.
 func neverHung(config *lsp.Config) { config.Health.HangTimeout = 24 * time.Hour }
 
-// again is a part of the UID of every server that a fault starts.
-const again = "-again-"
+// secondMark is a part of the UID of every server that a fault starts.
+const secondMark = "-again-"
 
-// hidesAgain hides the servers that a fault starts from the orphan collector, which would stop these servers before the row checks for them.
-type hidesAgain struct{ backend }
+// hidesSecondServers hides the servers that a fault starts from the orphan collector, which would stop these servers before the row checks for them.
+type hidesSecondServers struct{ backend }
 
-func (h hidesAgain) List(ctx context.Context) ([]facts.Incarnation, error) {
+func (h hidesSecondServers) List(ctx context.Context) ([]facts.Incarnation, error) {
 	list, err := h.backend.List(ctx)
-	return slices.DeleteFunc(list, func(i facts.Incarnation) bool { return strings.Contains(string(i.UID), again) }), err
+	return slices.DeleteFunc(list, func(i facts.Incarnation) bool { return strings.Contains(string(i.UID), secondMark) }), err
 }
 
-// startsBeside starts a second server beside the requested one if when returns true.
-type startsBeside struct {
+// startsSecond starts a second server in addition to the requested one if its predicate, the field "when", returns true.
+type startsSecond struct {
 	languageBackend
 	when func(p runtime.Process, again bool) bool
 
@@ -78,58 +78,58 @@ type startsBeside struct {
 	begun sync.Map // incarnations that have a second server
 }
 
-func (s *startsBeside) Start(ctx context.Context, p runtime.Process) error {
+func (s *startsSecond) Start(ctx context.Context, p runtime.Process) error {
 	s.mu.Lock()
-	_, again := s.asked[id(p.UID, p.Incarnation)]
-	s.asked[id(p.UID, p.Incarnation)] = p
+	_, again := s.asked[incarnationID(p.UID, p.Incarnation)]
+	s.asked[incarnationID(p.UID, p.Incarnation)] = p
 	s.mu.Unlock()
 	if s.when(p, again) {
-		s.beside(ctx, p)
+		s.startSecond(ctx, p)
 	}
 	return s.languageBackend.Start(ctx, p)
 }
 
-// beside starts the second server and returns when that server runs. Otherwise the row might check too early and miss the second server.
-func (s *startsBeside) beside(ctx context.Context, p runtime.Process) {
-	if _, done := s.begun.LoadOrStore(id(p.UID, p.Incarnation), true); done {
+// startSecond starts the second server and returns when that server runs. Otherwise the row might check too early and miss the second server.
+func (s *startsSecond) startSecond(ctx context.Context, p runtime.Process) {
+	if _, done := s.begun.LoadOrStore(incarnationID(p.UID, p.Incarnation), true); done {
 		return
 	}
-	p.UID += types.UID(fmt.Sprintf("%s%d", again, p.Incarnation)) // one UID per incarnation, so that no second server waits for another one to exit
+	p.UID += types.UID(fmt.Sprintf("%s%d", secondMark, p.Incarnation)) // one UID per incarnation, so that no second server waits for another one to exit
 	s.Keep(p.UID, true)
 	_ = s.languageBackend.Start(ctx, p)
-	s.awaits(ctx, p.UID)
+	s.awaitRunning(ctx, p.UID)
 }
 
-// awaits returns when the server runs. It ignores a timeout, because the row checks for the server.
-func (s *startsBeside) awaits(ctx context.Context, uid types.UID) {
+// awaitRunning returns when the server runs. It ignores a timeout, because the row checks for the server.
+func (s *startsSecond) awaitRunning(ctx context.Context, uid types.UID) {
 	_ = wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
 		found, err := s.Observe(ctx, uid)
 		return err == nil && slices.ContainsFunc(found, func(i facts.Incarnation) bool { return i.Phase == facts.Running }), nil
 	})
 }
 
-// resurrects starts a server again after a request to stop that server.
-type resurrects struct{ startsBeside }
+// restartsStopped starts a server again after a request to stop that server.
+type restartsStopped struct{ startsSecond }
 
-func (r *resurrects) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
+func (r *restartsStopped) Stop(ctx context.Context, uid types.UID, incarnation int64) error {
 	err := r.languageBackend.Stop(ctx, uid, incarnation)
 	r.mu.Lock()
-	p, known := r.asked[id(uid, incarnation)]
+	p, known := r.asked[incarnationID(uid, incarnation)]
 	r.mu.Unlock()
 	if known {
-		r.beside(ctx, p)
+		r.startSecond(ctx, p)
 	}
 	return err
 }
 
-// countsUp counts clients when they connect, and does not subtract them when they disconnect.
-type countsUp struct {
+// countsDisconnected counts clients when they connect, and does not subtract them when they disconnect.
+type countsDisconnected struct {
 	languageBackend
 	mu   sync.Mutex
 	most map[types.UID]int
 }
 
-func (c *countsUp) Report(uid types.UID) (lsp.Report, bool) {
+func (c *countsDisconnected) Report(uid types.UID) (lsp.Report, bool) {
 	report, known := c.languageBackend.Report(uid)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -145,29 +145,29 @@ type (
 )
 
 func (f forgetsRestart) RoundTrip(req *http.Request) (*http.Response, error) {
-	return edited(f.next, req, func(status map[string]any) {
-		if conditions, is := status["conditions"].([]any); is {
+	return forwardEdited(f.next, req, func(status map[string]any) {
+		if conditions, ok := status["conditions"].([]any); ok {
 			status["conditions"] = slices.DeleteFunc(conditions, func(condition any) bool {
-				fields, is := condition.(map[string]any)
-				return is && fields["type"] == v1alpha1.ConditionRestarting
+				fields, ok := condition.(map[string]any)
+				return ok && fields["type"] == v1alpha1.ConditionRestarting
 			})
 		}
 	})
 }
 
 func (f forgetsToken) RoundTrip(req *http.Request) (*http.Response, error) {
-	return edited(f.next, req, func(status map[string]any) { delete(status, "observedRestartToken") })
+	return forwardEdited(f.next, req, func(status map[string]any) { delete(status, "observedRestartToken") })
 }
 
-// edited forwards a request. If the request writes a status, edited first edits that status.
-func edited(next http.RoundTripper, req *http.Request, edit func(status map[string]any)) (*http.Response, error) {
-	if _, status := about(req); !status {
+// forwardEdited forwards a request. If the request writes a status, edited first edits that status.
+func forwardEdited(next http.RoundTripper, req *http.Request, edit func(status map[string]any)) (*http.Response, error) {
+	if _, status := classify(req); !status {
 		return next.RoundTrip(req)
 	}
-	content, err := body(req)
+	content, err := readBody(req)
 	if err != nil {
 		return nil, err
 	}
-	edit(part(content, "status"))
-	return next.RoundTrip(with(req, content))
+	edit(childMap(content, "status"))
+	return next.RoundTrip(withBody(req, content))
 }

@@ -20,9 +20,11 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Faults in how processes are started and found.
+// Faults in the code that starts and finds processes.
 
-func id(uid types.UID, incarnation int64) string { return fmt.Sprintf("%s/%d", uid, incarnation) }
+func incarnationID(uid types.UID, incarnation int64) string {
+	return fmt.Sprintf("%s/%d", uid, incarnation)
+}
 
 // oneLock guards the whole runtime with one lock, and holds the lock even while it observes a process.
 type oneLock struct {
@@ -57,8 +59,8 @@ type startsAgain struct {
 
 func (s *startsAgain) Start(ctx context.Context, p runtime.Process) error {
 	s.mu.Lock()
-	again := s.asked[id(p.UID, p.Incarnation)]
-	s.asked[id(p.UID, p.Incarnation)] = true
+	again := s.asked[incarnationID(p.UID, p.Incarnation)]
+	s.asked[incarnationID(p.UID, p.Incarnation)] = true
 	s.mu.Unlock()
 	if again {
 		p.UID += "-again"
@@ -66,14 +68,14 @@ func (s *startsAgain) Start(ctx context.Context, p runtime.Process) error {
 	return s.backend.Start(ctx, p)
 }
 
-// leaves opens a file and starts a child before it knows whether the program can be executed. It never closes the file and never reaps the child.
-type leaves struct {
+// leaksOnStart opens a file and starts a child before it knows whether the program can be executed. It never closes the file and never reaps the child.
+type leaksOnStart struct {
 	backend
 	mu    sync.Mutex
 	files []*os.File
 }
 
-func (l *leaves) Start(ctx context.Context, p runtime.Process) error {
+func (l *leaksOnStart) Start(ctx context.Context, p runtime.Process) error {
 	if file, err := os.Open(os.DevNull); err == nil {
 		l.mu.Lock()
 		l.files = append(l.files, file)
@@ -83,12 +85,13 @@ func (l *leaves) Start(ctx context.Context, p runtime.Process) error {
 	return l.backend.Start(ctx, p)
 }
 
-// seesNoOwner reports every port as free.
-type seesNoOwner struct{ backend }
+// hidesPortOwner reports every port as free.
+type hidesPortOwner struct{ backend }
 
-func (seesNoOwner) PortOwner(context.Context, int32) (*runtime.PortOwner, error) { return nil, nil } //nolint:nilnil // no owner
+func (hidesPortOwner) PortOwner(context.Context, int32) (*runtime.PortOwner, error) { return nil, nil } //nolint:nilnil // no owner
 
-// dropsUnverified reports that a process does not exist if the process does not listen on the port that it was given.
+// dropsUnverified reports that a process does not exist if the process does not listen on the port that its environment
+// variable PORT contains.
 type dropsUnverified struct {
 	backend
 	mu   sync.Mutex
@@ -118,37 +121,37 @@ func (d *dropsUnverified) Observe(ctx context.Context, uid types.UID) ([]facts.I
 	return d.backend.Observe(ctx, uid)
 }
 
-// byCommand identifies processes by their command: a second object with the same command gets the process of the first object.
-type byCommand struct {
+// identifiesByCommand identifies processes by their command: a second object with the same command gets the process of the first object.
+type identifiesByCommand struct {
 	backend
 	mu    sync.Mutex
-	first map[string]owned
-	same  map[types.UID]owned
+	first map[string]incarnationRef
+	same  map[types.UID]incarnationRef
 }
 
-// owned identifies a process. In same, uid is that of the first object with the command, and number is the incarnation that the second object
-// requested.
-type owned struct {
+// incarnationRef identifies a process. In the values of the map identifiesByCommand.same, uid is the UID of the first object with the command, and number is
+// the incarnation that the second object requested.
+type incarnationRef struct {
 	uid    types.UID
 	number int64
 }
 
-func (b *byCommand) Start(ctx context.Context, p runtime.Process) error {
+func (b *identifiesByCommand) Start(ctx context.Context, p runtime.Process) error {
 	key := strings.Join(p.Command, "\x00")
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if first, known := b.first[key]; known && first.uid != p.UID {
 		if b.same == nil {
-			b.same = map[types.UID]owned{}
+			b.same = map[types.UID]incarnationRef{}
 		}
-		b.same[p.UID] = owned{uid: first.uid, number: p.Incarnation}
+		b.same[p.UID] = incarnationRef{uid: first.uid, number: p.Incarnation}
 		return nil
 	}
-	b.first[key] = owned{uid: p.UID, number: p.Incarnation}
+	b.first[key] = incarnationRef{uid: p.UID, number: p.Incarnation}
 	return b.backend.Start(ctx, p)
 }
 
-func (b *byCommand) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
+func (b *identifiesByCommand) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	b.mu.Lock()
 	same, known := b.same[uid]
 	b.mu.Unlock()
@@ -162,10 +165,10 @@ func (b *byCommand) Observe(ctx context.Context, uid types.UID) ([]facts.Incarna
 	return found, err
 }
 
-// walksLive reads a list one position at a time, while the list changes.
-type walksLive struct{ backend }
+// listsLive reads a list one position at a time, while the list changes.
+type listsLive struct{ backend }
 
-func (w walksLive) List(ctx context.Context) ([]facts.Incarnation, error) {
+func (w listsLive) List(ctx context.Context) ([]facts.Incarnation, error) {
 	var all []facts.Incarnation
 	for i := 0; ; i++ {
 		now, err := w.backend.List(ctx)
@@ -176,24 +179,24 @@ func (w walksLive) List(ctx context.Context) ([]facts.Incarnation, error) {
 	}
 }
 
-// oneOffset makes all readers of logs share one cursor.
-type oneOffset struct {
+// sharedCursor makes all readers of logs share one cursor.
+type sharedCursor struct {
 	backend
 	mu     sync.Mutex
 	offset int64
 }
 
-type sharedLog struct {
+type sharedCursorLog struct {
 	runtime.Log
-	all *oneOffset
+	all *sharedCursor
 }
 
-func (o *oneOffset) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
+func (o *sharedCursor) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
 	log, err := o.backend.OpenLog(ctx, uid)
-	return sharedLog{log, o}, err
+	return sharedCursorLog{log, o}, err
 }
 
-func (s sharedLog) ReadAt(p []byte, _ int64) (int, error) {
+func (s sharedCursorLog) ReadAt(p []byte, _ int64) (int, error) {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
 	n, err := s.Log.ReadAt(p, s.all.offset)

@@ -13,10 +13,11 @@ import (
 	"sync"
 )
 
-// Faults in how runs are counted.
+// Faults in the code that counts runs.
 
-// of reports whether a request concerns one object of that resource and whether it concerns the status, and returns the name of the object.
-func of(req *http.Request, resource string) (name string, status, ours bool) {
+// requestTarget returns the name of the object that a request concerns, whether the request concerns the status, and whether the object belongs to the given
+// resource.
+func requestTarget(req *http.Request, resource string) (name string, status, ours bool) {
 	_, rest, ours := strings.Cut(req.URL.Path, "/"+resource+"/")
 	name, part, _ := strings.Cut(rest, "/")
 	return name, part == "status", ours
@@ -25,29 +26,29 @@ func of(req *http.Request, resource string) (name string, status, ours bool) {
 // upserts turns the create of an existing strategy into an update: the last writer wins.
 type upserts struct{ next http.RoundTripper }
 
-func (u upserts) RoundTrip(req *http.Request) (*http.Response, error) {
+func (scenario upserts) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodPost || !strings.HasSuffix(req.URL.Path, "/strategies") {
-		return u.next.RoundTrip(req)
+		return scenario.next.RoundTrip(req)
 	}
-	content, err := body(req)
+	content, err := readBody(req)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := u.next.RoundTrip(with(req, content))
+	answer, err := scenario.next.RoundTrip(withBody(req, content))
 	if err != nil || answer.StatusCode != http.StatusConflict {
 		return answer, err
 	}
 	_ = answer.Body.Close()
-	name, _ := part(content, "metadata")["name"].(string)
+	name, _ := childMap(content, "metadata")["name"].(string)
 	update := req.Clone(req.Context())
 	update.Method, update.URL.Path = http.MethodPut, req.URL.Path+"/"+name
 	for {
-		newest, err := live(u.next, update)
+		newest, err := readLive(scenario.next, update)
 		if err != nil {
 			return nil, err
 		}
-		part(content, "metadata")["resourceVersion"] = part(newest, "metadata")["resourceVersion"]
-		answer, err := u.next.RoundTrip(with(update, content))
+		childMap(content, "metadata")["resourceVersion"] = childMap(newest, "metadata")["resourceVersion"]
+		answer, err := scenario.next.RoundTrip(withBody(update, content))
 		if err != nil || answer.StatusCode != http.StatusConflict {
 			return answer, err
 		}
@@ -66,16 +67,16 @@ func (f *forgetsCounted) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodPatch {
 		return f.next.RoundTrip(req)
 	}
-	content, err := body(req)
+	content, err := readBody(req)
 	if err != nil {
 		return nil, err
 	}
-	if _, status, ours := of(req, "strategies"); ours && status {
-		delete(part(content, "status"), "counted")
+	if _, status, ours := requestTarget(req, "strategies"); ours && status {
+		delete(childMap(content, "status"), "counted")
 	}
-	_, isMetadata := part(content, "metadata")["finalizers"]
-	if name, status, ours := of(req, "strategyruns"); ours && !status && isMetadata {
-		finalizers, _ := part(content, "metadata")["finalizers"].([]any)
+	_, isMetadata := childMap(content, "metadata")["finalizers"]
+	if name, status, ours := requestTarget(req, "strategyruns"); ours && !status && isMetadata {
+		finalizers, _ := childMap(content, "metadata")["finalizers"].([]any)
 		f.mu.Lock()
 		first := len(finalizers) == 1 && !f.tried[name]
 		f.tried[name] = f.tried[name] || first
@@ -84,7 +85,7 @@ func (f *forgetsCounted) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, errors.New("the API server is temporarily unavailable")
 		}
 	}
-	return f.next.RoundTrip(with(req, content))
+	return f.next.RoundTrip(withBody(req, content))
 }
 
 // changesStatus edits the status of strategies when it is written.
@@ -94,74 +95,74 @@ type changesStatus struct {
 }
 
 func (c changesStatus) RoundTrip(req *http.Request) (*http.Response, error) {
-	if _, status, ours := of(req, "strategies"); !ours || !status || req.Method != http.MethodPatch {
+	if _, status, ours := requestTarget(req, "strategies"); !ours || !status || req.Method != http.MethodPatch {
 		return c.next.RoundTrip(req)
 	}
-	content, err := body(req)
+	content, err := readBody(req)
 	if err != nil {
 		return nil, err
 	}
-	c.change(part(content, "status"))
-	return c.next.RoundTrip(with(req, content))
+	c.change(childMap(content, "status"))
+	return c.next.RoundTrip(withBody(req, content))
 }
 
 // opensLate keeps the breaker closed at 5 failures, the threshold of row R18.
 func opensLate(status map[string]any) {
 	if breaker, ok := status["breaker"].(map[string]any); ok && breaker["failures"] == 5.0 {
 		delete(breaker, "state")
-		delete(breaker, "openedAt")
+		delete(breaker, "openTime")
 	}
 }
 
-// oneEpoch keeps the epoch unchanged at a reset.
-func oneEpoch(status map[string]any) { delete(status, "epoch") }
+// keepsEpoch keeps the epoch unchanged at a reset.
+func keepsEpoch(status map[string]any) { delete(status, "epoch") }
 
-// breakerInHalves writes the failures first, and the resulting state of the breaker in a second request.
-type breakerInHalves struct{ next http.RoundTripper }
+// splitsBreakerWrites writes the failures first, and the resulting state of the breaker in a second request.
+type splitsBreakerWrites struct{ next http.RoundTripper }
 
-func (b breakerInHalves) RoundTrip(req *http.Request) (*http.Response, error) {
-	if _, status, ours := of(req, "strategies"); !ours || !status || req.Method != http.MethodPatch {
+func (b splitsBreakerWrites) RoundTrip(req *http.Request) (*http.Response, error) {
+	if _, status, ours := requestTarget(req, "strategies"); !ours || !status || req.Method != http.MethodPatch {
 		return b.next.RoundTrip(req)
 	}
-	second, err := body(req)
+	second, err := readBody(req)
 	if err != nil {
 		return nil, err
 	}
-	breaker, _ := part(second, "status")["breaker"].(map[string]any)
+	breaker, _ := childMap(second, "status")["breaker"].(map[string]any)
 	if breaker["state"] != "Open" || breaker["failures"] == nil {
-		return b.next.RoundTrip(with(req, second))
+		return b.next.RoundTrip(withBody(req, second))
 	}
 	first := map[string]any{
 		"metadata": second["metadata"],
 		"status":   map[string]any{"breaker": map[string]any{"failures": breaker["failures"]}},
 	}
-	answer, err := b.next.RoundTrip(with(req, first))
+	answer, err := b.next.RoundTrip(withBody(req, first))
 	if err != nil || answer.StatusCode != http.StatusOK {
 		return answer, err
 	}
-	written, err := decoded(answer)
+	written, err := decodeResponse(answer)
 	if err != nil {
 		return nil, err
 	}
-	part(second, "metadata")["resourceVersion"] = part(written, "metadata")["resourceVersion"]
-	return b.next.RoundTrip(with(req, second))
+	childMap(second, "metadata")["resourceVersion"] = childMap(written, "metadata")["resourceVersion"]
+	return b.next.RoundTrip(withBody(req, second))
 }
 
-// remembersBreaker answers every read of a strategy with the first response that contained a breaker.
-type remembersBreaker struct {
+// staleBreaker answers every read of a strategy with the first response that contained a breaker.
+type staleBreaker struct {
 	next  http.RoundTripper
 	mu    sync.Mutex
 	first map[string][]byte
 }
 
-func (r *remembersBreaker) RoundTrip(req *http.Request) (*http.Response, error) {
-	_, _, ours := of(req, "strategies")
+func (r *staleBreaker) RoundTrip(req *http.Request) (*http.Response, error) {
+	_, _, ours := requestTarget(req, "strategies")
 	answer, err := r.next.RoundTrip(req)
 	if !ours || req.Method != http.MethodGet || err != nil || answer.StatusCode != http.StatusOK {
 		return answer, err
 	}
-	content, err := decoded(answer)
-	if err != nil || part(content, "status")["breaker"] == nil {
+	content, err := decodeResponse(answer)
+	if err != nil || childMap(content, "status")["breaker"] == nil {
 		return answer, err
 	}
 	data, err := json.Marshal(content)
@@ -176,15 +177,15 @@ func (r *remembersBreaker) RoundTrip(req *http.Request) (*http.Response, error) 
 	return answer, err
 }
 
-// nested imitates a manager that takes its only lock to count runs and, while it holds the lock, takes it again to release a run.
-type nested struct {
+// nestedLock imitates a manager that takes its only lock to count runs and, while it holds the lock, takes it again to release a run.
+type nestedLock struct {
 	next http.RoundTripper
 	lock chan struct{}
 }
 
-func (n nested) RoundTrip(req *http.Request) (*http.Response, error) {
-	_, status, ours := of(req, "strategies")
-	_, ofRun, run := of(req, "strategyruns")
+func (n nestedLock) RoundTrip(req *http.Request) (*http.Response, error) {
+	_, status, ours := requestTarget(req, "strategies")
+	_, ofRun, run := requestTarget(req, "strategyruns")
 	if req.Method == http.MethodPatch && (ours && status || run && !ofRun) {
 		select {
 		case n.lock <- struct{}{}: // the lock would be released only after the next write, which needs the lock as well

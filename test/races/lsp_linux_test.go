@@ -29,11 +29,11 @@ import (
 // languageFaults is the language server backend with faults that come from outside Berth.
 type languageFaults struct {
 	languageBackend
-	y *testEnv
+	env *testEnv
 }
 
 func (b languageFaults) Start(ctx context.Context, p runtime.Process) error {
-	_, starting, _, _ := b.y.faults.now()
+	_, starting, _, _ := b.env.faults.hooks()
 	start := func() error { return b.languageBackend.Start(context.WithoutCancel(ctx), p) }
 	if starting == nil {
 		return start()
@@ -42,7 +42,7 @@ func (b languageFaults) Start(ctx context.Context, p runtime.Process) error {
 }
 
 // OnChange registers the function that is called on changes.
-func (b languageFaults) OnChange(wake func(types.UID)) { b.y.languages.OnChange(wake) }
+func (b languageFaults) OnChange(wake func(types.UID)) { b.env.languages.OnChange(wake) }
 
 // newLanguageServer returns a LanguageServer that runs the fake server with that script. The timeouts of the LanguageServer are so long that a
 // request without the right response is an error even on a slow machine.
@@ -52,7 +52,7 @@ func newLanguageServer(name string, plan script.Script) *v1alpha1.LanguageServer
 	server := &v1alpha1.LanguageServer{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
 	server.Spec.Language = "fake"
 	server.Spec.Workspace.Folders = []string{env.dir}
-	fill(&server.Spec.ProcessSpec, []string{filepath.Join(programs, "lspfake"), "-dir", env.dir, "-name", name})
+	setCommand(&server.Spec.ProcessSpec, []string{filepath.Join(programs, "lspfake"), "-dir", env.dir, "-name", name})
 	server.Spec.Hold.TimeoutSeconds = ptr.To[int32](600)
 	server.Spec.Limits.RequestTimeoutSeconds = ptr.To[int32](3600)
 	return server
@@ -67,14 +67,14 @@ func endpoint(ctx context.Context, server *v1alpha1.LanguageServer) (string, err
 // dial waits until the server has an address, connects, and initializes the connection.
 func dial(ctx context.Context, server *v1alpha1.LanguageServer) (client *lspclient.Client, err error) {
 	var path string
-	if err := until(ctx, func() (bool, error) {
+	if err := pollUntil(ctx, func() (bool, error) {
 		path, err = endpoint(ctx, server)
 		return path != "", err
 	}); err != nil {
 		return nil, fmt.Errorf("%s has no address: %w", server.Name, err)
 	}
-	if fault != nil && fault.lingers {
-		path = lingering(path)
+	if fault != nil && fault.ignoresDisconnects {
+		path = lingeringRelay(path)
 	}
 	if client, err = lspclient.Dial(ctx, path, lspclient.Options{}); err != nil {
 		return nil, err
@@ -86,34 +86,34 @@ func dial(ctx context.Context, server *v1alpha1.LanguageServer) (client *lspclie
 	return client, nil
 }
 
-// reader is a client of the fake server with its own document.
-type reader struct {
+// documentClient is a client of the fake server with its own document.
+type documentClient struct {
 	*lspclient.Client
 	uri, words string
 }
 
-// join connects, and opens a document whose text identifies the client.
-func join(ctx context.Context, server *v1alpha1.LanguageServer, who string) (*reader, error) {
+// joinServer connects, and opens a document whose text identifies the client.
+func joinServer(ctx context.Context, server *v1alpha1.LanguageServer, who string) (*documentClient, error) {
 	client, err := dial(ctx, server)
 	if err != nil {
 		return nil, err
 	}
-	r := &reader{Client: client, uri: lspclient.URI(env.dir, who+".txt"), words: who}
+	r := &documentClient{Client: client, uri: lspclient.URI(env.dir, who+".txt"), words: who}
 	return r, r.Open(r.uri, "fake", 1, who+" has not saved this\n")
 }
 
-// joined is join for the goroutine of the spec: an error fails the spec, and the connection is closed at the end of the spec.
-func joined(ctx context.Context, server *v1alpha1.LanguageServer, who string) *reader {
+// mustJoin is joinServer for the goroutine of the spec: an error fails the spec, and the connection is closed at the end of the spec.
+func mustJoin(ctx context.Context, server *v1alpha1.LanguageServer, who string) *documentClient {
 	GinkgoHelper()
-	r, err := join(ctx, server, who)
+	r, err := joinServer(ctx, server, who)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(r.Close)
 	return r
 }
 
-// asks sends one request, and returns the PID of the server that answered. It returns an error if there is no answer or the answer contains the text
+// request sends one request, and returns the PID of the server that answered. It returns an error if there is no answer or the answer contains the text
 // of another document.
-func (r *reader) asks(ctx context.Context) (pid int, err error) {
+func (r *documentClient) request(ctx context.Context) (pid int, err error) {
 	text, err := r.Hover(ctx, r.uri, lspclient.Position{Character: 1})
 	if err != nil {
 		return 0, err
@@ -126,15 +126,15 @@ func (r *reader) asks(ctx context.Context) (pid int, err error) {
 	return strconv.Atoi(number)
 }
 
-// begins sends a request that provokes a fault.
-func (r *reader) begins(what script.Fault) (*lspclient.Call, error) {
-	params := lspclient.At(r.uri, lspclient.Position{Character: 1})
+// startFault sends a request that provokes a fault.
+func (r *documentClient) startFault(what script.Fault) (*lspclient.Call, error) {
+	params := lspclient.PositionParams(r.uri, lspclient.Position{Character: 1})
 	params["fake"] = what
-	return r.Begin("textDocument/hover", params)
+	return r.StartCall("textDocument/hover", params)
 }
 
-// refused returns the error response that err contains, from a server or from the multiplexer. It returns nil if err is another error.
-func refused(err error) *lspclient.Error {
+// errorResponse returns the error response that err contains, from a server or from the multiplexer. It returns nil if err is another error.
+func errorResponse(err error) *lspclient.Error {
 	var refusal *lspclient.Error
 	if errors.As(err, &refusal) {
 		return refusal
@@ -176,7 +176,7 @@ func startClients(ctx context.Context, n int, do func(ctx context.Context, i, ro
 	return c
 }
 
-// waitForRounds waits until each of n goroutines has made that many more calls, or one call has failed.
+// waitForRounds waits until each of n goroutines has made at least the given number of further calls (times), or one call has failed.
 func (c *clientLoad) waitForRounds(ctx context.Context, n, times int) {
 	GinkgoHelper()
 	c.mu.Lock()
@@ -194,7 +194,7 @@ func (c *clientLoad) waitForRounds(ctx context.Context, n, times int) {
 			}
 		}
 		return true
-	}).Should(BeTrue(), "all goroutines go on")
+	}).Should(BeTrue(), "all goroutines make progress")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	Expect(c.errs).To(BeEmpty())
@@ -212,14 +212,14 @@ func (c *clientLoad) end() (rounds int) {
 	return rounds
 }
 
-// started returns how often servers of that name were started.
-func started(name string) int {
+// startCount returns how often servers of that name were started.
+func startCount(name string) int {
 	GinkgoHelper()
 	return len(notes("starts", name))
 }
 
-// journal returns the messages that the servers of that name received, and fails if any message violated the protocol. For each server it also checks
-// that documents were opened and closed alternately, with increasing versions.
+// journal returns the messages that the servers of that name received, and fails if a server recorded a violation of the protocol, for example a document
+// that was opened twice or whose version did not increase.
 func journal(name string) []script.Line {
 	GinkgoHelper()
 	lines, err := script.Journal(env.dir, name)
@@ -230,28 +230,28 @@ func journal(name string) []script.Line {
 	return lines
 }
 
-// openAt returns the documents that a server has open, according to the messages that it received.
-func openAt(name string, pid int) (open []string) {
+// openDocuments returns the documents that a server has open, according to the messages that it received.
+func openDocuments(name string, pid int) (open []string) {
 	GinkgoHelper()
-	is := map[string]bool{}
+	isOpen := map[string]bool{}
 	for _, line := range journal(name) {
 		if line.PID == pid && line.What == script.Open {
-			is[line.URI] = true
+			isOpen[line.URI] = true
 		}
 		if line.PID == pid && line.What == script.Close {
-			delete(is, line.URI)
+			delete(isOpen, line.URI)
 		}
 	}
-	for uri := range is {
+	for uri := range isOpen {
 		open = append(open, uri)
 	}
 	return open
 }
 
 // multiplexers returns the running multiplexers.
-func multiplexers() (all []found) {
+func multiplexers() (all []suiteProcess) {
 	GinkgoHelper()
-	for _, p := range ours() {
+	for _, p := range suiteProcesses() {
 		if filepath.Base(p.args[0]) == "berth-lsp" && strings.HasPrefix(p.arg("--dir"), env.stateDir) {
 			all = append(all, p)
 		}
@@ -260,7 +260,7 @@ func multiplexers() (all []found) {
 }
 
 // multiplexerOf returns the multiplexer whose child is the server with this PID.
-func multiplexerOf(server int) found {
+func multiplexerOf(server int) suiteProcess {
 	GinkgoHelper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", server))
 	Expect(err).NotTo(HaveOccurred())
@@ -271,16 +271,16 @@ func multiplexerOf(server int) found {
 		}
 	}
 	Fail(fmt.Sprintf("process %d is not the child of a multiplexer", server))
-	return found{}
+	return suiteProcess{}
 }
 
-// peak returns the highest memory use of a process so far, in bytes.
-func peak(pid int) int64 {
+// peakMemory returns the highest memory use of a process so far, in bytes.
+func peakMemory(pid int) int64 {
 	GinkgoHelper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	Expect(err).NotTo(HaveOccurred())
 	for line := range strings.Lines(string(text)) {
-		if rest, is := strings.CutPrefix(line, "VmHWM:"); is {
+		if rest, isOpen := strings.CutPrefix(line, "VmHWM:"); isOpen {
 			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 			Expect(err).NotTo(HaveOccurred())
 			return kib << 10
@@ -290,8 +290,8 @@ func peak(pid int) int64 {
 	return 0
 }
 
-// lingering starts a relay to that socket and returns the address of the relay, which never notices that a client has disconnected.
-func lingering(path string) string {
+// lingeringRelay starts a relay to the Unix socket at path and returns the address of the relay. The relay never notices that a client has disconnected.
+func lingeringRelay(path string) string {
 	GinkgoHelper()
 	dir, err := os.MkdirTemp("", "relay")
 	Expect(err).NotTo(HaveOccurred())

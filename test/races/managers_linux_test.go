@@ -36,17 +36,17 @@ type externalManager struct {
 	mu    sync.Mutex
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
-	// at is the write at which the manager is killed, counted from 0, or -1 to not kill the manager. before selects whether the manager is killed before
-	// or after that write is carried out.
-	at     int
-	before bool
-	seen   int
-	doomed bool // the write at which the manager is killed has arrived
-	killed chan struct{}
+	// at is the number of the write at which the manager is killed, counted from 0. With -1, the manager is not killed. If before is true, the manager is
+	// killed before that write is carried out, otherwise after it.
+	at          int
+	before      bool
+	seen        int
+	killPending bool // the write at which the manager is killed has arrived
+	killed      chan struct{}
 }
 
-// outdoors stops the manager of the row and starts a manager in a separate process instead. The function back undoes both.
-func outdoors() (o *externalManager, back func()) {
+// startExternalManager stops the manager of the row and starts a manager in a separate process instead. The function restore undoes both.
+func startExternalManager() (o *externalManager, restore func()) {
 	GinkgoHelper()
 	transport, err := rest.TransportFor(fault.managers(config))
 	Expect(err).NotTo(HaveOccurred())
@@ -56,7 +56,7 @@ func outdoors() (o *externalManager, back func()) {
 	forward := httputil.NewSingleHostReverseProxy(target)
 	forward.Transport, forward.FlushInterval = transport, -1
 	forward.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }
-	o.proxy = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { o.pass(w, req, forward) }))
+	o.proxy = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { o.forwardOrKill(w, req, forward) }))
 	o.kubeconfig = filepath.Join(programs, env.namespace+".kubeconfig")
 	Expect(os.WriteFile(o.kubeconfig, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c",
 		"clusters":[{"name":"c","cluster":{"server":%q}}],"users":[{"name":"c","user":{}}],
@@ -79,15 +79,15 @@ func outdoors() (o *externalManager, back func()) {
 	}
 }
 
-// pass forwards a request, and kills the manager before or after the write that at selects.
-func (o *externalManager) pass(w http.ResponseWriter, req *http.Request, forward http.Handler) {
-	if ours, _ := about(req); !ours || req.Method == http.MethodGet {
+// forwardOrKill forwards a request. At the write with the number o.at, it kills the manager before or after that write is carried out.
+func (o *externalManager) forwardOrKill(w http.ResponseWriter, req *http.Request, forward http.Handler) {
+	if ours, _ := classify(req); !ours || req.Method == http.MethodGet {
 		forward.ServeHTTP(w, req)
 		return
 	}
 	o.mu.Lock()
 	fatal, before := o.seen == o.at, o.before
-	o.doomed = o.doomed || fatal
+	o.killPending = o.killPending || fatal
 	o.seen++
 	o.mu.Unlock()
 	if !fatal {
@@ -102,19 +102,20 @@ func (o *externalManager) pass(w http.ResponseWriter, req *http.Request, forward
 	panic(http.ErrAbortHandler)
 }
 
-// die selects the write at which the manager is killed, counted from now.
-func (o *externalManager) die(at int, before bool) {
+// killAt sets the number of the write at which the manager is killed. The next write has the number 0.
+func (o *externalManager) killAt(at int, before bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.at, o.before, o.seen = at, before, 0
 }
 
-// spare cancels the kill, and reports whether that was too late.
-func (o *externalManager) spare() (late bool) {
+// cancelKill cancels a kill that killAt requested. It returns true if it was too late: the write at which
+// the manager is killed had already arrived.
+func (o *externalManager) cancelKill() (late bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.at = -1
-	return o.doomed
+	return o.killPending
 }
 
 // start starts a manager on the state that the previous one left.
@@ -122,7 +123,7 @@ func (o *externalManager) start() {
 	GinkgoHelper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.at, o.doomed = -1, false
+	o.at, o.killPending = -1, false
 	o.cmd = exec.Command(filepath.Join(programs, "manager"), "-kubeconfig", o.kubeconfig, "-state", env.stateDir, "-shim", env.shim)
 	o.cmd.Stderr = GinkgoWriter
 	var err error
@@ -148,15 +149,15 @@ func (o *externalManager) kill() {
 // not notice.
 type writeBlocker struct {
 	mu sync.Mutex
-	// at is the write at which the writeBlocker freezes, counted from 0, or -1 to not freeze. before selects whether it freezes before the write is
-	// carried out, or between the write and its response.
+	// at is the number of the write at which the writeBlocker freezes, counted from 0. With -1, it does not freeze. If before is true, it freezes before the
+	// write is carried out, otherwise between the write and its response.
 	at     int
 	before bool
 	seen   int
-	ice    chan struct{}
+	thawed chan struct{}
 }
 
-// freeze selects the write at which the writeBlocker freezes, counted from now.
+// freeze sets the number of the write at which the writeBlocker freezes. The next write has the number 0.
 func (f *writeBlocker) freeze(at int, before bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,101 +168,101 @@ func (f *writeBlocker) freeze(at int, before bool) {
 func (f *writeBlocker) frozen() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.ice != nil
+	return f.thawed != nil
 }
 
 func (f *writeBlocker) thaw() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ice != nil {
-		close(f.ice)
+	if f.thawed != nil {
+		close(f.thawed)
 	}
-	f.at, f.ice = -1, nil
+	f.at, f.thawed = -1, nil
 }
 
 func (f *writeBlocker) config() *rest.Config {
 	frozen := fault.managers(config)
-	frozen.Wrap(func(next http.RoundTripper) http.RoundTripper { return inIce{f, next} })
+	frozen.Wrap(func(next http.RoundTripper) http.RoundTripper { return blockedTransport{f, next} })
 	return frozen
 }
 
-type inIce struct {
+type blockedTransport struct {
 	*writeBlocker
 	next http.RoundTripper
 }
 
-func (i inIce) RoundTrip(req *http.Request) (*http.Response, error) {
-	if ours, _ := about(req); !ours || req.Method == http.MethodGet {
+func (i blockedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if ours, _ := classify(req); !ours || req.Method == http.MethodGet {
 		return i.next.RoundTrip(req)
 	}
 	i.mu.Lock()
 	last := i.seen == i.at
-	if last && i.ice == nil {
-		i.ice = make(chan struct{})
+	if last && i.thawed == nil {
+		i.thawed = make(chan struct{})
 	}
 	i.seen++
-	ice, before := i.ice, i.before
+	thawed, before := i.thawed, i.before
 	i.mu.Unlock()
 	if last && !before {
 		answer, err := i.next.RoundTrip(req)
-		melt(req, ice)
+		waitForThaw(req, thawed)
 		return answer, err
 	}
-	melt(req, ice)
+	waitForThaw(req, thawed)
 	return i.next.RoundTrip(req)
 }
 
-// melt waits until thaw is called.
-func melt(req *http.Request, ice <-chan struct{}) {
-	if ice == nil {
+// waitForThaw waits until thaw is called.
+func waitForThaw(req *http.Request, thawed <-chan struct{}) {
+	if thawed == nil {
 		return
 	}
 	select {
-	case <-ice:
+	case <-thawed:
 	case <-req.Context().Done():
 	}
 }
 
-// hears is a runtime with its own channel of events, so that several managers receive the same events.
-type hears struct {
+// forwardedEvents is a runtime with its own channel of events, so that several managers receive the same events.
+type forwardedEvents struct {
 	backend
 	events chan types.UID
 }
 
-func (h hears) Events() <-chan types.UID { return h.events }
+func (h forwardedEvents) Events() <-chan types.UID { return h.events }
 
-// twoLeaders replaces the manager of the row with two managers that both act as leaders, each with a writeBlocker. The function back undoes that.
-func twoLeaders() (a, b *writeBlocker, back func()) {
+// startTwoLeaders replaces the manager of the row with two managers that both act as leaders, each with a writeBlocker. The function restore undoes that.
+func startTwoLeaders() (a, b *writeBlocker, restore func()) {
 	GinkgoHelper()
 	env.stop()
 	env.stop = nil
 	ends := make(chan struct{})
 	var stops []func()
-	freezers, ears := []*writeBlocker{{at: -1}, {at: -1}}, []hears{}
-	for range freezers {
-		ears = append(ears, hears{env.rt, make(chan types.UID, 4096)})
+	blockers, forwarded := []*writeBlocker{{at: -1}, {at: -1}}, []forwardedEvents{}
+	for range blockers {
+		forwarded = append(forwarded, forwardedEvents{env.rt, make(chan types.UID, 4096)})
 	}
 	var spread sync.WaitGroup
 	spread.Go(func() {
 		for {
 			select {
 			case uid := <-env.host.Events():
-				for _, ear := range ears {
-					ear.events <- uid
+				for _, f := range forwarded {
+					f.events <- uid
 				}
 			case <-ends:
 				return
 			}
 		}
 	})
-	for i, f := range freezers {
-		stops = append(stops, lead(f.config(), runtime.NewRegistry(whole{ears[i]}, logr.Discard())))
+	for i, f := range blockers {
+		stops = append(stops, runLeader(f.config(), runtime.NewRegistry(withOwnCapabilities{forwarded[i]}, logr.Discard())))
 	}
 	var once sync.Once
 	end := func() {
 		once.Do(func() {
 			for i, stop := range stops {
-				freezers[i].thaw()
+				blockers[i].thaw()
 				stop()
 			}
 			close(ends)
@@ -270,15 +271,15 @@ func twoLeaders() (a, b *writeBlocker, back func()) {
 		})
 	}
 	DeferCleanup(end)
-	return freezers[0], freezers[1], func() {
+	return blockers[0], blockers[1], func() {
 		GinkgoHelper()
 		end()
 		env.start()
 	}
 }
 
-// lead runs a manager that reaches the API server with config.
-func lead(config *rest.Config, runtimes *runtime.Registry) func() {
+// runLeader runs a manager that reaches the API server with config.
+func runLeader(config *rest.Config, runtimes *runtime.Registry) func() {
 	GinkgoHelper()
 	mgr, err := manager.New(config, manager.Options{Runtimes: runtimes, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience})
 	Expect(err).NotTo(HaveOccurred())

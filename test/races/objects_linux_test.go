@@ -25,28 +25,28 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// command returns the argv of a workload. No other workload with that name may run at the same time.
-func command(name string, args ...string) []string {
+// workloadCommand returns the argv of a workload. No other workload with that name may run at the same time.
+func workloadCommand(name string, args ...string) []string {
 	return append([]string{filepath.Join(programs, "workload"), "-dir", env.dir, "-name", name}, args...)
 }
 
-// server returns a DevServer whose workload serves HTTP on the port that Berth assigns.
-func server(name string, args ...string) *v1alpha1.DevServer {
+// newServer returns a DevServer whose workload serves HTTP on the port that Berth assigns.
+func newServer(name string, args ...string) *v1alpha1.DevServer {
 	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
-	fill(&dev.Spec.ProcessSpec, command(name, append([]string{"-serve"}, args...)...))
+	setCommand(&dev.Spec.ProcessSpec, workloadCommand(name, append([]string{"-serve"}, args...)...))
 	return dev
 }
 
-// instance returns an Instance that runs a workload.
-func instance(name string, args ...string) *v1alpha1.Instance {
+// newInstance returns an Instance that runs a workload.
+func newInstance(name string, args ...string) *v1alpha1.Instance {
 	i := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
-	fill(&i.Spec.ProcessSpec, command(name, args...))
+	setCommand(&i.Spec.ProcessSpec, workloadCommand(name, args...))
 	return i
 }
 
-func fill(spec *v1alpha1.ProcessSpec, argv []string) {
+func setCommand(spec *v1alpha1.ProcessSpec, argv []string) {
 	spec.Process.Command = argv
-	// A long grace period, because a kill would hide that a process was asked to stop twice, or not at all.
+	// Set a long grace period, because a kill would hide that a process received no stop signal or two stop signals.
 	spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](60)
 	spec.Backoff.InitialSeconds = ptr.To[int32](0)
 	spec.Breaker.FailureThreshold = ptr.To[int32](60)
@@ -59,20 +59,20 @@ func create(ctx context.Context, objects ...process.Object) {
 	}
 }
 
-// set patches an object as a user does, no matter what other clients write to the object at the same time.
-func set(ctx context.Context, object client.Object, patch string, values ...any) error {
-	return apply(ctx, object, fmt.Sprintf(patch, values...))
+// patchFormatted patches an object as a user does, no matter what other clients write to the object at the same time.
+func patchFormatted(ctx context.Context, object client.Object, patch string, values ...any) error {
+	return patchObject(ctx, object, fmt.Sprintf(patch, values...))
 }
 
-// apply is set with a complete patch.
-func apply(ctx context.Context, object client.Object, patch string) error {
-	return patiently(ctx, func() error {
+// patchObject is patchFormatted with a complete patch.
+func patchObject(ctx context.Context, object client.Object, patch string) error {
+	return retryRequest(ctx, func() error {
 		return k8s.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, []byte(patch)))
 	})
 }
 
-// patiently retries a request that the API server rejects because too many other clients write to the same object, or because the machine is slow.
-func patiently(ctx context.Context, do func() error) error {
+// retryRequest retries a request that the API server rejects because too many other clients write to the same object, or because the machine is slow.
+func retryRequest(ctx context.Context, do func() error) error {
 	for {
 		err := do()
 		busy := apierrors.IsConflict(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
@@ -83,9 +83,9 @@ func patiently(ctx context.Context, do func() error) error {
 }
 
 const (
-	stopped = `{"spec":{"state":"Stopped"}}`
-	running = `{"spec":{"state":"Running"}}`
-	restart = `{"spec":{"restartToken":%q}}`
+	stopPatch    = `{"spec":{"state":"Stopped"}}`
+	runPatch     = `{"spec":{"state":"Running"}}`
+	restartPatch = `{"spec":{"restartToken":%q}}`
 )
 
 // get reads the object into a new value, because a Get into an existing one keeps some of its previous content.
@@ -112,28 +112,28 @@ func mustGet[T process.Object](ctx context.Context, object T) T {
 	return fresh
 }
 
-func is(object process.Object, conditionType string) bool {
+func isTrue(object process.Object, conditionType string) bool {
 	return meta.IsStatusConditionTrue(object.GetProcessStatus().Conditions, conditionType)
 }
 
-// upToDate reports whether the status describes the current spec.
-func upToDate(object process.Object) bool {
+// isUpToDate reports whether the status describes the current spec.
+func isUpToDate(object process.Object) bool {
 	return object.GetProcessStatus().ObservedGeneration == object.GetGeneration()
 }
 
-// waitFor waits until the status is up to date and be returns true for the object, and returns the object as it was at that time.
-func waitFor[T process.Object](ctx context.Context, object T, what string, be func(T) bool) T {
+// waitFor waits until the status is up to date and condition returns true for the object, and returns the object as it was at that time.
+func waitFor[T process.Object](ctx context.Context, object T, what string, condition func(T) bool) T {
 	GinkgoHelper()
 	var last T
 	Eventually(ctx, func() (bool, error) {
 		var err error
 		last, err = get(ctx, object)
-		return err == nil && upToDate(last) && be(last), err
-	}).Should(BeTrue(), func() string { return fmt.Sprintf("%s: want: %s; got: %s", object.GetName(), what, tell(last)) })
+		return err == nil && isUpToDate(last) && condition(last), err
+	}).Should(BeTrue(), func() string { return fmt.Sprintf("%s: want: %s; got: %s", object.GetName(), what, describe(last)) })
 	return last
 }
 
-func tell(object process.Object) string {
+func describe(object process.Object) string {
 	status := object.GetProcessStatus()
 	text := fmt.Sprintf("incarnation %d, stopping %v, last exit %v;", status.Incarnation, status.Stopping, status.LastExit)
 	for _, c := range status.Conditions {
@@ -147,19 +147,19 @@ func waitForRunning[T process.Object](ctx context.Context, object T, incarnation
 	GinkgoHelper()
 	ready := waitFor(ctx, object, fmt.Sprintf("runs incarnation %d", incarnation), func(o T) bool {
 		status := o.GetProcessStatus()
-		return runsReady(o) && status.Process != nil && status.Process.Incarnation == incarnation
+		return isRunning(o) && status.Process != nil && status.Process.Incarnation == incarnation
 	})
 	pid := int(ready.GetProcessStatus().Process.PID)
 	// Without a probe a process is ready as soon as its program is executed. At that time the program has not yet recorded its start and does not yet
 	// handle signals.
 	Eventually(ctx, func() bool {
-		return slices.ContainsFunc(notes("starts", ""), func(n noted) bool { return n.pid == pid })
+		return slices.ContainsFunc(notes("starts", ""), func(n workloadNote) bool { return n.pid == pid })
 	}).Should(BeTrue(), "%s has started", object.GetName())
 	return pid
 }
 
-// runsReady reports whether a process of the object runs and is ready.
-func runsReady(object process.Object) bool {
+// isRunning reports whether a process of the object runs and is ready.
+func isRunning(object process.Object) bool {
 	ready := meta.FindStatusCondition(object.GetProcessStatus().Conditions, v1alpha1.ConditionReady)
 	return ready != nil && ready.Status == metav1.ConditionTrue && ready.Reason == v1alpha1.ReasonRunning
 }
@@ -176,8 +176,8 @@ func waitForStopped[T process.Object](ctx context.Context, object T) {
 	waitFor(ctx, object, "is stopped", func(o T) bool { return isStopped(o) })
 }
 
-// isGone waits until the object does not exist any more; otherwise is a prefix of the failure message.
-func isGone[T process.Object](ctx context.Context, object T, otherwise ...string) {
+// waitForGone waits until the object does not exist any more. The parameter "otherwise" is a prefix of the failure message.
+func waitForGone[T process.Object](ctx context.Context, object T, otherwise ...string) {
 	GinkgoHelper()
 	Eventually(ctx, func() bool {
 		fresh, err := get(ctx, object)
@@ -185,17 +185,17 @@ func isGone[T process.Object](ctx context.Context, object T, otherwise ...string
 	}).Should(BeTrue(), "%s%s is deleted", strings.Join(otherwise, " "), object.GetName())
 }
 
-// everything returns all DevServers, Instances and LanguageServers of the row.
-func everything(ctx context.Context, g Gomega) []process.Object {
+// allObjects returns all DevServers, Instances and LanguageServers of the row.
+func allObjects(ctx context.Context, g Gomega) []process.Object {
 	var servers v1alpha1.DevServerList
 	var instances v1alpha1.InstanceList
-	var tongues v1alpha1.LanguageServerList
+	var languageServers v1alpha1.LanguageServerList
 	g.Expect(k8s.List(ctx, &servers, client.InNamespace(env.namespace))).To(Succeed())
 	g.Expect(k8s.List(ctx, &instances, client.InNamespace(env.namespace))).To(Succeed())
-	g.Expect(k8s.List(ctx, &tongues, client.InNamespace(env.namespace))).To(Succeed())
+	g.Expect(k8s.List(ctx, &languageServers, client.InNamespace(env.namespace))).To(Succeed())
 	var all []process.Object
-	for i := range tongues.Items {
-		all = append(all, &tongues.Items[i])
+	for i := range languageServers.Items {
+		all = append(all, &languageServers.Items[i])
 	}
 	for i := range servers.Items {
 		all = append(all, &servers.Items[i])
@@ -211,27 +211,27 @@ func expectProcesses(ctx context.Context, runs ...string) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
 		var want []int
-		for _, object := range everything(ctx, g) {
+		for _, object := range allObjects(ctx, g) {
 			g.Expect(object.GetDeletionTimestamp().IsZero()).To(BeTrue(), "%s is still being deleted", object.GetName())
-			g.Expect(upToDate(object)).To(BeTrue(), object.GetName())
+			g.Expect(isUpToDate(object)).To(BeTrue(), object.GetName())
 			if object.GetProcessSpec().State == v1alpha1.StateStopped {
-				g.Expect(isStopped(object)).To(BeTrue(), "%s: %s", object.GetName(), tell(object))
+				g.Expect(isStopped(object)).To(BeTrue(), "%s: %s", object.GetName(), describe(object))
 				continue
 			}
-			g.Expect(runsReady(object)).To(BeTrue(), "%s: %s", object.GetName(), tell(object))
+			g.Expect(isRunning(object)).To(BeTrue(), "%s: %s", object.GetName(), describe(object))
 			want = append(want, int(object.GetProcessStatus().Process.PID))
 		}
 		for _, run := range runs {
-			running := workloads(run)
+			running := workloadPIDs(run)
 			g.Expect(running).To(HaveLen(1), "one process of run %s", run)
 			want = append(want, running...)
 		}
-		g.Expect(workloads("")).To(ConsistOf(want), "the processes are those of the objects that require one")
+		g.Expect(workloadPIDs("")).To(ConsistOf(want), "the processes are those of the objects that require one")
 	}).Should(Succeed())
 }
 
-// until is Eventually for goroutines: it returns an error instead of failing the spec.
-func until(ctx context.Context, done func() (bool, error)) error {
+// pollUntil is Eventually for goroutines: it returns an error instead of failing the spec.
+func pollUntil(ctx context.Context, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ticker := time.NewTicker(interval)

@@ -23,7 +23,7 @@ import (
 )
 
 // phaseScript records its start under a name that is unique for each strategy, plan, phase and attempt. It fails in the phases and attempts that
-// ARG_FAIL lists, such as "Apply-1". In those that ARG_HOLD lists it does not exit before the gate file of its plan exists.
+// ARG_FAIL lists, such as "Apply-1". In those that ARG_HOLD lists, it waits for the gate file of its plan before it exits.
 const phaseScript = `code=0; after=
 case " $ARG_FAIL " in *" $ARG_PHASE-$ARG_ATTEMPT "*) code=1;; esac
 case " $ARG_HOLD " in *" $ARG_PHASE-$ARG_ATTEMPT "*) after="$1/$ARG_PLAN.gate";; esac
@@ -41,7 +41,7 @@ func createStrategies(ctx context.Context, names ...string) {
 	}
 }
 
-// newAction returns an action whose phases run these strategies. The action has no phase for an empty list.
+// newAction returns an action whose phases run these strategies. If the list of a phase is empty, the action does not have this phase.
 func newAction(name string, strategize, execute, apply []string) *v1alpha1.Action {
 	a := &v1alpha1.Action{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
 	a.Spec.Arguments = []v1alpha1.ActionArgument{{Name: "fail"}, {Name: "hold"}}
@@ -49,7 +49,11 @@ func newAction(name string, strategize, execute, apply []string) *v1alpha1.Actio
 		if len(strategies) == 0 {
 			return nil
 		}
-		return &v1alpha1.PhaseSpec{Strategies: strategies}
+		spec := &v1alpha1.PhaseSpec{}
+		for _, name := range strategies {
+			spec.Strategies = append(spec.Strategies, v1alpha1.PhaseStrategy{Name: name})
+		}
+		return spec
 	}
 	a.Spec.Strategize, a.Spec.Execute, a.Spec.Apply = phase(strategize), phase(execute), phase(apply)
 	return a
@@ -71,36 +75,36 @@ func planNow(ctx context.Context, p *v1alpha1.Plan) (*v1alpha1.Plan, error) {
 	return fresh, k8s.Get(ctx, client.ObjectKeyFromObject(p), fresh)
 }
 
-// stands waits until a plan has that phase and state, and its status describes its current spec. It returns an error instead of failing, for
+// waitForPlan waits until a plan has that phase and state, and its status describes its current spec. It returns an error instead of failing, for
 // goroutines.
-func stands(ctx context.Context, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) (*v1alpha1.Plan, error) {
+func waitForPlan(ctx context.Context, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) (*v1alpha1.Plan, error) {
 	var last *v1alpha1.Plan
-	err := until(ctx, func() (bool, error) {
+	err := pollUntil(ctx, func() (bool, error) {
 		var err error
 		last, err = planNow(ctx, p)
 		s := last.Status
 		return err == nil && s.ObservedGeneration == last.Generation && s.CurrentPhase == phase && s.State == state, err
 	})
 	if err != nil {
-		return last, fmt.Errorf("%s: want %s %s, got %s: %w", p.Name, phase, state, tellPlan(last), err)
+		return last, fmt.Errorf("%s: want %s %s, got %s: %w", p.Name, phase, state, describePlan(last), err)
 	}
 	return last, nil
 }
 
-func mustStand(ctx context.Context, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) *v1alpha1.Plan {
+func expectPlan(ctx context.Context, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, state v1alpha1.PlanState) *v1alpha1.Plan {
 	GinkgoHelper()
-	last, err := stands(ctx, p, phase, state)
+	last, err := waitForPlan(ctx, p, phase, state)
 	Expect(err).NotTo(HaveOccurred())
 	return last
 }
 
-func tellPlan(p *v1alpha1.Plan) string {
+func describePlan(p *v1alpha1.Plan) string {
 	s := p.Status
-	return fmt.Sprintf("%s %s, attempt %d, waiting %q, runs %v, history %s", s.CurrentPhase, s.State, s.Attempt, s.Waiting, s.Runs, story(p))
+	return fmt.Sprintf("%s %s, attempt %d, waiting %q, runs %v, history %s", s.CurrentPhase, s.State, s.Attempt, s.Waiting, s.Runs, planHistory(p))
 }
 
-// story returns the history of a plan in short form: every change of phase, attempt or state.
-func story(p *v1alpha1.Plan) string {
+// planHistory returns the history of a plan in short form: every change of phase, attempt or state.
+func planHistory(p *v1alpha1.Plan) string {
 	var words []string
 	for _, entry := range p.Status.History {
 		words = append(words, fmt.Sprintf("%s %d %s", entry.Phase, entry.Attempt, entry.State))
@@ -109,11 +113,11 @@ func story(p *v1alpha1.Plan) string {
 }
 
 const (
-	toExecute = `{"spec":{"targetPhase":"Execute"}}`
-	toApply   = `{"spec":{"targetPhase":"Apply"}}`
-	calledOff = `{"spec":{"state":"Cancelled"}}`
-	onceMore  = `{"spec":{"retryToken":"once more"}}`
-	back      = `{"spec":{"targetPhase":"Strategize","revert":{"token":"back"}}}`
+	executePatch = `{"spec":{"targetPhase":"Execute"}}`
+	applyPatch   = `{"spec":{"targetPhase":"Apply"}}`
+	cancelPatch  = `{"spec":{"state":"Cancelled"}}`
+	retryPatch   = `{"spec":{"retryToken":"once more"}}`
+	revertPatch  = `{"spec":{"targetPhase":"Strategize","revert":{"token":"back"}}}`
 )
 
 // executions returns how often each strategy was executed for each plan, phase and attempt. The counts come from the processes and not from the
@@ -127,13 +131,13 @@ func executions() map[string]int {
 	return times
 }
 
-// executed returns the key for a strategy, plan, phase and attempt in the result of executions.
-func executed(strategy string, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, attempt int) string {
+// executionKey returns the key for a strategy, plan, phase and attempt in the result of executions.
+func executionKey(strategy string, p *v1alpha1.Plan, phase v1alpha1.PlanPhase, attempt int) string {
 	return fmt.Sprintf("%s.%s.%s.%d", strategy, p.Name, phase, attempt)
 }
 
-// neverTwice fails if a strategy was executed more than once for one plan, phase and attempt.
-func neverTwice() {
+// expectNoRepeatedExecution fails if a strategy was executed more than once for one plan, phase and attempt.
+func expectNoRepeatedExecution() {
 	GinkgoHelper()
 	for name, times := range executions() {
 		Expect(times).To(Equal(1), "takes effect once per plan and attempt: %s", name)
@@ -179,7 +183,7 @@ func watchPlans(ctx context.Context) *planWatch {
 		ended.Go(func() {
 			defer watcher.Stop()
 			for event := range watcher.ResultChan() {
-				w.see(event.Object)
+				w.record(event.Object)
 			}
 		})
 	}
@@ -190,7 +194,7 @@ func watchPlans(ctx context.Context) *planWatch {
 	return w
 }
 
-func (w *planWatch) see(object any) {
+func (w *planWatch) record(object any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch o := object.(type) {
@@ -217,8 +221,8 @@ func (w *planWatch) mostAtOnce() int {
 	return slices.Max(append(slices.Collect(maps.Values(w.most)), 0))
 }
 
-// of returns the states of a plan that were seen, including the version of p.
-func (w *planWatch) of(ctx context.Context, p *v1alpha1.Plan) []*v1alpha1.Plan {
+// statesOf waits until the watch has delivered the resource version of p. It returns all states of that plan that the watch has delivered.
+func (w *planWatch) statesOf(ctx context.Context, p *v1alpha1.Plan) []*v1alpha1.Plan {
 	GinkgoHelper()
 	var seen []*v1alpha1.Plan
 	Eventually(ctx, func() bool {
@@ -230,16 +234,16 @@ func (w *planWatch) of(ctx context.Context, p *v1alpha1.Plan) []*v1alpha1.Plan {
 	return seen
 }
 
-// orderly fails unless the transition table permits every step in the history of a plan.
-func orderly(p *v1alpha1.Plan) {
+// expectLegalHistory fails unless the transition table permits every step in the history of a plan.
+func expectLegalHistory(p *v1alpha1.Plan) {
 	GinkgoHelper()
 	history := p.Status.History
 	for i := 1; i < len(history); i++ {
-		Expect(legal(history[i-1], history[i])).To(BeTrue(), "only steps of the transition table, and none twice: %s: %s", p.Name, story(p))
+		Expect(isLegalStep(history[i-1], history[i])).To(BeTrue(), "only steps of the transition table, and none twice: %s: %s", p.Name, planHistory(p))
 	}
 }
 
-func legal(a, b v1alpha1.PlanHistoryEntry) bool {
+func isLegalStep(a, b v1alpha1.PlanHistoryEntry) bool {
 	same, next := a.Phase == b.Phase && a.Attempt == b.Attempt, a.Attempt+1 == b.Attempt
 	ended := a.State == v1alpha1.PlanCancelled
 	switch b.State {

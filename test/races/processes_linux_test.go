@@ -22,38 +22,38 @@ import (
 
 // The rows read the running processes from the process table, independently of the runtime.
 
-// found is a running process of the suite.
-type found struct {
+// suiteProcess is a running process of the suite.
+type suiteProcess struct {
 	shim.Process
 	args []string
 }
 
-func (p found) shim() bool { return filepath.Base(p.args[0]) == "berth-shim" }
+func (p suiteProcess) isShim() bool { return filepath.Base(p.args[0]) == "berth-shim" }
 
-// spare reports whether the process is a shim that was started in advance and not used yet.
-func (p found) spare() bool { return strings.HasPrefix(p.args[0], shim.SpareName) }
+// isSpareShim reports whether the process is a shim that was started in advance and not used yet.
+func (p suiteProcess) isSpareShim() bool { return strings.HasPrefix(p.args[0], shim.SpareName) }
 
 // arg returns the value of a flag of the command line.
-func (p found) arg(flag string) string {
+func (p suiteProcess) arg(flag string) string {
 	if i := slices.Index(p.args, flag); i >= 0 && i+1 < len(p.args) {
 		return p.args[i+1]
 	}
 	return ""
 }
 
-// ours returns the running processes whose program belongs to the suite, such as shims, workloads and multiplexers.
-func ours() []found {
+// suiteProcesses returns the running processes whose program belongs to the suite, such as shims, workloads and multiplexers.
+func suiteProcesses() []suiteProcess {
 	GinkgoHelper()
 	entries, err := os.ReadDir("/proc")
 	Expect(err).NotTo(HaveOccurred())
-	var all []found
+	var all []suiteProcess
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
 			continue
 		}
 		program, err := os.Readlink(filepath.Join("/proc", entry.Name(), "exe"))
-		if err != nil || !strings.HasPrefix(program, programs+"/") || state(pid) == 'Z' {
+		if err != nil || !strings.HasPrefix(program, programs+"/") || processState(pid) == 'Z' {
 			continue
 		}
 		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
@@ -61,25 +61,25 @@ func ours() []found {
 		if err != nil || failed != nil || len(line) == 0 {
 			continue // the process has exited
 		}
-		all = append(all, found{Process: identity, args: strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")})
+		all = append(all, suiteProcess{Process: identity, args: strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")})
 	}
 	return all
 }
 
-// workloads returns the PIDs of the current row's processes; if name is not empty, only of those with that name.
-func workloads(name string) []int {
+// workloadPIDs returns the PIDs of the current row's processes with that name, or of all its processes if name is empty.
+func workloadPIDs(name string) []int {
 	GinkgoHelper()
 	var pids []int
-	for _, p := range ours() {
-		if !p.shim() && p.arg("-dir") == env.dir && (name == "" || p.arg("-name") == name) {
+	for _, p := range suiteProcesses() {
+		if !p.isShim() && p.arg("-dir") == env.dir && (name == "" || p.arg("-name") == name) {
 			pids = append(pids, p.PID)
 		}
 	}
 	return pids
 }
 
-// state returns the letter for the state of a process in /proc/PID/stat, or 0 if there is no such process.
-func state(pid int) byte {
+// processState returns the letter for the state of a process in /proc/PID/stat, or 0 if there is no such process.
+func processState(pid int) byte {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if err != nil || len(fields) < 2 {
@@ -96,7 +96,7 @@ func zombies() []int {
 	var pids []int
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || state(pid) != 'Z' {
+		if err != nil || processState(pid) != 'Z' {
 			continue
 		}
 		data, _ := os.ReadFile(filepath.Join("/proc", entry.Name(), "stat"))
@@ -108,8 +108,8 @@ func zombies() []int {
 	return pids
 }
 
-// end kills a process of the suite. Because p identifies the process, end never kills another process that has the PID by now.
-func end(p shim.Process) {
+// killProcess kills a process of the suite. Because p identifies the process, killProcess never kills another process that has the PID by now.
+func killProcess(p shim.Process) {
 	fd, err := shim.Open(p)
 	if errors.Is(err, shim.ErrGone) {
 		return
@@ -119,26 +119,26 @@ func end(p shim.Process) {
 	_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 }
 
-// noted is a line that a workload wrote about itself.
-type noted struct {
+// workloadNote is a line that a workload wrote about itself.
+type workloadNote struct {
 	name, what string
 	pid        int
 }
 
-// notes returns the lines that workloads wrote to a file of the row; if name is not empty, only those of that workload.
-func notes(file, name string) []noted {
+// notes returns the lines that the workload with that name wrote to a file of the row, or the lines of all workloads if name is empty.
+func notes(file, name string) []workloadNote {
 	GinkgoHelper()
 	data, err := os.ReadFile(filepath.Join(env.dir, file))
 	if !errors.Is(err, fs.ErrNotExist) {
 		Expect(err).NotTo(HaveOccurred())
 	}
-	var all []noted
+	var all []workloadNote
 	for line := range strings.Lines(string(data)) {
 		parts := strings.SplitN(strings.TrimRight(line, "\n"), " ", 3)
 		pid, err := strconv.Atoi(parts[1])
 		Expect(err).NotTo(HaveOccurred(), line)
 		if name == "" || parts[0] == name {
-			all = append(all, noted{name: parts[0], pid: pid, what: parts[2]})
+			all = append(all, workloadNote{name: parts[0], pid: pid, what: parts[2]})
 		}
 	}
 	return all
@@ -156,14 +156,14 @@ func signalsTo(pid int) int {
 	return n
 }
 
-// neverTwo fails if a workload ever found that another workload with its name was running.
-func neverTwo() {
+// expectNoOverlap fails if a workload ever found that another workload with its name was running.
+func expectNoOverlap() {
 	GinkgoHelper()
 	Expect(notes("violations", "")).To(BeEmpty(), "one process per object: no two ran at once under one name")
 }
 
-// traces returns what the host runtime keeps for UIDs: directories and cgroups.
-func traces(stateDir string) []string {
+// runtimeTraces returns what the host runtime keeps for UIDs: directories and cgroups.
+func runtimeTraces(stateDir string) []string {
 	GinkgoHelper()
 	var left []string
 	for _, dir := range append(cgroups(stateDir), filepath.Join(stateDir, "run"), filepath.Join(stateDir, "lsp")) {

@@ -18,39 +18,39 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// mostWrites is more writes than any plan of these rows needs.
-const mostWrites = 60
+// maxPlanWrites is more writes than any plan of these rows needs.
+const maxPlanWrites = 60
 
 var _ = row("R31", "apply takes effect once per plan and attempt, no matter at which write a manager is killed", func(ctx context.Context) {
 	createStrategies(ctx, "effect")
 	action := newAction("act", nil, nil, []string{"effect"})
 	Expect(k8s.Create(ctx, action)).To(Succeed())
-	managers, back := outdoors()
+	managers, restore := startExternalManager()
 	kills := 0
 	for _, before := range []bool{true, false} {
 		for at, killed := 0, true; killed; at++ {
-			Expect(at).To(BeNumerically("<", mostWrites))
+			Expect(at).To(BeNumerically("<", maxPlanWrites))
 			p := newPlan(action, fmt.Sprintf("killed-%02d-%t", at, before), v1alpha1.PhaseApply)
-			managers.die(at, before)
+			managers.killAt(at, before)
 			Expect(k8s.Create(ctx, p)).To(Succeed())
-			killed = managers.revive(ctx, p)
+			killed = managers.waitForAppliedOrRestart(ctx, p)
 			if killed {
 				kills++
 			}
-			last := mustStand(ctx, p, v1alpha1.PhaseApply, v1alpha1.PlanApplied)
+			last := expectPlan(ctx, p, v1alpha1.PhaseApply, v1alpha1.PlanApplied)
 			Expect(last.Status.Attempt).To(Equal(int32(1)))
-			Expect(executions()).To(HaveKeyWithValue(executed("effect", p, v1alpha1.PhaseApply, 1), 1), "takes effect once per plan and attempt: %s", p.Name)
-			counted(ctx)
+			Expect(executions()).To(HaveKeyWithValue(executionKey("effect", p, v1alpha1.PhaseApply, 1), 1), "takes effect once per plan and attempt: %s", p.Name)
+			expectRunsCounted(ctx)
 		}
 	}
 	Expect(kills).To(BeNumerically(">=", 12), "a plan, its run and its strategy take several writes, and each of them was tried")
-	neverTwice()
+	expectNoRepeatedExecution()
 	clearPlans(ctx)
-	back()
+	restore()
 })
 
-// revive waits until a plan is applied or the manager was killed. After a kill it starts another manager.
-func (o *externalManager) revive(ctx context.Context, p *v1alpha1.Plan) (killed bool) {
+// waitForAppliedOrRestart waits until a plan is applied or the manager was killed. After a kill it starts another manager.
+func (o *externalManager) waitForAppliedOrRestart(ctx context.Context, p *v1alpha1.Plan) (killed bool) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
 		select {
@@ -63,13 +63,13 @@ func (o *externalManager) revive(ctx context.Context, p *v1alpha1.Plan) (killed 
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(now.Status.State).To(Equal(v1alpha1.PlanApplied))
 		// The manager may still be killed at one of the writes that release the runs.
-		runs, err := theirs(ctx, p)
+		runs, err := runsOfPlan(ctx, p)
 		g.Expect(err).NotTo(HaveOccurred())
 		for i := range runs {
-			g.Expect(letGo(&runs[i])).To(BeTrue(), "%s is released", runs[i].Name)
+			g.Expect(isReleased(&runs[i])).To(BeTrue(), "%s is released", runs[i].Name)
 		}
 	}).Should(Succeed(), "%s is applied, or its manager is killed", p.Name)
-	if o.spare() && !killed {
+	if o.cancelKill() && !killed {
 		Eventually(ctx, o.killed).Should(Receive(), "the manager is killed")
 		killed = true
 	}
@@ -79,8 +79,8 @@ func (o *externalManager) revive(ctx context.Context, p *v1alpha1.Plan) (killed 
 	return killed
 }
 
-// counted waits until all runs of the row are released, and checks that every finished run was counted once by its strategy.
-func counted(ctx context.Context) {
+// expectRunsCounted waits until all runs of the row are released, and checks that every finished run was counted once by its strategy.
+func expectRunsCounted(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) {
 		var runs v1alpha1.StrategyRunList
@@ -90,9 +90,9 @@ func counted(ctx context.Context) {
 		want := map[string]v1alpha1.StrategyTotals{}
 		for i := range runs.Items {
 			r := &runs.Items[i]
-			g.Expect(letGo(r)).To(BeTrue(), "%s is released", r.Name)
+			g.Expect(isReleased(r)).To(BeTrue(), "%s is released", r.Name)
 			totals := want[r.Spec.StrategyRef.Name]
-			*tally(&totals, r.Status.Outcome)++
+			*totalFor(&totals, r.Status.Outcome)++
 			want[r.Spec.StrategyRef.Name] = totals
 		}
 		for i := range strategies.Items {
@@ -102,12 +102,12 @@ func counted(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// letGo reports whether a run is released: neither its plan nor its strategy needs the run any more.
-func letGo(r *v1alpha1.StrategyRun) bool {
+// isReleased reports whether a run is released: neither its plan nor its strategy needs the run any more.
+func isReleased(r *v1alpha1.StrategyRun) bool {
 	return !controllerutil.ContainsFinalizer(r, v1alpha1.FinalizerCount) && !controllerutil.ContainsFinalizer(r, v1alpha1.FinalizerPlan)
 }
 
-func tally(t *v1alpha1.StrategyTotals, outcome v1alpha1.RunOutcome) *int64 {
+func totalFor(t *v1alpha1.StrategyTotals, outcome v1alpha1.RunOutcome) *int64 {
 	switch outcome {
 	case v1alpha1.RunSucceeded:
 		return &t.Succeeded
@@ -137,39 +137,39 @@ func freezeAtEveryWrite(ctx context.Context, before bool) {
 	createStrategies(ctx, "effect")
 	action := newAction("act", nil, nil, []string{"effect"})
 	Expect(k8s.Create(ctx, action)).To(Succeed())
-	a, b, back := twoLeaders()
+	a, b, restore := startTwoLeaders()
 	freezes := 0
 	for frozen := true; frozen; {
-		Expect(freezes).To(BeNumerically("<", mostWrites))
+		Expect(freezes).To(BeNumerically("<", maxPlanWrites))
 		p := newPlan(action, fmt.Sprintf("frozen-%02d", freezes), v1alpha1.PhaseApply, "fail", "Apply-1")
 		b.freeze(0, true)
 		a.freeze(freezes, before)
 		Expect(k8s.Create(ctx, p)).To(Succeed())
-		if frozen = carriedOut(ctx, p, a, b); frozen {
+		if frozen = retryWithSecondLeader(ctx, p, a, b); frozen {
 			freezes++
 		}
 		a.thaw() // the leader continues with a write that is out of date by now
 		b.thaw()
-		counted(ctx)
-		last := mustStand(ctx, p, v1alpha1.PhaseApply, v1alpha1.PlanApplied)
+		expectRunsCounted(ctx)
+		last := expectPlan(ctx, p, v1alpha1.PhaseApply, v1alpha1.PlanApplied)
 		Expect(last.Status.Attempt).To(Equal(int32(2)))
-		orderly(last)
+		expectLegalHistory(last)
 		for attempt := range 2 {
-			Expect(executions()).To(HaveKeyWithValue(executed("effect", p, v1alpha1.PhaseApply, attempt+1), 1), "takes effect once per plan and attempt: %s", p.Name)
+			Expect(executions()).To(HaveKeyWithValue(executionKey("effect", p, v1alpha1.PhaseApply, attempt+1), 1), "takes effect once per plan and attempt: %s", p.Name)
 		}
-		runs, err := theirs(ctx, p)
+		runs, err := runsOfPlan(ctx, p)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(runs).To(HaveLen(2), "a retry creates exactly one more run")
-		GinkgoWriter.Printf("%s: %s\n", p.Name, story(last))
+		GinkgoWriter.Printf("%s: %s\n", p.Name, planHistory(last))
 	}
 	Expect(freezes).To(BeNumerically(">=", 10), "a plan with a retry takes many writes, and each of them was tried")
-	neverTwice()
+	expectNoRepeatedExecution()
 	clearPlans(ctx)
-	back()
+	restore()
 }
 
-// carriedOut retries a plan once, and lets the second leader continue where the first leader freezes. It reports whether the first leader froze.
-func carriedOut(ctx context.Context, p *v1alpha1.Plan, a, b *writeBlocker) (frozen bool) {
+// retryWithSecondLeader retries a plan once, and lets the second leader continue where the first leader freezes. It reports whether the first leader froze.
+func retryWithSecondLeader(ctx context.Context, p *v1alpha1.Plan, a, b *writeBlocker) (frozen bool) {
 	GinkgoHelper()
 	asked := false
 	Eventually(ctx, func(g Gomega) {
@@ -180,14 +180,14 @@ func carriedOut(ctx context.Context, p *v1alpha1.Plan, a, b *writeBlocker) (froz
 		now, err := planNow(ctx, p)
 		g.Expect(err).NotTo(HaveOccurred())
 		if now.Status.State == v1alpha1.PlanErrored && !asked {
-			g.Expect(apply(ctx, p, onceMore)).To(Succeed())
+			g.Expect(patchObject(ctx, p, retryPatch)).To(Succeed())
 			asked = true
 		}
-		g.Expect(now.Status.State).To(Equal(v1alpha1.PlanApplied), "%s", tellPlan(now))
-		runs, err := theirs(ctx, p)
+		g.Expect(now.Status.State).To(Equal(v1alpha1.PlanApplied), "%s", describePlan(now))
+		runs, err := runsOfPlan(ctx, p)
 		g.Expect(err).NotTo(HaveOccurred())
 		for i := range runs {
-			g.Expect(frozen || letGo(&runs[i])).To(BeTrue(), "the first leader is done")
+			g.Expect(frozen || isReleased(&runs[i])).To(BeTrue(), "the first leader is done")
 		}
 	}).Should(Succeed(), "%s is applied", p.Name)
 	return frozen
@@ -199,19 +199,19 @@ var _ = row("R31-many", "200 plans of 20 clients, some cancelled, reverted and r
 	action := newAction("act", nil, []string{"work-0", "work-1"}, []string{"effect"})
 	action.Spec.MaxParallel = ptr.To[int32](parallel)
 	Expect(k8s.Create(ctx, action)).To(Succeed())
-	managers, back := outdoors()
+	managers, restore := startExternalManager()
 	seen := watchPlans(ctx)
-	uses := make([]use, clients*each)
+	scenarios := make([]planScenario, clients*each)
 	var working sync.WaitGroup
 	errs := make(chan error, clients)
 	for c := range clients {
 		working.Go(func() {
 			for n := range each {
-				u := &uses[c*each+n]
-				*u = stories[(c+n)%len(stories)]
-				err := u.create(ctx, action, fmt.Sprintf("plan-%02d-%d", c, n))
+				scenario := &scenarios[c*each+n]
+				*scenario = planScenarios[(c+n)%len(planScenarios)]
+				err := scenario.create(ctx, action, fmt.Sprintf("plan-%02d-%d", c, n))
 				if err == nil {
-					err = u.live(ctx, u)
+					err = scenario.run(ctx, scenario)
 				}
 				if err != nil {
 					errs <- err
@@ -234,29 +234,29 @@ var _ = row("R31-many", "200 plans of 20 clients, some cancelled, reverted and r
 	for err := range errs {
 		Expect(err).NotTo(HaveOccurred())
 	}
-	finished(ctx, uses)
-	Expect(seen.mostAtOnce()).To(Equal(parallel), "at most maxParallel runs of one plan at once, and that many if so many are due")
+	expectResults(ctx, scenarios)
+	Expect(seen.mostAtOnce()).To(Equal(parallel), "at most maxParallel runs of one plan at once, and exactly maxParallel while enough runs are due")
 	clearPlans(ctx)
-	back()
+	restore()
 })
 
-// finished checks the results against the files that the programs wrote.
-func finished(ctx context.Context, uses []use) {
+// expectResults checks the results against the files that the programs wrote.
+func expectResults(ctx context.Context, scenarios []planScenario) {
 	GinkgoHelper()
-	counted(ctx)
-	neverTwice()
+	expectRunsCounted(ctx)
+	expectNoRepeatedExecution()
 	times := executions()
-	for i := range uses {
-		u := &uses[i]
-		last := mustStand(ctx, u.p, u.phase, u.state)
-		Expect(last.Status.Attempt).To(Equal(u.attempt), "%s", tellPlan(last))
-		orderly(last)
-		for attempt := int32(1); attempt <= u.attempt; attempt++ {
+	for i := range scenarios {
+		scenario := &scenarios[i]
+		last := expectPlan(ctx, scenario.plan, scenario.phase, scenario.state)
+		Expect(last.Status.Attempt).To(Equal(scenario.attempt), "%s", describePlan(last))
+		expectLegalHistory(last)
+		for attempt := int32(1); attempt <= scenario.attempt; attempt++ {
 			want := 0
-			if u.effects > 0 && attempt >= u.effects {
+			if scenario.effects > 0 && attempt >= scenario.effects {
 				want = 1
 			}
-			Expect(times[executed("effect", u.p, v1alpha1.PhaseApply, int(attempt))]).To(Equal(want), "attempt %d of %s takes effect once, or not at all", attempt, u.p.Name)
+			Expect(times[executionKey("effect", scenario.plan, v1alpha1.PhaseApply, int(attempt))]).To(Equal(want), "attempt %d of %s takes effect once, or not at all", attempt, scenario.plan.Name)
 		}
 	}
 	var runs v1alpha1.StrategyRunList

@@ -19,21 +19,21 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// fail creates runs that end with exit code 1, from many clients concurrently, and returns the runs.
-func fail(ctx context.Context, s *v1alpha1.Strategy, name string, n int) []*v1alpha1.StrategyRun {
+// failRuns creates runs that end with exit code 1, from many clients concurrently, and returns the runs.
+func failRuns(ctx context.Context, s *v1alpha1.Strategy, name string, n int) []*v1alpha1.StrategyRun {
 	runs := make([]*v1alpha1.StrategyRun, n)
-	all(n, func(i int) error {
+	inParallel(n, func(i int) error {
 		runs[i] = newRun(s, fmt.Sprintf("%s-%03d", name, i), 1, "")
 		return k8s.Create(ctx, runs[i])
 	})
 	return runs
 }
 
-var _ = row("R17", "100 concurrent failures count exactly 100", func(ctx context.Context) {
+var _ = row("R17", "100 concurrent failures are counted as exactly 100", func(ctx context.Context) {
 	s := newStrategy("hundred", 1000)
 	Expect(k8s.Create(ctx, s)).To(Succeed())
-	runs := fail(ctx, s, "hundred", 100)
-	last := countsTo(ctx, s, len(runs))
+	runs := failRuns(ctx, s, "hundred", 100)
+	last := waitForCounted(ctx, s, len(runs))
 	Consistently(ctx, func(g Gomega) {
 		last, err := strategyNow(ctx, s)
 		g.Expect(err).NotTo(HaveOccurred())
@@ -41,7 +41,7 @@ var _ = row("R17", "100 concurrent failures count exactly 100", func(ctx context
 		g.Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Failed: 100}), "each failure is counted once")
 	}).Should(Succeed())
 	Expect(last.Status.Breaker.State).To(Equal(v1alpha1.BreakerClosed))
-	ranOnce(runs)
+	expectExecutedOnce(runs)
 })
 
 var _ = row("R18", "the breaker opens exactly at the threshold", func(ctx context.Context) {
@@ -49,16 +49,16 @@ var _ = row("R18", "the breaker opens exactly at the threshold", func(ctx contex
 	s := newStrategy("exact", threshold)
 	Expect(k8s.Create(ctx, s)).To(Succeed())
 	seen := watchStrategy(ctx, s)
-	fail(ctx, s, "below", threshold-1)
-	below := countsTo(ctx, s, threshold-1)
+	failRuns(ctx, s, "below", threshold-1)
+	below := waitForCounted(ctx, s, threshold-1)
 	Expect(below.Status.Breaker.State).To(Equal(v1alpha1.BreakerClosed), "the breaker opens exactly at the threshold, not before")
-	fail(ctx, s, "at", 1)
-	at := countsTo(ctx, s, threshold)
+	failRuns(ctx, s, "at", 1)
+	at := waitForCounted(ctx, s, threshold)
 	Expect(at.Status.Breaker.State).To(Equal(v1alpha1.BreakerOpen), "the breaker opens exactly at the threshold, not after")
-	skipped := fail(ctx, s, "beyond", 3)
-	last := countsTo(ctx, s, threshold+len(skipped))
+	skipped := failRuns(ctx, s, "beyond", 3)
+	last := waitForCounted(ctx, s, threshold+len(skipped))
 	Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Failed: threshold, SkippedCircuitOpen: 3}))
-	Expect(openExactly(seen.upTo(ctx, last), threshold)).To(Succeed())
+	Expect(checkBreakerStates(seen.upTo(ctx, last), threshold)).To(Succeed())
 })
 
 var _ = row("R19", "concurrent successes and failures count in some serial order, and the breaker is open exactly from the threshold on, at every read", func(ctx context.Context) {
@@ -66,29 +66,29 @@ var _ = row("R19", "concurrent successes and failures count in some serial order
 	s := newStrategy("mixed", threshold)
 	Expect(k8s.Create(ctx, s)).To(Succeed())
 	seen := watchStrategy(ctx, s)
-	all(writers, func(i int) error {
+	inParallel(writers, func(i int) error {
 		for n := range each {
 			r := newRun(s, fmt.Sprintf("mixed-%02d-%d", i, n), (i*7+n*3)%5%2, "")
 			if err := k8s.Create(ctx, r); err != nil {
 				return err
 			}
-			outcome, err := settled(ctx, r)
-			if err := errors.Join(err, openExactly(seen.soFar(), threshold)); err != nil {
+			outcome, err := waitForOutcome(ctx, r)
+			if err := errors.Join(err, checkBreakerStates(seen.soFar(), threshold)); err != nil {
 				return err
 			}
 			if outcome == v1alpha1.RunSkipped {
-				if err := reset(ctx, s, r.Name); err != nil {
+				if err := resetStrategy(ctx, s, r.Name); err != nil {
 					return err
 				}
 			}
 		}
 		return nil
 	})
-	last := countsTo(ctx, s, writers*each)
-	Expect(sum(last.Status.Totals)).To(Equal(writers * each))
+	last := waitForCounted(ctx, s, writers*each)
+	Expect(totalRuns(last.Status.Totals)).To(Equal(writers * each))
 	states := seen.upTo(ctx, last)
-	Expect(openExactly(states, threshold)).To(Succeed())
-	inOrder(ctx, s, states, threshold)
+	Expect(checkBreakerStates(states, threshold)).To(Succeed())
+	expectSerialCounts(ctx, s, states, threshold)
 })
 
 var _ = row("R20", "the failures of all clients add up, and every later run sees an open breaker", func(ctx context.Context) {
@@ -97,7 +97,7 @@ var _ = row("R20", "the failures of all clients add up, and every later run sees
 	Expect(k8s.Create(ctx, s)).To(Succeed())
 	var mu sync.Mutex
 	created, later := 0, []string{}
-	all(clients, func(i int) error {
+	inParallel(clients, func(i int) error {
 		for n, after := 0, 0; after < 3; n++ {
 			now, err := strategyNow(ctx, s)
 			if err != nil {
@@ -115,13 +115,13 @@ var _ = row("R20", "the failures of all clients add up, and every later run sees
 				later = append(later, r.Name)
 			}
 			mu.Unlock()
-			if _, err := settled(ctx, r); err != nil {
+			if _, err := waitForOutcome(ctx, r); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	last := countsTo(ctx, s, created)
+	last := waitForCounted(ctx, s, created)
 	for _, note := range notes("starts", "") {
 		Expect(later).NotTo(ContainElement(note.name), "no process of a run that was created after the breaker had opened")
 	}
@@ -142,15 +142,15 @@ var _ = row("R21", "all strategies are reset while 50 runs are in flight: none o
 			flying = append(flying, newRun(s, fmt.Sprintf("%s-%02d", s.Name, n), 1, gate))
 		}
 	}
-	all(len(flying), func(i int) error { return k8s.Create(ctx, flying[i]) })
-	fly(ctx, flying)
-	fail(ctx, strategies[2], "opens", 3)
-	Expect(countsTo(ctx, strategies[2], 3).Status.Breaker.State).To(Equal(v1alpha1.BreakerOpen))
+	inParallel(len(flying), func(i int) error { return k8s.Create(ctx, flying[i]) })
+	waitForStarted(ctx, flying)
+	failRuns(ctx, strategies[2], "opens", 3)
+	Expect(waitForCounted(ctx, strategies[2], 3).Status.Breaker.State).To(Equal(v1alpha1.BreakerOpen))
 
 	var resets sync.WaitGroup
 	errs := make([]error, len(strategies))
 	for i, s := range strategies {
-		resets.Go(func() { errs[i] = reset(ctx, s, "all") })
+		resets.Go(func() { errs[i] = resetStrategy(ctx, s, "all") })
 	}
 	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed()) // the runs end during the reset
 	resets.Wait()
@@ -168,23 +168,23 @@ var _ = row("R21", "all strategies are reset while 50 runs are in flight: none o
 		if i == 2 {
 			n += 3
 		}
-		last := countsTo(ctx, s, n)
+		last := waitForCounted(ctx, s, n)
 		total += int(last.Status.Totals.Failed)
 		Expect(last.Status.Breaker.Failures).To(BeZero(), "no run that began before the reset counts after it: %s", s.Name)
 		Expect(last.Status.Breaker.State).To(Equal(v1alpha1.BreakerClosed), "no breaker stays open")
-		fail(ctx, s, s.Name+"-later", 1)
-		Expect(countsTo(ctx, s, n+1).Status.Breaker.Failures).To(Equal(int32(1)), "a run that begins after the reset counts")
+		failRuns(ctx, s, s.Name+"-later", 1)
+		Expect(waitForCounted(ctx, s, n+1).Status.Breaker.Failures).To(Equal(int32(1)), "a run that begins after the reset counts")
 	}
 	Expect(total).To(Equal(len(flying) + 3))
 })
 
-// deaf is the runtime of a second manager. It emits no events, so that the manager learns of changes only from the API server, and it carries out
+// eventlessRuntime is the runtime of a second manager. It emits no events, so that the manager learns of changes only from the API server, and it carries out
 // every start twice.
-type deaf struct{ backend }
+type eventlessRuntime struct{ backend }
 
-func (deaf) Events() <-chan types.UID { return nil }
+func (eventlessRuntime) Events() <-chan types.UID { return nil }
 
-func (d deaf) Start(ctx context.Context, p runtime.Process) error {
+func (d eventlessRuntime) Start(ctx context.Context, p runtime.Process) error {
 	return errors.Join(d.backend.Start(ctx, p), d.backend.Start(ctx, p))
 }
 
@@ -194,7 +194,7 @@ var _ = row("R33", "each run is executed once, although responses are lost, mana
 	lost := map[types.UID]bool{}
 	var mu sync.Mutex
 	env.faults.setHooks(func(w *faultInjector) {
-		w.starting = func(p runtime.Process, start func() error) error {
+		w.onStart = func(p runtime.Process, start func() error) error {
 			err := start()
 			mu.Lock()
 			defer mu.Unlock()
@@ -205,7 +205,7 @@ var _ = row("R33", "each run is executed once, although responses are lost, mana
 			return err
 		}
 	})
-	another := env.manage(runtime.NewRegistry(whole{deaf{env.rt}}, logr.Discard()))
+	another := env.runManager(runtime.NewRegistry(withOwnCapabilities{eventlessRuntime{env.rt}}, logr.Discard()))
 	defer func() { another() }()
 	gate := gateFile("once")
 	runs := make([]*v1alpha1.StrategyRun, 30)
@@ -213,16 +213,16 @@ var _ = row("R33", "each run is executed once, although responses are lost, mana
 		runs[i] = newRun(s, fmt.Sprintf("once-%02d", i), i%2, map[bool]string{true: gate}[i%3 == 0])
 	}
 	for _, part := range [][]*v1alpha1.StrategyRun{runs[:10], runs[10:20], runs[20:]} {
-		all(len(part), func(i int) error { return k8s.Create(ctx, part[i]) })
+		inParallel(len(part), func(i int) error { return k8s.Create(ctx, part[i]) })
 		another()
 		env.stopManager()
 		env.start()
-		another = env.manage(runtime.NewRegistry(whole{deaf{env.rt}}, logr.Discard()))
+		another = env.runManager(runtime.NewRegistry(withOwnCapabilities{eventlessRuntime{env.rt}}, logr.Discard()))
 	}
 	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed())
-	fly(ctx, runs)
-	ranOnce(runs)
-	last := countsTo(ctx, s, len(runs))
+	waitForStarted(ctx, runs)
+	expectExecutedOnce(runs)
+	last := waitForCounted(ctx, s, len(runs))
 	Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: 15, Failed: 15}), "exactly one execution and one outcome")
-	ranOnce(runs)
+	expectExecutedOnce(runs)
 })

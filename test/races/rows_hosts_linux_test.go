@@ -34,15 +34,15 @@ func hostsFor() time.Duration {
 	return long
 }
 
-// seat is one of two managers that serve the same API server, each with its own state directory.
-type seat struct {
-	name, dir string
-	host      *host.Host
-	end       func()
+// hostManager is one of two managers that serve the same API server, each with its own state directory.
+type hostManager struct {
+	name, dir   string
+	host        *host.Host
+	stopManager func()
 }
 
 // start starts a manager that uses the state directory with the content that the previous manager left.
-func (s *seat) start(elect bool) {
+func (s *hostManager) start(elect bool) {
 	GinkgoHelper()
 	var err error
 	s.host, err = host.New(host.Options{StateDir: s.dir, ShimPath: env.shim})
@@ -51,7 +51,7 @@ func (s *seat) start(elect bool) {
 		Runtimes: runtime.NewRegistry(s.host, logr.Discard()), LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
 		LeaderElection: elect, LeaderElectionNamespace: env.namespace,
 	}
-	if fault == nil || !fault.unnamed {
+	if fault == nil || !fault.noHostNames {
 		options.Host = manager.Host{Name: s.name, Namespace: env.namespace, Runtimes: []v1alpha1.RuntimeType{v1alpha1.RuntimeHost}}
 	}
 	mgr, err := manager.New(config, options)
@@ -62,31 +62,31 @@ func (s *seat) start(elect bool) {
 		defer close(ended)
 		_ = mgr.Start(ctx)
 	}()
-	s.end = func() {
+	s.stopManager = func() {
 		GinkgoHelper()
 		cancel()
 		Eventually(ended).Should(BeClosed())
-		for _, p := range ours() {
-			if p.shim() {
+		for _, p := range suiteProcesses() {
+			if p.isShim() {
 				env.abandoned = append(env.abandoned, p.PID)
 			}
 		}
 		Expect(s.host.Close()).To(Succeed())
-		s.end = nil
+		s.stopManager = nil
 	}
 }
 
-func (s *seat) stop() {
+func (s *hostManager) stop() {
 	GinkgoHelper()
-	if s.end != nil {
-		s.end()
+	if s.stopManager != nil {
+		s.stopManager()
 	}
 }
 
 var _ = row("S19", "two managers with two state directories: each object runs on one host, whatever happens to managers, processes and labels", func(ctx context.Context) {
 	env.stopManager()
-	seats := [2]*seat{{name: "one", dir: env.stateDir + "-one"}, {name: "two", dir: env.stateDir + "-two"}}
-	for _, s := range seats {
+	managers := [2]*hostManager{{name: "one", dir: env.stateDir + "-one"}, {name: "two", dir: env.stateDir + "-two"}}
+	for _, s := range managers {
 		env.stateDirs = append(env.stateDirs, s.dir)
 		s.start(false)
 		DeferCleanup(s.stop)
@@ -94,9 +94,9 @@ var _ = row("S19", "two managers with two state directories: each object runs on
 	objects := make([]process.Object, 0, 8)
 	for i := range cap(objects) {
 		if i%2 == 0 {
-			objects = append(objects, instance(fmt.Sprintf("agent-%d", i)))
+			objects = append(objects, newInstance(fmt.Sprintf("agent-%d", i)))
 		} else {
-			objects = append(objects, server(fmt.Sprintf("web-%d", i)))
+			objects = append(objects, newServer(fmt.Sprintf("web-%d", i)))
 		}
 	}
 	create(ctx, objects...)
@@ -111,20 +111,20 @@ var _ = row("S19", "two managers with two state directories: each object runs on
 	for _, run := range runs {
 		Expect(k8s.Create(ctx, run)).To(Succeed())
 	}
-	fly(ctx, runs)
+	waitForStarted(ctx, runs)
 
 	over := time.Now().Add(hostsFor())
 	random := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 19)) //nolint:gosec // a seed
 	for round := 0; round < rounds(4, 2) || time.Now().Before(over); round++ {
-		disturb(ctx, seats, objects, random, round%2 == 1)
+		disturbHosts(ctx, managers, objects, random, round%2 == 1)
 		expectProcesses(ctx, runs[0].Name, runs[1].Name)
-		neverTwo()
+		expectNoOverlap()
 		for _, run := range runs {
 			now, err := runNow(ctx, run)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(now.Status.Outcome).To(BeEmpty(), "%s is running, but its outcome is %s", run.Name, now.Status.Outcome)
 		}
-		for _, object := range everything(ctx, NewGomega(func(message string, _ ...int) { Fail(message) })) {
+		for _, object := range allObjects(ctx, NewGomega(func(message string, _ ...int) { Fail(message) })) {
 			if end := object.GetProcessStatus().LastExit; end != nil {
 				Expect(end.Reason).To(Or(Equal(v1alpha1.ReasonStopped), Equal(v1alpha1.ReasonFailed)), "one process per object: %s has last exit %v", object.GetName(), end)
 			}
@@ -132,60 +132,60 @@ var _ = row("S19", "two managers with two state directories: each object runs on
 	}
 
 	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed())
-	Expect(countsTo(ctx, strategy, len(runs)).Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: int64(len(runs))}))
-	ranOnce(runs)
+	Expect(waitForCounted(ctx, strategy, len(runs)).Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: int64(len(runs))}))
+	expectExecutedOnce(runs)
 	Expect(k8s.Delete(ctx, strategy)).To(Succeed())
 	for _, run := range runs {
 		Expect(k8s.Delete(ctx, run)).To(Succeed())
-		isGone(ctx, run, "with two managers: ")
+		waitForGone(ctx, run, "with two managers: ")
 	}
 
 	for _, object := range objects {
 		Expect(k8s.Delete(ctx, object)).To(Succeed())
 	}
 	for _, object := range objects {
-		isGone(ctx, object, "with two managers: ")
+		waitForGone(ctx, object, "with two managers: ")
 	}
-	Expect(workloads("")).To(BeEmpty(), "no process survives its object")
-	for _, s := range seats {
-		Expect(traces(s.dir)).To(BeEmpty())
+	Expect(workloadPIDs("")).To(BeEmpty(), "no process survives its object")
+	for _, s := range managers {
+		Expect(runtimeTraces(s.dir)).To(BeEmpty())
 		s.stop()
 		Expect(os.RemoveAll(s.dir)).To(Succeed())
 	}
 })
 
-// disturb makes twelve random changes: disturbances and user operations. If elect is set, the managers elect a leader during these changes.
+// disturbHosts makes twelve random changes: disturbances and user operations. If elect is set, the managers elect a leader during these changes.
 // Afterwards both managers run without an election again.
-func disturb(ctx context.Context, seats [2]*seat, objects []process.Object, random *rand.Rand, elect bool) {
+func disturbHosts(ctx context.Context, managers [2]*hostManager, objects []process.Object, random *rand.Rand, elect bool) {
 	GinkgoHelper()
 	if elect {
-		for _, s := range seats {
+		for _, s := range managers {
 			s.stop()
 			s.start(true)
 		}
 	}
 	for step := range 12 {
-		object, s := objects[random.IntN(len(objects))], seats[random.IntN(len(seats))]
+		object, s := objects[random.IntN(len(objects))], managers[random.IntN(len(managers))]
 		switch random.IntN(5) {
 		case 0: // a manager is replaced
 			s.stop()
 			s.start(elect)
 		case 1: // a process is killed
-			for _, p := range ours() {
-				if !p.shim() && p.arg("-name") == object.GetName() {
-					end(p.Process)
+			for _, p := range suiteProcesses() {
+				if !p.isShim() && p.arg("-name") == object.GetName() {
+					killProcess(p.Process)
 				}
 			}
 		case 2:
-			Expect(set(ctx, object, restart, fmt.Sprint(step, random.Int64()))).To(Succeed())
+			Expect(patchFormatted(ctx, object, restartPatch, fmt.Sprint(step, random.Int64()))).To(Succeed())
 		case 3: // the object moves to that host, or stays there
-			Expect(set(ctx, object, `{"metadata":{"labels":{"berth.dev/host":%q}}}`, s.name)).To(Succeed())
+			Expect(patchFormatted(ctx, object, `{"metadata":{"labels":{"berth.dev/host":%q}}}`, s.name)).To(Succeed())
 		case 4: // the label is removed, as kubectl replace does
-			Expect(set(ctx, object, `{"metadata":{"labels":{"berth.dev/host":null}}}`)).To(Succeed())
+			Expect(patchFormatted(ctx, object, `{"metadata":{"labels":{"berth.dev/host":null}}}`)).To(Succeed())
 		}
 	}
 	if elect {
-		for _, s := range seats {
+		for _, s := range managers {
 			s.stop()
 			s.start(false)
 		}

@@ -22,25 +22,25 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-var _ = row("S05", "clean-up decides on a fresh read: a stopped object is deleted, and one that was requested again stays", func(ctx context.Context) {
+var _ = row("S05", "clean-up decides on a fresh read: a stopped object is deleted, and one whose state is Running again stays", func(ctx context.Context) {
 	tmux := env.withTmux()
-	done, dead := tmux.instance("done", "-exit", "0"), tmux.instance("dead", "-exit", "3")
+	done, dead := tmux.newInstance("done", "-exit", "0"), tmux.newInstance("dead", "-exit", "3")
 	done.Spec.RestartPolicy, dead.Spec.RestartPolicy = v1alpha1.RestartNever, v1alpha1.RestartNever
 	create(ctx, done, dead)
-	isGone(ctx, done, "exited: ")
-	isGone(ctx, dead, "failed: ")
+	waitForGone(ctx, done, "exited: ")
+	waitForGone(ctx, dead, "failed: ")
 	Eventually(ctx, func(g Gomega) { g.Expect(tmux.sessions(ctx, g)).To(BeEmpty()) }).Should(Succeed(), "no session is left")
 
 	for round := range 4 {
-		again := tmux.instance(fmt.Sprintf("again-%d", round))
+		again := tmux.newInstance(fmt.Sprintf("again-%d", round))
 		create(ctx, again)
 		waitForRunning(ctx, again, 1)
-		Expect(set(ctx, again, stopped)).To(Succeed())
-		// Request the object again at the first Observe of the reconcile that deletes the object, or between the last Observe of that reconcile and the
-		// deletion.
+		Expect(patchFormatted(ctx, again, stopPatch)).To(Succeed())
+		// The reconcile that would delete the object calls Observe twice. Set the state to Running at the first call, or in every second round at the
+		// second call, which directly precedes the deletion.
 		due, looks := time.Time{}, 0
 		var asked atomic.Bool
-		tmux.whenLooking(func(uid types.UID) {
+		tmux.setOnObserve(func(uid types.UID) {
 			if uid != again.UID || asked.Load() {
 				return
 			}
@@ -51,7 +51,7 @@ var _ = row("S05", "clean-up decides on a fresh read: a stopped object is delete
 				return
 			}
 			if looks++; looks == 1+round%2 {
-				asked.Store(set(ctx, again, running) == nil)
+				asked.Store(patchFormatted(ctx, again, runPatch) == nil)
 			}
 		})
 		Eventually(ctx, asked.Load).Should(BeTrue(), "the object is observed after its TTL has expired")
@@ -59,13 +59,13 @@ var _ = row("S05", "clean-up decides on a fresh read: a stopped object is delete
 			now, err := get(ctx, again)
 			switch {
 			case apierrors.IsNotFound(err), err == nil && !now.DeletionTimestamp.IsZero():
-				return "deleted although it was requested again"
-			case err == nil && runsReady(now) && now.Status.Incarnation == 2:
+				return "deleted although its state is Running again"
+			case err == nil && isRunning(now) && now.Status.Incarnation == 2:
 				return "runs"
 			}
 			return "pending"
 		}).Should(Equal("runs"), again.Name)
-		tmux.whenLooking(nil)
+		tmux.setOnObserve(nil)
 	}
 	expectProcesses(ctx)
 })
@@ -73,15 +73,15 @@ var _ = row("S05", "clean-up decides on a fresh read: a stopped object is delete
 // expiry returns the earliest time at which a stopped object may be deleted, or the zero time if the object is not stopped.
 func expiry(ctx context.Context, object *v1alpha1.Instance) time.Time {
 	now, err := get(ctx, object)
-	if err != nil || now.Status.LastExit == nil || now.Status.LastExit.FinishedAt == nil {
+	if err != nil || now.Status.LastExit == nil || now.Status.LastExit.FinishTime == nil {
 		return time.Time{}
 	}
 	ready := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionReady)
-	if ready == nil || ready.Reason != v1alpha1.ReasonStopped || !is(now, v1alpha1.ConditionReady) {
+	if ready == nil || ready.Reason != v1alpha1.ReasonStopped || !isTrue(now, v1alpha1.ConditionReady) {
 		return time.Time{}
 	}
 	since := ready.LastTransitionTime.Time
-	if at := now.Status.LastExit.FinishedAt.Time; at.After(since) {
+	if at := now.Status.LastExit.FinishTime.Time; at.After(since) {
 		since = at
 	}
 	return since.Add(time.Second)
@@ -97,7 +97,7 @@ var _ = row("R06", "create, update, delete, activity, status and clean-up interl
 		random := rand.New(rand.NewPCG(uint64(worker), 6))
 		all.Go(func() {
 			for range rounds {
-				if err := tmux.meddle(ctx, names[random.IntN(len(names))], random.IntN(6)); err != nil {
+				if err := tmux.operate(ctx, names[random.IntN(len(names))], random.IntN(6)); err != nil {
 					failed <- err
 				}
 				pauseFor(ctx, time.Duration(random.IntN(150))*time.Millisecond)
@@ -112,17 +112,17 @@ var _ = row("R06", "create, update, delete, activity, status and clean-up interl
 
 	// The final requests: two Instances run, two are deleted.
 	for _, name := range names[:2] {
-		Eventually(ctx, func() error { return tmux.wanted(ctx, name) }).Should(Succeed())
+		Eventually(ctx, func() error { return tmux.ensureRunning(ctx, name) }).Should(Succeed())
 	}
 	for _, name := range names[2:] {
 		// Activity is recorded shortly before the Instance is deleted.
-		Eventually(ctx, func() error { return tmux.wanted(ctx, name) }).Should(Succeed())
+		Eventually(ctx, func() error { return tmux.ensureRunning(ctx, name) }).Should(Succeed())
 		last := &v1alpha1.Instance{}
 		Expect(k8s.Get(ctx, client.ObjectKey{Namespace: env.namespace, Name: name}, last)).To(Succeed())
 		Expect(last.Status.LastActivityTime).NotTo(BeNil())
 		Expect(ignoreGone(tmux.Type(ctx, last.UID, []byte("x")))).To(Succeed())
 		Expect(k8s.Delete(ctx, last)).To(Succeed())
-		isGone(ctx, last)
+		waitForGone(ctx, last)
 	}
 	Consistently(ctx, func(g Gomega) {
 		var list v1alpha1.InstanceList
@@ -135,40 +135,40 @@ var _ = row("R06", "create, update, delete, activity, status and clean-up interl
 	Eventually(ctx, func(g Gomega) { g.Expect(tmux.sessions(ctx, g)).To(ConsistOf(names[:2])) }).Should(Succeed(), "the sessions are those of the objects")
 })
 
-// wanted creates an Instance or sets an existing Instance to Running, and returns an error until the Instance runs.
-func (p *panes) wanted(ctx context.Context, name string) error {
-	i := p.instance(name)
+// ensureRunning creates an Instance or sets an existing Instance to Running, and returns an error until the Instance runs.
+func (p *observedTmux) ensureRunning(ctx context.Context, name string) error {
+	i := p.newInstance(name)
 	if err := k8s.Create(ctx, i); client.IgnoreAlreadyExists(err) != nil {
 		return err
 	}
-	if err := apply(ctx, i, running); err != nil {
+	if err := patchObject(ctx, i, runPatch); err != nil {
 		return err
 	}
 	now, err := get(ctx, i)
 	switch {
 	case err != nil:
 		return err
-	case !now.DeletionTimestamp.IsZero() || !upToDate(now) || !runsReady(now) || now.Status.Process == nil:
+	case !now.DeletionTimestamp.IsZero() || !isUpToDate(now) || !isRunning(now) || now.Status.Process == nil:
 		return fmt.Errorf("%s is not running yet", name)
 	}
 	return nil
 }
 
-// meddle performs one of the operations that users and programs perform on an Instance. The Instance may be missing.
-func (p *panes) meddle(ctx context.Context, name string, what int) error {
-	i := p.instance(name)
+// operate performs one of the operations that users and programs perform on an Instance. The Instance may be missing.
+func (p *observedTmux) operate(ctx context.Context, name string, what int) error {
+	i := p.newInstance(name)
 	key := client.ObjectKeyFromObject(i)
 	switch what {
 	case 0:
 		return client.IgnoreAlreadyExists(k8s.Create(ctx, i))
 	case 1:
-		return client.IgnoreNotFound(apply(ctx, i, stopped))
+		return client.IgnoreNotFound(patchObject(ctx, i, stopPatch))
 	case 2:
-		return client.IgnoreNotFound(apply(ctx, i, running))
+		return client.IgnoreNotFound(patchObject(ctx, i, runPatch))
 	case 3:
 		return client.IgnoreNotFound(k8s.Delete(ctx, i))
 	case 4:
-		return client.IgnoreNotFound(apply(ctx, i, fmt.Sprintf(`{"spec": {"restartToken": "%d"}}`, time.Now().UnixNano())))
+		return client.IgnoreNotFound(patchObject(ctx, i, fmt.Sprintf(`{"spec": {"restartToken": "%d"}}`, time.Now().UnixNano())))
 	}
 	if err := k8s.Get(ctx, key, i); err != nil {
 		return client.IgnoreNotFound(err)

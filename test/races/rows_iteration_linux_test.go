@@ -20,7 +20,7 @@ var _ = row("R03", "paginated lists and clean-up while objects are created and d
 	const stay, go1, turns, readers = 12, 6, 3, 3
 	var lasting []string
 	for i := range stay {
-		o := instance(fmt.Sprintf("m-stays-%d", i))
+		o := newInstance(fmt.Sprintf("m-stays-%d", i))
 		o.Spec.State = v1alpha1.StateStopped
 		create(ctx, o)
 		lasting = append(lasting, o.Name)
@@ -31,7 +31,7 @@ var _ = row("R03", "paginated lists and clean-up while objects are created and d
 	for range readers {
 		reading.Go(func() {
 			for {
-				if err := pageByPage(ctx, lasting); err != nil {
+				if err := listInPages(ctx, lasting); err != nil {
 					complaints <- err
 					return
 				}
@@ -43,24 +43,24 @@ var _ = row("R03", "paginated lists and clean-up while objects are created and d
 			}
 		})
 	}
-	all(go1, func(i int) error {
+	inParallel(go1, func(i int) error {
 		name := fmt.Sprintf("a-goes-%d", i) // the name sorts before those of all objects that stay
 		for range turns {
-			o := instance(name)
+			o := newInstance(name)
 			o.Spec.TTLSecondsAfterStopped = ptr.To[int32](0)
 			if err := k8s.Create(ctx, o); err != nil {
 				return err
 			}
-			if err := until(ctx, func() (bool, error) {
+			if err := pollUntil(ctx, func() (bool, error) {
 				now, err := get(ctx, o)
-				return err == nil && runsReady(now), err
+				return err == nil && isRunning(now), err
 			}); err != nil {
 				return fmt.Errorf("%s is not ready: %w", name, err)
 			}
-			if err := set(ctx, o, stopped); err != nil {
+			if err := patchFormatted(ctx, o, stopPatch); err != nil {
 				return err
 			}
-			if err := until(ctx, func() (bool, error) {
+			if err := pollUntil(ctx, func() (bool, error) {
 				_, err := get(ctx, o)
 				return client.IgnoreNotFound(err) == nil && err != nil, client.IgnoreNotFound(err)
 			}); err != nil {
@@ -76,16 +76,16 @@ var _ = row("R03", "paginated lists and clean-up while objects are created and d
 		Expect(err).NotTo(HaveOccurred())
 	}
 	for _, name := range lasting {
-		Expect(mustGet(ctx, instance(name)).UID).NotTo(BeEmpty(), "objects that stay were not cleaned up")
+		Expect(mustGet(ctx, newInstance(name)).UID).NotTo(BeEmpty(), "objects that stay were not cleaned up")
 	}
 	for i := range go1 {
 		Expect(len(notes("starts", fmt.Sprintf("a-goes-%d", i)))).To(BeNumerically("<=", turns), "each object was started once for each time that it existed")
 	}
 })
 
-// pageByPage lists all Instances in small pages, as kubectl does with large ones, and checks that the list contains each Instance that stays exactly
-// once.
-func pageByPage(ctx context.Context, lasting []string) error {
+// listInPages lists all Instances in small pages; kubectl does the same with larger pages. It checks that the list contains exactly one entry for each
+// Instance that stays.
+func listInPages(ctx context.Context, lasting []string) error {
 	seen := map[string]int{}
 	for next := ""; ; {
 		var page v1alpha1.InstanceList

@@ -23,12 +23,12 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// holdings counts the resources of this process and its children.
-type holdings struct{ files, zombies, processes, traces, routines int }
+// resourceUse counts the resources of this process and its children.
+type resourceUse struct{ files, zombies, processes, traces, routines int }
 
-func count() holdings {
+func countResources() resourceUse {
 	GinkgoHelper()
-	h := holdings{zombies: len(zombies()), processes: len(ours()), traces: len(traces(env.stateDir))}
+	h := resourceUse{zombies: len(zombies()), processes: len(suiteProcesses()), traces: len(runtimeTraces(env.stateDir))}
 	descriptors, err := os.ReadDir("/proc/self/fd")
 	Expect(err).NotTo(HaveOccurred())
 	for _, descriptor := range descriptors {
@@ -62,20 +62,20 @@ var _ = row("R28", "a start that fails half-way leaves nothing behind", func(ctx
 		Expect(info.Size()).To(BeNumerically(">", 0))
 	}
 	if env.host.Containment() == shim.Cgroup { // otherwise no shim is kept ready
-		Eventually(ctx, func() bool { return slices.ContainsFunc(ours(), found.spare) }).Should(BeTrue())
+		Eventually(ctx, func() bool { return slices.ContainsFunc(suiteProcesses(), suiteProcess.isSpareShim) }).Should(BeTrue())
 	}
-	before := count()
+	before := countResources()
 	for round := range rounds(4, 1) {
 		cases := map[string][]string{
 			v1alpha1.ReasonCommandNotFound:   {"/does/not/exist"},
 			v1alpha1.ReasonPermissionDenied:  {plain},
-			v1alpha1.ReasonWorkingDirMissing: command("x"),
+			v1alpha1.ReasonWorkingDirMissing: workloadCommand("x"),
 			"interpreter":                    {orphan},
 			v1alpha1.ReasonStartFailed:       {garbage},
 		}
 		var failing []*v1alpha1.Instance
 		for reason, argv := range cases {
-			i := instance(fmt.Sprintf("%s-%d", strings.ToLower(reason), round))
+			i := newInstance(fmt.Sprintf("%s-%d", strings.ToLower(reason), round))
 			i.Spec.Process.Command = argv
 			i.Spec.Backoff.InitialSeconds, i.Spec.Backoff.MaxSeconds = ptr.To[int32](60), ptr.To[int32](60)
 			if reason == v1alpha1.ReasonWorkingDirMissing {
@@ -89,14 +89,14 @@ var _ = row("R28", "a start that fails half-way leaves nothing behind", func(ctx
 		}
 		for _, i := range failing {
 			Expect(k8s.Delete(ctx, i)).To(Succeed())
-			isGone(ctx, i)
+			waitForGone(ctx, i)
 		}
 	}
 	// Now not even the shim can be started. Everything that was prepared for the start has to be removed with the object.
 	Expect(os.Rename(env.shim, env.shim+".away")).To(Succeed())
 	var first, tries atomic.Int32
 	env.faults.setHooks(func(w *faultInjector) {
-		w.starting = func(p runtime.Process, start func() error) error {
+		w.onStart = func(p runtime.Process, start func() error) error {
 			err := start()
 			if strings.HasSuffix(p.Name, "/shimless") {
 				tries.Add(1)
@@ -106,19 +106,19 @@ var _ = row("R28", "a start that fails half-way leaves nothing behind", func(ctx
 			return err
 		}
 	})
-	last, shimless := instance("last"), instance("shimless")
+	last, shimless := newInstance("last"), newInstance("shimless")
 	create(ctx, last) // this object uses the shim that was kept ready, if there was one
 	Eventually(ctx, first.Load).Should(BeNumerically(">=", 1))
 	create(ctx, shimless)
 	Eventually(ctx, tries.Load).Should(BeNumerically(">=", 3))
 	for _, i := range []*v1alpha1.Instance{last, shimless} {
 		Expect(k8s.Delete(ctx, i)).To(Succeed())
-		isGone(ctx, i)
+		waitForGone(ctx, i)
 	}
 	Expect(os.Rename(env.shim+".away", env.shim)).To(Succeed())
-	Expect(workloads("")).To(BeEmpty())
+	Expect(workloadPIDs("")).To(BeEmpty())
 	Eventually(ctx, func(g Gomega) {
-		now := count()
+		now := countResources()
 		g.Expect(now.zombies).To(BeNumerically("<=", before.zombies), "left behind: zombies")
 		g.Expect(now.processes).To(BeNumerically("<=", before.processes), "left behind: processes")
 		g.Expect(now.traces).To(BeNumerically("<=", before.traces), "left behind: directories or cgroups")

@@ -23,29 +23,29 @@ import (
 )
 
 const (
-	clients    = 20
-	operations = 1000
-	// seed makes the operations and their delays reproducible, but not the order in which the operations arrive.
-	seed = 20250117
-	// turns is how often the load runs on few objects, and how often on many objects. The two loads alternate, so that a machine that becomes slower
+	loadClients    = 20
+	loadOperations = 1000
+	// loadSeed makes the operations and their delays reproducible, but not the order in which the operations arrive.
+	loadSeed = 20250117
+	// loadTurns is how often the load runs on few objects, and how often on many objects. The two loads alternate, so that a machine that becomes slower
 	// affects both.
-	turns = 5
-	few   = 2
-	many  = 24
-	// noise is the difference of medians that is accepted because the machine may do other work at the same time.
-	noise = 30 * time.Millisecond
+	loadTurns   = 5
+	fewObjects  = 2
+	manyObjects = 24
+	// noiseAllowance is the difference of medians that is accepted because the machine may do other work at the same time.
+	noiseAllowance = 30 * time.Millisecond
 )
 
 var _ = row("R12", "1,000 operations with random delays from 20 clients: the processes match the specs, and contention does not slow down other objects", func(ctx context.Context) {
-	fmt.Printf("R12 seed %d\n", seed)
-	bystander := instance("bystander")
+	fmt.Printf("R12 seed %d\n", loadSeed)
+	bystander := newInstance("bystander")
 	create(ctx, bystander)
 	waitForRunning(ctx, bystander, 1)
 	var contended, spread, more []time.Duration
-	for round := range rounds(turns, 3) {
-		for _, names := range []int{few, many} {
-			times := measure(ctx, bystander, func() { load(ctx, uint64(2*round+names), names) })
-			if names == few {
+	for round := range rounds(loadTurns, 3) {
+		for _, names := range []int{fewObjects, manyObjects} {
+			times := measureLatency(ctx, bystander, func() { runLoad(ctx, uint64(2*round+names), names) })
+			if names == fewObjects {
 				contended = append(contended, median(times))
 			} else {
 				spread = append(spread, median(times))
@@ -55,25 +55,25 @@ var _ = row("R12", "1,000 operations with random delays from 20 clients: the pro
 		more = append(more, contended[round]-spread[round]*11/10)
 	}
 	fmt.Printf("R12 a bystander's change takes %v while %d clients use %d objects, %v while they use %d (medians of %d)\n",
-		median(contended), clients, few, median(spread), many, len(spread))
-	Expect(median(more)).To(BeNumerically("<=", noise), "contention on few objects slows down the others: %v, and %v without", contended, spread)
+		median(contended), loadClients, fewObjects, median(spread), manyObjects, len(spread))
+	Expect(median(more)).To(BeNumerically("<=", noiseAllowance), "contention on few objects slows down the others: %v, and %v without", contended, spread)
 	expectProcesses(ctx)
 	Expect(notes("starts", "bystander")).To(HaveLen(1))
 })
 
-// load runs all clients with their shares of one of the two loads of a round.
-func load(ctx context.Context, stream uint64, names int) {
+// runLoad runs all clients concurrently. Each client performs its share of the operations of one load; the parameter names is the number of objects.
+func runLoad(ctx context.Context, stream uint64, names int) {
 	GinkgoHelper()
-	all(clients, func(i int) error {
-		random := rand.New(rand.NewPCG(seed, stream<<8|uint64(i))) //nolint:gosec // reproducible on purpose
-		for range operations / clients / turns / 2 {
+	inParallel(loadClients, func(i int) error {
+		random := rand.New(rand.NewPCG(loadSeed, stream<<8|uint64(i))) //nolint:gosec // reproducible on purpose
+		for range loadOperations / loadClients / loadTurns / 2 {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(time.Duration(random.IntN(150)) * time.Millisecond):
 			}
 			name := fmt.Sprintf("x-%d-%d", names, random.IntN(names))
-			if err := operation(ctx, random, instance(name)); err != nil {
+			if err := operateOn(ctx, random, newInstance(name)); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
@@ -81,23 +81,23 @@ func load(ctx context.Context, stream uint64, names int) {
 	})
 }
 
-// operation performs one operation on an object. It ignores that the object already exists or does not exist, because other clients operate on the
+// operateOn performs one operation on an object. It ignores that the object already exists or does not exist, because other clients operate on the
 // same object.
-func operation(ctx context.Context, random *rand.Rand, i *v1alpha1.Instance) error {
+func operateOn(ctx context.Context, random *rand.Rand, i *v1alpha1.Instance) error {
 	var err error
 	switch token := strconv.Itoa(random.Int()); random.IntN(8) {
 	case 0:
-		err = patiently(ctx, func() error { return k8s.Delete(ctx, i) })
+		err = retryRequest(ctx, func() error { return k8s.Delete(ctx, i) })
 	case 1, 2:
 		err = k8s.Create(ctx, i)
 	case 3:
-		err = set(ctx, i, stopped)
+		err = patchFormatted(ctx, i, stopPatch)
 	case 4:
-		err = set(ctx, i, running)
+		err = patchFormatted(ctx, i, runPatch)
 	case 5:
-		err = set(ctx, i, `{"spec":{"process":{"env":[{"name":"TOKEN","value":%q}]}}}`, token)
+		err = patchFormatted(ctx, i, `{"spec":{"process":{"env":[{"name":"TOKEN","value":%q}]}}}`, token)
 	default:
-		err = set(ctx, i, restart, token)
+		err = patchFormatted(ctx, i, restartPatch, token)
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
 		return nil
@@ -105,8 +105,9 @@ func operation(ctx context.Context, random *rand.Rand, i *v1alpha1.Instance) err
 	return err
 }
 
-// measure changes an object repeatedly while the function during runs, and returns how long the manager takes to see each change.
-func measure(ctx context.Context, i *v1alpha1.Instance, during func()) []time.Duration {
+// measureLatency calls its parameter, the function "during". Until this call returns, measureLatency changes the object repeatedly. It returns how
+// long the manager takes to see each change.
+func measureLatency(ctx context.Context, i *v1alpha1.Instance, during func()) []time.Duration {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -123,7 +124,7 @@ func measure(ctx context.Context, i *v1alpha1.Instance, during func()) []time.Du
 				return
 			default:
 			}
-			took, err := change(ctx, i, strconv.Itoa(n)+"-"+strconv.FormatInt(time.Now().UnixNano(), 36), watching)
+			took, err := changeAndWait(ctx, i, strconv.Itoa(n)+"-"+strconv.FormatInt(time.Now().UnixNano(), 36), watching)
 			if err != nil {
 				failed <- err
 				return
@@ -140,8 +141,8 @@ func measure(ctx context.Context, i *v1alpha1.Instance, during func()) []time.Du
 	return times
 }
 
-// change makes a change that needs no start, and waits until the status shows that the manager has seen it.
-func change(ctx context.Context, i *v1alpha1.Instance, token string, watching watch.Interface) (time.Duration, error) {
+// changeAndWait makes a change that needs no start, and waits until the status shows that the manager has seen it.
+func changeAndWait(ctx context.Context, i *v1alpha1.Instance, token string, watching watch.Interface) (time.Duration, error) {
 	began := time.Now()
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"resetToken":%q}}`, token))
 	if err := k8s.Patch(ctx, i.DeepCopy(), patch); err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
-// bound is the limit for the memory of a multiplexer. It is much less than the peers send.
-const bound = 256 << 20
+// memoryBound is the limit for the memory of a multiplexer. It is much less than the peers send.
+const memoryBound = 256 << 20
 
 // hostileServers lists faults of a server, and whether the server has to be restarted because of the fault.
 var hostileServers = []struct {
@@ -48,9 +48,9 @@ var _ = row("R29", "hostile messages and silent peers: memory and time are bound
 	create(ctx, server)
 	pid := waitForRunning(ctx, server, 1)
 	guard := multiplexerOf(pid)
-	good := joined(ctx, server, "good")
+	good := mustJoin(ctx, server, "good")
 	others := startClients(ctx, 1, func(ctx context.Context, _, _ int) error {
-		_, err := good.asks(context.WithoutCancel(ctx))
+		_, err := good.request(context.WithoutCancel(ctx))
 		return err
 	})
 	path, err := endpoint(ctx, server)
@@ -58,12 +58,12 @@ var _ = row("R29", "hostile messages and silent peers: memory and time are bound
 	hostileClients(ctx, path)
 	others.waitForRounds(ctx, 1, 5)
 	others.end()
-	Expect(peak(guard.PID)).To(BeNumerically("<", bound), "hostile clients exceed the memory bound")
+	Expect(peakMemory(guard.PID)).To(BeNumerically("<", memoryBound), "hostile clients exceed the memory bound")
 	Expect(waitForRunning(ctx, server, 1)).To(Equal(pid), "the server was restarted because of its clients")
 
 	// Each server fails in a different way at the first request, while another client of that server waits for a response.
 	var servers []*v1alpha1.LanguageServer
-	guards := map[string]found{}
+	guards := map[string]suiteProcess{}
 	for _, hostile := range hostileServers {
 		hostile.what.URI = lspclient.URI(env.dir, hostile.name+".txt")
 		hostile.what.Method = "textDocument/hover"
@@ -77,30 +77,30 @@ var _ = row("R29", "hostile messages and silent peers: memory and time are bound
 		guards[hostile.name] = multiplexerOf(waitForRunning(ctx, s, 1))
 		servers = append(servers, s)
 	}
-	all(len(servers), func(i int) error {
-		return againstServer(ctx, servers[i], hostileServers[i].name, hostileServers[i].ends)
+	inParallel(len(servers), func(i int) error {
+		return expectRecovery(ctx, servers[i], hostileServers[i].name, hostileServers[i].ends)
 	})
 	for _, s := range servers {
-		Expect(peak(guards[s.Name].PID)).To(BeNumerically("<", bound), "server %s exceeds the memory bound", s.Name)
+		Expect(peakMemory(guards[s.Name].PID)).To(BeNumerically("<", memoryBound), "server %s exceeds the memory bound", s.Name)
 	}
 })
 
-// againstServer provokes the fault of a server with one client while another client waits. The next server or, if ends is false, the same server has
+// expectRecovery provokes the fault of a server with one client while another client waits. The next server or, if ends is false, the same server has
 // to answer the client that waits.
-func againstServer(ctx context.Context, server *v1alpha1.LanguageServer, name string, ends bool) error {
+func expectRecovery(ctx context.Context, server *v1alpha1.LanguageServer, name string, ends bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*patience)
 	defer cancel()
-	victim, err := join(ctx, server, name)
+	victim, err := joinServer(ctx, server, name)
 	if err != nil {
 		return err
 	}
 	defer victim.Close()
-	other, err := join(ctx, server, "other")
+	other, err := joinServer(ctx, server, "other")
 	if err != nil {
 		return err
 	}
 	defer other.Close()
-	first, err := other.asks(ctx)
+	first, err := other.request(ctx)
 	if err != nil {
 		return err
 	}
@@ -108,12 +108,12 @@ func againstServer(ctx context.Context, server *v1alpha1.LanguageServer, name st
 	if err := (script.Script{}).Write(env.dir, name); err != nil {
 		return err
 	}
-	call, err := victim.begins(script.Fault{})
+	call, err := victim.startFault(script.Fault{})
 	if err != nil {
 		return err
 	}
 	for {
-		now, err := other.asks(ctx)
+		now, err := other.request(ctx)
 		if err != nil {
 			return fmt.Errorf("the other client of %s: %w", name, err)
 		}
@@ -121,7 +121,7 @@ func againstServer(ctx context.Context, server *v1alpha1.LanguageServer, name st
 			break
 		}
 	}
-	if err := call.Wait(ctx, nil); err != nil && refused(err) == nil {
+	if err := call.Wait(ctx, nil); err != nil && errorResponse(err) == nil {
 		return fmt.Errorf("the client that provoked %s: %w", name, err)
 	}
 	return nil
@@ -130,7 +130,7 @@ func againstServer(ctx context.Context, server *v1alpha1.LanguageServer, name st
 // hostileClients connects clients that violate the protocol, and checks that each of them is disconnected, except those that only wait.
 func hostileClients(ctx context.Context, path string) {
 	GinkgoHelper()
-	away := func(words string, times int) {
+	expectDisconnected := func(words string, times int) {
 		GinkgoHelper()
 		conn, err := net.Dial("unix", path)
 		Expect(err).NotTo(HaveOccurred())
@@ -142,17 +142,17 @@ func hostileClients(ctx context.Context, path string) {
 			}
 		}
 		_, err = io.Copy(io.Discard, conn)
-		if timeout, is := err.(net.Error); is { //nolint:errorlint // unwrapped, because it comes from the socket
+		if timeout, ok := err.(net.Error); ok { //nolint:errorlint // unwrapped, because it comes from the socket
 			Expect(timeout.Timeout()).To(BeFalse(), "not disconnected: %.40q", words)
 		}
 	}
-	away("Content-Length: 1099511627776\r\n\r\n{", 1)
-	away("Content-Length: -5\r\n\r\n{", 1)
-	away("Content-Length: 5\r\nContent-Length: 6\r\n\r\n", 1)
-	away("X-Header: of which there are very many\r\n", 1<<18)
-	away("X-Header: "+strings.Repeat("x", 1<<20), 64)
-	away("Content-Length: 4096\r\n\r\n"+strings.Repeat("[", 4096), 1)
-	away("Content-Length: 20\r\n\r\n[{\"jsonrpc\": \"2.0\"}]", 1)
+	expectDisconnected("Content-Length: 1099511627776\r\n\r\n{", 1)
+	expectDisconnected("Content-Length: -5\r\n\r\n{", 1)
+	expectDisconnected("Content-Length: 5\r\nContent-Length: 6\r\n\r\n", 1)
+	expectDisconnected("X-Header: of which there are very many\r\n", 1<<18)
+	expectDisconnected("X-Header: "+strings.Repeat("x", 1<<20), 64)
+	expectDisconnected("Content-Length: 4096\r\n\r\n"+strings.Repeat("[", 4096), 1)
+	expectDisconnected("Content-Length: 20\r\n\r\n[{\"jsonrpc\": \"2.0\"}]", 1)
 	// Silent peers announce a long message, send a part of it, and wait. The multiplexer permits that for a while.
 	for range 20 {
 		conn, err := net.Dial("unix", path)
@@ -166,11 +166,11 @@ func hostileClients(ctx context.Context, path string) {
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(conn.Close)
 	}
-	deafClient(ctx, path)
+	nonReadingClient(ctx, path)
 }
 
-// deafClient requests long responses without reading them, and checks that the connection is closed.
-func deafClient(ctx context.Context, path string) {
+// nonReadingClient requests long responses without reading them, and checks that the connection is closed.
+func nonReadingClient(ctx context.Context, path string) {
 	GinkgoHelper()
 	conn, err := net.Dial("unix", path)
 	Expect(err).NotTo(HaveOccurred())
@@ -192,48 +192,48 @@ func deafClient(ctx context.Context, path string) {
 	Eventually(ctx, func() error { return send(`{"jsonrpc":"2.0","method":"$/nothing"}`) }).Should(HaveOccurred(), "a client that does not read is disconnected")
 }
 
-var _ = row("R30", "a document that a client opens and never closes is closed for it, however the client disconnects", func(ctx context.Context) {
+var _ = row("R30", "a document that a client opens and never closes is closed on its behalf, however the client disconnects", func(ctx context.Context) {
 	server := newLanguageServer("srv", script.Script{})
 	create(ctx, server)
 	pid := waitForRunning(ctx, server, 1)
-	holder := joined(ctx, server, "shared")
-	leaves := map[string]func(r *reader){
-		"exits":   func(r *reader) { _ = r.Notify("exit", nil) },
-		"leaves":  func(r *reader) { Expect(r.Leave(ctx)).To(Succeed()) },
-		"is-lost": func(r *reader) { r.Close() },
-		"is-cut": func(r *reader) {
+	holder := mustJoin(ctx, server, "shared")
+	leaves := map[string]func(r *documentClient){
+		"exits":   func(r *documentClient) { _ = r.Notify("exit", nil) },
+		"leaves":  func(r *documentClient) { Expect(r.Shutdown(ctx)).To(Succeed()) },
+		"is-lost": func(r *documentClient) { r.Close() },
+		"is-cut": func(r *documentClient) {
 			Expect(r.WriteFrame([]byte("Content-Length: 1000\r\n\r\n{"))).To(Succeed())
 			r.Close()
 		},
-		"is-hostile": func(r *reader) { Expect(r.WriteFrame([]byte("Content-Length: nothing\r\n\r\n"))).To(Succeed()) },
-		"is-asking": func(r *reader) {
-			_, err := r.begins(script.Fault{Do: script.Silent})
+		"is-hostile": func(r *documentClient) { Expect(r.WriteFrame([]byte("Content-Length: nothing\r\n\r\n"))).To(Succeed()) },
+		"is-asking": func(r *documentClient) {
+			_, err := r.startFault(script.Fault{Do: script.Silent})
 			Expect(err).NotTo(HaveOccurred())
 			r.Close()
 		},
 	}
 	for who, leave := range leaves {
-		r := joined(ctx, server, who)
+		r := mustJoin(ctx, server, who)
 		Expect(r.Open(holder.uri, "fake", 1, "shared has not saved this\n")).To(Succeed())
-		Expect(r.asks(ctx)).To(Equal(pid))
-		Expect(openAt("srv", pid)).To(ConsistOf(holder.uri, r.uri))
+		Expect(r.request(ctx)).To(Equal(pid))
+		Expect(openDocuments("srv", pid)).To(ConsistOf(holder.uri, r.uri))
 		leave(r)
-		Eventually(ctx, func() []string { return openAt("srv", pid) }).Should(ConsistOf(holder.uri), "left open: documents of a client that %s", who)
+		Eventually(ctx, func() []string { return openDocuments("srv", pid) }).Should(ConsistOf(holder.uri), "left open: documents of a client that %s", who)
 	}
 	waitFor(ctx, server, "counts one document", func(o *v1alpha1.LanguageServer) bool { return o.Status.OpenDocuments == 1 && o.Status.Clients == 1 })
 
 	// One client disconnects while there is no server: the next server does not receive the document of this client.
-	gone := joined(ctx, server, "gone")
-	Expect(gone.asks(ctx)).To(Equal(pid))
+	gone := mustJoin(ctx, server, "gone")
+	Expect(gone.request(ctx)).To(Equal(pid))
 	Expect(script.Script{InitializeMS: 500}.Write(env.dir, "srv")).To(Succeed())
 	victim, err := shim.Identify(pid)
 	Expect(err).NotTo(HaveOccurred())
-	end(victim)
+	killProcess(victim)
 	gone.Close()
 	next := waitForRunning(ctx, server, 2)
-	Expect(holder.asks(ctx)).To(Equal(next))
-	Eventually(ctx, func() []string { return openAt("srv", next) }).Should(ConsistOf(holder.uri), "left open: a document of a client that disconnected between two servers")
+	Expect(holder.request(ctx)).To(Equal(next))
+	Eventually(ctx, func() []string { return openDocuments("srv", next) }).Should(ConsistOf(holder.uri), "left open: a document of a client that disconnected between two servers")
 	holder.Close()
-	Eventually(ctx, func() []string { return openAt("srv", next) }).Should(BeEmpty(), "left open: documents without a client")
+	Eventually(ctx, func() []string { return openDocuments("srv", next) }).Should(BeEmpty(), "left open: documents without a client")
 	waitFor(ctx, server, "counts no documents or clients", func(o *v1alpha1.LanguageServer) bool { return o.Status.OpenDocuments == 0 && o.Status.Clients == 0 })
 })

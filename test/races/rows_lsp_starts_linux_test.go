@@ -20,7 +20,7 @@ import (
 )
 
 var _ = row("R28", "a language server whose start fails half-way, at each of twelve points, leaves nothing behind", func(ctx context.Context) {
-	before := count()
+	before := countResources()
 	var servers []*v1alpha1.LanguageServer
 	for _, where := range append(slices.Clone(script.Starts), "missing") {
 		name := "fails-" + strings.ToLower(where)
@@ -42,24 +42,24 @@ var _ = row("R28", "a language server whose start fails half-way, at each of twe
 			continue
 		}
 		waitFor(ctx, server, "fails twice, then is ready", func(o *v1alpha1.LanguageServer) bool {
-			return runsReady(o) && o.Status.Incarnation >= 3
+			return isRunning(o) && o.Status.Incarnation >= 3
 		})
 		pid := int(mustGet(ctx, server).Status.Process.PID)
-		Expect(workloads(server.Name)).To(Equal([]int{pid}), "left behind: servers of failed starts")
-		Expect(workloads(server.Name+".child")).To(BeEmpty(), "left behind: children of failed starts")
-		r := joined(ctx, server, server.Name)
-		Expect(r.asks(ctx)).To(Equal(pid))
+		Expect(workloadPIDs(server.Name)).To(Equal([]int{pid}), "left behind: servers of failed starts")
+		Expect(workloadPIDs(server.Name+".child")).To(BeEmpty(), "left behind: children of failed starts")
+		r := mustJoin(ctx, server, server.Name)
+		Expect(r.request(ctx)).To(Equal(pid))
 		r.Close()
 	}
 	for _, server := range servers {
 		Expect(k8s.Delete(ctx, server)).To(Succeed())
 	}
 	for _, server := range servers {
-		isGone(ctx, server)
+		waitForGone(ctx, server)
 	}
 	Eventually(ctx, func(g Gomega) {
 		env.reap()
-		now := count()
+		now := countResources()
 		g.Expect(now.zombies).To(BeNumerically("<=", before.zombies), "left behind: zombies")
 		g.Expect(now.processes).To(BeNumerically("<=", before.processes), "left behind: processes")
 		g.Expect(now.traces).To(BeNumerically("<=", before.traces), "left behind: directories or cgroups")
@@ -73,9 +73,9 @@ var _ = row("S17", "consumers are the connected clients, whatever dies, and a sl
 	create(ctx, server)
 	waitForRunning(ctx, server, 1)
 	const clients = 6
-	var readers []*reader
+	var readers []*documentClient
 	for i := range clients {
-		readers = append(readers, joined(ctx, server, fmt.Sprintf("reader-%d", i)))
+		readers = append(readers, mustJoin(ctx, server, fmt.Sprintf("reader-%d", i)))
 	}
 	consumers := func(n int) {
 		GinkgoHelper()
@@ -84,23 +84,23 @@ var _ = row("S17", "consumers are the connected clients, whatever dies, and a sl
 	consumers(clients)
 	// Some clients disconnect without a message while the server is dead; one connects.
 	Expect(script.Script{InitializeMS: 1000}.Write(env.dir, "srv")).To(Succeed())
-	kill(ctx, server, 1)
+	killServer(ctx, server, 1)
 	for _, r := range readers[:3] {
 		r.Close()
 	}
-	joined(ctx, server, "late")
+	mustJoin(ctx, server, "late")
 	consumers(clients - 2)
 
 	// Kill the multiplexer, which ends all connections: now there are no consumers.
 	Expect(script.Script{}.Write(env.dir, "srv")).To(Succeed())
 	pid := waitForRunning(ctx, server, 2)
-	end(multiplexerOf(pid).Process)
+	killProcess(multiplexerOf(pid).Process)
 	waitFor(ctx, server, "is ready again", func(o *v1alpha1.LanguageServer) bool {
-		return runsReady(o) && o.Status.Incarnation > 2
+		return isRunning(o) && o.Status.Incarnation > 2
 	})
 	consumers(0)
-	back := joined(ctx, server, "back")
-	_, err := back.asks(ctx)
+	restore := mustJoin(ctx, server, "back")
+	_, err := restore.request(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	consumers(1)
 
@@ -113,21 +113,21 @@ var _ = row("S17", "consumers are the connected clients, whatever dies, and a sl
 	}
 	for _, s := range slow {
 		waitForRunning(ctx, s, 1)
-		Expect(set(ctx, s, stopped)).To(Succeed())
+		Expect(patchFormatted(ctx, s, stopPatch)).To(Succeed())
 	}
 	for _, s := range slow {
 		waitFor(ctx, s, "is stopping", func(o *v1alpha1.LanguageServer) bool { return o.Status.Stopping != nil })
 	}
 	incarnation := mustGet(ctx, server).Status.Incarnation
 	for n := range int64(3) {
-		Expect(set(ctx, server, restart, fmt.Sprintf("beside slow stops %d", n))).To(Succeed())
+		Expect(patchFormatted(ctx, server, restartPatch, fmt.Sprintf("beside slow stops %d", n))).To(Succeed())
 		waitForRunning(ctx, server, incarnation+n+1)
-		_, err := back.asks(ctx)
+		_, err := restore.request(ctx)
 		Expect(err).NotTo(HaveOccurred())
 	}
 	for _, s := range slow {
 		Expect(mustGet(ctx, s).Status.Stopping).NotTo(BeNil(), "delayed by slow stops: %s exited before the restarts were done", s.Name)
-		Expect(set(ctx, s, `{"spec":{"process":{"stop":{"gracePeriodSeconds":0}}}}`)).To(Succeed())
+		Expect(patchFormatted(ctx, s, `{"spec":{"process":{"stop":{"gracePeriodSeconds":0}}}}`)).To(Succeed())
 	}
 	for _, s := range slow {
 		waitForStopped(ctx, s)
@@ -139,46 +139,46 @@ var _ = row("S18", "restart against stop and delete: stop and delete win; a rest
 		server := newLanguageServer(fmt.Sprintf("srv-%d", n), script.Script{InitializeMS: 50})
 		create(ctx, server)
 		waitForRunning(ctx, server, 1)
-		all(24, func(i int) error {
+		inParallel(24, func(i int) error {
 			if i == 12 {
 				if n%2 == 0 {
-					return patiently(ctx, func() error { return k8s.Delete(ctx, server.DeepCopy()) })
+					return retryRequest(ctx, func() error { return k8s.Delete(ctx, server.DeepCopy()) })
 				}
-				return apply(ctx, server, stopped)
+				return patchObject(ctx, server, stopPatch)
 			}
-			err := set(ctx, server, restart, fmt.Sprint(i))
+			err := patchFormatted(ctx, server, restartPatch, fmt.Sprint(i))
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
 			return err
 		})
 		if n%2 == 0 {
-			isGone(ctx, server, "not resurrected: ")
+			waitForGone(ctx, server, "not resurrected: ")
 		} else {
 			waitForStopped(ctx, server)
 		}
-		Expect(workloads(server.Name)).To(BeEmpty(), "resurrected: a server of an object that was stopped or deleted")
-		Consistently(ctx, func() []int { return workloads(server.Name) }).Should(BeEmpty(), "resurrected: a server of an object that was stopped or deleted")
+		Expect(workloadPIDs(server.Name)).To(BeEmpty(), "resurrected: a server of an object that was stopped or deleted")
+		Consistently(ctx, func() []int { return workloadPIDs(server.Name) }).Should(BeEmpty(), "resurrected: a server of an object that was stopped or deleted")
 	}
 
 	server := newLanguageServer("srv", script.Script{})
 	create(ctx, server)
 	waitForRunning(ctx, server, 1)
-	r := joined(ctx, server, "reader")
+	r := mustJoin(ctx, server, "reader")
 	right := server.Spec.Process.Command
-	Expect(set(ctx, server, `{"spec":{"process":{"command":["/does/not/exist"]}}}`)).To(Succeed())
+	Expect(patchFormatted(ctx, server, `{"spec":{"process":{"command":["/does/not/exist"]}}}`)).To(Succeed())
 	failed := waitFor(ctx, server, "exists and reports why it is not ready", func(o *v1alpha1.LanguageServer) bool {
-		return !runsReady(o) && o.Status.LastExit != nil && o.Status.LastExit.Reason == v1alpha1.ReasonCommandNotFound
+		return !isRunning(o) && o.Status.LastExit != nil && o.Status.LastExit.Reason == v1alpha1.ReasonCommandNotFound
 	})
 	Expect(failed.Status.Endpoint).NotTo(BeEmpty())
-	Expect(workloads("srv")).To(BeEmpty())
+	Expect(workloadPIDs("srv")).To(BeEmpty())
 	// A request that arrives during that time, on an existing connection, waits.
 	waiting := make(chan error, 1)
 	go func() {
-		_, err := r.asks(ctx)
+		_, err := r.request(ctx)
 		waiting <- err
 	}()
 	Consistently(ctx, waiting).ShouldNot(Receive())
-	Expect(set(ctx, server, `{"spec":{"process":{"command":["%s"]}}}`, strings.Join(right, `","`))).To(Succeed())
+	Expect(patchFormatted(ctx, server, `{"spec":{"process":{"command":["%s"]}}}`, strings.Join(right, `","`))).To(Succeed())
 	Eventually(ctx, waiting).Should(Receive(BeNil()), "the waiting request is answered")
 })

@@ -29,7 +29,7 @@ var _ = row("R14-plans", "concurrent creates of plans: all different names exist
 	action := newAction("act", nil, nil, []string{"effect"})
 	Expect(k8s.Create(ctx, action)).To(Succeed())
 	var won, winners [names]atomic.Int32
-	all(creators, func(i int) error {
+	inParallel(creators, func(i int) error {
 		if err := k8s.Create(ctx, newPlan(action, fmt.Sprintf("mine-%d", i), v1alpha1.PhaseApply)); err != nil {
 			return err
 		}
@@ -47,15 +47,15 @@ var _ = row("R14-plans", "concurrent creates of plans: all different names exist
 	})
 	for n := range names {
 		Expect(won[n].Load()).To(Equal(int32(1)), "exactly one create succeeds: shared-%d", n)
-		p := mustStand(ctx, newPlan(action, fmt.Sprintf("shared-%d", n), ""), v1alpha1.PhaseApply, v1alpha1.PlanApplied)
+		p := expectPlan(ctx, newPlan(action, fmt.Sprintf("shared-%d", n), ""), v1alpha1.PhaseApply, v1alpha1.PlanApplied)
 		Expect(p.Spec.Arguments[0].Value).To(Equal(strconv.Itoa(int(winners[n].Load()))), "exactly one create succeeds, and its spec is kept")
 		Expect(p.Generation).To(Equal(int64(1)))
 	}
 	for i := range creators {
-		mustStand(ctx, newPlan(action, fmt.Sprintf("mine-%d", i), ""), v1alpha1.PhaseApply, v1alpha1.PlanApplied)
+		expectPlan(ctx, newPlan(action, fmt.Sprintf("mine-%d", i), ""), v1alpha1.PhaseApply, v1alpha1.PlanApplied)
 	}
 	Expect(executions()).To(HaveLen(creators + names))
-	neverTwice()
+	expectNoRepeatedExecution()
 	clearPlans(ctx)
 })
 
@@ -70,19 +70,19 @@ var _ = row("R15", "an action that is created and edited while it is used: every
 	for i := range plans {
 		plans[i] = newPlan(action, fmt.Sprintf("use-%02d", i), v1alpha1.PhaseStrategize)
 	}
-	namespace := plans[0].Namespace // because a create below writes to its plan
+	namespace := plans[0].Namespace // read here, because each Create below writes to its Plan concurrently
 	var editor sync.WaitGroup
 	var failed error
 	editor.Go(func() { // the action is created while the first plans are created
 		failed = k8s.Create(ctx, action.DeepCopy())
 		for n := int64(2); n <= edits && failed == nil; n++ {
-			failed = apply(ctx, action, fmt.Sprintf(`{"spec":{"maxReversions":%d,"execute":{"strategies":[%q]}}}`, n, work(n)))
+			failed = patchObject(ctx, action, fmt.Sprintf(`{"spec":{"maxReversions":%d,"execute":{"strategies":[{"name":%q}]}}}`, n, work(n)))
 			if failed == nil { // so that the edits are spread over the plans, and not finished before the plans begin
-				failed = begun(ctx, namespace, int(n)-1)
+				failed = waitForPinned(ctx, namespace, int(n)-1)
 			}
 		}
 	})
-	all(4, func(i int) error {
+	inParallel(4, func(i int) error {
 		for n := i; n < uses; n += 4 {
 			if err := k8s.Create(ctx, plans[n]); err != nil {
 				return err
@@ -94,27 +94,27 @@ var _ = row("R15", "an action that is created and edited while it is used: every
 	Expect(failed).NotTo(HaveOccurred())
 	generations := map[types.UID]int64{}
 	for _, p := range plans {
-		pinned := mustStand(ctx, p, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete).Status.Pinned
+		pinned := expectPlan(ctx, p, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete).Status.Pinned
 		generations[p.UID] = pinned.ActionGeneration
 		Expect(int64(pinned.MaxReversions)).To(Equal(pinned.ActionGeneration), "pinned to one generation: %s", p.Name)
 		Expect(pinned.Phases[1].Strategies[0].Name).To(Equal(work(pinned.ActionGeneration)), "pinned to one generation: %s", p.Name)
 	}
 	for _, p := range plans { // later changes of the action do not affect the plans
-		Expect(apply(ctx, p, toExecute)).To(Succeed())
+		Expect(patchObject(ctx, p, executePatch)).To(Succeed())
 	}
 	for _, p := range plans {
-		done := mustStand(ctx, p, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
-		Expect(done.Status.Pinned.ActionGeneration).To(Equal(generations[p.UID]), "pinned to one generation for good: %s", p.Name)
-		Expect(executions()).To(HaveKey(executed(work(generations[p.UID]), p, v1alpha1.PhaseExecute, 1)), "the pinned strategy was executed")
+		done := expectPlan(ctx, p, v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
+		Expect(done.Status.Pinned.ActionGeneration).To(Equal(generations[p.UID]), "pinned to one generation permanently: %s", p.Name)
+		Expect(executions()).To(HaveKey(executionKey(work(generations[p.UID]), p, v1alpha1.PhaseExecute, 1)), "the pinned strategy was executed")
 	}
 	Expect(generations).To(HaveLen(uses), "as many plans as uses")
 	Expect(executions()).To(HaveLen(2 * uses))
-	neverTwice()
+	expectNoRepeatedExecution()
 	clearPlans(ctx)
 })
 
-// begun waits until that many plans of a namespace are pinned.
-func begun(ctx context.Context, namespace string, wanted int) error {
+// waitForPinned waits until that many plans of a namespace are pinned.
+func waitForPinned(ctx context.Context, namespace string, wanted int) error {
 	return wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
 		list := &v1alpha1.PlanList{}
 		err := k8s.List(ctx, list, client.InNamespace(namespace))
@@ -135,9 +135,9 @@ var _ = row("R16-plans", "reads of a plan during writes are never older than the
 	Expect(k8s.Create(ctx, action)).To(Succeed())
 	p := newPlan(action, "read", v1alpha1.PhaseStrategize)
 	Expect(k8s.Create(ctx, p)).To(Succeed())
-	mustStand(ctx, p, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
+	expectPlan(ctx, p, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
 	for n := 1; n <= writes; n++ {
-		Expect(apply(ctx, p, fmt.Sprintf(`{"spec":{"retryToken":"%d"}}`, n))).To(Succeed())
+		Expect(patchObject(ctx, p, fmt.Sprintf(`{"spec":{"retryToken":"%d"}}`, n))).To(Succeed())
 		for range 3 {
 			o, err := planNow(ctx, p)
 			Expect(err).NotTo(HaveOccurred())
@@ -150,9 +150,9 @@ var _ = row("R16-plans", "reads of a plan during writes are never older than the
 			}
 		}
 	}
-	last := mustStand(ctx, p, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
+	last := expectPlan(ctx, p, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
 	Expect(last.Status.Attempt).To(Equal(int32(1)), "a plan that has succeeded is not retried")
-	neverTwice()
+	expectNoRepeatedExecution()
 	clearPlans(ctx)
 })
 
@@ -167,7 +167,7 @@ var _ = row("R33-plans", "20 plans with one idempotency key: exactly one of them
 		plans[key] = make([]*v1alpha1.Plan, callers)
 		restarts.Go(func() {
 			defer GinkgoRecover()
-			all(callers, func(i int) error {
+			inParallel(callers, func(i int) error {
 				p := newPlan(action, fmt.Sprintf("caller-%02d-of-%d", i, key), v1alpha1.PhaseApply)
 				p.Spec.IdempotencyKey = strconv.Itoa(key)
 				plans[key][i] = p
@@ -203,7 +203,7 @@ var _ = row("R33-plans", "20 plans with one idempotency key: exactly one of them
 		}
 	}
 	Expect(executions()).To(HaveLen(keys), "exactly one plan per key runs")
-	neverTwice()
+	expectNoRepeatedExecution()
 	clearPlans(ctx)
 })
 
@@ -212,7 +212,7 @@ var _ = row("S16", "no transition happens twice, a manual plan never advances by
 	createStrategies(ctx, "think", "work", "effect")
 	action := newAction("act", []string{"think"}, []string{"work"}, []string{"effect"})
 	Expect(k8s.Create(ctx, action)).To(Succeed())
-	another := env.manage(runtime.NewRegistry(whole{deaf{env.rt}}, logr.Discard()))
+	another := env.runManager(runtime.NewRegistry(withOwnCapabilities{eventlessRuntime{env.rt}}, logr.Discard()))
 	defer func() { another() }()
 	seen := watchPlans(ctx)
 	manual := make([]*v1alpha1.Plan, plans)
@@ -220,17 +220,17 @@ var _ = row("S16", "no transition happens twice, a manual plan never advances by
 		manual[i] = newPlan(action, fmt.Sprintf("manual-%d", i), v1alpha1.PhaseStrategize, "fail", "Apply-1")
 		Expect(k8s.Create(ctx, manual[i])).To(Succeed())
 	}
-	// stays checks that all plans keep their phase and state while everything except the gate changes.
-	stays := func(phase v1alpha1.PlanPhase, state v1alpha1.PlanState) {
+	// expectUnchanged checks that all plans keep their phase and state although both managers are replaced and the action is edited.
+	expectUnchanged := func(phase v1alpha1.PlanPhase, state v1alpha1.PlanState) {
 		GinkgoHelper()
 		for _, p := range manual {
-			mustStand(ctx, p, phase, state)
+			expectPlan(ctx, p, phase, state)
 		}
 		another()
 		env.stopManager()
 		env.start()
-		another = env.manage(runtime.NewRegistry(whole{deaf{env.rt}}, logr.Discard()))
-		Expect(apply(ctx, action, fmt.Sprintf(`{"spec":{"description":"after %s %s"}}`, phase, state))).To(Succeed())
+		another = env.runManager(runtime.NewRegistry(withOwnCapabilities{eventlessRuntime{env.rt}}, logr.Discard()))
+		Expect(patchObject(ctx, action, fmt.Sprintf(`{"spec":{"description":"after %s %s"}}`, phase, state))).To(Succeed())
 		Consistently(ctx, func(g Gomega) {
 			for _, p := range manual {
 				now, err := planNow(ctx, p)
@@ -240,37 +240,37 @@ var _ = row("S16", "no transition happens twice, a manual plan never advances by
 			}
 		}).Should(Succeed())
 	}
-	everybody := func(patch string) { // sends the same patch to every plan
+	patchAll := func(patch string) { // sends the same patch to every plan
 		GinkgoHelper()
-		all(clients, func(i int) error { return apply(ctx, manual[i%plans], patch) })
+		inParallel(clients, func(i int) error { return patchObject(ctx, manual[i%plans], patch) })
 	}
-	stays(v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
-	everybody(toExecute)
-	stays(v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
-	everybody(toApply)
-	stays(v1alpha1.PhaseApply, v1alpha1.PlanErrored)
-	everybody(onceMore)
+	expectUnchanged(v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
+	patchAll(executePatch)
+	expectUnchanged(v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
+	patchAll(applyPatch)
+	expectUnchanged(v1alpha1.PhaseApply, v1alpha1.PlanErrored)
+	patchAll(retryPatch)
 	for _, p := range manual {
-		last := mustStand(ctx, p, v1alpha1.PhaseApply, v1alpha1.PlanApplied)
-		Expect(story(last)).To(Equal("Strategize 1 Processing, Strategize 1 Complete, Execute 1 Processing, Execute 1 Complete, "+
+		last := expectPlan(ctx, p, v1alpha1.PhaseApply, v1alpha1.PlanApplied)
+		Expect(planHistory(last)).To(Equal("Strategize 1 Processing, Strategize 1 Complete, Execute 1 Processing, Execute 1 Complete, "+
 			"Apply 1 Processing, Apply 1 Errored, Apply 2 Processing, Apply 2 Applied"), "no transition happens twice")
-		for _, state := range seen.of(ctx, last) {
+		for _, state := range seen.statesOf(ctx, last) {
 			Expect(state.Status.State == v1alpha1.PlanApplied && state.Status.Attempt == 1).To(BeFalse(), "an error is never reported as applied")
-			Expect(rank(state.Status.CurrentPhase)).To(BeNumerically("<=", rank(state.Spec.TargetPhase)), "a manual plan never advances by itself")
+			Expect(phaseRank(state.Status.CurrentPhase)).To(BeNumerically("<=", phaseRank(state.Spec.TargetPhase)), "a manual plan never advances by itself")
 		}
 	}
 	Expect(executions()).To(HaveLen(4 * plans))
-	neverTwice()
+	expectNoRepeatedExecution()
 	clearPlans(ctx)
 })
 
-// rank returns the position of a phase in the order of phases.
-func rank(phase v1alpha1.PlanPhase) int {
+// phaseRank returns the position of a phase in the order of phases.
+func phaseRank(phase v1alpha1.PlanPhase) int {
 	return map[v1alpha1.PlanPhase]int{v1alpha1.PhaseExecute: 1, v1alpha1.PhaseApply: 2}[phase]
 }
 
-// theirs returns the runs of a plan.
-func theirs(ctx context.Context, p *v1alpha1.Plan) ([]v1alpha1.StrategyRun, error) {
+// runsOfPlan returns the runs of a plan.
+func runsOfPlan(ctx context.Context, p *v1alpha1.Plan) ([]v1alpha1.StrategyRun, error) {
 	list := &v1alpha1.StrategyRunList{}
 	err := k8s.List(ctx, list, client.InNamespace(p.Namespace), client.MatchingLabels{v1alpha1.LabelPlan: p.Name})
 	return list.Items, err

@@ -29,13 +29,13 @@ const (
 )
 
 var _ = row("D01", "under load, a restart fails only requests that were in flight and are unsafe to repeat", func(ctx context.Context) {
-	dev := server("web")
+	dev := newServer("web")
 	dev.Spec.Proxy = v1alpha1.ProxyEnabled
 	create(ctx, dev)
 	pid := waitForRunning(ctx, dev, 1)
 	dev = mustGet(ctx, dev)
 	port := dev.Status.Port
-	if fault != nil && fault.noFront {
+	if fault != nil && fault.noProxy {
 		port = dev.Status.BackendPort
 	}
 	l := startTraffic(ctx, fmt.Sprintf("http://127.0.0.1:%d/", port))
@@ -44,13 +44,13 @@ var _ = row("D01", "under load, a restart fails only requests that were in fligh
 		if i%4 == 3 {
 			Expect(unix.Kill(pid, unix.SIGKILL)).To(Succeed())
 		} else {
-			Expect(set(ctx, dev, restart, strconv.FormatInt(i, 10))).To(Succeed())
+			Expect(patchFormatted(ctx, dev, restartPatch, strconv.FormatInt(i, 10))).To(Succeed())
 		}
 		pid = waitForRunning(ctx, dev, i+2)
 	}
 	Eventually(ctx, func() int { return l.servedBy(pid) }).Should(BeNumerically(">=", loadServed))
 	failures, interrupted, sent := l.stop()
-	Expect(failures).To(BeEmpty(), "requests failed that were not both in flight and unsafe")
+	Expect(failures).To(BeEmpty(), "requests failed that were not in flight or were safe to repeat")
 	// Few requests are in flight when a process dies: each request takes far less than a millisecond, and one is sent every five milliseconds.
 	Expect(interrupted).To(BeNumerically("<", sent/20), "of %d requests", sent)
 	Expect(sent).To(BeNumerically(">", loadRestarts*loadServed))
@@ -105,7 +105,7 @@ func (l *traffic) send(safe bool) {
 	text, status, reason := "", 0, ""
 	req, err := http.NewRequest(method, l.url, body)
 	if err == nil {
-		text, status, reason, err = l.ask(req)
+		text, status, reason, err = l.request(req)
 	}
 	pid, noPID := strconv.Atoi(strings.TrimSpace(text))
 	l.mu.Lock()
@@ -121,7 +121,7 @@ func (l *traffic) send(safe bool) {
 	}
 }
 
-func (l *traffic) ask(req *http.Request) (text string, status int, reason string, err error) {
+func (l *traffic) request(req *http.Request) (text string, status int, reason string, err error) {
 	response, err := l.client.Do(req)
 	if err != nil {
 		return "", 0, "", err

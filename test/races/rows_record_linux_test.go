@@ -23,7 +23,7 @@ import (
 )
 
 var _ = row("R04", "the saved state and the state in memory are the same: a new manager reaches the same state", func(ctx context.Context) {
-	steady, web, killed, halted, deleted, restarted := instance("steady"), server("web"), instance("killed"), instance("halted"), instance("deleted"), server("restarted")
+	steady, web, killed, halted, deleted, restarted := newInstance("steady"), newServer("web"), newInstance("killed"), newInstance("halted"), newInstance("deleted"), newServer("restarted")
 	create(ctx, steady, web, killed, halted, deleted, restarted)
 	before := map[string]int{}
 	for _, i := range []*v1alpha1.Instance{steady, killed, halted, deleted} {
@@ -34,20 +34,20 @@ var _ = row("R04", "the saved state and the state in memory are the same: a new 
 	}
 
 	env.stopManager()
-	for _, p := range ours() {
+	for _, p := range suiteProcesses() {
 		if p.PID == before["killed"] {
-			end(p.Process)
+			killProcess(p.Process)
 		}
 	}
-	Expect(set(ctx, halted, stopped)).To(Succeed())
+	Expect(patchFormatted(ctx, halted, stopPatch)).To(Succeed())
 	Expect(k8s.Delete(ctx, deleted)).To(Succeed())
-	Expect(set(ctx, restarted, restart, "while nobody was there")).To(Succeed())
-	late := instance("late")
+	Expect(patchFormatted(ctx, restarted, restartPatch, "while no manager was running")).To(Succeed())
+	late := newInstance("late")
 	create(ctx, late)
 	env.start()
 
 	waitForStopped(ctx, halted)
-	isGone(ctx, deleted)
+	waitForGone(ctx, deleted)
 	Expect(waitForRunning(ctx, steady, 1)).To(Equal(before["steady"]), "the process is the same as before")
 	Expect(waitForRunning(ctx, web, 1)).To(Equal(before["web"]), "the process is the same as before")
 	Expect(waitForRunning(ctx, killed, 2)).NotTo(Equal(before["killed"]))
@@ -60,29 +60,29 @@ var _ = row("R04", "the saved state and the state in memory are the same: a new 
 	expectProcesses(ctx)
 })
 
-var _ = row("R05", "no operation waits for the reconcile of another object, and reads wait for no reconcile", func(ctx context.Context) {
-	held := instance("held")
+var _ = row("R05", "no operation waits for the reconcile of another object, and no read waits for a reconcile", func(ctx context.Context) {
+	held := newInstance("held")
 	create(ctx, held)
 	waitForRunning(ctx, held, 1)
 	entered, release := make(chan struct{}, 1000), make(chan struct{})
 	let := sync.OnceFunc(func() { close(release) })
 	DeferCleanup(let)
 	env.faults.setHooks(func(w *faultInjector) {
-		w.looking = func(uid types.UID) {
+		w.onObserve = func(uid types.UID) {
 			if uid == held.UID {
 				entered <- struct{}{}
 				<-release
 			}
 		}
 	})
-	Expect(set(ctx, held, restart, "1")).To(Succeed())
+	Expect(patchFormatted(ctx, held, restartPatch, "1")).To(Succeed())
 	Eventually(ctx, entered).Should(Receive(), "a reconcile is held in Observe")
 
 	const clients, rounds = 8, 3
-	all(clients, func(i int) error {
+	inParallel(clients, func(i int) error {
 		for round := range rounds {
 			name := fmt.Sprintf("other-%d-%d", i, round)
-			if err := live3(ctx, instance(name)); err != nil {
+			if err := runLifecycle(ctx, newInstance(name)); err != nil {
 				return fmt.Errorf("another object is blocked by a held reconcile: %s: %w", name, err)
 			}
 			// Reads are answered while the reconcile is held, including reads of the held object.
@@ -102,8 +102,8 @@ var _ = row("R05", "no operation waits for the reconcile of another object, and 
 	expectProcesses(ctx)
 })
 
-// live3 takes an object through its life cycle: start, restart, stop, deletion.
-func live3(ctx context.Context, i *v1alpha1.Instance) error {
+// runLifecycle takes an object through its life cycle: start, restart, stop, deletion.
+func runLifecycle(ctx context.Context, i *v1alpha1.Instance) error {
 	if err := k8s.Create(ctx, i); err != nil {
 		return err
 	}
@@ -111,26 +111,26 @@ func live3(ctx context.Context, i *v1alpha1.Instance) error {
 		change string
 		done   func(*v1alpha1.Instance) bool
 	}{
-		{"", func(o *v1alpha1.Instance) bool { return runsReady(o) }},
-		{fmt.Sprintf(restart, "again"), func(o *v1alpha1.Instance) bool { return runsReady(o) && o.Status.Incarnation == 2 }},
-		{stopped, func(o *v1alpha1.Instance) bool { return isStopped(o) }},
+		{"", func(o *v1alpha1.Instance) bool { return isRunning(o) }},
+		{fmt.Sprintf(restartPatch, "again"), func(o *v1alpha1.Instance) bool { return isRunning(o) && o.Status.Incarnation == 2 }},
+		{stopPatch, func(o *v1alpha1.Instance) bool { return isStopped(o) }},
 	} {
 		if step.change != "" {
-			if err := apply(ctx, i, step.change); err != nil {
+			if err := patchObject(ctx, i, step.change); err != nil {
 				return err
 			}
 		}
-		if err := until(ctx, func() (bool, error) {
+		if err := pollUntil(ctx, func() (bool, error) {
 			o, err := get(ctx, i)
-			return err == nil && upToDate(o) && step.done(o), err
+			return err == nil && isUpToDate(o) && step.done(o), err
 		}); err != nil {
 			return fmt.Errorf("after %q: %w", step.change, err)
 		}
 	}
-	if err := patiently(ctx, func() error { return k8s.Delete(ctx, i) }); err != nil {
+	if err := retryRequest(ctx, func() error { return k8s.Delete(ctx, i) }); err != nil {
 		return err
 	}
-	return until(ctx, func() (bool, error) {
+	return pollUntil(ctx, func() (bool, error) {
 		_, err := get(ctx, i)
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})
@@ -140,9 +140,9 @@ var _ = row("S02", "status belongs to a UID: a new object with an old name start
 	const rounds = 8
 	seen := map[types.UID]bool{}
 	for round := range rounds {
-		i := instance("phoenix", "-exit", strconv.Itoa(10+round))
+		i := newInstance("phoenix", "-exit", strconv.Itoa(10+round))
 		if round%2 == 1 {
-			i = instance("phoenix")
+			i = newInstance("phoenix")
 		}
 		i.Spec.RestartPolicy = v1alpha1.RestartNever
 		create(ctx, i)
@@ -150,22 +150,22 @@ var _ = row("S02", "status belongs to a UID: a new object with an old name start
 		seen[i.UID] = true
 		// No field of the new object comes from the previous object with this name.
 		final := func(o *v1alpha1.Instance) bool {
-			return runsReady(o) || is(o, v1alpha1.ConditionStalled)
+			return isRunning(o) || isTrue(o, v1alpha1.ConditionStalled)
 		}
 		Eventually(ctx, func(g Gomega) bool {
 			o, err := get(ctx, i)
 			g.Expect(err).NotTo(HaveOccurred())
 			if exit := o.Status.LastExit; exit != nil && (round%2 == 1 || exit.ExitCode == nil || *exit.ExitCode != int32(10+round)) {
-				StopTrying(fmt.Sprintf("the status is that of the previous object with this name: %s", tell(o))).Now()
+				StopTrying(fmt.Sprintf("the status is that of the previous object with this name: %s", describe(o))).Now()
 			}
 			if o.Status.Incarnation > 1 || o.Status.RestartCount > 0 {
-				StopTrying(fmt.Sprintf("the counters are those of the previous object with this name: %s", tell(o))).Now()
+				StopTrying(fmt.Sprintf("the counters are those of the previous object with this name: %s", describe(o))).Now()
 			}
 			return final(o)
 		}).Should(BeTrue())
-		Eventually(ctx, func() []noted { return notes("starts", "phoenix") }).Should(HaveLen(round + 1))
+		Eventually(ctx, func() []workloadNote { return notes("starts", "phoenix") }).Should(HaveLen(round + 1))
 		Expect(k8s.Delete(ctx, i)).To(Succeed())
-		isGone(ctx, i)
+		waitForGone(ctx, i)
 	}
 })
 
@@ -174,14 +174,14 @@ var _ = row("S03", "many writers of one record: no write is lost", func(ctx cont
 	_, err := host.New(host.Options{StateDir: env.stateDirs[0], ShimPath: env.shim})
 	Expect(err).To(MatchError(ContainSubstring("another berth manager uses the state directory")))
 
-	i := instance("shared")
+	i := newInstance("shared")
 	create(ctx, i)
 	waitForRunning(ctx, i, 1)
 	const writers, each = 8, 8
-	all(writers, func(writer int) error {
+	inParallel(writers, func(writer int) error {
 		for n := range each {
 			// Read, change and write the object as all clients do, while the manager writes its status.
-			err := patiently(ctx, func() error {
+			err := retryRequest(ctx, func() error {
 				o, err := get(ctx, i)
 				if err != nil {
 					return err
@@ -213,9 +213,9 @@ var _ = row("S07", "a reused PID is not mistaken for the process that had it", f
 		_ = stranger.Process.Kill()
 		_ = stranger.Wait()
 	})
-	Eventually(ctx, func() []noted { return notes("starts", "stranger") }).Should(HaveLen(1))
+	Eventually(ctx, func() []workloadNote { return notes("starts", "stranger") }).Should(HaveLen(1))
 
-	i := instance("victim")
+	i := newInstance("victim")
 	create(ctx, i)
 	pid := waitForRunning(ctx, i, 1)
 	env.stopManager()
@@ -226,9 +226,9 @@ var _ = row("S07", "a reused PID is not mistaken for the process that had it", f
 	Expect(err).NotTo(HaveOccurred())
 	Expect(known).To(BeTrue())
 	Expect(identity.Child.PID).To(Equal(pid))
-	end(identity.Shim)
-	end(identity.Child)
-	Eventually(ctx, func() []int { return workloads("victim") }).Should(BeEmpty())
+	killProcess(identity.Shim)
+	killProcess(identity.Child)
+	Eventually(ctx, func() []int { return workloadPIDs("victim") }).Should(BeEmpty())
 	strange, err := shim.Identify(stranger.Process.Pid)
 	Expect(err).NotTo(HaveOccurred())
 	identity.Child.PID = strange.PID
@@ -242,9 +242,9 @@ var _ = row("S07", "a reused PID is not mistaken for the process that had it", f
 	waitForRunning(ctx, i, 2)
 	Expect(mustGet(ctx, i).Status.LastExit.Reason).To(Equal(v1alpha1.ReasonUnknown), "the exit was not observed, and its reason is unknown")
 	Expect(k8s.Delete(ctx, i)).To(Succeed())
-	isGone(ctx, i)
+	waitForGone(ctx, i)
 	Expect(signalsTo(stranger.Process.Pid)).To(BeZero())
-	Expect(workloads("stranger")).To(ConsistOf(stranger.Process.Pid), "the unrelated process is still running")
+	Expect(workloadPIDs("stranger")).To(ConsistOf(stranger.Process.Pid), "the unrelated process is still running")
 	Expect(stranger.Process.Kill()).To(Succeed())
 	Expect(stranger.Wait()).To(HaveOccurred())
 })

@@ -26,36 +26,36 @@ var _ = row("R01", "two discoveries at once: the result is the union, and every 
 	for i := range pairs { // both names of a pair yield the same valid object name
 		names = append(names, fmt.Sprintf("Agent_%d", i), fmt.Sprintf("agent-%d", i))
 	}
-	d.open(names...)
+	d.openSessions(names...)
 	elsewhere := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "race-"}}
 	Expect(k8s.Create(ctx, elsewhere)).To(Succeed())
-	all(2, func(i int) error {
-		return k8s.Create(ctx, d.discovery(env.namespace, fmt.Sprintf("at-once-%d", i), ""))
+	inParallel(2, func(i int) error {
+		return k8s.Create(ctx, d.newDiscovery(env.namespace, fmt.Sprintf("at-once-%d", i), ""))
 	})
-	Expect(k8s.Create(ctx, d.discovery(elsewhere.Name, "elsewhere", ""))).To(Succeed())
+	Expect(k8s.Create(ctx, d.newDiscovery(elsewhere.Name, "elsewhere", ""))).To(Succeed())
 	for _, found := range []*v1alpha1.InstanceDiscovery{
-		d.discovery(env.namespace, "at-once-0", ""), d.discovery(env.namespace, "at-once-1", ""), d.discovery(elsewhere.Name, "elsewhere", ""),
+		d.newDiscovery(env.namespace, "at-once-0", ""), d.newDiscovery(env.namespace, "at-once-1", ""), d.newDiscovery(elsewhere.Name, "elsewhere", ""),
 	} {
 		waitForDiscovery(ctx, found, "has found all sessions", func(t v1alpha1.DiscoveryTotals) bool { return t.Found == 2*pairs && t.Created+t.Known == 2*pairs })
 	}
 	objects := instancesIn(ctx, env.namespace, elsewhere.Name)
-	of := map[string]int{}
+	owners := map[string]int{}
 	for i := range objects {
-		of[objects[i].Spec.DisplayName]++
+		owners[objects[i].Spec.DisplayName]++
 	}
-	Expect(of).To(HaveLen(2*pairs), "every session has an object")
+	Expect(owners).To(HaveLen(2*pairs), "every session has an object")
 	Expect(objects).To(HaveLen(2*pairs), "exactly one object for each session")
 	for i := range objects {
 		waitFor(ctx, &objects[i], "has adopted its session", func(o *v1alpha1.Instance) bool {
-			return is(o, v1alpha1.ConditionAdopted) && runsReady(o)
+			return isTrue(o, v1alpha1.ConditionAdopted) && isRunning(o)
 		})
 	}
-	marks := d.marks(ctx)
+	marks := d.sessionMarks(ctx)
 	for i := range objects {
 		Expect(marks).To(HaveKeyWithValue(objects[i].Spec.DisplayName, string(objects[i].UID)))
 	}
-	clearFound(ctx, env.namespace, elsewhere.Name)
-	Expect(workloads("")).To(HaveLen(2*pairs), "no process in a session has ended")
+	deleteDiscovered(ctx, env.namespace, elsewhere.Name)
+	Expect(workloadPIDs("")).To(HaveLen(2*pairs), "no process in a session has ended")
 })
 
 var _ = row("R02", "reads while discoveries run: every read returns complete objects", func(ctx context.Context) {
@@ -72,20 +72,20 @@ var _ = row("R02", "reads while discoveries run: every read returns complete obj
 					return
 				default:
 				}
-				if err := wholeObjects(ctx); err != nil {
+				if err := checkObjectsComplete(ctx); err != nil {
 					complaints <- err
 					return
 				}
 			}
 		})
 	}
-	found := d.discovery(env.namespace, "agents", "")
+	found := d.newDiscovery(env.namespace, "agents", "")
 	Expect(k8s.Create(ctx, found)).To(Succeed())
 	for i := range 10 {
-		d.open(fmt.Sprintf("agent-%d", i))
-		Expect(set(ctx, found, `{"spec":{"refreshToken":"%d"}}`, i)).To(Succeed())
+		d.openSessions(fmt.Sprintf("agent-%d", i))
+		Expect(patchFormatted(ctx, found, `{"spec":{"refreshToken":"%d"}}`, i)).To(Succeed())
 		want := int32(i + 1)
-		waitForDiscovery(ctx, d.discovery(env.namespace, "agents", ""), "has found the new session", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == want })
+		waitForDiscovery(ctx, d.newDiscovery(env.namespace, "agents", ""), "has found the new session", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == want })
 	}
 	close(done)
 	readers.Wait()
@@ -93,11 +93,11 @@ var _ = row("R02", "reads while discoveries run: every read returns complete obj
 	for err := range complaints {
 		Expect(err).NotTo(HaveOccurred())
 	}
-	clearFound(ctx, env.namespace)
+	deleteDiscovered(ctx, env.namespace)
 })
 
-// wholeObjects reads the objects that discoveries write, and checks that none of them is partially written.
-func wholeObjects(ctx context.Context) error {
+// checkObjectsComplete reads the objects that discoveries write, and checks that none of them is partially written.
+func checkObjectsComplete(ctx context.Context) error {
 	var discoveries v1alpha1.InstanceDiscoveryList
 	var instances v1alpha1.InstanceList
 	if err := k8s.List(ctx, &discoveries, client.InNamespace(env.namespace)); err != nil {
@@ -127,8 +127,8 @@ func wholeObjects(ctx context.Context) error {
 			return fmt.Errorf("a list shows a partially written discovery: %+v", status)
 		}
 		for _, entry := range status.Found {
-			if entry.Outcome == v1alpha1.DiscoveryCreated && !there[entry.Instance] {
-				return fmt.Errorf("a list shows a partially written discovery: it created %s, which does not exist", entry.Instance)
+			if entry.Outcome == v1alpha1.DiscoveryCreated && !there[entry.InstanceRef.Name] {
+				return fmt.Errorf("a list shows a partially written discovery: it created %s, which does not exist", entry.InstanceRef.Name)
 			}
 		}
 	}
@@ -138,32 +138,32 @@ func wholeObjects(ctx context.Context) error {
 var _ = row("S01", "two creators of one name, a user and a discovery: the loser changes nothing", func(ctx context.Context) {
 	d := newSessionEnv(nil)
 	defer d.end()
-	d.open("work")
-	found := d.discovery(env.namespace, "agents", "")
+	d.openSessions("work")
+	found := d.newDiscovery(env.namespace, "agents", "")
 	Expect(k8s.Create(ctx, found)).To(Succeed())
 	waitForDiscovery(ctx, found, "has created an Instance", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 1 && t.Adopted == 1 })
-	name := found.Status.Found[0].Instance
-	session := workloads("work")
+	name := found.Status.Found[0].InstanceRef.Name
+	session := workloadPIDs("work")
 	for round := range 4 {
-		clearFound(ctx, env.namespace)
-		mine := instance(name)
-		mine.Spec.Process.Command = command("mine")
+		deleteDiscovered(ctx, env.namespace)
+		mine := newInstance(name)
+		mine.Spec.Process.Command = workloadCommand("mine")
 		mine.Spec.DisplayName = "mine"
 		var lost bool
-		if round == 0 { // in one round the discovery is certainly second
+		if round == 0 { // in the first round, the user is first: the Instance exists before the discovery
 			Expect(k8s.Create(ctx, mine)).To(Succeed())
-			Expect(k8s.Create(ctx, d.discovery(env.namespace, "agents", ""))).To(Succeed())
+			Expect(k8s.Create(ctx, d.newDiscovery(env.namespace, "agents", ""))).To(Succeed())
 		} else {
-			all(2, func(i int) error {
+			inParallel(2, func(i int) error {
 				if i == 0 {
-					return k8s.Create(ctx, d.discovery(env.namespace, "agents", ""))
+					return k8s.Create(ctx, d.newDiscovery(env.namespace, "agents", ""))
 				}
 				err := k8s.Create(ctx, mine)
 				lost = apierrors.IsAlreadyExists(err)
 				return client.IgnoreAlreadyExists(err)
 			})
 		}
-		again := d.discovery(env.namespace, "agents", "")
+		again := d.newDiscovery(env.namespace, "agents", "")
 		waitForDiscovery(ctx, again, "has run", func(t v1alpha1.DiscoveryTotals) bool { return t.Found == 1 })
 		objects := instancesIn(ctx, env.namespace)
 		Expect(objects).To(HaveLen(1), "exactly one object has the name")
@@ -176,16 +176,16 @@ var _ = row("S01", "two creators of one name, a user and a discovery: the loser 
 		Expect(again.Status.Found[0].Reason).To(Equal(v1alpha1.ReasonNameTaken))
 		waitForRunning(ctx, mine, 1)
 	}
-	Expect(workloads("work")).To(Equal(session), "the session was not affected")
-	clearFound(ctx, env.namespace)
+	Expect(workloadPIDs("work")).To(Equal(session), "the session was not affected")
+	deleteDiscovered(ctx, env.namespace)
 })
 
 var _ = row("S04", "a tmux session and a container with one name: neither gets the other's status", func(ctx context.Context) {
 	d := newSessionEnv(startEngine(ctx))
 	defer d.end()
-	d.open("claude", "codex")
+	d.openSessions("claude", "codex")
 	claude, codex := d.startContainer(ctx, "claude"), d.startContainer(ctx, "codex")
-	found := d.discovery(env.namespace, "agents", "")
+	found := d.newDiscovery(env.namespace, "agents", "")
 	found.Spec.Sources = append(found.Spec.Sources, v1alpha1.DiscoverySource{Name: "docker", Type: v1alpha1.RuntimeDocker})
 	Expect(k8s.Create(ctx, found)).To(Succeed())
 	waitForDiscovery(ctx, found, "has found all four", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 4 && t.Adopted == 4 })
@@ -194,46 +194,46 @@ var _ = row("S04", "a tmux session and a container with one name: neither gets t
 	Expect(session.Status.Process.ContainerID).To(BeEmpty())
 	Expect(boxed.Status.Process.ContainerID).To(Equal(claude))
 
-	d.unbox(ctx, claude)
-	waitFor(ctx, boxed, "has ended with its container", func(o *v1alpha1.Instance) bool { return !runsReady(o) && o.Status.LastExit != nil })
-	Expect(set(ctx, session, `{"spec":{"resetToken":"look"}}`)).To(Succeed())
+	d.removeContainer(ctx, claude)
+	waitFor(ctx, boxed, "has ended with its container", func(o *v1alpha1.Instance) bool { return !isRunning(o) && o.Status.LastExit != nil })
+	Expect(patchFormatted(ctx, session, `{"spec":{"resetToken":"look"}}`)).To(Succeed())
 	Eventually(ctx, func() string { return mustGet(ctx, session).Status.ObservedResetToken }).Should(Equal("look"))
-	Expect(isReady(mustGet(ctx, session))).To(Equal("True Running"), "the session does not have the status of the container")
+	Expect(readyCondition(mustGet(ctx, session))).To(Equal("True Running"), "the session does not have the status of the container")
 	Expect(mustGet(ctx, session).Status.Process.PID).To(Equal(pid))
 
 	session, boxed = instanceOf(ctx, v1alpha1.RuntimeTmux, "codex"), instanceOf(ctx, v1alpha1.RuntimeDocker, "codex")
-	_, err := d.ask("kill-session", "-t", "=codex")
+	_, err := d.runTmux("kill-session", "-t", "=codex")
 	Expect(err).NotTo(HaveOccurred())
-	waitFor(ctx, session, "has ended with its session", func(o *v1alpha1.Instance) bool { return !runsReady(o) && o.Status.LastExit != nil })
-	Expect(set(ctx, boxed, `{"spec":{"resetToken":"look"}}`)).To(Succeed())
+	waitFor(ctx, session, "has ended with its session", func(o *v1alpha1.Instance) bool { return !isRunning(o) && o.Status.LastExit != nil })
+	Expect(patchFormatted(ctx, boxed, `{"spec":{"resetToken":"look"}}`)).To(Succeed())
 	Eventually(ctx, func() string { return mustGet(ctx, boxed).Status.ObservedResetToken }).Should(Equal("look"))
-	Expect(isReady(mustGet(ctx, boxed))).To(Equal("True Running"), "the container does not have the status of the session")
-	clearFound(ctx, env.namespace)
-	d.unbox(ctx, codex)
+	Expect(readyCondition(mustGet(ctx, boxed))).To(Equal("True Running"), "the container does not have the status of the session")
+	deleteDiscovered(ctx, env.namespace)
+	d.removeContainer(ctx, codex)
 })
 
 var _ = row("S06", "claude-foo and claude-foobar: an operation on one never affects the other", func(ctx context.Context) {
 	d := newSessionEnv(nil)
 	defer d.end()
-	d.open("claude-foobar")
-	longer := workloads("claude-foobar")
-	missing := d.adopts("missing", "claude-foo")
+	d.openSessions("claude-foobar")
+	longer := workloadPIDs("claude-foobar")
+	missing := d.newAdoptingInstance("missing", "claude-foo")
 	create(ctx, missing)
-	Eventually(ctx, func() string { return isReady(mustGet(ctx, missing)) }).Should(Equal("False NothingToAdopt"), "only the exact name matches: there is no claude-foo")
-	Expect(d.marks(ctx)).To(Equal(map[string]string{"claude-foobar": ""}), "only the exact name matches: claude-foobar has no owner")
+	Eventually(ctx, func() string { return readyCondition(mustGet(ctx, missing)) }).Should(Equal("False NothingToAdopt"), "only the exact name matches: there is no claude-foo")
+	Expect(d.sessionMarks(ctx)).To(Equal(map[string]string{"claude-foobar": ""}), "only the exact name matches: claude-foobar has no owner")
 	Expect(k8s.Delete(ctx, missing)).To(Succeed())
-	isGone(ctx, missing)
+	waitForGone(ctx, missing)
 
-	d.open("claude-foo")
-	found := d.discovery(env.namespace, "agents", "claude-")
+	d.openSessions("claude-foo")
+	found := d.newDiscovery(env.namespace, "agents", "claude-")
 	Expect(k8s.Create(ctx, found)).To(Succeed())
 	waitForDiscovery(ctx, found, "has found both", func(t v1alpha1.DiscoveryTotals) bool { return t.Created == 2 && t.Adopted == 2 })
 	foo, foobar := instanceOf(ctx, v1alpha1.RuntimeTmux, "claude-foo"), instanceOf(ctx, v1alpha1.RuntimeTmux, "claude-foobar")
-	Expect(d.marks(ctx)).To(Equal(map[string]string{"claude-foo": string(foo.UID), "claude-foobar": string(foobar.UID)}))
-	Expect(set(ctx, foo, `{"spec":{"state":"Stopped","process":{"stop":{"signal":"SIGHUP"}}}}`)).To(Succeed())
+	Expect(d.sessionMarks(ctx)).To(Equal(map[string]string{"claude-foo": string(foo.UID), "claude-foobar": string(foobar.UID)}))
+	Expect(patchFormatted(ctx, foo, `{"spec":{"state":"Stopped","process":{"stop":{"signal":"SIGHUP"}}}}`)).To(Succeed())
 	waitForStopped(ctx, foo)
-	Expect(workloads("claude-foobar")).To(Equal(longer), "only the exact name matches: claude-foobar was not stopped")
-	Expect(isReady(mustGet(ctx, foobar))).To(Equal("True Running"))
-	clearFound(ctx, env.namespace)
-	Expect(workloads("claude-foobar")).To(Equal(longer))
+	Expect(workloadPIDs("claude-foobar")).To(Equal(longer), "only the exact name matches: claude-foobar was not stopped")
+	Expect(readyCondition(mustGet(ctx, foobar))).To(Equal("True Running"))
+	deleteDiscovered(ctx, env.namespace)
+	Expect(workloadPIDs("claude-foobar")).To(Equal(longer))
 })

@@ -33,16 +33,16 @@ var _ = row("S08", "the limit holds: 100 concurrent creates result in ten server
 				return err
 			}
 			if len(list.Items) >= limit {
-				return exceeded()
+				return quotaExceeded()
 			}
 			return k8s.Create(ctx, object, options...)
 		}
 	} else {
 		limitServers(ctx, limit)
 	}
-	all(100, func(i int) error {
-		dev := server(fmt.Sprintf("web-%d", i))
-		return until(ctx, func() (bool, error) {
+	inParallel(100, func(i int) error {
+		dev := newServer(fmt.Sprintf("web-%d", i))
+		return pollUntil(ctx, func() (bool, error) {
 			err := create(ctx, dev.DeepCopy())
 			// Another create changed the quota at the same time: retry, as every client has to.
 			return err == nil || apierrors.IsForbidden(err), err
@@ -50,12 +50,12 @@ var _ = row("S08", "the limit holds: 100 concurrent creates result in ten server
 	})
 	var list v1alpha1.DevServerList
 	Expect(k8s.List(ctx, &list, client.InNamespace(env.namespace))).To(Succeed())
-	Expect(list.Items).To(HaveLen(limit), "exactly ten servers were let in")
+	Expect(list.Items).To(HaveLen(limit), "exactly ten servers were admitted")
 	expectProcesses(ctx)
 	Expect(notes("starts", "")).To(HaveLen(limit), "exactly ten processes were started")
 })
 
-func exceeded() error {
+func quotaExceeded() error {
 	return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("devservers").GroupResource(), "", fmt.Errorf("exceeded quota"))
 }
 
@@ -76,8 +76,8 @@ func limitServers(ctx context.Context, limit int64) {
 	}).Should(BeTrue(), "the quota is in force")
 }
 
-// conflicted reports whether the object has the condition Conflict because another object owns its port.
-func conflicted(dev *v1alpha1.DevServer) bool {
+// hasConflict reports whether the object has the condition Conflict because another object owns its port.
+func hasConflict(dev *v1alpha1.DevServer) bool {
 	condition := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionConflict)
 	return condition != nil && condition.Status == metav1.ConditionTrue && condition.Reason == v1alpha1.ReasonPortClaimed
 }
@@ -89,38 +89,38 @@ var _ = row("S09", "two servers claim one port: one owner, and the other starts 
 	port := freePort()
 	var devs []*v1alpha1.DevServer
 	for i := range contenders {
-		dev := server(fmt.Sprintf("web-%d", i))
+		dev := newServer(fmt.Sprintf("web-%d", i))
 		dev.Spec.Port = ptr.To(port)
 		devs = append(devs, dev)
 	}
-	all(contenders, func(i int) error { return k8s.Create(ctx, devs[i]) })
+	inParallel(contenders, func(i int) error { return k8s.Create(ctx, devs[i]) })
 	for left := devs; len(left) > 0; {
 		env.start()
-		owner := first(left)
-		waitFor(ctx, owner, "is the one owner of the port, because it was created first", func(o *v1alpha1.DevServer) bool { return runsReady(o) })
+		owner := firstCreated(left)
+		waitFor(ctx, owner, "is the one owner of the port, because it was created first", func(o *v1alpha1.DevServer) bool { return isRunning(o) })
 		var others []*v1alpha1.DevServer
 		for _, dev := range left {
 			if dev.UID == owner.UID {
 				continue
 			}
 			others = append(others, dev)
-			waitFor(ctx, dev, "is not the one owner, and reports that", conflicted)
+			waitFor(ctx, dev, "is not the one owner, and reports that", hasConflict)
 			Expect(notes("starts", dev.Name)).To(BeEmpty(), "there is one owner, and %s started a process", dev.Name)
 		}
 		// Another manager chooses the same owner.
 		env.stopManager()
 		env.start()
-		Expect(waitForRunning(ctx, owner, 1)).To(Equal(workloads(owner.Name)[0]))
+		Expect(waitForRunning(ctx, owner, 1)).To(Equal(workloadPIDs(owner.Name)[0]))
 		Expect(notes("starts", owner.Name)).To(HaveLen(1))
 		Expect(k8s.Delete(ctx, owner)).To(Succeed())
-		isGone(ctx, owner)
+		waitForGone(ctx, owner)
 		left = others
 	}
 	Expect(notes("collisions", "")).To(BeEmpty())
 })
 
-// first returns the server that was created first or, of several with the same creation time, the one with the lowest UID.
-func first(devs []*v1alpha1.DevServer) *v1alpha1.DevServer {
+// firstCreated returns the server that was created first or, of several with the same creation time, the one with the lowest UID.
+func firstCreated(devs []*v1alpha1.DevServer) *v1alpha1.DevServer {
 	best := devs[0]
 	for _, dev := range devs[1:] {
 		if dev.CreationTimestamp.Before(&best.CreationTimestamp) || dev.CreationTimestamp.Equal(&best.CreationTimestamp) && dev.UID < best.UID {
@@ -145,9 +145,9 @@ func freePort() int32 {
 }
 
 var _ = row("S10", "a server whose port cannot be verified is tracked, and is stopped when it is no longer wanted", func(ctx context.Context) {
-	silent := instanceless("silent")
-	elsewhere := instanceless("elsewhere", "-listen", fmt.Sprint(freePort()))
-	refusing := server("refusing", "-gate", filepath.Join(env.dir, "never"))
+	silent := newSilentServer("silent")
+	elsewhere := newSilentServer("elsewhere", "-listen", fmt.Sprint(freePort()))
+	refusing := newServer("refusing", "-gate", filepath.Join(env.dir, "never"))
 	for dev, reason := range map[*v1alpha1.DevServer]string{
 		silent: v1alpha1.ReasonNotListening, elsewhere: v1alpha1.ReasonOtherPort, refusing: "",
 	} {
@@ -157,25 +157,25 @@ var _ = row("S10", "a server whose port cannot be verified is tracked, and is st
 			if condition := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionPortVerified); condition != nil {
 				found = condition.Reason
 			}
-			here := workloads(dev.Name)
+			here := workloadPIDs(dev.Name)
 			return found == reason && o.Status.Process != nil && len(here) == 1 &&
 				int64(here[0]) == o.Status.Process.PID
 		})
 	}
-	Expect(runsReady(mustGet(ctx, silent))).To(BeFalse())
-	Expect(runsReady(mustGet(ctx, refusing))).To(BeFalse())
+	Expect(isRunning(mustGet(ctx, silent))).To(BeFalse())
+	Expect(isRunning(mustGet(ctx, refusing))).To(BeFalse())
 	for _, dev := range []*v1alpha1.DevServer{silent, elsewhere, refusing} {
-		Eventually(ctx, func() []noted { return notes("starts", dev.Name) }).Should(HaveLen(1), "the server is tracked: no second process was started")
-		Expect(set(ctx, dev, stopped)).To(Succeed())
+		Eventually(ctx, func() []workloadNote { return notes("starts", dev.Name) }).Should(HaveLen(1), "the server is tracked: no second process was started")
+		Expect(patchFormatted(ctx, dev, stopPatch)).To(Succeed())
 		waitForStopped(ctx, dev)
-		Expect(workloads(dev.Name)).To(BeEmpty(), "a server that is no longer tracked was stopped")
+		Expect(workloadPIDs(dev.Name)).To(BeEmpty(), "no process of the server remains, tracked or not")
 	}
 })
 
-// instanceless returns a DevServer that does not serve on its port.
-func instanceless(name string, args ...string) *v1alpha1.DevServer {
-	dev := server(name)
-	dev.Spec.Process.Command = command(name, args...)
+// newSilentServer returns a DevServer that does not serve on its port.
+func newSilentServer(name string, args ...string) *v1alpha1.DevServer {
+	dev := newServer(name)
+	dev.Spec.Process.Command = workloadCommand(name, args...)
 	return dev
 }
 
@@ -185,17 +185,17 @@ var _ = row("S11", "an object is deleted only after its process was observed to 
 		if kind == "stubborn" {
 			args = []string{"-ignore", "-child"}
 		}
-		i := instance(kind, args...)
+		i := newInstance(kind, args...)
 		i.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](2)
 		create(ctx, i)
 		waitForRunning(ctx, i, 1)
-		Eventually(ctx, func() []int { return workloads(kind + ".child") }).Should(HaveLen(1))
+		Eventually(ctx, func() []int { return workloadPIDs(kind + ".child") }).Should(HaveLen(1))
 		Expect(k8s.Delete(ctx, i)).To(Succeed())
 		Eventually(ctx, func(g Gomega) {
 			_, err := get(ctx, i)
 			g.Expect(apierrors.IsNotFound(err)).To(BeTrue())
 			// As soon as the object does not exist, none of its processes may exist.
-			if still := append(workloads(kind), workloads(kind+".child")...); len(still) > 0 {
+			if still := append(workloadPIDs(kind), workloadPIDs(kind+".child")...); len(still) > 0 {
 				StopTrying(fmt.Sprintf("object %s was deleted while its processes still run: %v", kind, still)).Now()
 			}
 		}).WithPolling(interval / 5).Should(Succeed())
@@ -203,18 +203,18 @@ var _ = row("S11", "an object is deleted only after its process was observed to 
 })
 
 var _ = row("S12", "the same command twice: two objects, two processes", func(ctx context.Context) {
-	same := command("", "-ignore")[:3] // without a name nothing distinguishes the two commands
-	one, two := instance("one"), instance("two")
+	same := workloadCommand("", "-ignore")[:3] // without a name nothing distinguishes the two commands
+	one, two := newInstance("one"), newInstance("two")
 	one.Spec.Process.Command, two.Spec.Process.Command = same, same
 	create(ctx, one, two)
 	first, second := waitForRunning(ctx, one, 1), waitForRunning(ctx, two, 1)
 	Expect(first).NotTo(Equal(second), "each object has its own process")
-	Expect(workloads("")).To(ConsistOf(first, second), "each object has its own process")
-	Expect(set(ctx, one, restart, "1")).To(Succeed())
+	Expect(workloadPIDs("")).To(ConsistOf(first, second), "each object has its own process")
+	Expect(patchFormatted(ctx, one, restartPatch, "1")).To(Succeed())
 	third := waitForRunning(ctx, one, 2)
-	Expect(workloads("")).To(ConsistOf(third, second), "one was restarted, and the other was not")
+	Expect(workloadPIDs("")).To(ConsistOf(third, second), "one was restarted, and the other was not")
 	Expect(k8s.Delete(ctx, one)).To(Succeed())
-	isGone(ctx, one)
-	Expect(workloads("")).To(ConsistOf(second), "one has ended, and the other is still running")
+	waitForGone(ctx, one)
+	Expect(workloadPIDs("")).To(ConsistOf(second), "one has ended, and the other is still running")
 	Expect(signalsTo(second)).To(BeZero())
 })

@@ -20,7 +20,7 @@ var _ = row("R14", "concurrent creates: all different names exist, and of the cr
 	const creators, names = 20, 5
 	var won [names]atomic.Int32
 	var winners [names]atomic.Int32
-	all(creators, func(i int) error {
+	inParallel(creators, func(i int) error {
 		if err := k8s.Create(ctx, newStrategy(fmt.Sprintf("mine-%d", i), 3)); err != nil {
 			return err
 		}
@@ -52,7 +52,7 @@ var _ = row("R22", "all operations on strategies and runs complete, whatever els
 	shared := newStrategy("shared", 3)
 	Expect(k8s.Create(ctx, shared)).To(Succeed())
 	const clients, rounds = 8, 2
-	all(clients, func(i int) error {
+	inParallel(clients, func(i int) error {
 		for round := range rounds {
 			if err := useStrategies(ctx, shared, fmt.Sprintf("c%d-%d", i, round)); err != nil {
 				return fmt.Errorf("an operation does not complete: %w", err)
@@ -60,8 +60,8 @@ var _ = row("R22", "all operations on strategies and runs complete, whatever els
 		}
 		return nil
 	})
-	last := countsTo(ctx, shared, 3*clients*rounds)
-	Expect(sum(last.Status.Totals)).To(Equal(3 * clients * rounds))
+	last := waitForCounted(ctx, shared, 3*clients*rounds)
+	Expect(totalRuns(last.Status.Totals)).To(Equal(3 * clients * rounds))
 })
 
 // useStrategies performs every operation of a client: it creates and deletes its own strategy, and resets the shared strategy, which other clients
@@ -79,24 +79,24 @@ func useStrategies(ctx context.Context, shared *v1alpha1.Strategy, name string) 
 			return err
 		}
 	}
-	if err := apply(ctx, cancelled, `{"spec":{"state":"Cancelled"}}`); err != nil {
+	if err := patchObject(ctx, cancelled, `{"spec":{"state":"Cancelled"}}`); err != nil {
 		return err
 	}
-	if err := reset(ctx, shared, name); err != nil {
+	if err := resetStrategy(ctx, shared, name); err != nil {
 		return err
 	}
 	for _, r := range []*v1alpha1.StrategyRun{ended, failed, cancelled, mine} {
-		if _, err := settled(ctx, r); err != nil {
+		if _, err := waitForOutcome(ctx, r); err != nil {
 			return err
 		}
 	}
-	if err := patiently(ctx, func() error { return k8s.Delete(ctx, own) }); err != nil {
+	if err := retryRequest(ctx, func() error { return k8s.Delete(ctx, own) }); err != nil {
 		return err
 	}
-	if err := patiently(ctx, func() error { return k8s.Delete(ctx, mine) }); err != nil {
+	if err := retryRequest(ctx, func() error { return k8s.Delete(ctx, mine) }); err != nil {
 		return err
 	}
-	return until(ctx, func() (bool, error) {
+	return pollUntil(ctx, func() (bool, error) {
 		_, err := runNow(ctx, mine)
 		return apierrors.IsNotFound(err), err
 	})
@@ -111,7 +111,7 @@ var _ = row("R32", "a run that is alive is never counted as failed, whatever hap
 		runs[i] = newRun(s, fmt.Sprintf("long-%d", i), 0, gate)
 		Expect(k8s.Create(ctx, runs[i])).To(Succeed())
 	}
-	fly(ctx, runs)
+	waitForStarted(ctx, runs)
 	alive := func() error {
 		for _, r := range runs {
 			now, err := runNow(ctx, r)
@@ -129,12 +129,12 @@ var _ = row("R32", "a run that is alive is never counted as failed, whatever hap
 		Expect(alive()).To(Succeed())
 		env.start()
 		for _, r := range runs { // the new manager reconciles each run
-			Expect(apply(ctx, r, fmt.Sprintf(`{"metadata":{"annotations":{"look":"%d"}}}`, len(env.stateDirs)))).To(Succeed())
+			Expect(patchObject(ctx, r, fmt.Sprintf(`{"metadata":{"annotations":{"look":"%d"}}}`, len(env.stateDirs)))).To(Succeed())
 		}
 		Consistently(ctx, alive).Should(Succeed())
 	}
 	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed())
-	last := countsTo(ctx, s, len(runs))
+	last := waitForCounted(ctx, s, len(runs))
 	Expect(last.Status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: int64(len(runs))}), "no run that was alive was counted as failed")
-	ranOnce(runs)
+	expectExecutedOnce(runs)
 })

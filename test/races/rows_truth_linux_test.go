@@ -26,7 +26,7 @@ import (
 )
 
 var _ = row("R16", "reads during writes are consistent, and never older than the reader's own writes", func(ctx context.Context) {
-	i := instance("read")
+	i := newInstance("read")
 	create(ctx, i)
 	waitForRunning(ctx, i, 1)
 	const writes = 150
@@ -39,7 +39,7 @@ var _ = row("R16", "reads during writes are consistent, and never older than the
 			Expect(o.Spec.ResetToken).To(Equal(strconv.Itoa(n)), "the spec is older than the last write")
 			Expect(o.Generation).To(BeNumerically(">=", written.Generation))
 			seen, _ := strconv.Atoi(o.Status.ObservedResetToken)
-			if upToDate(o) && seen != n {
+			if isUpToDate(o) && seen != n {
 				Fail(fmt.Sprintf("the status claims generation %d, and is older than that: token %d of %d", o.Generation, seen, n))
 			}
 			for _, c := range o.Status.Conditions {
@@ -54,7 +54,7 @@ var _ = row("R16", "reads during writes are consistent, and never older than the
 var _ = row("S13", "a list of running processes is a snapshot, whatever starts and ends meanwhile", func(ctx context.Context) {
 	steady := map[types.UID]string{}
 	for n := range 4 {
-		i := instance(fmt.Sprintf("steady-%d", n))
+		i := newInstance(fmt.Sprintf("steady-%d", n))
 		create(ctx, i)
 		waitForRunning(ctx, i, 1)
 		steady[i.UID] = i.Name
@@ -70,29 +70,29 @@ var _ = row("S13", "a list of running processes is a snapshot, whatever starts a
 					return
 				default:
 				}
-				if err := listRunning(ctx, steady); err != nil {
+				if err := checkRunningList(ctx, steady); err != nil {
 					complaints <- err
 					return
 				}
 			}
 		})
 	}
-	all(5, func(n int) error {
+	inParallel(5, func(n int) error {
 		for round := range 4 {
-			i := instance(fmt.Sprintf("passing-%d-%d", n, round))
+			i := newInstance(fmt.Sprintf("passing-%d-%d", n, round))
 			if err := k8s.Create(ctx, i); err != nil {
 				return err
 			}
-			if err := until(ctx, func() (bool, error) {
+			if err := pollUntil(ctx, func() (bool, error) {
 				o, err := get(ctx, i)
-				return err == nil && runsReady(o), err
+				return err == nil && isRunning(o), err
 			}); err != nil {
 				return err
 			}
-			if err := patiently(ctx, func() error { return k8s.Delete(ctx, i) }); err != nil {
+			if err := retryRequest(ctx, func() error { return k8s.Delete(ctx, i) }); err != nil {
 				return err
 			}
-			if err := until(ctx, func() (bool, error) {
+			if err := pollUntil(ctx, func() (bool, error) {
 				_, err := get(ctx, i)
 				return client.IgnoreNotFound(err) == nil && err != nil, nil
 			}); err != nil {
@@ -109,7 +109,7 @@ var _ = row("S13", "a list of running processes is a snapshot, whatever starts a
 	}
 })
 
-func listRunning(ctx context.Context, steady map[types.UID]string) error {
+func checkRunningList(ctx context.Context, steady map[types.UID]string) error {
 	list, err := env.rt.List(ctx)
 	if err != nil {
 		return fmt.Errorf("every list succeeds, and this one failed: %w", err)
@@ -132,22 +132,22 @@ func listRunning(ctx context.Context, steady map[types.UID]string) error {
 }
 
 var _ = row("S14", "only observed facts are reported: neither a failed kill nor a failed probe counts as a success", func(ctx context.Context) {
-	i := instance("undead", "-ignore")
+	i := newInstance("undead", "-ignore")
 	i.Spec.Process.Stop.GracePeriodSeconds = ptr.To[int32](1)
 	create(ctx, i)
 	pid := waitForRunning(ctx, i, 1)
 	var kills atomic.Int32
 	env.faults.setHooks(func(w *faultInjector) {
-		w.killing = func(types.UID, func() error) error {
+		w.onKill = func(types.UID, func() error) error {
 			kills.Add(1)
 			return errors.New("the process cannot be killed at the moment")
 		}
 	})
-	Expect(set(ctx, i, stopped)).To(Succeed())
+	Expect(patchFormatted(ctx, i, stopPatch)).To(Succeed())
 	Eventually(ctx, func(g Gomega) {
 		o := mustGet(ctx, i)
-		if o.Status.LastExit != nil || o.Status.Process == nil || isStopped(o) || is(o, v1alpha1.ConditionStalled) {
-			StopTrying("reported stopped while the process is alive: " + tell(o)).Now()
+		if o.Status.LastExit != nil || o.Status.Process == nil || isStopped(o) || isTrue(o, v1alpha1.ConditionStalled) {
+			StopTrying("reported stopped while the process is alive: " + describe(o)).Now()
 		}
 		g.Expect(kills.Load()).To(BeNumerically(">=", 4))
 	}).Should(Succeed())
@@ -156,39 +156,39 @@ var _ = row("S14", "only observed facts are reported: neither a failed kill nor 
 		g.Expect(o.Status.LastExit).To(BeNil(), "reported stopped while the process is alive")
 		g.Expect(o.Status.Process).NotTo(BeNil(), "reported stopped while the process is alive")
 	}).Should(Succeed())
-	Expect(workloads("undead")).To(Equal([]int{pid}))
+	Expect(workloadPIDs("undead")).To(Equal([]int{pid}))
 	env.faults.clearHooks()
 	waitForStopped(ctx, i)
-	Expect(workloads("undead")).To(BeEmpty())
+	Expect(workloadPIDs("undead")).To(BeEmpty())
 	Expect(mustGet(ctx, i).Status.LastExit.Signal).To(Equal("SIGKILL"))
 
 	gate := filepath.Join(env.dir, "gate")
-	dev := server("gated", "-gate", gate)
+	dev := newServer("gated", "-gate", gate)
 	dev.Spec.Readiness = &v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{Path: "/"}}
 	create(ctx, dev)
 	Eventually(ctx, func(g Gomega) {
-		if o := mustGet(ctx, dev); runsReady(o) {
-			StopTrying("reported ready although the probe fails: " + tell(o)).Now()
+		if o := mustGet(ctx, dev); isRunning(o) {
+			StopTrying("reported ready although the probe fails: " + describe(o)).Now()
 		}
 		g.Expect(len(notes("refusals", "gated"))).To(BeNumerically(">=", 5))
 	}).Should(Succeed())
-	Expect(runsReady(mustGet(ctx, dev))).To(BeFalse())
+	Expect(isRunning(mustGet(ctx, dev))).To(BeFalse())
 	Expect(os.WriteFile(gate, nil, 0o600)).To(Succeed())
 	waitForRunning(ctx, dev, 1)
 })
 
 var _ = row("S15", "every reader of a log has its own cursor", func(ctx context.Context) {
 	const lines = 5000
-	dev := server("talker", "-lines", strconv.Itoa(lines))
+	dev := newServer("talker", "-lines", strconv.Itoa(lines))
 	create(ctx, dev)
-	all(6, func(int) error { return readAll(ctx, dev.UID, lines) })
+	inParallel(6, func(int) error { return readWholeLog(ctx, dev.UID, lines) })
 	waitForRunning(ctx, dev, 1)
 })
 
-// readAll follows a log from its beginning until it has seen all lines, in order.
-func readAll(ctx context.Context, uid types.UID, lines int) error {
+// readWholeLog follows a log from its beginning until it has seen all lines, in order.
+func readWholeLog(ctx context.Context, uid types.UID, lines int) error {
 	var log runtime.Log
-	err := until(ctx, func() (bool, error) {
+	err := pollUntil(ctx, func() (bool, error) {
 		var err error
 		log, err = env.rt.OpenLog(ctx, uid)
 		return err == nil, err

@@ -46,7 +46,7 @@ const image = "berth-race:latest"
 // newSessionEnv replaces the manager of the row with one that supports tmux. The row has to call end after its clean-up.
 func newSessionEnv(engine *dockertest.Engine) *sessionEnv {
 	GinkgoHelper()
-	needTmux()
+	requireTmux()
 	d := &sessionEnv{socket: "berth-" + env.namespace, engine: engine}
 	env.stop()
 	env.stop = nil
@@ -54,8 +54,8 @@ func newSessionEnv(engine *dockertest.Engine) *sessionEnv {
 	d.tmux, err = tmux.New(env.host, tmux.Options{Dir: filepath.Join(env.stateDir, "tmux"), Shim: env.shim, Socket: d.socket})
 	Expect(err).NotTo(HaveOccurred())
 	members := []runtime.Backend{{Type: v1alpha1.RuntimeTmux, Runtime: d.tmux}}
-	if fault != nil && fault.terminals != nil {
-		members[0].Runtime = fault.terminals(d)
+	if fault != nil && fault.tmuxRuntime != nil {
+		members[0].Runtime = fault.tmuxRuntime(d)
 	}
 	if engine != nil {
 		d.docker, err = docker.New(docker.Options{Host: engine.Host, Dir: filepath.Join(env.stateDir, "docker")})
@@ -64,8 +64,8 @@ func newSessionEnv(engine *dockertest.Engine) *sessionEnv {
 		Expect(err).NotTo(HaveOccurred())
 		members = append(members, runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: d.docker})
 	}
-	all := runtime.NewRegistry(whole{env.rt}, logr.Discard(), members...)
-	leave := lead(fault.managers(config), all)
+	all := runtime.NewRegistry(withOwnCapabilities{env.rt}, logr.Discard(), members...)
+	leave := runLeader(fault.managers(config), all)
 	d.end = func() {
 		leave()
 		d.tmux.Close()
@@ -80,39 +80,39 @@ func newSessionEnv(engine *dockertest.Engine) *sessionEnv {
 	return d
 }
 
-// ask runs a command on the tmux server of the row.
-func (d *sessionEnv) ask(args ...string) (string, error) {
-	cmd := exec.Command("tmux", append([]string{"-L", d.socket, "-f", os.DevNull}, args...)...)
+// runTmux runs a command on the tmux server of the row.
+func (e *sessionEnv) runTmux(args ...string) (string, error) {
+	cmd := exec.Command("tmux", append([]string{"-L", e.socket, "-f", os.DevNull}, args...)...)
 	cmd.Dir = "/"
 	answer, err := cmd.CombinedOutput()
 	return string(answer), err
 }
 
-func (d *sessionEnv) killServer() {
-	_, _ = d.ask("kill-server") // fails if the server has exited with its last session
+func (e *sessionEnv) killServer() {
+	_, _ = e.runTmux("kill-server") // fails if the server has exited with its last session
 	Eventually(func() error {
-		_, err := d.ask("list-sessions")
+		_, err := e.runTmux("list-sessions")
 		return err
 	}).ShouldNot(Succeed(), "the tmux server exits")
 	if !CurrentSpecReport().Failed() {
-		Eventually(workloads).WithArguments("").Should(BeEmpty(), "the processes in sessions end with them")
+		Eventually(workloadPIDs).WithArguments("").Should(BeEmpty(), "the processes in sessions end with them")
 	}
 }
 
-// open creates sessions, each with a workload of the same name.
-func (d *sessionEnv) open(names ...string) {
+// openSessions creates sessions, each with a workload of the same name.
+func (e *sessionEnv) openSessions(names ...string) {
 	GinkgoHelper()
 	for _, name := range names {
-		answer, err := d.ask(append([]string{"new-session", "-d", "-s", name}, command(name)...)...)
+		answer, err := e.runTmux(append([]string{"new-session", "-d", "-s", name}, workloadCommand(name)...)...)
 		Expect(err).NotTo(HaveOccurred(), answer)
 	}
-	Eventually(func() int { return len(workloads("")) }).Should(BeNumerically(">=", len(names)))
+	Eventually(func() int { return len(workloadPIDs("")) }).Should(BeNumerically(">=", len(names)))
 }
 
-// marks returns the UID with which each session is marked.
-func (d *sessionEnv) marks(ctx context.Context) map[string]string {
+// sessionMarks returns the UID with which each session is marked.
+func (e *sessionEnv) sessionMarks(ctx context.Context) map[string]string {
 	GinkgoHelper()
-	sessions, err := d.tmux.Sessions(ctx, d.socket)
+	sessions, err := e.tmux.Sessions(ctx, e.socket)
 	Expect(err).NotTo(HaveOccurred())
 	marks := map[string]string{}
 	for _, s := range sessions {
@@ -121,30 +121,30 @@ func (d *sessionEnv) marks(ctx context.Context) map[string]string {
 	return marks
 }
 
-// discovery returns a discovery of the sessions of the row.
-func (d *sessionEnv) discovery(namespace, name, prefix string) *v1alpha1.InstanceDiscovery {
+// newDiscovery returns a discovery of the sessions of the row.
+func (e *sessionEnv) newDiscovery(namespace, name, prefix string) *v1alpha1.InstanceDiscovery {
 	o := &v1alpha1.InstanceDiscovery{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	o.Spec.IntervalSeconds = ptr.To[int32](5)
-	o.Spec.Sources = []v1alpha1.DiscoverySource{{Name: "tmux", Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxSource{Socket: d.socket, Prefix: prefix}}}
+	o.Spec.Sources = []v1alpha1.DiscoverySource{{Name: "tmux", Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxSource{Socket: e.socket, Prefix: prefix}}}
 	return o
 }
 
-// adopts returns an Instance that adopts an existing session.
-func (d *sessionEnv) adopts(name, session string) *v1alpha1.Instance {
-	i := instance(name)
+// newAdoptingInstance returns an Instance that adopts an existing session.
+func (e *sessionEnv) newAdoptingInstance(name, session string) *v1alpha1.Instance {
+	i := newInstance(name)
 	i.Spec.Adoption = v1alpha1.AdoptionRequired
-	i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: session, Socket: d.socket}}
+	i.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxRuntime{Session: session, Socket: e.socket}}
 	return i
 }
 
-// waitForDiscovery waits until a discovery has run and be returns true for its totals.
-func waitForDiscovery(ctx context.Context, d *v1alpha1.InstanceDiscovery, what string, be func(v1alpha1.DiscoveryTotals) bool) {
+// waitForDiscovery waits until a discovery has run and condition returns true for its totals.
+func waitForDiscovery(ctx context.Context, d *v1alpha1.InstanceDiscovery, what string, condition func(v1alpha1.DiscoveryTotals) bool) {
 	GinkgoHelper()
 	Eventually(ctx, func() (bool, error) {
 		fresh := &v1alpha1.InstanceDiscovery{}
 		err := k8s.Get(ctx, kube.ObjectKeyFromObject(d), fresh)
 		*d = *fresh
-		return err == nil && d.Status.ObservedGeneration == d.Generation && be(d.Status.Totals), err
+		return err == nil && d.Status.ObservedGeneration == d.Generation && condition(d.Status.Totals), err
 	}).Should(BeTrue(), func() string { return fmt.Sprintf("%s %s: %+v", d.Name, what, d.Status) })
 }
 
@@ -170,8 +170,8 @@ func instanceOf(ctx context.Context, kind v1alpha1.RuntimeType, displayName stri
 	return &all[at]
 }
 
-// clearFound deletes the discoveries and Instances of the row, and waits until no Instance exists any more. The sessions remain.
-func clearFound(ctx context.Context, namespaces ...string) {
+// deleteDiscovered deletes the discoveries and Instances of the row, and waits until no Instance exists any more. The sessions remain.
+func deleteDiscovered(ctx context.Context, namespaces ...string) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega) { // a discovery may be creating an Instance at this moment
 		for _, namespace := range namespaces {
@@ -183,8 +183,8 @@ func clearFound(ctx context.Context, namespaces ...string) {
 	}).Should(Succeed())
 }
 
-// isReady returns the status and the reason of Ready.
-func isReady(object *v1alpha1.Instance) string {
+// readyCondition returns the status and the reason of Ready.
+func readyCondition(object *v1alpha1.Instance) string {
 	ready := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil {
 		return ""
@@ -193,21 +193,21 @@ func isReady(object *v1alpha1.Instance) string {
 }
 
 // startContainer starts a container that runs the workload under that name.
-func (d *sessionEnv) startContainer(ctx context.Context, name string) (id string) {
+func (e *sessionEnv) startContainer(ctx context.Context, name string) (id string) {
 	GinkgoHelper()
-	made, err := d.api.ContainerCreate(ctx, client.ContainerCreateOptions{
+	made, err := e.api.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: name, Config: &container.Config{Image: image, Cmd: []string{"-dir", "/", "-name", name}},
 		HostConfig: &container.HostConfig{NetworkMode: "none"},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	_, err = d.api.ContainerStart(ctx, made.ID, client.ContainerStartOptions{})
+	_, err = e.api.ContainerStart(ctx, made.ID, client.ContainerStartOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return made.ID
 }
 
-func (d *sessionEnv) unbox(ctx context.Context, id string) {
+func (e *sessionEnv) removeContainer(ctx context.Context, id string) {
 	GinkgoHelper()
-	_, err := d.api.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true})
+	_, err := e.api.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true})
 	Expect(err).NotTo(HaveOccurred())
 }
 
@@ -216,7 +216,7 @@ func startEngine(ctx context.Context) *dockertest.Engine {
 	GinkgoHelper()
 	engine, err := dockertest.Start()
 	if errors.Is(err, dockertest.ErrUnavailable) {
-		leaveOut(err)
+		skipRow(err)
 	}
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(engine.Stop()).To(Succeed()) })
@@ -224,8 +224,8 @@ func startEngine(ctx context.Context) *dockertest.Engine {
 	return engine
 }
 
-// leaveOut skips a row because this machine lacks a requirement of the row, and prints the row and the cause. In CI it fails the row instead.
-func leaveOut(why error) {
+// skipRow skips a row because this machine lacks a requirement of the row, and prints the row and the cause. In CI it fails the row instead.
+func skipRow(why error) {
 	GinkgoHelper()
 	if os.Getenv("CI") != "" {
 		Fail(why.Error())
@@ -234,10 +234,10 @@ func leaveOut(why error) {
 	Skip(why.Error())
 }
 
-// needTmux skips the row if tmux is not installed.
-func needTmux() {
+// requireTmux skips the row if tmux is not installed.
+func requireTmux() {
 	GinkgoHelper()
 	if _, err := exec.LookPath("tmux"); err != nil {
-		leaveOut(err)
+		skipRow(err)
 	}
 }

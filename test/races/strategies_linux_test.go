@@ -25,13 +25,13 @@ import (
 // newStrategy returns a strategy whose runs take their name and their exit code from their arguments: see newRun.
 func newStrategy(name string, threshold int32) *v1alpha1.Strategy {
 	s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: name}}
-	s.Spec.Process.Command = command("$(ARG_NAME)", "-exit", "$(ARG_EXIT)", "-after", "$(ARG_AFTER)")
+	s.Spec.Process.Command = workloadCommand("$(ARG_NAME)", "-exit", "$(ARG_EXIT)", "-after", "$(ARG_AFTER)")
 	s.Spec.Breaker.FailureThreshold = ptr.To(threshold)
 	s.Spec.HistoryLimit = ptr.To[int32](10000)
 	return s
 }
 
-// newRun returns a run that ends with that exit code. If gate is not empty, the run does not end before the file gate exists.
+// newRun returns a run that ends with that exit code. If gate is not empty, the run waits for the file gate before it ends.
 func newRun(s *v1alpha1.Strategy, name string, exit int, gate string) *v1alpha1.StrategyRun {
 	r := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: name}}
 	r.Spec.StrategyRef.Name = s.Name
@@ -56,28 +56,29 @@ func runNow(ctx context.Context, r *v1alpha1.StrategyRun) (*v1alpha1.StrategyRun
 	return fresh, k8s.Get(ctx, client.ObjectKeyFromObject(r), fresh)
 }
 
-// countsTo waits until a strategy has counted at least that many runs and status.counted is empty, and returns the strategy as it was at that time.
-func countsTo(ctx context.Context, s *v1alpha1.Strategy, runs int) *v1alpha1.Strategy {
+// waitForCounted waits until a strategy has counted at least that many runs and status.counted is empty, and returns the strategy as it was at that time.
+func waitForCounted(ctx context.Context, s *v1alpha1.Strategy, runs int) *v1alpha1.Strategy {
 	GinkgoHelper()
 	var last *v1alpha1.Strategy
 	Eventually(ctx, func(g Gomega) {
 		var err error
 		last, err = strategyNow(ctx, s)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(sum(last.Status.Totals)).To(BeNumerically(">=", runs))
+		g.Expect(totalRuns(last.Status.Totals)).To(BeNumerically(">=", runs))
 		g.Expect(last.Status.Counted).To(BeEmpty())
 	}).WithTimeout(time.Minute).Should(Succeed(), func() string { return fmt.Sprintf("%s: want %d runs, got %+v", s.Name, runs, last.Status.Totals) })
 	return last
 }
 
-func sum(t v1alpha1.StrategyTotals) int {
+func totalRuns(t v1alpha1.StrategyTotals) int {
 	return int(t.Succeeded + t.Failed + t.TimedOut + t.Cancelled + t.SkippedCircuitOpen)
 }
 
-// settled waits for the outcome of a run and returns the outcome. It returns an error instead of failing, for goroutines.
-func settled(ctx context.Context, r *v1alpha1.StrategyRun) (v1alpha1.RunOutcome, error) {
+// waitForOutcome waits for the outcome of a run and returns the outcome. It returns an error instead of failing the spec, so that
+// goroutines can call it.
+func waitForOutcome(ctx context.Context, r *v1alpha1.StrategyRun) (v1alpha1.RunOutcome, error) {
 	var outcome v1alpha1.RunOutcome
-	err := until(ctx, func() (bool, error) {
+	err := pollUntil(ctx, func() (bool, error) {
 		fresh, err := runNow(ctx, r)
 		outcome = fresh.Status.Outcome
 		return err == nil && outcome != "", err
@@ -88,8 +89,8 @@ func settled(ctx context.Context, r *v1alpha1.StrategyRun) (v1alpha1.RunOutcome,
 	return outcome, nil
 }
 
-// fly waits until each of these runs has a process that has started.
-func fly(ctx context.Context, runs []*v1alpha1.StrategyRun) {
+// waitForStarted waits until each of these runs has a process that has started.
+func waitForStarted(ctx context.Context, runs []*v1alpha1.StrategyRun) {
 	GinkgoHelper()
 	Eventually(ctx, func() int {
 		begun := map[string]bool{}
@@ -100,8 +101,8 @@ func fly(ctx context.Context, runs []*v1alpha1.StrategyRun) {
 	}).Should(BeZero(), "runs that have not started")
 }
 
-// ranOnce checks that each of these runs was executed exactly once. The counts come from the processes and not from the status of the objects.
-func ranOnce(runs []*v1alpha1.StrategyRun) {
+// expectExecutedOnce checks that each of these runs was executed exactly once. The counts come from the processes and not from the status of the objects.
+func expectExecutedOnce(runs []*v1alpha1.StrategyRun) {
 	GinkgoHelper()
 	times := map[string]int{}
 	for _, note := range notes("starts", "") {
@@ -112,20 +113,20 @@ func ranOnce(runs []*v1alpha1.StrategyRun) {
 	}
 }
 
-func reset(ctx context.Context, s *v1alpha1.Strategy, token string) error {
-	return apply(ctx, s, fmt.Sprintf(`{"spec":{"resetToken":%q}}`, token))
+func resetStrategy(ctx context.Context, s *v1alpha1.Strategy, token string) error {
+	return patchObject(ctx, s, fmt.Sprintf(`{"spec":{"resetToken":%q}}`, token))
 }
 
-// states collects every state of a strategy that a client sees if it watches from the beginning.
-type states struct {
+// observedStates collects every state of a strategy that a client sees if it watches from the beginning.
+type observedStates struct {
 	mu   sync.Mutex
 	seen []*v1alpha1.Strategy
 }
 
 // watchStrategy records all changes of a newly created strategy, until the row ends.
-func watchStrategy(ctx context.Context, s *v1alpha1.Strategy) *states {
+func watchStrategy(ctx context.Context, s *v1alpha1.Strategy) *observedStates {
 	GinkgoHelper()
-	all := &states{}
+	all := &observedStates{}
 	ctx, cancel := context.WithCancel(ctx)
 	watcher, err := k8s.Watch(ctx, &v1alpha1.StrategyList{}, client.InNamespace(s.Namespace),
 		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: s.ResourceVersion}})
@@ -149,8 +150,8 @@ func watchStrategy(ctx context.Context, s *v1alpha1.Strategy) *states {
 	return all
 }
 
-// upTo waits until the state with the version of last was seen, and returns all states that were seen by then.
-func (s *states) upTo(ctx context.Context, last *v1alpha1.Strategy) []*v1alpha1.Strategy {
+// upTo waits until the watch has delivered the resource version of the given object. It returns all states that the watch has delivered so far.
+func (s *observedStates) upTo(ctx context.Context, last *v1alpha1.Strategy) []*v1alpha1.Strategy {
 	GinkgoHelper()
 	Eventually(ctx, func() bool {
 		s.mu.Lock()
@@ -160,15 +161,15 @@ func (s *states) upTo(ctx context.Context, last *v1alpha1.Strategy) []*v1alpha1.
 	return s.soFar()
 }
 
-// soFar returns the states that were seen until now.
-func (s *states) soFar() []*v1alpha1.Strategy {
+// soFar returns all states that the watch has delivered so far.
+func (s *observedStates) soFar() []*v1alpha1.Strategy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.seen)
 }
 
-// openExactly checks that the breaker was open in exactly those states that have at least as many failures as the threshold.
-func openExactly(all []*v1alpha1.Strategy, threshold int32) error {
+// checkBreakerStates checks that the breaker was open in exactly those states that have at least as many failures as the threshold.
+func checkBreakerStates(all []*v1alpha1.Strategy, threshold int32) error {
 	for _, o := range all {
 		b := o.Status.Breaker
 		want := v1alpha1.BreakerClosed
@@ -182,8 +183,9 @@ func openExactly(all []*v1alpha1.Strategy, threshold int32) error {
 	return nil
 }
 
-// inOrder counts the runs one after the other, in the order in which the states list the runs, and compares every state with its own count.
-func inOrder(ctx context.Context, s *v1alpha1.Strategy, all []*v1alpha1.Strategy, threshold int32) {
+// expectSerialCounts counts the failures of the runs one after the other, in the order in which the recorded states list the runs. It expects every recorded
+// state to have the same number of failures as this count.
+func expectSerialCounts(ctx context.Context, s *v1alpha1.Strategy, all []*v1alpha1.Strategy, threshold int32) {
 	GinkgoHelper()
 	list := &v1alpha1.StrategyRunList{}
 	Expect(k8s.List(ctx, list, client.InNamespace(s.Namespace))).To(Succeed())
@@ -211,6 +213,6 @@ func inOrder(ctx context.Context, s *v1alpha1.Strategy, all []*v1alpha1.Strategy
 				failures = 0
 			}
 		}
-		Expect(o.Status.Breaker.Failures).To(Equal(failures), "the count of one run after the other, at version %s", o.ResourceVersion)
+		Expect(o.Status.Breaker.Failures).To(Equal(failures), "the failures must equal a count of one run after the other, at version %s", o.ResourceVersion)
 	}
 }

@@ -86,8 +86,8 @@ func TestRaces(t *testing.T) {
 	EnforceDefaultTimeoutsWhenUsingContexts()
 	RunSpecs(t, "Races")
 	if fault == nil {
-		failures.Tell(t)
-		NewWithT(t).Eventually(testenv.Leaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "no goroutine is left")
+		failures.Report(t)
+		NewWithT(t).Eventually(testenv.CheckLeaks).WithArguments(before).WithTimeout(patience).Should(Succeed(), "no goroutine is left")
 	}
 }
 
@@ -117,12 +117,13 @@ var _ = AfterSuite(func() {
 		Expect(environment.Stop()).To(Succeed())
 	}
 	if fault == nil {
-		Expect(ours()).To(BeEmpty(), "no process of the suite is left")
+		Expect(suiteProcesses()).To(BeEmpty(), "no process of the suite is left")
 		Expect(zombies()).To(BeEmpty(), "no child is left unreaped")
 	}
 })
 
-// These variables let a caller that runs each row in a separate process build the programs once and use one control plane for many rows.
+// A caller that runs each row in a separate process sets these environment variables. This lets the caller build the programs only once, and use the same
+// control plane for many rows.
 const (
 	// builtVariable is the environment variable with a directory that already contains the programs.
 	builtVariable = "RACES_PROGRAMS"
@@ -146,7 +147,7 @@ func controlPlane() (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return config, disown(plain, "")
+	return config, removeObjects(plain, "")
 }
 
 // buildPrograms builds the programs that the suite runs.
@@ -202,8 +203,8 @@ var _ = ReportAfterEach(func(report SpecReport) {
 	fmt.Printf("\n%s %s %.1fs\n", strings.Fields(report.LeafNodeText)[0], verdict, report.RunTime.Seconds())
 })
 
-// all calls do n times concurrently, and fails if any call fails.
-func all(n int, do func(i int) error) {
+// inParallel calls do n times concurrently, and fails if any call fails.
+func inParallel(n int, do func(i int) error) {
 	GinkgoHelper()
 	errs := make(chan error, n)
 	for i := range n {

@@ -30,41 +30,42 @@ import (
 )
 
 const (
-	clients = 10
-	minute  = time.Minute
+	clients  = 10
+	duration = time.Minute
 	// seed makes each client draw the same operations in every run. The order of operations of different clients still differs between runs.
 	seed = 7
-	// The numbers of sessions and containers that Berth starts, and of those that are started without Berth and discovered: 50 altogether.
+	// ownSessions and ownContainers are the numbers of sessions and containers that Berth starts. foreignSessions and foreignContainers are the numbers of
+	// those that are started without Berth and then discovered. Altogether there are 50.
 	ownSessions, foreignSessions, ownContainers, foreignContainers = 30, 8, 9, 3
 )
 
-func TestAMinute(t *testing.T) {
+func TestSoak_RandomOperationsForOneMinute(t *testing.T) {
 	if _, err := exec.LookPath("tmux"); err != nil && os.Getenv("CI") == "" {
 		t.Skip("this needs tmux: ", err)
 	}
 	w := newWorld(t)
-	w.foreignContainers(t)
-	for _, namespace := range []string{metav1.NamespaceDefault, other} {
+	w.startForeignContainers(t)
+	for _, namespace := range []string{metav1.NamespaceDefault, otherNamespace} {
 		w.Expect(w.api.Create(t.Context(), w.discovery(namespace))).To(Succeed())
 	}
-	done := w.everything(t)
-	t.Logf("%d operations in %v: %v", sum(done), minute, done)
+	done := w.runClients(t)
+	t.Logf("%d operations in %v: %v", sum(done), duration, done)
 	for _, name := range []string{"create", "delete", "restart", "stop", "start", "touch", "discover", "session"} {
 		w.Expect(done[name]).To(BeNumerically(">", 5), name)
 	}
 
-	w.Eventually(func(g Gomega) { w.isAsTheSpecsSay(t.Context(), g) }).Should(Succeed())
-	foreign := w.foreign(t.Context(), w)
+	w.Eventually(func(g Gomega) { w.expectSpecifiedState(t.Context(), g) }).Should(Succeed())
+	foreign := w.describeForeign(t.Context(), w)
 	w.deleteAll(t)
-	w.Eventually(func(g Gomega) { g.Expect(w.foreign(t.Context(), g)).To(Equal(foreign)) }).Should(Succeed(), "foreign sessions and containers must not change")
+	w.Eventually(func(g Gomega) { g.Expect(w.describeForeign(t.Context(), g)).To(Equal(foreign)) }).Should(Succeed(), "foreign sessions and containers must not change")
 	// A Docker Engine may complete a start after Berth stopped waiting for it. The collector of orphans removes such a container.
-	w.Eventually(func() ([]facts.Incarnation, error) { return w.all.List(t.Context()) }).Should(BeEmpty(), "nothing of Berth may remain")
+	w.Eventually(func() ([]facts.Incarnation, error) { return w.runtimes.List(t.Context()) }).Should(BeEmpty(), "nothing of Berth may remain")
 }
 
-// everything runs all clients for a minute and counts their operations.
-func (w *world) everything(t *testing.T) map[string]int {
+// runClients runs all clients for a minute and counts their operations.
+func (w *world) runClients(t *testing.T) map[string]int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), minute)
+	ctx, cancel := context.WithTimeout(t.Context(), duration)
 	defer cancel()
 	var mu sync.Mutex
 	done, failures := map[string]int{}, []string{}
@@ -98,15 +99,15 @@ func (w *world) operation(ctx context.Context, random *rand.Rand) (what string, 
 	token := strconv.Itoa(random.Int())
 	switch random.IntN(12) {
 	case 0:
-		return "discover", w.patch(ctx, w.discovery([]string{metav1.NamespaceDefault, other}[random.IntN(2)]), `{"spec":{"refreshToken":"`+token+`"}}`)
+		return "discover", w.patch(ctx, w.discovery([]string{metav1.NamespaceDefault, otherNamespace}[random.IntN(2)]), `{"spec":{"refreshToken":"`+token+`"}}`)
 	case 1:
-		w.foreignSession(random.IntN(foreignSessions), random.IntN(2) == 0)
+		w.toggleForeignSession(random.IntN(foreignSessions), random.IntN(2) == 0)
 		return "session", nil
 	}
-	i := w.own(random.IntN(w.owned()))
+	i := w.ownInstance(random.IntN(w.ownCount()))
 	switch random.IntN(8) {
 	case 0:
-		return "delete", gone(w.api.Delete(ctx, i))
+		return "delete", ignoreNotFound(w.api.Delete(ctx, i))
 	case 1, 2:
 		err := w.api.Create(ctx, i)
 		if apierrors.IsAlreadyExists(err) {
@@ -121,29 +122,30 @@ func (w *world) operation(ctx context.Context, random *rand.Rand) (what string, 
 		return "restart", w.patch(ctx, i, `{"spec":{"restartToken":"`+token+`"}}`)
 	}
 	if err := w.api.Get(ctx, kube.ObjectKeyFromObject(i), i); err == nil {
-		if backend, err := w.all.Find(ctx, i.UID); err == nil {
+		if backend, err := w.runtimes.Find(ctx, i.UID); err == nil {
 			_ = backend.Capabilities().Terminals.Type(ctx, i.UID, []byte("activity\n")) // ignore an error: the Instance may have no terminal now
 		}
 	}
 	return "touch", nil
 }
 
-func gone(err error) error { return kube.IgnoreNotFound(err) }
+func ignoreNotFound(err error) error { return kube.IgnoreNotFound(err) }
 
 func (w *world) patch(ctx context.Context, object kube.Object, text string) error {
-	return gone(w.api.Patch(ctx, object, kube.RawPatch(types.MergePatchType, []byte(text))))
+	return ignoreNotFound(w.api.Patch(ctx, object, kube.RawPatch(types.MergePatchType, []byte(text))))
 }
 
-// owned is the maximum number of Instances that Berth starts itself.
-func (w *world) owned() int {
+// ownCount is the maximum number of Instances that Berth starts itself.
+func (w *world) ownCount() int {
 	if w.engine == nil {
 		return ownSessions
 	}
 	return ownSessions + ownContainers
 }
 
-// own returns the Instance with number n of those that Berth starts itself. Berth deletes every third of them as soon as it has stopped.
-func (w *world) own(n int) *v1alpha1.Instance {
+// ownInstance returns the Instance with number n of those that Berth starts itself. Every third Instance has a TTL of 0, so Berth deletes it as soon as it has
+// stopped.
+func (w *world) ownInstance(n int) *v1alpha1.Instance {
 	i := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("own-%d", n)}}
 	if n < ownSessions {
 		i.Spec.Process.Command = []string{workload, "terminal"}
@@ -171,15 +173,15 @@ func (w *world) discovery(namespace string) *v1alpha1.InstanceDiscovery {
 		{Name: "sessions", Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxSource{Socket: w.socket, Prefix: "claude-"}},
 	}
 	if w.engine != nil {
-		labels := map[string]v1alpha1.LabelText{"minute": "foreign"}
+		labels := map[string]v1alpha1.LabelText{"soak": "foreign"}
 		d.Spec.Sources = append(d.Spec.Sources,
 			v1alpha1.DiscoverySource{Name: "containers", Type: v1alpha1.RuntimeDocker, Docker: &v1alpha1.DockerSource{MatchLabels: labels}})
 	}
 	return d
 }
 
-// foreignSession creates or kills a session without Berth. It ignores errors, because the session may already exist or no longer exist.
-func (w *world) foreignSession(n int, there bool) {
+// toggleForeignSession creates or kills a session without Berth. It ignores errors, because the session may already exist or no longer exist.
+func (w *world) toggleForeignSession(n int, there bool) {
 	name := fmt.Sprintf("claude-%d", n)
 	if there {
 		_, _ = w.tmux("new-session", "-d", "-s", name, "--", workload, "terminal")
@@ -188,8 +190,8 @@ func (w *world) foreignSession(n int, there bool) {
 	}
 }
 
-// foreignContainers starts containers without Berth.
-func (w *world) foreignContainers(t *testing.T) {
+// startForeignContainers starts containers without Berth.
+func (w *world) startForeignContainers(t *testing.T) {
 	t.Helper()
 	workload = conformance.Workload(t)
 	if w.engine == nil {
@@ -198,7 +200,7 @@ func (w *world) foreignContainers(t *testing.T) {
 	for n := range foreignContainers {
 		made, err := w.engine.ContainerCreate(t.Context(), client.ContainerCreateOptions{
 			Name:       fmt.Sprintf("claude-%d", n), // also the name of a session: both must be discovered
-			Config:     &container.Config{Image: image, Cmd: []string{"sleep"}, Labels: map[string]string{"minute": "foreign"}},
+			Config:     &container.Config{Image: image, Cmd: []string{"sleep"}, Labels: map[string]string{"soak": "foreign"}},
 			HostConfig: &container.HostConfig{NetworkMode: "none"},
 		})
 		w.Expect(err).NotTo(HaveOccurred())

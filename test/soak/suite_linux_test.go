@@ -39,9 +39,9 @@ import (
 )
 
 const (
-	patience = 3 * time.Minute
-	image    = "berth-workload:latest"
-	other    = "other" // the name of a second namespace
+	patience       = 3 * time.Minute
+	image          = "berth-workload:latest"
+	otherNamespace = "other" // the name of a second namespace
 )
 
 func TestMain(m *testing.M) {
@@ -53,20 +53,22 @@ func TestMain(m *testing.M) {
 // world is an API server and a manager whose Instances run in tmux and in Docker.
 type world struct {
 	*WithT
-	api    kube.Client
-	all    *runtime.Registry
-	engine *client.Client // nil if Docker is unavailable
-	socket string         // name of the tmux server's socket
+	api      kube.Client
+	runtimes *runtime.Registry
+	engine   *client.Client // nil if Docker is unavailable
+	socket   string         // name of the tmux server's socket
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
 	ctrl.SetLogger(logr.Discard())
-	w := &world{WithT: NewWithT(t), socket: "berth-minute-" + strconv.Itoa(os.Getpid())}
+	w := &world{WithT: NewWithT(t), socket: "berth-soak-" + strconv.Itoa(os.Getpid())}
 	w.SetDefaultEventuallyTimeout(patience)
 	w.SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
-	t.Cleanup(func() { w.Eventually(testenv.Leaks).WithArguments(before).Should(Succeed(), "no goroutine may remain") })
+	t.Cleanup(func() {
+		w.Eventually(testenv.CheckLeaks).WithArguments(before).Should(Succeed(), "no goroutine may remain")
+	})
 
 	environment := testenv.New(filepath.Join("..", ".."))
 	config, err := environment.Start()
@@ -75,13 +77,13 @@ func newWorld(t *testing.T) *world {
 	config.QPS, config.Burst = 1000, 2000
 	w.api, err = kube.New(config, kube.Options{Scheme: manager.Scheme()})
 	w.Expect(err).NotTo(HaveOccurred())
-	w.Expect(w.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: other}})).To(Succeed())
+	w.Expect(w.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: otherNamespace}})).To(Succeed())
 
-	dir, err := os.MkdirTemp("", "berth-minute-") // not t.TempDir, because the path of a socket must be short
+	dir, err := os.MkdirTemp("", "berth-soak-") // not t.TempDir, because the path of a socket must be short
 	w.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { w.Expect(os.RemoveAll(dir)).To(Succeed()) })
-	w.all = runtime.NewRegistry(w.host(t, dir), logr.Discard(), w.members(t, dir)...)
-	mgr, err := manager.New(config, manager.Options{Runtimes: w.all, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience})
+	w.runtimes = runtime.NewRegistry(w.startHostRuntime(t, dir), logr.Discard(), w.newBackends(t, dir)...)
+	mgr, err := manager.New(config, manager.Options{Runtimes: w.runtimes, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience})
 	w.Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -89,40 +91,40 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() {
 		cancel()
 		w.Eventually(ended).Should(Receive(BeNil()), "the manager must stop")
-		w.endAll()
+		w.killAll()
 	})
 	return w
 }
 
-// endAll kills the processes that remain after a failed test.
-func (w *world) endAll() {
-	list, _ := w.all.List(context.Background())
+// killAll kills the processes that remain after a failed test.
+func (w *world) killAll() {
+	list, _ := w.runtimes.List(context.Background())
 	for _, incarnation := range list {
-		if backend, err := w.all.Find(context.Background(), types.UID(incarnation.UID)); err == nil {
+		if backend, err := w.runtimes.Find(context.Background(), types.UID(incarnation.UID)); err == nil {
 			_ = backend.Kill(context.Background(), types.UID(incarnation.UID), incarnation.Number)
 		}
 	}
 }
 
-var machine *host.Host
+var hostRuntime *host.Host
 
-// host returns the host runtime. The tmux runtime runs the processes of its sessions through this runtime.
-func (w *world) host(t *testing.T, dir string) *host.Host {
+// startHostRuntime returns the host runtime. The tmux runtime runs the processes of its sessions through this runtime.
+func (w *world) startHostRuntime(t *testing.T, dir string) *host.Host {
 	t.Helper()
 	build := exec.Command("go", "build", "-o", dir+"/", "github.com/berth-dev/berth/cmd/berth-shim")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	output, err := build.CombinedOutput()
 	w.Expect(err).NotTo(HaveOccurred(), "%s", output)
-	machine, err = host.New(host.Options{StateDir: filepath.Join(dir, "host"), ShimPath: filepath.Join(dir, "berth-shim")})
+	hostRuntime, err = host.New(host.Options{StateDir: filepath.Join(dir, "host"), ShimPath: filepath.Join(dir, "berth-shim")})
 	w.Expect(err).NotTo(HaveOccurred())
-	t.Cleanup(func() { w.Expect(machine.Close()).To(Succeed()) })
-	return machine
+	t.Cleanup(func() { w.Expect(hostRuntime.Close()).To(Succeed()) })
+	return hostRuntime
 }
 
-// members returns the backends for tmux and Docker. If Docker is unavailable, it marks the Docker backend as missing, or fails the test in CI.
-func (w *world) members(t *testing.T, dir string) []runtime.Backend {
+// newBackends returns the backends for tmux and Docker. If Docker is unavailable, it marks the Docker backend as missing, or fails the test in CI.
+func (w *world) newBackends(t *testing.T, dir string) []runtime.Backend {
 	t.Helper()
-	sessions, err := tmux.New(machine, tmux.Options{Dir: filepath.Join(dir, "tmux"), Shim: filepath.Join(dir, "berth-shim")})
+	sessions, err := tmux.New(hostRuntime, tmux.Options{Dir: filepath.Join(dir, "tmux"), Shim: filepath.Join(dir, "berth-shim")})
 	w.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() {
 		sessions.Close()

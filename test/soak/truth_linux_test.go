@@ -22,8 +22,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/docker"
 )
 
-// isAsTheSpecsSay expects the actual sessions and containers, and the statuses of the Instances, to match the specs.
-func (w *world) isAsTheSpecsSay(ctx context.Context, g Gomega) {
+// expectSpecifiedState expects the actual sessions and containers, and the statuses of the Instances, to match the specs.
+func (w *world) expectSpecifiedState(ctx context.Context, g Gomega) {
 	var list v1alpha1.InstanceList
 	g.Expect(w.api.List(ctx, &list)).To(Succeed())
 	sessions, containers := []string{}, []string{}
@@ -35,7 +35,7 @@ func (w *world) isAsTheSpecsSay(ctx context.Context, g Gomega) {
 		g.Expect(kstatusOf(g, i)).To(Equal(status.CurrentStatus), "%s: %+v", name, i.Status.Conditions)
 		if i.Labels[v1alpha1.LabelDiscoveredBy] != "" {
 			g.Expect(i.Status.Process).NotTo(BeNil(), "%s must have a running session or container", name)
-			what := placeOf(i)
+			what := sessionOrContainer(i)
 			stands[what] = append(stands[what], name)
 			continue
 		}
@@ -64,8 +64,8 @@ func (w *world) isAsTheSpecsSay(ctx context.Context, g Gomega) {
 	g.Expect(stands).To(HaveLen(len(foreign)+len(found)), "every object must have an existing session or container")
 }
 
-// placeOf returns the session or container that a discovered Instance represents.
-func placeOf(i *v1alpha1.Instance) string {
+// sessionOrContainer returns the session or container that a discovered Instance represents.
+func sessionOrContainer(i *v1alpha1.Instance) string {
 	if i.Spec.Runtime.Type == v1alpha1.RuntimeTmux {
 		return "session " + i.Spec.Runtime.Tmux.Session
 	}
@@ -114,8 +114,8 @@ func (w *world) containers(ctx context.Context, g Gomega) (own, foreign []string
 	return own, foreign
 }
 
-// foreign returns a sorted description of the foreign sessions, each with the PID of its process, and of the running foreign containers.
-func (w *world) foreign(ctx context.Context, g Gomega) []string {
+// describeForeign returns a sorted description of the foreign sessions, each with the PID of its process, and of the running foreign containers.
+func (w *world) describeForeign(ctx context.Context, g Gomega) []string {
 	var all []string
 	output, err := w.tmux("list-panes", "-a", "-F", "#{session_name} #{pane_pid}")
 	if err != nil {
@@ -136,7 +136,7 @@ func (w *world) foreign(ctx context.Context, g Gomega) []string {
 func (w *world) deleteAll(t *testing.T) {
 	t.Helper()
 	for _, kind := range []kube.Object{&v1alpha1.InstanceDiscovery{}, &v1alpha1.Instance{}} {
-		for _, namespace := range []string{metav1.NamespaceDefault, other} {
+		for _, namespace := range []string{metav1.NamespaceDefault, otherNamespace} {
 			w.Expect(w.api.DeleteAllOf(t.Context(), kind, kube.InNamespace(namespace))).To(Succeed())
 		}
 	}

@@ -21,8 +21,8 @@ import (
 // claimTimeout bounds the time until the API server applies a policy on a busy machine.
 const claimTimeout = time.Minute
 
-// Claim installs the policy that claims objects at their creation, as berth up does, and waits until the policy takes effect.
-func Claim(ctx context.Context, api client.Client) error {
+// InstallClaimPolicy installs the policy that claims objects at their creation, as berth up does, and waits until the policy takes effect.
+func InstallClaimPolicy(ctx context.Context, api client.Client) error {
 	for _, text := range [][]byte{claim.Policy, claim.Binding} {
 		object := &unstructured.Unstructured{}
 		err := yaml.Unmarshal(text, &object.Object)

@@ -19,8 +19,8 @@ func (f *Failures) Note(report types.SpecReport) {
 	}
 }
 
-// Tell reports each failed spec as a subtest, so that the names of the failed tests include the failed specs and their messages.
-func (f *Failures) Tell(t *testing.T) {
+// Report reports each failed spec as a subtest, so that the names of the failed tests include the failed specs and their messages.
+func (f *Failures) Report(t *testing.T) {
 	for _, report := range *f {
 		t.Run(report.LeafNodeText, func(t *testing.T) {
 			t.Errorf("%s: %s", report.FailureLocation(), report.FailureMessage())

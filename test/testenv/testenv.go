@@ -24,9 +24,9 @@ func New(root string) *envtest.Environment {
 	return environment
 }
 
-// Leaks returns an error that lists the goroutines that did not exist at the time of before. It ignores the goroutines of idle connections, of logging and of
-// signal handling, because these exit later or never.
-func Leaks(before goleak.Option) error {
+// CheckLeaks returns an error that lists the goroutines that did not exist at the time of before. It ignores the goroutines of idle connections, of logging and
+// of signal handling, because these exit later or never.
+func CheckLeaks(before goleak.Option) error {
 	return goleak.Find(before,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),

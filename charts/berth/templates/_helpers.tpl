@@ -1,10 +1,15 @@
-{{/* Labels of every object. */}}
-{{- define "berth.labels" -}}
+{{/* Labels that the chart sets on every object. The schema does not allow them in commonLabels. */}}
+{{- define "berth.chartLabels" -}}
 app.kubernetes.io/name: berth
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* Labels of every object. */}}
+{{- define "berth.labels" -}}
+{{- merge (include "berth.chartLabels" . | fromYaml) (.Values.commonLabels | default dict) | toYaml }}
 {{- end }}
 
 {{/* Selector of the manager's Pods. It does not contain the release name, because a cluster has only one Berth. */}}
@@ -19,8 +24,14 @@ app.kubernetes.io/component: manager
 {{- end }}
 {{- end }}
 
+{{/* Name of the ServiceAccount of the manager. */}}
+{{- define "berth.serviceAccount" -}}
+{{- (.Values.serviceAccount).name | default "berth-manager" }}
+{{- end }}
+
 {{/*
-Renders the objects of a file in files/, which is a copy of a file in config/, with the namespace and the labels of this release:
+Renders the objects of a file in files/, which is a copy of a file in config/, with the namespace, the labels and the
+ServiceAccount of this release:
 include "berth.objects" (dict "root" $ "file" "files/..." "annotations" (dict ...) "labels" (dict ...))
 */}}
 {{- define "berth.objects" -}}
@@ -28,7 +39,7 @@ include "berth.objects" (dict "root" $ "file" "files/..." "annotations" (dict ..
 {{- $clusterScoped := list "berth-manager-reviews" "berth-manager-nodes" }}
 {{- $root := .root }}
 {{- $namespace := $root.Release.Namespace }}
-{{- $labels := merge (dict) (include "berth.labels" $root | fromYaml) (.labels | default dict) }}
+{{- $labels := merge (dict) (include "berth.chartLabels" $root | fromYaml) (.labels | default dict) ($root.Values.commonLabels | default dict) }}
 {{- $annotations := .annotations | default dict }}
 {{- range $text := regexSplit "(?m)^---$" ($root.Files.Get .file) -1 }}
 {{- $object := fromYaml $text }}
@@ -38,7 +49,12 @@ include "berth.objects" (dict "root" $ "file" "files/..." "annotations" (dict ..
 {{- if $meta.namespace }}{{ $_ := set $meta "namespace" $namespace }}{{ end }}
 {{- $_ := set $meta "labels" (merge ($meta.labels | default dict) $labels) }}
 {{- if $annotations }}{{ $_ := set $meta "annotations" (merge ($meta.annotations | default dict) $annotations) }}{{ end }}
-{{- range $object.subjects }}{{ if .namespace }}{{ $_ := set . "namespace" $namespace }}{{ end }}{{ end }}
+{{- /* The manager's ServiceAccount is the only one in files/. */}}
+{{- if eq $object.kind "ServiceAccount" }}
+{{- $_ := set $meta "name" (include "berth.serviceAccount" $root) }}
+{{- with ($root.Values.serviceAccount).annotations }}{{ $_ := set $meta "annotations" (merge ($meta.annotations | default dict) .) }}{{ end }}
+{{- end }}
+{{- range $object.subjects }}{{ if eq .kind "ServiceAccount" }}{{ $_ := set . "namespace" $namespace }}{{ $_ := set . "name" (include "berth.serviceAccount" $root) }}{{ end }}{{ end }}
 {{- if eq $object.kind "ValidatingAdmissionPolicyBinding" }}{{ with $object.spec.paramRef }}{{ $_ := set . "namespace" $namespace }}{{ end }}{{ end }}
 {{- $each := list "" }}
 {{- if and (eq $object.kind "ClusterRoleBinding") $root.Values.watchNamespaces (not (has $meta.name $clusterScoped)) }}

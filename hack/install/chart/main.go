@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-// copied maps folders of config/ to the folders of files/ that are copied from them.
+// copied maps each folder of config/ to the folder of files/ that its manifests are copied to.
 var copied = []struct{ from, to, pattern string }{
 	{"config/crd/bases", "crds", "*.yaml"},
 	{"config/rbac", "rbac", "*.yaml"},

@@ -12,7 +12,7 @@ import (
 )
 
 // The test program itself is a Go program, so it contains build information.
-func TestTheModulesOfAProgramAreTold(t *testing.T) {
+func TestRun_ListsModulesOfProgram(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

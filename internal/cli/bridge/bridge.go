@@ -66,8 +66,8 @@ type bridge struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	docs    *document.Set
-	// initialize and initialized are the request and the notification with these names, once the editor has sent them. answered reports whether the editor has
-	// received the response to initialize.
+	// initialize and initialized are the request and the notification with these names, once the editor has sent them. answered is true once the editor has
+	// received a successful response to initialize.
 	initialize, initialized []byte
 	initializeID            string
 	answered                bool
@@ -82,24 +82,24 @@ type bridge struct {
 	// asked maps the ID that the editor received for a request of the server to the ID of that request on the current connection.
 	asked map[string][]byte
 	ids   int64
-	// exited reports whether the editor has sent exit. After exit, the editor expects no more responses.
+	// exited is true once the editor has sent exit. After exit, the editor expects no more responses.
 	exited bool
 }
 
 // message is a message that waits to be sent.
 type message struct {
 	body     []byte
-	id       string // of a request; empty for other messages
-	method   string // of a request
-	document bool   // its content is also in docs
-	here     bool   // it concerns only the current connection
+	id       string // the ID of a request; empty for other messages
+	method   string // the method of a request
+	document bool   // the content of the message is also in docs
+	here     bool   // the message applies only to the current connection
 	since    time.Time
 }
 
 // link is one connection to the multiplexer.
 type link struct {
 	conn     net.Conn
-	attached bool // queued messages may be sent, because the multiplexer has received all earlier messages of the editor
+	attached bool // messages of the editor are queued for this connection; attach sends the earlier messages first
 	reattach string
 	lost     bool
 	busy     bool // a message is being written
@@ -126,7 +126,7 @@ func Run(ctx context.Context, opts Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	read := make(chan error, 1)
-	// A read from the editor cannot be interrupted. This goroutine ends with the program, or when the editor closes its end.
+	// A read from the editor cannot be interrupted. This goroutine ends when the program exits or the editor closes its end of the stream.
 	go func() { read <- b.readEditor() }()
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -272,8 +272,8 @@ func (b *bridge) expire(now time.Time) {
 	}
 }
 
-// flush waits until the last messages of the editor were sent and, unless the editor sent exit, its requests were answered. It returns when there is no
-// connection, and after flushTime at the latest.
+// flush waits until the last messages of the editor were sent and, unless the editor sent exit, its requests were answered. It returns early if there is no
+// connection, or after flushTime.
 func (b *bridge) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTime)
 	defer cancel()

@@ -29,7 +29,8 @@ func errorBody(id, why string) []byte {
 	return failure(id, codeRequestFailed, why, map[string]any{"reason": "Reconnecting", "retriable": true, "retryAfterMs": retryAfter.Milliseconds()})
 }
 
-// lostBody returns the response to a request whose connection was lost after it was sent. A request that may have changed something is marked as not retriable.
+// lostBody returns the response to a request that was sent, but whose connection was lost before the response. A request that may have changed something is
+// marked as not retriable.
 func lostBody(id, method string) []byte {
 	switch {
 	case method == "shutdown":

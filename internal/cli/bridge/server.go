@@ -31,7 +31,7 @@ func (b *bridge) write(l *link) error {
 	}
 }
 
-// attach repeats to a new multiplexer the messages of the editor that still apply. It does not forward the response to the repeated initialize request.
+// attach sends a new multiplexer the messages of the editor that still apply. It does not forward the response to the repeated initialize request.
 func (b *bridge) attach(l *link) error {
 	b.mu.Lock()
 	if !b.answered {
@@ -101,8 +101,8 @@ func (b *bridge) asTheEditorCounts(params json.RawMessage) any {
 	return p
 }
 
-// next returns the oldest queued message and waits for one if necessary. It returns false when the connection is lost. A request that next has returned counts
-// as sent, because the bridge cannot determine whether the request arrives.
+// next returns the oldest queued message and waits for one if necessary. It returns false when the connection is lost. A returned request counts as sent,
+// because the bridge cannot determine whether the request arrives.
 func (b *bridge) next(l *link) (message, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -186,7 +186,7 @@ func (b *bridge) pass(l *link, body []byte, e *wire.Envelope) error {
 	return nil
 }
 
-// replaced returns a copy of body in which span is replaced by with.
+// replaced returns a copy of body in which the bytes at span are replaced. The parameter with is the replacement.
 func replaced(body []byte, span wire.Span, with []byte) []byte {
 	out := make([]byte, 0, len(body)+len(with))
 	out = append(out, body[:span.Start]...)

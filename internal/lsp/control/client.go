@@ -30,7 +30,7 @@ type Client struct {
 	waiting map[int64]chan lsp.Answer
 }
 
-// Dial connects to the multiplexer at a path. See Converse.
+// Dial connects to the multiplexer at a path and calls Converse with the connection.
 func Dial(ctx context.Context, path string, onReport func(lsp.Report), onClose func(error)) (*Client, error) {
 	conn, err := Connect(ctx, path)
 	if err != nil {

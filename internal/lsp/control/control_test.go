@@ -67,20 +67,20 @@ func (m *multiplexer) change(number int64, told chan struct{}) {
 	}
 }
 
-// bench is a server on a socket whose path exceeds the maximum length of a socket address.
-type bench struct {
+// fixture is a server on a socket whose path exceeds the maximum length of a socket address.
+type fixture struct {
 	*WithT
 	*multiplexer
 	path string
 }
 
-func newBench(t *testing.T) *bench {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))
 	if !hasLongPaths {
 		dir = filepath.Dir(dir)
 	}
-	b := &bench{WithT: NewWithT(t), path: filepath.Join(dir, "c"), multiplexer: &multiplexer{
+	b := &fixture{WithT: NewWithT(t), path: filepath.Join(dir, "c"), multiplexer: &multiplexer{
 		changes: make(chan struct{}, 1), urgent: make(chan struct{}, 1), report: lsp.Report{Protocol: lsp.Protocol},
 	}}
 	b.Expect(os.MkdirAll(dir, 0o700)).To(Succeed())
@@ -106,7 +106,7 @@ type manager struct {
 	reports []lsp.Report
 }
 
-func (b *bench) dial(t *testing.T) *manager {
+func (b *fixture) dial(t *testing.T) *manager {
 	t.Helper()
 	m := &manager{closed: make(chan error, 1)}
 	var err error
@@ -123,30 +123,30 @@ func (b *bench) dial(t *testing.T) *manager {
 	return m
 }
 
-func (m *manager) told() []lsp.Report {
+func (m *manager) received() []lsp.Report {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return append([]lsp.Report(nil), m.reports...)
 }
 
-func (m *manager) last() lsp.Report {
-	all := m.told()
+func (m *manager) lastReport() lsp.Report {
+	all := m.received()
 	return all[len(all)-1]
 }
 
-func TestACommandIsAnsweredAfterWhatItDid(t *testing.T) {
-	b := newBench(t)
+func TestDo_ReportArrivesBeforeAnswer(t *testing.T) {
+	b := newFixture(t)
 	info, err := os.Stat(b.path)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o600)))
 	m := b.dial(t)
-	b.Expect(m.told()).To(HaveLen(1), "the first message is a report")
+	b.Expect(m.received()).To(HaveLen(1), "the first message is a report")
 
 	launch := &lsp.Launch{Incarnation: 3, Command: []string{"gopls"}, Env: []string{"LARGE=" + strings.Repeat("x", 1<<20)}}
 	answer, err := m.Do(t.Context(), lsp.Command{Verb: lsp.Start, Incarnation: 3, Launch: launch})
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(answer.Code).To(BeEmpty())
-	b.Expect(m.last().Incarnation).To(Equal(int64(3)), "the report arrives before the answer")
+	b.Expect(m.lastReport().Incarnation).To(Equal(int64(3)), "the report arrives before the answer")
 	b.Expect(b.commands[0].Launch).To(Equal(launch))
 
 	answer, err = m.Do(t.Context(), lsp.Command{Verb: lsp.Stop, Incarnation: 2})
@@ -154,14 +154,14 @@ func TestACommandIsAnsweredAfterWhatItDid(t *testing.T) {
 	b.Expect(answer).To(Equal(lsp.Answer{ID: 2, Code: lsp.CodeStale, Error: "too old"}))
 }
 
-func TestManyAtOnceGetTheirOwnAnswers(t *testing.T) {
-	b := newBench(t)
+func TestDo_ConcurrentCommandsGetTheirOwnAnswers(t *testing.T) {
+	b := newFixture(t)
 	m := b.dial(t)
 	b.Expect(m.Do(t.Context(), lsp.Command{Verb: lsp.Start, Incarnation: 50})).NotTo(BeNil())
 	var all sync.WaitGroup
 	for i := range int64(100) {
 		all.Go(func() {
-			answer, err := m.Do(t.Context(), lsp.Command{Verb: lsp.HoldRequests, Incarnation: 50 * (i % 2)})
+			answer, err := m.Do(t.Context(), lsp.Command{Verb: lsp.Stop, Incarnation: 50 * (i % 2)})
 			if err != nil || (answer.Code == lsp.CodeStale) != (i%2 == 0) {
 				t.Errorf("command %d was answered with %+v, %v", i, answer, err)
 			}
@@ -170,8 +170,8 @@ func TestManyAtOnceGetTheirOwnAnswers(t *testing.T) {
 	all.Wait()
 }
 
-func TestReportsComeAtTheirPace(t *testing.T) {
-	b := newBench(t)
+func TestReports_AreRateLimited(t *testing.T) {
+	b := newFixture(t)
 	m := b.dial(t)
 	began := time.Now()
 	for number := int64(1); time.Since(began) < 500*time.Millisecond; number++ {
@@ -181,36 +181,36 @@ func TestReportsComeAtTheirPace(t *testing.T) {
 		}
 	}
 	b.change(-1, b.changes)
-	b.Eventually(func() int64 { return m.last().Number }).WithTimeout(patience).Should(Equal(int64(-1)), "the last report is never dropped")
-	b.Expect(len(m.told())).To(BeNumerically("<=", int(time.Since(began)/pace)+3))
+	b.Eventually(func() int64 { return m.lastReport().Number }).WithTimeout(patience).Should(Equal(int64(-1)), "the last report is never dropped")
+	b.Expect(len(m.received())).To(BeNumerically("<=", int(time.Since(began)/pace)+3))
 }
 
-func TestUrgentReportsDoNotWait(t *testing.T) {
-	b := newBench(t)
+func TestReports_UrgentOnesAreSentImmediately(t *testing.T) {
+	b := newFixture(t)
 	m := b.dial(t)
 	for number := int64(1); number <= 20; number++ {
 		b.change(number, b.urgent)
-		b.Eventually(func() int64 { return m.last().Number }).WithTimeout(patience).WithPolling(time.Millisecond).Should(Equal(number))
+		b.Eventually(func() int64 { return m.lastReport().Number }).WithTimeout(patience).WithPolling(time.Millisecond).Should(Equal(number))
 	}
 }
 
-func TestANewManagerTakesThePlaceOfTheOld(t *testing.T) {
-	b := newBench(t)
+func TestServe_NewManagerReplacesOldOne(t *testing.T) {
+	b := newFixture(t)
 	first := b.dial(t)
 	second := b.dial(t)
 	b.Eventually(first.closed).WithTimeout(patience).Should(Receive())
 	_, err := first.Do(t.Context(), lsp.Command{Verb: lsp.Kill})
 	b.Expect(err).To(HaveOccurred())
-	b.Expect(second.Do(t.Context(), lsp.Command{Verb: lsp.HoldRequests})).To(Equal(lsp.Answer{ID: 1}))
+	b.Expect(second.Do(t.Context(), lsp.Command{Verb: lsp.Stop})).To(Equal(lsp.Answer{ID: 1}))
 	b.Expect(b.commands).To(HaveLen(1), "no command of the first manager is executed")
 }
 
-func TestNonsenseEndsItsOwnConnection(t *testing.T) {
+func TestServe_InvalidInputClosesOnlyItsConnection(t *testing.T) {
 	for name, line := range map[string]string{
-		"invalid JSON": "{]\n", "half a line": `{"id":`, "endless": strings.Repeat("x", maxLine+128<<10),
+		"invalid JSON": "{]\n", "half a line": `{"id":`, "endless line": strings.Repeat("x", maxLine+128<<10),
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
+			b := newFixture(t)
 			conn, err := Connect(t.Context(), b.path)
 			b.Expect(err).NotTo(HaveOccurred())
 			defer func() { _ = conn.Close() }()
@@ -225,12 +225,12 @@ func TestNonsenseEndsItsOwnConnection(t *testing.T) {
 			_, err = reader.ReadString('\n')
 			b.Expect(err).To(HaveOccurred())
 			b.Expect(err).NotTo(MatchError(os.ErrDeadlineExceeded))
-			b.Expect(b.dial(t).Do(t.Context(), lsp.Command{Verb: lsp.HoldRequests})).To(Equal(lsp.Answer{ID: 1}))
+			b.Expect(b.dial(t).Do(t.Context(), lsp.Command{Verb: lsp.Stop})).To(Equal(lsp.Answer{ID: 1}))
 		})
 	}
 }
 
-func TestDialGivesUp(t *testing.T) {
+func TestDial_FailsWithoutServerOrReport(t *testing.T) {
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "c")
 	dial := func(ctx context.Context) error {
@@ -246,7 +246,7 @@ func TestDialGivesUp(t *testing.T) {
 	g.Expect(dial(ctx)).To(MatchError(context.DeadlineExceeded), "the peer sends nothing")
 }
 
-func TestAnAnswerThatNeverComes(t *testing.T) {
+func TestDo_FailsWhenNoAnswerArrives(t *testing.T) {
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "c")
 	listener, err := Listen(path)

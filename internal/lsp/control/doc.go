@@ -3,8 +3,8 @@
 
 // Package control implements the socket between a manager and the multiplexer of a language server: one JSON value per line, in both directions.
 //
-// The manager sends lsp.Command, the multiplexer lsp.Message. The first line of a connection is a report. Before the multiplexer answers a command, it sends a
-// report that shows the effect of the command. One manager is connected at a time: a new connection replaces the old one.
+// The manager sends values of lsp.Command, and the multiplexer values of lsp.Message. The first line of a connection is a report. Before the multiplexer
+// answers a command, it sends a report that shows the effect of the command. One manager is connected at a time: a new connection replaces the old one.
 package control
 
 import (

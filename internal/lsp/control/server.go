@@ -15,13 +15,14 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// Handler is the multiplexer.
+// Handler carries out commands and reports the state. The multiplexer implements it.
 type Handler interface {
 	// Do carries out a command. Calls are serialized.
 	Do(lsp.Command) lsp.Answer
 	// Report returns the current state.
 	Report() lsp.Report
-	// Changes receives a value when the report has changed, Urgent when the change must be sent immediately. Both have a buffer of one value.
+	// Changes returns a channel that receives a value when the report has changed. Urgent returns a channel that receives a value when the change must be sent
+	// immediately. Both channels have a buffer of one value.
 	Changes() <-chan struct{}
 	Urgent() <-chan struct{}
 }
@@ -56,7 +57,8 @@ func Serve(ctx context.Context, l net.Listener, h Handler) error {
 	}
 }
 
-// accepting reports whether an error is temporary, such as a lack of file descriptors. It waits for pace before it returns true.
+// accepting reports whether Serve can continue after an error of Accept, such as a lack of file descriptors. It returns false only if the listener is closed or
+// ctx has ended. Before it returns true, it waits for the duration pace.
 func (s *server) accepting(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		return false
@@ -79,7 +81,7 @@ type server struct {
 	conn  net.Conn
 }
 
-// use makes conn the current connection, sends it a report, and closes the previous one. nil only closes the previous one.
+// use makes conn the current connection, sends it a report, and closes the previous connection. If conn is nil, use only closes the previous connection.
 func (s *server) use(conn net.Conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +133,7 @@ func (s *server) drop(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// tell sends an answer, preceded by the report that shows the effect of the command.
+// tell sends an answer, preceded by the report that shows the effect of the command. It returns false if conn has been replaced or a write fails.
 func (s *server) tell(conn net.Conn, answer lsp.Message) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

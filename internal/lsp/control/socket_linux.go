@@ -30,7 +30,8 @@ func Listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}
-	// Close must not unlink the socket by its name, because the name refers to a descriptor that is closed by now. The next multiplexer removes a stale socket.
+	// Close must not unlink the socket by its name, because that name contains the number of a descriptor that short has closed. The next multiplexer removes
+	// the stale socket.
 	listener.SetUnlinkOnClose(false)
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, listener.Close())
@@ -48,7 +49,7 @@ func Connect(ctx context.Context, path string) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// short calls do with a short name for a path, because a socket address is limited to 107 bytes.
+// short calls the function do with a short name for a path, because a socket address is limited to 107 bytes.
 func short(path string, do func(string) error) error {
 	dir, name := filepath.Split(path)
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

@@ -39,7 +39,7 @@ type program struct {
 	process  *server.Process // nil if no process is alive
 	launch   lsp.Launch      // without its environment
 	killed   bool
-	leaving  bool // the multiplexer is to exit and starts no more servers
+	leaving  bool // the multiplexer is about to exit and starts no more servers
 	executed int64
 	number   int64 // number of the last report
 	// tight is the message for a server that exceeds its memory limit, or empty.
@@ -53,10 +53,6 @@ func (p *program) Do(command lsp.Command) lsp.Answer {
 	switch command.Verb {
 	case lsp.Start:
 		code, err = p.start(command.Launch)
-	case lsp.HoldRequests:
-		if p.current(command.Incarnation) != nil {
-			p.mux.Hold(or(command.Reason, "the language server is being restarted"))
-		}
 	case lsp.Stop:
 		p.stop(command)
 	case lsp.Kill:
@@ -155,7 +151,7 @@ func (p *program) begun(report lsp.Report, launch *lsp.Launch, process *server.P
 	p.told()
 }
 
-// stop starts the graceful stop.
+// stop starts a graceful stop of the server and does not wait for its exit.
 func (p *program) stop(command lsp.Command) {
 	process := p.current(command.Incarnation)
 	if process == nil {
@@ -203,7 +199,7 @@ func (p *program) farewell() string {
 	return or(p.reason, "the language server is stopped")
 }
 
-// terminate stops the server before the multiplexer exits without Quit: first gracefully, then with a kill.
+// terminate stops the server when the multiplexer exits for a reason other than Quit: first gracefully, then with SIGKILL.
 func (p *program) terminate() {
 	p.mu.Lock()
 	p.leaving = true

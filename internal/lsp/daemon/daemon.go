@@ -161,7 +161,7 @@ func (p *program) admit(ctx context.Context, l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		default: // for example, no file descriptor is available at the moment
-			p.log("accept a client: %v", err)
+			p.log("cannot accept a client: %v", err)
 			pause(ctx, time.Second)
 		}
 	}

@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// bench is a multiplexer that runs in the test process.
-type bench struct {
+// fixture is a multiplexer that runs in the test process.
+type fixture struct {
 	*testing.T
 	*WithT
 	dir    string
@@ -55,9 +55,9 @@ type bench struct {
 	report lsp.Report
 }
 
-func newBench(t *testing.T) *bench {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	b := &bench{T: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), "lsp"), ended: make(chan error, 1)}
+	b := &fixture{T: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), "lsp"), ended: make(chan error, 1)}
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	b.Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -68,7 +68,7 @@ func newBench(t *testing.T) *bench {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		b.over()
+		b.expectCleanExit()
 		text, _ := os.ReadFile(log.Name())
 		if t.Failed() {
 			t.Logf("output of the multiplexer:\n%s", text)
@@ -78,7 +78,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-func (b *bench) dial() {
+func (b *fixture) dial() {
 	b.Helper()
 	b.Eventually(func() (err error) {
 		ctx, cancel := context.WithTimeout(b.Context(), patience)
@@ -92,8 +92,8 @@ func (b *bench) dial() {
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
 }
 
-// over waits until the multiplexer has ended, and checks that nothing is left of it.
-func (b *bench) over() {
+// expectCleanExit waits until the multiplexer has exited, and checks that no process and no socket is left.
+func (b *fixture) expectCleanExit() {
 	b.Helper()
 	b.Eventually(b.ended).WithTimeout(patience).Should(Receive(BeNil()))
 	b.ended <- nil
@@ -104,18 +104,18 @@ func (b *bench) over() {
 	b.Expect(filepath.Join(b.dir, lsp.ControlSocket)).NotTo(BeAnExistingFile())
 }
 
-func (b *bench) now() lsp.Report {
+func (b *fixture) currentReport() lsp.Report {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.report
 }
 
-func (b *bench) await(matcher types.GomegaMatcher) {
+func (b *fixture) await(matcher types.GomegaMatcher) {
 	b.Helper()
-	b.Eventually(b.now).WithTimeout(patience).WithPolling(often).Should(matcher)
+	b.Eventually(b.currentReport).WithTimeout(patience).WithPolling(often).Should(matcher)
 }
 
-func (b *bench) ask(command lsp.Command) string {
+func (b *fixture) execute(command lsp.Command) string {
 	b.Helper()
 	answer, err := b.Do(b.Context(), command)
 	b.Expect(err).NotTo(HaveOccurred())
@@ -123,14 +123,14 @@ func (b *bench) ask(command lsp.Command) string {
 	return answer.Code
 }
 
-func (b *bench) launch(incarnation int64, mode string) lsp.Command {
+func (b *fixture) launch(incarnation int64, mode string) lsp.Command {
 	return lsp.Command{Verb: lsp.Start, Incarnation: incarnation, Launch: &lsp.Launch{
 		Incarnation: incarnation, Command: []string{os.Args[0], "-test.run=none"}, Dir: b.dir, StopSignal: "SIGTERM", Grace: 2 * time.Second,
 		Env: []string{modeVariable + "=" + mode, "SECRET=not-for-the-disk"},
 	}}
 }
 
-func (b *bench) state() (state lsp.Report) {
+func (b *fixture) readState() (state lsp.Report) {
 	b.Helper()
 	text, err := os.ReadFile(filepath.Join(b.dir, lsp.StateFile))
 	b.Expect(err).NotTo(HaveOccurred())
@@ -139,65 +139,64 @@ func (b *bench) state() (state lsp.Report) {
 	return state
 }
 
-func TestCommandsDoWhatTheContractSays(t *testing.T) {
-	b := newBench(t)
-	b.Expect(b.now()).To(And(HaveField("Phase", lsp.None), HaveField("Protocol", lsp.Protocol), HaveField("IdleSince", Not(BeZero()))))
-	b.Expect(b.ask(lsp.Command{Verb: lsp.Start, Incarnation: 1})).To(Equal(lsp.CodeInvalid))
-	b.Expect(b.ask(lsp.Command{Verb: "Dance"})).To(Equal(lsp.CodeInvalid))
-	b.Expect(b.ask(lsp.Command{Verb: lsp.Stop, Incarnation: 1})).To(BeEmpty(), "stopping without a server succeeds")
-	b.Expect(b.ask(lsp.Command{Verb: lsp.Kill, Incarnation: 1})).To(BeEmpty())
+func TestCommands_FollowContract(t *testing.T) {
+	b := newFixture(t)
+	b.Expect(b.currentReport()).To(And(HaveField("Phase", lsp.None), HaveField("Protocol", lsp.Protocol), HaveField("IdleSince", Not(BeZero()))))
+	b.Expect(b.execute(lsp.Command{Verb: lsp.Start, Incarnation: 1})).To(Equal(lsp.CodeInvalid))
+	b.Expect(b.execute(lsp.Command{Verb: "Dance"})).To(Equal(lsp.CodeInvalid))
+	b.Expect(b.execute(lsp.Command{Verb: lsp.Stop, Incarnation: 1})).To(BeEmpty(), "stopping without a server succeeds")
+	b.Expect(b.execute(lsp.Command{Verb: lsp.Kill, Incarnation: 1})).To(BeEmpty())
 
-	b.Expect(b.ask(b.launch(2, "serve"))).To(BeEmpty())
-	b.Expect(b.now()).To(And(HaveField("Incarnation", int64(2)), HaveField("Phase", facts.Running), HaveField("PID", Not(BeZero()))), "the report arrives with the answer")
-	b.Expect(b.state()).To(And(HaveField("Phase", facts.Running), HaveField("PID", b.now().PID), HaveField("Exit", BeNil())))
-	b.Expect(b.ask(b.launch(2, "serve"))).To(BeEmpty(), "again")
-	b.Expect(b.ask(b.launch(1, "serve"))).To(Equal(lsp.CodeStale))
-	b.Expect(b.ask(b.launch(3, "serve"))).To(Equal(lsp.CodeOldAlive))
-	b.Expect(b.ask(lsp.Command{Verb: lsp.Quit})).To(Equal(lsp.CodeOldAlive))
+	b.Expect(b.execute(b.launch(2, "serve"))).To(BeEmpty())
+	b.Expect(b.currentReport()).To(And(HaveField("Incarnation", int64(2)), HaveField("Phase", facts.Running), HaveField("PID", Not(BeZero()))), "the report arrives with the answer")
+	b.Expect(b.readState()).To(And(HaveField("Phase", facts.Running), HaveField("PID", b.currentReport().PID), HaveField("Exit", BeNil())))
+	b.Expect(b.execute(b.launch(2, "serve"))).To(BeEmpty(), "again")
+	b.Expect(b.execute(b.launch(1, "serve"))).To(Equal(lsp.CodeStale))
+	b.Expect(b.execute(b.launch(3, "serve"))).To(Equal(lsp.CodeOldAlive))
+	b.Expect(b.execute(lsp.Command{Verb: lsp.Quit})).To(Equal(lsp.CodeOldAlive))
 	b.await(HaveField("Initialized", true))
-	b.Expect(b.now().Counters.Incarnations).To(Equal(int64(1)))
+	b.Expect(b.currentReport().Counters.Incarnations).To(Equal(int64(1)))
 
-	b.Expect(b.ask(lsp.Command{Verb: lsp.HoldRequests, Incarnation: 2, Reason: "soon"})).To(BeEmpty())
-	b.Expect(b.ask(lsp.Command{Verb: lsp.Stop, Incarnation: 2})).To(BeEmpty())
-	b.Expect(b.now().StopSent).To(BeTrue())
+	b.Expect(b.execute(lsp.Command{Verb: lsp.Stop, Incarnation: 2})).To(BeEmpty())
+	b.Expect(b.currentReport().StopSent).To(BeTrue())
 	b.await(HaveField("Phase", facts.Exited))
-	b.Expect(b.now().Exit).To(And(HaveField("Known", true), HaveField("Code", int32(0))))
-	b.Expect(b.state().Exit).To(Equal(b.now().Exit))
-	b.Expect(b.ask(b.launch(2, "serve"))).To(BeEmpty(), "regardless of the outcome of the first start")
-	b.Expect(b.now().Phase).To(Equal(facts.Exited))
+	b.Expect(b.currentReport().Exit).To(And(HaveField("Known", true), HaveField("Code", int32(0))))
+	b.Expect(b.readState().Exit).To(Equal(b.currentReport().Exit))
+	b.Expect(b.execute(b.launch(2, "serve"))).To(BeEmpty(), "regardless of the outcome of the first start")
+	b.Expect(b.currentReport().Phase).To(Equal(facts.Exited))
 
 	broken := b.launch(3, "serve")
 	broken.Launch.Command = []string{"there-is-no-such-server"}
-	b.Expect(b.ask(broken)).To(BeEmpty())
-	b.Expect(b.now()).To(And(HaveField("Phase", facts.Failed), HaveField("StartError.Reason", shim.ReasonCommandNotFound)))
-	b.Expect(b.state().StartError).To(Equal(b.now().StartError))
-	b.Expect(b.ask(b.launch(4, "serve"))).To(BeEmpty())
-	b.Expect(b.ask(lsp.Command{Verb: lsp.Kill, Incarnation: 4})).To(BeEmpty())
+	b.Expect(b.execute(broken)).To(BeEmpty())
+	b.Expect(b.currentReport()).To(And(HaveField("Phase", facts.Failed), HaveField("StartError.Reason", shim.ReasonCommandNotFound)))
+	b.Expect(b.readState().StartError).To(Equal(b.currentReport().StartError))
+	b.Expect(b.execute(b.launch(4, "serve"))).To(BeEmpty())
+	b.Expect(b.execute(lsp.Command{Verb: lsp.Kill, Incarnation: 4})).To(BeEmpty())
 	b.await(And(HaveField("Phase", facts.Exited), HaveField("Exit.Signal", "SIGKILL")))
 	_, _ = b.Do(t.Context(), lsp.Command{Verb: lsp.Quit}) // the multiplexer may close the connection before it answers
-	b.over()
+	b.expectCleanExit()
 }
 
-func TestACrashIsReportedAndClientsStay(t *testing.T) {
-	b := newBench(t)
-	b.Expect(b.ask(b.launch(1, "serve"))).To(BeEmpty())
+func TestCrash_IsReportedAndClientsStayConnected(t *testing.T) {
+	b := newFixture(t)
+	b.Expect(b.execute(b.launch(1, "serve"))).To(BeEmpty())
 	conn, err := control.Connect(t.Context(), filepath.Join(b.dir, lsp.ClientSocket))
 	b.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = conn.Close() }()
 	b.await(HaveField("Clients", 1))
 	for incarnation := int64(1); incarnation <= 3; incarnation++ {
 		b.await(And(HaveField("Incarnation", incarnation), HaveField("Initialized", true)))
-		now := b.now()
+		now := b.currentReport()
 		b.kill(shim.Process{PID: int(now.PID), Ticks: uint64(now.StartTicks)})
 		b.await(And(HaveField("Phase", facts.Exited), HaveField("Exit.Signal", "SIGKILL"), HaveField("StopSent", false)))
-		b.Expect(b.now().Clients).To(Equal(1))
-		b.Expect(b.ask(b.launch(incarnation+1, "serve"))).To(BeEmpty())
+		b.Expect(b.currentReport().Clients).To(Equal(1))
+		b.Expect(b.execute(b.launch(incarnation+1, "serve"))).To(BeEmpty())
 	}
 	b.dial() // another manager gets the same report
-	b.Expect(b.now()).To(And(HaveField("Incarnation", int64(4)), HaveField("Phase", facts.Running), HaveField("Clients", 1)))
+	b.Expect(b.currentReport()).To(And(HaveField("Incarnation", int64(4)), HaveField("Phase", facts.Running), HaveField("Clients", 1)))
 }
 
-func (b *bench) kill(p shim.Process) {
+func (b *fixture) kill(p shim.Process) {
 	b.Helper()
 	fd, err := shim.Open(p)
 	b.Expect(err).NotTo(HaveOccurred())
@@ -205,12 +204,12 @@ func (b *bench) kill(p shim.Process) {
 	b.Expect(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)).To(Succeed())
 }
 
-// TestAStartLeavesNothingHoweverItGoes starts servers that fail in every way after their exec. over checks that nothing is left.
-func TestAStartLeavesNothingHoweverItGoes(t *testing.T) {
+// TestStart_LeavesNothingAfterAnyFailure starts servers that fail in every way after their exec. expectCleanExit checks that nothing is left.
+func TestStart_LeavesNothingAfterAnyFailure(t *testing.T) {
 	for _, mode := range []string{"exit", "silent", "garbage", "oversize", "refuse", "log-first", "late-exit", "deaf", "stubborn", "mute", "fork"} {
 		t.Run(mode, func(t *testing.T) {
-			b := newBench(t)
-			b.Expect(b.ask(b.launch(1, mode))).To(BeEmpty())
+			b := newFixture(t)
+			b.Expect(b.execute(b.launch(1, mode))).To(BeEmpty())
 			switch mode {
 			case "exit", "late-exit":
 				b.await(And(HaveField("Phase", facts.Exited), HaveField("Exit.Code", int32(9))))
@@ -221,39 +220,39 @@ func TestAStartLeavesNothingHoweverItGoes(t *testing.T) {
 			default:
 				b.await(HaveField("Phase", facts.Running))
 			}
-			b.Expect(b.ask(lsp.Command{Verb: lsp.Stop, Incarnation: 1})).To(BeEmpty())
+			b.Expect(b.execute(lsp.Command{Verb: lsp.Stop, Incarnation: 1})).To(BeEmpty())
 			if mode == "stubborn" || mode == "fork" {
-				b.Expect(b.ask(lsp.Command{Verb: lsp.Kill, Incarnation: 1})).To(BeEmpty())
+				b.Expect(b.execute(lsp.Command{Verb: lsp.Kill, Incarnation: 1})).To(BeEmpty())
 			}
 			b.await(HaveField("Phase", facts.Exited))
-			b.Expect(b.state().Exit).NotTo(BeNil())
+			b.Expect(b.readState().Exit).NotTo(BeNil())
 		})
 	}
 }
 
-func TestASignalEndsAllOfIt(t *testing.T) {
-	b := newBench(t)
-	b.Expect(b.ask(b.launch(1, "stubborn"))).To(BeEmpty())
+func TestRun_KillsServerWhenCanceled(t *testing.T) {
+	b := newFixture(t)
+	b.Expect(b.execute(b.launch(1, "stubborn"))).To(BeEmpty())
 	b.cancel() // as SIGTERM does
-	b.over()
-	b.Expect(b.state()).To(And(HaveField("Phase", facts.Exited), HaveField("Exit.Signal", "SIGKILL"), HaveField("StopSent", true)))
+	b.expectCleanExit()
+	b.Expect(b.readState()).To(And(HaveField("Phase", facts.Exited), HaveField("Exit.Signal", "SIGKILL"), HaveField("StopSent", true)))
 }
 
-func TestTooMuchMemoryAsksForARestart(t *testing.T) {
-	b := newBench(t)
+func TestMemoryLimit_RequestsRestart(t *testing.T) {
+	b := newFixture(t)
 	command := b.launch(1, "serve")
 	command.Launch.Config.Limits.MemoryBytes = 1
-	b.Expect(b.ask(command)).To(BeEmpty())
+	b.Expect(b.execute(command)).To(BeEmpty())
 	b.await(And(HaveField("Unhealthy", lsp.ReasonMemoryLimit), HaveField("Restart", true), HaveField("MemoryBytes", BeNumerically(">", 1)), HaveField("Message", ContainSubstring("limit"))))
 	b.Expect(quiet(lsp.Report{OldestRequest: time.Now().Add(-time.Minute)})).To(BeFalse(), "not while a request is in flight")
 }
 
-func TestTwoDoNotShareADirectory(t *testing.T) {
-	b := newBench(t)
+func TestRun_RefusesDirectoryInUse(t *testing.T) {
+	b := newFixture(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	b.Expect(Run(ctx, b.dir, os.Stderr)).To(MatchError(ContainSubstring("another multiplexer")))
-	b.Expect(b.ask(lsp.Command{Verb: lsp.HoldRequests})).To(BeEmpty(), "the first multiplexer still runs")
+	b.Expect(b.execute(lsp.Command{Verb: lsp.Stop})).To(BeEmpty(), "the first multiplexer still runs")
 	b.Expect(Main([]string{"berth-lsp"})).To(Equal(2))
 	b.Expect(Main([]string{"berth-lsp", "--no-such-flag"})).To(Equal(2))
 }
@@ -281,7 +280,7 @@ func languageServer(mode string) {
 		mode = "deaf"
 	}
 	for reader := bufio.NewReader(os.Stdin); mode != "silent" && mode != "deaf" && mode != "stubborn"; {
-		if !converse(reader, mode) {
+		if !answerMessage(reader, mode) {
 			os.Exit(0)
 		}
 	}
@@ -290,8 +289,8 @@ func languageServer(mode string) {
 	}
 }
 
-// converse answers one message. It returns false at the end of the input.
-func converse(reader *bufio.Reader, mode string) bool {
+// answerMessage answers one message. It returns false at the end of the input.
+func answerMessage(reader *bufio.Reader, mode string) bool {
 	length := 0
 	for {
 		line, err := reader.ReadString('\n')

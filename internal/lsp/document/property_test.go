@@ -33,7 +33,7 @@ func newServer(t *testing.T) *server {
 	return &server{t, map[string][]uint16{}, map[string]int64{}, map[string]map[int64]string{}}
 }
 
-func (s *server) take(told []Notification) {
+func (s *server) receive(told []Notification) {
 	s.t.Helper()
 	for _, n := range told {
 		var p struct {
@@ -61,10 +61,10 @@ func (s *server) take(told []Notification) {
 			s.set(uri, p.TextDocument.Version, utf16.Encode([]rune(*p.TextDocument.Text)))
 		case "textDocument/didChange":
 			if len(p.ContentChanges) == 0 {
-				s.t.Fatal("nothing is changed")
+				s.t.Fatal("didChange without a change")
 			}
 			for _, change := range p.ContentChanges {
-				text = edited(text, change, serverLineEnd)
+				text = applyEdit(text, change, serverLineEnd)
 			}
 			s.set(uri, p.TextDocument.Version, text)
 		case "textDocument/didSave":
@@ -93,14 +93,14 @@ func (s *server) set(uri string, version int64, text []uint16) {
 
 func (s *server) text(uri string) string { return string(utf16.Decode(s.texts[uri])) }
 
-// The line ends of editors, and of servers that do not support a single \r.
+// editorLineEnd matches the line endings that editors use. serverLineEnd matches those of a server that does not treat a single \r as a line ending.
 var (
 	editorLineEnd = regexp.MustCompile("\r\n|\r|\n")
 	serverLineEnd = regexp.MustCompile("\r?\n")
 )
 
-// lines returns the index of the first unit of each line.
-func lines(text []uint16, end *regexp.Regexp) []int {
+// lineStarts returns the index of the first unit of each line.
+func lineStarts(text []uint16, end *regexp.Regexp) []int {
 	flat := make([]byte, len(text)) // one byte per unit
 	for i, unit := range text {
 		flat[i] = 'x'
@@ -115,13 +115,13 @@ func lines(text []uint16, end *regexp.Regexp) []int {
 	return starts
 }
 
-// edited applies one change as an editor does. It shares no code with apply.
-func edited(text []uint16, change event, end *regexp.Regexp) []uint16 {
+// applyEdit applies one change as an editor does. It shares no code with apply.
+func applyEdit(text []uint16, change event, end *regexp.Regexp) []uint16 {
 	inserted := utf16.Encode([]rune(change.Text))
 	if change.Range == nil {
 		return inserted
 	}
-	starts := lines(text, end)
+	starts := lineStarts(text, end)
 	from := starts[change.Range.Start.Line] + change.Range.Start.Character
 	to := starts[change.Range.End.Line] + change.Range.End.Character
 	return slices.Concat(text[:from], inserted, text[to:])
@@ -139,7 +139,7 @@ type world struct {
 	down    bool
 }
 
-// FuzzViews performs a few hundred operations on documents, at random from a seed.
+// FuzzViews performs a few hundred random operations on documents. The seed determines the operations.
 func FuzzViews(f *testing.F) {
 	for seed := range uint64(24) {
 		f.Add(seed)
@@ -184,30 +184,30 @@ func (w *world) step() {
 	case dice < 67 && (w.down || dice == 66):
 		w.replay()
 	case dice < 69 && w.holders(uri) > 0:
-		w.disk[uri] = w.text()
+		w.disk[uri] = w.randomText()
 		w.set.OnDisk(uri, w.disk[uri])
 	default:
-		w.view(i, uri)
+		w.checkView(i, uri)
 	}
 }
 
-func (w *world) take(told []Notification) {
+func (w *world) deliver(told []Notification) {
 	w.t.Helper()
 	if w.down && len(told) > 0 {
-		w.t.Fatalf("told %v without a server", told)
+		w.t.Fatalf("got the notifications %v while no server is attached", told)
 	}
-	w.server.take(told)
+	w.server.receive(told)
 }
 
-// spelled returns the URI in the spelling that client i uses.
-func spelled(i int, uri string) string {
+// clientSpelling returns the URI in the spelling that client i uses.
+func clientSpelling(i int, uri string) string {
 	if i%2 == 0 {
 		return strings.ReplaceAll(uri, "+", "%2B")
 	}
 	return uri
 }
 
-func (w *world) text() string {
+func (w *world) randomText() string {
 	parts := []string{"", "a", "ä", "日", "😀", "\n", "\r\n", "line\n", "<&>", "\"\\", "\r"}
 	var text strings.Builder
 	for range w.random.IntN(6) {
@@ -226,16 +226,16 @@ func (w *world) holders(uri string) (n int) {
 }
 
 func (w *world) open(i int, uri string) {
-	text := w.text()
+	text := w.randomText()
 	if disk, ok := w.disk[uri]; ok && w.random.IntN(3) > 0 {
 		text = disk
 	}
-	told, err := w.set.Open(Session(i), spelled(i, uri), "go", w.random.Int64N(9), text)
+	told, err := w.set.Open(Session(i), clientSpelling(i, uri), "go", w.random.Int64N(9), text)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.clients[i][uri], w.disk[uri] = text, text
-	w.take(told)
+	w.deliver(told)
 }
 
 // change edits the document of one client at random places.
@@ -243,32 +243,32 @@ func (w *world) change(i int, uri string) {
 	var changes []json.RawMessage
 	units := utf16.Encode([]rune(w.clients[i][uri]))
 	for range 1 + w.random.IntN(3) {
-		change := event{Text: w.text()}
+		change := event{Text: w.randomText()}
 		if w.random.IntN(6) > 0 {
-			starts := lines(units, editorLineEnd)
-			from, to := w.place(units), w.place(units)
+			starts := lineStarts(units, editorLineEnd)
+			from, to := w.randomOffset(units), w.randomOffset(units)
 			if from > to {
 				from, to = to, from
 			}
-			change.Range = &span{place(starts, from), place(starts, to)}
+			change.Range = &span{toPosition(starts, from), toPosition(starts, to)}
 		}
 		raw, err := json.Marshal(change)
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		changes = append(changes, raw)
-		units = edited(units, change, editorLineEnd)
+		units = applyEdit(units, change, editorLineEnd)
 	}
-	told, err := w.set.Change(Session(i), spelled(i, uri), 5, changes)
+	told, err := w.set.Change(Session(i), clientSpelling(i, uri), 5, changes)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.clients[i][uri] = string(utf16.Decode(units))
-	w.take(told)
+	w.deliver(told)
 }
 
-// place returns a random position that an editor can address: not within a surrogate pair, not between \r and \n.
-func (w *world) place(units []uint16) int {
+// randomOffset returns a random position that an editor can address: not within a surrogate pair, not between \r and \n.
+func (w *world) randomOffset(units []uint16) int {
 	at := w.random.IntN(len(units) + 1)
 	if at > 0 && at < len(units) && (utf16.IsSurrogate(rune(units[at])) && units[at] >= 0xdc00 || units[at-1] == '\r' && units[at] == '\n') {
 		at--
@@ -276,7 +276,7 @@ func (w *world) place(units []uint16) int {
 	return at
 }
 
-func place(starts []int, at int) position {
+func toPosition(starts []int, at int) position {
 	line := len(starts) - 1
 	for starts[line] > at {
 		line--
@@ -286,26 +286,26 @@ func place(starts []int, at int) position {
 
 func (w *world) save(i int, uri string) {
 	text := w.clients[i][uri]
-	told := w.set.Save(Session(i), spelled(i, uri), &text)
+	told := w.set.Save(Session(i), clientSpelling(i, uri), &text)
 	w.disk[uri] = text
-	w.take(told)
+	w.deliver(told)
 	if !w.down && !w.kept[uri] && w.server.text(uri) != text {
 		w.t.Fatalf("saved %q, the server has %q", text, w.server.text(uri))
 	}
 }
 
 func (w *world) close(i int, uri string) {
-	told := w.set.Close(Session(i), spelled(i, uri))
+	told := w.set.Close(Session(i), clientSpelling(i, uri))
 	delete(w.clients[i], uri)
 	w.forget()
-	w.take(told)
+	w.deliver(told)
 }
 
 func (w *world) drop(i int) {
 	told := w.set.Drop(Session(i))
 	clear(w.clients[i])
 	w.forget()
-	w.take(told)
+	w.deliver(told)
 }
 
 // forget removes documents that no client has open.
@@ -321,7 +321,7 @@ func (w *world) forget() {
 func (w *world) replay() {
 	w.server, w.down = newServer(w.t), false
 	clear(w.kept)
-	w.take(w.set.Replay(func(uri string) bool {
+	w.deliver(w.set.Replay(func(uri string) bool {
 		uri, _ = url.PathUnescape(uri)
 		w.kept[uri] = w.random.IntN(8) == 0
 		return w.kept[uri]
@@ -333,9 +333,9 @@ func (w *world) replay() {
 	}
 }
 
-// view checks the invariant: before a request of a client is sent, the server has the texts of that client, and no unsaved text of other clients.
-func (w *world) view(i int, uri string) {
-	w.take(w.set.View(Session(i), spelled(i, uri)))
+// checkView checks the invariant: before a request of a client is sent, the server has the texts of that client, and no unsaved text of other clients.
+func (w *world) checkView(i int, uri string) {
+	w.deliver(w.set.View(Session(i), clientSpelling(i, uri)))
 	if w.down {
 		return
 	}
@@ -352,7 +352,7 @@ func (w *world) view(i int, uri string) {
 		case holds:
 			version := w.server.versions[uri]
 			if sessions, all := w.set.Published(uri, &version); !all && !slices.Contains(sessions, Session(i)) {
-				w.t.Fatalf("client %d does not see what was published for its text", i)
+				w.t.Fatalf("client %d does not see the diagnostics of its text", i)
 			}
 		}
 	}
@@ -370,7 +370,7 @@ func (w *world) check() {
 			}
 		}
 		for version, text := range w.server.history[uri] {
-			w.published(uri, version, text)
+			w.checkPublished(uri, version, text)
 		}
 	}
 	if documents, _, _ := w.set.Stats(); documents != len(w.disk) || len(w.set.URIs()) != documents {
@@ -378,8 +378,8 @@ func (w *world) check() {
 	}
 }
 
-// published checks that only clients with the text of the diagnostics see them.
-func (w *world) published(uri string, version int64, text string) {
+// checkPublished checks that a client sees diagnostics only if it has the text that they describe.
+func (w *world) checkPublished(uri string, version int64, text string) {
 	if w.holders(uri) == 0 {
 		return
 	}

@@ -27,7 +27,7 @@ type Session int64
 
 // Limits bound the documents that are held. Zero means the default.
 type Limits struct {
-	// Documents (default 1000) and Bytes of their text (default 64 MiB) are per session.
+	// Documents is the maximum number of open documents (default 1000), Bytes the maximum size of their text (default 64 MiB). Both are per session.
 	Documents, Bytes int
 	// Total is the maximum size of the texts of all sessions, with equal texts of a document counted once (default 8 × Bytes).
 	Total int
@@ -52,15 +52,15 @@ type holder struct {
 	bytes int
 }
 
-// document is open in at least one session.
+// document is a document that at least one session has open.
 type document struct {
 	uri, language string // as the first session sent them
 	views         map[Session]*view
 
-	open    bool    // the server has it open
+	open    bool    // the server has the document open
 	server  string  // the server's text
 	version int64   // the server's version
-	last    Session // the session whose text the server had when it was last detached
+	last    Session // the session whose text the server had when the server was last detached
 
 	switched   bool // the server was switched to another view, and the views have not all been equal since
 	quarantine bool // withheld from this incarnation
@@ -97,8 +97,8 @@ func (s *Set) Limit(limits Limits) {
 	s.limits = limits
 }
 
-// Open records that a session has opened a document. Its text is assumed to be the one on disk; see OnDisk. If the session already has it open, the text is
-// replaced.
+// Open records that a session has opened a document, and assumes that the text is the one on disk; see OnDisk. If the session already has the document open,
+// Open only replaces the session's text.
 func (s *Set) Open(session Session, uri, languageID string, version int64, text string) ([]Notification, error) {
 	key := keyOf(uri)
 	d := s.documents[key]
@@ -149,7 +149,7 @@ func (s *Set) Change(session Session, uri string, version int64, changes []json.
 	key := keyOf(uri)
 	d := s.documents[key]
 	if d == nil || d.views[session] == nil {
-		return nil, fmt.Errorf("change %s: %w by this client", uri, ErrNotOpen)
+		return nil, fmt.Errorf("change %s: %w in this client", uri, ErrNotOpen)
 	}
 	text, events, err := apply(d.views[session].text, changes)
 	if err != nil {

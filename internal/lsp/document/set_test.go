@@ -15,8 +15,8 @@ import (
 
 const file = "file:///w/a.go"
 
-// told formats notifications as one line.
-func told(list []Notification) string {
+// summarize formats notifications as one line.
+func summarize(list []Notification) string {
 	words := make([]string, 0, len(list))
 	for _, n := range list {
 		var p struct {
@@ -43,34 +43,34 @@ func told(list []Notification) string {
 	return strings.Join(words, ", ")
 }
 
-// desk is a set with short helper methods for tests.
-type desk struct {
+// testSet is a set with short helper methods for tests.
+type testSet struct {
 	*Set
 	*WithT
 }
 
-func newDesk(t *testing.T, limits Limits) desk {
-	return desk{NewSet(limits), NewWithT(t)}
+func newTestSet(t *testing.T, limits Limits) testSet {
+	return testSet{NewSet(limits), NewWithT(t)}
 }
 
-func (d desk) open(session Session, uri, text string) string {
+func (d testSet) open(session Session, uri, text string) string {
 	list, err := d.Open(session, uri, "go", 1, text)
 	d.Expect(err).NotTo(HaveOccurred())
-	return told(list)
+	return summarize(list)
 }
 
-func (d desk) change(session Session, uri string, changes ...string) string {
-	list, err := d.Change(session, uri, 2, raws(changes...))
+func (d testSet) change(session Session, uri string, changes ...string) string {
+	list, err := d.Change(session, uri, 2, rawMessages(changes...))
 	d.Expect(err).NotTo(HaveOccurred())
-	return told(list)
+	return summarize(list)
 }
 
-func (d desk) view(session Session) string { return told(d.View(session, file)) }
+func (d testSet) view(session Session) string { return summarize(d.View(session, file)) }
 
-func (d desk) published(version int64) ([]Session, bool) { return d.Published(file, &version) }
+func (d testSet) published(version int64) ([]Session, bool) { return d.Published(file, &version) }
 
-func TestOneOwner(t *testing.T) {
-	d := newDesk(t, Limits{})
+func TestSet_SharesOneOpenDocument(t *testing.T) {
+	d := newTestSet(t, Limits{})
 	d.Expect(d.open(1, file, "text")).To(Equal("Open text"))
 	d.Expect(d.open(2, file, strings.Clone("text"))).To(BeEmpty())
 	d.Expect(d.open(3, "file:///w/%61.go", strings.Clone("text"))).To(BeEmpty())
@@ -82,17 +82,17 @@ func TestOneOwner(t *testing.T) {
 	d.Expect(unsafe.StringData(views[3].text)).To(BeIdenticalTo(unsafe.StringData(views[1].text)))
 	d.Expect(d.URIs()).To(Equal([]string{file}))
 
-	d.Expect(told(d.Close(1, file))).To(BeEmpty())
-	d.Expect(told(d.Close(1, file))).To(BeEmpty())
+	d.Expect(summarize(d.Close(1, file))).To(BeEmpty())
+	d.Expect(summarize(d.Close(1, file))).To(BeEmpty())
 	d.Expect(d.Holds(1, file)).To(BeFalse())
-	d.Expect(told(d.Drop(2))).To(BeEmpty())
-	d.Expect(told(d.Drop(3))).To(Equal("Close"))
-	d.Expect(told(d.Drop(3))).To(BeEmpty())
+	d.Expect(summarize(d.Drop(2))).To(BeEmpty())
+	d.Expect(summarize(d.Drop(3))).To(Equal("Close"))
+	d.Expect(summarize(d.Drop(3))).To(BeEmpty())
 	d.Expect(d.open(1, file, "again")).To(Equal("Open again"))
 }
 
-func TestViews(t *testing.T) {
-	d := newDesk(t, Limits{})
+func TestView_SwitchesServerToTextOfClient(t *testing.T) {
+	d := newTestSet(t, Limits{})
 	d.open(1, file, "ab")
 	d.Expect(d.change(1, file, edit(0, 2, 0, 2, "c"))).To(Equal("Change part c"), "a single client: the change is forwarded unchanged")
 	d.Expect(d.view(1)).To(BeEmpty())
@@ -112,56 +112,56 @@ func TestViews(t *testing.T) {
 	d.Expect(d.change(1, file)).To(BeEmpty())
 }
 
-// TestOfOthers checks that a view covers all documents, because a response may depend on more than the document of the request.
-func TestOfOthers(t *testing.T) {
-	d := newDesk(t, Limits{})
+// TestView_HidesUnsavedTextOfOtherClients checks that a view covers all documents, because a response may depend on more than the document of the request.
+func TestView_HidesUnsavedTextOfOtherClients(t *testing.T) {
+	d := newTestSet(t, Limits{})
 	d.open(1, file, "a")
 	d.open(2, file, "a")
 	d.Expect(d.view(3)).To(BeEmpty(), "the open text is the saved one")
 	d.change(1, file, `{"text":"dirty"}`)
-	d.Expect(told(d.View(2, "file:///w/other.go"))).To(Equal("Change a"))
-	d.Expect(told(d.View(3, "file:///w/other.go"))).To(BeEmpty())
+	d.Expect(summarize(d.View(2, "file:///w/other.go"))).To(Equal("Change a"))
+	d.Expect(summarize(d.View(3, "file:///w/other.go"))).To(BeEmpty())
 	d.Expect(d.view(1)).To(Equal("Change dirty"))
-	d.Expect(told(d.View(3, "file:///w/other.go"))).To(Equal("Close"))
-	d.Expect(told(d.View(3, ""))).To(BeEmpty())
+	d.Expect(summarize(d.View(3, "file:///w/other.go"))).To(Equal("Close"))
+	d.Expect(summarize(d.View(3, ""))).To(BeEmpty())
 	d.Expect(d.view(1)).To(Equal("Open dirty"))
 
-	d.Expect(told(d.Save(1, file, nil))).To(Equal("Save"))
+	d.Expect(summarize(d.Save(1, file, nil))).To(Equal("Save"))
 	d.Expect(d.view(3)).To(BeEmpty())
-	d.Expect(told(d.Save(2, file, nil))).To(Equal("Change a, Save"), "the server must have the saved text before didSave")
+	d.Expect(summarize(d.Save(2, file, nil))).To(Equal("Change a, Save"), "the server must have the saved text before didSave")
 	d.Expect(d.view(1)).To(Equal("Change dirty"))
 	d.OnDisk(file, "dirty")
 	d.Expect(d.view(3)).To(BeEmpty())
 
 	d.view(2)
 	d.Expect(d.view(3)).To(Equal("Close"))
-	d.Expect(told(d.Drop(1))).To(BeEmpty())
-	d.Expect(told(d.Drop(2))).To(BeEmpty(), "the document is already closed")
+	d.Expect(summarize(d.Drop(1))).To(BeEmpty())
+	d.Expect(summarize(d.Drop(2))).To(BeEmpty(), "the document is already closed")
 }
 
-func TestRequestedDocumentFirst(t *testing.T) {
-	d := newDesk(t, Limits{})
+func TestView_SwitchesRequestedDocumentFirst(t *testing.T) {
+	d := newTestSet(t, Limits{})
 	for _, name := range []string{"a", "b", "c"} {
 		d.open(1, "file:///w/"+name, "text of "+name)
 		d.open(2, "file:///w/"+name, "other")
 	}
-	d.Expect(told(d.View(1, "file:///w/c"))).To(HavePrefix("Change text of c, "))
+	d.Expect(summarize(d.View(1, "file:///w/c"))).To(HavePrefix("Change text of c, "))
 }
 
-// TestWhoGoes checks that the text of a disconnected client does not stay at the server.
-func TestWhoGoes(t *testing.T) {
-	d := newDesk(t, Limits{})
+// TestDrop_RemovesTextOfDisconnectedClient checks that the text of a disconnected client does not stay at the server.
+func TestDrop_RemovesTextOfDisconnectedClient(t *testing.T) {
+	d := newTestSet(t, Limits{})
 	d.open(1, file, "a")
 	d.open(2, file, "a")
 	d.open(3, file, "a")
 	d.change(1, file, `{"text":"dirty"}`)
-	d.Expect(told(d.Close(2, file))).To(BeEmpty())
-	d.Expect(told(d.Drop(1))).To(Equal("Change a"))
+	d.Expect(summarize(d.Close(2, file))).To(BeEmpty())
+	d.Expect(summarize(d.Drop(1))).To(Equal("Change a"))
 	d.Expect(d.view(3)).To(BeEmpty())
 }
 
-func TestPublished(t *testing.T) {
-	d := newDesk(t, Limits{})
+func TestPublished_ReturnsSessionsWithThatText(t *testing.T) {
+	d := newTestSet(t, Limits{})
 	_, all := d.Published(file, nil)
 	d.Expect(all).To(BeTrue(), "no client has it open")
 
@@ -199,8 +199,8 @@ func TestPublished(t *testing.T) {
 	d.Expect(sessions, all).To(BeEmpty())
 }
 
-func TestRestart(t *testing.T) {
-	d := newDesk(t, Limits{})
+func TestReplay_ReopensDocumentsAfterRestart(t *testing.T) {
+	d := newTestSet(t, Limits{})
 	d.open(1, file, "a")
 	d.open(2, file, "b")
 	d.view(2)
@@ -208,56 +208,56 @@ func TestRestart(t *testing.T) {
 	d.Expect(d.change(2, file, edit(0, 1, 0, 1, "c"))).To(BeEmpty())
 	d.Expect(d.open(1, "file:///w/b.go", "new")).To(BeEmpty())
 	d.Expect(d.view(1)).To(BeEmpty())
-	d.Expect(told(d.Save(2, file, nil))).To(BeEmpty())
-	d.Expect(told(d.Replay(nil))).To(Equal("Open bc, Open new"), "the same view as before, with the current texts")
+	d.Expect(summarize(d.Save(2, file, nil))).To(BeEmpty())
+	d.Expect(summarize(d.Replay(nil))).To(Equal("Open bc, Open new"), "the same view as before, with the current texts")
 	d.Expect(d.view(1)).To(Equal("Change a"))
 
 	d.Detach()
-	d.Expect(told(d.Close(1, file))).To(BeEmpty())
-	d.Expect(told(d.Replay(func(uri string) bool { return uri == file }))).To(Equal("Open new"))
+	d.Expect(summarize(d.Close(1, file))).To(BeEmpty())
+	d.Expect(summarize(d.Replay(func(uri string) bool { return uri == file }))).To(Equal("Open new"))
 	d.Expect(d.change(2, file, `{"text":"poison"}`)).To(BeEmpty())
 	d.Expect(d.view(2)).To(BeEmpty())
-	d.Expect(told(d.Save(2, file, nil))).To(BeEmpty())
+	d.Expect(summarize(d.Save(2, file, nil))).To(BeEmpty())
 	d.Expect(d.open(3, file, "x")).To(BeEmpty())
-	d.Expect(told(d.Replay(nil))).To(Equal("Open poison, Open new"))
+	d.Expect(summarize(d.Replay(nil))).To(Equal("Open poison, Open new"))
 }
 
-func TestOpenTwice(t *testing.T) {
-	d := newDesk(t, Limits{})
+func TestOpen_SecondOpenReplacesText(t *testing.T) {
+	d := newTestSet(t, Limits{})
 	d.open(1, file, "a")
 	d.Expect(d.open(1, file, "b")).To(Equal("Change b"))
-	d.Expect(told(d.Close(1, file))).To(Equal("Close"))
+	d.Expect(summarize(d.Close(1, file))).To(Equal("Close"))
 }
 
-func TestNotOpen(t *testing.T) {
-	d := newDesk(t, Limits{})
+func TestChange_FailsForUnopenedDocument(t *testing.T) {
+	d := newTestSet(t, Limits{})
 	d.open(1, file, "a")
 	for _, session := range []Session{2, 1} {
-		list, err := d.Change(session, map[Session]string{1: "file:///w/b.go", 2: file}[session], 2, raws(`{"text":"b"}`))
+		list, err := d.Change(session, map[Session]string{1: "file:///w/b.go", 2: file}[session], 2, rawMessages(`{"text":"b"}`))
 		d.Expect(err).To(MatchError(ErrNotOpen))
 		d.Expect(list).To(BeEmpty())
 	}
-	d.Expect(told(d.Save(2, file, nil))).To(BeEmpty())
+	d.Expect(summarize(d.Save(2, file, nil))).To(BeEmpty())
 }
 
-// TestBadChange checks that a document is closed after an invalid change, because the text of the client is no longer known.
-func TestBadChange(t *testing.T) {
-	d := newDesk(t, Limits{})
+// TestChange_InvalidEditClosesDocument checks that a document is closed after an invalid change, because the text of the client is no longer known.
+func TestChange_InvalidEditClosesDocument(t *testing.T) {
+	d := newTestSet(t, Limits{})
 	d.open(1, file, "a")
-	list, err := d.Change(1, file, 2, raws(`{"text":"b"}`, `{}`))
+	list, err := d.Change(1, file, 2, rawMessages(`{"text":"b"}`, `{}`))
 	d.Expect(err).To(MatchError(ErrChange))
-	d.Expect(told(list)).To(Equal("Close"))
+	d.Expect(summarize(list)).To(Equal("Close"))
 	d.Expect(d.Holds(1, file)).To(BeFalse())
 }
 
-func TestLimits(t *testing.T) {
+func TestLimits_AreEnforced(t *testing.T) {
 	uri := func(i int) string { return fmt.Sprintf("file:///w/%d.go", i) }
-	refused := func(d desk, list []Notification, err error, says string) {
+	refused := func(d testSet, list []Notification, err error, says string) {
 		d.Expect(err).To(MatchError(ErrLimit))
 		d.Expect(err).To(MatchError(ContainSubstring(says)))
 	}
 	t.Run("documents", func(t *testing.T) {
-		d := newDesk(t, Limits{Documents: 2})
+		d := newTestSet(t, Limits{Documents: 2})
 		d.open(1, uri(1), "")
 		d.open(1, uri(2), "")
 		list, err := d.Open(1, uri(3), "go", 1, "")
@@ -267,20 +267,20 @@ func TestLimits(t *testing.T) {
 		d.open(1, uri(3), "")
 	})
 	t.Run("bytes of one client", func(t *testing.T) {
-		d := newDesk(t, Limits{Bytes: 10})
+		d := newTestSet(t, Limits{Bytes: 10})
 		d.open(1, uri(1), "123456")
 		list, err := d.Open(1, uri(2), "go", 1, "12345")
 		refused(d, list, err, "a client may have 10 bytes of text open, and this text would raise the total to 11")
 		d.open(1, uri(2), "1234")
-		list, err = d.Change(1, uri(1), 2, raws(edit(0, 0, 0, 0, "x")))
+		list, err = d.Change(1, uri(1), 2, rawMessages(edit(0, 0, 0, 0, "x")))
 		refused(d, list, err, "10 bytes")
-		d.Expect(told(list)).To(Equal("Close"))
+		d.Expect(summarize(list)).To(Equal("Close"))
 		d.open(1, uri(1), "123456")
 		d.change(1, uri(1), `{"text":""}`)
 		d.open(1, uri(3), "123456")
 	})
 	t.Run("bytes of all clients", func(t *testing.T) {
-		d := newDesk(t, Limits{Bytes: 10, Total: 15})
+		d := newTestSet(t, Limits{Bytes: 10, Total: 15})
 		d.open(1, uri(1), "1234567890")
 		list, err := d.Open(2, uri(2), "go", 1, "123456")
 		refused(d, list, err, "all clients together may have 15 bytes of text open, and 10 bytes are")
@@ -294,12 +294,12 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-func TestParams(t *testing.T) {
-	d := newDesk(t, Limits{})
+func TestNotifications_HaveExpectedParams(t *testing.T) {
+	d := newTestSet(t, Limits{})
 	list, err := d.Open(1, file, "go", 9, "<a>\n")
 	d.Expect(err).NotTo(HaveOccurred())
 	d.Expect(string(list[0].Params)).To(Equal(`{"textDocument":{"uri":"file:///w/a.go","languageId":"go","version":1,"text":"<a>\n"}}`))
-	list, err = d.Change(1, file, 10, raws(edit(0, 0, 0, 3, "")))
+	list, err = d.Change(1, file, 10, rawMessages(edit(0, 0, 0, 3, "")))
 	d.Expect(err).NotTo(HaveOccurred())
 	d.Expect(string(list[0].Params)).To(Equal(`{"textDocument":{"uri":"file:///w/a.go","version":2},` +
 		`"contentChanges":[{"range":{"start":{"line":0,"character":0},"end":{"line":0,"character":3}},"text":""}]}`))
@@ -309,9 +309,9 @@ func TestParams(t *testing.T) {
 	d.Expect(d.open(1, file, "")).To(Equal("Open "))
 }
 
-// TestViewCostsNothingAtRest checks that View does not allocate, because it is called for every request.
-func TestViewCostsNothingAtRest(t *testing.T) {
-	d := newDesk(t, Limits{})
+// TestView_DoesNotAllocateWithoutChange checks that View does not allocate, because it is called for every request.
+func TestView_DoesNotAllocateWithoutChange(t *testing.T) {
+	d := newTestSet(t, Limits{})
 	for i := range 100 {
 		d.open(1, fmt.Sprintf("file:///w/%d.go", i), "text")
 	}
@@ -324,7 +324,7 @@ func BenchmarkChange(b *testing.B) {
 	if _, err := set.Open(1, file, "go", 1, strings.Repeat("0123456789012345678901234567890\n", 1000)); err != nil {
 		b.Fatal(err)
 	}
-	changes := raws(edit(900, 3, 900, 4, "x"))
+	changes := rawMessages(edit(900, 3, 900, 4, "x"))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := set.Change(1, file, 1, changes); err != nil {
@@ -334,8 +334,8 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
-func TestLimitsMayChange(t *testing.T) {
-	d := newDesk(t, Limits{Documents: 2})
+func TestLimit_LowerLimitKeepsOpenDocuments(t *testing.T) {
+	d := newTestSet(t, Limits{Documents: 2})
 	d.open(1, file, "text")
 	d.open(1, file+"2", "text")
 	d.Limit(Limits{Documents: 1})

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// maxWork is the maximum number of bytes that one notification may move: each of its changes may move the whole text.
+// maxWork is the maximum number of bytes that the changes of one notification may move in memory. Each change may move the whole text.
 const maxWork = 16 << 30
 
 // position is a position as the protocol defines it: line, and UTF-16 code units within the line, both from 0.
@@ -95,7 +95,7 @@ func (s *span) in(data []byte) (start, end int, exact bool, err error) {
 	return start, end, exact && sure && !loneReturn(data), nil
 }
 
-// loneReturn reports whether a line ends with \r alone, which some servers do not treat as a line end.
+// loneReturn reports whether a line ends with \r alone, which some servers do not treat as a line ending.
 func loneReturn(data []byte) bool {
 	return bytes.IndexByte(data, '\r') >= 0 && bytes.Count(data, []byte("\r")) != bytes.Count(data, []byte("\r\n"))
 }

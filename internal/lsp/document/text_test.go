@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestApply(t *testing.T) {
+func TestApply_EditsText(t *testing.T) {
 	const whole = `{"text":"new"}`
 	for _, test := range []struct {
 		name, text, want string
@@ -33,7 +33,7 @@ func TestApply(t *testing.T) {
 		{"CRLF", "a1\r\nb2\r\n", "a1\r\nbX\r\n", true, []string{edit(1, 1, 1, 2, "X")}},
 		{"CRLF is removed completely", "a\r\nb", "ab", true, []string{edit(0, 1, 1, 0, "")}},
 		{"single CR", "a\rb", "a\rX", false, []string{edit(1, 0, 1, 1, "X")}},
-		{"all kinds of line ends", "a\rb\r\nc\nd", "a\rb\r\nc\nX", false, []string{edit(3, 0, 3, 1, "X")}},
+		{"all kinds of line endings", "a\rb\r\nc\nd", "a\rb\r\nc\nX", false, []string{edit(3, 0, 3, 1, "X")}},
 		{"two bytes are one unit", "äöü", "äXü", true, []string{edit(0, 1, 0, 2, "X")}},
 		{"three bytes are one unit", "日本語", "日X語", true, []string{edit(0, 1, 0, 2, "X")}},
 		{"four bytes are two units", "a😀b", "a😀X", true, []string{edit(0, 3, 0, 4, "X")}},
@@ -48,7 +48,7 @@ func TestApply(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			g := NewWithT(t)
-			got, events, err := apply(test.text, raws(test.changes...))
+			got, events, err := apply(test.text, rawMessages(test.changes...))
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(got).To(Equal(test.want))
 			g.Expect(events != nil).To(Equal(test.exact))
@@ -56,13 +56,13 @@ func TestApply(t *testing.T) {
 	}
 }
 
-func TestApplyRefuses(t *testing.T) {
+func TestApply_RejectsInvalidChanges(t *testing.T) {
 	for change, want := range map[string]error{
 		`{}`: ErrChange, `null`: ErrChange, `5`: ErrChange, `{"text":5}`: ErrChange, `{"text":"a","range":5}`: ErrChange,
 		edit(-1, 0, 0, 0, ""): ErrChange, edit(0, 0, 0, -1, ""): ErrChange,
 		`{"text":"a","range":{"start":{"line":1e30,"character":0},"end":{"line":0,"character":0}}}`: ErrChange,
 	} {
-		_, _, err := apply("text", raws(change))
+		_, _, err := apply("text", rawMessages(change))
 		NewWithT(t).Expect(err).To(MatchError(want), change)
 	}
 	one := json.RawMessage(edit(0, 0, 0, 0, ""))
@@ -82,7 +82,7 @@ func edit(startLine, startCharacter, endLine, endCharacter int, text string) str
 	return string(raw)
 }
 
-func raws(changes ...string) (raws []json.RawMessage) {
+func rawMessages(changes ...string) (raws []json.RawMessage) {
 	for _, change := range changes {
 		raws = append(raws, json.RawMessage(change))
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // View returns the notifications that switch the server to the texts of a session. They must be sent before a request of the session is sent. View covers all
-// documents and not only uri, the document of the request, because the answer may depend on other documents. A document that the session does not have open is
-// closed at the server if the server's text of it is not the one on disk.
+// documents and not only uri, the document of the request, because the answer may depend on other documents. If the session does not have a document open, and
+// the server's text of that document is not the text on disk, View closes the document at the server.
 func (s *Set) View(session Session, uri string) []Notification {
 	if len(s.unsettled) == 0 || s.detached {
 		return nil
@@ -41,7 +41,7 @@ func (s *Set) View(session Session, uri string) []Notification {
 // live reports whether the server receives the document.
 func (s *Set) live(d *document) bool { return !s.detached && !d.quarantine }
 
-// differs reports whether the server's text differs from what the session has to see.
+// differs reports whether the server's text differs from the text that the session must see.
 func (s *Set) differs(d *document, session Session) bool {
 	if !s.live(d) {
 		return false
@@ -52,7 +52,7 @@ func (s *Set) differs(d *document, session Session) bool {
 	return d.open && !s.isSaved(d, d.server)
 }
 
-// show returns the notifications that switch the server to what a session has to see of a document. It is also called when a session opens or changes a
+// show returns the notifications that switch the server to the text of a document that a session must see. It is also called when a session opens or changes a
 // document, so that diagnostics of the new text arrive without a request.
 func (s *Set) show(d *document, session Session) []Notification {
 	if !s.differs(d, session) {
@@ -72,7 +72,8 @@ func (s *Set) show(d *document, session Session) []Notification {
 	return []Notification{s.didOpen(d, v.text)}
 }
 
-// settle updates the state that is derived from a document, after a change of the document.
+// settle updates the values that are computed from the texts of a document: view.served, document.switched, the sizes, and Set.unsettled. It must be called
+// after each change of the document.
 func (s *Set) settle(d *document, key string) {
 	settled := d.open && s.isSaved(d, d.server)
 	if d.open {
@@ -165,7 +166,7 @@ func (s *Set) isSaved(d *document, text string) bool {
 }
 
 // Published returns the sessions that are allowed to see diagnostics of a document. version is the version for which the server computed them, or nil if the
-// server sent none. If all is true, every session is allowed to see them; otherwise only the returned sessions are, because that version had their text.
+// server sent none. If all is true, every session is allowed to see them; otherwise only the returned sessions are, because they have the text of that version.
 func (s *Set) Published(uri string, version *int64) (sessions []Session, all bool) {
 	d := s.documents[keyOf(uri)]
 	if d == nil {
@@ -213,7 +214,7 @@ func (s *Set) Detach() {
 	}
 }
 
-// Replay returns the notifications that open all documents at a new server, with versions from 1. Documents for which skip returns true are withheld from this
+// Replay returns the notifications that open all documents at a new server, each with version 1. Documents for which skip returns true are withheld from this
 // server; skip may be nil.
 func (s *Set) Replay(skip func(uri string) bool) []Notification {
 	s.Detach()

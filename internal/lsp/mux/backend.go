@@ -31,9 +31,9 @@ type backend struct {
 	lastHeard   atomic.Int64
 	read        chan struct{} // closed when reading has ended
 	written     chan struct{} // closed when writing has ended
-	gone        chan struct{} // closed when it is detached
-	shut        chan struct{} // closed when it has answered shutdown
-	drained     chan struct{} // if not nil, closed when no answer to a client is pending
+	gone        chan struct{} // closed when the backend is detached
+	shut        chan struct{} // closed when the server has answered shutdown
+	drained     chan struct{} // if not nil, closed when the server owes no client an answer
 
 	attachedAt time.Time
 	ready      bool // initialized and up to date
@@ -42,13 +42,13 @@ type backend struct {
 	pending    map[int64]*request
 	owed       int // number of pending requests whose clients are connected
 	executing  int
-	tokens     map[int64]*request // requests by the number in the progress token that replaced the client's
+	tokens     map[int64]*request // requests by the number in the progress token that replaced the token of the client
 
-	work          map[string]*work // progress that the server started itself, by token
+	work          map[string]*work // progress that belongs to no request, by token
 	workAt        time.Time        // when such progress was last received
 	worked        bool             // such progress was received
 	busyStatus    bool             // the server reports that it is not quiescent
-	responsive    bool             // the server has answered the ping after initialized
+	responsive    bool             // the server has answered the ping that follows the initialized notification
 	indexed       bool
 	indexedBy     string
 	overflow      bool   // the server does not read its input, and a message was lost
@@ -94,7 +94,7 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 	go m.readServer(b)
 	go func() {
 		defer close(b.written)
-		_ = b.out.write(stdin) // after a write error, the output ends or the server falls silent
+		_ = b.out.write(stdin) // an error needs no handling: the server then ends its output or falls silent, and both are noticed
 	}()
 	m.request(b, ownInitialize, "initialize", m.initializeParams())
 	m.nudge()
@@ -142,7 +142,7 @@ func (b *backend) put(body []byte) {
 	b.add(func(buffer []byte) []byte { return wire.AppendFrame(buffer, body) })
 }
 
-// add queues the bytes that frame appends to a buffer. If the queue is full, the message is lost and the server has to be restarted.
+// add queues the bytes that the function frame appends to a buffer. If the queue is full, the message is lost and the server has to be restarted.
 func (b *backend) add(frame func(buffer []byte) []byte) {
 	buffer, ok := b.out.begin(needed, "")
 	if !ok {
@@ -152,7 +152,7 @@ func (b *backend) add(frame func(buffer []byte) []byte) {
 	b.out.end(frame(buffer), needed, "")
 }
 
-// request sends the server a request of which the multiplexer itself is the client.
+// request sends the server a request of the multiplexer itself.
 func (m *Mux) request(b *backend, what requestOwner, method string, params []byte) {
 	r := m.blank()
 	r.own, r.method, r.arrived = what, method, m.now()
@@ -212,8 +212,8 @@ func (m *Mux) Hold(reason string) {
 // drainPatience is how long a server that is being stopped may take to answer its pending requests.
 const drainPatience = 2 * time.Second
 
-// Shutdown sends shutdown and exit to the current server. It first cancels pending requests without an effect, so that they can be sent to the next server, and
-// waits for at most drainPatience until all pending requests are answered.
+// Shutdown shuts down the current server. It first cancels the pending requests that have no effect, so that they can be sent to the next server. Then it waits
+// for the answers to all pending requests, for at most drainPatience, and finally sends shutdown and exit.
 func (m *Mux) Shutdown(ctx context.Context) error {
 	m.Hold("the server is being stopped")
 	m.lock()
@@ -262,7 +262,7 @@ func (m *Mux) askToEnd(ctx context.Context, b *backend) error {
 	return b.await(ctx, b.shut)
 }
 
-// await waits until happened is closed or the server is gone. It returns an error if the context ends first.
+// await waits until the channel happened is closed or the server is gone. It returns an error if the context ends first.
 func (b *backend) await(ctx context.Context, happened <-chan struct{}) error {
 	select {
 	case <-happened:

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// relay returns two functions: once relays one request and its answer, and sent returns the size of the last answer. once empties the queues itself, so that
-// only the relay is measured.
+// relay returns two functions. The first one relays one request and its answer. It empties the queues itself, so that only the relay is measured. The second
+// one returns the size of the last answer.
 func relay(size int) (once func(), sent func() int) {
 	m := newMux(Options{Config: lsp.Config{}})
 	b := &backend{

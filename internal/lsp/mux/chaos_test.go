@@ -16,20 +16,20 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// ledger counts the commands that servers have executed, by the text of the parameters.
-type ledger struct {
+// effectCounter counts the commands that servers have executed, by the text of the parameters.
+type effectCounter struct {
 	mu   sync.Mutex
 	done map[string]int
 }
 
-func (l *ledger) add(what string) {
+func (l *effectCounter) add(what string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.done[what]++
 }
 
-// chaotic answers most requests with their own parameters and leaves some unanswered. It records the requests that have effects.
-func (l *ledger) chaotic(s *fakeServer, m message) {
+// answerRandomly answers most requests with their own parameters and leaves some unanswered. It records the requests that have effects.
+func (l *effectCounter) answerRandomly(s *fakeServer, m message) {
 	if m.ID == nil || m.Method == "initialize" || m.Method == methodPing || m.Method == "shutdown" {
 		return
 	}
@@ -44,9 +44,9 @@ func (l *ledger) chaotic(s *fakeServer, m message) {
 // TestEachRequestIsAnsweredOnce runs 20 clients that send random requests while servers crash and restart.
 func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	const clients, requests, incarnations = 20, 60, 15
-	effects := ledger{done: map[string]int{}}
-	b := newBench(t, lsp.Config{Limits: lsp.Limits{InFlight: 4}})
-	s := b.serve(effects.chaotic)
+	effects := effectCounter{done: map[string]int{}}
+	b := newFixture(t, lsp.Config{Limits: lsp.Limits{InFlight: 4}})
+	s := b.serve(effects.answerRandomly)
 	methods := []string{"textDocument/hover", "textDocument/definition", "workspace/executeCommand", "completionItem/resolve", "vendor/thing",
 		"textDocument/references"}
 	peers := make([]*fakeClient, clients)
@@ -62,15 +62,15 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 				case 0:
 					c.openDocument(uri, fmt.Sprintf("text %d", rand.IntN(3)))
 				case 1:
-					c.tell("textDocument/didClose", fmt.Sprintf(`{"textDocument":{"uri":%q}}`, uri))
+					c.notify("textDocument/didClose", fmt.Sprintf(`{"textDocument":{"uri":%q}}`, uri))
 				case 2:
-					c.tell("$/cancelRequest", fmt.Sprintf(`{"id":%d}`, rand.IntN(n+1)))
+					c.notify("$/cancelRequest", fmt.Sprintf(`{"id":%d}`, rand.IntN(n+1)))
 				}
-				c.ask(fmt.Sprint(n), methods[rand.IntN(len(methods))],
+				c.request(fmt.Sprint(n), methods[rand.IntN(len(methods))],
 					fmt.Sprintf(`{"textDocument":{"uri":%q},"workDoneToken":%d,"who":"%d/%d"}`, uri, n, i, n))
 				// Wait for earlier answers, so that several servers start and crash while the requests are sent.
 				if n%8 == 7 {
-					b.Eventually(func() int { return len(answered(c)) }).Should(BeNumerically(">=", n-30))
+					b.Eventually(func() int { return len(countAnswers(c)) }).Should(BeNumerically(">=", n-30))
 				}
 			}
 		})
@@ -82,10 +82,10 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 			if n%2 == 0 {
 				b.crash(s)
 			} else {
-				b.end(s)
+				b.stopForRestart(s)
 			}
 			b.tick(time.Second)
-			s = b.serve(effects.chaotic)
+			s = b.serve(effects.answerRandomly)
 			for range 3 {
 				b.tick(time.Second)
 			}
@@ -105,7 +105,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	b.Eventually(func() bool {
 		b.tick(10 * time.Second)
 		for _, c := range peers {
-			if len(answered(c)) < requests {
+			if len(countAnswers(c)) < requests {
 				return false
 			}
 		}
@@ -113,7 +113,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	}).Should(BeTrue())
 	for i, c := range peers {
 		c.sync()
-		for id, times := range answered(c) {
+		for id, times := range countAnswers(c) {
 			b.Expect(times).To(Equal(1), "client %d, request %s", i, id)
 		}
 		for _, m := range c.all() {
@@ -139,8 +139,8 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	}
 }
 
-// answered counts the answers to each numbered request.
-func answered(c *fakeClient) map[string]int {
+// countAnswers counts the answers to each numbered request.
+func countAnswers(c *fakeClient) map[string]int {
 	times := map[string]int{}
 	for _, m := range c.all() {
 		if m.Method == "" && len(m.ID) > 0 && m.ID[0] != '"' {

@@ -112,7 +112,7 @@ func (m *Mux) handleClientNotification(s *session, body []byte, e *wire.Envelope
 		return
 	}
 	if s.stage != initialized && s.stage != ready {
-		return // the protocol requires that it is dropped
+		return // the protocol requires that such a notification is dropped
 	}
 	params := json.RawMessage(null)
 	if span := e.ParamsSpan; span.End > 0 {
@@ -133,7 +133,7 @@ func (m *Mux) handleClientNotification(s *session, body []byte, e *wire.Envelope
 		// Not forwarded: settings and folders are those of the spec, for all clients.
 	case "workspace/didChangeWatchedFiles":
 		if m.serves() {
-			m.server.put(body) // other servers read the files when they start
+			m.server.put(body) // a server that is starting, and the next server, read the files themselves
 		}
 	default:
 		m.forward(s, body, e)
@@ -141,7 +141,7 @@ func (m *Mux) handleClientNotification(s *session, body []byte, e *wire.Envelope
 }
 
 // forward sends the server a notification that has no meaning to the multiplexer. While the server accepts no requests, the notification waits like a request,
-// within the limits of Hold.
+// within the limits of Config.Hold.
 func (m *Mux) forward(s *session, body []byte, e *wire.Envelope) {
 	switch {
 	case m.serves() && s.waiting == 0:
@@ -165,5 +165,5 @@ func (m *Mux) cancel(s *session, id []byte) {
 		return
 	}
 	m.take(r)
-	m.fail(r, codeRequestCancelled, "cancelled before it was sent to the server", nil)
+	m.fail(r, codeRequestCancelled, "canceled before it was sent to the server", nil)
 }

@@ -17,9 +17,10 @@ const (
 	streamPatience = 2 * time.Second
 	// quarantineTime is how long documents and requests that were present at repeated crashes are withheld from servers.
 	quarantineTime = 10 * time.Minute
-	// soon: a crash within this time after the server was initialized is attributed to the open documents.
+	// soon is the time after the initialization of a server in which a crash is attributed to the open documents.
 	soon = 30 * time.Second
-	// poisonCrashes is the number of consecutive crashes after which a document is quarantined, requestCrashes that for a request.
+	// poisonCrashes is the number of consecutive crashes after which a document is quarantined. requestCrashes is the number of crashes after which a request of
+	// class read is quarantined.
 	poisonCrashes, requestCrashes = 3, 2
 )
 
@@ -106,14 +107,15 @@ func (b *backend) release() {
 	}
 }
 
-// interrupted settles a request that was not answered before its server exited or canceled it. The place of the request must be nowhere.
+// interrupted handles a request that has no answer because its server exited or the multiplexer withdrew the request. It queues the request for the next
+// server if the request may be sent again, and fails it otherwise. The caller has already removed the request from its list.
 func (m *Mux) interrupted(r *request, asked bool) {
 	r.withdrawn = false
 	switch {
 	case m.quitting:
 		m.fail(r, codeRequestFailed, m.reason, &detail{Reason: "Quit", Incarnation: m.incarnation, Outcome: outcome(r)})
 	case r.cancelled:
-		m.fail(r, codeRequestCancelled, "cancelled", nil)
+		m.fail(r, codeRequestCancelled, "canceled", nil)
 	case !r.late.IsZero():
 		m.timeOut(r)
 	case r.class == bound, r.class == read && r.streamed:
@@ -159,7 +161,8 @@ func outcome(r *request) string {
 	return ""
 }
 
-// suspect counts the consecutive crashes at which documents were open, and quarantines a document after poisonCrashes of them.
+// suspect counts for each document the consecutive crashes at which the document was open, and quarantines the document after poisonCrashes of them. A
+// requested stop clears all counts and quarantines.
 func (m *Mux) suspect(b *backend, asked bool) {
 	switch {
 	case asked:

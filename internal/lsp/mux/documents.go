@@ -109,7 +109,7 @@ func (m *Mux) closed() {
 	}
 }
 
-// normal returns a URI without escapes: clients and servers differ in what they escape.
+// normal returns a URI without escapes, because clients and servers differ in which characters they escape.
 func normal(uri string) string {
 	if plain, err := url.PathUnescape(uri); err == nil {
 		return plain
@@ -173,7 +173,7 @@ func (m *Mux) holds(key string) bool {
 	return false
 }
 
-// show sends diagnostics to all clients that are allowed to see them, as document.Set.Published determines.
+// show sends diagnostics to the clients that document.Set.Published allows to see them.
 func (m *Mux) show(p *publication) {
 	sessions, all := m.documents.Published(p.uri, p.version)
 	if all {

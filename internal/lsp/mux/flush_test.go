@@ -10,8 +10,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// flushed returns a queue whose peer accepts at most *takes bytes at a time, and the bytes that the peer has accepted.
-func flushed(limit int, takes *int) (q *queue, got *strings.Builder) {
+// newFlushQueue returns a queue whose peer accepts at most *takes bytes at a time, and the bytes that the peer has accepted.
+func newFlushQueue(limit int, takes *int) (q *queue, got *strings.Builder) {
 	q, got = newQueue(limit), &strings.Builder{}
 	q.unflushed = &[]*queue{}
 	q.attempt = func(data []byte) int {
@@ -22,33 +22,33 @@ func flushed(limit int, takes *int) (q *queue, got *strings.Builder) {
 	return q, got
 }
 
-func TestFlushLeavesToTheWriterWhatIsNotTaken(t *testing.T) {
+func TestFlush_LeavesRestToWriter(t *testing.T) {
 	g := NewWithT(t)
 	takes := 3
-	q, got := flushed(40, &takes)
-	put(q, "<log>", logging, "")
-	put(q, "<needed>", needed, "")
+	q, got := newFlushQueue(40, &takes)
+	enqueue(q, "<log>", logging, "")
+	enqueue(q, "<needed>", needed, "")
 	g.Expect(*q.unflushed).To(HaveExactElements(q), "once")
 	q.flush()
 	g.Expect(got.String()).To(Equal("<lo"))
-	put(q, strings.Repeat("x", 40), needed, "")
-	g.Expect(put(q, "<one more>", needed, "")).To(BeFalse(), "a message that is partly written cannot be dropped to make room")
+	enqueue(q, strings.Repeat("x", 40), needed, "")
+	g.Expect(enqueue(q, "<one more>", needed, "")).To(BeFalse(), "a message that is partly written cannot be dropped to make room")
 	q.close()
 	var rest strings.Builder
 	g.Expect(q.write(&rest)).To(Succeed())
 	g.Expect(rest.String()).To(Equal("g><needed>" + strings.Repeat("x", 40)))
 }
 
-func TestFlushTakesNothingFromTheWriter(t *testing.T) {
+func TestFlush_DoesNotOvertakeWriter(t *testing.T) {
 	g := NewWithT(t)
 	takes := 100
-	q, got := flushed(0, &takes)
-	put(q, "first", needed, "")
+	q, got := newFlushQueue(0, &takes)
+	enqueue(q, "first", needed, "")
 	writing, _ := q.take(nil)
-	put(q, "second", needed, "")
+	enqueue(q, "second", needed, "")
 	q.flush()
 	g.Expect(got.String()).To(BeEmpty(), "a new message must not overtake the one that is being written")
-	put(q, "third", needed, "")
+	enqueue(q, "third", needed, "")
 	next, _ := q.take(nil)
 	g.Expect(string(writing) + string(next)).To(Equal("firstsecondthird"))
 	q.close()
@@ -56,15 +56,15 @@ func TestFlushTakesNothingFromTheWriter(t *testing.T) {
 	g.Expect(q.take(nil)).To(BeNil())
 }
 
-func TestFlushTellsThatAllIsWritten(t *testing.T) {
+func TestFlush_CallsDrainedWhenEverythingIsWritten(t *testing.T) {
 	g := NewWithT(t)
 	takes := 100
-	q, got := flushed(0, &takes)
+	q, got := newFlushQueue(0, &takes)
 	drained := make(chan struct{})
 	q.drained = func() { close(drained) }
 	done := make(chan error)
 	go func() { done <- q.write(&strings.Builder{}) }()
-	put(q, strings.Repeat("x", 60), needed, "")
+	enqueue(q, strings.Repeat("x", 60), needed, "")
 	q.callWhenDrained()
 	q.flush()
 	g.Expect(got.Len()).To(Equal(60))

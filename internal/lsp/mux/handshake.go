@@ -111,7 +111,7 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 		err = json.Unmarshal(made.body[span.Start:span.End], &made.result)
 	}
 	if e.IsError || err != nil || made.result.Capabilities == nil {
-		m.markFaulty(b, lsp.ReasonProtocolError, "the language server answered initialize with an error: "+abridged(body[span.Start:span.End]))
+		m.markFaulty(b, lsp.ReasonProtocolError, "the language server did not return a usable result for initialize: "+abridged(body[span.Start:span.End]))
 		return
 	}
 	m.answer = made
@@ -133,7 +133,7 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	b.silence = silence{}
 	m.counters.StartupNanos = int64(b.readyAt.Sub(b.attachedAt))
 	m.reason, m.changed = "", true
-	// The answer to this ping shows that the server has processed initialized.
+	// The answer to this ping shows that the server has processed the initialized notification.
 	m.request(b, ownPing, methodPing, nil)
 	for _, s := range m.sessions {
 		if s.stage == initializing {
@@ -150,7 +150,8 @@ func abridged(text []byte) string {
 	return string(text)
 }
 
-// compare records the features that were announced to clients and that this server lacks.
+// compare records which of the capabilities that were announced to clients this server lacks. If no connected client has received an answer to initialize, the
+// capabilities of this server replace the announced ones.
 func (m *Mux) compare(offered map[string]json.RawMessage) {
 	known := slices.ContainsFunc(slices.Collect(maps.Values(m.sessions)), func(s *session) bool { return s.stage >= initialized })
 	if m.promised == nil || !known {
@@ -172,7 +173,8 @@ func on(value json.RawMessage) bool {
 	return text != "" && text != "false" && text != "null"
 }
 
-// Limits of one workspace/configuration request, because a server could request the same settings in any number of its items.
+// configurationItems limits the number of items in one workspace/configuration request, and configurationBytes limits the size of the result. The limits are
+// needed because a server could request the same settings in any number of items.
 const (
 	configurationItems = 1000
 	configurationBytes = 4 << 20

@@ -17,17 +17,17 @@ const (
 	// methodPing is a method that no server knows. All servers answer it, because the protocol requires an error response to an unknown request.
 	methodPing = "$/berth/ping"
 
-	settleTime       = time.Second      // time without progress, after which the workspace counts as read
-	progressGrace    = 10 * time.Second // the longer time for a server that has reported no progress and not answered the ping
-	cancelPatience   = 5 * time.Second  // for the answer to a request that was canceled because it timed out
-	outputPatience   = 3 * time.Second  // for the exit of a server whose output has ended
-	staleDiagnostics = 60 * time.Second // after a restart, diagnostics that were not published again are cleared
+	settleTime       = time.Second      // how long a server must report no progress until the workspace counts as read
+	progressGrace    = 10 * time.Second // replaces settleTime for a server that has never reported progress and has not answered the ping
+	cancelPatience   = 5 * time.Second  // how long a server may take to answer a request that was canceled because it timed out
+	outputPatience   = 3 * time.Second  // how long a server may take to exit after its output has ended
+	staleDiagnostics = 60 * time.Second // how long old diagnostics are kept after a restart if the server does not publish them again
 
-	cpuPeriod    = 2 * time.Second // between two measurements of a silent server's CPU time
-	lateInARow   = 3
-	canaryInARow = 3
-	busyFactor   = 5 // factor by which a server that uses CPU may be silent for longer
-	startFactor  = 6 // factor by which a server that sends messages may take longer to start
+	cpuPeriod    = 2 * time.Second // the interval between two measurements of a silent server's CPU time
+	lateInARow   = 3               // how many different requests must time out without a success before the server counts as hung
+	canaryInARow = 3               // how many consecutive canary requests must fail before the server is restarted
+	busyFactor   = 5               // how many times HangTimeout a server that uses CPU may be silent
+	startFactor  = 6               // how many times StartupTimeout a server that sends messages may take to start
 	// unreadBytes is the maximum number of bytes queued for a server that does not read, in addition to the documents that it receives at its start.
 	unreadBytes = 64 << 20
 	doesNotRead = "the language server does not read its standard input"
@@ -131,9 +131,9 @@ func (m *Mux) examineWork(b *backend, now time.Time) {
 	quiet := now.Sub(b.workAt)
 	switch {
 	case idle && quiet >= settleTime && (b.worked || b.responsive):
-		b.indexedBy = "Settled"
+		b.indexedBy = lsp.IndexedBySettled
 	case idle && !b.worked && quiet >= progressGrace, quiet >= m.config.StartupTimeout:
-		b.indexedBy = "ProgressTimeout"
+		b.indexedBy = lsp.IndexedByProgressTimeout
 	default:
 		return
 	}
@@ -146,7 +146,8 @@ func (m *Mux) examineWork(b *backend, now time.Time) {
 	}
 }
 
-// examineAge cancels requests that the server has not answered within RequestTimeout, and fails them if they are not answered within cancelPatience after that.
+// examineAge cancels requests that the server has not answered within RequestTimeout. It fails a canceled request if the server does not answer within
+// cancelPatience.
 func (m *Mux) examineAge(b *backend, now time.Time) {
 	for _, r := range b.pending {
 		switch {
@@ -166,11 +167,11 @@ func (m *Mux) examineAge(b *backend, now time.Time) {
 	}
 }
 
-// timeOut fails a request that has timed out. The place of the request must be nowhere.
+// timeOut fails a request that has timed out. The caller has already removed the request from its list.
 func (m *Mux) timeOut(r *request) {
 	m.timedOut[poisonKey(r)] = true
 	if r.cancelled {
-		m.fail(r, codeRequestCancelled, "cancelled", nil)
+		m.fail(r, codeRequestCancelled, "canceled", nil)
 		return
 	}
 	m.fail(r, codeRequestFailed, fmt.Sprintf("the language server did not answer within %s", m.config.Limits.RequestTimeout), &detail{
@@ -204,7 +205,7 @@ func (m *Mux) examineSilence(b *backend, now time.Time) {
 	}
 }
 
-// examineUse sends the canary, which shows whether the answers are useful.
+// examineUse sends the canary request, whose answer shows whether the server returns usable results.
 func (m *Mux) examineUse(b *backend, now time.Time) {
 	canary := m.config.Health.Canary
 	if canary.Method == "" || now.Before(b.canaryAt) {
@@ -257,8 +258,8 @@ func isEmpty(result []byte) bool {
 	return json.Unmarshal(result, &list) == nil && list.Items != nil && len(*list.Items) == 0
 }
 
-// lift ends the quarantine of requests whose time has elapsed. Documents stay quarantined until the next incarnation, because documents are sent to a server
-// when it starts.
+// lift ends the quarantine of requests whose time has elapsed. The quarantine of a document ends when the first server after that time starts, because
+// documents are sent to a server at its start.
 func (m *Mux) lift(now time.Time) {
 	for key, until := range m.quarantine {
 		if !now.Before(until) {

@@ -15,8 +15,8 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// settled returns a server that has indexed its workspace.
-func (b *bench) settled(more func(*fakeServer, message)) *fakeServer {
+// serveIndexed returns a server that has indexed its workspace.
+func (b *fixture) serveIndexed(more func(*fakeServer, message)) *fakeServer {
 	b.t.Helper()
 	s := b.serve(more)
 	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return b.mux.server.responsive }).Should(BeTrue())
@@ -25,8 +25,8 @@ func (b *bench) settled(more func(*fakeServer, message)) *fakeServer {
 	return s
 }
 
-// quiet returns a server that answers only initialize.
-func (b *bench) quiet() *fakeServer {
+// attachSilent returns a server that answers only initialize.
+func (b *fixture) attachSilent() *fakeServer {
 	b.t.Helper()
 	s := b.attach("", func(s *fakeServer, m message) {
 		if m.Method == "initialize" {
@@ -37,12 +37,12 @@ func (b *bench) quiet() *fakeServer {
 	return s
 }
 
-// freeze blocks the output of the server, which still reads its input.
+// freeze blocks the output of the server. The server still reads its input.
 func (s *fakeServer) freeze() { s.writing.Lock() }
 
 func (s *fakeServer) thaw() { s.writing.Unlock() }
 
-func (b *bench) restartWanted(reason string) {
+func (b *fixture) expectRestart(reason string) {
 	b.t.Helper()
 	r := b.report()
 	b.Expect(r.Restart).To(BeTrue())
@@ -51,8 +51,8 @@ func (b *bench) restartWanted(reason string) {
 	b.Eventually(b.urgent).Should(Receive())
 }
 
-func TestAServerIsSettledWhenItsWorkIsDone(t *testing.T) {
-	b := newBench(t, lsp.Config{WhileIndexing: lsp.IndexingHold})
+func TestIndexing_EndsAfterLastProgress(t *testing.T) {
+	b := newFixture(t, lsp.Config{WhileIndexing: lsp.IndexingHold})
 	s := b.attach(fakeResult, func(s *fakeServer, m message) {
 		if m.Method == "initialized" {
 			s.send(`{"jsonrpc":"2.0","id":1,"method":"window/workDoneProgress/create","params":{"token":"load"}}`)
@@ -61,14 +61,14 @@ func TestAServerIsSettledWhenItsWorkIsDone(t *testing.T) {
 	})
 	b.Eventually(func() []message { return s.answers("1") }).Should(HaveLen(1))
 	c := b.join()
-	c.ask("1", "textDocument/hover", "{}")
+	c.request("1", "textDocument/hover", "{}")
 	c.sync()
 	for range 15 {
 		b.tick(time.Second)
 	}
 	b.Expect(b.report().Indexed).To(BeFalse(), "progress is still reported")
 	b.Expect(b.report().Held).To(Equal(1))
-	b.Expect(s.of("textDocument/hover")).To(BeEmpty())
+	b.Expect(s.received("textDocument/hover")).To(BeEmpty())
 	s.send(`{"jsonrpc":"2.0","method":"$/progress","params":{"token":"load","value":{"kind":"end"}}}`)
 	s.send(`{"jsonrpc":"2.0","method":"window/logMessage","params":{}}`)
 	b.await(c.peer, "window/logMessage", 1)
@@ -79,16 +79,16 @@ func TestAServerIsSettledWhenItsWorkIsDone(t *testing.T) {
 	b.Expect(b.report().IndexedBy).To(Equal("Settled"))
 	b.await(s.peer, "textDocument/hover", 1)
 
-	c.ask("2", "textDocument/hover", "{}")
+	c.request("2", "textDocument/hover", "{}")
 	b.await(s.peer, "textDocument/hover", 2)
 }
 
-func TestHoldingWhileIndexingIsBounded(t *testing.T) {
-	b := newBench(t, lsp.Config{WhileIndexing: lsp.IndexingHold})
+func TestIndexing_HoldIsBounded(t *testing.T) {
+	b := newFixture(t, lsp.Config{WhileIndexing: lsp.IndexingHold})
 	s := b.attach(fakeResult, nil)
 	c := b.join()
-	b.serverAsks(s, "1", "window/workDoneProgress/create", `{"token":"load"}`)
-	c.ask("1", "textDocument/hover", "{}")
+	b.requestFromServer(s, "1", "window/workDoneProgress/create", `{"token":"load"}`)
+	c.request("1", "textDocument/hover", "{}")
 	c.sync()
 	b.tick(30 * time.Second)
 	b.Expect(c.awaitAnswer("1").Error.Data.Reason).To(Equal("Indexing"))
@@ -96,17 +96,17 @@ func TestHoldingWhileIndexingIsBounded(t *testing.T) {
 	b.Expect(b.report().IndexedBy).To(Equal("ProgressTimeout"))
 }
 
-func TestAServerWithoutAnySign(t *testing.T) {
-	b := newBench(t, lsp.Config{})
-	b.quiet()
+func TestIndexing_EndsAfterGraceWithoutProgress(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
+	b.attachSilent()
 	b.tick(progressGrace - time.Millisecond)
 	b.Expect(b.report().Indexed).To(BeFalse())
 	b.tick(time.Millisecond)
 	b.Expect(b.report().IndexedBy).To(Equal("ProgressTimeout"))
 }
 
-func TestQuiescence(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestIndexing_EndsWhenServerIsQuiescent(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.attach(fakeResult, func(s *fakeServer, m message) {
 		if m.Method == "initialized" {
 			s.send(`{"jsonrpc":"2.0","method":"experimental/serverStatus","params":{"health":"ok","quiescent":false}}`)
@@ -119,10 +119,10 @@ func TestQuiescence(t *testing.T) {
 	b.Eventually(func() bool { b.tick(settleTime); return b.report().Indexed }).Should(BeTrue())
 }
 
-func TestSilence(t *testing.T) {
-	b := newBench(t, lsp.Config{})
-	s := b.settled(nil)
-	b.Expect(s.of(methodPing)).To(HaveLen(1))
+func TestHealth_UnansweredPingsRequestRestart(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
+	s := b.serveIndexed(nil)
+	b.Expect(s.received(methodPing)).To(HaveLen(1))
 	for i := range 5 { // idle, but answers pings
 		b.tick(10 * time.Second)
 		b.await(s.peer, methodPing, i+2)
@@ -133,23 +133,23 @@ func TestSilence(t *testing.T) {
 	b.tick(50 * time.Second)
 	b.Expect(b.report().Unhealthy).To(BeEmpty(), "the response is only 50 s late")
 	b.tick(10 * time.Second)
-	b.restartWanted(lsp.ReasonHung)
+	b.expectRestart(lsp.ReasonHung)
 	s.thaw()
 	c := b.join()
-	c.ask("1", "textDocument/hover", "{}")
+	c.request("1", "textDocument/hover", "{}")
 	c.sync()
-	b.Expect(s.of("textDocument/hover")).To(BeEmpty(), "a server that hangs receives no more requests")
+	b.Expect(s.received("textDocument/hover")).To(BeEmpty(), "a server that hangs receives no more requests")
 	b.mux.Hold("Hung")
-	s.die()
+	s.closeStreams()
 	b.mux.Detach(s.incarnation, true)
 	s = b.serve(nil)
 	b.await(s.peer, "textDocument/hover", 1)
 	b.Expect(b.report().Restart).To(BeFalse())
 }
 
-func TestAnyByteIsLife(t *testing.T) {
-	b := newBench(t, lsp.Config{})
-	s := b.settled(nil)
+func TestHealth_AnyOutputCountsAsLife(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
+	s := b.serveIndexed(nil)
 	s.freeze()
 	defer s.thaw()
 	for _, c := range []byte("Content-Length: 100") { // a message that never ends
@@ -160,13 +160,13 @@ func TestAnyByteIsLife(t *testing.T) {
 	}
 	b.tick(30 * time.Second)
 	b.tick(30 * time.Second)
-	b.restartWanted(lsp.ReasonHung)
+	b.expectRestart(lsp.ReasonHung)
 }
 
-func TestAServerThatComputesMayBeSilentForLonger(t *testing.T) {
+func TestHealth_BusyServerMayStaySilentLonger(t *testing.T) {
 	var cpu atomic.Int64
-	b := newBench(t, lsp.Config{}, func(o *Options) { o.CPU = func() time.Duration { return time.Duration(cpu.Load()) } })
-	s := b.settled(nil)
+	b := newFixture(t, lsp.Config{}, func(o *Options) { o.CPU = func() time.Duration { return time.Duration(cpu.Load()) } })
+	s := b.serveIndexed(nil)
 	s.freeze()
 	defer s.thaw()
 	for range 30 {
@@ -175,12 +175,12 @@ func TestAServerThatComputesMayBeSilentForLonger(t *testing.T) {
 		b.Expect(b.report().Unhealthy).To(BeEmpty())
 	}
 	b.tick(10 * time.Second)
-	b.restartWanted(lsp.ReasonHung)
+	b.expectRestart(lsp.ReasonHung)
 }
 
-func TestAServerThatComputedNothing(t *testing.T) {
-	b := newBench(t, lsp.Config{}, func(o *Options) { o.CPU = func() time.Duration { return time.Hour } })
-	s := b.settled(nil)
+func TestHealth_IdleServerGetsNoExtraTime(t *testing.T) {
+	b := newFixture(t, lsp.Config{}, func(o *Options) { o.CPU = func() time.Duration { return time.Hour } })
+	s := b.serveIndexed(nil)
 	s.freeze()
 	defer s.thaw()
 	for range 6 {
@@ -188,22 +188,22 @@ func TestAServerThatComputedNothing(t *testing.T) {
 		b.Expect(b.report().Unhealthy).To(BeEmpty())
 	}
 	b.tick(10 * time.Second)
-	b.restartWanted(lsp.ReasonHung)
+	b.expectRestart(lsp.ReasonHung)
 }
 
-func TestNoProbeBeforeReadiness(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestHealth_DoesNotPingBeforeInitialize(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.attach("", nil)
 	b.await(s.peer, "initialize", 1)
 	b.tick(4 * time.Minute)
 	b.Expect(b.report().Unhealthy).To(BeEmpty())
-	b.Expect(s.of(methodPing)).To(BeEmpty())
+	b.Expect(s.received(methodPing)).To(BeEmpty())
 	b.tick(time.Minute)
-	b.restartWanted(lsp.ReasonHung)
+	b.expectRestart(lsp.ReasonHung)
 }
 
-func TestAStartWithProgressMayTakeLonger(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestHealth_StartWithProgressMayTakeLonger(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.attach("", nil)
 	for range 7 {
 		s.send(`{"jsonrpc":"2.0","method":"$/progress","params":{"token":"x","value":{"kind":"report"}}}`)
@@ -213,11 +213,11 @@ func TestAStartWithProgressMayTakeLonger(t *testing.T) {
 	}
 	b.Expect(b.report().Unhealthy).To(BeEmpty())
 	b.tick(time.Second)
-	b.restartWanted(lsp.ReasonHung)
+	b.expectRestart(lsp.ReasonHung)
 }
 
-func TestAServerThatRefusesToInitialize(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestInitialize_ServerRefusalIsReported(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	b.attach("", func(s *fakeServer, m message) {
 		s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":1,"message":"no TypeScript"}}`, m.ID))
 	})
@@ -227,13 +227,13 @@ func TestAServerThatRefusesToInitialize(t *testing.T) {
 	b.Expect(r.Message).To(ContainSubstring("no TypeScript"))
 }
 
-func TestRequestsThatAreTooOld(t *testing.T) {
-	b := newBench(t, lsp.Config{Health: lsp.Health{HangTimeout: time.Hour}})
-	s := b.settled(nil)
+func TestRequestTimeout_RepeatedTimeoutsRequestRestart(t *testing.T) {
+	b := newFixture(t, lsp.Config{Health: lsp.Health{HangTimeout: time.Hour}})
+	s := b.serveIndexed(nil)
 	c := b.join()
 	old := func(id, method string) message {
 		b.t.Helper()
-		c.ask(id, method, "{}")
+		c.request(id, method, "{}")
 		c.sync()
 		b.tick(120 * time.Second)
 		b.tick(cancelPatience)
@@ -243,9 +243,9 @@ func TestRequestsThatAreTooOld(t *testing.T) {
 	b.Expect(answer.Error.Code).To(Equal(codeRequestFailed))
 	b.Expect(answer.Error.Data.Reason).To(Equal("Timeout"))
 	b.await(s.peer, "$/cancelRequest", 1)
-	s.answer(s.of("textDocument/hover")[0], `"far too late"`)
+	s.answer(s.received("textDocument/hover")[0], `"far too late"`)
 	b.Expect(old("2", "workspace/executeCommand").Error.Data.Outcome).To(Equal("unknown"))
-	c.ask("3", "textDocument/definition", "{}")
+	c.request("3", "textDocument/definition", "{}")
 	s.answer(b.await(s.peer, "textDocument/definition", 1), "null")
 	c.awaitAnswer("3") // a success resets the count
 	old("4", "textDocument/hover")
@@ -253,33 +253,33 @@ func TestRequestsThatAreTooOld(t *testing.T) {
 	old("6", "textDocument/definition")
 	b.Expect(b.report().Unhealthy).To(BeEmpty(), "timeouts of two different methods do not add up")
 
-	c.ask("7", "textDocument/references", "{}")
+	c.request("7", "textDocument/references", "{}")
 	c.sync()
 	b.tick(120 * time.Second)
 	b.await(s.peer, "$/cancelRequest", 6)
-	asked := s.of("textDocument/references")[0]
+	asked := s.received("textDocument/references")[0]
 	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32800,"message":"cancelled"}}`, asked.ID))
 	b.Expect(c.awaitAnswer("7").Error.Data.Reason).To(Equal("Timeout"), "the client did not cancel the request")
 	b.tick(time.Second)
-	b.restartWanted(lsp.ReasonHung)
+	b.expectRestart(lsp.ReasonHung)
 	b.Expect(c.answers("1")).To(HaveLen(1))
 	b.Expect(b.report().Counters.Cancelled).To(BeNumerically("==", 6))
 }
 
-func TestAServerThatBreaksTheProtocol(t *testing.T) {
+func TestServer_ProtocolErrorRequestsRestart(t *testing.T) {
 	for _, bad := range []string{
 		"Content-Length: 99999\r\n\r\n", "Content-Length: 1\r\n\r\n{", "Content-Length: 2\r\n\r\n{}", "Content-Length: x\r\n\r\n",
 	} {
-		b := newBench(t, lsp.Config{Limits: lsp.Limits{MessageBytes: 5000}})
+		b := newFixture(t, lsp.Config{Limits: lsp.Limits{MessageBytes: 5000}})
 		s := b.serve(nil)
 		c := b.join()
-		c.ask("1", "textDocument/hover", "{}")
+		c.request("1", "textDocument/hover", "{}")
 		b.await(s.peer, "textDocument/hover", 1)
 		_, _ = s.to.Write([]byte(bad))
 		b.Eventually(func() bool { return b.report().Restart }).Should(BeTrue(), bad)
-		b.restartWanted(lsp.ReasonProtocolError)
-		_, _ = s.to.Write([]byte("it must be able to go on writing while it is ended"))
-		s.die()
+		b.expectRestart(lsp.ReasonProtocolError)
+		_, _ = s.to.Write([]byte("a server must be able to write while it is being stopped"))
+		s.closeStreams()
 		b.mux.Detach(s.incarnation, true)
 		b.Eventually(b.urgent).Should(Receive())
 		b.serve(echo)
@@ -287,23 +287,23 @@ func TestAServerThatBreaksTheProtocol(t *testing.T) {
 	}
 }
 
-func TestAServerThatClosesItsOutput(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestServer_ClosedOutputRequestsRestart(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	_ = s.stdout.Close()
 	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return !b.mux.server.endedAt.IsZero() }).Should(BeTrue())
 	b.tick(0)
 	b.Expect(b.report().Restart).To(BeFalse(), "the server is probably exiting")
 	b.tick(outputPatience)
-	b.restartWanted(lsp.ReasonProtocolError)
+	b.expectRestart(lsp.ReasonProtocolError)
 }
 
-func TestCanary(t *testing.T) {
+func TestCanary_ConsecutiveFailuresRequestRestart(t *testing.T) {
 	var answer atomic.Value
 	answer.Store(`"result":[{"name":"main"}]`)
 	canary := lsp.Canary{Method: "workspace/symbol", Params: json.RawMessage(`{"query":"main"}`), Period: time.Minute}
-	b := newBench(t, lsp.Config{Health: lsp.Health{Canary: canary}})
-	s := b.settled(func(s *fakeServer, m message) {
+	b := newFixture(t, lsp.Config{Health: lsp.Health{Canary: canary}})
+	s := b.serveIndexed(func(s *fakeServer, m message) {
 		if m.Method == "workspace/symbol" {
 			s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, m.ID, answer.Load()))
 		}
@@ -332,7 +332,7 @@ func TestCanary(t *testing.T) {
 		}
 	}
 	next(`"result":[ ]`)
-	b.restartWanted(lsp.ReasonCanaryFailed)
+	b.expectRestart(lsp.ReasonCanaryFailed)
 	b.Expect(b.report().Counters.CanaryFailed).To(BeNumerically("==", 5))
 	for _, empty := range []string{"", "null", "[]", "{ }", `{"isIncomplete":false,"items":[]}`} {
 		b.Expect(isEmpty([]byte(empty))).To(BeTrue(), empty)
@@ -342,14 +342,14 @@ func TestCanary(t *testing.T) {
 	}
 }
 
-func TestChangesAreTold(t *testing.T) {
+func TestChanged_IsCalledForReportChanges(t *testing.T) {
 	var told atomic.Int64
-	b := newBench(t, lsp.Config{}, func(o *Options) { o.Changed = func() { told.Add(1) } })
-	b.settled(echo)
+	b := newFixture(t, lsp.Config{}, func(o *Options) { o.Changed = func() { told.Add(1) } })
+	b.serveIndexed(echo)
 	before := told.Load()
 	c := b.join()
 	b.Expect(told.Load()).To(BeNumerically(">", before))
-	c.ask("1", "textDocument/hover", "{}")
+	c.request("1", "textDocument/hover", "{}")
 	c.awaitAnswer("1")
 	before = told.Load()
 	b.tick(time.Second)

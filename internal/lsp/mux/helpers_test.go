@@ -92,8 +92,8 @@ func (p *peer) isClosed() bool {
 	return p.closed
 }
 
-// of returns the messages with the method.
-func (p *peer) of(method string) []message {
+// received returns the messages with the method.
+func (p *peer) received(method string) []message {
 	return slices.DeleteFunc(p.all(), func(m message) bool { return m.Method != method })
 }
 
@@ -129,8 +129,8 @@ func (c *clock) step(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// bench is a mux with its test fixtures.
-type bench struct {
+// fixture is a mux with a clock that the test controls.
+type fixture struct {
 	*WithT
 	t      *testing.T
 	mux    *Mux
@@ -139,8 +139,8 @@ type bench struct {
 	next   int64
 }
 
-func newBench(t *testing.T, config lsp.Config, more ...func(*Options)) *bench {
-	b := &bench{WithT: NewWithT(t), t: t, clock: &clock{now: time.Unix(1_700_000_000, 0)}, urgent: make(chan struct{}, 1000)}
+func newFixture(t *testing.T, config lsp.Config, more ...func(*Options)) *fixture {
+	b := &fixture{WithT: NewWithT(t), t: t, clock: &clock{now: time.Unix(1_700_000_000, 0)}, urgent: make(chan struct{}, 1000)}
 	options := Options{
 		Config: config, ProcessID: 4711, Now: b.clock.Now,
 		Urgent: func() { b.urgent <- struct{}{} },
@@ -154,12 +154,12 @@ func newBench(t *testing.T, config lsp.Config, more ...func(*Options)) *bench {
 }
 
 // tick advances the clock and calls Tick.
-func (b *bench) tick(d time.Duration) {
+func (b *fixture) tick(d time.Duration) {
 	b.clock.step(d)
 	b.mux.Tick(b.clock.Now())
 }
 
-func (b *bench) report() lsp.Report {
+func (b *fixture) report() lsp.Report {
 	var r lsp.Report
 	b.mux.Fill(&r)
 	return r
@@ -176,13 +176,13 @@ type fakeServer struct {
 const fakeResult = `{"capabilities":{"hoverProvider":true,"renameProvider":{}},"serverInfo":{"name":"fake","version":"1"}}`
 
 // attach starts a server that answers initialize with the result, and answers pings. If the result is empty, the server answers neither.
-func (b *bench) attach(result string, more func(*fakeServer, message)) *fakeServer {
+func (b *fixture) attach(result string, more func(*fakeServer, message)) *fakeServer {
 	inRead, inWrite := io.Pipe()
 	outRead, outWrite := io.Pipe()
 	return b.attachOver(inRead, inWrite, outRead, outWrite, result, more)
 }
 
-func (b *bench) attachOver(
+func (b *fixture) attachOver(
 	inRead io.ReadCloser, inWrite io.WriteCloser, outRead io.Reader, outWrite io.WriteCloser, result string, more func(*fakeServer, message),
 ) *fakeServer {
 	b.next++
@@ -202,12 +202,12 @@ func (b *bench) attachOver(
 	}
 	go s.read(inRead)
 	b.mux.Attach(b.next, inWrite, outRead)
-	b.t.Cleanup(func() { s.die() })
+	b.t.Cleanup(func() { s.closeStreams() })
 	return s
 }
 
 // serve calls attach and waits until the server is initialized.
-func (b *bench) serve(more func(*fakeServer, message)) *fakeServer {
+func (b *fixture) serve(more func(*fakeServer, message)) *fakeServer {
 	s := b.attach(fakeResult, more)
 	b.Eventually(func() bool { return b.report().Initialized }).Should(BeTrue())
 	return s
@@ -217,37 +217,37 @@ func (s *fakeServer) answer(m message, result string) {
 	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, result))
 }
 
-// die closes the streams, as the exit of a process does.
-func (s *fakeServer) die() {
+// closeStreams closes the streams, as the exit of a process does.
+func (s *fakeServer) closeStreams() {
 	_ = s.stdout.Close()
 	_ = s.stdin.Close()
 }
 
 // crash ends the server and reports the crash to the mux.
-func (b *bench) crash(s *fakeServer) {
-	s.die()
+func (b *fixture) crash(s *fakeServer) {
+	s.closeStreams()
 	b.mux.Detach(s.incarnation, false)
 }
 
-// end ends the server as a requested restart does.
-func (b *bench) end(s *fakeServer) {
+// stopForRestart ends the server as a requested restart does.
+func (b *fixture) stopForRestart(s *fakeServer) {
 	b.mux.Hold("Requested")
-	s.die()
+	s.closeStreams()
 	b.mux.Detach(s.incarnation, true)
 }
 
 type fakeClient struct {
 	*peer
-	b    *bench
+	b    *fixture
 	conn net.Conn
 }
 
 // connect returns a client that has not sent anything.
-func (b *bench) connect() *fakeClient {
+func (b *fixture) connect() *fakeClient {
 	return b.connectOver(net.Pipe())
 }
 
-func (b *bench) connectOver(ours, theirs net.Conn) *fakeClient {
+func (b *fixture) connectOver(ours, theirs net.Conn) *fakeClient {
 	c := &fakeClient{peer: &peer{to: ours}, b: b, conn: ours}
 	go c.read(ours)
 	go b.mux.Serve(theirs)
@@ -258,7 +258,7 @@ func (b *bench) connectOver(ours, theirs net.Conn) *fakeClient {
 const fullCapabilities = `{"window":{"workDoneProgress":true},"workspace":{"codeLens":{"refreshSupport":true}},"textDocument":{"hover":{"dynamicRegistration":true}}}`
 
 // join returns an initialized client. It blocks until a server has answered initialize.
-func (b *bench) join() *fakeClient { return b.connect().join() }
+func (b *fixture) join() *fakeClient { return b.connect().join() }
 
 func (c *fakeClient) join() *fakeClient {
 	c.send(`{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"processId":1,"capabilities":` + fullCapabilities + `}}`)
@@ -276,16 +276,16 @@ func (c *fakeClient) sync() {
 	c.b.Eventually(func() int { return len(c.answers(id)) }).Should(Equal(1))
 }
 
-func (c *fakeClient) ask(id, method, params string) {
+func (c *fakeClient) request(id, method, params string) {
 	c.send(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":` + params + `}`)
 }
 
-func (c *fakeClient) tell(method, params string) {
+func (c *fakeClient) notify(method, params string) {
 	c.send(`{"jsonrpc":"2.0","method":"` + method + `","params":` + params + `}`)
 }
 
 func (c *fakeClient) openDocument(uri, text string) {
-	c.tell("textDocument/didOpen", fmt.Sprintf(`{"textDocument":{"uri":%q,"languageId":"go","version":7,"text":%q}}`, uri, text))
+	c.notify("textDocument/didOpen", fmt.Sprintf(`{"textDocument":{"uri":%q,"languageId":"go","version":7,"text":%q}}`, uri, text))
 }
 
 // awaitAnswer waits for the only response to an ID.
@@ -296,12 +296,12 @@ func (c *fakeClient) awaitAnswer(id string) message {
 }
 
 // await waits for n messages of a method.
-func (b *bench) await(p *peer, method string, n int) message {
+func (b *fixture) await(p *peer, method string, n int) message {
 	b.t.Helper()
-	b.Eventually(func() []message { return p.of(method) }).Should(HaveLen(n), method)
-	return p.of(method)[n-1]
+	b.Eventually(func() []message { return p.received(method) }).Should(HaveLen(n), method)
+	return p.received(method)[n-1]
 }
 
-func at(uri string) string {
+func hoverParams(uri string) string {
 	return fmt.Sprintf(`{"textDocument":{"uri":%q},"position":{"line":1,"character":2}}`, uri)
 }

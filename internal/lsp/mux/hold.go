@@ -26,8 +26,8 @@ func (m *Mux) serves() bool {
 	return b != nil && b.ready && !m.holding && b.fault == "" && (b.indexed || m.config.WhileIndexing != lsp.IndexingHold)
 }
 
-// admits reports whether a request may be sent now. Commands are sent one at a time, so that an edit that the server requests can be attributed to the one
-// client that sent a command.
+// admits reports whether a request may be sent now. Commands are sent one at a time: an edit that the server requests then belongs to the client whose command
+// is pending.
 func (m *Mux) admits(r *request) bool {
 	if !m.serves() || m.server.out.backlog() > backlogBytes {
 		return false
@@ -41,7 +41,7 @@ func (m *Mux) admits(r *request) bool {
 	return r.method != methodExecute || m.server.executing == 0
 }
 
-// submit sends a new request, or lets it wait. If the limits do not allow either, the request fails.
+// submit sends a new request, or makes it wait. If the limits allow neither, the request fails.
 func (m *Mux) submit(r *request) {
 	s, bounds := r.session, m.config.Hold
 	if m.refusePoison(r) {
@@ -148,7 +148,7 @@ func (m *Mux) pump() {
 	}
 }
 
-// dispatch switches the server to the text of the client that made the request, and then sends the request with a number of this incarnation.
+// dispatch switches the server to the text of the client that made the request, and then sends the request with an ID that is unique in this incarnation.
 func (m *Mux) dispatch(r *request) {
 	b := m.server
 	m.emit(m.documents.View(r.session.key, m.open[string(r.uri)]))
@@ -195,12 +195,12 @@ func replace(span wire.Span, with []byte) wire.Replacement {
 	return wire.Replacement{Start: span.Start, End: span.End, With: with}
 }
 
-// cancelAtServer cancels a request at the server, which still answers it.
+// cancelAtServer requests the server to cancel a request. The protocol requires that the server answers the request nevertheless.
 func (m *Mux) cancelAtServer(r *request) {
 	m.server.put(notificationBody("$/cancelRequest", encode(map[string]int64{"id": r.number})))
 }
 
-// fail answers a request with an error of the multiplexer. The place of the request must be nowhere.
+// fail answers a request with an error of the multiplexer. The caller has already removed the request from its list.
 func (m *Mux) fail(r *request, code int, message string, data *detail) {
 	if r.session != nil && !r.notification {
 		m.counters.Failed++
@@ -210,7 +210,7 @@ func (m *Mux) fail(r *request, code int, message string, data *detail) {
 	m.forget(r)
 }
 
-// failWaiting fails a request that cannot wait, or cannot wait longer, with the reason for the wait.
+// failWaiting fails a request that cannot wait, or cannot wait any longer. The error states why the request had to wait.
 func (m *Mux) failWaiting(r *request, held bool) {
 	data := &detail{Reason: "Busy", Incarnation: m.incarnation, Retriable: true, RetryAfterMs: retryAfter.Milliseconds()}
 	message := "the language server is overloaded; retry later"
@@ -256,5 +256,5 @@ func (m *Mux) expire(now time.Time) {
 	}
 }
 
-// initializePatience is how long the initialize request of a client waits while no server answers: none is running, or it is silent.
+// initializePatience is how long the initialize request of a client waits while no server is running or the server is silent.
 const initializePatience = 60 * time.Second

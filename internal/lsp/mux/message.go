@@ -87,7 +87,7 @@ func errorBody(id []byte, code int, message string, data *detail) []byte {
 
 func frame(body []byte) []byte { return wire.AppendFrame(nil, body) }
 
-// Progress tokens of clients are replaced by tokens of this form, because two clients may use the same token.
+// tokenPrefix is the beginning of the tokens that replace the progress tokens of clients, because two clients may use the same token.
 const tokenPrefix = `"berth/`
 
 func appendToken(dst []byte, number int64) []byte {

@@ -15,26 +15,26 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-func TestOtherNotificationsOfClients(t *testing.T) {
-	b := newBench(t, lsp.Config{Hold: lsp.Hold{Requests: 3}})
+func TestClientNotifications_AreHeldDuringRestart(t *testing.T) {
+	b := newFixture(t, lsp.Config{Hold: lsp.Hold{Requests: 3}})
 	s := b.serve(echo)
 	c := b.join()
-	c.tell("$/setTrace", `{"value":"verbose"}`)
-	c.tell("workspace/didChangeConfiguration", `{"settings":{"mine":1}}`)
-	c.tell("workspace/didChangeWorkspaceFolders", `{"event":{}}`)
-	c.tell("workspace/didChangeWatchedFiles", `{"changes":[1]}`)
-	c.tell("vendor/notify", `{"n":0}`)
+	c.notify("$/setTrace", `{"value":"verbose"}`)
+	c.notify("workspace/didChangeConfiguration", `{"settings":{"mine":1}}`)
+	c.notify("workspace/didChangeWorkspaceFolders", `{"event":{}}`)
+	c.notify("workspace/didChangeWatchedFiles", `{"changes":[1]}`)
+	c.notify("vendor/notify", `{"n":0}`)
 	b.await(s.peer, "vendor/notify", 1)
 	b.await(s.peer, "workspace/didChangeWatchedFiles", 1)
-	b.end(s)
+	b.stopForRestart(s)
 
-	c.tell("workspace/didChangeWatchedFiles", `{"changes":[2]}`)
-	c.tell("vendor/notify", `{"n":1}`)
-	c.ask("1", "textDocument/hover", "{}")
-	c.tell("vendor/notify", `{"n":2}`)
-	c.tell("vendor/notify", `{"n":3}`) // exceeds the limit
+	c.notify("workspace/didChangeWatchedFiles", `{"changes":[2]}`)
+	c.notify("vendor/notify", `{"n":1}`)
+	c.request("1", "textDocument/hover", "{}")
+	c.notify("vendor/notify", `{"n":2}`)
+	c.notify("vendor/notify", `{"n":3}`) // exceeds the limit
 	gone := b.join()
-	gone.tell("vendor/notify", `{"n":4}`)
+	gone.notify("vendor/notify", `{"n":4}`)
 	gone.sync()
 	_ = gone.conn.Close()
 	b.Eventually(func() int { return b.report().Clients }).Should(Equal(1))
@@ -46,25 +46,25 @@ func TestOtherNotificationsOfClients(t *testing.T) {
 	b.await(s.peer, "vendor/notify", 2)
 	b.Expect(s.methods()).To(Equal([]string{"initialize", "initialized", methodPing, "vendor/notify", "textDocument/hover", "vendor/notify"}))
 
-	b.end(s)
-	c.tell("vendor/notify", `{"n":5}`)
+	b.stopForRestart(s)
+	c.notify("vendor/notify", `{"n":5}`)
 	c.sync()
 	b.tick(time.Hour)
 	s = b.serve(echo)
-	c.ask("2", "textDocument/hover", "{}")
+	c.request("2", "textDocument/hover", "{}")
 	c.awaitAnswer("2")
-	b.Expect(s.of("vendor/notify")).To(BeEmpty(), "the notification is too old")
+	b.Expect(s.received("vendor/notify")).To(BeEmpty(), "the notification is too old")
 }
 
-func TestBadDocuments(t *testing.T) {
-	b := newBench(t, lsp.Config{Language: "go"})
+func TestDocuments_RejectInvalidNotifications(t *testing.T) {
+	b := newFixture(t, lsp.Config{Language: "go"})
 	s := b.serve(nil)
 	c := b.join()
-	c.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":1},"contentChanges":[{"text":"x"}]}`)
+	c.notify("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":1},"contentChanges":[{"text":"x"}]}`)
 	b.await(c.peer, "window/logMessage", 1)
-	c.tell("textDocument/didOpen", `{"textDocument":{"uri":"file:///a%20b.go","version":1,"text":"x"}}`)
+	c.notify("textDocument/didOpen", `{"textDocument":{"uri":"file:///a%20b.go","version":1,"text":"x"}}`)
 	b.Expect(string(b.await(s.peer, "textDocument/didOpen", 1).Params)).To(ContainSubstring(`"languageId":"go"`))
-	c.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a%20b.go","version":2},"contentChanges":[{"range":{"start":{"line":-1,"character":0},"end":{"line":1,"character":0}},"text":"x"}]}`)
+	c.notify("textDocument/didChange", `{"textDocument":{"uri":"file:///a%20b.go","version":2},"contentChanges":[{"range":{"start":{"line":-1,"character":0},"end":{"line":1,"character":0}},"text":"x"}]}`)
 	b.await(c.peer, "window/logMessage", 2)
 	b.await(s.peer, "textDocument/didClose", 1)
 	b.Expect(b.report().OpenDocuments).To(BeZero())
@@ -78,56 +78,56 @@ func TestBadDocuments(t *testing.T) {
 		b.Expect(one.answers("null")).To(HaveLen(1), bad)
 	}
 	early := b.connect()
-	early.tell("textDocument/didOpen", "[]") // ignored before initialize
-	early.ask("1", "initialize", "{}")
+	early.notify("textDocument/didOpen", "[]") // ignored before initialize
+	early.request("1", "initialize", "{}")
 	early.awaitAnswer("1")
 }
 
-func TestTheNextIncarnationIsToldOfANewSpec(t *testing.T) {
-	b := newBench(t, lsp.Config{Settings: json.RawMessage(`{"a":1}`)})
+func TestConfigure_AppliesToNextIncarnation(t *testing.T) {
+	b := newFixture(t, lsp.Config{Settings: json.RawMessage(`{"a":1}`)})
 	s := b.serve(nil)
 	b.mux.Configure(lsp.Config{Settings: json.RawMessage(`{"a":2}`), Folders: []string{"/new"}})
-	b.end(s)
+	b.stopForRestart(s)
 	s = b.serve(nil)
 	b.Expect(string(b.await(s.peer, "workspace/didChangeConfiguration", 1).Params)).To(Equal(`{"settings":{"a":2}}`))
 	b.Expect(string(b.await(s.peer, "initialize", 1).Params)).To(ContainSubstring("file:///new"))
 }
 
-func TestProgressIsCancelledUnderTheServersToken(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestProgressCancel_UsesServerToken(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	c := b.join()
-	c.ask("1", "textDocument/references", `{"workDoneToken":"mine"}`)
+	c.request("1", "textDocument/references", `{"workDoneToken":"mine"}`)
 	var p struct{ WorkDoneToken json.RawMessage }
 	b.Expect(json.Unmarshal(b.await(s.peer, "textDocument/references", 1).Params, &p)).To(Succeed())
 	for _, kind := range []string{"begin", "report", "end", "report"} {
 		s.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"$/progress","params":{"token":%s,"value":{"kind":%q}}}`, p.WorkDoneToken, kind))
 		if kind == "begin" {
 			b.await(c.peer, "$/progress", 1)
-			c.tell("window/workDoneProgress/cancel", `{"token":"mine"}`)
+			c.notify("window/workDoneProgress/cancel", `{"token":"mine"}`)
 			b.Expect(string(b.await(s.peer, "window/workDoneProgress/cancel", 1).Params)).To(Equal(fmt.Sprintf(`{"token":%s}`, p.WorkDoneToken)))
 		}
 	}
-	s.answer(s.of("textDocument/references")[0], "[]")
+	s.answer(s.received("textDocument/references")[0], "[]")
 	c.awaitAnswer("1")
-	b.Expect(c.of("$/progress")).To(HaveLen(3), "a token is invalid after its end")
+	b.Expect(c.received("$/progress")).To(HaveLen(3), "a token is invalid after its end")
 }
 
-func TestRegistrationsThatChange(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestRegistrations_ChangesReachClients(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	c := b.join()
-	b.serverAsks(s, "1", "client/registerCapability", `{"registrations":[{"id":"1","method":"textDocument/hover","registerOptions":{"a":1}},null]}`)
+	b.requestFromServer(s, "1", "client/registerCapability", `{"registrations":[{"id":"1","method":"textDocument/hover","registerOptions":{"a":1}},null]}`)
 	b.await(c.peer, "client/registerCapability", 1)
-	b.serverAsks(s, "2", "client/registerCapability", `{"registrations":[{"id":"1","method":"textDocument/hover","registerOptions":{"a":2}}]}`)
+	b.requestFromServer(s, "2", "client/registerCapability", `{"registrations":[{"id":"1","method":"textDocument/hover","registerOptions":{"a":2}}]}`)
 	b.await(c.peer, "client/unregisterCapability", 1)
 	b.Expect(string(b.await(c.peer, "client/registerCapability", 2).Params)).To(ContainSubstring(`"a":2`))
-	b.serverAsks(s, "3", "client/unregisterCapability", `{"unregisterations":[{"id":"1","method":"textDocument/rename"},{"id":"1","method":"textDocument/hover"}]}`)
+	b.requestFromServer(s, "3", "client/unregisterCapability", `{"unregisterations":[{"id":"1","method":"textDocument/rename"},{"id":"1","method":"textDocument/hover"}]}`)
 	b.await(c.peer, "client/unregisterCapability", 2)
-	b.serverAsks(s, "4", "client/unregisterCapability", `{"unregisterations":7}`)
-	b.serverAsks(s, "5", "client/registerCapability", `[]`)
+	b.requestFromServer(s, "4", "client/unregisterCapability", `{"unregisterations":7}`)
+	b.requestFromServer(s, "5", "client/registerCapability", `[]`)
 	late := b.join()
-	b.Expect(late.of("client/registerCapability")).To(BeEmpty())
+	b.Expect(late.received("client/registerCapability")).To(BeEmpty())
 	for method, path := range map[string][]string{
 		"textDocument/didSave": {"textDocument", "synchronization"}, "textDocument/prepareCallHierarchy": {"textDocument", "callHierarchy"},
 		"workspace/willRenameFiles": {"workspace", "fileOperations"}, "textDocument/semanticTokens/full": {"textDocument", "semanticTokens"},
@@ -137,9 +137,9 @@ func TestRegistrationsThatChange(t *testing.T) {
 	}
 }
 
-func TestACanaryThatIsNotAnswered(t *testing.T) {
-	b := newBench(t, lsp.Config{Health: lsp.Health{Canary: lsp.Canary{Method: "workspace/symbol"}, HangTimeout: time.Hour}})
-	s := b.settled(nil)
+func TestCanary_ThreeTimeoutsRequestRestart(t *testing.T) {
+	b := newFixture(t, lsp.Config{Health: lsp.Health{Canary: lsp.Canary{Method: "workspace/symbol"}, HangTimeout: time.Hour}})
+	s := b.serveIndexed(nil)
 	for i := range 3 {
 		b.Expect(b.report().Restart).To(BeFalse())
 		b.await(s.peer, "workspace/symbol", i+1)
@@ -149,29 +149,29 @@ func TestACanaryThatIsNotAnswered(t *testing.T) {
 		b.Expect(b.report().Counters.CanaryFailed).To(BeNumerically("==", i+1))
 		b.tick(time.Second)
 	}
-	b.restartWanted(lsp.ReasonCanaryFailed)
+	b.expectRestart(lsp.ReasonCanaryFailed)
 }
 
-func TestARequestThatItsClientCancelledAndNobodyAnswers(t *testing.T) {
-	b := newBench(t, lsp.Config{Health: lsp.Health{HangTimeout: time.Hour}})
-	s := b.settled(nil)
+func TestCancel_UnansweredRequestFailsAfterTimeout(t *testing.T) {
+	b := newFixture(t, lsp.Config{Health: lsp.Health{HangTimeout: time.Hour}})
+	s := b.serveIndexed(nil)
 	c := b.join()
-	c.ask("1", "textDocument/hover", "{}")
-	c.tell("$/cancelRequest", `{"id":1}`)
+	c.request("1", "textDocument/hover", "{}")
+	c.notify("$/cancelRequest", `{"id":1}`)
 	b.await(s.peer, "$/cancelRequest", 1)
 	b.tick(120 * time.Second)
 	b.tick(cancelPatience)
 	b.Expect(c.awaitAnswer("1").Error.Code).To(Equal(codeRequestCancelled))
 }
 
-func TestRequestsAreAnsweredWhenNobodyRestartsAServerThatHangs(t *testing.T) {
-	b := newBench(t, lsp.Config{})
-	s := b.settled(nil)
+func TestHungServer_RequestsFailWhenNoRestartHappens(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
+	s := b.serveIndexed(nil)
 	c := b.join()
-	c.ask("1", "textDocument/hover", "{}")
+	c.request("1", "textDocument/hover", "{}")
 	b.await(s.peer, "textDocument/hover", 1)
 	b.mux.Hold("Requested")
-	c.ask("2", "textDocument/hover", "{}")
+	c.request("2", "textDocument/hover", "{}")
 	c.sync()
 	b.tick(120 * time.Second)
 	b.tick(cancelPatience)
@@ -179,11 +179,11 @@ func TestRequestsAreAnsweredWhenNobodyRestartsAServerThatHangs(t *testing.T) {
 	b.Expect(c.awaitAnswer("2").Error.Data.Reason).To(Equal("Restarting"))
 }
 
-func TestAnIncarnationThatWasNotTakenAway(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestAttach_ReplacesUndetachedIncarnation(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	old := b.serve(nil)
 	c := b.join()
-	c.ask("1", "textDocument/hover", "{}")
+	c.request("1", "textDocument/hover", "{}")
 	asked := b.await(old.peer, "textDocument/hover", 1)
 	s := b.serve(nil)
 	go old.answer(asked, `"of the old one"`) // perhaps nothing reads this response; the write then blocks
@@ -194,28 +194,28 @@ func TestAnIncarnationThatWasNotTakenAway(t *testing.T) {
 	b.Expect(b.report().Counters.Incarnations).To(BeNumerically("==", 2))
 }
 
-func TestShutdownDuringAStart(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestShutdown_BeforeInitializeSendsOnlyExit(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.attach("", nil)
 	b.await(s.peer, "initialize", 1)
 	b.Expect(b.mux.Shutdown(context.Background())).To(Succeed())
 	b.await(s.peer, "exit", 1)
-	b.Expect(s.of("shutdown")).To(BeEmpty(), "the server is not initialized")
-	s.answer(s.of("initialize")[0], fakeResult)
-	s.die()
+	b.Expect(s.received("shutdown")).To(BeEmpty(), "the server is not initialized")
+	s.answer(s.received("initialize")[0], fakeResult)
+	s.closeStreams()
 	b.mux.Detach(s.incarnation, true)
 	b.Expect(b.report().Initialized).To(BeFalse())
 }
 
-func TestBoundsHoldForClientsThatCameBeforeThem(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestConfigure_NewLimitsApplyToConnectedClients(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	c := b.connect()
-	c.ask("1", "initialize", "{}")
+	c.request("1", "initialize", "{}")
 	b.Eventually(func() int { return b.report().Clients }).Should(Equal(1))
 	b.mux.Configure(lsp.Config{Limits: lsp.Limits{OpenDocuments: 1, ClientMessageBytes: 1000, QueueBytes: 4 << 10}})
 	s := b.serve(nil)
 	c.awaitAnswer("1")
-	c.tell("initialized", "{}")
+	c.notify("initialized", "{}")
 	c.openDocument("file:///a.go", "x")
 	c.openDocument("file:///b.go", "x")
 	b.await(c.peer, "window/logMessage", 1)
@@ -225,7 +225,7 @@ func TestBoundsHoldForClientsThatCameBeforeThem(t *testing.T) {
 		b.Expect(s.out.limit).To(Equal(4 << 10))
 	}
 	b.mux.unlock()
-	go c.ask("2", "textDocument/hover", fmt.Sprintf(`{"x":"%01000d"}`, 1)) // the request is not read completely
+	go c.request("2", "textDocument/hover", fmt.Sprintf(`{"x":"%01000d"}`, 1)) // the request is not read completely
 	b.Eventually(c.isClosed).Should(BeTrue())
 	b.Expect(c.answers("null")).To(HaveLen(1))
 }

@@ -20,7 +20,7 @@ const readingBytes = 256 << 20
 // Options configure a Mux.
 type Options struct {
 	Config lsp.Config
-	// ProcessID is sent to the server, which may exit when that process does; 0: none is sent.
+	// ProcessID is sent to the server, which may exit when the process with this ID exits; 0: none is sent.
 	ProcessID int
 	// Changed is called when the result of Fill has changed, Urgent when the change must be reported immediately: the server is gone or has to be restarted. Both
 	// are called without a lock held and must not block. Each may be nil.
@@ -57,7 +57,7 @@ type Mux struct {
 	documents      *document.Set
 	open           map[string]string // URIs of open documents, to look them up without allocation
 	server         *backend
-	incarnation    int64  // the newest one attached
+	incarnation    int64  // the newest attached incarnation
 	holding        bool   // no more requests are admitted to the current server
 	reason         string // why no server is available, for messages
 	answer         *initializeAnswer
@@ -73,8 +73,8 @@ type Mux struct {
 	resting        time.Duration // time until the next Tick
 	registrations  []*registration
 	published      map[string]*publication
-	quarantine     map[string]time.Time // requests, by method and URI
-	poison         map[string]time.Time // documents
+	quarantine     map[string]time.Time // when the quarantine of a request ends, by method and URI
+	poison         map[string]time.Time // when the quarantine of a document ends, by URI
 	crashesWith    map[string]int       // consecutive crashes at which a document was open
 	fatalLast      map[string]bool      // requests that must not be replayed and were in flight at the last crash
 	counters       lsp.Counters

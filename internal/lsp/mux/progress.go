@@ -10,7 +10,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// work is progress that the server started itself.
+// work is progress that the server reports without a request of a client, such as the progress of indexing.
 type work struct {
 	token []byte // raw
 	begun bool

@@ -108,8 +108,8 @@ func noAnswer(method, why string) json.RawMessage {
 	return null
 }
 
-// causer returns the one client whose request made the server send its request. It returns nil if there may be several, because an edit must not reach the
-// wrong client.
+// causer returns the client whose pending request caused a request of the server. If several clients may have caused the request, causer returns nil, because
+// an edit must not reach the wrong client.
 func (m *Mux) causer(b *backend, method string) *session {
 	var commands, others []*session
 	add := func(list *[]*session, s *session) {

@@ -23,7 +23,7 @@ const (
 // keepBytes is the largest buffer that is kept for reuse.
 const keepBytes = 256 << 10
 
-// piece is a range of bytes in a queue that is dropped completely or not at all.
+// piece is a range of bytes in a queue. A piece is dropped completely or not at all.
 type piece struct {
 	size int
 	kind importance
@@ -63,8 +63,8 @@ func (q *queue) setLimit(limit int) {
 	q.limit = limit
 }
 
-// begin locks the queue and returns the buffer to append one frame to; the caller must then call end. It unlocks the queue and returns false if there is no
-// room even after everything that may be dropped was dropped: the peer does not read.
+// begin locks the queue and returns the buffer to append one frame to; the caller must then call end. If there is no room, even after everything that may be
+// dropped was dropped, the peer does not read: begin unlocks the queue and returns false.
 func (q *queue) begin(kind importance, key string) ([]byte, bool) {
 	q.mu.Lock()
 	if q.closed || q.failed {
@@ -140,8 +140,8 @@ func reused(buffer []byte) []byte {
 	return buffer[:0]
 }
 
-// drop removes the pieces of a kind. Of diagnostics, it removes only those that are superseded by newer ones or by the frame that is about to be added, whose
-// kind and key are coming and key.
+// drop removes the pieces of a kind. Of diagnostics, it removes only those that are superseded by newer ones or by the frame that is about to be added. The
+// parameters coming and key are the kind and the key of that frame.
 func (q *queue) drop(kind, coming importance, key string) {
 	newest := map[string]int{}
 	if kind == diagnostics {
@@ -196,7 +196,7 @@ func (q *queue) abort() {
 	q.wake.Signal()
 }
 
-// write writes until the queue is closed or the peer fails.
+// write writes the queue to w until the queue is closed or a write fails.
 func (q *queue) write(w io.Writer) error {
 	var buffer []byte
 	for {

@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func put(q *queue, text string, kind importance, key string) bool {
+func enqueue(q *queue, text string, kind importance, key string) bool {
 	buffer, ok := q.begin(kind, key)
 	if ok {
 		q.end(append(buffer, text...), kind, key)
@@ -20,7 +20,7 @@ func put(q *queue, text string, kind importance, key string) bool {
 	return ok
 }
 
-func TestAFullQueueDropsWhatMatters(t *testing.T) {
+func TestQueue_DropsLeastImportantMessagesWhenFull(t *testing.T) {
 	g := NewWithT(t)
 	q := newQueue(41)
 	for _, p := range []struct {
@@ -31,31 +31,31 @@ func TestAFullQueueDropsWhatMatters(t *testing.T) {
 		{"<needed 1>", needed, ""}, {"<old a>", diagnostics, "a"}, {"<b>", diagnostics, "b"}, {"<report>", progressReport, ""}, {"<log>", logging, ""},
 		{"<new a>", diagnostics, "a"}, {"<needed 2>", needed, ""},
 	} {
-		g.Expect(put(q, p.text, p.kind, p.key)).To(BeTrue(), p.text)
+		g.Expect(enqueue(q, p.text, p.kind, p.key)).To(BeTrue(), p.text)
 	}
 	g.Expect(string(q.pending)).To(Equal("<needed 1><old a><b><report><log><new a><needed 2>"), "the queue has room for all messages")
-	g.Expect(put(q, "<b again>", diagnostics, "b")).To(BeTrue())
+	g.Expect(enqueue(q, "<b again>", diagnostics, "b")).To(BeTrue())
 	g.Expect(string(q.pending)).To(Equal("<needed 1><report><log><new a><needed 2><b again>"), "superseded diagnostics are dropped first")
-	g.Expect(put(q, "<needed 3>", needed, "")).To(BeTrue())
+	g.Expect(enqueue(q, "<needed 3>", needed, "")).To(BeTrue())
 	g.Expect(string(q.pending)).To(Equal("<needed 1><log><new a><needed 2><b again><needed 3>"))
-	g.Expect(put(q, "<needed 4>", needed, "")).To(BeFalse(), "the queue is full, because the peer does not read")
+	g.Expect(enqueue(q, "<needed 4>", needed, "")).To(BeFalse(), "the queue is full, because the peer does not read")
 
 	var out strings.Builder
 	q.close()
 	g.Expect(q.write(&out)).To(Succeed())
 	g.Expect(out.String()).To(Equal("<needed 1><new a><needed 2><b again><needed 3>"))
-	g.Expect(put(q, "x", needed, "")).To(BeTrue(), "a closed queue drops all messages")
+	g.Expect(enqueue(q, "x", needed, "")).To(BeTrue(), "a closed queue drops all messages")
 	g.Expect(q.backlog()).To(BeZero())
 }
 
-func TestOneMessageMayBeLargerThanTheQueue(t *testing.T) {
+func TestQueue_AcceptsOneOversizedMessage(t *testing.T) {
 	g := NewWithT(t)
 	q := newQueue(10)
-	g.Expect(put(q, strings.Repeat("x", 100), needed, "")).To(BeTrue())
-	g.Expect(put(q, "y", needed, "")).To(BeFalse())
+	g.Expect(enqueue(q, strings.Repeat("x", 100), needed, "")).To(BeTrue())
+	g.Expect(enqueue(q, "y", needed, "")).To(BeFalse())
 }
 
-func TestAQueueWhoseReaderFails(t *testing.T) {
+func TestQueue_DropsMessagesAfterWriteError(t *testing.T) {
 	g := NewWithT(t)
 	q := newQueue(0)
 	drained := make(chan struct{}, 1)
@@ -64,7 +64,7 @@ func TestAQueueWhoseReaderFails(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- q.write(write) }()
 	q.callWhenDrained()
-	put(q, "abc", needed, "")
+	enqueue(q, "abc", needed, "")
 	got := make([]byte, 3)
 	_, err := io.ReadFull(read, got)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -72,8 +72,8 @@ func TestAQueueWhoseReaderFails(t *testing.T) {
 	g.Eventually(drained).Should(Receive())
 	broken := errors.New("broken")
 	_ = read.CloseWithError(broken)
-	put(q, "def", needed, "")
+	enqueue(q, "def", needed, "")
 	g.Eventually(done).Should(Receive(MatchError(broken)))
-	put(q, "ghi", needed, "")
+	enqueue(q, "ghi", needed, "")
 	g.Expect(q.backlog()).To(BeZero())
 }

@@ -16,7 +16,7 @@ type registration struct {
 	ID      string          `json:"id"`
 	Method  string          `json:"method"`
 	Options json.RawMessage `json:"registerOptions,omitempty"`
-	// stale: an earlier incarnation made it, and the current one has not repeated it.
+	// stale: an earlier incarnation made the registration, and the current incarnation has not repeated it.
 	stale bool
 }
 

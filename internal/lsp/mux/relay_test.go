@@ -14,15 +14,15 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-func TestHandshakeIsOurs(t *testing.T) {
-	b := newBench(t, lsp.Config{
+func TestInitialize_IsSentOnceAndAnsweredFromCache(t *testing.T) {
+	b := newFixture(t, lsp.Config{
 		Folders: []string{"/src/a b", "/src/c"}, InitializationOptions: json.RawMessage(`{"deep":true}`), Settings: json.RawMessage(`{"gopls":{"x":1}}`),
 	})
 	early := b.connect()
-	early.ask("7", "textDocument/hover", at("file:///a.go"))
+	early.request("7", "textDocument/hover", hoverParams("file:///a.go"))
 	b.Expect(early.awaitAnswer("7").Error.Code).To(Equal(codeNotInitialized))
-	early.ask("8", "initialize", `{"processId":1,"capabilities":{}}`)
-	early.ask("9", "textDocument/hover", at("file:///a.go"))
+	early.request("8", "initialize", `{"processId":1,"capabilities":{}}`)
+	early.request("9", "textDocument/hover", hoverParams("file:///a.go"))
 	b.Expect(early.awaitAnswer("9").Error.Code).To(Equal(codeNotInitialized))
 	b.Expect(early.answers("8")).To(BeEmpty(), "no server is attached yet")
 
@@ -49,33 +49,33 @@ func TestHandshakeIsOurs(t *testing.T) {
 	b.Expect(r.ServerName).To(Equal("fake"))
 	b.Expect(r.ServerVersion).To(Equal("1"))
 
-	early.ask(`"again"`, "initialize", `{}`)
+	early.request(`"again"`, "initialize", `{}`)
 	b.Expect(early.awaitAnswer(`"again"`).Error.Code).To(Equal(codeInvalidRequest))
 	late := b.join()
 	b.Expect(string(late.awaitAnswer(`"init"`).Result)).To(Equal(fakeResult))
-	b.Expect(s.of("initialize")).To(HaveLen(1))
+	b.Expect(s.received("initialize")).To(HaveLen(1))
 }
 
 func TestShutdownAndExitEndOneSession(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	one, other := b.join(), b.join()
-	one.ask("1", "shutdown", "null")
+	one.request("1", "shutdown", "null")
 	b.Expect(string(one.awaitAnswer("1").Result)).To(Equal("null"))
-	one.ask("2", "textDocument/hover", at("file:///a.go"))
+	one.request("2", "textDocument/hover", hoverParams("file:///a.go"))
 	b.Expect(one.awaitAnswer("2").Error.Code).To(Equal(codeInvalidRequest))
-	one.tell("exit", "null")
+	one.notify("exit", "null")
 	b.Eventually(one.isClosed).Should(BeTrue())
 	b.Eventually(func() int { return b.report().Clients }).Should(Equal(1))
-	other.ask("1", "textDocument/hover", at("file:///a.go"))
+	other.request("1", "textDocument/hover", hoverParams("file:///a.go"))
 	s.answer(b.await(s.peer, "textDocument/hover", 1), `{"contents":"x"}`)
 	b.Expect(string(other.awaitAnswer("1").Result)).To(Equal(`{"contents":"x"}`))
-	b.Expect(s.of("shutdown")).To(BeEmpty())
-	b.Expect(s.of("exit")).To(BeEmpty())
+	b.Expect(s.received("shutdown")).To(BeEmpty())
+	b.Expect(s.received("exit")).To(BeEmpty())
 }
 
-func TestIDsComeBackAsTheyWere(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestRequest_AnswerCarriesOriginalID(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(func(s *fakeServer, m message) {
 		if m.Method == "textDocument/hover" {
 			s.answer(m, string(m.Params))
@@ -85,7 +85,7 @@ func TestIDsComeBackAsTheyWere(t *testing.T) {
 	ids := []string{"1", `"1"`, `"a\"b"`, "-5", `"é"`}
 	for _, c := range clients {
 		for i, id := range ids {
-			c.ask(id, "textDocument/hover", fmt.Sprintf(`{"n":%d}`, i))
+			c.request(id, "textDocument/hover", fmt.Sprintf(`{"n":%d}`, i))
 		}
 	}
 	for _, c := range clients {
@@ -94,7 +94,7 @@ func TestIDsComeBackAsTheyWere(t *testing.T) {
 		}
 	}
 	seen := map[string]bool{}
-	for _, m := range s.of("textDocument/hover") {
+	for _, m := range s.received("textDocument/hover") {
 		seen[string(m.ID)] = true
 		_, ok := decimal(m.ID)
 		b.Expect(ok).To(BeTrue(), "%s", m.ID)
@@ -104,45 +104,45 @@ func TestIDsComeBackAsTheyWere(t *testing.T) {
 	b.Expect(b.report().InFlight).To(BeZero())
 }
 
-func TestAnIDThatIsInUse(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestRequest_DuplicateIDClosesClient(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	c := b.join()
-	c.ask("1", "textDocument/hover", "{}")
-	c.ask("1", "textDocument/hover", "{}")
+	c.request("1", "textDocument/hover", "{}")
+	c.request("1", "textDocument/hover", "{}")
 	b.Eventually(c.isClosed).Should(BeTrue())
 	b.Expect(c.answers("1")).To(BeEmpty())
 	b.Expect(c.answers("null")[0].Error.Code).To(Equal(codeInvalidRequest))
 	b.await(s.peer, "$/cancelRequest", 1)
 }
 
-func TestCancel(t *testing.T) {
-	b := newBench(t, lsp.Config{Limits: lsp.Limits{InFlight: 1}})
+func TestCancel_ReachesServerOrRemovesQueuedRequest(t *testing.T) {
+	b := newFixture(t, lsp.Config{Limits: lsp.Limits{InFlight: 1}})
 	s := b.serve(nil)
 	c := b.join()
-	c.ask("10", "textDocument/hover", "{}")
-	c.ask(`"second"`, "textDocument/hover", "{}")
-	c.tell("$/cancelRequest", `{"id":"second"}`)
+	c.request("10", "textDocument/hover", "{}")
+	c.request(`"second"`, "textDocument/hover", "{}")
+	c.notify("$/cancelRequest", `{"id":"second"}`)
 	b.Expect(c.awaitAnswer(`"second"`).Error.Code).To(Equal(codeRequestCancelled))
 	first := b.await(s.peer, "textDocument/hover", 1)
-	c.tell("$/cancelRequest", `{"id":10}`)
+	c.notify("$/cancelRequest", `{"id":10}`)
 	var params struct{ ID json.RawMessage }
 	b.Expect(json.Unmarshal(b.await(s.peer, "$/cancelRequest", 1).Params, &params)).To(Succeed())
 	b.Expect(params.ID).To(Equal(first.ID))
 	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32800,"message":"cancelled"}}`, first.ID))
 	b.Expect(c.awaitAnswer("10").Error.Code).To(Equal(codeRequestCancelled))
-	c.ask("11", "textDocument/hover", "{}")
+	c.request("11", "textDocument/hover", "{}")
 	s.answer(b.await(s.peer, "textDocument/hover", 2), "null")
 	c.awaitAnswer("11")
 }
 
-func TestALostClientIsCancelledAndItsDocumentsClosed(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestDisconnect_CancelsRequestsAndClosesDocuments(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	c := b.join()
 	c.openDocument("file:///a.go", "package a")
-	c.ask("1", "textDocument/hover", at("file:///a.go"))
-	c.ask("2", "workspace/executeCommand", "{}")
+	c.request("1", "textDocument/hover", hoverParams("file:///a.go"))
+	c.request("2", "workspace/executeCommand", "{}")
 	b.await(s.peer, "workspace/executeCommand", 1)
 	b.Expect(b.report().OpenDocuments).To(Equal(1))
 	_ = c.conn.Close()
@@ -155,46 +155,46 @@ func TestALostClientIsCancelledAndItsDocumentsClosed(t *testing.T) {
 	b.Expect(r.IdleSince).To(Equal(b.clock.Now()))
 
 	next := b.join()
-	next.ask("1", "workspace/executeCommand", "{}")
-	b.Expect(s.of("workspace/executeCommand")).To(HaveLen(1), "an edit could belong to the command of the disconnected client")
-	s.answer(s.of("textDocument/hover")[0], "null")
-	s.answer(s.of("workspace/executeCommand")[0], "null")
+	next.request("1", "workspace/executeCommand", "{}")
+	b.Expect(s.received("workspace/executeCommand")).To(HaveLen(1), "an edit could belong to the command of the disconnected client")
+	s.answer(s.received("textDocument/hover")[0], "null")
+	s.answer(s.received("workspace/executeCommand")[0], "null")
 	s.answer(b.await(s.peer, "workspace/executeCommand", 2), `"mine"`)
 	b.Expect(string(next.awaitAnswer("1").Result)).To(Equal(`"mine"`))
 }
 
-func TestInFlightIsBoundedInOrder(t *testing.T) {
-	b := newBench(t, lsp.Config{Limits: lsp.Limits{InFlight: 2}, Hold: lsp.Hold{Requests: 3}})
+func TestInFlight_IsBoundedAndKeepsOrder(t *testing.T) {
+	b := newFixture(t, lsp.Config{Limits: lsp.Limits{InFlight: 2}, Hold: lsp.Hold{Requests: 3}})
 	s := b.serve(nil)
 	c, other := b.join(), b.join()
 	for i := range 6 {
-		c.ask(fmt.Sprint(i), "textDocument/hover", fmt.Sprintf(`{"n":%d}`, i))
+		c.request(fmt.Sprint(i), "textDocument/hover", fmt.Sprintf(`{"n":%d}`, i))
 	}
 	busy := c.awaitAnswer("5")
 	b.Expect(busy.Error.Data.Reason).To(Equal("Busy"))
 	b.Expect(busy.Error.Data.Retriable).To(BeTrue())
 	b.await(s.peer, "textDocument/hover", 2)
-	other.ask("1", "textDocument/definition", "{}")
+	other.request("1", "textDocument/definition", "{}")
 	s.answer(b.await(s.peer, "textDocument/definition", 1), "null")
 	other.awaitAnswer("1")
 	for i := range 5 {
 		b.await(s.peer, "textDocument/hover", min(i+2, 5))
-		next := s.of("textDocument/hover")[i]
+		next := s.received("textDocument/hover")[i]
 		b.Expect(string(next.Params)).To(Equal(fmt.Sprintf(`{"n":%d}`, i)))
 		s.answer(next, "null")
 		c.awaitAnswer(fmt.Sprint(i))
 	}
 }
 
-func TestProgressOfRequests(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestProgress_ReachesRequestingClientWithItsToken(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	one, other := b.join(), b.join()
 	for _, c := range []*fakeClient{one, other} {
-		c.ask("1", "textDocument/references", `{"workDoneToken":"t","partialResultToken":3}`)
+		c.request("1", "textDocument/references", `{"workDoneToken":"t","partialResultToken":3}`)
 	}
 	b.await(s.peer, "textDocument/references", 2)
-	for _, asked := range s.of("textDocument/references") {
+	for _, asked := range s.received("textDocument/references") {
 		var p struct{ WorkDoneToken, PartialResultToken json.RawMessage }
 		b.Expect(json.Unmarshal(asked.Params, &p)).To(Succeed())
 		s.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"$/progress","params":{"token":%s,"value":{"kind":"begin","title":"x"}}}`, p.WorkDoneToken))
@@ -204,14 +204,14 @@ func TestProgressOfRequests(t *testing.T) {
 	}
 	for _, c := range []*fakeClient{one, other} {
 		c.awaitAnswer("1")
-		b.Expect(c.of("$/progress")).To(HaveLen(2))
-		b.Expect(string(c.of("$/progress")[0].Params)).To(Equal(`{"token":"t","value":{"kind":"begin","title":"x"}}`))
-		b.Expect(string(c.of("$/progress")[1].Params)).To(Equal(`{"token":3,"value":[1]}`))
+		b.Expect(c.received("$/progress")).To(HaveLen(2))
+		b.Expect(string(c.received("$/progress")[0].Params)).To(Equal(`{"token":"t","value":{"kind":"begin","title":"x"}}`))
+		b.Expect(string(c.received("$/progress")[1].Params)).To(Equal(`{"token":3,"value":[1]}`))
 	}
 }
 
-func TestClientsThatBreakTheProtocol(t *testing.T) {
-	b := newBench(t, lsp.Config{Limits: lsp.Limits{ClientMessageBytes: 4096}})
+func TestClient_ProtocolErrorClosesOnlyItsConnection(t *testing.T) {
+	b := newFixture(t, lsp.Config{Limits: lsp.Limits{ClientMessageBytes: 4096}})
 	s := b.serve(nil)
 	good := b.join()
 	for _, bad := range []string{
@@ -225,14 +225,14 @@ func TestClientsThatBreakTheProtocol(t *testing.T) {
 		b.Expect(c.answers("null")[0].Error.Code).To(Equal(codeParse))
 	}
 	b.Expect(b.report().Counters.Rejected).To(BeNumerically("==", 5))
-	good.ask("1", "textDocument/hover", "{}")
+	good.request("1", "textDocument/hover", "{}")
 	s.answer(b.await(s.peer, "textDocument/hover", 1), "null")
 	good.awaitAnswer("1")
 	b.Expect(b.report().Unhealthy).To(BeEmpty())
 }
 
-func TestTooManyClients(t *testing.T) {
-	b := newBench(t, lsp.Config{Limits: lsp.Limits{Clients: 2}})
+func TestServe_RefusesClientsAboveLimit(t *testing.T) {
+	b := newFixture(t, lsp.Config{Limits: lsp.Limits{Clients: 2}})
 	b.serve(nil)
 	b.join()
 	b.join()
@@ -242,25 +242,25 @@ func TestTooManyClients(t *testing.T) {
 	b.Expect(b.report().Clients).To(Equal(2))
 }
 
-func TestQuitTellsClientsAndClosesThem(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestQuit_NotifiesAndClosesClients(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	b.serve(nil)
 	c, waiting := b.join(), b.connect()
-	c.ask("1", "textDocument/hover", "{}")
-	c.ask("2", "workspace/executeCommand", "{}")
+	c.request("1", "textDocument/hover", "{}")
+	c.request("2", "workspace/executeCommand", "{}")
 	c.sync()
 	b.mux.Quit("the object was deleted")
 	b.Eventually(c.isClosed).Should(BeTrue())
 	b.Eventually(waiting.isClosed).Should(BeTrue())
 	b.Expect(c.awaitAnswer("1").Error.Message).To(Equal("the object was deleted"))
 	b.Expect(c.awaitAnswer("2").Error.Data.Outcome).To(Equal("unknown"))
-	b.Expect(string(c.of("window/showMessage")[0].Params)).To(ContainSubstring("the object was deleted"))
+	b.Expect(string(c.received("window/showMessage")[0].Params)).To(ContainSubstring("the object was deleted"))
 	late := b.connect()
 	b.Eventually(late.isClosed).Should(BeTrue())
 }
 
-func TestASlowClientIsDroppedAndOthersDoNotNotice(t *testing.T) {
-	b := newBench(t, lsp.Config{Limits: lsp.Limits{QueueBytes: 64 << 10}})
+func TestSlowClient_IsDroppedWithoutEffectOnOthers(t *testing.T) {
+	b := newFixture(t, lsp.Config{Limits: lsp.Limits{QueueBytes: 64 << 10}})
 	s := b.serve(nil)
 	good, slow := b.join(), b.join()
 	// From here on the slow client does not read.
@@ -274,24 +274,24 @@ func TestASlowClientIsDroppedAndOthersDoNotNotice(t *testing.T) {
 	}
 	for i := range 100 {
 		s.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"textDocument/publishDiagnostics","params":{"uri":"file:///%d","diagnostics":[{"message":%q}]}}`, i, text))
-		good.ask(fmt.Sprint(i), "textDocument/hover", "{}")
+		good.request(fmt.Sprint(i), "textDocument/hover", "{}")
 		s.answer(b.await(s.peer, "textDocument/hover", i+1), "null")
 		good.awaitAnswer(fmt.Sprint(i))
 	}
 	b.Eventually(func() int { return b.report().Clients }).Should(Equal(1))
 	b.Expect(b.report().Counters.SlowClients).To(BeNumerically("==", 1))
-	b.Expect(good.of("textDocument/publishDiagnostics")).To(HaveLen(100))
+	b.Expect(good.received("textDocument/publishDiagnostics")).To(HaveLen(100))
 	close(stop)
 	<-blocked
 	b.Eventually(slow.isClosed).Should(BeTrue())
 }
 
-func TestTheRealClockTicks(t *testing.T) {
+func TestNew_TicksWithRealClock(t *testing.T) {
 	g := NewWithT(t)
 	changed := make(chan struct{}, 1000)
 	m := New(Options{Config: lsp.Config{}, Changed: func() { changed <- struct{}{} }})
 	defer m.Quit("over")
-	b := &bench{WithT: g, t: t, mux: m, urgent: nil}
+	b := &fixture{WithT: g, t: t, mux: m, urgent: nil}
 	b.attach(fakeResult, nil)
 	g.Eventually(func() bool { return b.report().Indexed }).Should(BeTrue())
 	g.Eventually(changed).Should(Receive())

@@ -56,14 +56,14 @@ func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
 		return lsp.ReasonCanaryFailed, b.canaryMessage, false
 	case len(m.poison) > 0:
 		for uri := range m.poison {
-			message = fmt.Sprintf("%s is not sent to the language server, because it was open during repeated crashes; restart the server to try it again", uri)
+			message = fmt.Sprintf("%s is not sent to the language server, because it was open during repeated crashes; restart the server to send the document again", uri)
 			break
 		}
 		return lsp.ReasonQuarantined, message, false
 	case len(m.quarantine) > 0:
 		for key := range m.quarantine {
 			method, uri, _ := strings.Cut(key, "\x00")
-			message = fmt.Sprintf("%s of %q is not sent to the language server, because it was in flight during repeated crashes; restart the server to try it again", method, uri)
+			message = fmt.Sprintf("%s of %q is not sent to the language server, because it was in flight during repeated crashes; restart the server to send the request again", method, uri)
 			break
 		}
 		return lsp.ReasonQuarantined, message, false

@@ -15,13 +15,13 @@ import (
 type class uint8
 
 const (
-	// unknown: it may have had an effect, so it is not sent again.
+	// unknown: the request may have had an effect, so it is not sent again.
 	unknown class = iota
-	// read: it changes nothing and may be sent again.
+	// read: the request changes nothing and may be sent again.
 	read
-	// bound: it contains something that only the lost server could understand.
+	// bound: the request refers to data of the lost server, which another server does not know.
 	bound
-	// effect: it changes something, and the client that sent it may be asked to apply an edit.
+	// effect: the request changes something, and the server may request its client to apply an edit.
 	effect
 )
 
@@ -52,7 +52,7 @@ var classes = map[string]class{
 	"textDocument/willSaveWaitUntil": effect,
 }
 
-// requestOwner distinguishes requests of clients from those of the multiplexer itself, which it identifies by their purpose.
+// requestOwner distinguishes the requests of clients from the requests of the multiplexer itself, and the latter by their purpose.
 type requestOwner uint8
 
 const (
@@ -65,7 +65,7 @@ const (
 	ofNobody
 )
 
-// place is the list that a request is in.
+// place is the list that a request is in, or nowhere.
 type place uint8
 
 const (
@@ -92,15 +92,15 @@ type request struct {
 	spans    spans
 
 	arrived, since, sent time.Time
-	// held: it waits, or waited, for a server.
+	// held: the request waits, or waited, for a server that accepts requests.
 	held bool
 	// cancelled: the client canceled it. withdrawn: the multiplexer canceled it to stop the server.
 	cancelled, withdrawn bool
 	// late is when the multiplexer canceled the request because it had timed out.
 	late time.Time
-	// crashes is the number of server crashes at which it was in flight.
+	// crashes is the number of server crashes at which the request was in flight.
 	crashes int
-	// streamed: parts of the answer were already sent to the client; begun: the beginning of its progress was.
+	// streamed: parts of the answer were already sent to the client. begun: the beginning of its progress was already sent to the client.
 	streamed, begun      bool
 	workToken, partToken int64
 	workRaw, partRaw     []byte
@@ -133,7 +133,7 @@ func (m *Mux) blank() *request {
 	return r
 }
 
-// forget releases a request that was answered or will not be answered. The place of the request must be nowhere.
+// forget releases a request that was answered or will not be answered. The caller has already removed the request from its list.
 func (m *Mux) forget(r *request) {
 	if s := r.session; s != nil && !r.notification {
 		if i := slices.Index(s.open, r); i >= 0 {

@@ -153,7 +153,7 @@ func (m *Mux) handleServerNotification(b *backend, body []byte, e *wire.Envelope
 		}
 		m.broadcast(body, needed)
 	case "$/cancelRequest":
-		// It cancels a request to a client. It is not forwarded: the client answers the request, and the server receives the answer.
+		// The server cancels a request that it has sent to a client. The cancellation is not forwarded, so the server receives the answer of the client.
 	default:
 		m.broadcast(body, needed)
 	}

@@ -16,16 +16,16 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// serverAsks sends a request as the server, and returns the response to it.
-func (b *bench) serverAsks(s *fakeServer, id, method, params string) message {
+// requestFromServer sends a request as the server, and returns the response to it.
+func (b *fixture) requestFromServer(s *fakeServer, id, method, params string) message {
 	b.t.Helper()
 	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params))
 	b.Eventually(func() []message { return s.answers(id) }).Should(HaveLen(1), method)
 	return s.answers(id)[0]
 }
 
-func TestEveryRequestOfTheServerIsAnswered(t *testing.T) {
-	b := newBench(t, lsp.Config{Folders: []string{"/w"}, Settings: json.RawMessage(`{"go":{"lint":{"on":true}},"a.b":{"c":1},"n":null}`)})
+func TestServerRequest_IsAnsweredWithoutClient(t *testing.T) {
+	b := newFixture(t, lsp.Config{Folders: []string{"/w"}, Settings: json.RawMessage(`{"go":{"lint":{"on":true}},"a.b":{"c":1},"n":null}`)})
 	s := b.attach("", nil) // also before it has answered initialize
 	for i, want := range []struct{ method, params, result string }{
 		{"workspace/configuration", `{"items":[{"section":"go.lint"},{"section":"go.lint.on"},{"section":"a.b.c"},{"section":"x"},{"section":"n"},{}]}`,
@@ -39,23 +39,23 @@ func TestEveryRequestOfTheServerIsAnswered(t *testing.T) {
 		{"window/showMessageRequest", `{"type":1,"message":"?"}`, "null"},
 		{"window/showDocument", `{"uri":"file:///a"}`, `{"success":false}`},
 	} {
-		answer := b.serverAsks(s, fmt.Sprintf(`"s%d"`, i), want.method, want.params)
+		answer := b.requestFromServer(s, fmt.Sprintf(`"s%d"`, i), want.method, want.params)
 		b.Expect(answer.Error).To(BeNil(), want.method)
 		b.Expect(string(answer.Result)).To(Equal(want.result), want.method)
 	}
-	b.Expect(b.serverAsks(s, "99", "vendor/ask", "{}").Error.Code).To(Equal(codeMethodNotFound))
+	b.Expect(b.requestFromServer(s, "99", "vendor/ask", "{}").Error.Code).To(Equal(codeMethodNotFound))
 }
 
-func TestAnEditGoesToWhoCausedIt(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestApplyEdit_GoesToClientOfRunningCommand(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	one, other := b.join(), b.join()
-	one.ask("1", "workspace/executeCommand", "{}")
+	one.request("1", "workspace/executeCommand", "{}")
 	first := b.await(s.peer, "workspace/executeCommand", 1)
-	other.ask("1", "workspace/executeCommand", "{}")
-	other.ask("2", "textDocument/hover", "{}")
+	other.request("1", "workspace/executeCommand", "{}")
+	other.request("2", "textDocument/hover", "{}")
 	other.sync()
-	b.Expect(s.of("workspace/executeCommand")).To(HaveLen(1), "commands are executed one at a time")
+	b.Expect(s.received("workspace/executeCommand")).To(HaveLen(1), "commands are executed one at a time")
 
 	s.send(`{"jsonrpc":"2.0","id":"e1","method":"workspace/applyEdit","params":{"edit":{"documentChanges":[{"textDocument":{"uri":"file:///a","version":3},"edits":[]}]}}}`)
 	asked := b.await(one.peer, "workspace/applyEdit", 1)
@@ -74,8 +74,8 @@ func TestAnEditGoesToWhoCausedIt(t *testing.T) {
 	b.Expect(string(s.answers(`"e2"`)[0].Result)).To(ContainSubstring(`"applied":false`))
 	s.answer(second, "null")
 	other.awaitAnswer("1")
-	b.Expect(string(b.serverAsks(s, `"e3"`, "workspace/applyEdit", "{}").Result)).To(ContainSubstring(`"applied":false`))
-	b.Expect(one.of("workspace/applyEdit")).To(HaveLen(1))
+	b.Expect(string(b.requestFromServer(s, `"e3"`, "workspace/applyEdit", "{}").Result)).To(ContainSubstring(`"applied":false`))
+	b.Expect(one.received("workspace/applyEdit")).To(HaveLen(1))
 
 	// A question goes to the client that has requests in flight, if only one client has any.
 	s.send(`{"jsonrpc":"2.0","id":"q","method":"window/showMessageRequest","params":{"message":"?"}}`)
@@ -85,50 +85,50 @@ func TestAnEditGoesToWhoCausedIt(t *testing.T) {
 	b.Expect(string(s.answers(`"q"`)[0].Result)).To(Equal("null"))
 }
 
-func TestVersionsInAnswers(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestAnswer_ClearsDocumentVersions(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	c := b.join()
-	c.ask("1", "textDocument/rename", "{}")
+	c.request("1", "textDocument/rename", "{}")
 	s.answer(b.await(s.peer, "textDocument/rename", 1), `{"documentChanges":[{"textDocument":{"uri":"file:///<a>","version":12},"edits":[{"newText":"&","n":1e400}]},{"kind":"create"}]}`)
 	b.Expect(string(c.awaitAnswer("1").Result)).To(MatchJSON(
 		`{"documentChanges":[{"edits":[{"newText":"&","n":1e400}],"textDocument":{"uri":"file:///<a>","version":null}},{"kind":"create"}]}`))
 }
 
 func TestRegistrationsReachCapableClients(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	c := b.join()
 	register := `{"registrations":[{"id":"1","method":"textDocument/hover","registerOptions":{"a":1}},{"id":"2","method":"textDocument/rename"}]}`
-	b.serverAsks(s, "1", "client/registerCapability", register)
+	b.requestFromServer(s, "1", "client/registerCapability", register)
 	b.Expect(string(b.await(c.peer, "client/registerCapability", 1).Params)).To(MatchJSON(
 		`{"registrations":[{"id":"1","method":"textDocument/hover","registerOptions":{"a":1}}]}`))
-	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":1,"message":"I don't want to"}}`, c.of("client/registerCapability")[0].ID))
+	c.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":1,"message":"I don't want to"}}`, c.received("client/registerCapability")[0].ID))
 	late := b.join()
 	b.await(late.peer, "client/registerCapability", 1)
 
-	b.end(s)
+	b.stopForRestart(s)
 	s = b.serve(nil)
-	b.serverAsks(s, "1", "client/registerCapability", register)
-	b.Expect(c.of("client/registerCapability")).To(HaveLen(1), "the client already knows the registration")
-	b.end(s)
+	b.requestFromServer(s, "1", "client/registerCapability", register)
+	b.Expect(c.received("client/registerCapability")).To(HaveLen(1), "the client already knows the registration")
+	b.stopForRestart(s)
 	s = b.serve(nil)
 	b.Eventually(func() bool { b.tick(time.Second); return b.report().Indexed }).Should(BeTrue())
 	b.Expect(string(b.await(c.peer, "client/unregisterCapability", 1).Params)).To(MatchJSON(
 		`{"unregisterations":[{"id":"1","method":"textDocument/hover"}]}`), "the new server has not registered it again")
 	b.await(c.peer, "workspace/codeLens/refresh", 1)
-	b.Expect(s.of("")).To(BeEmpty(), "responses of clients are not forwarded to the server")
+	b.Expect(s.received("")).To(BeEmpty(), "responses of clients are not forwarded to the server")
 }
 
-func TestProgressOfTheServer(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestServerProgress_ReachesOnlyCapableClients(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	c, plain := b.join(), b.connect()
-	plain.ask("1", "initialize", `{"capabilities":{}}`)
+	plain.request("1", "initialize", `{"capabilities":{}}`)
 	plain.awaitAnswer("1")
-	plain.tell("initialized", "{}")
+	plain.notify("initialized", "{}")
 	plain.sync()
-	b.serverAsks(s, "1", "window/workDoneProgress/create", `{"token":"load"}`)
+	b.requestFromServer(s, "1", "window/workDoneProgress/create", `{"token":"load"}`)
 	b.await(c.peer, "window/workDoneProgress/create", 1)
 	for _, kind := range []string{"begin", "report", "end", "report"} {
 		s.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"$/progress","params":{"token":"load","value":{"kind":%q}}}`, kind))
@@ -136,47 +136,47 @@ func TestProgressOfTheServer(t *testing.T) {
 	s.send(`{"jsonrpc":"2.0","method":"window/logMessage","params":{"message":"behind it"}}`)
 	b.await(c.peer, "window/logMessage", 1)
 	b.await(plain.peer, "window/logMessage", 1)
-	b.Expect(c.of("$/progress")).To(HaveLen(3), "a token is invalid after its end")
-	b.Expect(plain.of("$/progress")).To(BeEmpty())
-	c.tell("window/workDoneProgress/cancel", `{"token":"load"}`)
-	b.serverAsks(s, "2", "window/workDoneProgress/create", `{"token":2}`)
-	c.tell("window/workDoneProgress/cancel", `{"token":2}`)
+	b.Expect(c.received("$/progress")).To(HaveLen(3), "a token is invalid after its end")
+	b.Expect(plain.received("$/progress")).To(BeEmpty())
+	c.notify("window/workDoneProgress/cancel", `{"token":"load"}`)
+	b.requestFromServer(s, "2", "window/workDoneProgress/create", `{"token":2}`)
+	c.notify("window/workDoneProgress/cancel", `{"token":2}`)
 	b.Expect(string(b.await(s.peer, "window/workDoneProgress/cancel", 1).Params)).To(Equal(`{"token":2}`))
 }
 
-func TestDocumentsHaveOneOwner(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestDocuments_EachClientSeesItsOwnText(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(echo)
 	one, other := b.join(), b.join()
 	const uri = "file:///a.go"
 	one.openDocument(uri, "text")
 	other.openDocument(uri, "text")
-	other.ask("1", "textDocument/hover", at(uri))
+	other.request("1", "textDocument/hover", hoverParams(uri))
 	other.awaitAnswer("1")
-	b.Expect(s.of("textDocument/didOpen")).To(HaveLen(1))
-	b.Expect(s.of("textDocument/didChange")).To(BeEmpty())
+	b.Expect(s.received("textDocument/didOpen")).To(HaveLen(1))
+	b.Expect(s.received("textDocument/didChange")).To(BeEmpty())
 
-	one.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"unsaved"}]}`)
+	one.notify("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"unsaved"}]}`)
 	b.await(s.peer, "textDocument/didChange", 1)
-	other.ask("2", "textDocument/hover", at(uri))
+	other.request("2", "textDocument/hover", hoverParams(uri))
 	other.awaitAnswer("2")
-	changes := s.of("textDocument/didChange")
+	changes := s.received("textDocument/didChange")
 	b.Expect(string(changes[len(changes)-1].Params)).To(ContainSubstring(`"text"`))
 	b.Expect(string(changes[len(changes)-1].Params)).NotTo(ContainSubstring("unsaved"), "no client gets a response about unsaved text of another")
 	b.Expect(b.report().Counters.ViewSwitches).To(BeNumerically("==", 1))
 
-	one.tell("textDocument/didSave", `{"textDocument":{"uri":"file:///a.go"}}`)
+	one.notify("textDocument/didSave", `{"textDocument":{"uri":"file:///a.go"}}`)
 	b.await(s.peer, "textDocument/didSave", 1)
-	one.tell("textDocument/didClose", `{"textDocument":{"uri":"file:///a.go"}}`)
+	one.notify("textDocument/didClose", `{"textDocument":{"uri":"file:///a.go"}}`)
 	one.sync()
 	b.Expect(b.report().OpenDocuments).To(Equal(1))
-	other.tell("textDocument/didClose", `{"textDocument":{"uri":"file:///a.go"}}`)
+	other.notify("textDocument/didClose", `{"textDocument":{"uri":"file:///a.go"}}`)
 	b.await(s.peer, "textDocument/didClose", 1)
 	b.Expect(b.report().OpenDocuments).To(BeZero())
 }
 
 func TestDocumentsAreBounded(t *testing.T) {
-	b := newBench(t, lsp.Config{Limits: lsp.Limits{OpenDocuments: 1}})
+	b := newFixture(t, lsp.Config{Limits: lsp.Limits{OpenDocuments: 1}})
 	s := b.serve(nil)
 	c := b.join()
 	c.openDocument("file:///a.go", "text")
@@ -186,8 +186,8 @@ func TestDocumentsAreBounded(t *testing.T) {
 	b.Expect(b.report().OpenDocuments).To(Equal(1))
 }
 
-func TestDiagnostics(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+func TestDiagnostics_ReachOnlyClientsWithThatText(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	one, other := b.join(), b.join()
 	publish := func(uri string, version int, what string) {
@@ -209,23 +209,23 @@ func TestDiagnostics(t *testing.T) {
 	late.openDocument(uri, "text")
 	b.await(late.peer, "textDocument/publishDiagnostics", 2) // once on connect, and once on didOpen
 
-	one.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"unsaved"}]}`)
+	one.notify("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"unsaved"}]}`)
 	publish(uri, version(b.await(s.peer, "textDocument/didChange", 1)), `{"message":"of unsaved"}`)
 	b.await(one.peer, "textDocument/publishDiagnostics", 2)
 	publish("file:///closed.go", 0, `{"message":"all"}`)
 	b.await(one.peer, "textDocument/publishDiagnostics", 3)
-	b.Eventually(func() int { return len(late.of("textDocument/publishDiagnostics")) }).Should(Equal(3))
-	b.Expect(string(late.of("textDocument/publishDiagnostics")[2].Params)).To(ContainSubstring("all"), "not the diagnostics of the unsaved text")
-	b.Eventually(func() int { return len(other.of("textDocument/publishDiagnostics")) }).Should(Equal(2))
-	b.Expect(string(other.of("textDocument/publishDiagnostics")[1].Params)).To(ContainSubstring("all"))
+	b.Eventually(func() int { return len(late.received("textDocument/publishDiagnostics")) }).Should(Equal(3))
+	b.Expect(string(late.received("textDocument/publishDiagnostics")[2].Params)).To(ContainSubstring("all"), "not the diagnostics of the unsaved text")
+	b.Eventually(func() int { return len(other.received("textDocument/publishDiagnostics")) }).Should(Equal(2))
+	b.Expect(string(other.received("textDocument/publishDiagnostics")[1].Params)).To(ContainSubstring("all"))
 
-	b.end(s)
+	b.stopForRestart(s)
 	s = b.serve(nil)
 	publish("file:///new.go", 0, `{"message":"new"}`)
 	b.await(one.peer, "textDocument/publishDiagnostics", 4)
 	b.tick(staleDiagnostics)
 	b.Eventually(func() string {
-		all := other.of("textDocument/publishDiagnostics")
+		all := other.received("textDocument/publishDiagnostics")
 		return string(all[len(all)-1].Params)
 	}).Should(MatchJSON(`{"uri":"file:///closed.go","diagnostics":[]}`), "the new server has not published them again")
 	b.mux.lock()
@@ -233,10 +233,10 @@ func TestDiagnostics(t *testing.T) {
 	b.Expect(b.mux.published).To(HaveLen(1))
 }
 
-// A server that sends no versions publishes empty diagnostics for the text of one client. When another client undoes its mistake, that client has the same text
-// and must receive these diagnostics too.
-func TestDiagnosticsOfATextThatTheServerHasAlready(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+// The server sends no versions and publishes empty diagnostics for the text of one client. When another client changes its own text back, so that both clients
+// have the same text, the other client must receive these diagnostics too.
+func TestDiagnostics_ReachClientWhoseTextMatchesAgain(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	editor, agent := b.join(), b.join()
 	const uri = "file:///a.go"
@@ -247,21 +247,21 @@ func TestDiagnosticsOfATextThatTheServerHasAlready(t *testing.T) {
 	agent.openDocument(uri, "text")
 	editor.sync()
 	agent.sync()
-	editor.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"mistake"}]}`)
+	editor.notify("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"mistake"}]}`)
 	b.await(s.peer, "textDocument/didChange", 1)
 	publish(uri, `{"message":"wrong"}`)
 	b.await(editor.peer, "textDocument/publishDiagnostics", 1)
-	agent.ask("1", "textDocument/hover", `{"textDocument":{"uri":"file:///a.go"},"position":{"line":0,"character":0}}`)
+	agent.request("1", "textDocument/hover", `{"textDocument":{"uri":"file:///a.go"},"position":{"line":0,"character":0}}`)
 	b.await(s.peer, "textDocument/didChange", 2)
 	publish(uri, "")
 	publish("file:///other.go", `{"message":"all"}`)
 	b.Expect(string(b.await(editor.peer, "textDocument/publishDiagnostics", 2).Params)).To(ContainSubstring("all"), "not the diagnostics of the other text")
-	editor.tell("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":9},"contentChanges":[{"text":"text"}]}`)
+	editor.notify("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":9},"contentChanges":[{"text":"text"}]}`)
 	b.Expect(string(b.await(editor.peer, "textDocument/publishDiagnostics", 3).Params)).To(MatchJSON(`{"uri":"file:///a.go","diagnostics":[]}`))
-	b.Expect(s.of("textDocument/didChange")).To(HaveLen(2))
+	b.Expect(s.received("textDocument/didChange")).To(HaveLen(2))
 }
 
-func TestTheVersionOfAServer(t *testing.T) {
+func TestInitializeResult_ExtractsServerVersion(t *testing.T) {
 	g := NewWithT(t)
 	r := &initializeResult{}
 	for said, want := range map[string]string{
@@ -275,23 +275,23 @@ func TestTheVersionOfAServer(t *testing.T) {
 // Without a limit, a server could request large settings any number of times in one request.
 func TestConfiguration_IsBounded(t *testing.T) {
 	large := strings.Repeat("x", 1<<20)
-	b := newBench(t, lsp.Config{Settings: json.RawMessage(`{"large":"` + large + `","small":1}`)})
+	b := newFixture(t, lsp.Config{Settings: json.RawMessage(`{"large":"` + large + `","small":1}`)})
 	s := b.serve(nil)
 	items := func(n int, name string) string {
 		return `{"items":[` + strings.TrimSuffix(strings.Repeat(`{"section":"`+name+`"},`, n), ",") + `]}`
 	}
-	b.Expect(b.serverAsks(s, `"1"`, "workspace/configuration", items(configurationItems, "small")).Error).To(BeNil())
-	b.Expect(b.serverAsks(s, `"2"`, "workspace/configuration", items(3, "large")).Error).To(BeNil())
+	b.Expect(b.requestFromServer(s, `"1"`, "workspace/configuration", items(configurationItems, "small")).Error).To(BeNil())
+	b.Expect(b.requestFromServer(s, `"2"`, "workspace/configuration", items(3, "large")).Error).To(BeNil())
 	for id, params := range map[string]string{`"3"`: items(configurationItems+1, "small"), `"4"`: items(4, "large")} {
-		answer := b.serverAsks(s, id, "workspace/configuration", params)
+		answer := b.requestFromServer(s, id, "workspace/configuration", params)
 		b.Expect(answer.Error).NotTo(BeNil())
 		b.Expect(answer.Error.Code).To(Equal(codeInvalidParams))
 	}
 }
 
-func TestAServerThatDoesNotReadIsRestarted(t *testing.T) {
+func TestServer_UnreadInputRequestsRestart(t *testing.T) {
 	large := strings.Repeat("x", 1<<20)
-	b := newBench(t, lsp.Config{Settings: json.RawMessage(`{"large":"` + large + `"}`), Limits: lsp.Limits{DocumentBytes: 1}})
+	b := newFixture(t, lsp.Config{Settings: json.RawMessage(`{"large":"` + large + `"}`), Limits: lsp.Limits{DocumentBytes: 1}})
 	reads := make(chan struct{})
 	var stop sync.Once
 	defer stop.Do(func() { close(reads) })
@@ -305,7 +305,7 @@ func TestAServerThatDoesNotReadIsRestarted(t *testing.T) {
 		s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"c%d","method":"workspace/configuration","params":{"items":[{"section":"large"}]}}`, i))
 	}
 	b.Eventually(func() bool { return b.report().Restart }).Should(BeTrue())
-	b.restartWanted(lsp.ReasonHung)
+	b.expectRestart(lsp.ReasonHung)
 	b.mux.lock()
 	backlog := b.mux.server.out.backlog()
 	b.mux.unlock()
@@ -313,9 +313,9 @@ func TestAServerThatDoesNotReadIsRestarted(t *testing.T) {
 	stop.Do(func() { close(reads) })
 }
 
-// A new server receives the documents of many clients together. A long queue at that time does not mean that the server does not read.
-func TestAServerIsToldMoreDocumentsThanWaitOtherwise(t *testing.T) {
-	b := newBench(t, lsp.Config{})
+// A new server receives the documents of all clients at once. A long queue at that time does not mean that the server does not read.
+func TestServer_ReplayedDocumentsMayExceedQueueLimit(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
 	first := b.serve(nil)
 	text := strings.Repeat("x", 30<<20)
 	const clients = 4

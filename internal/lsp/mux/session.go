@@ -18,11 +18,11 @@ import (
 type stage uint8
 
 const (
-	fresh        stage = iota // it has not sent initialize
-	initializing              // it waits for the answer
-	initialized               // it has the answer
-	ready                     // it has sent initialized, and accepts notifications and requests
-	finished                  // it has sent shutdown
+	fresh        stage = iota // the client has not sent initialize
+	initializing              // the client waits for the answer to initialize
+	initialized               // the answer was sent
+	ready                     // the client has sent initialized, and accepts notifications and requests
+	finished                  // the client has sent shutdown
 )
 
 // lastWords is how long a client that is being disconnected may take to read what was queued.
@@ -44,7 +44,7 @@ type session struct {
 	initID       []byte // ID of the initialize request that is not answered yet
 	initSince    time.Time
 	capabilities json.RawMessage
-	progress     bool // it can show progress of the server
+	progress     bool // the client can show progress of the server
 
 	open         []*request // its unanswered requests
 	inFlight     int
@@ -112,7 +112,7 @@ func (m *Mux) violation(s *session, code int, message string) {
 	m.hangUp(s)
 }
 
-// hangUp closes the connection when everything queued has been written, at the latest after the time lastWords.
+// hangUp closes the connection when everything queued has been written, at the latest after lastWords.
 func (m *Mux) hangUp(s *session) {
 	s.closing = true
 	_ = s.conn.SetWriteDeadline(time.Now().Add(lastWords))

@@ -22,8 +22,8 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
-// sockets returns both ends of a connection like that of a client.
-func sockets(t *testing.T) (ours, theirs net.Conn) {
+// socketPair returns both ends of a connection like that of a client.
+func socketPair(t *testing.T) (ours, theirs net.Conn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -51,8 +51,8 @@ func pipe(t *testing.T) (read, write *os.File) {
 	return read, write
 }
 
-func TestWhatIsLargerThanTheStreamTakesArrivesWholeAndInOrder(t *testing.T) {
-	b := newBench(t, lsp.Config{Limits: lsp.Limits{QueueBytes: 64 << 20}})
+func TestStreams_LargeMessagesArriveWholeAndInOrder(t *testing.T) {
+	b := newFixture(t, lsp.Config{Limits: lsp.Limits{QueueBytes: 64 << 20}})
 	inRead, inWrite := pipe(t)
 	outRead, outWrite := pipe(t)
 	b.attachOver(inRead, inWrite, outRead, outWrite, fakeResult, func(s *fakeServer, m message) {
@@ -62,22 +62,22 @@ func TestWhatIsLargerThanTheStreamTakesArrivesWholeAndInOrder(t *testing.T) {
 		}
 	})
 	b.Eventually(func() bool { return b.report().Initialized }).Should(BeTrue())
-	c := b.connectOver(sockets(t)).join()
+	c := b.connectOver(socketPair(t)).join()
 	const asks = 120
 	params := func(i int) string {
 		return fmt.Sprintf(`{"n":%d,"padding":"%s"}`, i, strings.Repeat(strconv.Itoa(i%10), []int{300 << 10, 3 << 10, 0}[min(i%12, 2)]))
 	}
 	for i := range asks {
-		c.ask(strconv.Itoa(i), "textDocument/hover", params(i))
+		c.request(strconv.Itoa(i), "textDocument/hover", params(i))
 	}
-	b.Eventually(func() int { return len(c.of("vendor/after")) }).WithTimeout(30 * time.Second).Should(Equal(asks))
+	b.Eventually(func() int { return len(c.received("vendor/after")) }).WithTimeout(30 * time.Second).Should(Equal(asks))
 	for i := range asks {
 		b.Expect(string(c.awaitAnswer(strconv.Itoa(i)).Result)).To(Equal(params(i)), "answer %d", i)
 	}
 }
 
-// answerFrom runs a server that answers hover requests with the filler and does not allocate.
-func answerFrom(in io.Reader, out io.Writer, filler string) {
+// serveFiller runs a server that answers hover requests with the filler and does not allocate.
+func serveFiller(in io.Reader, out io.Writer, filler string) {
 	reader := wire.NewReader(in, wire.Limits{}, nil)
 	var e wire.Envelope
 	var body, made []byte
@@ -102,17 +102,17 @@ func answerFrom(in io.Reader, out io.Writer, filler string) {
 	}
 }
 
-// TestRelayingOverStreamsDoesNotAllocate is TestRelayingDoesNotAllocate over the streams between real processes.
+// TestRelayingOverStreamsDoesNotAllocate tests the same as TestRelayingDoesNotAllocate, but over the pipes and sockets that real processes use.
 func TestRelayingOverStreamsDoesNotAllocate(t *testing.T) {
 	for name, size := range map[string]struct{ question, answer int }{"300 B": {100, 250}, "question": {32 << 10, 1}, "answer": {1, 32 << 10}} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, lsp.Config{})
+			b := newFixture(t, lsp.Config{})
 			inRead, inWrite := pipe(t)
 			outRead, outWrite := pipe(t)
-			go answerFrom(inRead, outWrite, strings.Repeat("x", size.answer))
+			go serveFiller(inRead, outWrite, strings.Repeat("x", size.answer))
 			b.mux.Attach(1, inWrite, outRead)
 			b.Eventually(func() bool { return b.report().Initialized }).Should(BeTrue())
-			ours, theirs := sockets(t)
+			ours, theirs := socketPair(t)
 			t.Cleanup(func() { _ = ours.Close() })
 			go b.mux.Serve(theirs)
 			reader := wire.NewReader(ours, wire.Limits{}, nil)

@@ -18,7 +18,7 @@ import (
 )
 
 // A kubelet truncates termination messages that are longer than mostState, and truncated JSON is invalid.
-func TestLastWordsFitWhatANodeKeeps(t *testing.T) {
+func TestLastWords_FitTerminationMessageLimit(t *testing.T) {
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "words")
 	read := func() (report lsp.Report) {
@@ -38,7 +38,7 @@ func TestLastWordsFitWhatANodeKeeps(t *testing.T) {
 	g.Expect(read().Incarnation).To(Equal(int64(9)), "no part of the longer message is left")
 }
 
-func TestTheProgramIsCopied(t *testing.T) {
+func TestInstall_CopiesProgram(t *testing.T) {
 	g := NewWithT(t)
 	dir := t.TempDir()
 	g.Expect(Install(dir)).To(Succeed())
@@ -53,7 +53,7 @@ func TestTheProgramIsCopied(t *testing.T) {
 	g.Expect(Install(filepath.Join(dir, "nowhere"))).To(MatchError(ContainSubstring("install this program")))
 }
 
-func TestItIsNotStartedByHand(t *testing.T) {
+func TestMain_RejectsInvalidArguments(t *testing.T) {
 	g := NewWithT(t)
 	for _, args := range [][]string{{}, {"--listen", ":0"}, {"--keys", "/x", "--state", "/y"}, {"--install", "/x", "more"}, {"--what"}} {
 		g.Expect(Main(append([]string{Source}, args...))).To(Equal(2), "%v", args)

@@ -10,8 +10,8 @@ package server
 
 import "time"
 
-// Maximum durations of the steps of a stop if the grace period is at least ladder. A shorter grace period shortens the steps in proportion. The time that
-// remains is for the signal.
+// Maximum durations of the steps of a stop if the grace period is at least the constant ladder. A shorter grace period shortens the steps in proportion. The
+// time that remains is for the signal.
 const (
 	ladder       = 10 * time.Second
 	shutdownRung = 5 * time.Second

@@ -11,16 +11,16 @@ import (
 	"syscall"
 )
 
-// notify delivers SIGTERM and SIGHUP to a channel, so that their default action does not happen.
-func notify() chan os.Signal {
+// catchSignals delivers SIGTERM and SIGHUP to a channel, so that their default action does not happen.
+func catchSignals() chan os.Signal {
 	notified := make(chan os.Signal, 10)
 	signal.Notify(notified, syscall.SIGTERM, syscall.SIGHUP)
 	return notified
 }
 
-// family starts a process that has its own session, ignores SIGTERM and keeps all streams open. In the mode "orphan" the parent of that process has already
-// exited.
-func family(mode string) {
+// runWithChild starts a process that has its own session, ignores SIGTERM and keeps all streams open. In the mode "orphan" the parent of that process has
+// already exited.
+func runWithChild(mode string) {
 	if os.Getenv("MIDDLE") != "" {
 		fmt.Println(spawn("grandchild"))
 		os.Exit(0)

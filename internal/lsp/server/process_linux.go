@@ -109,7 +109,7 @@ func (p *Process) end() {
 	close(p.done)
 }
 
-// send signals the process tree, unless the server is done: the descendants of the multiplexer may then belong to the next server.
+// send sends a signal to the process tree. After the server is done, send does nothing: the descendants of the multiplexer may then belong to the next server.
 func (p *Process) send(signal syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -37,15 +37,15 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// bench checks that a test leaves no process, descriptor or goroutine behind.
-type bench struct {
+// fixture checks that a test leaves no process, descriptor or goroutine behind.
+type fixture struct {
 	*testing.T
 	*WithT
 }
 
-func newBench(t *testing.T) *bench {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	b := &bench{T: t, WithT: NewWithT(t)}
+	b := &fixture{T: t, WithT: NewWithT(t)}
 	// The Go runtime opens its poller with the first pipe and never closes it. Open a pipe now, so that the list of descriptors before the test includes the
 	// poller.
 	warm, other, err := os.Pipe()
@@ -53,7 +53,7 @@ func newBench(t *testing.T) *bench {
 	b.Expect(errors.Join(warm.Close(), other.Close())).To(Succeed())
 	before, routines := descriptors(), goleak.IgnoreCurrent()
 	t.Cleanup(func() {
-		b.nothingLives()
+		b.expectNoChildren()
 		b.Eventually(descriptors).WithTimeout(patience).Should(Equal(before))
 		b.Eventually(func() error { return goleak.Find(routines) }).WithTimeout(patience).Should(Succeed())
 		b.Expect(occupied.Load()).To(BeFalse())
@@ -61,7 +61,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-func (b *bench) nothingLives() {
+func (b *fixture) expectNoChildren() {
 	b.Helper()
 	b.Eventually(func() error {
 		_, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
@@ -80,34 +80,34 @@ func descriptors() []string {
 	return open
 }
 
-func (b *bench) launch(mode string) lsp.Launch {
+func (b *fixture) launch(mode string) lsp.Launch {
 	return lsp.Launch{
 		Incarnation: 1, Command: []string{os.Args[0], "-test.run=none"}, Dir: b.TempDir(), StopSignal: "SIGTERM",
 		Env: []string{modeVariable + "=" + mode, "PATH=" + os.Getenv("PATH"), "GORACE=atexit_sleep_ms=0"},
 	}
 }
 
-// tape records what is written to it.
-type tape struct {
+// lockedBuffer records what is written to it.
+type lockedBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (t *tape) Write(p []byte) (int, error) {
+func (t *lockedBuffer) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.text.Write(p)
 }
 
-func (t *tape) String() string {
+func (t *lockedBuffer) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.text.String()
 }
 
-func (b *bench) start(mode string) (*Process, *bufio.Reader) {
+func (b *fixture) start(mode string) (*Process, *bufio.Reader) {
 	b.Helper()
-	p, failed := Start(b.launch(mode), &tape{})
+	p, failed := Start(b.launch(mode), &lockedBuffer{})
 	b.Expect(failed).NotTo(HaveOccurred())
 	b.Cleanup(func() {
 		_ = p.Kill()
@@ -117,36 +117,36 @@ func (b *bench) start(mode string) (*Process, *bufio.Reader) {
 	return p, bufio.NewReader(p.Stdout())
 }
 
-func (b *bench) line(r *bufio.Reader) string {
+func (b *fixture) readLine(r *bufio.Reader) string {
 	b.Helper()
 	line, err := r.ReadString('\n')
 	b.Expect(err).NotTo(HaveOccurred())
 	return strings.TrimSpace(line)
 }
 
-func (b *bench) done(p *Process) *facts.Exit {
+func (b *fixture) waitExit(p *Process) *facts.Exit {
 	b.Helper()
 	b.Eventually(p.Done()).WithTimeout(patience).Should(BeClosed())
 	return p.Exit()
 }
 
-// never is a shutdown that a server does not answer.
-func never(ctx context.Context) error {
+// unansweredShutdown is a shutdown that a server does not answer.
+func unansweredShutdown(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// refused is a shutdown that a server answers with an error.
-func refused(context.Context) error { return errors.New("no") }
+// refusedShutdown is a shutdown that a server answers with an error.
+func refusedShutdown(context.Context) error { return errors.New("no") }
 
-func TestItTalksAndEndsByTheProtocol(t *testing.T) {
-	b := newBench(t)
+func TestProcess_RunsAndStopsByProtocol(t *testing.T) {
+	b := newFixture(t)
 	p, out := b.start("serve")
-	b.Expect(b.line(out)).To(Equal("ready"))
+	b.Expect(b.readLine(out)).To(Equal("ready"))
 	b.Expect(shim.Identify(p.Identity().PID)).To(Equal(p.Identity()))
 	_, err := io.WriteString(p.Stdin(), "hello\n")
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(b.line(out)).To(Equal("hello"))
+	b.Expect(b.readLine(out)).To(Equal("hello"))
 	memory, _, err := p.Usage()
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(memory).To(BeNumerically(">", 1<<20))
@@ -155,12 +155,12 @@ func TestItTalksAndEndsByTheProtocol(t *testing.T) {
 		_, err := io.WriteString(p.Stdin(), "exit\n")
 		return err
 	}, time.Minute)
-	b.Expect(b.done(p)).To(And(HaveField("Known", true), HaveField("Code", int32(0)), HaveField("Signal", "")))
+	b.Expect(b.waitExit(p)).To(And(HaveField("Known", true), HaveField("Code", int32(0)), HaveField("Signal", "")))
 	b.Expect(io.ReadAll(out)).To(BeEmpty())
 	b.Eventually(p.Drained()).Should(BeClosed())
 }
 
-func TestTheLadderGoesDownToWhatEndsTheServer(t *testing.T) {
+func TestStop_EscalatesUntilServerExits(t *testing.T) {
 	for mode, exit := range map[string]facts.Exit{
 		"serve":     {Known: true},                    // exits at the end of its input
 		"deaf":      {Known: true, Signal: "SIGTERM"}, // does not exit at the end of its input
@@ -171,10 +171,10 @@ func TestTheLadderGoesDownToWhatEndsTheServer(t *testing.T) {
 		"unreading": {Known: true, Signal: "SIGTERM"}, // does not read, so that writers block
 	} {
 		t.Run(mode, func(t *testing.T) {
-			b := newBench(t)
+			b := newFixture(t)
 			p, out := b.start(mode)
-			b.Expect(b.line(out)).To(Equal("ready"))
-			shutdown, grace := never, 500*time.Millisecond
+			b.Expect(b.readLine(out)).To(Equal("ready"))
+			shutdown, grace := unansweredShutdown, 500*time.Millisecond
 			switch mode {
 			case "unreading":
 				shutdown = func(context.Context) error {
@@ -182,11 +182,11 @@ func TestTheLadderGoesDownToWhatEndsTheServer(t *testing.T) {
 					return err
 				}
 			case "serve":
-				shutdown, grace = refused, time.Minute // enough time for the step in which the server exits
+				shutdown, grace = refusedShutdown, time.Minute // enough time for the step in which the server exits
 			}
 			p.Stop(shutdown, grace)
 			p.Stop(shutdown, grace)
-			got := b.done(p)
+			got := b.waitExit(p)
 			b.Expect(got.FinishedAt).NotTo(BeZero())
 			got.FinishedAt = time.Time{}
 			b.Expect(*got).To(Equal(exit))
@@ -194,24 +194,24 @@ func TestTheLadderGoesDownToWhatEndsTheServer(t *testing.T) {
 	}
 }
 
-func TestAStubbornServerIsLeftToTheKill(t *testing.T) {
-	b := newBench(t)
+func TestStop_DoesNotKillServerThatIgnoresSIGTERM(t *testing.T) {
+	b := newFixture(t)
 	p, out := b.start("stubborn")
-	b.Expect(b.line(out)).To(Equal("ready"))
-	p.Stop(never, 100*time.Millisecond)
-	b.Expect(b.line(out)).To(Equal("SIGTERM"), "the stop continues with the signal")
+	b.Expect(b.readLine(out)).To(Equal("ready"))
+	p.Stop(unansweredShutdown, 100*time.Millisecond)
+	b.Expect(b.readLine(out)).To(Equal("SIGTERM"), "the stop continues with the signal")
 	b.Consistently(p.Done(), "200ms").ShouldNot(BeClosed())
 	b.Expect(p.Kill()).To(Succeed())
-	b.Expect(b.done(p).Signal).To(Equal("SIGKILL"))
+	b.Expect(b.waitExit(p).Signal).To(Equal("SIGKILL"))
 	b.Expect(p.Kill()).To(Succeed(), "killing an exited server succeeds")
 }
 
-func TestWhatTheServerLeavesBehindIsEnded(t *testing.T) {
+func TestProcess_KillsChildrenAfterServerExits(t *testing.T) {
 	for _, mode := range []string{"fork", "orphan"} {
 		t.Run(mode, func(t *testing.T) {
-			b := newBench(t)
+			b := newFixture(t)
 			p, out := b.start(mode)
-			pid, err := strconv.Atoi(b.line(out))
+			pid, err := strconv.Atoi(b.readLine(out))
 			b.Expect(err).NotTo(HaveOccurred())
 			left, err := shim.Identify(pid)
 			b.Expect(err).NotTo(HaveOccurred())
@@ -220,50 +220,50 @@ func TestWhatTheServerLeavesBehindIsEnded(t *testing.T) {
 			b.Expect(p.Stdin().Close()).To(Succeed())
 			b.Eventually(p.LeaderDone()).WithTimeout(patience).Should(BeClosed())
 			b.Expect(p.LeaderExit().Code).To(Equal(int32(4)))
-			b.Expect(b.done(p).Code).To(Equal(int32(4)), "the exit code is that of the server, not of the killed child")
+			b.Expect(b.waitExit(p).Code).To(Equal(int32(4)), "the exit code is that of the server, not of the killed child")
 			_, err = shim.Open(left)
 			b.Expect(err).To(MatchError(shim.ErrGone))
 		})
 	}
 }
 
-func TestKillTakesTheWholeTree(t *testing.T) {
-	b := newBench(t)
+func TestKill_KillsWholeProcessTree(t *testing.T) {
+	b := newFixture(t)
 	p, out := b.start("fork")
-	pid, err := strconv.Atoi(b.line(out))
+	pid, err := strconv.Atoi(b.readLine(out))
 	b.Expect(err).NotTo(HaveOccurred())
 	left, err := shim.Identify(pid)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(p.Kill()).To(Succeed())
-	b.Expect(b.done(p).Signal).To(Equal("SIGKILL"))
+	b.Expect(b.waitExit(p).Signal).To(Equal("SIGKILL"))
 	_, err = shim.Open(left)
 	b.Expect(err).To(MatchError(shim.ErrGone))
 }
 
-func TestACrashIsSeenAndItsLastWordsAreKept(t *testing.T) {
-	b := newBench(t)
-	said := &tape{}
+func TestProcess_KeepsExitCodeAndOutputOfCrash(t *testing.T) {
+	b := newFixture(t)
+	said := &lockedBuffer{}
 	p, failed := Start(b.launch("crash"), said)
 	b.Expect(failed).NotTo(HaveOccurred())
 	defer p.Close()
-	b.Expect(b.done(p)).To(And(HaveField("Known", true), HaveField("Code", int32(3))))
+	b.Expect(b.waitExit(p)).To(And(HaveField("Known", true), HaveField("Code", int32(3))))
 	b.Expect(said.String()).To(ContainSubstring("going down"), "all diagnostics are available after the exit")
 	b.Expect(io.ReadAll(p.Stdout())).To(BeEquivalentTo("ready\n"), "earlier output can still be read")
 }
 
-func TestAServerWritesToAFileItself(t *testing.T) {
-	b := newBench(t)
+func TestStart_WritesDiagnosticsToFile(t *testing.T) {
+	b := newFixture(t)
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	b.Expect(err).NotTo(HaveOccurred())
 	defer func() { b.Expect(file.Close()).To(Succeed()) }()
 	p, failed := Start(b.launch("crash"), file)
 	b.Expect(failed).NotTo(HaveOccurred())
 	defer p.Close()
-	b.done(p)
+	b.waitExit(p)
 	b.Expect(os.ReadFile(file.Name())).To(BeEquivalentTo("going down\n"))
 }
 
-func TestAStartThatFailsLeavesNothing(t *testing.T) {
+func TestStart_FailureReportsReasonAndLeavesNothing(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "script")
 	NewWithT(t).Expect(os.WriteFile(script, []byte("#!/nowhere/interpreter\n"), 0o755)).To(Succeed())
 	for name, c := range map[string]struct {
@@ -280,10 +280,10 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 		"too long":       {func(l *lsp.Launch) { l.Command = append(l.Command, strings.Repeat("x", 1<<20)) }, shim.ReasonStartFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
+			b := newFixture(t)
 			launch := b.launch("serve")
 			c.change(&launch)
-			p, failed := Start(launch, &tape{})
+			p, failed := Start(launch, &lockedBuffer{})
 			b.Expect(p).To(BeNil())
 			b.Expect(failed.Reason).To(Equal(c.reason), failed.Message)
 			b.Expect(failed.Message).NotTo(BeEmpty())
@@ -291,15 +291,15 @@ func TestAStartThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestNoDescriptorsLeft(t *testing.T) {
-	b := newBench(t)
+func TestStart_WithoutFreeDescriptorsLeaksNone(t *testing.T) {
+	b := newFixture(t)
 	var limit unix.Rlimit
 	b.Expect(unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)).To(Succeed())
 	defer func() { b.Expect(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)).To(Succeed()) }()
 	before := descriptors()
 	for spare := range 7 { // each pipe and the fork fail once
-		b.Expect(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(limitFor(spare)), Max: limit.Max})).To(Succeed())
-		p, failed := Start(b.launch("serve"), &tape{})
+		b.Expect(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(descriptorLimitFor(spare)), Max: limit.Max})).To(Succeed())
+		p, failed := Start(b.launch("serve"), &lockedBuffer{})
 		b.Expect(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)).To(Succeed())
 		b.Expect(p).To(BeNil(), "with %d descriptors", spare)
 		b.Expect(failed.Reason).To(Equal(shim.ReasonStartFailed))
@@ -307,8 +307,8 @@ func TestNoDescriptorsLeft(t *testing.T) {
 	}
 }
 
-// limitFor returns the descriptor limit that leaves the given number of free descriptors.
-func limitFor(spare int) (limit int) {
+// descriptorLimitFor returns the descriptor limit that leaves the given number of free descriptors.
+func descriptorLimitFor(spare int) (limit int) {
 	for ; spare > 0; limit++ {
 		if _, err := unix.FcntlInt(uintptr(limit), unix.F_GETFD, 0); err != nil {
 			spare--
@@ -317,21 +317,21 @@ func limitFor(spare int) (limit int) {
 	return limit
 }
 
-func TestOnlyOneAtATime(t *testing.T) {
-	b := newBench(t)
+func TestStart_RefusesSecondServer(t *testing.T) {
+	b := newFixture(t)
 	p, out := b.start("serve")
-	b.line(out)
-	_, failed := Start(b.launch("serve"), &tape{})
+	b.readLine(out)
+	_, failed := Start(b.launch("serve"), &lockedBuffer{})
 	b.Expect(failed.Message).To(ContainSubstring("another server"))
 	b.Expect(p.Kill()).To(Succeed())
-	b.done(p)
+	b.waitExit(p)
 	second, out := b.start("serve")
-	b.Expect(b.line(out)).To(Equal("ready"))
+	b.Expect(b.readLine(out)).To(Equal("ready"))
 	b.Expect(p.Kill()).To(Succeed(), "a late kill has no effect on the next server")
 	b.Consistently(second.Done(), "100ms").ShouldNot(BeClosed())
 }
 
-func TestRungsFitTheGracePeriod(t *testing.T) {
+func TestRung_FitsGracePeriod(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(rung(shutdownRung, time.Minute)).To(Equal(5 * time.Second))
 	g.Expect(rung(shutdownRung, 0)).To(Equal(5 * time.Second))
@@ -358,7 +358,7 @@ func workload(mode string) {
 		}
 		os.Exit(0)
 	case "stubborn", "polite":
-		notified := notify()
+		notified := catchSignals()
 		fmt.Println("ready")
 		for signal := range notified {
 			if mode == "polite" {
@@ -380,14 +380,14 @@ func workload(mode string) {
 	case "deaf", "unreading":
 		fmt.Println("ready")
 	case "fork", "orphan":
-		family(mode)
+		runWithChild(mode)
 	case "grandchild":
-		notify()
+		catchSignals()
 	}
-	forever()
+	sleepForever()
 }
 
-func forever() {
+func sleepForever() {
 	for {
 		time.Sleep(time.Hour)
 	}

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// streams holds the pipes to the server: the multiplexer's ends, and in child the server's ends until the server has inherited them.
+// streams holds the pipes to the server. The field child holds the server's ends until the server has inherited them. The fields stdin and stdout hold the
+// multiplexer's ends.
 type streams struct {
 	child  [3]*os.File
 	shared bool // child[2] belongs to the caller
@@ -49,7 +50,7 @@ func newStreams(stderr io.Writer) (s *streams, err error) {
 	return s, nil
 }
 
-// How the multiplexer uses its end of a pipe.
+// reading and writing state how the multiplexer uses its end of a pipe. The value is the index of that end in the result of pipe2.
 const (
 	reading = 0
 	writing = 1
@@ -92,7 +93,7 @@ func (s *streams) abandon() {
 	s.copied.Wait()
 }
 
-// output is the server's stdout. It closes ended when a read fails, usually at the end of the stream.
+// output is the server's stdout. It closes the channel ended when a read fails, usually at the end of the stream.
 type output struct {
 	file  *os.File
 	once  sync.Once

@@ -110,7 +110,7 @@ type door struct {
 	passed  chan net.Conn
 	closed  chan struct{}
 	once    sync.Once
-	err     error // of Accept, once closed
+	err     error // the error that Accept returns once the door is closed
 }
 
 func newDoor(addr net.Addr, onClose func() error) *door {

@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is a gate whose streams respond with a word and an echo of their input.
-type bench struct {
+// fixture is a server whose connections respond with a word and an echo of their input.
+type fixture struct {
 	*testing.T
 	*WithT
 	address string
@@ -31,10 +31,10 @@ type bench struct {
 	keys    map[string][]byte
 }
 
-func newBench(t *testing.T) *bench {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	b := &bench{T: t, WithT: NewWithT(t), dir: t.TempDir()}
-	b.rotate()
+	b := &fixture{T: t, WithT: NewWithT(t), dir: t.TempDir()}
+	b.rotateKeys()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	b.Expect(err).NotTo(HaveOccurred())
 	b.address = listener.Addr().String()
@@ -70,8 +70,8 @@ func echo(door net.Listener, word string) {
 	}
 }
 
-// rotate creates new keys.
-func (b *bench) rotate() {
+// rotateKeys creates new keys.
+func (b *fixture) rotateKeys() {
 	b.Helper()
 	var err error
 	b.keys, err = NewKeys()
@@ -81,21 +81,22 @@ func (b *bench) rotate() {
 	}
 }
 
-// through returns a transport that trusts the certificate, in place of the proxy of an API server, which trusts any certificate.
-func (b *bench) through() *http.Transport {
+// newTransport returns a transport in place of the proxy of an API server. The transport trusts only the certificate of the multiplexer; an API server trusts
+// every certificate.
+func (b *fixture) newTransport() *http.Transport {
 	transport := &http.Transport{TLSClientConfig: Trust(b.keys[Certificate]), DisableKeepAlives: true}
 	b.Cleanup(transport.CloseIdleConnections)
 	return transport
 }
 
-func (b *bench) client(path, token string) (net.Conn, error) {
+func (b *fixture) dialClient(path, token string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second) // the connection must outlive this context
 	defer cancel()
-	return Through(ctx, b.through(), &url.URL{Scheme: "https", Host: b.address, Path: path}, token)
+	return Through(ctx, b.newTransport(), &url.URL{Scheme: "https", Host: b.address, Path: path}, token)
 }
 
-// says sends a word and returns the response.
-func (b *bench) says(conn net.Conn, word string) string {
+// exchange sends a word and returns the response.
+func (b *fixture) exchange(conn net.Conn, word string) string {
 	b.Helper()
 	_, err := io.WriteString(conn, word)
 	b.Expect(err).NotTo(HaveOccurred())
@@ -106,26 +107,26 @@ func (b *bench) says(conn net.Conn, word string) string {
 	return string(answer[:n])
 }
 
-func TestWhoHasTheTokenComesIn(t *testing.T) {
-	b := newBench(t)
-	conn, err := b.client(ClientPath, string(b.keys[ClientToken]))
+func TestOpen_AcceptsValidTokens(t *testing.T) {
+	b := newFixture(t)
+	conn, err := b.dialClient(ClientPath, string(b.keys[ClientToken]))
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(conn.RemoteAddr().String()).To(Equal(b.address))
-	b.Expect(b.says(conn, "hello")).To(Equal("client hello"))
+	b.Expect(b.exchange(conn, "hello")).To(Equal("client hello"))
 	conn, err = Dial(t.Context(), b.address, b.keys)
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(b.says(conn, "hello!")).To(HavePrefix("manager hello"))
+	b.Expect(b.exchange(conn, "hello!")).To(HavePrefix("manager hello"))
 }
 
-func TestOthersStayOutside(t *testing.T) {
-	b := newBench(t)
-	_, err := b.client(ClientPath, "guessed")
+func TestOpen_RefusesInvalidCredentials(t *testing.T) {
+	b := newFixture(t)
+	_, err := b.dialClient(ClientPath, "guessed")
 	b.Expect(err).To(MatchError(ErrRefused))
-	_, err = b.client(ClientPath, "")
+	_, err = b.dialClient(ClientPath, "")
 	b.Expect(err).To(MatchError(ErrRefused))
-	_, err = b.client(ManagerPath, string(b.keys[ClientToken]))
+	_, err = b.dialClient(ManagerPath, string(b.keys[ClientToken]))
 	b.Expect(err).To(MatchError(ErrRefused), "the token of a client is not that of a manager")
-	_, err = b.client("/else", string(b.keys[ClientToken]))
+	_, err = b.dialClient("/else", string(b.keys[ClientToken]))
 	b.Expect(err).To(MatchError(ContainSubstring("The language server is at /lsp")))
 
 	forged, err := NewKeys()
@@ -142,15 +143,15 @@ func TestOthersStayOutside(t *testing.T) {
 	b.Expect(err).To(MatchError(ErrRefused))
 
 	b.Expect(os.Truncate(filepath.Join(b.dir, ClientToken), 0)).To(Succeed())
-	_, err = b.client(ClientPath, "")
+	_, err = b.dialClient(ClientPath, "")
 	b.Expect(err).To(MatchError(ErrRefused), "an empty token is refused")
 }
 
-func TestABrowserIsToldWhatThisIs(t *testing.T) {
-	b := newBench(t)
+func TestOpen_ExplainsProtocolToBrowser(t *testing.T) {
+	b := newFixture(t)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+b.address+ClientPath, nil)
 	b.Expect(err).NotTo(HaveOccurred())
-	response, err := b.through().RoundTrip(request)
+	response, err := b.newTransport().RoundTrip(request)
 	b.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = response.Body.Close() }()
 	b.Expect(response.StatusCode).To(Equal(http.StatusUpgradeRequired))
@@ -158,19 +159,19 @@ func TestABrowserIsToldWhatThisIs(t *testing.T) {
 	b.Expect(io.ReadAll(response.Body)).To(ContainSubstring("berth lsp connect"))
 }
 
-func TestASecretThatWasMadeAnewCounts(t *testing.T) {
-	b := newBench(t)
+func TestOpen_UsesRotatedKeys(t *testing.T) {
+	b := newFixture(t)
 	old := b.keys
-	b.rotate()
+	b.rotateKeys()
 	_, err := Dial(t.Context(), b.address, old)
 	b.Expect(err).To(HaveOccurred())
 	conn, err := Dial(t.Context(), b.address, b.keys)
 	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(b.says(conn, "hello!")).To(HavePrefix("manager hello"))
+	b.Expect(b.exchange(conn, "hello!")).To(HavePrefix("manager hello"))
 }
 
-func TestNobodyWaitsForOneWhoIsSilent(t *testing.T) {
-	b := newBench(t)
+func TestDial_StopsAtDeadlineWhenServerIsSilent(t *testing.T) {
+	b := newFixture(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	b.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = silent.Close() }()
@@ -180,11 +181,11 @@ func TestNobodyWaitsForOneWhoIsSilent(t *testing.T) {
 	b.Expect(err).To(MatchError(context.DeadlineExceeded))
 }
 
-func TestPlainTextIsRefused(t *testing.T) {
-	b := newBench(t)
-	_, err := tls.Dial("tcp", b.address, &tls.Config{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12, InsecureSkipVerify: true}) //nolint:gosec // that it is too old is tested
+func TestOpen_RefusesOldTLSAndPlainText(t *testing.T) {
+	b := newFixture(t)
+	_, err := tls.Dial("tcp", b.address, &tls.Config{MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12, InsecureSkipVerify: true}) //nolint:gosec // the server rejects TLS 1.2
 	b.Expect(err).To(HaveOccurred())
 	plain := &url.URL{Scheme: "http", Host: b.address, Path: ClientPath}
-	_, err = Through(t.Context(), b.through(), plain, string(b.keys[ClientToken]))
+	_, err = Through(t.Context(), b.newTransport(), plain, string(b.keys[ClientToken]))
 	b.Expect(err).To(HaveOccurred())
 }

@@ -15,7 +15,7 @@ const (
 	Response
 )
 
-// maxIDBytes is the maximum length of IDs and tokens, because they are stored.
+// maxIDBytes is the maximum length of an ID or token in bytes. Both are limited because they are stored.
 const maxIDBytes = 1 << 10
 
 // Span is the position of a raw value in the body; zero if it is absent.
@@ -46,8 +46,8 @@ type Envelope struct {
 	scratch []byte // decoded strings with escapes; reused for the next message
 }
 
-// Scan parses the envelope of a message in one pass over its body, which must be strict JSON. It rejects constructs that decoders interpret differently where
-// they affect routing, such as a duplicate key or a key in another letter case: a server could otherwise see another ID than the multiplexer.
+// Scan parses the envelope of a message in one pass over its body, which must be strict JSON. It rejects constructs that affect routing and that decoders
+// interpret differently, such as a duplicate key or a key in another letter case. Otherwise the server could read a different ID than the multiplexer.
 func Scan(body []byte, e *Envelope) error {
 	*e = Envelope{scratch: e.scratch[:0]}
 	s := scanner{body: body}

@@ -5,7 +5,7 @@ package wire
 
 import "strconv"
 
-// Replacement replaces a span of a body by With. It does nothing if its span is zero.
+// Replacement replaces the bytes from Start to End of a body with the bytes of the field With. It does nothing if Start and End are zero.
 type Replacement struct {
 	Start, End int
 	With       []byte
@@ -16,7 +16,8 @@ func AppendFrame(dst, body []byte) []byte {
 	return append(appendHeader(dst, len(body)), body...)
 }
 
-// AppendWithID appends the frame of the body that was scanned into e, with another ID, which is raw JSON. A message without an ID is unchanged.
+// AppendWithID appends a frame whose body is the one that was scanned into e, with id in place of its ID. id is raw JSON. If the message has no ID, the body
+// is not changed.
 func (e *Envelope) AppendWithID(dst, body, id []byte) []byte {
 	if e.IDSpan == (Span{}) {
 		return AppendFrame(dst, body)
@@ -27,7 +28,8 @@ func (e *Envelope) AppendWithID(dst, body, id []byte) []byte {
 	return append(dst, body[e.IDSpan.End:]...)
 }
 
-// AppendReplaced appends the frame of the body with spans of it replaced. The spans may be in any order and are sorted in place; they must not overlap.
+// AppendReplaced appends a frame whose body is the given one with the replacements in spans applied. The replacements may be in any order and are sorted in
+// place. They must not overlap.
 func AppendReplaced(dst, body []byte, spans []Replacement) []byte {
 	length := len(body)
 	for i := range spans {

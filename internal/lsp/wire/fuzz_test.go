@@ -17,7 +17,7 @@ import (
 
 // FuzzScan compares Scan with encoding/json.
 func FuzzScan(f *testing.F) {
-	for _, body := range refused {
+	for _, body := range invalidBodies {
 		f.Add([]byte(body))
 	}
 	f.Add(request(300))
@@ -30,7 +30,7 @@ func FuzzScan(f *testing.F) {
 			if !errors.Is(err, ErrMessage) {
 				t.Fatal(err)
 			}
-			if mayNotRefuse(body) {
+			if mustAccept(body) {
 				t.Fatalf("refused: %v", err)
 			}
 			return
@@ -40,13 +40,13 @@ func FuzzScan(f *testing.F) {
 			t.Fatalf("accepted, but %v", err)
 		}
 		checkSpans(t, body, &e)
-		checkTop(t, &e, top)
+		checkEnvelope(t, &e, top)
 		checkParams(t, &e, top["params"])
-		checkReplaced(t, &e, body, top)
+		checkReplacedID(t, &e, body, top)
 	})
 }
 
-func checkTop(t *testing.T, e *Envelope, top map[string]json.RawMessage) {
+func checkEnvelope(t *testing.T, e *Envelope, top map[string]json.RawMessage) {
 	t.Helper()
 	_, method := top["method"]
 	_, id := top["id"]
@@ -57,7 +57,7 @@ func checkTop(t *testing.T, e *Envelope, top map[string]json.RawMessage) {
 	case method:
 		want = Notification
 	}
-	if e.Kind != want || !bytes.Equal(e.ID, top["id"]) || string(e.Method) != text(top["method"]) {
+	if e.Kind != want || !bytes.Equal(e.ID, top["id"]) || string(e.Method) != stringValue(top["method"]) {
 		t.Fatalf("kind %v, id %s, method %s; want %v of %s", e.Kind, e.ID, e.Method, want, top)
 	}
 	if isError := len(top["error"]) > 0 && string(top["error"]) != "null"; e.IsError != isError {
@@ -79,12 +79,12 @@ func checkParams(t *testing.T, e *Envelope, raw json.RawMessage) {
 			t.Fatalf("%s is %s, want %s", key, got, want)
 		}
 	}
-	if string(e.URI) != text(document["uri"]) || string(e.TopURI) != text(params["uri"]) {
+	if string(e.URI) != stringValue(document["uri"]) || string(e.TopURI) != stringValue(params["uri"]) {
 		t.Fatalf("uris %q and %q", e.URI, e.TopURI)
 	}
 }
 
-func text(raw json.RawMessage) (text string) {
+func stringValue(raw json.RawMessage) (text string) {
 	_ = json.Unmarshal(raw, &text)
 	return text
 }
@@ -97,8 +97,8 @@ func scalar(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// checkReplaced checks that replacing the ID does not change the rest of a message.
-func checkReplaced(t *testing.T, e *Envelope, body []byte, top map[string]json.RawMessage) {
+// checkReplacedID checks that replacing the ID does not change the rest of a message.
+func checkReplacedID(t *testing.T, e *Envelope, body []byte, top map[string]json.RawMessage) {
 	t.Helper()
 	read, err := NewReader(bytes.NewReader(e.AppendWithID(nil, body, []byte(`"new"`))), Limits{}, nil).Read()
 	if err != nil {
@@ -121,8 +121,8 @@ func checkReplaced(t *testing.T, e *Envelope, body []byte, top map[string]json.R
 	}
 }
 
-// mayNotRefuse reports whether encoding/json and an independent implementation of the rules of Scan accept the body.
-func mayNotRefuse(body []byte) bool {
+// mustAccept reports whether Scan must accept the body, because encoding/json and an independent implementation of the rules of Scan accept it.
+func mustAccept(body []byte) bool {
 	var top map[string]json.RawMessage
 	if json.Unmarshal(body, &top) != nil || top == nil {
 		return false
@@ -155,8 +155,8 @@ func member(raw json.RawMessage, key string) json.RawMessage {
 	return object[key]
 }
 
-// walk reports whether a value is not nested too deeply and has no duplicate keys. In the objects where Scan compares keys without regard to letter case, walk
-// does too.
+// walk reports whether the depth of a value is within the limit and whether the keys that Scan evaluates are valid. Such a key must occur at most once, and two
+// spellings that differ only in letter case are the same key. It must be spelled as in the protocol, except for id, token and uri within params.
 func walk(decoder *json.Decoder, path []string) bool {
 	token, err := decoder.Token()
 	if err != nil {
@@ -222,7 +222,7 @@ func FuzzReader(f *testing.F) {
 		bodies, want := readAll(t, bytes.NewReader(stream), limits, budget)
 		for _, source := range []io.Reader{iotest.OneByteReader(bytes.NewReader(stream)), iotest.HalfReader(bytes.NewReader(stream))} {
 			again, err := readAll(t, source, limits, budget)
-			if !errors.Is(err, kind(want)) || !slices.EqualFunc(bodies, again, bytes.Equal) {
+			if !errors.Is(err, errorKind(want)) || !slices.EqualFunc(bodies, again, bytes.Equal) {
 				t.Fatalf("%d messages and %v, in pieces %d and %v", len(bodies), want, len(again), err)
 			}
 		}
@@ -257,7 +257,7 @@ func readAll(t *testing.T, source io.Reader, limits Limits, budget *Budget) (bod
 	}
 }
 
-func kind(err error) error {
+func errorKind(err error) error {
 	for _, known := range []error{ErrTooLarge, ErrHeader, ErrTruncated, ErrSlow} {
 		if errors.Is(err, known) {
 			return known

@@ -5,14 +5,14 @@ package wire
 
 import "fmt"
 
-// maxDepth is the maximum nesting of a message, because the decoders that follow are recursive.
+// maxDepth is the maximum nesting of a message. It is limited because the decoders that later parse the message are recursive.
 const maxDepth = 512
 
 // scanner scans JSON in one pass. at is the next byte.
 type scanner struct {
 	body []byte
 	at   int
-	// changes: a key of a skipped value is documentChanges, or contains escapes and is therefore not compared.
+	// changes is true if a skipped value contains the key documentChanges, or a key with escapes, which is not decoded and could be documentChanges.
 	changes bool
 }
 
@@ -223,7 +223,7 @@ func (s *scanner) leave(open *nesting, depth *int, outer int) (more bool, err er
 			*depth--
 		default:
 			s.at--
-			return false, s.fail("expected , or the end of an object or array")
+			return false, s.fail("expected a comma or the end of an object or array")
 		}
 	}
 	return false, nil

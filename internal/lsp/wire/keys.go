@@ -5,7 +5,7 @@ package wire
 
 import "bytes"
 
-// name identifies a relevant key.
+// name identifies a key that Scan evaluates.
 type name int
 
 const (
@@ -22,8 +22,8 @@ const (
 	keyURI
 )
 
-// keyName is the spelling of a key. If strict is set, a different letter case is an error, because it has no legitimate use. Otherwise a name in a different
-// letter case is another key.
+// keyName is the spelling of a key. If strict is set, the same key in a different letter case is an error, because it has no legitimate use. Otherwise Scan
+// ignores the value of a key in a different letter case. Two keys that differ only in letter case are always an error.
 type keyName struct {
 	text   []byte
 	name   name

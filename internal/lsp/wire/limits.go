@@ -71,9 +71,9 @@ func (l Limits) patience(n int) time.Duration {
 	return l.BodyBase + time.Duration(n>>20)*l.BodyPerMiB
 }
 
-// Budget bounds the memory of large messages that are partly read, over all readers that share it. It counts the bytes that are allocated, which grow with
-// those that arrive, so that an announcement alone takes nothing from other readers. If the budget is exhausted, a reader fails; it does not wait, because the
-// other readers may never finish.
+// Budget bounds the memory of large messages that are partly read, over all readers that share it. It counts the allocated bytes, which grow with the received
+// bytes: a header that announces a large message uses at most bufferBytes. If the budget is exhausted, a reader fails; it does not wait, because the other
+// readers may never finish.
 type Budget struct {
 	limit int64
 	used  atomic.Int64

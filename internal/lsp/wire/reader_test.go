@@ -33,19 +33,19 @@ func message(size int) []byte {
 	return append(body, `"}`...)
 }
 
-func TestReadAcrossSizesAndPieces(t *testing.T) {
+func TestRead_HandlesAllSizesAndChunks(t *testing.T) {
 	sizes := []int{40, 300, bufferBytes - 30, bufferBytes, bufferBytes + 1, 100, keepBytes, keepBytes - 1, keepBytes + 1, 3<<20 + 7, 41, 200_000}
 	var stream []byte
 	for _, size := range sizes {
 		stream = AppendFrame(stream, message(size))
 	}
 	sources := map[string]func(io.Reader) io.Reader{
-		"whole":          func(r io.Reader) io.Reader { return r },
-		"byte by byte":   iotest.OneByteReader,
-		"half":           iotest.HalfReader,
-		"with the error": iotest.DataErrReader,
-		"in odd pieces":  func(r io.Reader) io.Reader { return pieces{r, 1021} },
-		"empty reads":    func(r io.Reader) io.Reader { return &hesitant{Reader: r} },
+		"whole":         func(r io.Reader) io.Reader { return r },
+		"byte by byte":  iotest.OneByteReader,
+		"half":          iotest.HalfReader,
+		"data with EOF": iotest.DataErrReader,
+		"in odd pieces": func(r io.Reader) io.Reader { return chunkReader{r, 1021} },
+		"empty reads":   func(r io.Reader) io.Reader { return &intermittentReader{Reader: r} },
 	}
 	for name, source := range sources {
 		t.Run(name, func(t *testing.T) {
@@ -65,27 +65,29 @@ func TestReadAcrossSizesAndPieces(t *testing.T) {
 	}
 }
 
-type pieces struct {
+type chunkReader struct {
 	io.Reader
 	size int
 }
 
-func (p pieces) Read(into []byte) (int, error) { return p.Reader.Read(into[:min(len(into), p.size)]) }
+func (p chunkReader) Read(into []byte) (int, error) {
+	return p.Reader.Read(into[:min(len(into), p.size)])
+}
 
-// hesitant returns no data on every second read.
-type hesitant struct {
+// intermittentReader returns no data on every second read.
+type intermittentReader struct {
 	io.Reader
 	turn bool
 }
 
-func (h *hesitant) Read(into []byte) (int, error) {
+func (h *intermittentReader) Read(into []byte) (int, error) {
 	if h.turn = !h.turn; h.turn {
 		return 0, nil
 	}
 	return h.Reader.Read(into[:min(len(into), 5000)])
 }
 
-func TestHeaders(t *testing.T) {
+func TestRead_ChecksHeaders(t *testing.T) {
 	long := strings.Repeat("x", 3000)
 	for _, test := range []struct {
 		header string
@@ -144,7 +146,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-func TestSkipWhatIsNoHeader(t *testing.T) {
+func TestRead_SkipsTextBeforeFirstHeader(t *testing.T) {
 	frame := string(AppendFrame(nil, []byte("{}")))
 	for _, test := range []struct {
 		name, stream string
@@ -154,9 +156,9 @@ func TestSkipWhatIsNoHeader(t *testing.T) {
 		{"nothing", frame, 0, nil},
 		{"a greeting", "Welcome to the server\n" + frame, 22, nil},
 		{"no line end", "Cc content content-lengthy " + frame, 27, nil},
-		{"as much as allowed", strings.Repeat("c", 100) + frame, 100, nil},
-		{"more", strings.Repeat("c", 101) + frame, 101, ErrHeader},
-		{"only that", "usage: server --stdio\n", 22, ErrTruncated},
+		{"the maximum", strings.Repeat("c", 100) + frame, 100, nil},
+		{"more than the maximum", strings.Repeat("c", 101) + frame, 101, ErrHeader},
+		{"only a greeting", "usage: server --stdio\n", 22, ErrTruncated},
 	} {
 		for name, source := range map[string]func(io.Reader) io.Reader{"whole": func(r io.Reader) io.Reader { return r }, "bytes": iotest.OneByteReader} {
 			t.Run(test.name+" "+name, func(t *testing.T) {
@@ -183,9 +185,9 @@ func TestSkipWhatIsNoHeader(t *testing.T) {
 	})
 }
 
-// TestMemoryOfHostileInput uses input that made other libraries allocate gigabytes. In total, a reader may allocate at most twice the received
+// TestRead_HostileInputUsesBoundedMemory uses input that made other libraries allocate gigabytes. In total, a reader may allocate at most twice the received
 // bytes, plus the buffer that every reader has.
-func TestMemoryOfHostileInput(t *testing.T) {
+func TestRead_HostileInputUsesBoundedMemory(t *testing.T) {
 	endless := func() io.Reader { return strings.NewReader(strings.Repeat("x", 1<<20)) }
 	announce := func(n string, arrived int) func() io.Reader {
 		return func() io.Reader {
@@ -205,9 +207,9 @@ func TestMemoryOfHostileInput(t *testing.T) {
 		{"8 EiB announced", announce("9223372036854775807", 40), 0, ErrTooLarge},
 		{"negative", announce("-1", 40), 0, ErrHeader},
 		{"the maximum announced, 1 byte", announce("268435456", 40), 1 << 30, ErrTruncated},
-		{"100 KB arrive of it", announce("268435456", 100<<10), 1 << 30, ErrTruncated},
-		{"1.1 MB arrive of it", announce("268435456", 1100<<10), 1 << 30, ErrTruncated},
-		{"9 MB arrive of it", announce("268435456", 9<<20), 1 << 30, ErrTruncated},
+		{"100 KB of the maximum arrive", announce("268435456", 100<<10), 1 << 30, ErrTruncated},
+		{"1.1 MB of the maximum arrive", announce("268435456", 1100<<10), 1 << 30, ErrTruncated},
+		{"9 MB of the maximum arrive", announce("268435456", 9<<20), 1 << 30, ErrTruncated},
 		{"9 MB whole", announce(fmt.Sprint(9<<20), 9<<20), 0, nil},
 		{"300 KB whole", announce(fmt.Sprint(300<<10), 300<<10), 0, nil},
 		{"an endless header line", endless, 0, ErrHeader},
@@ -216,7 +218,7 @@ func TestMemoryOfHostileInput(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			g := NewWithT(t)
-			source := &counting{Reader: test.source()}
+			source := &countingReader{Reader: test.source()}
 			limits := Limits{MessageBytes: test.limit}
 			if test.limit < 0 {
 				limits.Skip = 64 << 10
@@ -235,18 +237,18 @@ func TestMemoryOfHostileInput(t *testing.T) {
 	}
 }
 
-type counting struct {
+type countingReader struct {
 	io.Reader
 	n int
 }
 
-func (c *counting) Read(into []byte) (int, error) {
+func (c *countingReader) Read(into []byte) (int, error) {
 	n, err := c.Reader.Read(into)
 	c.n += n
 	return n, err
 }
 
-func TestLargeMemoryGoesBack(t *testing.T) {
+func TestRead_ReleasesLargeBuffer(t *testing.T) {
 	g := NewWithT(t)
 	source := bytes.NewReader(append(AppendFrame(nil, message(2<<20)), AppendFrame(nil, message(100))...))
 	reader := NewReader(source, Limits{}, nil)
@@ -257,8 +259,8 @@ func TestLargeMemoryGoesBack(t *testing.T) {
 	g.Expect(reader.large).To(HaveCap(0))
 }
 
-// TestSlow uses a peer that begins a message and never completes it.
-func TestSlow(t *testing.T) {
+// TestRead_SlowMessageTimesOut uses a peer that begins a message and never completes it.
+func TestRead_SlowMessageTimesOut(t *testing.T) {
 	frame := AppendFrame(nil, message(100_000))
 	for _, sent := range []int{1, 16, 20, 24, 100, 50_000, len(frame) - 1} {
 		t.Run(fmt.Sprintf("%d bytes", sent), func(t *testing.T) {
@@ -281,11 +283,12 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestDeadlineOnlyWithinMessages checks that silence between two messages is not an error, and that no deadline is set for a message that is already complete.
-func TestDeadlineOnlyWithinMessages(t *testing.T) {
+// TestRead_SetsDeadlineOnlyWithinMessages checks that silence between two messages is not an error, and that no deadline is set for a message that is already
+// complete.
+func TestRead_SetsDeadlineOnlyWithinMessages(t *testing.T) {
 	g := NewWithT(t)
 	frame := AppendFrame(nil, message(100))
-	source := &scripted{parts: [][]byte{frame, frame[:30], frame[30:], AppendFrame(nil, message(3<<20))}}
+	source := &scriptedReader{parts: [][]byte{frame, frame[:30], frame[30:], AppendFrame(nil, message(3<<20))}}
 	reader := NewReader(source, Limits{BodyBase: time.Hour, BodyPerMiB: time.Minute}, nil)
 
 	_, err := reader.Read()
@@ -304,17 +307,17 @@ func TestDeadlineOnlyWithinMessages(t *testing.T) {
 	g.Expect(source.deadlines[len(source.deadlines)-1]).To(BeZero())
 }
 
-type scripted struct {
+type scriptedReader struct {
 	parts     [][]byte
 	deadlines []time.Time
 }
 
-func (s *scripted) SetReadDeadline(at time.Time) error {
+func (s *scriptedReader) SetReadDeadline(at time.Time) error {
 	s.deadlines = append(s.deadlines, at)
 	return nil
 }
 
-func (s *scripted) Read(into []byte) (int, error) {
+func (s *scriptedReader) Read(into []byte) (int, error) {
 	if len(s.parts) == 0 {
 		return 0, io.EOF
 	}
@@ -325,8 +328,9 @@ func (s *scripted) Read(into []byte) (int, error) {
 	return n, nil
 }
 
-// TestBudget checks that announced bytes do not use the budget, that received bytes do, and that these are returned when a message or its connection ends.
-func TestBudget(t *testing.T) {
+// TestBudget_CountsReceivedBytes checks that announced bytes do not use the budget, that received bytes do, and that the received bytes are returned when a
+// message or its connection ends.
+func TestBudget_CountsReceivedBytes(t *testing.T) {
 	g := NewWithT(t)
 	budget := NewBudget(1 << 20)
 	whole := AppendFrame(nil, message(700<<10))
@@ -355,7 +359,7 @@ func TestBudget(t *testing.T) {
 	g.Expect(budget.used.Load()).To(BeZero())
 }
 
-func TestErrorsOfTheStream(t *testing.T) {
+func TestRead_ReturnsStreamErrors(t *testing.T) {
 	g := NewWithT(t)
 	broken := errors.New("broken pipe")
 	frame := AppendFrame(nil, message(100))
@@ -371,7 +375,7 @@ func TestErrorsOfTheStream(t *testing.T) {
 	g.Expect(err).To(MatchError(ErrTruncated))
 }
 
-func TestNoUTF8BecomesQuestionMarks(t *testing.T) {
+func TestRead_ReplacesInvalidUTF8(t *testing.T) {
 	g := NewWithT(t)
 	body := []byte("\"a\xffb\xc3\u00e4\xed\xa0\x80\U0001F600\xf0\x9f\"")
 	read, err := NewReader(bytes.NewReader(AppendFrame(nil, body)), Limits{}, nil).Read()
@@ -379,7 +383,7 @@ func TestNoUTF8BecomesQuestionMarks(t *testing.T) {
 	g.Expect(string(read)).To(Equal("\"a?b?\u00e4???\U0001F600??\""))
 }
 
-func TestLimitsMayChange(t *testing.T) {
+func TestLimit_AppliesToNextMessage(t *testing.T) {
 	g := NewWithT(t)
 	r := NewReader(strings.NewReader("Content-Length: 4\r\n\r\nnullContent-Length: 4\r\n\r\nnull"), Limits{}, nil)
 	_, err := r.Read()

@@ -14,54 +14,54 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// seen is an envelope with text in place of spans.
-type seen struct {
+// envelopeFields is an envelope with text in place of spans.
+type envelopeFields struct {
 	Kind                                                      Kind
 	ID, Method, URI, TopURI, Cancel, Token, WorkDone, Partial string
 	IsError                                                   bool
 }
 
-func see(e *Envelope) seen {
-	return seen{e.Kind, string(e.ID), string(e.Method), string(e.URI), string(e.TopURI), string(e.CancelID), string(e.Token),
+func fieldsOf(e *Envelope) envelopeFields {
+	return envelopeFields{e.Kind, string(e.ID), string(e.Method), string(e.URI), string(e.TopURI), string(e.CancelID), string(e.Token),
 		string(e.WorkDoneToken), string(e.PartialResultToken), e.IsError}
 }
 
-func TestScan(t *testing.T) {
+func TestScan_ExtractsFields(t *testing.T) {
 	for _, test := range []struct {
 		body string
-		want seen
+		want envelopeFields
 	}{
 		{`{"jsonrpc":"2.0","id":1,"method":"textDocument/hover","params":{"textDocument":{"uri":"file:///a.go"},"position":{"line":1}}}`,
-			seen{Kind: Request, ID: "1", Method: "textDocument/hover", URI: "file:///a.go"}},
+			envelopeFields{Kind: Request, ID: "1", Method: "textDocument/hover", URI: "file:///a.go"}},
 		{` { "params" : { "textDocument" : { "version" : 3 , "uri" : "file:///a.go" } } , "method" : "textDocument/didSave" } `,
-			seen{Kind: Notification, Method: "textDocument/didSave", URI: "file:///a.go"}},
-		{`{"id":"a\"b","result":{"id":7,"method":"no","params":{"id":8}}}`, seen{Kind: Response, ID: `"a\"b"`}},
-		{`{"result":null,"id":-2147483648}`, seen{Kind: Response, ID: "-2147483648"}},
-		{`{"id":5}`, seen{Kind: Response, ID: "5"}},
-		{`{"id":null,"error":{"code":-32700,"message":"id"}}`, seen{Kind: Response, ID: "null", IsError: true}},
-		{`{"id":3,"result":1,"error":null}`, seen{Kind: Response, ID: "3"}},
-		{`{"\u0069d":4,"m\u0065thod":"a\/b\u0063\ud83d\ude00","params":[{"id":9}]}`, seen{Kind: Request, ID: "4", Method: "a/bc\U0001F600"}},
-		{`{"params":{"nested":{"id":1,"textDocument":{"uri":"no"}},"list":[{"id":2}]},"method":"m","id":3}`, seen{Kind: Request, ID: "3", Method: "m"}},
-		{`{"method":"$/cancelRequest","params":{"id":"x"}}`, seen{Kind: Notification, Method: "$/cancelRequest", Cancel: `"x"`}},
-		{`{"method":"$/progress","params":{"token":"t","value":{"token":"no","id":1}}}`, seen{Kind: Notification, Method: "$/progress", Token: `"t"`}},
+			envelopeFields{Kind: Notification, Method: "textDocument/didSave", URI: "file:///a.go"}},
+		{`{"id":"a\"b","result":{"id":7,"method":"no","params":{"id":8}}}`, envelopeFields{Kind: Response, ID: `"a\"b"`}},
+		{`{"result":null,"id":-2147483648}`, envelopeFields{Kind: Response, ID: "-2147483648"}},
+		{`{"id":5}`, envelopeFields{Kind: Response, ID: "5"}},
+		{`{"id":null,"error":{"code":-32700,"message":"id"}}`, envelopeFields{Kind: Response, ID: "null", IsError: true}},
+		{`{"id":3,"result":1,"error":null}`, envelopeFields{Kind: Response, ID: "3"}},
+		{`{"\u0069d":4,"m\u0065thod":"a\/b\u0063\ud83d\ude00","params":[{"id":9}]}`, envelopeFields{Kind: Request, ID: "4", Method: "a/bc\U0001F600"}},
+		{`{"params":{"nested":{"id":1,"textDocument":{"uri":"no"}},"list":[{"id":2}]},"method":"m","id":3}`, envelopeFields{Kind: Request, ID: "3", Method: "m"}},
+		{`{"method":"$/cancelRequest","params":{"id":"x"}}`, envelopeFields{Kind: Notification, Method: "$/cancelRequest", Cancel: `"x"`}},
+		{`{"method":"$/progress","params":{"token":"t","value":{"token":"no","id":1}}}`, envelopeFields{Kind: Notification, Method: "$/progress", Token: `"t"`}},
 		{`{"id":1,"method":"r","params":{"workDoneToken":12,"partialResultToken":"p","textDocument":{"uri":"file:///\u00e4\/b\tc"}}}`,
-			seen{Kind: Request, ID: "1", Method: "r", WorkDone: "12", Partial: `"p"`, URI: "file:///ä/b\tc"}},
+			envelopeFields{Kind: Request, ID: "1", Method: "r", WorkDone: "12", Partial: `"p"`, URI: "file:///ä/b\tc"}},
 		{`{"method":"textDocument/publishDiagnostics","params":{"uri":"file:///a","diagnostics":[{"uri":"no"}]}}`,
-			seen{Kind: Notification, Method: "textDocument/publishDiagnostics", TopURI: "file:///a"}},
-		{`{"method":"telemetry/event","params":{"ID":1,"Token":2,"URI":"x"}}`, seen{Kind: Notification, Method: "telemetry/event"}},
+			envelopeFields{Kind: Notification, Method: "textDocument/publishDiagnostics", TopURI: "file:///a"}},
+		{`{"method":"telemetry/event","params":{"ID":1,"Token":2,"URI":"x"}}`, envelopeFields{Kind: Notification, Method: "telemetry/event"}},
 		{`{"method":"m","params":{"id":{"a":1},"token":[1],"workDoneToken":null,"partialResultToken":1.5,"textDocument":"x","uri":[]}}`,
-			seen{Kind: Notification, Method: "m"}},
-		{`{"method":"m","params":{"textDocument":{"uri":5}}}`, seen{Kind: Notification, Method: "m"}},
-		{`{"method":"m","params":{}}`, seen{Kind: Notification, Method: "m"}},
-		{`{"method":"m","params":[],"x":[0,-0,1.5e-3,2E+1,true,false,null,"\b\f\n\r\t\"\\\/",{},[[]],{"a":{}}]}`, seen{Kind: Notification, Method: "m"}},
-		{`{"method":"m","params":` + nested(maxDepth-1) + `}`, seen{Kind: Notification, Method: "m"}},
+			envelopeFields{Kind: Notification, Method: "m"}},
+		{`{"method":"m","params":{"textDocument":{"uri":5}}}`, envelopeFields{Kind: Notification, Method: "m"}},
+		{`{"method":"m","params":{}}`, envelopeFields{Kind: Notification, Method: "m"}},
+		{`{"method":"m","params":[],"x":[0,-0,1.5e-3,2E+1,true,false,null,"\b\f\n\r\t\"\\\/",{},[[]],{"a":{}}]}`, envelopeFields{Kind: Notification, Method: "m"}},
+		{`{"method":"m","params":` + nested(maxDepth-1) + `}`, envelopeFields{Kind: Notification, Method: "m"}},
 	} {
 		t.Run(test.body[:min(60, len(test.body))], func(t *testing.T) {
 			g := NewWithT(t)
 			g.Expect(json.Valid([]byte(test.body))).To(BeTrue())
 			var e Envelope
 			g.Expect(Scan([]byte(test.body), &e)).To(Succeed())
-			g.Expect(see(&e)).To(Equal(test.want))
+			g.Expect(fieldsOf(&e)).To(Equal(test.want))
 			checkSpans(t, []byte(test.body), &e)
 		})
 	}
@@ -89,8 +89,8 @@ func checkSpans(t *testing.T, body []byte, e *Envelope) {
 	}
 }
 
-// refused contains bodies that Scan must reject: some decoders accept them, or decoders interpret them differently.
-var refused = []string{
+// invalidBodies contains bodies that Scan must reject: some decoders accept them, or decoders interpret them differently.
+var invalidBodies = []string{
 	``, ` `, `1`, `"a"`, `null`, `{}`, `[]`, `[{"id":1,"method":"m"}]`, `{"jsonrpc":"2.0"}`, `{"result":1}`,
 	`{"id":1,"method":"m"`, `{"id":1,"method":"m"}}`, `{"id":1,"method":"m"} x`, `{"id":1,"method":"m"}{"id":1}`, `{"id":1,}`, `{,"id":1}`,
 	`{"id" 1}`, `{"id":}`, `{id:1}`, `{'id':1}`, `{"id":1 "method":"m"}`, `{"id":1,"method":"m}`, `{"id":1,"method":"a\x"}`,
@@ -111,15 +111,15 @@ var refused = []string{
 	`{"method":"m","x":tru}`, `{"method":"m","x":NaN}`, `{"method":"m","x":0x1}`, `{"method":"m","x":undefined}`, `{"method":"m","x":/**/1}`,
 }
 
-func TestScanRefuses(t *testing.T) {
-	for _, body := range refused {
+func TestScan_RejectsInvalidMessages(t *testing.T) {
+	for _, body := range invalidBodies {
 		t.Run(body[:min(60, len(body))], func(t *testing.T) {
 			NewWithT(t).Expect(Scan([]byte(body), &Envelope{})).To(MatchError(ErrMessage))
 		})
 	}
 }
 
-func TestEveryCutIsRefused(t *testing.T) {
+func TestScan_RejectsEveryTruncation(t *testing.T) {
 	body := []byte(`{"id":"a\u0062","method":"m","params":{"textDocument":{"uri":"x\ny"},"token":-1.5e+3,"list":[true,false,null,{"a":[]}]}}`)
 	g := NewWithT(t)
 	var e Envelope
@@ -129,7 +129,7 @@ func TestEveryCutIsRefused(t *testing.T) {
 	}
 }
 
-func TestReplace(t *testing.T) {
+func TestAppend_ReplacesIDsAndTokens(t *testing.T) {
 	g := NewWithT(t)
 	body := []byte(`{"params":{"workDoneToken":"w","partialResultToken":7,"x":1},"id":"old","method":"m"}`)
 	var e Envelope
@@ -158,12 +158,12 @@ func request(size int) []byte {
 	return append(body, `null]},"id":4711}`...)
 }
 
-func TestNoAllocationsAtRest(t *testing.T) {
+func TestReadScanAndAppend_DoNotAllocate(t *testing.T) {
 	for _, size := range []int{300, 30 << 10, 200 << 10} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			g := NewWithT(t)
 			frame := AppendFrame(nil, request(size))
-			reader := NewReader(&repeating{data: frame}, Limits{}, NewBudget(1<<20))
+			reader := NewReader(&repeatingReader{data: frame}, Limits{}, NewBudget(1<<20))
 			var e Envelope
 			var out []byte
 			relay := func() {
@@ -184,13 +184,13 @@ func TestNoAllocationsAtRest(t *testing.T) {
 	}
 }
 
-// repeating is an endless stream of the same data.
-type repeating struct {
+// repeatingReader is an endless stream of the same data.
+type repeatingReader struct {
 	data []byte
 	at   int
 }
 
-func (r *repeating) Read(into []byte) (int, error) {
+func (r *repeatingReader) Read(into []byte) (int, error) {
 	n := copy(into, r.data[r.at:])
 	r.at = (r.at + n) % len(r.data)
 	return n, nil
@@ -217,7 +217,7 @@ func BenchmarkRelay(b *testing.B) {
 	for _, size := range []int{300, 30 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			frame := AppendFrame(nil, request(size))
-			reader := NewReader(&repeating{data: frame}, Limits{}, nil)
+			reader := NewReader(&repeatingReader{data: frame}, Limits{}, nil)
 			b.SetBytes(int64(len(frame)))
 			b.ReportAllocs()
 			var e Envelope
@@ -236,8 +236,9 @@ func BenchmarkRelay(b *testing.B) {
 	}
 }
 
-// TestOrdinary tests every byte value at the ends of the steps of ordinary, among bytes whose values are close to those of special bytes.
-func TestOrdinary(t *testing.T) {
+// TestOrdinary_FindsFirstSpecialByte puts every byte value at the boundaries of the blocks that the function ordinary scans. All other bytes of the text have
+// the same value, such as that of a special byte, or one that an incorrect scan could mistake for a special byte.
+func TestOrdinary_FindsFirstSpecialByte(t *testing.T) {
 	data := make([]byte, 16+2*32+8+1)
 	for _, place := range []int{0, 1, 7, 8, 15, 16, 17, 47, 48, 49, 79, 80, 87, 88} {
 		for _, other := range []byte("a\x00\x1f !\"#[\\]\x7f\x80\xa2\xdc\xff") {
@@ -258,7 +259,7 @@ func TestOrdinary(t *testing.T) {
 	}
 }
 
-func TestChangesAreSeen(t *testing.T) {
+func TestScan_DetectsDocumentChanges(t *testing.T) {
 	for body, want := range map[string]bool{
 		`{"id":1,"result":{"documentChanges":[]}}`:                    true,
 		`{"id":1,"result":[1,{"edit":{"a":1,"documentChanges":[]}}]}`: true,

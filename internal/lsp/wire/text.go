@@ -16,8 +16,8 @@ var plain = func() (table [256]bool) {
 	return table
 }()
 
-// special finds the bytes that are a quote, a backslash or less than a space. In the returned word, the highest bit of each byte is set if the corresponding
-// byte of eight is such a byte. All other bits are 0. The lowest bit that is set is certain; those above it may be wrong.
+// special finds the bytes of the word eight that are a quote, a backslash or less than a space. In the result, the highest bit of a byte is set if the byte at
+// the same position is such a byte. All other bits are 0. Only the lowest bit that is set is reliable; higher bits may be set wrongly.
 func special(eight uint64) uint64 {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	// Flipping bit 1 changes the quote to 0x20, the value after the control characters, so that one comparison detects both.

@@ -36,9 +36,9 @@ type Features struct {
 	Logs bool
 	// LogLimit is the disk space of a log, in bytes; 0 if it is not bounded.
 	LogLimit int64
-	// Sockets: the backend implements runtime.Inspection.
+	// Sockets: the backend implements Listeners and PortOwner of runtime.Inspection.
 	Sockets bool
-	// Container: programs have a PID namespace and an environment of the container. A signal is reported as exit code 128+n, unless Berth sent the signal.
+	// Container: programs run in the PID namespace and with the environment of a container. A signal is reported as exit code 128+n, unless Berth sent the signal.
 	Container bool
 	// Results: the backend implements runtime.ResultStore.
 	Results bool
@@ -54,8 +54,8 @@ type Features struct {
 type Harness struct {
 	Features
 	Runtime runtime.Runtime
-	// Program is the path of the workload program (see Workload). A backend without processes simulates the rest of the command: "sleep" and "ignore" (SIGTERM)
-	// keep running, "exit N" and "signal N" exit immediately.
+	// Program is the path of the workload program (see Workload). A backend without processes simulates the program: "sleep" and "ignore" (which ignores
+	// SIGTERM) keep running, "exit N" and "signal N" exit immediately.
 	Program string
 	// Prepare adds backend-specific settings to each process; nil if there are none.
 	Prepare func(p *runtime.Process)
@@ -109,45 +109,45 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		needs func(Harness) bool
 		run   func(*suite)
 	}{
-		{"starts once for repeated requests", nil, startTwice},
-		{"starts one process for concurrent requests", nil, startConcurrently},
-		{"refuses older incarnations, and newer ones while an older one lives", nil, staleAndAlive},
-		{"reports exit codes and signals", nil, exits},
-		{"keeps the exit for later observers", nil, exitBeforeObserve},
-		{"stops and kills repeatedly", nil, stopTwice},
-		{"acts only on the named incarnation", nil, otherIncarnation},
-		{"does not lose a stop while it is starting", nil, stopWhileStarting},
-		{"kills a process that ignores the stop signal", nil, kill},
-		{"forgets only exited processes, and then everything", nil, forget},
-		{"reports the exit of the previous incarnation", chronicles, endBefore},
-		{"reports the origin of an incarnation", remembers, origin},
-		{"lists everything", nil, list},
-		{"accepts an unknown UID", nil, unknown},
-		{"continues after a crash of the manager", canReopen, reopen},
-		{"observes exits that happened without a manager", canReopen, endWithoutManager},
-		{"distinguishes incarnations after a crash of the manager", canReopen, idempotentOverManagers},
-		{"explains why a program cannot be executed", processes, failures},
-		{"kills the whole tree", processes, killTree},
-		{"ends the processes that a program leaves behind", processes, leftBehind},
-		{"ends what is stopped", processes, stopped},
-		{"sets up environment, directory and stdin", logs, surroundings},
-		{"keeps the log across incarnations, with valid cursors", logs, cursors},
-		{"waits for output", logs, waits},
-		{"bounds the log of a flood", flooded, flood},
-		{"reports the time of the last output", watches, activity},
-		{"lists the processes of a tree", counts, members},
-		{"finds the sockets of a tree", sockets, listeners},
-		{"keeps results across managers until Forget", keeps, results},
-		{"accepts results up to a size and reports larger ones", keeps, largeResults},
-		{"attaches to terminals", terminals, attach},
+		{"starts once for repeated requests", nil, testRepeatedStart},
+		{"starts one process for concurrent requests", nil, testConcurrentStarts},
+		{"refuses older incarnations, and newer ones while an older one lives", nil, testOtherIncarnationsRefused},
+		{"reports exit codes and signals", nil, testExits},
+		{"keeps the exit for later observers", nil, testExitBeforeObserve},
+		{"stops and kills repeatedly", nil, testRepeatedStopAndKill},
+		{"acts only on the named incarnation", nil, testStopOfOtherIncarnation},
+		{"does not lose a stop while it is starting", nil, testStopWhileStarting},
+		{"kills a process that ignores the stop signal", nil, testKill},
+		{"forgets an object completely, but only after its process has exited", nil, testForget},
+		{"reports the exit of the previous incarnation", keepsPreviousExit, testPreviousExit},
+		{"reports the origin of an incarnation", keepsOrigin, testOrigin},
+		{"lists everything", nil, testList},
+		{"accepts an unknown UID", nil, testUnknownUID},
+		{"continues after a crash of the manager", canReopen, testManagerCrash},
+		{"observes exits that happened without a manager", canReopen, testExitWithoutManager},
+		{"distinguishes incarnations after a crash of the manager", canReopen, testIncarnationsAcrossManagers},
+		{"explains why a program cannot be executed", hasProcesses, testStartErrors},
+		{"kills the whole tree", hasProcesses, testKillTree},
+		{"terminates the processes that a program leaves behind", hasProcesses, testProcessesLeftBehind},
+		{"terminates a program that SIGSTOP has stopped", hasProcesses, testStoppedProgram},
+		{"sets up environment, directory and stdin", hasLogs, testEnvironment},
+		{"keeps the log across incarnations, with valid cursors", hasLogs, testLogCursors},
+		{"waits for output", hasLogs, testLogWait},
+		{"limits the log of a program that floods its output", hasLogLimit, testLogFlood},
+		{"reports the time of the last output", reportsActivity, testActivity},
+		{"lists the processes of a tree", listsMembers, testMembers},
+		{"finds the sockets of a tree", hasSockets, testListeners},
+		{"keeps results across managers until Forget", keepsResults, testResults},
+		{"accepts results up to a size and reports larger ones", keepsResults, testLargeResults},
+		{"attaches to terminals", hasTerminals, testAttach},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := harness(t)
 			if test.needs != nil && !test.needs(h) {
-				return // not a feature of this backend
+				return // the backend lacks the feature
 			}
 			if why, left := h.Without[test.name]; left {
-				t.Logf("left out: %s", why)
+				t.Logf("skipped: %s", why)
 				return
 			}
 			test.run(&suite{T: t, Harness: h, WithT: NewWithT(t), ctx: t.Context()})
@@ -155,17 +155,17 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 	}
 }
 
-func canReopen(h Harness) bool { return h.Reopen != nil }
-func processes(h Harness) bool { return h.Processes }
-func chronicles(h Harness) bool {
+func canReopen(h Harness) bool    { return h.Reopen != nil }
+func hasProcesses(h Harness) bool { return h.Processes }
+func keepsPreviousExit(h Harness) bool {
 	return h.Runtime.Capabilities().KeepsBefore
 }
-func remembers(h Harness) bool { return h.Runtime.Capabilities().KeepsOrigin }
-func logs(h Harness) bool      { return h.Processes && h.Logs }
-func flooded(h Harness) bool   { return h.Processes && h.Logs && h.LogLimit > 0 }
-func sockets(h Harness) bool   { return h.Processes && h.Sockets }
-func keeps(h Harness) bool     { return h.Processes && h.Results && h.Reopen != nil }
-func terminals(h Harness) bool { return h.Processes && h.Terminal }
+func keepsOrigin(h Harness) bool  { return h.Runtime.Capabilities().KeepsOrigin }
+func hasLogs(h Harness) bool      { return h.Processes && h.Logs }
+func hasLogLimit(h Harness) bool  { return h.Processes && h.Logs && h.LogLimit > 0 }
+func hasSockets(h Harness) bool   { return h.Processes && h.Sockets }
+func keepsResults(h Harness) bool { return h.Processes && h.Results && h.Reopen != nil }
+func hasTerminals(h Harness) bool { return h.Processes && h.Terminal }
 
 type suite struct {
 	*testing.T
@@ -238,16 +238,16 @@ func (s *suite) pid(i facts.Incarnation) int64 {
 	return i.PID
 }
 
-// killed returns the signal with which a kill ends a program that ignores no signal.
-func (s *suite) killed() gomegatypes.GomegaMatcher {
+// killSignal matches the signals by which Kill may terminate a program that does not ignore SIGTERM.
+func (s *suite) killSignal() gomegatypes.GomegaMatcher {
 	if s.PoliteKill {
 		return BeElementOf("SIGKILL", "SIGTERM")
 	}
 	return Equal("SIGKILL")
 }
 
-// end kills the incarnations of a UID and waits for their exit.
-func (s *suite) end(uid types.UID) facts.Incarnation {
+// killAndWait kills the incarnations of a UID and waits for their exit.
+func (s *suite) killAndWait(uid types.UID) facts.Incarnation {
 	s.Helper()
 	s.Expect(s.Runtime.Kill(s.ctx, uid, s.observe(uid).Number)).To(Succeed())
 	return s.await(uid, "ended", func(i facts.Incarnation) bool { return !i.Alive() })

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-func startTwice(s *suite) {
+func testRepeatedStart(s *suite) {
 	uid := newUID()
 	p := s.process(uid, 1, "sleep")
 	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
@@ -26,12 +26,12 @@ func startTwice(s *suite) {
 	s.Expect(s.observe(uid).PID).To(Equal(first.PID))
 	s.Expect(s.observe(uid).StartTicks).To(Equal(first.StartTicks))
 	s.Expect(s.observe(uid).ContainerID).To(Equal(first.ContainerID))
-	s.end(uid)
+	s.killAndWait(uid)
 	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
 	s.Expect(s.observe(uid).Phase).To(Equal(facts.Exited), "an exited incarnation does not start again")
 }
 
-func startConcurrently(s *suite) {
+func testConcurrentStarts(s *suite) {
 	uid := newUID()
 	var all sync.WaitGroup
 	var failed atomic.Int32
@@ -48,26 +48,26 @@ func startConcurrently(s *suite) {
 	if s.Processes {
 		s.Expect(alive(s.pid(first))).To(BeTrue())
 	}
-	s.end(uid)
+	s.killAndWait(uid)
 }
 
-func staleAndAlive(s *suite) {
+func testOtherIncarnationsRefused(s *suite) {
 	uid := newUID()
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "sleep"))).To(Succeed())
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(MatchError(runtime.ErrStale))
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 3, "sleep"))).To(MatchError(runtime.ErrOldAlive))
 	s.awaitPhase(uid, facts.Running)
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 3, "sleep"))).To(MatchError(runtime.ErrOldAlive))
-	s.end(uid)
+	s.killAndWait(uid)
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(MatchError(runtime.ErrStale))
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 3, "sleep"))).To(Succeed())
 	now := s.awaitPhase(uid, facts.Running)
 	s.Expect(now.Number).To(BeEquivalentTo(3))
 	s.Expect(now.Exit).To(BeNil())
-	s.end(uid)
+	s.killAndWait(uid)
 }
 
-func exits(s *suite) {
+func testExits(s *suite) {
 	for _, code := range []int{0, 1, 37, 255} {
 		ended := s.awaitPhase(s.start("exit", fmt.Sprint(code)), facts.Exited)
 		s.Expect(ended.Exit).NotTo(BeNil())
@@ -88,7 +88,7 @@ func exits(s *suite) {
 	}
 }
 
-func exitBeforeObserve(s *suite) {
+func testExitBeforeObserve(s *suite) {
 	uid := s.start("exit", "37")
 	// The test does not observe the first process until another process, which was started later, has exited.
 	s.awaitPhase(s.start("exit", "0"), facts.Exited)
@@ -97,7 +97,7 @@ func exitBeforeObserve(s *suite) {
 	s.Expect(s.observe(uid)).To(Equal(first), "a second observation is the same")
 }
 
-func stopTwice(s *suite) {
+func testRepeatedStopAndKill(s *suite) {
 	uid := s.start("sleep")
 	s.awaitPhase(uid, facts.Running)
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
@@ -110,7 +110,7 @@ func stopTwice(s *suite) {
 	s.Expect(s.observe(uid)).To(Equal(ended))
 }
 
-func otherIncarnation(s *suite) {
+func testStopOfOtherIncarnation(s *suite) {
 	uid := newUID()
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 5, "sleep"))).To(Succeed())
 	before := s.awaitPhase(uid, facts.Running)
@@ -119,10 +119,10 @@ func otherIncarnation(s *suite) {
 		s.Expect(s.Runtime.Kill(s.ctx, uid, other)).To(Succeed())
 	}
 	s.Consistently(func() facts.Incarnation { return s.observe(uid) }, "300ms", "50ms").Should(Equal(before))
-	s.end(uid)
+	s.killAndWait(uid)
 }
 
-func stopWhileStarting(s *suite) {
+func testStopWhileStarting(s *suite) {
 	for range 10 {
 		uid := s.start("sleep")
 		s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
@@ -135,7 +135,7 @@ func stopWhileStarting(s *suite) {
 	}
 }
 
-func kill(s *suite) {
+func testKill(s *suite) {
 	uid := s.start("ignore")
 	running := s.awaitPhase(uid, facts.Running)
 	var pid int64
@@ -157,12 +157,12 @@ func kill(s *suite) {
 	}
 }
 
-func forget(s *suite) {
+func testForget(s *suite) {
 	uid := s.start("sleep")
 	s.awaitPhase(uid, facts.Running)
 	s.Expect(s.Runtime.Forget(s.ctx, uid)).NotTo(Succeed(), "the process is still running")
 	s.Expect(s.observe(uid).Phase).To(Equal(facts.Running))
-	s.end(uid)
+	s.killAndWait(uid)
 	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed())
 	s.Expect(s.Runtime.Observe(s.ctx, uid)).To(BeEmpty())
 	s.Expect(s.Runtime.List(s.ctx)).To(BeEmpty())
@@ -176,7 +176,7 @@ func forget(s *suite) {
 	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Code).To(BeEquivalentTo(3))
 }
 
-func endBefore(s *suite) {
+func testPreviousExit(s *suite) {
 	uid := s.start("exit", "3")
 	first := s.awaitPhase(uid, facts.Exited)
 	s.Expect(first.Before).To(BeNil())
@@ -191,7 +191,7 @@ func endBefore(s *suite) {
 	s.awaitPhase(uid, facts.Exited)
 }
 
-func origin(s *suite) {
+func testOrigin(s *suite) {
 	process := s.process(newUID(), 1, "sleep")
 	process.Origin = facts.Origin{SpecHash: "hash", RestartToken: "again \"and\" again"}
 	s.Expect(s.Runtime.Start(s.ctx, process)).To(Succeed())
@@ -207,17 +207,17 @@ func origin(s *suite) {
 	s.Expect(s.awaitPhase(process.UID, facts.Exited).Origin).To(Equal(process.Origin))
 }
 
-func list(s *suite) {
+func testList(s *suite) {
 	living, ended := s.start("sleep"), s.start("exit", "4")
 	s.awaitPhase(living, facts.Running)
 	s.awaitPhase(ended, facts.Exited)
 	all, err := s.Runtime.List(s.ctx)
 	s.Expect(err).NotTo(HaveOccurred())
 	s.Expect(all).To(ConsistOf(s.observe(living), s.observe(ended)))
-	s.end(living)
+	s.killAndWait(living)
 }
 
-func unknown(s *suite) {
+func testUnknownUID(s *suite) {
 	uid := newUID()
 	s.Expect(s.Runtime.Observe(s.ctx, uid)).To(BeEmpty())
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
@@ -226,7 +226,7 @@ func unknown(s *suite) {
 	s.Expect(s.Runtime.List(s.ctx)).To(BeEmpty())
 }
 
-func reopen(s *suite) {
+func testManagerCrash(s *suite) {
 	uid := s.start("sleep")
 	before := s.awaitPhase(uid, facts.Running)
 	s.Runtime = s.Reopen(s.T)
@@ -236,7 +236,7 @@ func reopen(s *suite) {
 	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 }
 
-func endWithoutManager(s *suite) {
+func testExitWithoutManager(s *suite) {
 	ended, living := s.start("exit", "37"), s.start("sleep")
 	s.awaitPhase(living, facts.Running)
 	s.Runtime = s.Reopen(s.T)
@@ -244,10 +244,10 @@ func endWithoutManager(s *suite) {
 	s.Runtime = s.Reopen(s.T)
 	s.Expect(s.observe(ended).Exit.Code).To(BeEquivalentTo(37))
 	s.Expect(s.observe(living).Phase).To(Equal(facts.Running))
-	s.end(living)
+	s.killAndWait(living)
 }
 
-func idempotentOverManagers(s *suite) {
+func testIncarnationsAcrossManagers(s *suite) {
 	uid := s.start("sleep")
 	// The manager is replaced immediately, possibly before the process runs.
 	s.Runtime = s.Reopen(s.T)
@@ -257,10 +257,10 @@ func idempotentOverManagers(s *suite) {
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(Succeed())
 	s.Expect(s.observe(uid)).To(Equal(first))
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "sleep"))).To(MatchError(runtime.ErrOldAlive))
-	s.end(uid)
+	s.killAndWait(uid)
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "sleep"))).To(Succeed())
 	s.awaitPhase(uid, facts.Running)
 	s.Runtime = s.Reopen(s.T)
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "sleep"))).To(MatchError(runtime.ErrStale))
-	s.end(uid)
+	s.killAndWait(uid)
 }

@@ -67,7 +67,7 @@ func (s *suite) awaitPhaseNot(uid types.UID, phase facts.Phase) {
 	s.await(uid, "other than "+string(phase), func(i facts.Incarnation) bool { return i.Phase != phase })
 }
 
-func surroundings(s *suite) {
+func testEnvironment(s *suite) {
 	s.Setenv("BERTH_SECRET_OF_THE_MANAGER", "hidden")
 	s.Setenv("INHERITED", "yes")
 	for _, credentials := range []string{"KUBECONFIG", "KUBERNETES_SERVICE_HOST"} {
@@ -104,7 +104,7 @@ func surroundings(s *suite) {
 	s.Expect(s.output(s.openLog(uid))).To(Equal("stdin open\n"))
 }
 
-func cursors(s *suite) {
+func testLogCursors(s *suite) {
 	uid := newUID()
 	_, err := s.Runtime.Capabilities().Logs.OpenLog(s.ctx, uid)
 	s.Expect(err).To(MatchError(runtime.ErrNotFound))
@@ -117,7 +117,7 @@ func cursors(s *suite) {
 	s.awaitPhase(uid, facts.Exited)
 	rest := make([]byte, 100)
 	if s.LogPerIncarnation {
-		s.goneWithItsIncarnation(log, cursor, "TWO=\n")
+		s.expectLogReplaced(log, cursor, "TWO=\n")
 		return
 	}
 	n, err := log.ReadAt(rest, cursor)
@@ -140,8 +140,8 @@ func cursors(s *suite) {
 	s.Expect(results).To(HaveEach("ONE=\nTWO=\n"))
 }
 
-// goneWithItsIncarnation reads a log with an offset of an earlier incarnation. The reader gets an error, and continues where the next incarnation begins.
-func (s *suite) goneWithItsIncarnation(log runtime.Log, cursor int64, next string) {
+// expectLogReplaced reads a log with an offset of an earlier incarnation. The reader gets an error, and continues where the next incarnation begins.
+func (s *suite) expectLogReplaced(log runtime.Log, cursor int64, next string) {
 	s.Helper()
 	s.Eventually(func() error {
 		_, err := log.ReadAt(make([]byte, 1), cursor)
@@ -151,7 +151,7 @@ func (s *suite) goneWithItsIncarnation(log runtime.Log, cursor int64, next strin
 	s.Expect(log.Wait(s.ctx, cursor)).To(Succeed(), "there is output after the cursor")
 }
 
-func waits(s *suite) {
+func testLogWait(s *suite) {
 	uid := s.start("sleep")
 	s.awaitOutput(uid, "ready")
 	log := s.openLog(uid)
@@ -168,17 +168,17 @@ func waits(s *suite) {
 	s.Expect(log.Close()).To(Succeed())
 	s.Eventually(waiting).WithTimeout(Timeout).Should(Receive(MatchError(runtime.ErrNotFound)))
 
-	s.end(uid)
+	s.killAndWait(uid)
 	log = s.openLog(uid)
 	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed())
 	s.Expect(log.Wait(s.ctx, end)).To(MatchError(runtime.ErrNotFound), "the log was removed")
 }
 
-func flood(s *suite) {
+func testLogFlood(s *suite) {
 	// The output is in order, from the truncated head to the end.
 	const lines = 400_000
 	uid := s.start("count", strconv.Itoa(lines))
-	log := s.openLogEventually(uid)
+	log := s.awaitLog(uid)
 	last := fmt.Sprintf("line %09d\nready\n", lines-1)
 	tail := make([]byte, len(last))
 	s.Eventually(func(g Gomega) {
@@ -200,11 +200,11 @@ func flood(s *suite) {
 	s.Expect(rest).NotTo(ContainSubstring("\x00"))
 	next := (first + 14) / 15 // the first whole line
 	s.Expect(rest[next*15-first:]).To(HavePrefix(fmt.Sprintf("line %09d\n", next)), "offsets count from the start of the log")
-	s.end(uid)
+	s.killAndWait(uid)
 
 	// Output without newlines is truncated repeatedly while it is written. A fast writer may exceed the limit between two checks.
 	uid = s.start("flood")
-	log = s.openLogEventually(uid)
+	log = s.awaitLog(uid)
 	for _, written := range []int64{50, 100} {
 		s.Eventually(func(g Gomega) {
 			_, end, err := log.Bounds()
@@ -213,11 +213,11 @@ func flood(s *suite) {
 		}).WithTimeout(Timeout).Should(Succeed())
 		s.Eventually(func() int64 { return s.Usage(s.T, uid) }).WithTimeout(Timeout).Should(BeNumerically("<", 32*s.LogLimit))
 	}
-	s.end(uid)
+	s.killAndWait(uid)
 	s.Expect(s.Usage(s.T, uid)).To(BeNumerically("<=", s.LogLimit))
 }
 
-func (s *suite) openLogEventually(uid types.UID) runtime.Log {
+func (s *suite) awaitLog(uid types.UID) runtime.Log {
 	s.Helper()
 	s.awaitPhaseNot(uid, facts.Starting)
 	return s.openLog(uid)
@@ -225,7 +225,7 @@ func (s *suite) openLogEventually(uid types.UID) runtime.Log {
 
 var listening = regexp.MustCompile(`listening on (127\.0\.0\.1):(\d+)`)
 
-func listeners(s *suite) {
+func testListeners(s *suite) {
 	inspector := s.Runtime.Capabilities().Inspection
 	uid := s.start("listen")
 	out := s.awaitOutput(uid, "listening")
@@ -238,7 +238,7 @@ func listeners(s *suite) {
 	s.Expect(owner.PID).To(Equal(pid))
 	s.Expect(owner.UID).To(Equal(uid))
 	s.Expect(owner.Command).To(ContainSubstring("listen"))
-	s.end(uid)
+	s.killAndWait(uid)
 	s.Expect(inspector.Listeners(s.ctx, uid)).To(BeEmpty())
 
 	foreign, err := net.Listen("tcp6", "[::1]:0")
@@ -274,20 +274,20 @@ func (v *screen) String() string {
 	return v.text.String()
 }
 
-// stuck is a client that reads once and then never again.
-type stuck struct{ ctx context.Context }
+// stuckClient is an attached client that accepts no output until ctx ends.
+type stuckClient struct{ ctx context.Context }
 
-func (v stuck) Write([]byte) (int, error) {
+func (v stuckClient) Write([]byte) (int, error) {
 	<-v.ctx.Done()
 	return 0, errors.New("ended")
 }
 
-func attach(s *suite) {
+func testAttach(s *suite) {
 	attacher := s.Runtime.Capabilities().Terminals
 	plain := s.start("sleep")
 	s.awaitPhase(plain, facts.Running)
 	s.Expect(attacher.Attach(s.ctx, plain, strings.NewReader(""), io.Discard, nil)).To(MatchError(runtime.ErrNoTerminal))
-	s.end(plain)
+	s.killAndWait(plain)
 	s.Expect(attacher.Attach(s.ctx, plain, strings.NewReader(""), io.Discard, nil)).To(MatchError(runtime.ErrNotFound))
 	s.Expect(attacher.Attach(s.ctx, newUID(), strings.NewReader(""), io.Discard, nil)).To(MatchError(runtime.ErrNotFound))
 
@@ -305,7 +305,7 @@ func attach(s *suite) {
 	idle, idleIn := io.Pipe()
 	defer func() { _ = idleIn.Close() }()
 	slow := make(chan error, 1)
-	go func() { slow <- attacher.Attach(ctx, uid, idle, stuck{ctx}, nil) }()
+	go func() { slow <- attacher.Attach(ctx, uid, idle, stuckClient{ctx}, nil) }()
 
 	in, keys := io.Pipe()
 	defer func() { _ = keys.Close() }()
@@ -321,7 +321,7 @@ func attach(s *suite) {
 	_, err := io.WriteString(keys, "hello\n")
 	s.Expect(err).NotTo(HaveOccurred())
 	see("got <hello>")
-	// A client that does not read blocks nothing else.
+	// The client that never reads must not block other clients or the program.
 	for i := range 100 {
 		_, err := io.WriteString(keys, strings.Repeat("x", 1000)+strconv.Itoa(i)+"\n")
 		s.Expect(err).NotTo(HaveOccurred())

@@ -31,9 +31,9 @@ func alive(pid int64) bool {
 	return !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
 }
 
-// branches waits for the processes that "tree" and "leave" start, and returns their PIDs on this machine. For a container, the leader must be running; if leader
-// is 0, branches returns nil.
-func (s *suite) branches(leader int64, dir string) []int64 {
+// treePIDs waits for the processes that the modes "tree" and "leave" start, and returns their PIDs on this machine. For a container, leader is the PID of the
+// running program; if leader is 0, treePIDs returns nil.
+func (s *suite) treePIDs(leader int64, dir string) []int64 {
 	s.Helper()
 	var pids []int64
 	s.Eventually(func() int {
@@ -52,11 +52,11 @@ func (s *suite) branches(leader int64, dir string) []int64 {
 	case leader == 0:
 		return nil
 	}
-	return s.outside(leader, pids)
+	return s.hostPIDs(leader, pids)
 }
 
-// outside translates PIDs in the container of the leader to PIDs on this machine.
-func (s *suite) outside(leader int64, inside []int64) []int64 {
+// hostPIDs translates PIDs in the container of the leader to PIDs on this machine.
+func (s *suite) hostPIDs(leader int64, inside []int64) []int64 {
 	s.Helper()
 	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", leader))
 	s.Expect(err).NotTo(HaveOccurred())
@@ -89,30 +89,30 @@ func (s *suite) expectDead(pids ...int64) {
 	}
 }
 
-func killTree(s *suite) {
+func testKillTree(s *suite) {
 	dir := s.TempDir()
 	uid := s.start("tree", dir)
 	leader := s.pid(s.awaitPhase(uid, facts.Running))
-	pids := s.branches(leader, dir)
+	pids := s.treePIDs(leader, dir)
 	s.Expect(alive(pids[0])).To(BeTrue())
-	s.end(uid)
+	s.killAndWait(uid)
 	s.expectDead(append(pids, leader)...)
-	s.Expect(s.observe(uid).Exit.Signal).To(s.killed())
+	s.Expect(s.observe(uid).Exit.Signal).To(s.killSignal())
 
-	// After a stop signal the program exits, and soon after it the other processes, which ignore the signal.
+	// After a stop signal the program exits. The backend then terminates the other processes, which ignore the signal.
 	dir = s.TempDir()
 	uid = s.start("tree", dir)
 	leader = s.pid(s.awaitPhase(uid, facts.Running))
-	pids = s.branches(leader, dir)
+	pids = s.treePIDs(leader, dir)
 	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
 	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 	s.expectDead(pids...)
 }
 
-func leftBehind(s *suite) {
+func testProcessesLeftBehind(s *suite) {
 	dir := s.TempDir()
 	uid := s.start("leave", dir, "7")
-	pids := s.branches(0, dir)
+	pids := s.treePIDs(0, dir)
 	s.await(uid, "left by its program", func(i facts.Incarnation) bool { return i.LeaderExit != nil || i.Phase == facts.Exited })
 	ended := s.awaitPhase(uid, facts.Exited)
 	s.Expect(ended.Exit.Known).To(BeTrue())
@@ -123,12 +123,12 @@ func leftBehind(s *suite) {
 	// A kill does not wait for the grace period of the other processes.
 	dir = s.TempDir()
 	uid = s.start("leave", dir, "0")
-	pids = s.branches(0, dir)
-	s.end(uid)
+	pids = s.treePIDs(0, dir)
+	s.killAndWait(uid)
 	s.expectDead(pids...)
 }
 
-func stopped(s *suite) {
+func testStoppedProgram(s *suite) {
 	uid := s.start("stopped")
 	s.awaitPhase(uid, facts.Running)
 	if s.Logs {
@@ -138,7 +138,7 @@ func stopped(s *suite) {
 	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 }
 
-func failures(s *suite) {
+func testStartErrors(s *suite) {
 	dir := s.TempDir()
 	plain := filepath.Join(dir, "plain")
 	s.Expect(os.WriteFile(plain, []byte("not a program"), 0o600)).To(Succeed())
@@ -175,15 +175,15 @@ func failures(s *suite) {
 		s.Expect(failed.StartError.Message).To(ContainSubstring(test.says), name)
 		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed(), "again")
 		s.Expect(s.observe(uid)).To(Equal(failed), name)
-		s.checksProgram(p, failed.StartError, name)
+		s.expectSameCheck(p, failed.StartError, name)
 		// The next incarnation may succeed.
 		s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 2, "exit", "0"))).To(Succeed(), name)
 		s.awaitPhase(uid, facts.Exited)
 	}
 }
 
-// checksProgram expects that a check reports the same failure as the start, except for a missing interpreter, which only the kernel detects.
-func (s *suite) checksProgram(p runtime.Process, failed *facts.StartError, name string) {
+// expectSameCheck expects that CheckProgram reports the same failure as the start. The only exception is a missing interpreter, which only the kernel detects.
+func (s *suite) expectSameCheck(p runtime.Process, failed *facts.StartError, name string) {
 	inspection := s.Runtime.Capabilities().Inspection
 	if inspection == nil || name == "no interpreter" {
 		return

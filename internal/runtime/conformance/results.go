@@ -18,18 +18,18 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-func results(s *suite) {
+func testResults(s *suite) {
 	uid := newUID()
 	place := s.Runtime.Capabilities().Results.Place(uid)
 	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(runtime.Results{}), "no process was started")
-	s.leave(uid, "results", "three findings")
+	s.runWithResults(uid, "results", "three findings")
 	s.Expect(s.output(s.openLog(uid))).To(Equal("what was before\n"))
 
-	// If the place is private, Results cannot read the artifacts folder and reports no artifacts.
-	want := runtime.Results{File: true, Size: 14, SHA256: sumOf("three findings"), Head: []byte("three findings"), Artifacts: !place.Private}
+	// If Private is set, Results cannot read the artifacts folder and reports no artifacts.
+	want := runtime.Results{File: true, Size: 14, SHA256: sha256Of("three findings"), Head: []byte("three findings"), Artifacts: !place.Private}
 	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(want))
 	s.Runtime = s.Reopen(s.T)
-	s.Expect(s.Runtime.Capabilities().Results.Place(uid)).To(Equal(place), "the place never changes")
+	s.Expect(s.Runtime.Capabilities().Results.Place(uid)).To(Equal(place), "the paths never change")
 	s.Expect(s.observe(uid).Phase).To(Equal(facts.Exited))
 	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(want))
 
@@ -40,15 +40,15 @@ func results(s *suite) {
 	}
 }
 
-func largeResults(s *suite) {
+func testLargeResults(s *suite) {
 	most := cmp.Or(s.MostResult, runtime.MostResultBytes)
 	uid, text := newUID(), strings.Repeat("x", int(most))
-	s.leave(uid, "bulk", strconv.FormatInt(most, 10))
+	s.runWithResults(uid, "bulk", strconv.FormatInt(most, 10))
 	s.Expect(s.Runtime.Capabilities().Results.Results(uid)).To(Equal(runtime.Results{
-		File: true, Size: most, SHA256: sumOf(text), Head: []byte(text[:min(most, runtime.ResultHeadBytes)])}))
+		File: true, Size: most, SHA256: sha256Of(text), Head: []byte(text[:min(most, runtime.ResultHeadBytes)])}))
 
 	uid = newUID()
-	s.leave(uid, "bulk", strconv.FormatInt(most+1, 10))
+	s.runWithResults(uid, "bulk", strconv.FormatInt(most+1, 10))
 	found := s.Runtime.Capabilities().Results.Results(uid)
 	s.Expect(found.File).To(BeTrue())
 	s.Expect(found.Problem).To(ContainSubstring(strconv.FormatInt(most+1, 10) + " bytes"))
@@ -56,8 +56,8 @@ func largeResults(s *suite) {
 	s.Expect(found.Head).To(BeEmpty())
 }
 
-// leave runs a program that has a place for results and an input, and waits for its exit.
-func (s *suite) leave(uid types.UID, mode ...string) {
+// runWithResults runs a program with Results set and one input, and waits for its exit.
+func (s *suite) runWithResults(uid types.UID, mode ...string) {
 	s.Helper()
 	place := s.Runtime.Capabilities().Results.Place(uid)
 	p := s.process(uid, 1, mode...)
@@ -67,7 +67,7 @@ func (s *suite) leave(uid types.UID, mode ...string) {
 	s.Expect(s.awaitPhase(uid, facts.Exited).Exit).To(HaveValue(And(HaveField("Known", true), HaveField("Code", BeZero()), HaveField("Signal", ""))))
 }
 
-func sumOf(text string) string {
+func sha256Of(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// adopt adopts the container that the configuration names, and starts it if it is not running. It returns false if there is no such container, or if it was
-// created for this object.
+// adopt adopts the container that the configuration names, and starts it if it is not running. It returns false if there is no such container, or if the
+// container was created for this object.
 func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, err error) {
 	name := l.config.Container
 	if name == "" {
@@ -93,8 +93,8 @@ func (r *Runtime) mayAdopt(uid types.UID, c *container.InspectResponse, config C
 	return nil
 }
 
-// Release forgets a UID and does not change its container, running or not. A container that Berth created keeps its labels, by which later calls for the same
-// UID find it again.
+// Release forgets a UID and does not change its container, whether running or not. A container that Berth created keeps its labels, so later calls for the same
+// UID find the container again.
 func (r *Runtime) Release(_ context.Context, uid types.UID) error {
 	e, err := r.acquire(uid)
 	if err != nil {
@@ -103,7 +103,7 @@ func (r *Runtime) Release(_ context.Context, uid types.UID) error {
 	defer r.release(e)
 	if e.pull != nil {
 		e.pull.cancel()
-		return fmt.Errorf("release %s: %w", uid, errors.New("cancelled an image pull that was in progress; retry"))
+		return fmt.Errorf("release %s: %w", uid, errors.New("canceled an image pull that was in progress; retry"))
 	}
 	return r.drop(e)
 }

@@ -29,7 +29,8 @@ const (
 )
 
 // Attach implements runtime.Terminals. The output comes from the local copy, so that a client that does not read cannot block the program. Attach returns nil
-// when the process, in or the context ends. If in.Read does not return when the context ends, one goroutine remains until in.Read returns.
+// when the process exits, in.Read returns an error, or the context ends. If in.Read is still blocked when the context ends, one goroutine remains until
+// in.Read returns.
 func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
 	c, err := r.screenOf(ctx, uid)
 	if err != nil {
@@ -142,7 +143,7 @@ func show(ctx context.Context, c *copier, log *logfile.File, out io.Writer) erro
 		more, over := c.more(), c.finished() // queried before the read, so that no output is missed
 		n, err := log.ReadAt(buf, offset)
 		switch {
-		case errors.Is(err, io.ErrUnexpectedEOF): // the reader is too slow: this part is no longer available
+		case errors.Is(err, io.ErrUnexpectedEOF): // the reader is too slow: the output at this offset is no longer available
 			if offset, _, err = log.Bounds(); err != nil {
 				return err
 			}
@@ -204,7 +205,7 @@ func (r *Runtime) typeInto(ctx context.Context, id, text string) error {
 		err = answer.CloseWrite()
 	}
 	if err == nil {
-		_, err = io.Copy(io.Discard, answer.Reader) // ends when the engine has forwarded everything
+		_, err = io.Copy(io.Discard, answer.Reader) // returns when the engine has forwarded all input
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("the program does not read its input: %w", ctx.Err())

@@ -19,34 +19,34 @@ import (
 )
 
 // The attach command of the status works when it is pasted: input reaches the program, and detaching does not stop it.
-func TestAttachCommandPasted(t *testing.T) {
+func TestAttachCommand_WorksInShell(t *testing.T) {
 	if _, err := exec.LookPath("docker"); err != nil && os.Getenv("CI") == "" {
 		t.Skip("this needs the docker command: ", err)
 	}
-	b := newBench(t)
-	p := b.process("typed", 1, "terminal")
+	f := newFixture(t)
+	p := f.process("typed", 1, "terminal")
 	p.Terminal = &runtime.Terminal{Columns: 80, Rows: 24}
-	b.Expect(b.Start(b.ctx, p)).To(Succeed())
-	b.await("typed", facts.Running)
+	f.Expect(f.Start(f.ctx, p)).To(Succeed())
+	f.await("typed", facts.Running)
 
-	command := exec.Command("/bin/sh", "-c", b.AttachCommand("typed"))
+	command := exec.Command("/bin/sh", "-c", f.AttachCommand("typed"))
 	window, err := pty.Start(command)
-	b.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	screen, ended := gbytes.NewBuffer(), make(chan error, 1)
 	go func() {
 		_, _ = io.Copy(screen, window)
 		ended <- command.Wait()
 	}()
 	// The command does not show earlier output, so send input until the program responds.
-	b.Eventually(func() string {
+	f.Eventually(func() string {
 		_, err := io.WriteString(window, "hello\r")
-		b.Expect(err).NotTo(HaveOccurred())
+		f.Expect(err).NotTo(HaveOccurred())
 		return string(screen.Contents())
 	}).WithTimeout(conformance.Timeout).Should(ContainSubstring("got <hello>"))
 
 	_, err = io.WriteString(window, "\x10\x11") // Ctrl-P Ctrl-Q detaches
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Eventually(ended).WithTimeout(conformance.Timeout).Should(Receive())
-	b.Expect(window.Close()).To(Succeed())
-	b.Expect(b.observe("typed").Phase).To(Equal(facts.Running))
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Eventually(ended).WithTimeout(conformance.Timeout).Should(Receive())
+	f.Expect(window.Close()).To(Succeed())
+	f.Expect(f.observe("typed").Phase).To(Equal(facts.Running))
 }

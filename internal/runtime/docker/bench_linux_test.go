@@ -17,21 +17,21 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// BenchmarkStart alternates between a container created and started directly through the API and one that Start creates, measured until
-// Observe reports Running. With -benchtime 30x it reports the medians of 30 starts of each kind.
+// BenchmarkStart starts containers alternately through the API and with Start. It measures the time until the API has answered, and the time until Observe
+// reports Running. With -benchtime 30x it reports the medians of 30 starts of each kind.
 func BenchmarkStart(b *testing.B) {
-	bench := newBench(b)
+	f := newFixture(b)
 	var byHand, ours []time.Duration
 	for i := 0; b.Loop(); i++ {
-		byHand = append(byHand, bench.startByHand())
+		byHand = append(byHand, f.startByHand())
 		uid := types.UID(fmt.Sprintf("bench-%d", i))
 		begun := time.Now()
-		bench.Expect(bench.Start(bench.ctx, bench.process(uid, 1, "sleep"))).To(Succeed())
-		bench.await(uid, facts.Running)
+		f.Expect(f.Start(f.ctx, f.process(uid, 1, "sleep"))).To(Succeed())
+		f.await(uid, facts.Running)
 		ours = append(ours, time.Since(begun))
-		bench.Expect(bench.Kill(bench.ctx, uid, 1)).To(Succeed())
-		bench.await(uid, facts.Exited)
-		bench.Expect(bench.Forget(bench.ctx, uid)).To(Succeed())
+		f.Expect(f.Kill(f.ctx, uid, 1)).To(Succeed())
+		f.await(uid, facts.Exited)
+		f.Expect(f.Forget(f.ctx, uid)).To(Succeed())
 	}
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(median(byHand), "ms/by-hand")
@@ -39,20 +39,20 @@ func BenchmarkStart(b *testing.B) {
 	b.ReportMetric(median(ours)-median(byHand), "ms/added")
 }
 
-// startByHand creates a container as Start would, starts and removes it, and returns the time until it has started.
-func (b *bench) startByHand() time.Duration {
+// startByHand creates, starts and removes a container like that of Start. It returns the time until the container has started.
+func (f *fixture) startByHand() time.Duration {
 	yes := true
 	begun := time.Now()
-	made, err := b.client.ContainerCreate(b.ctx, client.ContainerCreateOptions{
+	made, err := f.client.ContainerCreate(f.ctx, client.ContainerCreateOptions{
 		Config:     &container.Config{Image: testImage, Cmd: []string{"sleep"}, OpenStdin: true},
 		HostConfig: &container.HostConfig{Init: &yes},
 	})
-	b.Expect(err).NotTo(HaveOccurred())
-	_, err = b.client.ContainerStart(b.ctx, made.ID, client.ContainerStartOptions{})
-	b.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
+	_, err = f.client.ContainerStart(f.ctx, made.ID, client.ContainerStartOptions{})
+	f.Expect(err).NotTo(HaveOccurred())
 	took := time.Since(begun)
-	_, err = b.client.ContainerRemove(b.ctx, made.ID, client.ContainerRemoveOptions{Force: true})
-	b.Expect(err).NotTo(HaveOccurred())
+	_, err = f.client.ContainerRemove(f.ctx, made.ID, client.ContainerRemoveOptions{Force: true})
+	f.Expect(err).NotTo(HaveOccurred())
 	return took
 }
 

@@ -34,7 +34,8 @@ type Config struct {
 	Image string `json:"image,omitempty"`
 	// Container is the name or ID of a container that may already exist; see Adopt.
 	Container string `json:"container,omitempty"`
-	// Adopt is AdoptNever (an existing container is a conflict), AdoptIfExists (a missing container is created from Image) or AdoptRequired. Empty: AdoptNever.
+	// Adopt is AdoptNever (an existing container is a conflict), AdoptIfExists (an existing container is adopted, and a missing one is created from Image) or
+	// AdoptRequired (a missing container makes the start fail). Empty: AdoptNever.
 	Adopt string `json:"adopt,omitempty"`
 	// Pull is PullNever or PullIfNotPresent. Empty: PullNever.
 	Pull string `json:"pull,omitempty"`

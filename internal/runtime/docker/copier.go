@@ -34,18 +34,18 @@ const (
 // copier copies the output of one container to the log of its UID. The copy is necessary because an engine provides no stable offsets, discards output when it
 // rotates logs, and deletes all output with the container.
 //
-// Without a terminal, copier reads the engine's log (plain.go). It attaches to a terminal directly (screen.go), because an engine logs only complete lines, and
-// a prompt is not a complete line.
+// Without a terminal, copier reads the engine's log (plain.go). With a terminal, copier attaches to the container (screen.go), because an engine logs only
+// complete lines, and a prompt is not a complete line.
 type copier struct {
 	r        *Runtime
 	id       string
-	number   int64 // of the incarnation
+	number   int64 // the number of the incarnation
 	terminal bool
 	live     net.Conn // connection attached before the container is started, or nil
 	log      *logfile.Writer
-	path     string // of the progress file
+	path     string // the path of the progress file
 	progress progress
-	recent   []int64 // see note
+	recent   []int64 // timestamps of the messages that progress.Seen counts; see note
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -58,7 +58,8 @@ type copier struct {
 type progress struct {
 	Container   string `json:"container"`
 	Incarnation int64  `json:"incarnation"`
-	// At is a time in ns since 1970. Seen is the number of copied messages that are not older than At. Offset is the size of the log after the last of them.
+	// At is a time in ns since 1970. Seen is the number of copied messages that are not older than At. Offset is the size of the log after the last copied
+	// message.
 	At     int64 `json:"at"`
 	Seen   int   `json:"seen"`
 	Offset int64 `json:"offset"`

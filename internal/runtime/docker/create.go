@@ -88,8 +88,8 @@ func (r *Runtime) inside(l launch) *container.Config {
 // maxProcesses is the maximum number of processes and threads in a container: enough for a build, but not enough to fill the process table of the machine.
 const maxProcesses = 4096
 
-// outside returns what the container may use of its machine. The engine does not restart containers by itself, because the manager counts incarnations.
-// Programs in the container do not gain privileges through setuid files.
+// outside returns the host configuration of the container: what the container may use of the engine's machine. The engine does not restart containers by
+// itself, because the manager counts incarnations. Programs in the container do not gain privileges through setuid files.
 func outside(l launch, engine *engine) *container.HostConfig {
 	processes := int64(maxProcesses)
 	config := &container.HostConfig{

@@ -40,7 +40,7 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 const (
 	// DefaultLogLimit is the default of Options.LogLimit, in bytes.
 	DefaultLogLimit = 10 << 20
-	// lookTimeout bounds a query of the engine, actTimeout a change.
+	// lookTimeout limits a query of the engine, and actTimeout limits a request that changes something.
 	lookTimeout = 10 * time.Second
 	actTimeout  = time.Minute
 	// lockPatience is how long New tries to lock the directory.
@@ -51,7 +51,8 @@ const (
 type Options struct {
 	// Host is the address of the engine in the form of DOCKER_HOST, such as unix:///var/run/docker.sock. Empty: from the environment.
 	Host string
-	// Dir is created with mode 0700. Only one manager can use it at a time; containers that belong to other directories are not changed. It is required.
+	// Dir is the directory for the records and the output of this install. It is required. New creates it with mode 0700. Only one manager can use it at a
+	// time. Managers with different directories can share an engine, because a manager does not change the containers that another install created.
 	Dir string
 	// LogLimit is the disk space for the copied output of one UID, in bytes, at least 64 KiB. 0: DefaultLogLimit.
 	LogLimit int64
@@ -80,7 +81,7 @@ type Runtime struct {
 
 	mu      sync.Mutex
 	entries map[types.UID]*entry
-	adopted map[string]types.UID // by container ID
+	adopted map[string]types.UID // the UID of the object that has adopted a container, by container ID
 	engine  *engine              // nil until the engine has answered
 }
 
@@ -96,8 +97,8 @@ type entry struct {
 	drainBy time.Time // until then the exit of the container is not reported, so that its last output can be copied
 }
 
-// New locks the directory and follows the engine in the background. It does not wait for the engine: while the engine does not respond, every query returns an
-// error that reports this.
+// New locks the directory and follows the events of the engine in the background. It does not wait for the engine: while the engine does not respond, every
+// query returns an error that reports this.
 func New(options Options) (*Runtime, error) {
 	if err := options.complete(); err != nil {
 		return nil, err

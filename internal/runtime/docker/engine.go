@@ -12,6 +12,8 @@ import (
 	"github.com/moby/moby/api/types/events"
 	"github.com/moby/moby/client"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 
 // engine is what the engine has reported about itself.
 type engine struct {
-	name string // of its machine
+	name string // host name of the engine's machine
 	init bool   // docker-init is available
 }
 
@@ -60,7 +62,8 @@ func (r *Runtime) theEngine(ctx context.Context) (*engine, error) {
 // explain wraps an error of a request. If the engine does not respond, the message includes how to correct that.
 func (r *Runtime) explain(what string, err error) error {
 	if client.IsErrConnectionFailed(err) || cerrdefs.IsUnavailable(err) {
-		return fmt.Errorf("%s: the Docker Engine at %s does not respond; start it, or correct DOCKER_HOST: %w", what, r.client.DaemonHost(), err)
+		return fmt.Errorf("%s: %w", what, &runtime.UnavailableError{
+			Message: fmt.Sprintf("the Docker Engine at %s does not respond; start it, or correct DOCKER_HOST", r.client.DaemonHost()), Err: err})
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
@@ -93,7 +96,7 @@ func (r *Runtime) stream() (connected bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	// The engine responds before its event listener is registered, so also request the events of the second before the response. wake finds earlier changes.
+	// The engine responds before its event listener is registered, so also request the events of the preceding second. The method wake finds earlier changes.
 	since := now.Add(-time.Second)
 	impatience := time.AfterFunc(lookTimeout, cancel)
 	stream := r.client.Events(ctx, client.EventsListOptions{

@@ -13,25 +13,26 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// TestFindContainers lists several containers in one call: a foreign one, a stopped one, an adopted one, and one of Berth.
-func TestFindContainers(t *testing.T) {
-	b := newBench(t)
-	theirs := b.foreign("theirs", true, false, "sleep")
-	b.foreign("asleep", false, false, "sleep")
-	agent := b.foreign("agent", true, false, "sleep")
-	b.Expect(b.Start(b.ctx, b.adopting("adopter", 1, "agent", AdoptRequired))).To(Succeed())
-	b.await("adopter", facts.Running)
-	b.Expect(b.Start(b.ctx, b.process("starter", 1, "sleep"))).To(Succeed())
-	own := b.await("starter", facts.Running).ContainerID
+// TestFind_ListsContainersWithOwners creates three foreign containers, of which one is adopted and one is stopped, and starts a container with Berth. One call
+// of Find lists all of them except the stopped one.
+func TestFind_ListsContainersWithOwners(t *testing.T) {
+	f := newFixture(t)
+	theirs := f.newForeignContainer("theirs", true, false, "sleep")
+	f.newForeignContainer("asleep", false, false, "sleep")
+	agent := f.newForeignContainer("agent", true, false, "sleep")
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("adopter", 1, "agent", AdoptRequired))).To(Succeed())
+	f.await("adopter", facts.Running)
+	f.Expect(f.Start(f.ctx, f.process("starter", 1, "sleep"))).To(Succeed())
+	own := f.await("starter", facts.Running).ContainerID
 
-	found, err := b.Find(b.ctx, "")
-	b.Expect(err).NotTo(HaveOccurred())
+	found, err := f.Find(f.ctx, "")
+	f.Expect(err).NotTo(HaveOccurred())
 	by := map[string]runtime.Found{}
-	for _, f := range found {
-		by[f.ID] = f
-		b.Expect(f.Name).NotTo(Equal("asleep"), "a stopped container cannot be adopted")
+	for _, c := range found {
+		by[c.ID] = c
+		f.Expect(c.Name).NotTo(Equal("asleep"), "a stopped container cannot be adopted")
 	}
-	b.Expect(by[theirs]).To(And(HaveField("Name", "theirs"), HaveField("Owned", false), HaveField("Image", testImage), HaveField("Command", ContainSubstring("sleep"))))
-	b.Expect(by[agent]).To(And(HaveField("Owned", true), HaveField("Owner", types.UID("adopter"))))
-	b.Expect(by[own]).To(And(HaveField("Owned", true), HaveField("Owner", types.UID("starter"))))
+	f.Expect(by[theirs]).To(And(HaveField("Name", "theirs"), HaveField("Owned", false), HaveField("Image", testImage), HaveField("Command", ContainSubstring("sleep"))))
+	f.Expect(by[agent]).To(And(HaveField("Owned", true), HaveField("Owner", types.UID("adopter"))))
+	f.Expect(by[own]).To(And(HaveField("Owned", true), HaveField("Owner", types.UID("starter"))))
 }

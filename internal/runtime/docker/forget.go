@@ -34,7 +34,7 @@ func (r *Runtime) forget(ctx context.Context, e *entry) error {
 	}
 	if e.pull != nil {
 		e.pull.cancel()
-		return fmt.Errorf("cancelled the pull of image %s, which was in progress", e.pull.image)
+		return fmt.Errorf("canceled the pull of image %s, which was in progress", e.pull.image)
 	}
 	for _, c := range all {
 		if isAlive(c.State) {

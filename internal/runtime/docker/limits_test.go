@@ -27,7 +27,7 @@ func frame(stream byte, text string) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{stream, 0, 0, 0}, uint32(len(text))), text...)
 }
 
-func FuzzNext(f *testing.F) {
+func FuzzNextFrame(f *testing.F) {
 	f.Add(append(frame(1, "2026-11-24T03:00:00.000000001Z hello\n"), frame(2, "2026-11-24T03:00:00Z x")...))
 	f.Add(frame(3, "no log"))
 	f.Add(frame(1, "no time"))

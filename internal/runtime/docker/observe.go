@@ -50,7 +50,8 @@ func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return list, nil
 }
 
-// observe returns the incarnations of a UID, and separately a container that was created and not started.
+// observe returns the incarnations of a UID in found, except an incarnation whose container was created but not started: observe returns that one in
+// waiting. The parameter all holds the containers of the UID that the engine has listed.
 func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Summary) (found, waiting []facts.Incarnation, err error) {
 	e, err := r.acquire(uid)
 	if err != nil {
@@ -97,7 +98,8 @@ func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Su
 	return found, waiting, nil
 }
 
-// newest describes the incarnation of the record. there is false if that incarnation was not started.
+// newest describes the incarnation of the record. The second result is true if the container has run, if its image is being pulled, or if the start has failed.
+// It is false if the container was not created, was created and not started, or was removed before it ran.
 func (r *Runtime) newest(ctx context.Context, e *entry) (i facts.Incarnation, there bool, err error) {
 	d := &e.record
 	i = facts.Incarnation{UID: string(e.uid), Number: d.Incarnation, Name: d.Name, Phase: facts.Starting, ContainerID: d.Container, Adopted: d.Adopted, StopSent: d.StopSent, Origin: d.Origin}
@@ -156,7 +158,7 @@ func (r *Runtime) gone(e *entry, i *facts.Incarnation) {
 	if e.record.GoneAt.IsZero() {
 		e.record.GoneAt = time.Now().UTC().Round(0)
 		if err := r.save(e); err != nil {
-			r.log.Error(err, "Cannot record a removed container")
+			r.log.Error(err, "Cannot record that a container was removed")
 		}
 	}
 	i.Phase, i.StartedAt = facts.Exited, e.record.StartedAt

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// disorder is by how much a message may be older than the message before it, in ns: the engine logs two streams concurrently.
+	// disorder is how much older a message may be than the previous one, in ns, because the engine logs two streams concurrently.
 	disorder = int64(10 * time.Millisecond)
 	// recordEvery is how often the progress is saved.
 	recordEvery = time.Second
@@ -27,7 +27,7 @@ const (
 	writeAtOnce = 32 << 10
 )
 
-// plain copies the engine's log in its order, without loss or repetition. The timestamps of the messages identify what was copied before.
+// plain copies the engine's log in its order, without loss or repetition. The timestamps of the messages show which messages were already copied.
 func (c *copier) plain(ctx context.Context) {
 	wait := retryFirst
 	for ctx.Err() == nil {
@@ -90,7 +90,7 @@ func (c *copier) pass(ctx context.Context, follow bool) error {
 			skip--
 			continue
 		}
-		// Do not write output again that an earlier manager wrote to the copy before it crashed, but did not record as copied.
+		// Skip output that is already in the copy: an earlier manager wrote it, but crashed before it recorded the progress.
 		ahead := max(0, c.log.Size()+int64(len(pending))-c.progress.Offset)
 		pending = append(pending, text[min(ahead, int64(len(text))):]...)
 		c.progress.Offset += int64(len(text))
@@ -119,7 +119,8 @@ func (c *copier) note(at int64) {
 	c.progress.Seen = len(c.recent)
 }
 
-// next reads one message and returns its timestamp and its text. It reads into buffer, or a larger one, and returns that as frame for the next call.
+// next reads one message and returns its timestamp and its text. It reads into buffer, or into a larger buffer if necessary, and returns that buffer as frame
+// for the next call.
 func next(in io.Reader, buffer []byte) (frame []byte, at int64, text []byte, err error) {
 	var header [frameHeader]byte
 	if _, err := io.ReadFull(in, header[:]); err != nil {
@@ -130,7 +131,7 @@ func next(in io.Reader, buffer []byte) (frame []byte, at int64, text []byte, err
 	}
 	size := int(binary.BigEndian.Uint32(header[4:]))
 	if size > largeFrame {
-		return buffer, 0, nil, fmt.Errorf("the Docker Engine sent a log message of %d bytes", size)
+		return buffer, 0, nil, fmt.Errorf("the Docker Engine sent a log message of %d bytes; the limit is %d", size, largeFrame)
 	}
 	frame = slices.Grow(buffer[:0], size)[:size]
 	if _, err := io.ReadFull(in, frame); err != nil {

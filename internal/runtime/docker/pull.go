@@ -18,7 +18,8 @@ type pull struct {
 	cancel context.CancelFunc
 }
 
-// pullFor pulls the image of a start in the background. If the manager crashes during the pull, the next one repeats the start: no container exists yet.
+// pullFor pulls the image of a start in the background. If the manager crashes during the pull, the next manager repeats the start, because no container exists
+// yet.
 func (r *Runtime) pullFor(e *entry, l launch) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	e.pull = &pull{image: l.config.Image, cancel: cancel}
@@ -43,7 +44,7 @@ func (r *Runtime) pullFor(e *entry, l launch) {
 func (r *Runtime) pulled(ctx context.Context, e *entry, l launch, err error) error {
 	ctx, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()
-	if err != nil { // the registry may only be unavailable for a while, so the reason is StartFailed, which is retried, and not ImageMissing
+	if err != nil { // the registry may be temporarily unavailable, so the reason is StartFailed, which is retried, instead of ImageMissing
 		return r.fail(ctx, e, failed("cannot pull image %q: %v", l.config.Image, err))
 	}
 	l.config.Pull = PullNever

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/moby/moby/api/types/container"
@@ -24,7 +25,7 @@ func (r *Runtime) refusal(ctx context.Context, id string, err error) *facts.Star
 	return classify(err.Error(), argv(c), c.Config.Env)
 }
 
-// refused does the same for a container whose start failed while no manager waited for the result.
+// refused does the same as refusal for a container whose start failed while no manager waited for the result.
 func refused(c *container.InspectResponse) *facts.StartError {
 	if c.State.Error == "" || isAlive(c.State.Status) || !when(c.State.StartedAt).IsZero() || c.Config == nil {
 		return nil
@@ -82,8 +83,12 @@ func notFound(command, env []string) *facts.StartError {
 }
 
 func notPermitted(command []string) *facts.StartError {
+	name := first(command)
+	if len(command) > 0 {
+		name = strconv.Quote(name)
+	}
 	return &facts.StartError{Reason: v1alpha1.ReasonPermissionDenied,
-		Message: fmt.Sprintf("%s is not an executable file in the container; correct spec.process.command or the mode of the file", first(command))}
+		Message: name + " is not an executable file in the container; correct spec.process.command or the mode of the file"}
 }
 
 func first(command []string) string {
@@ -93,7 +98,7 @@ func first(command []string) string {
 	return command[0]
 }
 
-// fatal matches the message of docker-init if it cannot execute the program. The container then exits with 126 or 127.
+// fatal matches the message that docker-init writes if it cannot execute the program. The container then exits with code 126 or 127.
 var fatal = regexp.MustCompile(`\[FATAL tini \(\d+\)\] exec (.*) failed: (No such file or directory|Permission denied|[A-Z][a-z ]+)\s*$`)
 
 // neverRan returns a StartError if the end of the output shows that the program of an exited container was never executed, else nil.

@@ -16,11 +16,11 @@ import (
 const (
 	// shortLog is the maximum size of a copy, in bytes, that catchUp compares with the whole log of the engine.
 	shortLog = 1 << 20
-	// longTail is the number of last lines of the engine's log with which catchUp compares a longer copy.
+	// longTail is the number of lines at the end of the engine's log that catchUp requests if the copy is larger than shortLog.
 	longTail = "1000"
 	// mark is the size of the end of the copy that catchUp searches for in the engine's log, in bytes.
 	mark = 512
-	// unlogged is how much of an incomplete line an engine holds back at most, in bytes. It logs a longer part without waiting for the end of the line.
+	// unlogged is the maximum size of an incomplete line that is missing from the engine's log, in bytes. An engine logs a longer line in parts.
 	unlogged = 16 << 10
 )
 

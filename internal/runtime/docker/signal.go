@@ -46,7 +46,7 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 	return nil
 }
 
-// Kill implements runtime.Runtime. It removes a container that was created and not started, so that it cannot be started.
+// Kill implements runtime.Runtime. It removes a container that was created but not started, so that no later call can start the container.
 func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) error {
 	err := r.end(ctx, uid, incarnation, func(ctx context.Context, e *entry, c *container.InspectResponse, newest bool) error {
 		if c.State.Status == container.StateCreated && !e.record.Adopted {
@@ -70,7 +70,7 @@ func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) er
 	return nil
 }
 
-// end calls act for the container of one incarnation, if it exists. If its image is still being pulled, end cancels the pull instead.
+// end calls the function act with the container of one incarnation, if that container exists. If its image is still being pulled, end cancels the pull instead.
 func (r *Runtime) end(ctx context.Context, uid types.UID, incarnation int64,
 	act func(context.Context, *entry, *container.InspectResponse, bool) error) error {
 	e, err := r.acquire(uid)

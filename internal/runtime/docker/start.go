@@ -79,7 +79,7 @@ func (r *Runtime) start(ctx context.Context, e *entry, p runtime.Process) error 
 	return err
 }
 
-// mayStart reports whether p was already started. It returns an error if p must not be started.
+// mayStart returns an error if p must not be started. It returns true if p was already started, so that nothing is left to do.
 func (r *Runtime) mayStart(ctx context.Context, e *entry, p runtime.Process, all []container.Summary) (started bool, err error) {
 	newest := e.record.Incarnation
 	switch {

@@ -31,8 +31,8 @@ const (
 	testImage    = "berth-workload:latest"
 )
 
-// engineHere is the engine of all tests. Tests may kill it, because the tests of this package do not run in parallel.
-var engineHere *dockertest.Engine
+// testEngine is the engine of all tests. Tests may kill it, because the tests of this package do not run in parallel.
+var testEngine *dockertest.Engine
 
 func TestMain(m *testing.M) {
 	os.Exit(testMain(m))
@@ -52,7 +52,7 @@ func testMain(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	engineHere = engine
+	testEngine = engine
 	defer func() {
 		if err := engine.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, "the engine was not cleaned up:", err)
@@ -68,8 +68,8 @@ func testMain(m *testing.M) (code int) {
 	return code
 }
 
-// bench is a Runtime with its own directory on the shared engine. It cleans up after the test.
-type bench struct {
+// fixture is a Runtime with its own directory on the shared engine. It cleans up after the test.
+type fixture struct {
 	testing.TB
 	*WithT
 	*Runtime
@@ -77,47 +77,47 @@ type bench struct {
 	ctx     context.Context
 }
 
-func newBench(t testing.TB) *bench {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	if engineHere == nil {
+	if testEngine == nil {
 		t.Skip("there is no Docker Engine")
 	}
-	b := &bench{TB: t, WithT: NewWithT(t), ctx: context.Background(),
-		options: Options{Host: engineHere.Host, Dir: t.TempDir(), LogLimit: testLogLimit}}
-	b.Expect(engineHere.Image(b.ctx, testImage, conformance.Workload(t))).To(Succeed())
-	b.open()
-	t.Cleanup(b.clean)
-	return b
+	f := &fixture{TB: t, WithT: NewWithT(t), ctx: context.Background(),
+		options: Options{Host: testEngine.Host, Dir: t.TempDir(), LogLimit: testLogLimit}}
+	f.Expect(testEngine.Image(f.ctx, testImage, conformance.Workload(t))).To(Succeed())
+	f.open()
+	t.Cleanup(f.clean)
+	return f
 }
 
-func (b *bench) open() {
-	b.Helper()
-	r, err := New(b.options)
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Runtime = r
+func (f *fixture) open() {
+	f.Helper()
+	r, err := New(f.options)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Runtime = r
 }
 
-func (b *bench) reopen() {
-	b.Helper()
-	b.Expect(b.Close()).To(Succeed())
-	b.open()
+func (f *fixture) reopen() {
+	f.Helper()
+	f.Expect(f.Close()).To(Succeed())
+	f.open()
 }
 
 // clean stops and forgets everything, and checks that nothing is left.
-func (b *bench) clean() {
-	b.Helper()
-	all, err := b.List(b.ctx)
-	b.Expect(err).NotTo(HaveOccurred())
+func (f *fixture) clean() {
+	f.Helper()
+	all, err := f.List(f.ctx)
+	f.Expect(err).NotTo(HaveOccurred())
 	for _, i := range all {
-		b.Expect(b.Kill(b.ctx, types.UID(i.UID), i.Number)).To(Succeed())
+		f.Expect(f.Kill(f.ctx, types.UID(i.UID), i.Number)).To(Succeed())
 	}
 	for _, i := range all {
-		b.Eventually(func() error { return b.Forget(b.ctx, types.UID(i.UID)) }).WithTimeout(conformance.Timeout).WithPolling(20 * time.Millisecond).Should(Succeed())
+		f.Eventually(func() error { return f.Forget(f.ctx, types.UID(i.UID)) }).WithTimeout(conformance.Timeout).WithPolling(20 * time.Millisecond).Should(Succeed())
 	}
-	b.Expect(os.ReadDir(filepath.Join(b.Runtime.options.Dir, "run"))).To(BeEmpty())
-	b.Expect(b.list(b.ctx, "")).To(BeEmpty(), "containers are left")
-	b.Expect(b.Close()).To(Succeed())
-	b.Expect(b.Close()).To(Succeed(), "again")
+	f.Expect(os.ReadDir(filepath.Join(f.Runtime.options.Dir, "run"))).To(BeEmpty())
+	f.Expect(f.list(f.ctx, "")).To(BeEmpty(), "containers are left")
+	f.Expect(f.Close()).To(Succeed())
+	f.Expect(f.Close()).To(Succeed(), "a second Close")
 }
 
 // config returns the configuration of a container that can read the files of the tests.
@@ -130,30 +130,31 @@ func config(change func(*Config)) []byte {
 	return text
 }
 
-func (b *bench) process(uid types.UID, incarnation int64, mode ...string) runtime.Process {
+func (f *fixture) process(uid types.UID, incarnation int64, mode ...string) runtime.Process {
 	return runtime.Process{
 		UID: uid, Incarnation: incarnation, Name: "tests/default/" + string(uid), Dir: "/", StopSignal: "SIGTERM",
 		Command: append([]string{"/workload"}, mode...), Config: config(nil),
 	}
 }
 
-func (b *bench) observe(uid types.UID) facts.Incarnation {
-	b.Helper()
-	found, err := b.Observe(b.ctx, uid)
-	b.Expect(err).NotTo(HaveOccurred())
+func (f *fixture) observe(uid types.UID) facts.Incarnation {
+	f.Helper()
+	found, err := f.Observe(f.ctx, uid)
+	f.Expect(err).NotTo(HaveOccurred())
 	if len(found) == 0 {
 		return facts.Incarnation{}
 	}
 	return found[0]
 }
 
-// await waits for a phase and observes only after events. It also waits for an engine that does not respond.
-func (b *bench) await(uid types.UID, phase facts.Phase) facts.Incarnation {
-	b.Helper()
+// await waits until an incarnation of a UID is in the phase. It calls Observe again only after an event, so a lost event fails the test. It ignores errors of
+// Observe, because the engine may not respond for a while.
+func (f *fixture) await(uid types.UID, phase facts.Phase) facts.Incarnation {
+	f.Helper()
 	timeout := time.After(conformance.Timeout)
 	for {
 		var now facts.Incarnation
-		found, err := b.Observe(b.ctx, uid)
+		found, err := f.Observe(f.ctx, uid)
 		if err == nil && len(found) > 0 {
 			now = found[0]
 		}
@@ -161,23 +162,23 @@ func (b *bench) await(uid types.UID, phase facts.Phase) facts.Incarnation {
 			return now
 		}
 		select {
-		case <-b.Events():
+		case <-f.Events():
 		case <-timeout:
-			b.Fatalf("%s did not become %s: %+v, %v", uid, phase, now, err)
+			f.Fatalf("%s did not become %s: %+v, %v", uid, phase, now, err)
 		}
 	}
 }
 
 // output returns a function that reads the log of a UID.
-func (b *bench) output(uid types.UID) func() string {
+func (f *fixture) output(uid types.UID) func() string {
 	return func() string {
-		log, err := b.OpenLog(b.ctx, uid)
+		log, err := f.OpenLog(f.ctx, uid)
 		if err != nil {
 			return ""
 		}
 		defer func() { _ = log.Close() }()
 		first, end, err := log.Bounds()
-		b.Expect(err).NotTo(HaveOccurred())
+		f.Expect(err).NotTo(HaveOccurred())
 		text := make([]byte, end-first)
 		n, _ := log.ReadAt(text, first)
 		return string(text[:n])
@@ -186,21 +187,21 @@ func (b *bench) output(uid types.UID) func() string {
 
 func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
-		b := newBench(t)
+		f := newFixture(t)
 		return conformance.Harness{
 			Features: conformance.Features{Processes: true, Terminal: true, Logs: true, LogLimit: testLogLimit, Container: true},
-			Runtime:  b.Runtime,
+			Runtime:  f.Runtime,
 			Program:  conformance.Workload(t),
 			Prepare:  func(p *runtime.Process) { p.Config = config(nil) },
 			Reopen: func(t *testing.T) runtime.Runtime {
 				t.Helper()
-				b.reopen()
-				return b.Runtime
+				f.reopen()
+				return f.Runtime
 			},
 			Usage: func(t *testing.T, uid types.UID) int64 {
 				t.Helper()
 				var st unix.Stat_t
-				b.Expect(unix.Stat(filepath.Join(b.dir(uid), logFile), &st)).To(Succeed())
+				f.Expect(unix.Stat(filepath.Join(f.dir(uid), logFile), &st)).To(Succeed())
 				return st.Blocks * 512
 			},
 		}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Queue queues UIDs in the order in which they were first added. It loses none, and Add never blocks, however slow the reader is.
+// Queue queues UIDs in the order in which they were first added. It loses no UID, and Add never blocks, however slow the reader is.
 type Queue struct {
 	out  chan types.UID
 	wake chan struct{}
@@ -55,7 +55,7 @@ func (n *Queue) next() (types.UID, bool) {
 	return uid, true
 }
 
-// Run delivers UIDs until closed is closed.
+// Run delivers UIDs until the caller closes the given channel.
 func (n *Queue) Run(closed <-chan struct{}) {
 	for {
 		uid, ok := n.next()

@@ -38,7 +38,7 @@ type Call struct {
 type fault struct {
 	verb Verb
 	err  error
-	// done carries out the call before it returns the error, as if the response were lost.
+	// done means that the call takes effect before it returns err, as if the response were lost.
 	done bool
 }
 
@@ -56,14 +56,16 @@ func (r *Runtime) LoseAnswer(verb Verb, err error) {
 	r.faults = append(r.faults, fault{verb: verb, err: err, done: true})
 }
 
-// Unguarded lets starts of old incarnations, and of incarnations beside another living one, succeed. Violations reports the consequences.
+// Unguarded disables the checks of the method guard: a start of an old incarnation, and a start while another incarnation is alive, then succeed. The method
+// Violations reports UIDs with two living incarnations.
 func (r *Runtime) Unguarded() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unguarded = true
 }
 
-// call carries out a call, or the fault that is set for it.
+// call carries out a call by running do. If a test has set a fault for the verb of c, call removes the fault and returns the error of the fault; in that case
+// it runs do only if fault.done is true.
 func (r *Runtime) call(c Call, do func() error) error {
 	at := slices.IndexFunc(r.faults, func(f fault) bool { return f.verb == c.Verb })
 	if at < 0 {
@@ -91,7 +93,7 @@ func (r *Runtime) effect(c Call) {
 		}
 	}
 	if len(living) > 1 {
-		r.violations = append(r.violations, fmt.Sprintf("%s: incarnations %v live at once", w.name, living))
+		r.violations = append(r.violations, fmt.Sprintf("%s: incarnations %v are alive at the same time", w.name, living))
 	}
 }
 
@@ -149,7 +151,7 @@ func (r *Runtime) Live(uid types.UID) []int64 {
 	return living
 }
 
-// Known returns the UIDs of which the runtime still has state.
+// Known returns the UIDs for which the runtime still has state.
 func (r *Runtime) Known() []types.UID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +177,7 @@ func (r *Runtime) Exit(uid types.UID, exit facts.Exit) {
 	})
 }
 
-// Run lets a held program run.
+// Run executes a program that Program.Held keeps in phase Starting.
 func (r *Runtime) Run(uid types.UID) {
 	r.change(uid, func(i *incarnation) {
 		if i.Phase == facts.Starting {
@@ -184,7 +186,7 @@ func (r *Runtime) Run(uid types.UID) {
 	})
 }
 
-// Lose sets the newest incarnation to phase Unknown, until Find.
+// Lose sets the newest incarnation to phase Unknown, until Find is called.
 func (r *Runtime) Lose(uid types.UID, message string) {
 	r.change(uid, func(i *incarnation) { i.Phase, i.Message = facts.Unknown, message })
 }

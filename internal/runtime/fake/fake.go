@@ -91,14 +91,15 @@ func New(ctx context.Context, c clock.PassiveClock) *Runtime {
 	return r
 }
 
-// Program sets the behavior of processes that are started with this command from now on. Without it, a process runs until Stop or Kill.
+// Program sets the behavior of processes that are started after this call and whose Process.Command begins with command. By default, a process runs until Stop
+// or Kill.
 func (r *Runtime) Program(command string, program Program) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.programs[command] = program
 }
 
-// Imitate sets a function that derives the behavior from the whole command, for commands without a Program.
+// Imitate sets a function that derives the behavior of a process from its whole command. It is not called for commands whose behavior was set with Program.
 func (r *Runtime) Imitate(how func(command []string) (program Program, known bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,7 +157,7 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 	return runtime.Capabilities{Logs: r, Terminals: r, Inspection: r, Results: r, KeepsOrigin: true, KeepsBefore: true}
 }
 
-// behaviour returns the Program that is set for the command, or else that of the imitation.
+// behaviour returns the behavior that was set with Program, or else the behavior that the function set with Imitate returns, or else the default.
 func (r *Runtime) behaviour(command []string) Program {
 	if program, set := r.programs[command[0]]; set {
 		return program
@@ -169,7 +170,7 @@ func (r *Runtime) behaviour(command []string) Program {
 	return Program{}
 }
 
-// guard rejects the starts that every backend must reject. A test calls Unguarded to disable it, and so tests that the caller does not rely on it.
+// guard rejects the starts that every backend must reject. A test disables it with Unguarded to show that the caller does not rely on these checks.
 func (r *Runtime) guard(w *workload, p runtime.Process) error {
 	if r.unguarded {
 		return nil

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const uid = types.UID("u-1")
 
-func start(t *testing.T) (*Runtime, func(incarnation int64) error) {
+func newRuntime(t *testing.T) (*Runtime, func(incarnation int64) error) {
 	t.Helper()
 	r := New(t.Context(), clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
 	return r, func(incarnation int64) error {
@@ -30,60 +30,60 @@ func start(t *testing.T) (*Runtime, func(incarnation int64) error) {
 	}
 }
 
-func phase(g *WithT, r *Runtime) facts.Phase {
+func observedPhase(g *WithT, r *Runtime) facts.Phase {
 	found, err := r.Observe(context.Background(), uid)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(found).To(HaveLen(1))
 	return found[0].Phase
 }
 
-func TestStartIsIdempotent(t *testing.T) {
+func TestStart_IsIdempotent(t *testing.T) {
 	g := NewWithT(t)
-	r, run := start(t)
+	r, run := newRuntime(t)
 	g.Expect(run(1)).To(Succeed())
 	g.Expect(run(1)).To(Succeed())
 	g.Expect(r.Count(uid, Start)).To(Equal(1))
-	g.Expect(phase(g, r)).To(Equal(facts.Running))
+	g.Expect(observedPhase(g, r)).To(Equal(facts.Running))
 
 	g.Expect(run(2)).To(MatchError(runtime.ErrOldAlive))
 	r.Exit(uid, facts.Exit{Known: true, Code: 37})
 	g.Expect(run(1)).To(Succeed(), "a second start of an ended incarnation does nothing")
-	g.Expect(phase(g, r)).To(Equal(facts.Exited))
+	g.Expect(observedPhase(g, r)).To(Equal(facts.Exited))
 	g.Expect(run(2)).To(Succeed())
 	g.Expect(run(1)).To(MatchError(runtime.ErrStale))
 	g.Expect(r.Live(uid)).To(Equal([]int64{2}))
 	g.Expect(r.Violations()).To(BeEmpty())
 }
 
-func TestUnguardedShowsTwoLive(t *testing.T) {
+func TestUnguarded_ReportsTwoLiveProcesses(t *testing.T) {
 	g := NewWithT(t)
-	r, run := start(t)
+	r, run := newRuntime(t)
 	r.Unguarded()
 	g.Expect(run(1)).To(Succeed())
 	g.Expect(run(2)).To(Succeed())
 	g.Expect(r.Violations()).To(HaveLen(1))
 }
 
-func TestStopAndKillTouchOnlyTheNamedIncarnation(t *testing.T) {
+func TestStopAndKill_AffectOnlyNamedIncarnation(t *testing.T) {
 	g := NewWithT(t)
-	r, run := start(t)
+	r, run := newRuntime(t)
 	r.Program("serve", Program{IgnoreStop: true})
 	g.Expect(run(3)).To(Succeed())
 	g.Expect(r.Stop(t.Context(), uid, 2)).To(Succeed())
 	g.Expect(r.Kill(t.Context(), uid, 2)).To(Succeed())
-	g.Expect(phase(g, r)).To(Equal(facts.Running))
+	g.Expect(observedPhase(g, r)).To(Equal(facts.Running))
 	g.Expect(r.Stop(t.Context(), uid, 3)).To(Succeed())
-	g.Expect(phase(g, r)).To(Equal(facts.Running))
+	g.Expect(observedPhase(g, r)).To(Equal(facts.Running))
 	g.Expect(r.Forget(t.Context(), uid)).To(MatchError(ContainSubstring("still alive")))
 	g.Expect(r.Kill(t.Context(), uid, 3)).To(Succeed())
-	g.Expect(phase(g, r)).To(Equal(facts.Exited))
+	g.Expect(observedPhase(g, r)).To(Equal(facts.Exited))
 	g.Expect(r.Forget(t.Context(), uid)).To(Succeed())
 	g.Expect(r.Known()).To(BeEmpty())
 }
 
-func TestFaults(t *testing.T) {
+func TestFaults_FailCallsAndLoseResponses(t *testing.T) {
 	g := NewWithT(t)
-	r, run := start(t)
+	r, run := newRuntime(t)
 	broken := errors.New("disk full")
 	r.Fail(Start, broken)
 	g.Expect(run(1)).To(MatchError(broken))
@@ -95,25 +95,25 @@ func TestFaults(t *testing.T) {
 	g.Expect(r.Count(uid, Start)).To(Equal(1))
 }
 
-func TestProgramsExitFailAndHold(t *testing.T) {
+func TestPrograms_ExitFailAndHold(t *testing.T) {
 	g := NewWithT(t)
-	r, run := start(t)
+	r, run := newRuntime(t)
 	r.Program("serve", Program{Exit: &facts.Exit{Known: true, Code: 3}})
 	g.Expect(run(1)).To(Succeed())
-	g.Expect(phase(g, r)).To(Equal(facts.Exited))
+	g.Expect(observedPhase(g, r)).To(Equal(facts.Exited))
 	r.Program("serve", Program{StartError: &facts.StartError{Reason: "CommandNotFound"}})
 	g.Expect(run(2)).To(Succeed())
-	g.Expect(phase(g, r)).To(Equal(facts.Failed))
+	g.Expect(observedPhase(g, r)).To(Equal(facts.Failed))
 	r.Program("serve", Program{Held: true})
 	g.Expect(run(3)).To(Succeed())
-	g.Expect(phase(g, r)).To(Equal(facts.Starting))
+	g.Expect(observedPhase(g, r)).To(Equal(facts.Starting))
 	r.Run(uid)
-	g.Expect(phase(g, r)).To(Equal(facts.Running))
+	g.Expect(observedPhase(g, r)).To(Equal(facts.Running))
 }
 
-func TestEventsAreToldAndMerged(t *testing.T) {
+func TestEvents_ReportStartAndExit(t *testing.T) {
 	g := NewWithT(t)
-	r, run := start(t)
+	r, run := newRuntime(t)
 	g.Expect(run(1)).To(Succeed())
 	g.Eventually(r.Events()).WithTimeout(30 * time.Second).Should(Receive(Equal(uid)))
 	r.Exit(uid, facts.Exit{Known: true})

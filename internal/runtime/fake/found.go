@@ -26,7 +26,7 @@ func (s *Sessions) offer(where string, found []runtime.Found) {
 	s.offered[where] = slices.Clone(found)
 }
 
-// Away makes every search for sessions and containers return err, until it is called with nil.
+// Away makes every search for sessions and containers return err, until Away is called with nil.
 func (s *Sessions) Away(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,7 +57,7 @@ func (s *Sockets) Occupy(port int32, owner *runtime.PortOwner) {
 // Listeners implements runtime.Inspection. It returns ErrNotFound if no incarnation is alive.
 func (s *Sockets) Listeners(_ context.Context, uid types.UID) ([]runtime.Listener, error) {
 	if len(s.Live(uid)) == 0 {
-		return nil, fmt.Errorf("look at the sockets of %s: %w", uid, runtime.ErrNotFound)
+		return nil, fmt.Errorf("list the sockets of %s: %w", uid, runtime.ErrNotFound)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

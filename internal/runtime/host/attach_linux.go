@@ -19,8 +19,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Attach implements runtime.Terminals. It returns nil when the process exits, when in returns io.EOF, and when ctx is done. If in.Read is still blocked at that
-// time, one goroutine remains until in.Read returns.
+// Attach implements runtime.Terminals. It returns nil when the process exits, when in.Read returns io.EOF, and when ctx is done. If in.Read is still blocked at
+// that time, one goroutine remains until in.Read returns.
 func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
 	client, err := h.attach(uid)
 	if err != nil {
@@ -125,7 +125,8 @@ func (h *Host) Input(_ context.Context, uid types.UID) (facts.Input, error) {
 	return input, nil
 }
 
-// feed reads the input and passes each write to forward. Only forward writes to the connection, so that input and resizes do not interleave.
+// feed reads the input. For each piece of input, it sends a function that writes this piece to the channel writer. Only forward writes to the connection, so
+// that input and resizes do not interleave.
 func feed(ctx context.Context, in io.Reader, client *shim.Client, writer chan<- func() error, cancel context.CancelCauseFunc) {
 	buf := make([]byte, 8<<10)
 	done := make(chan struct{})

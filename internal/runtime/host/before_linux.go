@@ -9,7 +9,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// before returns the exit of the incarnation that precedes p. If an earlier attempt to start p had no effect, the record of that attempt contains this exit.
+// before returns the exit of the incarnation that precedes p. If an earlier attempt to start p had no effect, before reads the exit from the record of that
+// attempt.
 func before(f *observation, p runtime.Process) *shim.Before {
 	switch {
 	case !f.recorded:
@@ -29,7 +30,8 @@ func endedOf(before *shim.Before) *facts.Ended {
 	return &facts.Ended{Number: before.Incarnation, Exit: before.Exit}
 }
 
-// nothing handles a record whose start had no effect: the previous incarnation, if any, is reported as exited.
+// nothing() handles a record whose start had no effect. It changes the observation to the previous incarnation, which has exited, or to no incarnation if there
+// was none before.
 func (f *observation) nothing() {
 	before := f.record.Before
 	if f.exists = before != nil; f.exists {

@@ -18,8 +18,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// contain returns the open directory of this install's cgroup, locked for as long as the manager runs. It returns nil if only subreapers can contain process
-// trees.
+// contain returns the open directory of this install's cgroup, locked for as long as the manager runs. It returns nil if subreapers contain the process trees
+// instead, because the options require this or because cgroups cannot be used.
 func contain(options Options) (root *os.File, err error) {
 	switch options.Containment {
 	case shim.Subreaper:
@@ -146,7 +146,8 @@ func ownCgroup() string {
 	return "/"
 }
 
-// usable creates and locks the subtree and starts a process in it, which is the only reliable test.
+// usable tests whether the cgroup root can be used. It creates and locks that cgroup and starts a process in it, because no simpler test is reliable. It
+// returns the open and locked directory of that cgroup.
 func usable(root, shimPath string) (locked *os.File, err error) {
 	_, before := os.Stat(root)
 	if locked, err = makeLocked(root); err != nil {
@@ -185,11 +186,11 @@ func usable(root, shimPath string) (locked *os.File, err error) {
 	})
 }
 
-// trials is the maximum number of test processes that tryOut starts. It starts another one only if the previous one was killed.
+// trials is the maximum number of test processes that tryOut starts. tryOut starts another process only if the previous process was killed.
 const trials = 3
 
-// tryOut starts a process that exits immediately, and waits for it. A killed process does not count as failure: otherwise a manager whose first test process is
-// killed would not use cgroups, and would abandon the cgroups of the previous manager.
+// tryOut starts a process that exits immediately, and waits for it. It repeats the test if a third party killed the process. Otherwise the manager would not
+// use cgroups after such a kill, and would abandon the cgroups of the previous manager.
 func tryOut(start func() (pid int, err error)) error {
 	var status unix.WaitStatus
 	for range trials {

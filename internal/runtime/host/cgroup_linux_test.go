@@ -16,8 +16,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// If a third party kills the test process, the trial does not show whether cgroups work, so tryOut repeats it.
-func TestWhatWasKilledIsTriedAgain(t *testing.T) {
+// If another program kills the process of a trial, the trial does not show whether cgroups work, so tryOut repeats the trial.
+func TestTryOut_RetriesAfterKill(t *testing.T) {
 	g := NewWithT(t)
 	after := func(scripts ...string) (tried int, err error) {
 		err = tryOut(func() (int, error) {
@@ -41,35 +41,35 @@ func TestWhatWasKilledIsTriedAgain(t *testing.T) {
 }
 
 // Only the empty cgroups of other installs are removed.
-func TestEmptyCgroupsOfOthersAreRemoved(t *testing.T) {
-	b := newBench(t, tiers(t)[0])
-	if b.Containment() != shim.Cgroup {
+func TestNew_RemovesEmptyCgroupsOfOtherInstalls(t *testing.T) {
+	f := newFixture(t, availableTiers(t)[0])
+	if f.Containment() != shim.Cgroup {
 		t.Skip("no writable cgroup")
 	}
 	sibling := func(name string) string {
-		path := filepath.Join(filepath.Dir(b.cgroup), name)
-		t.Cleanup(func() { b.Expect(shim.RemoveCgroup(path)).To(Succeed()) })
-		b.Expect(os.MkdirAll(filepath.Join(path, "uid", "run"), 0o755)).To(Succeed())
+		path := filepath.Join(filepath.Dir(f.cgroup), name)
+		t.Cleanup(func() { f.Expect(shim.RemoveCgroup(path)).To(Succeed()) })
+		f.Expect(os.MkdirAll(filepath.Join(path, "uid", "run"), 0o755)).To(Succeed())
 		return path
 	}
 	empty, foreign, busy := sibling("berth-0123456789ab"), sibling("berth-others"), sibling("berth-0123456789ac")
 	dir, err := os.Open(filepath.Join(busy, "uid", "run"))
-	b.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = dir.Close() }()
 	process := exec.Command("sleep", "1000")
 	process.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
-	b.Expect(process.Start()).To(Succeed())
+	f.Expect(process.Start()).To(Succeed())
 	defer func() {
 		_ = process.Process.Kill()
 		_ = process.Wait()
 	}()
 	// A running manager holds the lock of this cgroup, although the cgroup contains no process at this moment.
 	locked, err := makeLocked(sibling("berth-0123456789ad"))
-	b.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = locked.Close() }()
-	b.reopen()
-	b.Expect(locked.Name()).To(BeADirectory())
-	b.Expect(empty).NotTo(BeADirectory())
-	b.Expect(foreign).To(BeADirectory())
-	b.Expect(filepath.Join(busy, "uid", "run")).To(BeADirectory())
+	f.reopen()
+	f.Expect(locked.Name()).To(BeADirectory())
+	f.Expect(empty).NotTo(BeADirectory())
+	f.Expect(foreign).To(BeADirectory())
+	f.Expect(filepath.Join(busy, "uid", "run")).To(BeADirectory())
 }

@@ -51,8 +51,8 @@ func (f *observation) needsMending() bool {
 	return f.held && f.end == nil && (!f.recorded || !f.identified && time.Since(f.record.CreatedAt) > identityAfter)
 }
 
-// mend queries the shim and rewrites the lost records. The answer can be trusted: the socket is in a directory that only this user can access, and mend verifies
-// that the process that the answer names as the shim is alive.
+// mend queries the shim and rewrites the lost records. The answer can be trusted: only this user can access the directory of the socket, and askShim verifies
+// that the shim process named in the answer is alive.
 func (h *Host) mend(e *entry, f *observation) bool {
 	if time.Since(e.mended) < mendEvery {
 		return false
@@ -83,7 +83,7 @@ func (h *Host) askShim(e *entry, f *observation) error {
 		return errors.Join(fmt.Errorf("process %d, which the shim reports as its own, is not running", identity.Shim.PID), err)
 	}
 	if !f.recorded {
-		if record == nil { // an older shim
+		if record == nil { // an older shim does not send its record
 			record = h.recordOf(f, identity)
 		}
 		if record.UID != string(e.uid) || record.Token != identity.Token || record.BootID != h.boot {
@@ -108,7 +108,8 @@ func (h *Host) rebuild(f *observation) bool {
 	return true
 }
 
-// recordOf returns the part of a record that follows from the identity. The name, the stop signal, the terminal flag, the origin and the previous exit are lost.
+// recordOf returns the part of a record that follows from the identity. The name, the stop signal, the terminal flag, the origin and the previous exit are
+// lost.
 func (h *Host) recordOf(f *observation, identity *shim.Identity) *shim.Record {
 	record := h.record(runtime.Process{UID: types.UID(f.incarnation.UID), Incarnation: identity.Incarnation})
 	record.Token, record.CreatedAt = identity.Token, identity.StartedAt
@@ -123,7 +124,7 @@ func (h *Host) withoutRecord(e *entry, f *observation) {
 	switch {
 	case f.held:
 		f.endable()
-		h.tender.add(e.uid) // nothing else reports its exit
+		h.tender.add(e.uid) // no event reports the exit of this shim
 	case f.end != nil && f.end.Incarnation > 0:
 		f.exists, f.incarnation.Number = true, f.end.Incarnation
 		f.finish()
@@ -162,8 +163,8 @@ func (f *observation) leavesProcesses() bool {
 func (h *Host) endDamaged(e *entry, f *observation, kill bool) error {
 	holders := h.shimsIn(h.dir(e.uid))
 	if !f.held && kill && len(holders) == 0 {
-		// Remove the files, which would block the UID forever. The free lock alone would not permit this, because the program may have removed the lock file;
-		// but /proc lists no shim of this UID either.
+		// The shim has exited, so remove the files, which would block the UID forever. A free lock alone does not prove the exit, because the program may
+		// have removed the lock file; but /proc lists no shim of this UID either.
 		return errors.Join(remove(filepath.Join(h.dir(e.uid), shim.IdentityFile)), remove(filepath.Join(h.dir(e.uid), shim.RecordFile)))
 	}
 	tree := shim.Tree{}
@@ -171,7 +172,7 @@ func (h *Host) endDamaged(e *entry, f *observation, kill bool) error {
 		tree.Cgroup = filepath.Join(h.group(e.uid), "run")
 	}
 	var trees []shim.Tree
-	for _, holder := range holders { // a program that poses as a shim is a descendant of the real shim
+	for _, holder := range holders { // a program that poses as a shim is a descendant of the real shim, so it belongs to the same tree
 		if fd, err := shim.Open(holder); err == nil {
 			_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
 			_ = unix.Close(fd)

@@ -26,7 +26,7 @@ const (
 	commandGroup = "exec-"
 	// maxCommands is the maximum number of commands per process that run or are being killed.
 	maxCommands = 8
-	// killTime is how long Exec waits for the shim to kill its command, and then again, after Exec has killed the shim, for the command to end.
+	// killTime is how long Exec waits for the shim to kill its command. If the command is still running then, Exec kills the shim and waits as long again.
 	killTime = 2 * time.Second
 )
 
@@ -196,14 +196,14 @@ func (h *Host) followCommand(c *command) {
 	}
 }
 
-// cancelCommands cancels all commands beside a process. The caller holds the entry.
+// cancelCommands cancels all commands beside a process. The caller holds the lock of e.
 func (h *Host) cancelCommands(e *entry) {
 	for c := range e.commands {
 		c.cancel()
 	}
 }
 
-// commandsLeft kills the remaining commands beside a process, and returns an error until all have ended. The caller holds the entry.
+// commandsLeft kills the remaining commands beside a process, and returns an error until all have ended. The caller holds the lock of e.
 func (h *Host) commandsLeft(e *entry) error {
 	h.killCommands(e.uid)
 	if len(e.commands) > 0 {

@@ -133,7 +133,7 @@ func (h *Host) open() error {
 	if h.watcher, err = newWatcher(h.ended); err != nil {
 		return err
 	}
-	// From here on every change by a shim is reported as an event; adopt finds earlier changes.
+	// From here on, every change by a shim is reported as an event. The method adopt finds earlier changes.
 	if h.socket, err = listenEvents(h.options.StateDir); err != nil {
 		return err
 	}
@@ -149,8 +149,8 @@ func (h *Host) open() error {
 	return nil
 }
 
-// Run blocks until the context ends or the Host is closed, and returns nil. The Host still answers calls afterwards, so that the caller can stop workloads before
-// it calls Close.
+// Run blocks until the context ends or the Host is closed, and returns nil. The Host still answers calls afterwards, so that the caller can stop workloads
+// before it calls Close.
 func (h *Host) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -252,7 +252,7 @@ func (h *Host) acquire(uid types.UID) (*entry, error) {
 	}
 }
 
-// release unlocks an entry, and removes it unless keep is set.
+// release unlocks an entry. If keep is false, release also removes the entry.
 func (h *Host) release(e *entry, keep bool) {
 	if !keep {
 		h.mu.Lock()

@@ -23,7 +23,7 @@ type Host struct {
 	runtime.ResultStore
 }
 
-// New returns an error that explains what this system lacks.
+// New returns an error, because the host runtime needs Linux.
 func New(options Options) (*Host, error) {
 	if err := options.complete(); err != nil {
 		return nil, err

@@ -102,7 +102,7 @@ func (h *Host) PortOwner(_ context.Context, port int32) (*runtime.PortOwner, err
 	return owner, err
 }
 
-// holder returns the PID of a process that has one of the sockets open, or 0 if none is visible.
+// holder returns the PID of a process that has one of the wanted sockets open, or 0 if no such process is visible.
 func holder(wanted map[uint64]bool) (int64, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The lock of a UID belongs to an open file description, which the shim inherits: the lock is held exactly as long as the shim lives. Unlike a lock of flock(2),
-// it can be queried without being taken, so a query never interferes with a start.
+// The lock of a UID belongs to an open file description, which the shim inherits: the lock is held exactly as long as the shim lives. Unlike a lock of
+// flock(2), it can be queried without being taken, so a query never interferes with a start.
 
 // takeLock returns the locked file, or nil if a shim holds the lock.
 func takeLock(path string) (*os.File, error) {

@@ -35,7 +35,7 @@ type observation struct {
 	tree        shim.Tree
 }
 
-// started reports whether the record led to a shim. If not, the same incarnation may be started again.
+// started reports whether the recorded start has started a shim. If not, the same incarnation may be started again.
 func (f *observation) started() bool {
 	return f.recorded && (f.held || f.identified || f.end != nil || f.err != nil)
 }
@@ -46,7 +46,7 @@ func (f *observation) unknown(err error) *observation {
 	return f
 }
 
-// reset drops the state of a start and sets the token of the next.
+// reset drops the state of a start, and sets the token of the next start.
 func (e *entry) reset(token string) {
 	if e.leader >= 0 {
 		_ = unix.Close(e.leader)
@@ -54,7 +54,7 @@ func (e *entry) reset(token string) {
 	e.token, e.spawned, e.watched, e.leader, e.orphan, e.distrust = token, false, false, -1, orphan{}, nil
 }
 
-// inspect determines the state of a UID. The caller holds the entry.
+// inspect determines the state of a UID. The caller holds the lock of e.
 func (h *Host) inspect(e *entry) *observation {
 	// If a shim exits between two reads, the results are inconsistent and the reads are repeated.
 	for range 3 {
@@ -139,7 +139,8 @@ func (h *Host) describe(f *observation) {
 		i.LeaderExit = f.identity.LeaderExit
 		f.tree.Leader = f.identity.Child
 	}
-	// RequestFile does not prove that the signal was sent: it is written first, and if a manager then crashes, the next manager must still send the signal.
+	// RequestFile does not prove that the signal was sent, because it is written before the signal. If the manager crashes in between, the next manager must
+	// still send the signal.
 	var stopped shim.Request
 	sent, _ := shim.ReadFile(filepath.Join(h.dir(types.UID(i.UID)), shim.StoppedFile), &stopped)
 	i.StopSent = sent && stopped.Incarnation == i.Number
@@ -198,7 +199,7 @@ func (h *Host) judgeHeld(e *entry, f *observation) bool {
 			err = h.watcher.watch(fd, e.uid, f.identity.Shim.PID)
 		}
 		if err != nil {
-			h.tender.add(e.uid) // the error may be temporary, and no event reports its end
+			h.tender.add(e.uid) // the error may be temporary, and no event reports that it is resolved
 			f.unknown(fmt.Errorf("cannot verify the shim of the process: %w", err))
 			return true
 		}
@@ -247,7 +248,7 @@ func (f *observation) finish() {
 func (h *Host) settle(e *entry, f *observation, end shim.End) {
 	end.Version, end.Incarnation, end.Token = shim.Version, f.record.Incarnation, f.record.Token
 	if end.Exit != nil {
-		end.Exit.FinishedAt = end.Exit.FinishedAt.UTC().Round(0) // as a later read returns it
+		end.Exit.FinishedAt = end.Exit.FinishedAt.UTC().Round(0) // the same value that a later read of the file returns
 	}
 	if err := shim.WriteFile(filepath.Join(h.dir(e.uid), shim.EndFile), &end, true); err != nil {
 		h.log.Error(err, "Cannot record the exit of a process", "uid", e.uid)

@@ -25,39 +25,39 @@ import (
 )
 
 const (
-	managerVariable = "BERTH_TEST_MANAGER_STATE"
-	tierVariable    = "BERTH_TEST_MANAGER_TIER"
-	shimVariable    = "BERTH_TEST_MANAGER_SHIM"
-	programVariable = "BERTH_TEST_MANAGER_PROGRAM"
-	perManager      = 12
+	managerVariable     = "BERTH_TEST_MANAGER_STATE"
+	tierVariable        = "BERTH_TEST_MANAGER_TIER"
+	shimVariable        = "BERTH_TEST_MANAGER_SHIM"
+	programVariable     = "BERTH_TEST_MANAGER_PROGRAM"
+	processesPerManager = 12
 )
 
-// lostManager is a manager in a separate process. It starts one process after another until it is killed.
-func lostManager() {
+// runManagerUntilKilled runs as a manager in a separate process. It starts processesPerManager processes one after another, and runs until it is killed.
+func runManagerUntilKilled() {
 	h, err := New(Options{StateDir: os.Getenv(managerVariable), ShimPath: os.Getenv(shimVariable), Containment: os.Getenv(tierVariable)})
 	if err != nil {
 		fmt.Println("failed:", err)
 		return
 	}
 	fmt.Println("ready")
-	for i := range perManager {
-		if err := h.Start(context.Background(), numbered(os.Getenv(programVariable), os.Getenv(managerVariable), i)); err != nil {
+	for i := range processesPerManager {
+		if err := h.Start(context.Background(), numberedProcess(os.Getenv(programVariable), os.Getenv(managerVariable), i)); err != nil {
 			fmt.Println("failed:", err)
 		}
 	}
 	select {}
 }
 
-// numbered returns a process with a unique command line.
-func numbered(program, stateDir string, i int) runtime.Process {
+// numberedProcess returns a process with a unique command line.
+func numberedProcess(program, stateDir string, i int) runtime.Process {
 	return runtime.Process{
 		UID: types.UID("uid-" + strconv.Itoa(i)), Incarnation: 1, Name: "tests", Dir: "/", StopSignal: "SIGTERM",
 		Command: []string{program, "sleep", stateDir + "#" + strconv.Itoa(i)},
 	}
 }
 
-// copies counts the processes by the last word of their command line, if that word has the prefix.
-func copies(prefix string) map[string]int {
+// countByLastArgument returns, for each word with the prefix, the number of processes whose command line ends with that word.
+func countByLastArgument(prefix string) map[string]int {
 	count := map[string]int{}
 	entries, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, entry := range entries {
@@ -70,54 +70,54 @@ func copies(prefix string) map[string]int {
 	return count
 }
 
-// Whenever a manager is killed, the next one finds the processes that run and starts those that are missing, so that each runs exactly once.
-func TestManagerKilledAtAnyMoment(t *testing.T) {
+// Whenever a manager is killed, the next one finds the running processes and starts the missing ones, so that each runs exactly once.
+func TestManager_RunsEachProcessOnceAfterKill(t *testing.T) {
 	if os.Getenv(managerVariable) != "" {
-		lostManager()
+		runManagerUntilKilled()
 		return
 	}
-	forTiers(t, func(b *bench) {
+	forEachTier(t, func(f *fixture) {
 		program := conformance.Workload(t)
-		b.Expect(b.Close()).To(Succeed())
+		f.Expect(f.Close()).To(Succeed())
 		for round := range 4 {
 			delay := time.Duration(rand.Int64N(int64(60 * time.Millisecond)))
 			t.Logf("round %d: killed %v after it was ready", round, delay)
-			b.killManager(program, delay)
-			b.open()
-			for i := range perManager {
-				b.Expect(b.Start(b.ctx, numbered(program, b.options.StateDir, i))).To(Succeed())
+			f.startAndKillManager(program, delay)
+			f.open()
+			for i := range processesPerManager {
+				f.Expect(f.Start(f.ctx, numberedProcess(program, f.options.StateDir, i))).To(Succeed())
 			}
-			for i := range perManager {
-				b.await(numbered("", "", i).UID, facts.Running)
+			for i := range processesPerManager {
+				f.await(numberedProcess("", "", i).UID, facts.Running)
 			}
-			b.Expect(copies(b.options.StateDir + "#")).To(And(HaveLen(perManager), HaveEach(1)))
-			for i := range perManager {
-				uid := numbered("", "", i).UID
-				b.end(uid)
-				b.Expect(b.Forget(b.ctx, uid)).To(Succeed())
+			f.Expect(countByLastArgument(f.options.StateDir + "#")).To(And(HaveLen(processesPerManager), HaveEach(1)))
+			for i := range processesPerManager {
+				uid := numberedProcess("", "", i).UID
+				f.killAndWait(uid)
+				f.Expect(f.Forget(f.ctx, uid)).To(Succeed())
 			}
-			b.Expect(copies(b.options.StateDir + "#")).To(BeEmpty())
-			b.Expect(b.Close()).To(Succeed())
+			f.Expect(countByLastArgument(f.options.StateDir + "#")).To(BeEmpty())
+			f.Expect(f.Close()).To(Succeed())
 		}
-		b.open()
+		f.open()
 	})
 }
 
-func (b *bench) killManager(program string, delay time.Duration) {
-	b.Helper()
+func (f *fixture) startAndKillManager(program string, delay time.Duration) {
+	f.Helper()
 	self, err := os.Executable()
-	b.Expect(err).NotTo(HaveOccurred())
-	cmd := exec.Command(self, "-test.run", "^TestManagerKilledAtAnyMoment$")
-	cmd.Env = append(os.Environ(), managerVariable+"="+b.options.StateDir, tierVariable+"="+b.options.Containment,
+	f.Expect(err).NotTo(HaveOccurred())
+	cmd := exec.Command(self, "-test.run", "^TestManager_RunsEachProcessOnceAfterKill$")
+	cmd.Env = append(os.Environ(), managerVariable+"="+f.options.StateDir, tierVariable+"="+f.options.Containment,
 		shimVariable+"="+shimPath, programVariable+"="+program)
 	out, err := cmd.StdoutPipe()
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(cmd.Start()).To(Succeed())
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(cmd.Start()).To(Succeed())
 	lines := bufio.NewScanner(out)
 	for lines.Scan() && lines.Text() != "ready" {
-		b.Expect(lines.Text()).NotTo(HavePrefix("failed"))
+		f.Expect(lines.Text()).NotTo(HavePrefix("failed"))
 	}
 	time.Sleep(delay) // not a wait for a condition: the test varies the moment of the kill
-	b.Expect(cmd.Process.Kill()).To(Succeed())
+	f.Expect(cmd.Process.Kill()).To(Succeed())
 	_ = cmd.Wait()
 }

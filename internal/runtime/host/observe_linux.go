@@ -75,7 +75,7 @@ func (h *Host) known() ([]types.UID, error) {
 	return slices.Compact(uids), nil
 }
 
-// adopt examines all existing UIDs before any decision about them is made.
+// adopt inspects all existing UIDs. New waits for adopt, so that no caller acts on a UID that has not been inspected.
 func (h *Host) adopt() {
 	uids, err := h.known()
 	if err != nil {

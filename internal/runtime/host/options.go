@@ -4,7 +4,8 @@
 // Package host runs incarnations as processes of this machine, each supervised by a berth-shim that outlives the manager.
 //
 // The files below Options.StateDir are the source of truth; memory holds only what can be restored from them. See internal/shim for the files. A starting
-// manager adopts the processes it finds. No decision rests on a PID alone; a process that cannot be verified is Unknown, and Berth does not touch it.
+// manager adopts the processes that it finds. No decision rests on a PID alone: an incarnation that cannot be verified is Unknown, and Berth stops or kills its
+// processes only if the incarnation is Killable.
 package host
 
 import (
@@ -14,11 +15,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 
 	"github.com/go-logr/logr"
 
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -42,7 +43,7 @@ type Options struct {
 	// RunAs is the user that programs run as; nil means the user of the manager. Running programs as another user requires root, and so does taking over such
 	// programs from an earlier manager.
 	RunAs *shim.User
-	// ResultsDir is where programs of RunAs leave their results, because they cannot enter StateDir. The default is a directory of this install below
+	// ResultsDir is where programs that run as RunAs leave their results, because they cannot enter StateDir. The default is a directory of this install below
 	// /var/lib/berth.
 	ResultsDir string
 	// Logger receives log messages; the zero value discards them.
@@ -79,32 +80,8 @@ func (o *Options) complete() error {
 	if o.Logger.GetSink() == nil {
 		o.Logger = logr.Discard()
 	}
-	if o.ShimPath == "" {
-		if o.ShimPath, err = findShim(); err != nil {
-			return err
-		}
-	}
-	if o.ShimPath, err = filepath.Abs(o.ShimPath); err != nil {
-		return err
-	}
-	if _, err := os.Stat(o.ShimPath); err != nil {
-		return fmt.Errorf("find berth-shim: %w", err)
-	}
-	return nil
-}
-
-func findShim() (string, error) {
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), "berth-shim")
-		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() {
-			return beside, nil
-		}
-	}
-	path, err := exec.LookPath("berth-shim")
-	if err != nil {
-		return "", fmt.Errorf("berth-shim is neither in the directory of this program nor in PATH; install it in that directory: %w", err)
-	}
-	return path, nil
+	o.ShimPath, err = runtime.FindProgram("berth-shim", o.ShimPath)
+	return err
 }
 
 // install returns the name of the install, which is unique to the state directory.

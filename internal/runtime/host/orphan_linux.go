@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
@@ -18,10 +17,8 @@ import (
 )
 
 const (
-	// tendEvery is how often incarnations without a shim are polled; a shim reports the changes of all others.
+	// tendEvery is how often the UIDs in an orphanPoller are polled. For all other UIDs, a shim reports the changes.
 	tendEvery = 100 * time.Millisecond
-	// orphanGrace is the time between SIGTERM and SIGKILL for processes that a program leaves behind. A shim uses the same time.
-	orphanGrace = 2 * time.Second
 	// reapGrace is how long an exited program may stay unreaped before its exit code is reported as unknown.
 	reapGrace = 10 * time.Second
 )
@@ -32,7 +29,7 @@ type orphan struct {
 	punchAfter time.Time
 	endedAt    time.Time
 	exit       *facts.Exit
-	asked      time.Time // when the remaining processes were sent SIGTERM
+	leftovers  shim.Leftovers
 }
 
 // judgeOrphan handles an incarnation whose shim was killed before it recorded the exit.
@@ -63,7 +60,7 @@ func (h *Host) judgeOrphan(e *entry, f *observation) {
 		f.incarnation.Message = "the shim of the process was killed; the manager monitors the process directly"
 		h.tender.add(e.uid)
 	default:
-		h.punch(e) // the log may exceed its limit, because neither shim nor manager was running
+		h.punch(e) // the log may exceed its limit if neither the shim nor a manager was running
 		h.settle(e, f, shim.End{Exit: e.orphan.lastWord()})
 	}
 }
@@ -174,8 +171,7 @@ func (h *Host) tendOne(uid types.UID) {
 // nurse performs the tasks of the killed shim: it bounds the log and terminates the processes that the program leaves behind.
 func (h *Host) nurse(e *entry, f *observation) {
 	o := &e.orphan
-	now := time.Now()
-	if o.puncher == nil || now.After(o.punchAfter) {
+	if now := time.Now(); o.puncher == nil || now.After(o.punchAfter) {
 		o.punchAfter = now.Add(h.punch(e))
 	}
 	if !f.leaderGone {
@@ -183,14 +179,12 @@ func (h *Host) nurse(e *entry, f *observation) {
 	}
 	var request shim.Request
 	found, _ := shim.ReadFile(filepath.Join(h.dir(e.uid), shim.RequestFile), &request)
-	kill := found && request.Incarnation == f.record.Incarnation && request.Kill
+	requested := found && request.Incarnation == f.record.Incarnation
 	var err error
-	switch {
-	case kill || (!o.asked.IsZero() && now.Sub(o.asked) > orphanGrace):
+	if requested && request.Kill {
 		err = f.tree.Kill()
-	case o.asked.IsZero():
-		o.asked = now
-		err = f.tree.Signal(unix.SIGTERM)
+	} else {
+		err = o.leftovers.End(f.tree, requested)
 	}
 	if err != nil {
 		h.log.Error(err, "Cannot terminate the processes that a program left behind", "uid", e.uid)

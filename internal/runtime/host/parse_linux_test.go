@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzSockets parses the kernel's socket tables. Programs cannot write text to these tables, but a truncated table must not cause a panic.
-func FuzzSockets(f *testing.F) {
+// FuzzParseSockets parses the kernel's socket tables. Programs cannot write text to these tables, but a truncated table must not cause a panic.
+func FuzzParseSockets(f *testing.F) {
 	f.Add("   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 12345 1 0 100 0 0 10 0")
 	f.Add("   0: 00000000000000000000000001000000:1F90 0:0 0A 0 0 0 1000 0 12345")
 	f.Add("\x14\x00\x00\x00\x03\x00")

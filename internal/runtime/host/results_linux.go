@@ -32,13 +32,14 @@ func (h *Host) Place(uid types.UID) runtime.ResultPaths {
 	return runtime.ResultPaths{File: filepath.Join(dir, fileName), Artifacts: filepath.Join(dir, artifactsName), Inputs: filepath.Join(dir, inputsName)}
 }
 
-// sharedPlace returns the results directory for programs that run as another user. It belongs to that user, its parent to the manager.
+// sharedPlace returns the results directory for programs that run as another user. That user owns the directory, and the user of the manager owns its parent
+// directory.
 func (h *Host) sharedPlace(uid types.UID) string {
 	return filepath.Join(h.options.ResultsDir, string(uid))
 }
 
-// place returns the results directory of a UID, and whether it is sharedPlace. A directory that exists remains in use when the manager is restarted with another
-// RunAs.
+// place returns the results directory of a UID, and whether it is sharedPlace. A directory that exists remains in use when the manager is restarted with
+// another RunAs.
 func (h *Host) place(uid types.UID) (dir string, shared bool) {
 	dir, shared = h.dir(uid), h.options.RunAs != nil
 	if _, err := os.Lstat(h.sharedPlace(uid)); err == nil {
@@ -109,8 +110,8 @@ func (h *Host) own(root *os.Root, p runtime.Process) error {
 	return nil
 }
 
-// removeShared removes the results of a program of another user. Unlike removeAll it changes no permissions first: root may remove everything, and the user
-// could redirect a chmod with a symbolic link.
+// removeShared removes the results of a program of another user. Unlike removeAll, it never changes permissions: root may remove everything, and the user could
+// redirect a chmod with a symbolic link.
 func (h *Host) removeShared(uid types.UID) error {
 	if err := os.RemoveAll(h.sharedPlace(uid)); err != nil {
 		return fmt.Errorf("remove the results: %w", err)
@@ -118,7 +119,8 @@ func (h *Host) removeShared(uid types.UID) error {
 	return nil
 }
 
-// Results implements runtime.ResultStore. The program may have created any kind of file at these paths, so Results follows no links and reads only regular files.
+// Results implements runtime.ResultStore. The program may have created any kind of file at these paths, so Results follows no links and reads only regular
+// files.
 func (h *Host) Results(uid types.UID) runtime.Results {
 	place := h.Place(uid)
 	found := resultFile(place.File)
@@ -174,7 +176,7 @@ func take(file *os.File, found *runtime.Results) {
 		return
 	}
 	if found.Size = info.Size(); found.Size > runtime.MostResultBytes {
-		found.Problem = fmt.Sprintf("The result file has %d bytes; the limit is %d. Write a shorter text, and the rest to the artifacts directory.",
+		found.Problem = fmt.Sprintf("The result file has %d bytes; the limit is %d. Write a shorter text and put the rest in the artifacts directory.",
 			found.Size, runtime.MostResultBytes)
 		return
 	}
@@ -214,7 +216,7 @@ func removeAll(path string) error {
 func unlock(path string) {
 	_ = filepath.WalkDir(path, func(inside string, entry fs.DirEntry, _ error) error {
 		if entry != nil && entry.IsDir() {
-			// WalkDir calls this before it reads the directory, which would otherwise fail.
+			// WalkDir calls this function before it reads the directory. Without the new permissions that read would fail.
 			_ = os.Chmod(inside, 0o700)
 		}
 		return nil

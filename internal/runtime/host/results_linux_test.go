@@ -18,7 +18,7 @@ import (
 )
 
 // Whatever a program creates in place of the result file, Results returns immediately and never returns the content of another file.
-func TestResultsOfHostilePrograms(t *testing.T) {
+func TestResults_ReadsOnlyRegularFilesWithinLimit(t *testing.T) {
 	for name, test := range map[string]struct {
 		put     func(g Gomega, place runtime.ResultPaths)
 		problem string
@@ -65,7 +65,7 @@ func TestResultsOfHostilePrograms(t *testing.T) {
 	}
 }
 
-func TestResultsAreReadToTheirBound(t *testing.T) {
+func TestResults_ReadsFileOfMaximumSize(t *testing.T) {
 	g := NewWithT(t)
 	h := &Host{options: Options{StateDir: t.TempDir()}}
 	g.Expect(h.preparePlace(runtime.Process{UID: "u", Results: true})).To(Succeed())
@@ -81,7 +81,7 @@ func TestResultsAreReadToTheirBound(t *testing.T) {
 }
 
 // A symbolic link to artifacts elsewhere counts as no artifacts.
-func TestALinkInsteadOfTheArtifacts(t *testing.T) {
+func TestResults_IgnoresSymlinkedArtifacts(t *testing.T) {
 	g := NewWithT(t)
 	h := &Host{options: Options{StateDir: t.TempDir()}}
 	g.Expect(h.preparePlace(runtime.Process{UID: "u", Results: true})).To(Succeed())
@@ -91,7 +91,7 @@ func TestALinkInsteadOfTheArtifacts(t *testing.T) {
 }
 
 // Forget also removes directories that programs have made read-only.
-func TestLockedFoldersAreUnlocked(t *testing.T) {
+func TestUnlock_MakesReadOnlyDirectoriesRemovable(t *testing.T) {
 	g := NewWithT(t)
 	dir := filepath.Join(t.TempDir(), "cache")
 	g.Expect(os.MkdirAll(filepath.Join(dir, "module", "v1"), 0o700)).To(Succeed())

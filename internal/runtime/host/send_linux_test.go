@@ -20,22 +20,22 @@ import (
 )
 
 // Input arrives even if nothing reads the output of the program.
-func TestSend(t *testing.T) {
-	b := newBench(t, shim.Subreaper)
-	p := b.process("agent", 1, "terminal")
+func TestType_DeliversInputWhileOutputIsUnread(t *testing.T) {
+	f := newFixture(t, shim.Subreaper)
+	p := f.process("agent", 1, "terminal")
 	p.Terminal = &runtime.Terminal{Columns: 80, Rows: 24}
-	b.Expect(b.Start(b.ctx, p)).To(Succeed())
-	b.await("agent", facts.Running)
+	f.Expect(f.Start(f.ctx, p)).To(Succeed())
+	f.await("agent", facts.Running)
 	want := ""
 	for i := range 20 {
 		text := fmt.Sprintf("%d%s", i, strings.Repeat("x", 1000))
-		b.Expect(b.Type(b.ctx, "agent", []byte(text+"\r"))).To(Succeed())
+		f.Expect(f.Type(f.ctx, "agent", []byte(text+"\r"))).To(Succeed())
 		want = "got <" + text + ">"
 	}
-	log, err := b.OpenLog(b.ctx, "agent")
-	b.Expect(err).NotTo(HaveOccurred())
+	log, err := f.OpenLog(f.ctx, "agent")
+	f.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = log.Close() }()
-	b.Eventually(func() (string, error) {
+	f.Eventually(func() (string, error) {
 		first, end, err := log.Bounds()
 		if err != nil {
 			return "", err
@@ -45,25 +45,25 @@ func TestSend(t *testing.T) {
 		return string(data[:n]), nil
 	}).WithTimeout(conformance.Timeout).Should(And(ContainSubstring(want), ContainSubstring("got <0x")))
 
-	b.start("plain", "sleep")
-	b.await("plain", facts.Running)
-	b.Expect(b.Type(b.ctx, "plain", []byte("x"))).To(MatchError(runtime.ErrNoTerminal))
-	b.Expect(b.Type(b.ctx, "nobody", []byte("x"))).To(MatchError(runtime.ErrNotFound))
+	f.start("plain", "sleep")
+	f.await("plain", facts.Running)
+	f.Expect(f.Type(f.ctx, "plain", []byte("x"))).To(MatchError(runtime.ErrNoTerminal))
+	f.Expect(f.Type(f.ctx, "nobody", []byte("x"))).To(MatchError(runtime.ErrNotFound))
 }
 
 // A shim that exits during a request closes the connection. Type then returns ErrNotFound, because there is no terminal any more.
-func TestSendToWhatEndsMeanwhile(t *testing.T) {
-	b := newBench(t, shim.Subreaper)
-	p := b.process("agent", 1, "terminal")
+func TestType_ReturnsNotFoundWhenShimExits(t *testing.T) {
+	f := newFixture(t, shim.Subreaper)
+	p := f.process("agent", 1, "terminal")
 	p.Terminal = &runtime.Terminal{Columns: 80, Rows: 24}
-	b.Expect(b.Start(b.ctx, p)).To(Succeed())
-	b.await("agent", facts.Running)
-	socket := filepath.Join(b.dir("agent"), shim.SocketFile)
-	b.Expect(os.Rename(socket, socket+".kept")).To(Succeed())
-	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "the socket is missing")
+	f.Expect(f.Start(f.ctx, p)).To(Succeed())
+	f.await("agent", facts.Running)
+	socket := filepath.Join(f.dir("agent"), shim.SocketFile)
+	f.Expect(os.Rename(socket, socket+".kept")).To(Succeed())
+	f.Expect(f.Type(f.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "the socket is missing")
 
 	var ending *net.UnixListener
-	b.Expect(inDirectory(b.dir("agent"), shim.SocketFile, func(address *net.UnixAddr) (err error) {
+	f.Expect(inDirectory(f.dir("agent"), shim.SocketFile, func(address *net.UnixAddr) (err error) {
 		ending, err = net.ListenUnix("unix", address)
 		return err
 	})).To(Succeed())
@@ -76,10 +76,10 @@ func TestSendToWhatEndsMeanwhile(t *testing.T) {
 		}
 		hungUp <- err
 	}()
-	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "the shim has closed the connection")
-	b.Expect(<-hungUp).To(Succeed())
-	b.Expect(ending.Close()).To(Succeed())
-	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "no process listens on the socket")
-	b.Expect(os.Rename(socket+".kept", socket)).To(Succeed())
-	b.Expect(b.Type(b.ctx, "agent", []byte("x"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "the shim has closed the connection")
+	f.Expect(<-hungUp).To(Succeed())
+	f.Expect(ending.Close()).To(Succeed())
+	f.Expect(f.Type(f.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "no process listens on the socket")
+	f.Expect(os.Rename(socket+".kept", socket)).To(Succeed())
+	f.Expect(f.Type(f.ctx, "agent", []byte("x"))).To(Succeed())
 }

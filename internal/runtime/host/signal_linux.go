@@ -60,8 +60,9 @@ func (h *Host) end(e *entry, f *observation, kill bool) error {
 	return h.endRunning(e, f, kill)
 }
 
-// endRunning stops or kills an incarnation whose record is complete. It writes the request first, and the shim reads the request after it has recorded the
-// program, so either the manager or the shim sends the signal. To kill a running process it does not need the request, so a full disk does not prevent the kill.
+// endRunning stops or kills an incarnation whose record is complete. endRunning writes the request before it inspects the process, and the shim reads the
+// request after the shim has recorded the program. Therefore at least one of them sends the signal, even while the program is being started. The kill of a
+// running process does not depend on the request, so it works even if the disk is full.
 func (h *Host) endRunning(e *entry, f *observation, kill bool) error {
 	if err := h.request(e, f, kill); err != nil && (!kill || f.incarnation.Phase != facts.Running) {
 		return h.hint(err)
@@ -101,7 +102,7 @@ func (h *Host) hint(err error) error {
 	return err
 }
 
-// request records the request. A later stop does not revoke a kill.
+// request records a stop or a kill for the shim. A stop does not revoke an earlier kill.
 func (h *Host) request(e *entry, f *observation, kill bool) error {
 	path := filepath.Join(h.dir(e.uid), shim.RequestFile)
 	var before shim.Request
@@ -115,7 +116,7 @@ func (h *Host) request(e *entry, f *observation, kill bool) error {
 	return nil
 }
 
-// wakeShim resumes a stopped shim, which has to observe the exit of the tree.
+// wakeShim resumes a stopped shim, because the shim has to observe the exit of the tree.
 func (h *Host) wakeShim(f *observation) {
 	if !f.held {
 		return

@@ -54,7 +54,7 @@ func (h *Host) keepSpare() {
 			timer.Reset(spareDelay)
 		case <-timer.C:
 			if err := h.readySpare(); err != nil {
-				h.log.V(1).Info("Cannot start a warm shim", "reason", err.Error()) // not an error: each start then starts its own shim, and reports a failure
+				h.log.V(1).Info("Cannot start a warm shim", "reason", err.Error()) // no error: each start then forks its own shim and reports its failure
 			}
 		case <-h.closed:
 			if last := h.spares.take(); last != nil {
@@ -107,8 +107,8 @@ func (h *Host) forkSpare() (*warmShim, error) {
 	return nil, err
 }
 
-// giveToSpare passes an incarnation to the warm shim. It returns false if there is no warm shim or it has exited. Once it returns true, the exit of the warm shim
-// is the exit of the shim of uid.
+// giveToSpare passes an incarnation to the warm shim. It returns false if there is no warm shim, if the warm shim has exited, or if the handover fails. If
+// giveToSpare returns true, the warm shim is now the shim of uid, and the watcher reports its exit.
 func (h *Host) giveToSpare(uid types.UID, name string, handover *shim.Handover) bool {
 	s := h.spares.take()
 	if s == nil {

@@ -14,9 +14,11 @@ import (
 )
 
 const (
-	// lockName is the file whose lock makes a manager the only one of its state directory. It contains the PID of the manager that last took the lock.
+	// lockName is the name of the file whose lock gives one manager exclusive use of the state directory. It contains the PID of the manager that last took the
+	// lock.
 	lockName = "manager.lock"
-	// lockPatience is how long New retries if it is not a standby. If a manager is killed while it forks, its child holds the lock for a moment.
+	// lockPatience is how long New tries the lock before it returns an error or, with Options.Standby, becomes a standby. It is not 0, because a manager that is
+	// killed during a fork leaves a child that holds the lock for a moment.
 	lockPatience = time.Second
 	// standbyPoll is how often a standby tries the lock. The kernel releases the lock when its holder exits for any reason.
 	standbyPoll = 200 * time.Millisecond

@@ -52,7 +52,7 @@ func (h *Host) CheckProgram(p runtime.Process) (failure *facts.StartError, known
 	return failed, true
 }
 
-// mayStart reports whether p was already started. It returns an error if p must not be started.
+// mayStart returns an error if p must not be started. It returns true if p was already started, so that nothing is left to do.
 func mayStart(f *observation, p runtime.Process) (started bool, err error) {
 	switch {
 	case f.recorded && f.record.Incarnation > p.Incarnation:
@@ -132,8 +132,9 @@ func (h *Host) launch(p runtime.Process, record shim.Record) shim.Launch {
 	return launch
 }
 
-// prepareCgroup creates the cgroup of the workload of a UID. The shim has another one, because it must survive when the workload's cgroup is killed. The cgroup
-// is recreated for every incarnation: since 6.14, Linux kills every process that is cloned into a cgroup that was ever killed.
+// prepareCgroup creates the cgroup of the workload of a UID. The shim runs in another cgroup, because it must survive when the workload's cgroup is killed.
+// prepareCgroup recreates the cgroup for every incarnation: once a cgroup has been killed, Linux 6.14 and later also kills every process that is cloned into
+// this cgroup.
 func (h *Host) prepareCgroup(uid types.UID) error {
 	if h.cgroup == "" {
 		return nil
@@ -210,7 +211,7 @@ func (h *Host) fork(p runtime.Process, token string, said, lock, launch *os.File
 	group := ""
 	if h.cgroup != "" {
 		group = h.shimDir(p.UID)
-		_ = shim.RemoveCgroup(group) // may fail while the previous shim exits; reuse is safe, because this cgroup is only killed together with leftovers
+		_ = shim.RemoveCgroup(group) // may fail while the previous shim exits; reuse is safe, because only a kill of processes without a record kills this cgroup
 		if err := os.MkdirAll(group, 0o755); err != nil {
 			return 0, -1, fmt.Errorf("create a cgroup: %w", err)
 		}
@@ -223,10 +224,10 @@ func (h *Host) fork(p runtime.Process, token string, said, lock, launch *os.File
 	})
 }
 
-// shimEnv returns the environment of a shim. The manager's environment is only for the workload.
+// shimEnv returns the environment of a shim. It omits the environment of the manager, which is only for the workload; see Launch.Inherited.
 func shimEnv() []string { return []string{"GOMAXPROCS=1", "GOGC=40", "GOTRACEBACK=single"} }
 
-// execShim starts berth-shim in a new session and in the cgroup group, if not empty, and returns its PID and pidfd.
+// execShim starts berth-shim in a new session, and returns its PID and pidfd. If group is not empty, the shim is started in that cgroup.
 func (h *Host) execShim(argv []string, group string, attributes *syscall.ProcAttr) (pid, pidfd int, err error) {
 	pidfd = -1
 	attributes.Sys = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}

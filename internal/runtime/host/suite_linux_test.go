@@ -64,8 +64,8 @@ func testMain(m *testing.M) int {
 	return code
 }
 
-// tiers returns the tiers that can be tested here. The tier Cgroup needs a writable cgroup.
-func tiers(t *testing.T) []string {
+// availableTiers returns the tiers that can be tested here. The tier Cgroup needs a writable cgroup.
+func availableTiers(t *testing.T) []string {
 	root, err := contain(Options{StateDir: t.TempDir(), ShimPath: shimPath})
 	if err != nil {
 		t.Fatal(err)
@@ -79,15 +79,15 @@ func tiers(t *testing.T) []string {
 	return []string{shim.Cgroup, shim.Subreaper}
 }
 
-// forTiers runs a test in every tier.
-func forTiers(t *testing.T, run func(*bench)) {
-	for _, tier := range tiers(t) {
-		t.Run(tier, func(t *testing.T) { run(newBench(t, tier)) })
+// forEachTier runs a test in every tier.
+func forEachTier(t *testing.T, run func(*fixture)) {
+	for _, tier := range availableTiers(t) {
+		t.Run(tier, func(t *testing.T) { run(newFixture(t, tier)) })
 	}
 }
 
-// bench is a Host with its own state directory. It cleans up after the test.
-type bench struct {
+// fixture is a Host with its own state directory. It cleans up after the test.
+type fixture struct {
 	*testing.T
 	*WithT
 	*Host
@@ -95,48 +95,48 @@ type bench struct {
 	ctx     context.Context
 }
 
-func newBench(t *testing.T, tier string) *bench {
+func newFixture(t *testing.T, tier string) *fixture {
 	t.Helper()
-	// Longer than the maximum length of a socket path.
+	// The path is longer than the maximum length of a socket path.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
-	b := &bench{T: t, WithT: NewWithT(t), ctx: context.Background(), options: Options{StateDir: dir, ShimPath: shimPath, Containment: tier, LogLimit: testLogLimit}}
-	b.open()
-	t.Cleanup(b.clean)
-	return b
+	f := &fixture{T: t, WithT: NewWithT(t), ctx: context.Background(), options: Options{StateDir: dir, ShimPath: shimPath, Containment: tier, LogLimit: testLogLimit}}
+	f.open()
+	t.Cleanup(f.clean)
+	return f
 }
 
-func (b *bench) open() {
-	b.Helper()
-	h, err := New(b.options)
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Host = h
+func (f *fixture) open() {
+	f.Helper()
+	h, err := New(f.options)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Host = h
 }
 
-func (b *bench) reopen() {
-	b.Helper()
-	b.Expect(b.Close()).To(Succeed())
-	b.open()
+func (f *fixture) reopen() {
+	f.Helper()
+	f.Expect(f.Close()).To(Succeed())
+	f.open()
 }
 
 // clean stops and forgets everything, and checks that nothing is left.
-func (b *bench) clean() {
-	b.Helper()
-	all, err := b.List(b.ctx)
-	b.Expect(err).NotTo(HaveOccurred())
+func (f *fixture) clean() {
+	f.Helper()
+	all, err := f.List(f.ctx)
+	f.Expect(err).NotTo(HaveOccurred())
 	for _, i := range all {
-		b.Expect(b.Kill(b.ctx, types.UID(i.UID), i.Number)).To(Succeed())
+		f.Expect(f.Kill(f.ctx, types.UID(i.UID), i.Number)).To(Succeed())
 	}
 	for _, i := range all {
-		b.Eventually(func() error { return b.Forget(b.ctx, types.UID(i.UID)) }).WithTimeout(conformance.Timeout).WithPolling(10 * time.Millisecond).Should(Succeed())
+		f.Eventually(func() error { return f.Forget(f.ctx, types.UID(i.UID)) }).WithTimeout(conformance.Timeout).WithPolling(10 * time.Millisecond).Should(Succeed())
 	}
-	b.Expect(os.ReadDir(b.runDir())).To(BeEmpty())
-	cgroup := b.cgroup
-	b.Expect(b.Close()).To(Succeed())
-	b.Expect(b.Close()).To(Succeed(), "again")
+	f.Expect(os.ReadDir(f.runDir())).To(BeEmpty())
+	cgroup := f.cgroup
+	f.Expect(f.Close()).To(Succeed())
+	f.Expect(f.Close()).To(Succeed(), "a second Close")
 	if cgroup != "" {
-		b.Expect(cgroup).NotTo(BeADirectory(), "a cgroup is left")
+		f.Expect(cgroup).NotTo(BeADirectory(), "a cgroup is left")
 	}
-	b.Eventually(func() []string { return processesWith(b.options.StateDir) }).WithTimeout(conformance.Timeout).Should(BeEmpty(), "a shim is left")
+	f.Eventually(func() []string { return processesWith(f.options.StateDir) }).WithTimeout(conformance.Timeout).Should(BeEmpty(), "a shim is left")
 }
 
 // processesWith returns the processes whose working directory is dir or below it.
@@ -151,66 +151,66 @@ func processesWith(dir string) []string {
 	return found
 }
 
-func (b *bench) process(uid types.UID, incarnation int64, mode ...string) runtime.Process {
+func (f *fixture) process(uid types.UID, incarnation int64, mode ...string) runtime.Process {
 	return runtime.Process{
 		UID: uid, Incarnation: incarnation, Name: "tests/default/" + string(uid), Dir: "/", StopSignal: "SIGTERM",
-		Command: append([]string{conformance.Workload(b.T)}, mode...),
+		Command: append([]string{conformance.Workload(f.T)}, mode...),
 	}
 }
 
-func (b *bench) start(uid types.UID, mode ...string) {
-	b.Helper()
-	b.Expect(b.Start(b.ctx, b.process(uid, 1, mode...))).To(Succeed())
+func (f *fixture) start(uid types.UID, mode ...string) {
+	f.Helper()
+	f.Expect(f.Start(f.ctx, f.process(uid, 1, mode...))).To(Succeed())
 }
 
-func (b *bench) observe(uid types.UID) facts.Incarnation {
-	b.Helper()
-	found, err := b.Observe(b.ctx, uid)
-	b.Expect(err).NotTo(HaveOccurred())
+func (f *fixture) observe(uid types.UID) facts.Incarnation {
+	f.Helper()
+	found, err := f.Observe(f.ctx, uid)
+	f.Expect(err).NotTo(HaveOccurred())
 	if len(found) == 0 {
 		return facts.Incarnation{}
 	}
 	return found[0]
 }
 
-// await waits for a phase and observes only after events.
-func (b *bench) await(uid types.UID, phase facts.Phase) facts.Incarnation {
-	b.Helper()
+// await waits until an incarnation of a UID is in the phase. It calls Observe again only after an event, so a lost event fails the test.
+func (f *fixture) await(uid types.UID, phase facts.Phase) facts.Incarnation {
+	f.Helper()
 	timeout := time.After(conformance.Timeout)
 	for {
-		now := b.observe(uid)
+		now := f.observe(uid)
 		if now.Phase == phase {
 			return now
 		}
 		select {
-		case <-b.Events():
+		case <-f.Events():
 		case <-timeout:
-			b.Fatalf("%s did not become %s: %+v", uid, phase, now)
+			f.Fatalf("%s did not become %s: %+v", uid, phase, now)
 		}
 	}
 }
 
 // identity reads the identity file of the shim.
-func (b *bench) identity(uid types.UID) shim.Identity {
-	b.Helper()
+func (f *fixture) identity(uid types.UID) shim.Identity {
+	f.Helper()
 	var identity shim.Identity
-	found, err := shim.ReadFile(filepath.Join(b.dir(uid), shim.IdentityFile), &identity)
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(found).To(BeTrue())
+	found, err := shim.ReadFile(filepath.Join(f.dir(uid), shim.IdentityFile), &identity)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(found).To(BeTrue())
 	return identity
 }
 
 // killShim kills only the shim, and not its process.
-func (b *bench) killShim(uid types.UID) {
-	b.Helper()
-	fd, err := shim.Open(b.identity(uid).Shim)
-	b.Expect(err).NotTo(HaveOccurred())
+func (f *fixture) killShim(uid types.UID) {
+	f.Helper()
+	fd, err := shim.Open(f.identity(uid).Shim)
+	f.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = unix.Close(fd) }()
-	b.Expect(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)).To(Succeed())
-	b.Eventually(func() (bool, error) { return lockHeld(filepath.Join(b.dir(uid), shim.LockFile)) }).WithTimeout(conformance.Timeout).Should(BeFalse())
+	f.Expect(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)).To(Succeed())
+	f.Eventually(func() (bool, error) { return lockHeld(filepath.Join(f.dir(uid), shim.LockFile)) }).WithTimeout(conformance.Timeout).Should(BeFalse())
 }
 
-func lives(p shim.Process) bool {
+func isAlive(p shim.Process) bool {
 	fd, err := shim.Open(p)
 	if err != nil {
 		return false
@@ -221,23 +221,23 @@ func lives(p shim.Process) bool {
 }
 
 func TestConformance(t *testing.T) {
-	for _, tier := range tiers(t) {
+	for _, tier := range availableTiers(t) {
 		t.Run(tier, func(t *testing.T) {
 			conformance.Run(t, func(t *testing.T) conformance.Harness {
-				b := newBench(t, tier)
+				f := newFixture(t, tier)
 				return conformance.Harness{
 					Features: conformance.Features{Processes: true, Terminal: true, Logs: true, LogLimit: testLogLimit, Sockets: true, Results: true},
-					Runtime:  b.Host,
+					Runtime:  f.Host,
 					Program:  conformance.Workload(t),
 					Reopen: func(t *testing.T) runtime.Runtime {
 						t.Helper()
-						b.reopen()
-						return b.Host
+						f.reopen()
+						return f.Host
 					},
 					Usage: func(t *testing.T, uid types.UID) int64 {
 						t.Helper()
 						var st unix.Stat_t
-						b.Expect(unix.Stat(filepath.Join(b.dir(uid), shim.LogFile), &st)).To(Succeed())
+						f.Expect(unix.Stat(filepath.Join(f.dir(uid), shim.LogFile), &st)).To(Succeed())
 						return st.Blocks * 512
 					},
 				}

@@ -50,7 +50,7 @@ func newWatcher(ended func(types.UID)) (*watcher, error) {
 	return &watcher{epoll: epoll, wake: wake, ended: ended, shims: map[int32]watched{}}, nil
 }
 
-// watch takes ownership of the pidfd of a shim.
+// watch adds a shim to the watched shims. It takes ownership of the pidfd, and closes the pidfd if it returns an error.
 func (w *watcher) watch(pidfd int, uid types.UID, pid int) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -111,7 +111,7 @@ func (w *watcher) assign(pidfd, pid int, uid types.UID) bool {
 	return true
 }
 
-// kill kills a warm shim. Its pidfd is valid as long as it is watched.
+// kill kills a warm shim if the watcher still watches it. Only then is its pidfd known to be valid.
 func (w *watcher) kill(pidfd, pid int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,7 +124,7 @@ func (w *watcher) stop() {
 	_, _ = unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 }
 
-// close is called after run has returned.
+// close closes all descriptors of the watcher. It is called after run has returned.
 func (w *watcher) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,7 +154,7 @@ func listenEvents(stateDir string) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// inDirectory calls do with a short address of a socket, whatever the length of its directory path: a socket path is limited to 107 bytes.
+// inDirectory calls the function do with a short address of a socket, whatever the length of its directory path: a socket path is limited to 107 bytes.
 func inDirectory(dir, name string, do func(*net.UnixAddr) error) error {
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -181,7 +181,7 @@ func (h *Host) receive() {
 	}
 }
 
-// ended is called by the watcher when a shim has exited.
+// ended reports a shim that has exited: it waits until the lock of the shim is free, and then calls changed. The watcher calls ended.
 func (h *Host) ended(uid types.UID) {
 	// A child that the manager is forking may hold a copy of the lock until its exec. Wait for that exec for at most 20 ms, because the wait delays other events.
 	for range 20 {
@@ -195,7 +195,7 @@ func (h *Host) ended(uid types.UID) {
 
 // changed emits an event for a UID and inspects the UID. The inspection opens the pidfds that the host needs to observe later changes.
 func (h *Host) changed(uid types.UID) {
-	h.events.Add(uid) // receivers can start while the state is read
+	h.events.Add(uid) // first, so that receivers can start while the state is read
 	e, err := h.acquire(uid)
 	if err != nil {
 		return

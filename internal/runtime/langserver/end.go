@@ -44,7 +44,8 @@ func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) er
 // errSilent is the error for a multiplexer that is running but cannot be reached.
 var errSilent = errors.New("cannot reach its multiplexer")
 
-// ask makes the multiplexer stop or kill an incarnation, or cancels its start if that was not sent yet. It returns nil if no multiplexer is running.
+// ask makes the multiplexer stop or kill an incarnation. If the start of the incarnation was not sent to the multiplexer yet, ask cancels the start instead. It
+// returns nil if no multiplexer is running.
 func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, verb lsp.Verb, timeout time.Duration) error {
 	held, err := r.multiplexer(ctx, uid)
 	if err != nil || held == nil || !held.Alive() {
@@ -64,7 +65,7 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, ver
 	case held.LeaderExit != nil || client == nil || report == nil:
 		return errSilent
 	case verb == lsp.Kill && leaving && !serverLives(*report):
-		return errors.New("its multiplexer is still running although the server has exited") // the caller then kills the multiplexer, which is all that is left
+		return errors.New("its multiplexer is still running although the server has exited") // Kill then kills the multiplexer, the only process left
 	}
 	return tell(ctx, client, lsp.Command{Verb: verb, Incarnation: incarnation}, timeout)
 }
@@ -92,7 +93,7 @@ func (l *link) takeBack(ctx context.Context, held *facts.Incarnation, incarnatio
 		return true, l.runtime.host.Stop(ctx, l.uid, held.Number)
 	}
 	if taken {
-		l.runtime.tell(l.uid)
+		l.runtime.Notify(l.uid)
 	}
 	return taken, nil
 }
@@ -102,23 +103,6 @@ func serverLives(report lsp.Report) bool {
 	return report.Phase == facts.Starting || report.Phase == facts.Running
 }
 
-// Hold makes the multiplexer stop sending requests to an incarnation that is about to be restarted. Its only purpose is to spare clients errors: a restart is
-// correct without it.
-func (r *Runtime) Hold(ctx context.Context, uid types.UID, incarnation int64, reason string) error {
-	l := r.known(uid)
-	if l == nil {
-		return nil
-	}
-	client := l.connection()
-	if client == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	_, err := client.Do(ctx, lsp.Command{Verb: lsp.HoldRequests, Incarnation: incarnation, Reason: reason})
-	return err
-}
-
 // retire sends Quit to a multiplexer that has no server and need not be kept.
 func (l *link) retire() {
 	l.mu.Lock()
@@ -126,7 +110,7 @@ func (l *link) retire() {
 	if l.retiring || !l.mayRetire() {
 		return
 	}
-	l.retiring = l.runtime.spawn(l.quit)
+	l.retiring = l.runtime.Go(l.quit)
 }
 
 func (l *link) mayRetire() bool {
@@ -138,14 +122,14 @@ func (l *link) quit() {
 	defer l.acting.Unlock()
 	l.mu.Lock()
 	l.retiring = false
-	if !l.mayRetire() { // a start was requested first
+	if !l.mayRetire() { // the state has changed since retire checked it, for example because a start was requested
 		l.mu.Unlock()
 		return
 	}
 	l.quitting = true
 	client := l.client
 	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(l.runtime.life, askTimeout)
+	ctx, cancel := context.WithTimeout(l.runtime.Lifetime(), askTimeout)
 	defer cancel()
 	answer, err := client.Do(ctx, lsp.Command{Verb: lsp.Quit, Reason: "the language server is stopped"})
 	if err == nil && answer.Code == "" {
@@ -153,8 +137,8 @@ func (l *link) quit() {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A multiplexer that is exiting may close the connection before it answers, and needs no other command. If it has refused or not answered Quit, close the
-	// connection: follow then connects again, and Quit is sent again.
+	// A multiplexer that exits may close the connection before it answers, and needs no other command. If the multiplexer has rejected Quit or did not answer
+	// in time, close the connection: the method follow then reconnects, and Quit is sent again.
 	if l.client == client && (err == nil || ctx.Err() != nil) {
 		l.quitting = false
 		client.Close()
@@ -193,10 +177,10 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 // Belongs implements runtime.Runtime, for the Pods of multiplexers.
 func (r *Runtime) Belongs(uid types.UID, namespace string) { r.host.Belongs(uid, namespace) }
 
-// Settle implements runtime.Runtime. If the multiplexer has exited, the host may remove what it keeps of that multiplexer.
+// Settle implements runtime.Runtime. Once the multiplexer has exited, the Host may remove what it has stored about that multiplexer.
 func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) error {
 	if _, here := r.site.(*onHost); here {
-		return nil // the backend of this machine keeps nothing, and Settle is called in each reconcile
+		return nil // avoid an Observe in each reconcile: on this machine Settle has no effect
 	}
 	held, err := r.multiplexer(ctx, uid)
 	if err != nil || held == nil || held.Alive() || r.site.noted(uid, held) > incarnation {
@@ -205,7 +189,7 @@ func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) 
 	return r.host.Settle(ctx, uid, held.Number)
 }
 
-// Gone reports whether there is no multiplexer and none is started automatically. Connections of clients then cannot start a sleeping server.
+// Gone reports whether the multiplexer is missing and is not started again automatically. Connections of clients then cannot start a sleeping server.
 func (r *Runtime) Gone(ctx context.Context, uid types.UID) bool {
 	if r.site.revives() {
 		return false

@@ -20,7 +20,9 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// Names and paths that the Pod of a multiplexer has in addition to those of its spec.
+// Names and paths that equip adds to the Pod of a multiplexer: the volume for the program of the multiplexer (programVolume, programDir), the volume with the
+// keys from its Secret (keysVolume, keysDir), the file to which the multiplexer writes its state (stateFile), and the init container that copies the program
+// (installer).
 const (
 	programVolume, programDir = "berth-program", "/run/berth/program"
 	keysVolume, keysDir       = "berth-keys", "/run/berth/keys"
@@ -81,7 +83,7 @@ func secretOfPod(p *corev1.Pod) secret {
 	return is
 }
 
-// keys reads the Secret, and creates it if it does not exist. If a user has deleted the Secret, a new one is created and the kubelet updates the Pod's volume.
+// keys reads the Secret, and creates it if it does not exist. If a user deletes it, keys creates a new Secret and the kubelet updates the Pod's volume.
 func (s *inPods) keys(ctx context.Context, is secret) (map[string][]byte, error) {
 	api := s.client.CoreV1().Secrets(is.namespace)
 	there, err := api.Get(ctx, is.name, metav1.GetOptions{})

@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// annotationSpec is the fingerprint of the configuration of a multiplexer's Pod. annotationServer is the newest incarnation of the server that the multiplexer
-	// was requested to start.
+	// annotationSpec contains the fingerprint of the configuration of a multiplexer's Pod. annotationServer contains the number of the newest incarnation of
+	// the server whose start was requested.
 	annotationSpec   = "berth.dev/multiplexer"
 	annotationServer = "berth.dev/language-server"
 )
@@ -64,8 +64,8 @@ type Image struct {
 	PullPolicy corev1.PullPolicy
 }
 
-// PodConfig is the runtime.Process.Config of a language server in a Pod: the configuration of its multiplexer and its Pod, and the name of the Secret for
-// connections to it, which is created if it does not exist.
+// PodConfig is the runtime.Process.Config of a language server in a Pod. Secret is the name of the Secret that authenticates connections to the multiplexer.
+// The Runtime creates that Secret if it does not exist.
 type PodConfig struct {
 	lsp.Config
 	Secret string     `json:"secret"`
@@ -81,8 +81,8 @@ func NewInPods(pods Pods, options PodOptions) (*Runtime, error) {
 	return newRuntime(pods, &inPods{pods: pods, client: options.Client, image: options.Image}, options.Logger, nil), nil
 }
 
-// inPods is a cluster: each multiplexer is the main process of a Pod. The state of a multiplexer is in the termination message, which can be read after the
-// multiplexer has exited.
+// inPods is the site for multiplexers in Pods: each multiplexer is the main process of a Pod. The state of a multiplexer is in the termination message of its
+// Pod, which can be read after the multiplexer has exited.
 type inPods struct {
 	pods   Pods
 	client kubernetes.Interface
@@ -126,7 +126,7 @@ func podConfig(p *runtime.Process) (PodConfig, error) {
 	return config, nil
 }
 
-// fingerprint returns the same value for the same configuration of a Pod and the same Secret name.
+// fingerprint returns a hash of the configuration of a Pod and the name of its Secret.
 func fingerprint(config PodConfig) string {
 	text, _ := json.Marshal([]any{config.Secret, config.Pod}) // cannot fail: it was decoded from JSON
 	sum := sha256.Sum256(text)
@@ -139,7 +139,7 @@ func (s *inPods) fits(uid types.UID, held *facts.Incarnation, p runtime.Process)
 	return err != nil || !known || made.Annotations[annotationSpec] == fingerprint(config)
 }
 
-// environment makes the server inherit the environment of the container, which the multiplexer knows.
+// environment makes the server inherit the environment of the container, which only the multiplexer knows.
 func (*inPods) environment(launch *lsp.Launch, asked []string) {
 	launch.Env, launch.Inherit = asked, true
 }
@@ -163,7 +163,8 @@ func (s *inPods) dial(ctx context.Context, uid types.UID) (net.Conn, error) {
 	return transport.Dial(ctx, net.JoinHostPort(newest.Address, strconv.Itoa(transport.Port)), keys)
 }
 
-// state returns the state that the node reports for a multiplexer that has exited. Until then its state file cannot be read.
+// state returns the state that the node reports for a multiplexer that has exited. While the multiplexer is running, its state file cannot be read, and state
+// returns an empty report.
 func (s *inPods) state(ctx context.Context, uid types.UID) (lsp.Report, error) {
 	newest, err := newestOn(ctx, s.pods, uid)
 	if err != nil || newest == nil {
@@ -172,7 +173,7 @@ func (s *inPods) state(ctx context.Context, uid types.UID) (lsp.Report, error) {
 	var state lsp.Report
 	if text, known := s.pods.LastWords(uid, newest.Number); known {
 		if err := json.Unmarshal([]byte(text), &state); err != nil {
-			return lsp.Report{}, nil //nolint:nilerr // it was killed while it wrote, so its report is lost
+			return lsp.Report{}, nil //nolint:nilerr // the multiplexer was killed while it wrote the report
 		}
 	}
 	return state, nil
@@ -194,7 +195,7 @@ func (s *inPods) noted(uid types.UID, held *facts.Incarnation) int64 {
 		return 0
 	}
 	number, _ := strconv.ParseInt(made.Annotations[annotationServer], 10, 64)
-	return cmp.Or(number, held.Number) // the Pod was created for a server with that number
+	return cmp.Or(number, held.Number) // without the annotation: the number of a Pod is that of the server for which it was created
 }
 
 // revives returns false, because the configuration of a Pod is known only when a server is started.

@@ -9,11 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The back-off before a multiplexer that exits repeatedly is started again.
+// Back-off between restarts of a multiplexer that exits repeatedly. The first restart is not delayed, the second is delayed by twice reviveFirst, and each
+// later delay is twice the previous one, but at most reviveLast.
 const (
 	reviveFirst = 250 * time.Millisecond
 	reviveLast  = 5 * time.Minute
-	// longLife: if the multiplexer was started longer ago than this, the back-off is reset.
+	// longLife is the minimum time since the last start of a multiplexer for the back-off to be reset.
 	longLife = 10 * time.Minute
 )
 
@@ -23,7 +24,7 @@ const (
 func (r *Runtime) Keep(uid types.UID, keep bool) {
 	l := r.known(uid)
 	if l == nil {
-		if state, err := r.site.state(r.life, uid); !keep || err != nil || state.Incarnation == 0 {
+		if state, err := r.site.state(r.Lifetime(), uid); !keep || err != nil || state.Incarnation == 0 {
 			return
 		}
 		l = r.link(uid)
@@ -38,7 +39,7 @@ func (r *Runtime) Keep(uid types.UID, keep bool) {
 	}
 }
 
-// revive starts the multiplexer if it should be running but is not, after a back-off.
+// If the multiplexer should be running but is not, revive schedules its start after a back-off.
 func (l *link) revive() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,7 +53,7 @@ func (l *link) revive() {
 	} else if l.revived < 12 {
 		pause = min(reviveFirst<<l.revived, reviveLast)
 	}
-	l.reviving = l.runtime.spawn(func() { l.bring(pause) })
+	l.reviving = l.runtime.Go(func() { l.bring(pause) })
 }
 
 func (l *link) mayRevive() bool {
@@ -68,7 +69,7 @@ func (l *link) bring(pause time.Duration) {
 	}()
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
-	ctx := l.runtime.life
+	ctx := l.runtime.Lifetime()
 	select {
 	case <-ctx.Done():
 		return
@@ -97,5 +98,5 @@ func (l *link) bring(pause time.Duration) {
 		l.mu.Unlock()
 	}
 	l.watch()
-	l.runtime.tell(l.uid)
+	l.runtime.Notify(l.uid)
 }

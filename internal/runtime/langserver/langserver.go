@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/background"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -46,26 +46,21 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// adoptPatience is how long New waits for the first reports of all running multiplexers, and how long Observe waits for that of one.
+// adoptPatience is how long New waits for the first reports of all running multiplexers, and how long Observe waits for the first report of one multiplexer.
 const adoptPatience = time.Second
 
 // Runtime runs language servers. Create one with New or NewInPods.
 type Runtime struct {
 	runtime.NoLogs
 	runtime.NoInspection
+	*background.Tasks // Close leaves the multiplexers and their servers running
 
 	host Host
 	site site
 	log  logr.Logger
 
-	life  context.Context
-	end   context.CancelFunc
-	loops sync.WaitGroup
-
-	mu     sync.Mutex
-	closed bool
-	wake   func(types.UID)
-	links  map[types.UID]*link
+	mu    sync.Mutex
+	links map[types.UID]*link
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -87,7 +82,7 @@ func New(host Host, options Options) (*Runtime, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the directory of the language servers: %w", err)
 	}
-	program, err := findProgram(options.Program)
+	program, err := runtime.FindProgram("berth-lsp", options.Program)
 	if err != nil {
 		return nil, err
 	}
@@ -104,30 +99,7 @@ func newRuntime(host Host, where site, log logr.Logger, wake func(types.UID)) *R
 	if log.GetSink() == nil {
 		log = logr.Discard()
 	}
-	r := &Runtime{host: host, site: where, log: log, wake: wake, links: map[types.UID]*link{}}
-	r.life, r.end = context.WithCancel(context.Background())
-	return r
-}
-
-func findProgram(program string) (string, error) {
-	if program == "" {
-		if self, err := os.Executable(); err == nil {
-			program = filepath.Join(filepath.Dir(self), "berth-lsp")
-		}
-		if info, err := os.Stat(program); err != nil || !info.Mode().IsRegular() {
-			if program, err = exec.LookPath("berth-lsp"); err != nil {
-				return "", fmt.Errorf("berth-lsp is neither in the directory of this program nor in PATH; install it in that directory: %w", err)
-			}
-		}
-	}
-	program, err := filepath.Abs(program)
-	if err == nil {
-		_, err = os.Stat(program)
-	}
-	if err != nil {
-		return "", fmt.Errorf("find berth-lsp: %w", err)
-	}
-	return program, nil
+	return &Runtime{Tasks: background.New(wake), host: host, site: where, log: log, links: map[types.UID]*link{}}
 }
 
 // adopt connects to all running multiplexers concurrently, and removes the directories of unknown ones.
@@ -136,7 +108,7 @@ func (r *Runtime) adopt(here *onHost) error {
 	if err != nil {
 		return fmt.Errorf("list the language servers: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(r.life, adoptPatience)
+	ctx, cancel := context.WithTimeout(r.Lifetime(), adoptPatience)
 	defer cancel()
 	var links []*link
 	for _, entry := range entries {
@@ -148,7 +120,7 @@ func (r *Runtime) adopt(here *onHost) error {
 		switch {
 		case err != nil:
 			r.log.Error(err, "Cannot inspect a language server", "uid", uid)
-		case held == nil: // forgotten by force, because its object is gone
+		case held == nil: // the host has forgotten the multiplexer, because its object no longer exists
 			_ = here.forget(uid)
 		case held.Alive():
 			l := r.link(uid)
@@ -163,42 +135,6 @@ func (r *Runtime) adopt(here *onHost) error {
 		}
 	}
 	return nil
-}
-
-// Close releases all resources and leaves the multiplexers and their servers running.
-func (r *Runtime) Close() {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	r.end()
-	r.loops.Wait()
-}
-
-// spawn runs do in a goroutine, and reports whether it did: it does nothing if the runtime is closed. do must return soon after the runtime is closed.
-func (r *Runtime) spawn(do func()) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return false
-	}
-	r.loops.Go(do)
-	return true
-}
-
-// OnChange sets the function that is called with the UID of each object whose state has changed.
-func (r *Runtime) OnChange(wake func(types.UID)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.wake = wake
-}
-
-func (r *Runtime) tell(uid types.UID) {
-	r.mu.Lock()
-	wake := r.wake
-	r.mu.Unlock()
-	if wake != nil {
-		wake(uid)
-	}
 }
 
 // Endpoint returns the path of the socket that clients connect to, or "" if the multiplexer is not on this host.
@@ -221,8 +157,8 @@ func (r *Runtime) Report(uid types.UID) (lsp.Report, bool) {
 // List implements runtime.Runtime. It returns the incarnations of the multiplexers, as the host numbers them.
 func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) { return r.host.List(ctx) }
 
-// Events implements runtime.Runtime. It returns the event channel of the host, which must have only one reader. A report of a multiplexer does not appear
-// there: it leads to a call of Wake.
+// Events implements runtime.Runtime. It returns the event channel of the host, which must have only one reader. Reports of
+// multiplexers do not appear there; they lead to calls of Wake.
 func (r *Runtime) Events() <-chan types.UID { return r.host.Events() }
 
 // OpenLog implements runtime.Logs. The log contains the stderr of the server and of its multiplexer.

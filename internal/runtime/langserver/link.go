@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// youth is how long a multiplexer may take after its start until it can be reached.
+	// youth is how long a multiplexer may be unreachable after its start.
 	youth = 30 * time.Second
 
 	dialTimeout  = time.Second
@@ -42,8 +42,8 @@ type link struct {
 	generation int64
 	starting   bool // a multiplexer is being started; the other fields still describe the previous one
 	client     *control.Client
-	report     *lsp.Report   // of the running multiplexer
-	since      time.Time     // when the multiplexer was started, last reported or was last connected
+	report     *lsp.Report   // the last report of the running multiplexer
+	since      time.Time     // the latest of: the start of the multiplexer, its last report, the end of the last connection
 	born       time.Time     // when this manager started the multiplexer; zero if an earlier manager did
 	heard      chan struct{} // closed after the first connection and report
 	hasHeard   bool
@@ -58,7 +58,7 @@ type link struct {
 	keep     bool // the multiplexer remains when no server is running
 	bare     bool // the multiplexer was started without a server, and has not reported yet
 	reviving bool // bring is about to start a multiplexer without a server
-	revived  int  // how often bring has started one since the last reset of the back-off
+	revived  int  // how often bring has started a multiplexer since the last reset of the back-off
 	retiring bool // Quit is about to be sent
 	quitting bool // Quit was sent
 }
@@ -70,22 +70,22 @@ func (l *link) watch() {
 	if l.watched || l.forgotten {
 		return
 	}
-	l.watched = l.runtime.spawn(l.follow)
+	l.watched = l.runtime.Go(l.follow)
 }
 
 // follow connects and reconnects until the multiplexer is gone.
 func (l *link) follow() {
 	defer measures.drop(l.uid)
-	ctx := l.runtime.life
+	ctx := l.runtime.Lifetime()
 	pause := 5 * time.Millisecond
 	for ctx.Err() == nil {
 		if l.lost(ctx) {
-			l.runtime.tell(l.uid)
+			l.runtime.Notify(l.uid)
 			return
 		}
 		if l.connect(ctx) {
 			pause = 5 * time.Millisecond
-			l.runtime.tell(l.uid)
+			l.runtime.Notify(l.uid)
 			continue
 		}
 		timer := time.NewTimer(pause)
@@ -98,7 +98,7 @@ func (l *link) follow() {
 	}
 }
 
-// lost reports whether there is no multiplexer to follow. If there is none, it discards the last report.
+// lost reports whether the multiplexer is gone. If so, it discards the last report.
 func (l *link) lost(ctx context.Context) bool {
 	l.mu.Lock()
 	generation := l.generation
@@ -167,10 +167,10 @@ func (l *link) took(generation int64, report lsp.Report) {
 	l.hears()
 	l.mu.Unlock()
 	l.retire()
-	l.runtime.tell(l.uid)
+	l.runtime.Notify(l.uid)
 }
 
-// hears closes heard after the first connection and report. It is called with mu held.
+// hears closes l.heard if the multiplexer is connected and has sent a report. It is called with mu held.
 func (l *link) hears() {
 	if !l.hasHeard && l.client != nil && l.report != nil {
 		l.hasHeard = true
@@ -186,12 +186,6 @@ func (l *link) newest() (lsp.Report, bool) {
 		return lsp.Report{}, false
 	}
 	return *l.report, true
-}
-
-func (l *link) connection() *control.Client {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.client
 }
 
 // deliver sends a start that was requested before the multiplexer was reachable.

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// measures contains the sums of the multiplexers' reports over all language servers. No label contains the name of an object.
+// measures sums up the reports of the multiplexers of all language servers. The metrics have no labels.
 var measures = newReportCollector()
 
 func init() { metrics.Registry.MustRegister(measures) }
@@ -23,7 +23,7 @@ func init() { metrics.Registry.MustRegister(measures) }
 type reportCollector struct {
 	mu      sync.Mutex
 	reports map[types.UID]lsp.Report
-	before  lsp.Counters // of multiplexers that are gone
+	before  lsp.Counters // the sums of the counters of multiplexers that are gone
 	counts  []count
 	gauges  []gauge
 }
@@ -53,12 +53,12 @@ func newReportCollector() *reportCollector {
 			counter("held_requests_total", "Requests that waited for a restart.", func(c lsp.Counters) int64 { return c.HeldTotal }),
 			counter("replayed_requests_total", "Requests that were sent to a second incarnation of the server.", func(c lsp.Counters) int64 { return c.Replayed }),
 			counter("failed_requests_total", "Requests that the multiplexer answered with its own error.", func(c lsp.Counters) int64 { return c.Failed }),
-			counter("cancelled_requests_total", "Requests that were cancelled because they exceeded the maximum age.", func(c lsp.Counters) int64 { return c.Cancelled }),
+			counter("cancelled_requests_total", "Requests that were canceled because they exceeded the maximum age.", func(c lsp.Counters) int64 { return c.Cancelled }),
 			counter("frames_total", "Messages relayed in both directions.", func(c lsp.Counters) int64 { return c.Frames }),
 			counter("message_bytes_total", "Bytes of the relayed messages.", func(c lsp.Counters) int64 { return c.Bytes }),
 			counter("frames_rejected_total", "Messages that exceeded a limit or violated the protocol.", func(c lsp.Counters) int64 { return c.Rejected }),
 			counter("slow_clients_total", "Connections closed because the client did not read.", func(c lsp.Counters) int64 { return c.SlowClients }),
-			counter("view_switches_total", "Times the multiplexer sent a server the document text of another client.", func(c lsp.Counters) int64 { return c.ViewSwitches }),
+			counter("view_switches_total", "Number of times that the multiplexer sent a server the document text of another client.", func(c lsp.Counters) int64 { return c.ViewSwitches }),
 			counter("canary_failures_total", "Canary requests without a usable response.", func(c lsp.Counters) int64 { return c.CanaryFailed }),
 			counter("incarnations_total", "Language servers started.", func(c lsp.Counters) int64 { return c.Incarnations }),
 			{describe("hold_seconds_total", "Seconds that held requests spent waiting."), func(c lsp.Counters) float64 { return time.Duration(c.HeldNanos).Seconds() }},
@@ -88,7 +88,7 @@ func (c *reportCollector) note(uid types.UID, report lsp.Report) {
 	c.reports[uid] = report
 }
 
-// drop adds the counters of a multiplexer to before and removes its report. It is called when the multiplexer is gone or no longer followed by this manager.
+// drop adds the counters of a multiplexer to c.before, and removes its report. It is called when the multiplexer is gone or no longer followed by this manager.
 func (c *reportCollector) drop(uid types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

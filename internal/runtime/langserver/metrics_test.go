@@ -14,7 +14,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-func TestMetricsAreSumsThatNeverFall(t *testing.T) {
+func TestReportCollector_CountersNeverDecrease(t *testing.T) {
 	g := NewWithT(t)
 	c := newReportCollector()
 	registry := prometheus.NewRegistry()

@@ -23,9 +23,9 @@ type view struct {
 	cancelled int64
 	noted     int64 // the newest incarnation that the multiplexer was requested to start, if the site stores it
 	told      int64 // the newest incarnation reported as exited
-	leaving   bool  // the multiplexer is to exit
+	leaving   bool  // the multiplexer must exit
 	bare      bool  // the multiplexer was just started without a server
-	starting  bool  // a multiplexer is being started; what is read may still describe the previous one
+	starting  bool  // a multiplexer is being started; reports and state files may still describe the previous one
 
 	generation int64
 }
@@ -78,7 +78,8 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 	return []facts.Incarnation{*found}, nil
 }
 
-// endable marks a server in a Pod as killable if the manager cannot reach its multiplexer: the node still reports when the Pod has ended.
+// endable marks a server in a Pod as killable if the manager cannot reach its multiplexer. The exit of such a server can be observed, because the node reports
+// when the Pod has ended.
 func (r *Runtime) endable(held, found *facts.Incarnation) {
 	if found.Phase == facts.Unknown && held != nil && held.Phase == facts.Running && !r.site.revives() {
 		found.Killable = true
@@ -86,13 +87,13 @@ func (r *Runtime) endable(held, found *facts.Incarnation) {
 	}
 }
 
-// lostWith marks a server as lost if it ended together with its Pod. A server whose exit was well before that of its multiplexer had another reason to exit,
-// and is not marked.
+// lostWith marks a server as lost if it ended together with its Pod. If the server exited long before its multiplexer, the server exited for another reason and
+// is not marked.
 func lostWith(held, found *facts.Incarnation) {
 	if held == nil || found.Exit == nil {
 		return
 	}
-	if held.Exit == nil { // the multiplexer is running and has ended its server because the Pod is being deleted
+	if held.Exit == nil { // the multiplexer is running, and stops its server if its Pod is being deleted
 		if held.PodName != "" && held.StopSent {
 			found.Exit.Lost, found.Exit.Message = true, "its Pod was deleted"
 		}
@@ -126,7 +127,7 @@ func (l *link) await(ctx context.Context) {
 	select {
 	case <-l.heard:
 	case <-ctx.Done():
-	case <-l.runtime.life.Done():
+	case <-l.runtime.Lifetime().Done():
 	}
 }
 
@@ -258,7 +259,8 @@ func living(v view, state lsp.Report) *facts.Incarnation {
 	return ending(v, translate(said))
 }
 
-// ending reports an exited server as running if its multiplexer was told to exit too and has not exited yet. An exit that was already reported is reported again unchanged.
+// ending reports an exited server as running while its multiplexer, which must exit too, is still running. An exit that was already reported is returned
+// unchanged.
 func ending(v view, found *facts.Incarnation) *facts.Incarnation {
 	if !v.leaving || found.Alive() || found.Number <= v.told {
 		return found

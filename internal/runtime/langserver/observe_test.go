@@ -13,8 +13,8 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// TestWhatIsSaidOfAMultiplexerThatRuns checks what is observed for a running multiplexer.
-func TestWhatIsSaidOfAMultiplexerThatRuns(t *testing.T) {
+// TestObserve_RunningMultiplexer checks what is observed for a running multiplexer.
+func TestObserve_RunningMultiplexer(t *testing.T) {
 	exit := &facts.Exit{Known: true, Code: 2}
 	running, ended := lsp.Report{Incarnation: 3, Phase: facts.Running, PID: 7}, lsp.Report{Incarnation: 3, Phase: facts.Exited, Exit: exit}
 	failed := lsp.Report{Incarnation: 3, Phase: facts.Failed, StartError: &facts.StartError{Reason: "CommandNotFound"}}
@@ -42,13 +42,13 @@ func TestWhatIsSaidOfAMultiplexerThatRuns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			check(g, living(c.view, c.state), c.want)
+			expectIncarnation(g, living(c.view, c.state), c.want)
 		})
 	}
 }
 
-// TestWhatIsSaidOfAMultiplexerThatIsGone checks what is observed after the exit of a multiplexer.
-func TestWhatIsSaidOfAMultiplexerThatIsGone(t *testing.T) {
+// TestObserve_ExitedMultiplexer checks what is observed after the exit of a multiplexer.
+func TestObserve_ExitedMultiplexer(t *testing.T) {
 	at := time.Unix(1000, 0)
 	lost := &facts.Exit{FinishedAt: at}
 	killed := &facts.Incarnation{Number: 9, Phase: facts.Exited, Exit: &facts.Exit{Known: true, Signal: "SIGKILL", FinishedAt: at}}
@@ -75,13 +75,13 @@ func TestWhatIsSaidOfAMultiplexerThatIsGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			check(g, gone(c.view, c.held, c.state), c.want)
+			expectIncarnation(g, gone(c.view, c.held, c.state), c.want)
 		})
 	}
 }
 
-// TestWhatIsSaidOfAMultiplexerThatDies checks that the observed identity of the server does not change while its multiplexer exits.
-func TestWhatIsSaidOfAMultiplexerThatDies(t *testing.T) {
+// TestObserve_ExitingMultiplexer checks that the observed identity of the server does not change while its multiplexer exits.
+func TestObserve_ExitingMultiplexer(t *testing.T) {
 	held := &facts.Incarnation{Number: 9, Phase: facts.Running, PID: 100, LeaderExit: &facts.Exit{Known: true, Signal: "SIGKILL"}}
 	exit := &facts.Exit{Known: true, Code: 2}
 	for name, c := range map[string]struct {
@@ -96,13 +96,13 @@ func TestWhatIsSaidOfAMultiplexerThatDies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			check(g, dying(c.view, held, c.state), c.want)
+			expectIncarnation(g, dying(c.view, held, c.state), c.want)
 		})
 	}
 }
 
-// check compares an observed incarnation with the expected one, except for the messages.
-func check(g Gomega, got *facts.Incarnation, want facts.Incarnation) {
+// expectIncarnation compares an observed incarnation with the expected one, except for the messages.
+func expectIncarnation(g Gomega, got *facts.Incarnation, want facts.Incarnation) {
 	if want.Number == 0 {
 		g.Expect(got).To(BeNil())
 		return
@@ -121,7 +121,7 @@ func check(g Gomega, got *facts.Incarnation, want facts.Incarnation) {
 }
 
 // The exit of a server counts as lost if its Pod was lost, unless the server had exited well before the Pod.
-func TestWhatIsLostWithItsPod(t *testing.T) {
+func TestLostWith_MarksExitLostWithPod(t *testing.T) {
 	g := NewWithT(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	held := &facts.Incarnation{Phase: facts.Exited, Exit: &facts.Exit{Lost: true, Message: "evicted", FinishedAt: at}}
@@ -130,9 +130,9 @@ func TestWhatIsLostWithItsPod(t *testing.T) {
 		lost bool
 		says string
 	}{
-		"with it":   {&facts.Exit{Known: true, Signal: "SIGTERM", FinishedAt: at.Add(-time.Second)}, true, "evicted"},
-		"unseen":    {&facts.Exit{Message: "the exit was not observed"}, true, "evicted"},
-		"before it": {&facts.Exit{Known: true, Code: 3, FinishedAt: at.Add(-time.Minute), Message: "its own"}, false, "its own"},
+		"exited with the Pod":   {&facts.Exit{Known: true, Signal: "SIGTERM", FinishedAt: at.Add(-time.Second)}, true, "evicted"},
+		"exit not observed":     {&facts.Exit{Message: "the exit was not observed"}, true, "evicted"},
+		"exited before the Pod": {&facts.Exit{Known: true, Code: 3, FinishedAt: at.Add(-time.Minute), Message: "its own"}, false, "its own"},
 	} {
 		found := &facts.Incarnation{Phase: facts.Exited, Exit: test.exit}
 		lostWith(held, found)

@@ -40,13 +40,13 @@ type podsOnHost struct {
 	dir    string
 	client *fake.Clientset
 
-	mu      sync.Mutex
-	made    map[string]*corev1.Pod
-	address map[types.UID]string
-	waiting map[types.UID]string // why the Pod of a UID is not running yet
-	settled []int64
-	homes   map[types.UID]string
-	deaf    bool // starts succeed, but their responses are lost
+	mu            sync.Mutex
+	made          map[string]*corev1.Pod
+	address       map[types.UID]string
+	waiting       map[types.UID]string // why the Pod of a UID is not running yet
+	settled       []int64
+	namespaces    map[types.UID]string
+	loseResponses bool // starts succeed, but their responses are lost
 }
 
 // addresses counts the assigned loopback addresses.
@@ -55,7 +55,7 @@ var addresses struct {
 	last int
 }
 
-func key(uid types.UID, number int64) string { return fmt.Sprintf("%s-%d", uid, number) }
+func podKey(uid types.UID, number int64) string { return fmt.Sprintf("%s-%d", uid, number) }
 
 func (p *podsOnHost) Start(ctx context.Context, process runtime.Process) error {
 	var config pod.Config
@@ -63,7 +63,7 @@ func (p *podsOnHost) Start(ctx context.Context, process runtime.Process) error {
 		return err
 	}
 	made := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: key(process.UID, process.Incarnation), Annotations: config.Annotations,
+		ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: podKey(process.UID, process.Incarnation), Annotations: config.Annotations,
 			Labels: map[string]string{pod.LabelUID: string(process.UID)}},
 		Spec: corev1.PodSpec{Volumes: config.Volumes, InitContainers: config.Init},
 	}
@@ -87,13 +87,13 @@ func (p *podsOnHost) Start(ctx context.Context, process runtime.Process) error {
 	process.Command = []string{filepath.Join(programs, "berth-lsp-pod"), "--listen", net.JoinHostPort(address, strconv.Itoa(transport.Port)), "--keys", home, "--state", filepath.Join(home, "state")}
 	process.Config, process.Dir = nil, "/"
 	err = p.Host.Start(ctx, process)
-	if err == nil && p.deaf {
+	if err == nil && p.loseResponses {
 		err = errors.New("the answer was lost")
 	}
 	return err
 }
 
-// addressOf is called with the lock held.
+// addressOf returns the loopback address of the multiplexer of a UID, and assigns one if necessary. The caller holds the lock.
 func (p *podsOnHost) addressOf(uid types.UID) string {
 	if p.address[uid] == "" {
 		addresses.Lock()
@@ -109,7 +109,7 @@ func (p *podsOnHost) Observe(ctx context.Context, uid types.UID) ([]facts.Incarn
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range found {
-		found[i].PodName, found[i].Address = key(uid, found[i].Number), p.addressOf(uid)
+		found[i].PodName, found[i].Address = podKey(uid, found[i].Number), p.addressOf(uid)
 		if found[i].StopSent && found[i].Exit != nil { // the Pod was being deleted
 			found[i].Exit.Lost, found[i].Exit.Message = true, "the Pod was deleted"
 		}
@@ -124,7 +124,7 @@ func (p *podsOnHost) Pod(uid types.UID, number int64) (*corev1.Pod, bool) {
 	found, err := p.Host.Observe(context.Background(), uid)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	made, known := p.made[key(uid, number)]
+	made, known := p.made[podKey(uid, number)]
 	if err != nil || !known || !slices.ContainsFunc(found, func(i facts.Incarnation) bool { return i.Number == number }) {
 		return nil, false
 	}
@@ -136,14 +136,14 @@ func (p *podsOnHost) LastWords(uid types.UID, number int64) (text string, known 
 	if err != nil || len(found) == 0 || found[0].Number != number || found[0].Exit == nil {
 		return "", false
 	}
-	said, err := os.ReadFile(filepath.Join(p.dir, key(uid, number), "state"))
+	said, err := os.ReadFile(filepath.Join(p.dir, podKey(uid, number), "state"))
 	return string(said), err == nil
 }
 
 func (p *podsOnHost) Note(_ context.Context, uid types.UID, number int64, annotation, value string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	made, known := p.made[key(uid, number)]
+	made, known := p.made[podKey(uid, number)]
 	if !known {
 		return runtime.ErrNotFound
 	}
@@ -155,7 +155,7 @@ func (p *podsOnHost) Note(_ context.Context, uid types.UID, number int64, annota
 func (p *podsOnHost) Belongs(uid types.UID, namespace string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.homes = map[types.UID]string{uid: namespace}
+	p.namespaces = map[types.UID]string{uid: namespace}
 }
 
 func (p *podsOnHost) Settle(_ context.Context, _ types.UID, number int64) error {
@@ -165,95 +165,95 @@ func (p *podsOnHost) Settle(_ context.Context, _ types.UID, number int64) error 
 	return nil
 }
 
-// podBench is a bench whose multiplexers run in Pods.
-type podBench struct {
-	*bench
+// podFixture is a fixture whose multiplexers run in Pods.
+type podFixture struct {
+	*fixture
 	pods   *podsOnHost
 	client *fake.Clientset
 	image  string
 }
 
-func newPodBench(t *testing.T) *podBench {
+func newPodFixture(t *testing.T) *podFixture {
 	t.Helper()
-	b := &podBench{bench: &bench{T: t, WithT: NewWithT(t), dir: t.TempDir(), woken: make(chan types.UID, 1000)}, client: fake.NewClientset()}
-	b.machineUp()
-	b.manage()
-	t.Cleanup(b.clean)
-	return b
+	f := &podFixture{fixture: &fixture{T: t, WithT: NewWithT(t), dir: t.TempDir(), woken: make(chan types.UID, 1000)}, client: fake.NewClientset()}
+	f.openHost()
+	f.startManager()
+	t.Cleanup(f.clean)
+	return f
 }
 
-func (b *podBench) machineUp() {
-	b.Helper()
+func (f *podFixture) openHost() {
+	f.Helper()
 	var err error
-	b.machine, err = host.New(host.Options{StateDir: filepath.Join(b.dir, "host"), ShimPath: filepath.Join(programs, "berth-shim")})
-	b.Expect(err).NotTo(HaveOccurred())
-	b.pods = &podsOnHost{Host: b.machine, dir: filepath.Join(b.dir, "pods"), client: b.client,
+	f.machine, err = host.New(host.Options{StateDir: filepath.Join(f.dir, "host"), ShimPath: filepath.Join(programs, "berth-shim")})
+	f.Expect(err).NotTo(HaveOccurred())
+	f.pods = &podsOnHost{Host: f.machine, dir: filepath.Join(f.dir, "pods"), client: f.client,
 		made: map[string]*corev1.Pod{}, address: map[types.UID]string{}, waiting: map[types.UID]string{}}
 }
 
-// manage starts a manager, as the first one or after the previous one was closed.
-func (b *podBench) manage() {
-	b.Helper()
+// startManager starts a manager. The previous manager, if any, must be closed.
+func (f *podFixture) startManager() {
+	f.Helper()
 	image := func(context.Context) (Image, error) {
-		if b.image == "none" {
+		if f.image == "none" {
 			return Image{}, errors.New("no image is known")
 		}
 		return Image{Name: "berth:test", PullPolicy: corev1.PullNever}, nil
 	}
 	var err error
-	b.Runtime, err = NewInPods(b.pods, PodOptions{Client: b.client, Image: image})
-	b.Expect(err).NotTo(HaveOccurred())
+	f.Runtime, err = NewInPods(f.pods, PodOptions{Client: f.client, Image: image})
+	f.Expect(err).NotTo(HaveOccurred())
 }
 
-func (b *podBench) process(uid types.UID, incarnation int64, args ...string) runtime.Process {
-	b.Helper()
-	p := b.bench.process(uid, incarnation, args...)
+func (f *podFixture) process(uid types.UID, incarnation int64, args ...string) runtime.Process {
+	f.Helper()
+	p := f.fixture.process(uid, incarnation, args...)
 	config, err := json.Marshal(PodConfig{
-		Config: lsp.Config{Language: "test", Folders: []string{b.dir}}, Secret: "lsp-" + string(uid), Pod: pod.Config{Namespace: "team", Image: "gopls:1"},
+		Config: lsp.Config{Language: "test", Folders: []string{f.dir}}, Secret: "lsp-" + string(uid), Pod: pod.Config{Namespace: "team", Image: "gopls:1"},
 	})
-	b.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	p.Config = config
 	return p
 }
 
-// ofImage returns a process whose Pod has another image.
-func (b *podBench) ofImage(image string, uid types.UID, incarnation int64) runtime.Process {
-	p := b.process(uid, incarnation)
+// processWithImage returns a process whose Pod has another image.
+func (f *podFixture) processWithImage(image string, uid types.UID, incarnation int64) runtime.Process {
+	p := f.process(uid, incarnation)
 	p.Config = []byte(strings.Replace(string(p.Config), "gopls:1", image, 1))
 	return p
 }
 
-func (b *podBench) start(uid types.UID, incarnation int64, args ...string) facts.Incarnation {
-	b.Helper()
-	b.Expect(b.Start(b.Context(), b.process(uid, incarnation, args...))).To(Succeed())
-	return b.await(uid, incarnation, facts.Running)
+func (f *podFixture) start(uid types.UID, incarnation int64, args ...string) facts.Incarnation {
+	f.Helper()
+	f.Expect(f.Start(f.Context(), f.process(uid, incarnation, args...))).To(Succeed())
+	return f.await(uid, incarnation, facts.Running)
 }
 
-func (b *podBench) secret(uid types.UID) map[string][]byte {
-	b.Helper()
-	secret, err := b.client.CoreV1().Secrets("team").Get(b.Context(), "lsp-"+string(uid), metav1.GetOptions{})
-	b.Expect(err).NotTo(HaveOccurred())
+func (f *podFixture) secretData(uid types.UID) map[string][]byte {
+	f.Helper()
+	secret, err := f.client.CoreV1().Secrets("team").Get(f.Context(), "lsp-"+string(uid), metav1.GetOptions{})
+	f.Expect(err).NotTo(HaveOccurred())
 	return secret.Data
 }
 
 // connect connects as a client that has the Secret.
-func (b *podBench) connect(uid types.UID) *editor {
-	b.Helper()
-	b.pods.mu.Lock()
-	at := url.URL{Scheme: "https", Host: net.JoinHostPort(b.pods.addressOf(uid), strconv.Itoa(transport.Port)), Path: transport.ClientPath}
-	b.pods.mu.Unlock()
+func (f *podFixture) connect(uid types.UID) *editor {
+	f.Helper()
+	f.pods.mu.Lock()
+	at := url.URL{Scheme: "https", Host: net.JoinHostPort(f.pods.addressOf(uid), strconv.Itoa(transport.Port)), Path: transport.ClientPath}
+	f.pods.mu.Unlock()
 	client := http.DefaultTransport.(*http.Transport).Clone()
-	client.TLSClientConfig, client.ForceAttemptHTTP2 = transport.Trust(b.secret(uid)[transport.Certificate]), false
-	conn, err := transport.Through(b.Context(), client, &at, string(b.secret(uid)[transport.ClientToken]))
-	b.Expect(err).NotTo(HaveOccurred())
-	return b.edit(conn)
+	client.TLSClientConfig, client.ForceAttemptHTTP2 = transport.Trust(f.secretData(uid)[transport.Certificate]), false
+	conn, err := transport.Through(f.Context(), client, &at, string(f.secretData(uid)[transport.ClientToken]))
+	f.Expect(err).NotTo(HaveOccurred())
+	return f.newEditor(conn)
 }
 
 // podNumber returns the number of the running Pod.
-func (b *podBench) podNumber(uid types.UID) int64 {
-	b.Helper()
-	found, err := b.machine.Observe(context.Background(), uid)
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(found).To(HaveLen(1))
+func (f *podFixture) podNumber(uid types.UID) int64 {
+	f.Helper()
+	found, err := f.machine.Observe(context.Background(), uid)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(found).To(HaveLen(1))
 	return found[0].Number
 }

@@ -22,17 +22,17 @@ import (
 
 // site is where multiplexers run. It prepares their start, connects to them, and reads the state that they leave when they exit.
 type site interface {
-	// begin prepares a multiplexer that replaces held, and returns the process that runs it. p is the first server in the multiplexer, or nil if there is none
-	// yet.
+	// begin prepares the start of a multiplexer, and returns its process. held is the previous multiplexer, or nil if there is none. p is the first server in
+	// the new multiplexer, or nil if the multiplexer starts without a server.
 	begin(ctx context.Context, uid types.UID, held *facts.Incarnation, p *runtime.Process) (runtime.Process, error)
 	// environment sets the environment and the user of a server in launch. asked are the environment variables that the server's object requests.
 	environment(launch *lsp.Launch, asked []string)
 	// dial connects to the running multiplexer as a manager.
 	dial(ctx context.Context, uid types.UID) (net.Conn, error)
-	// state returns the state file of the newest multiplexer; its incarnation is 0 if there is none.
+	// state returns the content of the state file of the newest multiplexer. If there is no state file, the Incarnation of the report is 0.
 	state(ctx context.Context, uid types.UID) (lsp.Report, error)
-	// note stores the incarnation of the server that a multiplexer is about to start, for a later manager that cannot reach the multiplexer; noted returns the
-	// stored incarnation.
+	// note stores the incarnation of the server that a multiplexer is about to start, for a later manager that cannot reach the multiplexer. noted returns the
+	// stored incarnation, or 0 if the site does not store one.
 	note(ctx context.Context, uid types.UID, held *facts.Incarnation, incarnation int64) error
 	noted(uid types.UID, held *facts.Incarnation) int64
 	// fits reports whether a multiplexer matches the spec.
@@ -45,7 +45,7 @@ type site interface {
 	forget(uid types.UID) error
 }
 
-// onHost is this machine: each multiplexer has a directory that contains its sockets and its state file.
+// onHost is the site for multiplexers on this machine: each multiplexer has a directory that contains its sockets and its state file.
 type onHost struct {
 	dir, program string
 	runAs        *shim.User
@@ -84,7 +84,7 @@ func (h *onHost) settle(ctx context.Context, uid types.UID, held *facts.Incarnat
 	return nil
 }
 
-// environment sets the inherited environment followed by the requested one, which takes precedence.
+// environment sets the user of the server, and its environment: the inherited variables, then the requested ones, which take precedence.
 func (h *onHost) environment(launch *lsp.Launch, asked []string) {
 	launch.Env, launch.RunAs = append(h.runAs.Inherited(os.Environ()), asked...), h.runAs
 }

@@ -68,8 +68,8 @@ func testMain(m *testing.M) int {
 	return code
 }
 
-// bench is a host with language servers in its own directory.
-type bench struct {
+// fixture is a host with language servers in its own directory.
+type fixture struct {
 	*testing.T
 	*WithT
 	*Runtime
@@ -78,135 +78,135 @@ type bench struct {
 	woken   chan types.UID
 }
 
-func newBench(t *testing.T) *bench {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	// The directory is longer than the maximum length of a socket path.
-	b := &bench{T: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30)), woken: make(chan types.UID, 1000)}
-	b.open()
-	t.Cleanup(b.clean)
-	return b
+	// The path of the directory is longer than the maximum length of a socket path.
+	f := &fixture{T: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30)), woken: make(chan types.UID, 1000)}
+	f.open()
+	t.Cleanup(f.clean)
+	return f
 }
 
-func (b *bench) open() {
-	b.Helper()
+func (f *fixture) open() {
+	f.Helper()
 	var err error
-	b.machine, err = host.New(host.Options{StateDir: filepath.Join(b.dir, "host"), ShimPath: filepath.Join(programs, "berth-shim")})
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Runtime, err = New(b.machine, Options{Dir: filepath.Join(b.dir, "lsp"), Program: filepath.Join(programs, "berth-lsp"), Wake: func(uid types.UID) {
+	f.machine, err = host.New(host.Options{StateDir: filepath.Join(f.dir, "host"), ShimPath: filepath.Join(programs, "berth-shim")})
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Runtime, err = New(f.machine, Options{Dir: filepath.Join(f.dir, "lsp"), Program: filepath.Join(programs, "berth-lsp"), Wake: func(uid types.UID) {
 		select {
-		case b.woken <- uid:
+		case f.woken <- uid:
 		default:
 		}
 	}})
-	b.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 }
 
-// use sets the program that later multiplexers run.
-func (b *bench) use(program string) {
-	b.site.(*onHost).program = program
+// setProgram sets the program that later multiplexers run.
+func (f *fixture) setProgram(program string) {
+	f.site.(*onHost).program = program
 }
 
-func (b *bench) close() {
-	b.Helper()
-	b.Runtime.Close()
-	b.Expect(b.machine.Close()).To(Succeed())
+func (f *fixture) close() {
+	f.Helper()
+	f.Runtime.Close()
+	f.Expect(f.machine.Close()).To(Succeed())
 }
 
 // clean forgets everything and checks that nothing is left.
-func (b *bench) clean() {
-	b.Helper()
+func (f *fixture) clean() {
+	f.Helper()
 	ctx := context.Background()
-	all, err := b.List(ctx)
-	b.Expect(err).NotTo(HaveOccurred())
+	all, err := f.List(ctx)
+	f.Expect(err).NotTo(HaveOccurred())
 	for _, i := range all {
-		b.Expect(b.machine.Kill(ctx, types.UID(i.UID), i.Number)).To(Succeed())
-		b.Eventually(func() error { return b.Forget(ctx, types.UID(i.UID)) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
+		f.Expect(f.machine.Kill(ctx, types.UID(i.UID), i.Number)).To(Succeed())
+		f.Eventually(func() error { return f.Forget(ctx, types.UID(i.UID)) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	}
-	b.Expect(filepath.Glob(filepath.Join(b.dir, "lsp", "*"))).To(BeEmpty())
-	b.close()
-	b.Eventually(b.processes).WithTimeout(patience).WithPolling(often).Should(BeEmpty())
+	f.Expect(filepath.Glob(filepath.Join(f.dir, "lsp", "*"))).To(BeEmpty())
+	f.close()
+	f.Eventually(f.processes).WithTimeout(patience).WithPolling(often).Should(BeEmpty())
 }
 
-// processes returns the command lines of the processes whose directory or arguments are in the directory of this bench.
-func (b *bench) processes() []string {
+// processes returns the command lines of the processes whose working directory is in the directory of this fixture, or whose arguments contain that directory.
+func (f *fixture) processes() []string {
 	var found []string
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	for _, link := range links {
 		dir, _ := os.Readlink(link)
 		line, _ := os.ReadFile(filepath.Join(filepath.Dir(link), "cmdline"))
-		if strings.HasPrefix(dir, b.dir) || strings.Contains(string(line), b.dir) {
+		if strings.HasPrefix(dir, f.dir) || strings.Contains(string(line), f.dir) {
 			found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
 		}
 	}
 	return found
 }
 
-func (b *bench) process(uid types.UID, incarnation int64, args ...string) runtime.Process {
-	b.Helper()
-	config, err := json.Marshal(lsp.Config{Language: "test", Folders: []string{b.dir}})
-	b.Expect(err).NotTo(HaveOccurred())
+func (f *fixture) process(uid types.UID, incarnation int64, args ...string) runtime.Process {
+	f.Helper()
+	config, err := json.Marshal(lsp.Config{Language: "test", Folders: []string{f.dir}})
+	f.Expect(err).NotTo(HaveOccurred())
 	return runtime.Process{
-		UID: uid, Incarnation: incarnation, Name: "languageservers/default/" + string(uid), Dir: b.dir, StopSignal: "SIGTERM", Grace: 10 * time.Second,
+		UID: uid, Incarnation: incarnation, Name: "languageservers/default/" + string(uid), Dir: f.dir, StopSignal: "SIGTERM", Grace: 10 * time.Second,
 		Command: append([]string{filepath.Join(programs, "server")}, args...), Config: config, Env: []string{"ASKED_FOR=this", "MARK=" + string(uid)},
 	}
 }
 
-func (b *bench) start(uid types.UID, incarnation int64, args ...string) facts.Incarnation {
-	b.Helper()
-	b.Expect(b.Start(b.Context(), b.process(uid, incarnation, args...))).To(Succeed())
-	return b.await(uid, incarnation, facts.Running)
+func (f *fixture) start(uid types.UID, incarnation int64, args ...string) facts.Incarnation {
+	f.Helper()
+	f.Expect(f.Start(f.Context(), f.process(uid, incarnation, args...))).To(Succeed())
+	return f.await(uid, incarnation, facts.Running)
 }
 
-func (b *bench) observe(uid types.UID) facts.Incarnation {
-	b.Helper()
-	found, err := b.Observe(context.Background(), uid)
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(len(found)).To(BeNumerically("<=", 1))
+func (f *fixture) observe(uid types.UID) facts.Incarnation {
+	f.Helper()
+	found, err := f.Observe(context.Background(), uid)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(len(found)).To(BeNumerically("<=", 1))
 	if len(found) == 0 {
 		return facts.Incarnation{}
 	}
 	return found[0]
 }
 
-func (b *bench) await(uid types.UID, incarnation int64, phase facts.Phase) facts.Incarnation {
-	b.Helper()
+func (f *fixture) await(uid types.UID, incarnation int64, phase facts.Phase) facts.Incarnation {
+	f.Helper()
 	var now facts.Incarnation
-	b.Eventually(func(g Gomega) {
-		now = b.observe(uid)
-		held, _ := b.machine.Observe(context.Background(), uid)
+	f.Eventually(func(g Gomega) {
+		now = f.observe(uid)
+		held, _ := f.machine.Observe(context.Background(), uid)
 		g.Expect(now).To(And(HaveField("Number", incarnation), HaveField("Phase", phase)), "its multiplexer: %+v", held)
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	return now
 }
 
-// ready waits until the server has answered initialize.
-func (b *bench) ready(uid types.UID, incarnation int64) {
-	b.Helper()
-	b.Eventually(func() bool {
-		report, known := b.Report(uid)
+// awaitReady waits until the server has answered initialize.
+func (f *fixture) awaitReady(uid types.UID, incarnation int64) {
+	f.Helper()
+	f.Eventually(func() bool {
+		report, known := f.Report(uid)
 		return known && report.Incarnation == incarnation && report.Initialized
 	}).WithTimeout(patience).WithPolling(often).Should(BeTrue())
 }
 
 // multiplexer returns the process of the multiplexer of a UID.
-func (b *bench) multiplexer(uid types.UID) shim.Process {
-	b.Helper()
-	found, err := b.machine.Observe(context.Background(), uid)
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(found).To(HaveLen(1))
-	b.Expect(found[0].Phase).To(Equal(facts.Running))
+func (f *fixture) multiplexer(uid types.UID) shim.Process {
+	f.Helper()
+	found, err := f.machine.Observe(context.Background(), uid)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(found).To(HaveLen(1))
+	f.Expect(found[0].Phase).To(Equal(facts.Running))
 	return shim.Process{PID: int(found[0].PID), Ticks: uint64(found[0].StartTicks)}
 }
 
-// signal sends a signal to exactly this process.
-func (b *bench) signal(p shim.Process, signal unix.Signal) {
-	b.Helper()
+// signal sends a signal to p, and to no other process that has reused its PID. After SIGSTOP it waits until p is stopped.
+func (f *fixture) signal(p shim.Process, signal unix.Signal) {
+	f.Helper()
 	fd, err := shim.Open(p)
-	b.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = unix.Close(fd) }()
-	b.Expect(unix.PidfdSendSignal(fd, signal, nil, 0)).To(Succeed())
+	f.Expect(unix.PidfdSendSignal(fd, signal, nil, 0)).To(Succeed())
 	if signal == unix.SIGSTOP {
-		b.Eventually(func() (string, error) {
+		f.Eventually(func() (string, error) {
 			stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/stat")
 			_, after, _ := strings.Cut(string(stat), ") ")
 			return after, err
@@ -214,9 +214,9 @@ func (b *bench) signal(p shim.Process, signal unix.Signal) {
 	}
 }
 
-func (b *bench) isGone(p shim.Process) {
-	b.Helper()
-	b.Eventually(func() bool {
+func (f *fixture) awaitExit(p shim.Process) {
+	f.Helper()
+	f.Eventually(func() bool {
 		fd, err := shim.Open(p)
 		if err != nil {
 			return true
@@ -233,25 +233,25 @@ func identity(i facts.Incarnation) shim.Process {
 
 // editor is a client of a language server.
 type editor struct {
-	*bench
+	*fixture
 	conn   net.Conn
 	reader *bufio.Reader
 	next   int
 }
 
-func (b *bench) connect(uid types.UID) *editor {
-	b.Helper()
-	conn, err := control.Connect(b.Context(), b.Endpoint(uid))
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(conn.SetDeadline(time.Now().Add(2 * patience))).To(Succeed())
-	return b.edit(conn)
+func (f *fixture) connect(uid types.UID) *editor {
+	f.Helper()
+	conn, err := control.Connect(f.Context(), f.Endpoint(uid))
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(conn.SetDeadline(time.Now().Add(2 * patience))).To(Succeed())
+	return f.newEditor(conn)
 }
 
-// edit returns an editor that has initialized the server at the other end of a connection.
-func (b *bench) edit(conn net.Conn) *editor {
-	b.Helper()
-	b.Cleanup(func() { _ = conn.Close() })
-	e := &editor{bench: b, conn: conn, reader: bufio.NewReader(conn)}
+// newEditor returns an editor that has initialized the server at the other end of a connection.
+func (f *fixture) newEditor(conn net.Conn) *editor {
+	f.Helper()
+	f.Cleanup(func() { _ = conn.Close() })
+	e := &editor{fixture: f, conn: conn, reader: bufio.NewReader(conn)}
 	e.call("initialize", map[string]any{"processId": nil, "rootUri": nil, "capabilities": map[string]any{}})
 	e.send(map[string]any{"jsonrpc": "2.0", "method": "initialized", "params": map[string]any{}})
 	return e
@@ -310,12 +310,12 @@ func (e *editor) receive() response {
 	return got
 }
 
-var anywhere = map[string]any{"textDocument": map[string]any{"uri": "file:///nowhere.test"}, "position": map[string]any{"line": 0, "character": 0}}
+var anyPosition = map[string]any{"textDocument": map[string]any{"uri": "file:///nowhere.test"}, "position": map[string]any{"line": 0, "character": 0}}
 
 // hover returns the identity of the server: its PID, directory and environment.
 func (e *editor) hover() []string {
 	e.Helper()
-	got := e.call("textDocument/hover", anywhere)
+	got := e.call("textDocument/hover", anyPosition)
 	e.Expect(got.Error).To(BeNil())
 	var said struct{ Contents string }
 	e.Expect(json.Unmarshal(got.Result, &said)).To(Succeed())

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package logfile implements append-only log files whose old part may be punched out, so that offsets stay valid.
+// Package logfile implements append-only log files. The oldest part of a log may be punched out (replaced with a hole in the file), so that offsets stay valid.
 package logfile
 
 import (
@@ -51,7 +51,7 @@ func (l *File) Bounds() (first, end int64, err error) {
 	return min(first, info.Size()), info.Size(), err
 }
 
-// control calls do with the descriptor. do may change the file's offset, because reads do not use it.
+// control calls the function do with the descriptor. The function may change the offset of the file, because reads do not use that offset.
 func (l *File) control(do func(fd int) error) error {
 	raw, err := l.file.SyscallConn()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Notice reports when a log that was quiet grows, with one inotify instance for all logs. A log that grows continuously causes only one event per Watch.
+// Notice reports that a watched log has grown: once for each call of Watch, even if the log grows continuously. It uses one inotify instance for all logs.
 type Notice struct {
 	tell   func(types.UID)
 	file   *os.File

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-func TestNoticeTellsOnce(t *testing.T) {
+func TestNotice_NotifiesOncePerWatch(t *testing.T) {
 	told := make(chan types.UID, 100)
 	n, err := NewNotice(func(uid types.UID) { told <- uid })
 	if err != nil {

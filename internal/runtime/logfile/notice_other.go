@@ -17,7 +17,7 @@ type Notice struct{}
 // NewNotice returns a Notice that reports nothing.
 func NewNotice(func(types.UID)) (*Notice, error) { return &Notice{}, nil }
 
-// Watch returns an error that explains what this system lacks.
+// Watch returns errors.ErrUnsupported.
 func (*Notice) Watch(types.UID, string) error { return errors.ErrUnsupported }
 
 // Close does nothing.

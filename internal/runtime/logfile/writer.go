@@ -22,7 +22,7 @@ type Writer struct {
 // margin is how much page alignment can add to the disk space of a log, in bytes.
 const margin = 8 << 10
 
-// OpenWriter opens a log for appending, and creates it with permissions for its owner only if it does not exist. limit is the disk space in bytes.
+// OpenWriter opens a log for appending. If the log does not exist, OpenWriter creates it with mode 0600. limit is the disk space in bytes.
 func OpenWriter(path string, limit int64) (*Writer, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {

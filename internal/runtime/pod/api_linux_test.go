@@ -23,15 +23,16 @@ import (
 	"github.com/berth-dev/berth/test/testenv"
 )
 
-// An API server without nodes. The tests act as the kubelet and the scheduler, so that they can trigger even rare behavior of a node.
+// testServer is an API server without nodes, and apiServer starts it once. The tests act as the kubelet and the scheduler, so that they can trigger even rare
+// behavior of a node.
 var (
 	testServer = testenv.New("../../..")
 	apiServer  = sync.OnceValues(testServer.Start)
 )
 
-// cluster is a Runtime on that API server.
+// cluster is a fixture for the Pods of one UID. newCluster connects it to testServer; the tests on a node connect it to a real cluster.
 type cluster struct {
-	*bench
+	*fixture
 	uid types.UID
 }
 
@@ -43,7 +44,7 @@ func newCluster(t *testing.T, labels map[string]string) *cluster {
 	api := clientFor(t, rest.CopyConfig(config))
 	made, err := api.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "pods-", Labels: labels}}, metav1.CreateOptions{})
 	g.Expect(err).NotTo(HaveOccurred())
-	return &cluster{newBench(t, api, made.Name), uuid.NewUUID()}
+	return &cluster{newFixture(t, api, made.Name), uuid.NewUUID()}
 }
 
 func (c *cluster) process(incarnation int64, template string) runtime.Process {
@@ -71,15 +72,15 @@ func (c *cluster) pod(incarnation int64) *corev1.Pod {
 	return &list.Items[0]
 }
 
-// assign binds a Pod to a node, as a scheduler does.
-func (c *cluster) assign(incarnation int64, node string) {
+// bindToNode binds a Pod to a node, as a scheduler does.
+func (c *cluster) bindToNode(incarnation int64, node string) {
 	c.Helper()
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Bind(c.ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: c.pod(incarnation).Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{})).To(Succeed())
 }
 
-// says writes the status of a Pod, as a kubelet does.
-func (c *cluster) says(incarnation int64, phase corev1.PodPhase, state corev1.ContainerState, conditions ...corev1.PodCondition) {
+// setStatus writes the status of a Pod, as a kubelet does.
+func (c *cluster) setStatus(incarnation int64, phase corev1.PodPhase, state corev1.ContainerState, conditions ...corev1.PodCondition) {
 	c.Helper()
 	change, err := json.Marshal(map[string]any{"status": corev1.PodStatus{Phase: phase, Conditions: conditions, ContainerStatuses: []corev1.ContainerStatus{
 		{Name: Container, Image: testImage, ImageID: "image", Ready: state.Running != nil, State: state}}}})
@@ -88,7 +89,7 @@ func (c *cluster) says(incarnation int64, phase corev1.PodPhase, state corev1.Co
 	c.Expect(err).NotTo(HaveOccurred())
 }
 
-func (c *cluster) now() facts.Incarnation {
+func (c *cluster) observed() facts.Incarnation {
 	c.Helper()
 	found, err := c.Observe(c.ctx, c.uid)
 	c.Expect(err).NotTo(HaveOccurred())
@@ -100,17 +101,17 @@ func (c *cluster) now() facts.Incarnation {
 
 func (c *cluster) await(phase facts.Phase) facts.Incarnation {
 	c.Helper()
-	c.Eventually(func() facts.Phase { return c.now().Phase }).WithTimeout(conformance.Timeout).Should(Equal(phase))
-	return c.now()
+	c.Eventually(func() facts.Phase { return c.observed().Phase }).WithTimeout(conformance.Timeout).Should(Equal(phase))
+	return c.observed()
 }
 
-// remove deletes a Pod as kubectl does, or as a kubelet does at the end (grace 0).
-func (c *cluster) remove(incarnation, grace int64) {
+// deletePod deletes a Pod with a grace period in seconds, as kubectl does. With grace 0, it does what a kubelet does when no process of the Pod is left.
+func (c *cluster) deletePod(incarnation, grace int64) {
 	c.Helper()
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, c.pod(incarnation).Name, metav1.DeleteOptions{GracePeriodSeconds: &grace})).To(Succeed())
 }
 
-func TestARestrictedNamespaceTakesThePods(t *testing.T) {
+func TestStart_WorksInRestrictedNamespace(t *testing.T) {
 	c := newCluster(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
 	p := c.process(1, "")
 	p.Env = []string{"TOKEN=hidden"}
@@ -132,7 +133,7 @@ func TestARestrictedNamespaceTakesThePods(t *testing.T) {
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(secrets.Items).To(HaveLen(1))
 
-	// A Pod that the namespace rejects would be rejected again, so it is a failed start.
+	// If the namespace rejects a Pod, it would also reject the next attempt, so the start counts as failed.
 	p = c.process(1, `{"spec": {"hostNetwork": true}}`)
 	p.UID = uuid.NewUUID()
 	p.Env = []string{"TOKEN=hidden"}
@@ -147,20 +148,20 @@ func TestARestrictedNamespaceTakesThePods(t *testing.T) {
 	c.Expect(c.Start(c.ctx, p)).NotTo(Succeed())
 }
 
-func TestAPodOfSomebodyElseHasTheName(t *testing.T) {
+func TestStart_RefusesForeignPodWithSameName(t *testing.T) {
 	c := newCluster(t, nil)
 	name := podName(c.uid, "devservers/default/web", 1)
 	_, err := c.api.CoreV1().Pods(c.namespace).Create(c.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}}}, metav1.CreateOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(c.Start(c.ctx, c.process(1, ""))).To(MatchError(ContainSubstring("does not belong to this object")))
-	c.Expect(c.now().Phase).To(BeEmpty())
+	c.Expect(c.observed().Phase).To(BeEmpty())
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})).To(Succeed())
 }
 
-func TestAManagerThatKnowsLess(t *testing.T) {
+func TestStart_DetectsPodsMissingFromWatch(t *testing.T) {
 	c := newCluster(t, nil)
-	other := newBench(t, c.api, c.namespace)
+	other := newFixture(t, c.api, c.namespace)
 	c.Expect(other.Observe(c.ctx, c.uid)).To(BeEmpty())
 	c.start(2)
 	// The watch of the other manager may not have delivered the Pod yet.
@@ -172,37 +173,37 @@ func TestAManagerThatKnowsLess(t *testing.T) {
 	c.Expect(c.Forget(c.ctx, c.uid)).NotTo(Succeed(), "it is still running")
 }
 
-func TestAPodThatSomebodyDeletes(t *testing.T) {
+func TestDeletedPod_ReportsLostExit(t *testing.T) {
 	c := newCluster(t, nil)
 	c.start(1)
-	c.assign(1, "node")
-	c.says(1, corev1.PodRunning, running)
+	c.bindToNode(1, "node")
+	c.setStatus(1, corev1.PodRunning, running)
 	c.await(facts.Running)
-	c.remove(1, 30)
-	c.Eventually(func() bool { return c.now().StopSent }).WithTimeout(conformance.Timeout).Should(BeTrue())
+	c.deletePod(1, 30)
+	c.Eventually(func() bool { return c.observed().StopSent }).WithTimeout(conformance.Timeout).Should(BeTrue())
 	c.Expect(c.Start(c.ctx, c.process(2, ""))).To(MatchError(runtime.ErrOldAlive), "incarnation 1 still runs")
-	end := endedWith(143, "Error", "")
+	end := terminatedState(143, "Error", "")
 	end.Terminated.FinishedAt = metav1.Now()
-	c.says(1, corev1.PodFailed, end)
-	c.remove(1, 0)
+	c.setStatus(1, corev1.PodFailed, end)
+	c.deletePod(1, 0)
 	exited := c.await(facts.Exited)
 	c.Expect(exited.Exit).To(HaveValue(And(HaveField("Signal", "SIGTERM"), HaveField("Lost", true))), "the exit is kept although the Pod was deleted")
 	c.start(2)
 	c.Expect(c.pod(1)).To(BeNil(), "the old Pod is no longer needed")
-	c.Expect(c.now().Number).To(BeEquivalentTo(2))
+	c.Expect(c.observed().Number).To(BeEquivalentTo(2))
 }
 
-func TestAPodThatSomebodyTakesAway(t *testing.T) {
+func TestRemovedPod_StartsAgain(t *testing.T) {
 	c := newCluster(t, nil)
 	c.start(1)
-	c.remove(1, 0)
+	c.deletePod(1, 0)
 	c.Expect(c.letGo(c.ctx, c.pod(1))).To(Succeed())
 	c.await("")
 	c.start(1)
-	c.Expect(c.now().Phase).To(Equal(facts.Starting), "no Pod is left, so the incarnation starts again")
+	c.Expect(c.observed().Phase).To(Equal(facts.Starting), "no Pod is left, so the incarnation starts again")
 }
 
-func TestANodeThatDoesNotAnswer(t *testing.T) {
+func TestSilentNode_IsUnknownUntilPodFails(t *testing.T) {
 	c := newCluster(t, nil)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: "node-"}, Status: corev1.NodeStatus{
 		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}}}
@@ -210,8 +211,8 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	c.Expect(err).NotTo(HaveOccurred())
 	notReady := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse}
 	c.start(1)
-	c.assign(1, node.Name)
-	c.says(1, corev1.PodRunning, running, notReady)
+	c.bindToNode(1, node.Name)
+	c.setStatus(1, corev1.PodRunning, running, notReady)
 	c.Expect(c.await(facts.Unknown).Message).To(ContainSubstring(node.Name))
 	c.Expect(c.Kill(c.ctx, c.uid, 1)).To(Succeed())
 	c.Expect(c.pod(1)).NotTo(BeNil(), "the program may still run")
@@ -221,41 +222,41 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 
 	// After the node is deleted, the state stays Unknown until the cluster marks the Pod as failed.
 	c.Expect(c.api.CoreV1().Nodes().Delete(c.ctx, node.Name, metav1.DeleteOptions{})).To(Succeed())
-	c.Expect(c.now().Phase).To(Equal(facts.Unknown))
-	c.says(1, corev1.PodFailed, running, notReady, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC"})
+	c.Expect(c.observed().Phase).To(Equal(facts.Unknown))
+	c.setStatus(1, corev1.PodFailed, running, notReady, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC"})
 	exited := c.await(facts.Exited)
 	c.Expect(exited.Exit.Known).To(BeFalse())
 	c.Expect(exited.Exit.Message).To(ContainSubstring("DeletionByPodGC"))
 	c.start(2)
 }
 
-func TestAPodThatCanNeverRunIsEnded(t *testing.T) {
+func TestHopelessPod_IsDeleted(t *testing.T) {
 	c := newCluster(t, nil)
 	c.start(1)
-	c.assign(1, "node")
-	c.says(1, corev1.PodPending, waitsFor("ErrImageNeverPull", "no image"))
+	c.bindToNode(1, "node")
+	c.setStatus(1, corev1.PodPending, waitingState("ErrImageNeverPull", "no image"))
 	c.Eventually(func() bool { return c.pod(1).DeletionTimestamp != nil }).WithTimeout(conformance.Timeout).Should(BeTrue())
-	c.Expect(c.now().Phase).To(Equal(facts.Starting), "the kubelet has not finished with the Pod yet")
-	c.says(1, corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", ""))
+	c.Expect(c.observed().Phase).To(Equal(facts.Starting), "the kubelet has not finished with the Pod yet")
+	c.setStatus(1, corev1.PodFailed, terminatedState(137, "ContainerStatusUnknown", ""))
 	c.Expect(c.await(facts.Failed).StartError).To(MatchError(ContainSubstring("must not pull")))
 	c.reopen()
-	c.Expect(c.now().StartError).To(MatchError(ContainSubstring("must not pull")), "a new manager reports the same")
+	c.Expect(c.observed().StartError).To(MatchError(ContainSubstring("must not pull")), "a new manager reports the same")
 }
 
-func TestWhatIsLeftOfAPodIsEnded(t *testing.T) {
+func TestRemainingContainers_AreTerminatedAfterProgram(t *testing.T) {
 	c := newCluster(t, nil)
 	c.Expect(c.Start(c.ctx, c.process(1, `{"spec": {"containers": [{"name": "main"}, {"name": "side", "image": "side"}]}}`))).To(Succeed())
-	c.assign(1, "node")
-	c.says(1, corev1.PodRunning, endedWith(143, "Error", ""))
+	c.bindToNode(1, "node")
+	c.setStatus(1, corev1.PodRunning, terminatedState(143, "Error", ""))
 	c.Eventually(func() bool { return c.pod(1).DeletionTimestamp != nil }).WithTimeout(conformance.Timeout).Should(BeTrue(), "the kubelet waits for the other container")
 	c.Expect(c.await(facts.Running).LeaderExit.Code).To(BeEquivalentTo(143))
-	c.says(1, corev1.PodFailed, endedWith(143, "Error", ""))
+	c.setStatus(1, corev1.PodFailed, terminatedState(143, "Error", ""))
 	exited := c.await(facts.Exited)
 	c.Expect(exited.Exit.Code).To(BeEquivalentTo(143))
 	c.Expect(exited.Exit.Signal).To(BeEmpty(), "the program had exited before any signal")
 }
 
-func TestAPodThatIsEndedBeforeItHasANode(t *testing.T) {
+func TestStop_WorksBeforePodIsScheduled(t *testing.T) {
 	c := newCluster(t, nil)
 	c.start(1)
 	c.Expect(c.Stop(c.ctx, c.uid, 1)).To(Succeed())
@@ -264,11 +265,11 @@ func TestAPodThatIsEndedBeforeItHasANode(t *testing.T) {
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Bind(c.ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: c.pod(1).Name},
 		Target: corev1.ObjectReference{Kind: "Node", Name: "node"}}, metav1.CreateOptions{})).NotTo(Succeed(), "the Pod never runs")
 	c.Expect(c.Forget(c.ctx, c.uid)).To(Succeed())
-	c.Expect(c.now().Phase).To(BeEmpty())
+	c.Expect(c.observed().Phase).To(BeEmpty())
 	c.Expect(c.pod(1)).To(BeNil())
 }
 
-func TestAClaimOutlivesItsPods(t *testing.T) {
+func TestClaim_OutlivesItsPods(t *testing.T) {
 	c := newCluster(t, nil)
 	p := func(incarnation int64, size string) runtime.Process {
 		p := c.process(incarnation, "")
@@ -277,7 +278,7 @@ func TestAClaimOutlivesItsPods(t *testing.T) {
 		return p
 	}
 	c.Expect(c.Start(c.ctx, p(1, "-1"))).To(Succeed())
-	c.Expect(c.now().StartError).To(MatchError(ContainSubstring("rejects claim data")))
+	c.Expect(c.observed().StartError).To(MatchError(ContainSubstring("rejects claim data")))
 
 	c.Expect(c.Start(c.ctx, p(2, "1Gi"))).To(Succeed())
 	pod := c.pod(2)

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// typingTime is how long TypeInto waits after the end of the input, because some nodes do not report that they have forwarded all of the input.
+	// typingTime is how long TypeInto waits for a node to forward the input. Some nodes do not report that they have forwarded all of it.
 	typingTime = 2 * time.Second
 	// typeTimeout bounds a call of Type.
 	typeTimeout = 15 * time.Second
@@ -45,7 +45,7 @@ func Attach(config *rest.Config, p *corev1.Pod, options corev1.PodAttachOptions)
 	return executor, nil
 }
 
-// Unlogged returns a context in which client-go does not log that the caller closed a connection.
+// Unlogged returns a context in which client-go logs nothing. Otherwise client-go would log an error when the caller closes a connection.
 func Unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
 // Type implements runtime.Terminals, through the API server. It takes at most typeTimeout.
@@ -72,7 +72,7 @@ func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	return nil
 }
 
-// TypeInto types into the terminal of a Pod. after is time.After or a test clock.
+// TypeInto types input into the terminal of a Pod. The function after is time.After, or that of a fake clock in tests.
 func TypeInto(ctx context.Context, config *rest.Config, p *corev1.Pod, input []byte, after func(time.Duration) <-chan time.Time) error {
 	executor, err := Attach(config, p, corev1.PodAttachOptions{Stdin: true, Stdout: true, TTY: true})
 	if err != nil {
@@ -90,7 +90,7 @@ func TypeInto(ctx context.Context, config *rest.Config, p *corev1.Pod, input []b
 		sent <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: all, Stdout: typist, Tty: true})
 	}()
 	select {
-	case err := <-sent: // containerd closes the stream after it forwarded the input
+	case err := <-sent: // containerd closes the stream after it has forwarded the input
 		return err
 	case <-all.ended:
 	}
@@ -109,7 +109,7 @@ func TypeInto(ctx context.Context, config *rest.Config, p *corev1.Pod, input []b
 	}
 }
 
-// readOut closes ended when its reader returns an error, usually io.EOF.
+// readOut is a reader that closes readOut.ended when the underlying reader returns an error, usually io.EOF.
 type readOut struct {
 	io.Reader
 	ended chan struct{}

@@ -19,26 +19,26 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// BenchmarkStart alternates between a bare Pod, measured until the API server reports that it runs, and one that Start creates, measured until Observe
-// reports Running. With -benchtime 30x it reports the medians of 30 starts of each kind.
+// BenchmarkStart starts bare Pods and Pods of Berth alternately. It measures the time until the API server reports that the bare Pod runs, and the time until
+// Observe reports Running for the Pod of Berth. With -benchtime 30x it reports the medians of 30 starts of each kind.
 func BenchmarkStart(b *testing.B) {
-	if os.Getenv(onCluster) == "" {
+	if os.Getenv(kubeconfigVariable) == "" {
 		return // TestMain reports this
 	}
-	api := clusterHere(b)
-	c := &cluster{newBench(b, api, namespaceFor(b, api, nil)), uuid.NewUUID()}
+	api := clusterClient(b)
+	c := &cluster{newFixture(b, api, namespaceFor(b, api, nil)), uuid.NewUUID()}
 	var bare, ours []time.Duration
 	for b.Loop() {
 		bare = append(bare, c.startBare())
 		c.uid = uuid.NewUUID()
 		begun := time.Now()
-		c.Expect(c.Start(c.ctx, c.command(1, "sleep"))).To(Succeed())
-		for c.now().Phase != facts.Running {
+		c.Expect(c.Start(c.ctx, c.workloadProcess(1, "sleep"))).To(Succeed())
+		for c.observed().Phase != facts.Running {
 			<-c.Events()
 		}
 		ours = append(ours, time.Since(begun))
 		c.Expect(c.Kill(c.ctx, c.uid, 1)).To(Succeed())
-		for c.now().Alive() {
+		for c.observed().Alive() {
 			<-c.Events()
 		}
 		c.Expect(c.Forget(c.ctx, c.uid)).To(Succeed())

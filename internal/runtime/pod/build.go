@@ -36,7 +36,7 @@ func podName(uid types.UID, name string, incarnation int64) string {
 	return objectName(uid, name) + "-" + strconv.FormatInt(incarnation, 10)
 }
 
-// objectName returns the common prefix of all names of an object.
+// objectName returns the common prefix of the names of all Pods, Secrets and claims of an object.
 func objectName(uid types.UID, name string) string {
 	said := strings.Trim(unfit.ReplaceAllString(strings.ToLower(path.Base(name)), "-"), "-")
 	said = strings.Trim(said[:min(len(said), 30)], "-")
@@ -67,7 +67,7 @@ func metadata(p runtime.Process, c Config) metav1.ObjectMeta {
 // build returns the Pod of an incarnation. Variables that may be secret are in a Secret with the Pod's name, because more users can read Pods than Secrets.
 func build(p runtime.Process, c Config, env variables) (*corev1.Pod, *facts.StartError) {
 	pod := &corev1.Pod{ObjectMeta: metadata(p, c), Spec: corev1.PodSpec{
-		// The sandbox is process 1, not the program, so that signals work as usual and no process of the tree outlives it.
+		// The sandbox, not the program, is process 1. Signals then have their usual effect on the program, and no process of the tree outlives the sandbox.
 		ShareProcessNamespace:         ptr.To(true),
 		InitContainers:                c.Init,
 		Containers:                    []corev1.Container{container(p, c, env)},
@@ -95,7 +95,8 @@ func build(p runtime.Process, c Config, env variables) (*corev1.Pod, *facts.Star
 	if refused := furnish(pod, p); refused != nil {
 		return nil, refused
 	}
-	// Override the template where it must not change the Pod: its identity, and that it runs only once. Policies and the status rely on the spec.
+	// Set again what a template must not change: the labels and annotations that identify the Pod, the finalizer, and the restart policy, because the kubelet
+	// must not run the program twice. Policies and the status of the object rely on these values.
 	for name, value := range metadata(p, c).Labels {
 		pod.Labels[name] = value
 	}
@@ -131,8 +132,8 @@ func container(p runtime.Process, c Config, env variables) corev1.Container {
 // literal prevents the cluster from expanding $(NAME), because Berth has already expanded the text.
 func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
-// seconds rounds up, so that the node waits at least as long as requested. A grace period of 0 would delete the Pod object before the node has terminated the
-// Pod.
+// seconds converts a grace period to seconds. It rounds up, so that the node waits at least as long as requested, and returns at least shortestGrace, because
+// a grace period of 0 would delete the Pod object before the node has terminated the Pod.
 func seconds(grace time.Duration) int64 {
 	return max(shortestGrace, int64((grace+time.Second-1)/time.Second))
 }
@@ -154,7 +155,7 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *facts.StartError 
 	if err != nil {
 		return failed("cannot merge spec.runtime.pod.template: %v", err)
 	}
-	// Field names are matched case-sensitively, as the API server does: policies check the exact names.
+	// Field names are matched case-sensitively, as in the API server, because policies check the exact names.
 	var after corev1.PodTemplateSpec
 	unknown, err := strictjson.UnmarshalStrict(merged, &after)
 	if err = errors.Join(append(unknown, err)...); err != nil {
@@ -183,8 +184,9 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *facts.StartError 
 	return failed("spec.runtime.pod.template removes the container %s, which runs the program; keep it", Container)
 }
 
-// withOwn appends own, the source of the spec's environment, to the list of a template, which would otherwise replace it. own is last, because the last source
-// of a variable takes precedence. If the template sets the list to null, the spec's environment is removed too.
+// withOwn appends own, which is the Secret with the spec's environment, to named, the envFrom list after the merge with a template. A list in the template
+// replaces the generated list, so the spec's environment would be lost without withOwn. own is last, because the last source of a variable takes precedence. If
+// the template sets the list to null, the spec's environment is removed too.
 func withOwn(named, own []corev1.EnvFromSource) []corev1.EnvFromSource {
 	if named == nil || len(own) == 0 || len(named) > 0 && reflect.DeepEqual(named[len(named)-1], own[0]) {
 		return named
@@ -192,8 +194,8 @@ func withOwn(named, own []corev1.EnvFromSource) []corev1.EnvFromSource {
 	return append(named, own...)
 }
 
-// loads rejects a template in which a container has a variable that changes how every program is loaded, because the command of that container would no longer
-// determine what runs.
+// loads rejects a template that sets a variable such as LD_PRELOAD in a container. Such a variable changes how every program is loaded, so the command of the
+// container would no longer determine what is executed.
 func loads(spec corev1.PodSpec) *facts.StartError {
 	for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
 		for _, variable := range container.Env {

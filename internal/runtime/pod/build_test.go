@@ -26,7 +26,7 @@ func process(change ...func(*runtime.Process)) runtime.Process {
 	return p
 }
 
-func made(g *WithT, p runtime.Process) *corev1.Pod {
+func buildPod(g *WithT, p runtime.Process) *corev1.Pod {
 	c, refused := parse(p)
 	g.Expect(refused).NotTo(HaveOccurred())
 	env, refused := environment(p)
@@ -36,9 +36,9 @@ func made(g *WithT, p runtime.Process) *corev1.Pod {
 	return pod
 }
 
-func TestAPodAsItIsMade(t *testing.T) {
+func TestBuild_SetsPodFields(t *testing.T) {
 	g := NewWithT(t)
-	pod := made(g, process(func(p *runtime.Process) {
+	pod := buildPod(g, process(func(p *runtime.Process) {
 		p.Env, p.Open = []string{"PORT=1$", "PATH=/a:$b", "TOKEN=hidden"}, []string{"PORT", "ABSENT"}
 		p.Config = []byte(`{"namespace": "default", "image": "image:1", "owner": {"apiVersion": "berth.dev/v1alpha1", "kind": "DevServer", "name": "web", "uid": "6a3c"}}`)
 	}))
@@ -60,19 +60,19 @@ func TestAPodAsItIsMade(t *testing.T) {
 }
 
 // With a grace period of 0 the API server would remove the Pod object while the node still runs the Pod.
-func TestTheShortestGrace(t *testing.T) {
+func TestBuild_SetsMinimumGracePeriod(t *testing.T) {
 	g := NewWithT(t)
-	pod := made(g, process(func(p *runtime.Process) { p.Grace = 0 }))
+	pod := buildPod(g, process(func(p *runtime.Process) { p.Grace = 0 }))
 	g.Expect(*pod.Spec.TerminationGracePeriodSeconds).To(BeEquivalentTo(1))
 	pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0) // a template may set it
 	g.Expect(grace(pod)).To(BeEquivalentTo(1))
 }
 
 // Variables that a template takes from ConfigMaps are added to the environment of the spec and do not replace it.
-func TestTheEnvironmentOfATemplate(t *testing.T) {
+func TestTemplate_AddsToEnvironment(t *testing.T) {
 	g := NewWithT(t)
 	sources := func(template string) []corev1.EnvFromSource {
-		return made(g, process(func(p *runtime.Process) {
+		return buildPod(g, process(func(p *runtime.Process) {
 			p.Env = []string{"TOKEN=hidden"}
 			text, err := json.Marshal(Config{Namespace: "default", Image: "image:1", Template: json.RawMessage(template)})
 			g.Expect(err).NotTo(HaveOccurred())
@@ -87,7 +87,7 @@ func TestTheEnvironmentOfATemplate(t *testing.T) {
 	g.Expect(sources(`{"spec": {"containers": [{"name": "main", "envFrom": null}]}}`)).To(BeEmpty())
 }
 
-func TestTheNameOfAPod(t *testing.T) {
+func TestPodName_IsUniqueAndValid(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(podName("a", "x/y/web", 1)).To(Equal(podName("a", "x/y/web", 1)))
 	g.Expect(podName("a", "x/y/web", 1)).NotTo(Equal(podName("b", "x/y/web", 1)))
@@ -97,7 +97,7 @@ func TestTheNameOfAPod(t *testing.T) {
 	g.Expect(long).NotTo(ContainSubstring("--"))
 }
 
-func TestWhatATemplateMayChange(t *testing.T) {
+func TestTemplate_ChangesOnlyPermittedFields(t *testing.T) {
 	g := NewWithT(t)
 	with := func(template string) runtime.Process {
 		return process(func(p *runtime.Process) {
@@ -106,7 +106,7 @@ func TestWhatATemplateMayChange(t *testing.T) {
 			p.Config = text
 		})
 	}
-	pod := made(g, with(`{"metadata": {"labels": {"team": "a", "berth.dev/uid": "other"}}, "spec": {"restartPolicy": "Always", "priorityClassName": "low",
+	pod := buildPod(g, with(`{"metadata": {"labels": {"team": "a", "berth.dev/uid": "other"}}, "spec": {"restartPolicy": "Always", "priorityClassName": "low",
 		"containers": [{"name": "main", "tty": true}, {"name": "side", "image": "side"}]}}`))
 	g.Expect(pod.Labels).To(And(HaveKeyWithValue("team", "a"), HaveKeyWithValue(LabelUID, "6a3c")), "the labels of Berth stay")
 	g.Expect(pod.Spec.RestartPolicy).To(Equal(corev1.RestartPolicyNever), "the kubelet does not restart the program")
@@ -131,7 +131,7 @@ func TestWhatATemplateMayChange(t *testing.T) {
 	}
 }
 
-func TestWhatIsRefusedBeforehand(t *testing.T) {
+func TestParse_RefusesInvalidConfig(t *testing.T) {
 	g := NewWithT(t)
 	for says, change := range map[string]func(*runtime.Process){
 		"cannot parse the configuration": func(p *runtime.Process) { p.Config = []byte("{") },
@@ -162,17 +162,17 @@ func TestWhatIsRefusedBeforehand(t *testing.T) {
 	g.Expect(env.open).To(Equal([]corev1.EnvVar{{Name: "B", Value: "2"}}))
 }
 
-func TestASignalOfItsOwn(t *testing.T) {
+func TestBuild_SetsStopSignal(t *testing.T) {
 	g := NewWithT(t)
-	pod := made(g, process(func(p *runtime.Process) { p.StopSignal = "SIGINT" }))
+	pod := buildPod(g, process(func(p *runtime.Process) { p.StopSignal = "SIGINT" }))
 	g.Expect(stopSignal(pod)).To(Equal("SIGINT"))
 	g.Expect(pod.Spec.OS.Name).To(Equal(corev1.Linux), "a stop signal requires it")
 }
 
-// Policies and users read the spec to learn what runs, so a template cannot change the program.
-func TestATemplateDoesNotSayWhatRuns(t *testing.T) {
+// Policies and users read in the spec which program is executed, so a template cannot change the program.
+func TestTemplate_CannotChangeProgram(t *testing.T) {
 	g := NewWithT(t)
-	pod := made(g, process(func(p *runtime.Process) {
+	pod := buildPod(g, process(func(p *runtime.Process) {
 		p.Config = []byte(`{"namespace": "default", "image": "image:1", "template": {"spec": {"containers": [
 			{"name": "main", "image": "evil", "command": ["sh"], "args": ["-c", "evil"], "tty": true}, {"name": "side", "image": "side:1"}]}}}`)
 	}))

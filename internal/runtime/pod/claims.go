@@ -29,7 +29,7 @@ type Claim struct {
 	Spec corev1.PersistentVolumeClaimSpec `json:"spec"`
 }
 
-// errClaimGoes is the error for a claim that is being deleted and waits for the Pods that use it.
+// errClaimGoes is the error for a claim that is being deleted. The deletion waits until no Pod uses the claim.
 var errClaimGoes = errors.New("is being deleted")
 
 // claimName returns the same name for all incarnations of an object.

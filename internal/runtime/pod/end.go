@@ -53,7 +53,7 @@ func (r *Runtime) end(ctx context.Context, uid types.UID, incarnation int64, gra
 	return nil
 }
 
-// delete requests the deletion of a Pod, then reads its state.
+// delete deletes a Pod with a grace period in seconds, then updates the cached Pod from the API server.
 func (r *Runtime) delete(ctx context.Context, p *corev1.Pod, grace int64) error {
 	err := r.client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name,
 		metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
@@ -63,8 +63,9 @@ func (r *Runtime) delete(ctx context.Context, p *corev1.Pod, grace int64) error 
 	return r.again(ctx, p) // also after a conflict, because another Pod may have the name by now
 }
 
-// Settle implements runtime.Settler by releasing a Pod that was deleted and has ended. If no incarnation follows, such a Pod would otherwise remain forever and
-// block the drain of its node. A Pod that ended by itself remains, with its output, until the next incarnation.
+// Settle implements runtime.Runtime. It removes the Pods that have ended and whose deletion was already requested. If no further incarnation is started, the
+// finalizer would otherwise keep such a Pod forever, and the Pod would block the drain of its node. A Pod that ended by itself remains, with its output, until
+// the next incarnation is started.
 func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) error {
 	settled := func(p *corev1.Pod) bool { return number(p) <= incarnation && p.DeletionTimestamp != nil && ended(p) }
 	if !slices.ContainsFunc(r.store.of(uid), settled) {
@@ -96,7 +97,7 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	defer release()
 	for _, p := range r.store.of(uid) {
 		if !ended(p) {
-			return fmt.Errorf("forget %s: its Pod %s/%s has not ended, as far as is known", uid, p.Namespace, p.Name)
+			return fmt.Errorf("forget %s: its Pod %s/%s is not known to have ended", uid, p.Namespace, p.Name)
 		}
 	}
 	var left []error
@@ -116,7 +117,7 @@ func (r *Runtime) discard(ctx context.Context, p *corev1.Pod) error {
 	if err := r.removeSecrets(ctx, p); err != nil {
 		return err
 	}
-	// A Pod that is being deleted with a grace period would otherwise remain until the kubelet's final status, which is no longer needed.
+	// Delete with a grace period of 0: otherwise a Pod that is being deleted remains until the kubelet sends its final status, which is no longer needed.
 	if p.DeletionTimestamp == nil || ptr.Deref(p.DeletionGracePeriodSeconds, 0) > 0 {
 		if err := r.delete(ctx, p, 0); err != nil {
 			return err

@@ -60,7 +60,7 @@ func classify(p *corev1.Pod, said string) *facts.StartError {
 		return notFound(p)
 	case has("exec: ", "exec user process") && has("permission denied", "is a directory"):
 		return &facts.StartError{Reason: v1alpha1.ReasonPermissionDenied,
-			Message: fmt.Sprintf("%s is not an executable file in the container; correct spec.process.command or the mode of the file", program(p))}
+			Message: fmt.Sprintf("%q is not an executable file in the container; correct spec.process.command or the mode of the file", program(p))}
 	}
 	return failed("the node cannot start the container: %s", said)
 }

@@ -24,8 +24,8 @@ func initializing(p *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// failedInit returns the failure of an init container because of which the Pod failed before its program ran. It returns nil if no init container failed, or if
-// the init container was terminated only because its Pod was.
+// failedInit returns the failure of an init container that made the Pod fail before its program ran. It returns nil if no init container failed, or if the init
+// container was terminated only because its Pod was terminated.
 func failedInit(p *corev1.Pod) *facts.StartError {
 	c := initializing(p)
 	if c == nil || c.State.Terminated == nil || said(p) != "" {
@@ -53,7 +53,7 @@ func Telling(p *corev1.Pod) string {
 	return Container
 }
 
-// begun reports whether the program has run. After that, the state of sidecars does not explain whether the start succeeded.
+// begun reports whether the program runs or has run. From then on, a sidecar that fails is not a failed start.
 func begun(p *corev1.Pod) bool {
 	main := mainStatus(p)
 	return main != nil && (main.State.Running != nil || main.State.Terminated != nil)

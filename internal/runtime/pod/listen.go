@@ -20,15 +20,17 @@ import (
 )
 
 const (
-	// mostListened is the default of Options.Terminals. Each terminal costs a connection, here and at the API server.
+	// mostListened is the default of Options.Terminals. Each terminal costs a connection, in the manager and in the API server.
 	mostListened = 512
 	// connectTimeout bounds the time to establish a connection.
 	connectTimeout = 30 * time.Second
-	// joinAfter is the delay between the connection and the read of the log. The API server responds before the node has connected to the terminal.
+	// joinAfter is how long listen waits between connecting and reading the log. The API server responds to the connection before the node has connected to the
+	// terminal.
 	joinAfter = 300 * time.Millisecond
 	// listenRetry and listenRetryMost are the initial and the maximum delay before reconnecting.
 	listenRetry, listenRetryMost = time.Second, 30 * time.Second
-	// justStarted is the maximum age of a program whose terminal size is set on connection. The terminal of an older program may have the size of a user's window.
+	// justStarted is the maximum age of a program whose terminal size listen sets when it connects. The terminal of an older program may already have the size of
+	// a user's window.
 	justStarted = time.Minute
 )
 
@@ -42,7 +44,7 @@ type views struct {
 	running sync.WaitGroup
 }
 
-// close waits until all attachments have ended. The caller has canceled the context of the Runtime before.
+// close permits no new attachments and waits until the existing ones have ended. The caller must cancel the context of the Runtime first.
 func (s *views) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -75,7 +77,7 @@ func (r *Runtime) look(uid types.UID, newest *corev1.Pod) *view {
 	return v
 }
 
-// free makes room for another terminal.
+// free decrements busy, so that another terminal can be attached.
 func (s *views) free() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +88,7 @@ func (s *views) free() {
 type listener struct {
 	r     *Runtime
 	v     *view
-	ctx   context.Context //nolint:containedctx // it is the life of the listener
+	ctx   context.Context //nolint:containedctx // ends with the listener
 	ended chan error      // receives the result of the connection; nil without a connection
 	again <-chan time.Time
 	wait  time.Duration
@@ -196,7 +198,7 @@ func (r *Runtime) listen(ctx context.Context, v *view, resize bool) error {
 	return <-ended
 }
 
-// telling returns a copy of the configuration that closes the channel when the connection is established. It can be used for only one connection.
+// telling returns a copy of config for one connection. When the API server has responded to the request for that connection, the copy closes connected.
 func telling(config *rest.Config, connected chan struct{}) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -218,7 +220,7 @@ func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // once is a queue that contains one terminal size.
 type once struct {
-	ctx  context.Context //nolint:containedctx // it is the life of the connection
+	ctx  context.Context //nolint:containedctx // ends with the connection
 	size runtime.Terminal
 	said bool
 }

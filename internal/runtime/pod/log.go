@@ -20,14 +20,15 @@ import (
 const (
 	// mostLog is how much output one reader buffers, in bytes. Older output is dropped.
 	mostLog = 1 << 20
-	// perIncarnation is the distance between the first offsets of two incarnations. No output is that long, so an offset is the same position for every reader.
+	// perIncarnation is the difference between the first offsets of successive incarnations, in bytes. No output is that long, so an offset means the same
+	// position for every reader.
 	perIncarnation = 1 << 40
 	// logRetry is the delay before a failed read of the log is retried.
 	logRetry = time.Second
 )
 
-// OpenLog implements runtime.Logs. The node stores the output; the Runtime reads it through the API server while the log is open. The log begins with the
-// newest incarnation, as far as the node has not rotated its output away. The output of incarnation n begins at offset n << 40.
+// OpenLog implements runtime.Logs. The node stores the output; the Runtime reads it through the API server while the log is open. The log contains only the
+// output of the newest incarnation, beginning with the oldest output that the node still has. The output of incarnation n begins at offset n << 40.
 func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
 	if err := r.synced(ctx); err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func (r *Runtime) output(ctx context.Context, p *corev1.Pod) ([]byte, error) {
 	return text, errors.Join(err, stream.Close())
 }
 
-// hasOutput reports whether a node has created the program's container. The output cannot be requested before.
+// hasOutput reports whether a node has started the program's container. Before that, the output cannot be requested.
 func hasOutput(p *corev1.Pod) bool {
 	main := mainStatus(p)
 	return main != nil && main.ContainerID != "" && (main.State.Running != nil || main.State.Terminated != nil)
@@ -82,10 +83,10 @@ type podLog struct {
 	first int64     // offset of text
 	text  []byte
 	gone  bool          // the UID is no longer known
-	grown chan struct{} // closed when there is more
+	grown chan struct{} // closed on the next change
 }
 
-// begin switches to the output of p, unless p is already the current Pod. It returns how much of that output was read, in bytes.
+// begin switches to the output of p, unless p is already the current Pod. It returns how many bytes of that output were already read.
 func (l *podLog) begin(p *corev1.Pod) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -100,7 +101,7 @@ func (l *podLog) add(text []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.text = append(l.text, text...)
-	if over := len(l.text) - mostLog; over > mostLog/4 { // not on every write
+	if over := len(l.text) - mostLog; over > mostLog/4 { // not on every write, because the copy would be slow
 		l.text = append([]byte(nil), l.text[over:]...)
 		l.first += int64(over)
 	}
@@ -140,7 +141,7 @@ func (l *podLog) follow() {
 	}
 }
 
-// copy reads the output of a Pod from the reader's position, and follows it. done is false if more output may follow.
+// copy adds the unread output of a Pod, and follows the output until the stream ends. done is false if more output may follow.
 func (l *podLog) copy(p *corev1.Pod) (done bool, err error) {
 	skip := l.begin(p)
 	stream, err := l.runtime.client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{Container: Container, Follow: true}).Stream(l.ctx)
@@ -166,7 +167,8 @@ func (l *podLog) copy(p *corev1.Pod) (done bool, err error) {
 	}
 }
 
-// over reports whether the program had already stopped according to p, a status from before the output was read. If so, the output was complete.
+// over reports whether the program is no longer running according to p. The caller must have obtained p before it read the output: then the output that was
+// read is complete if over returns true.
 func over(p *corev1.Pod) bool {
 	main := mainStatus(p)
 	return main == nil || main.State.Running == nil
@@ -213,7 +215,7 @@ func (l *podLog) Wait(ctx context.Context, offset int64) error {
 		case end > offset:
 			return nil
 		case gone || l.ctx.Err() != nil:
-			return fmt.Errorf("open the output of %s: %w", l.uid, runtime.ErrNotFound)
+			return fmt.Errorf("wait for output of %s: %w", l.uid, runtime.ErrNotFound)
 		}
 		select {
 		case <-grown:

@@ -20,34 +20,34 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
-// TestOnANode tests behavior of a real kubelet beyond the conformance suite, in a namespace that enforces the restricted Pod Security Standard.
-func TestOnANode(t *testing.T) {
-	if os.Getenv(onCluster) == "" {
+// TestPods_OnANode tests behavior of a real kubelet beyond the conformance suite, in a namespace that enforces the restricted Pod Security Standard.
+func TestPods_OnANode(t *testing.T) {
+	if os.Getenv(kubeconfigVariable) == "" {
 		return // TestMain reports this
 	}
-	api := clusterHere(t)
+	api := clusterClient(t)
 	namespace := namespaceFor(t, api, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
 	for name, test := range map[string]func(*cluster){
-		"the environment is in a Secret":         environmentOnNode,
-		"a missing image is reported":            imagesOnNode,
-		"a deleted Pod makes room":               deletedOnNode,
-		"a run finds its inputs":                 runOnNode,
-		"the result outlives a deletion":         deletedWordsOnNode,
-		"the result outlives an eviction":        evictedWordsOnNode,
-		"a result that is not UTF-8 is reported": binaryOnNode,
+		"the environment is in a Secret":         testEnvironmentInSecret,
+		"a missing image is reported":            testMissingImage,
+		"a deleted Pod can be replaced":          testDeletedPod,
+		"a run finds its inputs":                 testRunInputs,
+		"the result outlives a deletion":         testResultAfterDeletion,
+		"the result outlives an eviction":        testResultAfterEviction,
+		"a result that is not UTF-8 is reported": testBinaryResult,
 	} {
-		t.Run(name, func(t *testing.T) { test(&cluster{newBench(t, api, namespace), uuid.NewUUID()}) })
+		t.Run(name, func(t *testing.T) { test(&cluster{newFixture(t, api, namespace), uuid.NewUUID()}) })
 	}
 }
 
-func (c *cluster) command(incarnation int64, mode ...string) runtime.Process {
+func (c *cluster) workloadProcess(incarnation int64, mode ...string) runtime.Process {
 	p := c.process(incarnation, "")
 	p.Command = append([]string{"/workload"}, mode...)
 	return p
 }
 
-func environmentOnNode(c *cluster) {
-	p := c.command(1, "env", "TOKEN")
+func testEnvironmentInSecret(c *cluster) {
+	p := c.workloadProcess(1, "env", "TOKEN")
 	p.Env = []string{"TOKEN=hidden $(HOME)"}
 	c.Expect(c.Start(c.ctx, p)).To(Succeed())
 	c.Expect(c.await(facts.Exited).Exit.Code).To(BeZero())
@@ -65,14 +65,14 @@ func environmentOnNode(c *cluster) {
 	c.Expect(string(pod)).NotTo(ContainSubstring("hidden"))
 }
 
-func imagesOnNode(c *cluster) {
+func testMissingImage(c *cluster) {
 	for reason, change := range map[string]func(*Config){
 		"must not pull": func(config *Config) {
 			config.Image, config.PullPolicy = "localhost/berth/nowhere:test", corev1.PullNever
 		},
 		"invalid image na": func(config *Config) { config.Image = "Not An Image" },
 	} {
-		p := c.command(1, "sleep")
+		p := c.workloadProcess(1, "sleep")
 		p.UID = uuid.NewUUID()
 		config := Config{Namespace: c.namespace, Image: testImage}
 		change(&config)
@@ -90,23 +90,23 @@ func imagesOnNode(c *cluster) {
 	}
 }
 
-func deletedOnNode(c *cluster) {
-	c.Expect(c.Start(c.ctx, c.command(1, "sleep"))).To(Succeed())
+func testDeletedPod(c *cluster) {
+	c.Expect(c.Start(c.ctx, c.workloadProcess(1, "sleep"))).To(Succeed())
 	c.await(facts.Running)
 	pod := c.pod(1)
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, pod.Name, metav1.DeleteOptions{})).To(Succeed())
 	exited := c.await(facts.Exited)
 	c.Expect(exited.Exit.Signal).To(Equal("SIGTERM"), "the Pod is kept until its exit has been observed")
-	c.Expect(c.Start(c.ctx, c.command(2, "sleep"))).To(Succeed())
+	c.Expect(c.Start(c.ctx, c.workloadProcess(2, "sleep"))).To(Succeed())
 	c.Expect(c.await(facts.Running).Number).To(BeEquivalentTo(2))
 	c.Expect(c.pod(1)).To(BeNil())
 
-	// Deleted immediately, as kubectl delete --force does. The finalizer keeps the Pod until the kubelet has stopped it.
+	// Delete the Pod as kubectl delete --force does. The finalizer keeps the Pod until the kubelet has stopped it.
 	now := c.pod(2)
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, now.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})).To(Succeed())
-	c.Expect(c.Start(c.ctx, c.command(3, "sleep"))).To(Or(Succeed(), MatchError(runtime.ErrOldAlive)))
+	c.Expect(c.Start(c.ctx, c.workloadProcess(3, "sleep"))).To(Or(Succeed(), MatchError(runtime.ErrOldAlive)))
 	c.Eventually(func() types.UID {
-		if err := c.Start(c.ctx, c.command(3, "sleep")); err != nil {
+		if err := c.Start(c.ctx, c.workloadProcess(3, "sleep")); err != nil {
 			c.Expect(err).To(MatchError(runtime.ErrOldAlive))
 			return ""
 		}

@@ -20,32 +20,32 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
-// TestTerminalsOnANode tests terminals on a real node.
-func TestTerminalsOnANode(t *testing.T) {
-	if os.Getenv(onCluster) == "" {
+// TestTerminals_OnANode tests terminals on a real node.
+func TestTerminals_OnANode(t *testing.T) {
+	if os.Getenv(kubeconfigVariable) == "" {
 		return // TestMain reports this
 	}
-	api := clusterHere(t)
+	api := clusterClient(t)
 	namespace := namespaceFor(t, api, nil)
 	t.Cleanup(conformance.RemoveWorkload)
 	for name, test := range map[string]func(*cluster){
-		"a question is visible and can be answered": asksOnNode,
-		"a program without a terminal is reported":  typedWithoutTerminalOnNode,
-		"more terminals than connections":           manyOnNode,
-		"a connection ends with its program":        lostOnNode,
+		"a question is visible and can be answered": testQuestion,
+		"a program without a terminal is reported":  testTypeWithoutTerminal,
+		"more terminals than connections":           testTerminalLimit,
+		"a connection ends with its program":        testConnectionEndsWithProgram,
 	} {
-		t.Run(name, func(t *testing.T) { test(&cluster{newBench(t, api, namespace), uuid.NewUUID()}) })
+		t.Run(name, func(t *testing.T) { test(&cluster{newFixture(t, api, namespace), uuid.NewUUID()}) })
 	}
 }
 
-// ask starts a program that prints a question without a newline.
-func (c *cluster) ask() {
+// startQuestion starts a program that prints a question without a newline.
+func (c *cluster) startQuestion() {
 	c.Helper()
-	c.Expect(c.Start(c.ctx, c.asks(c.uid))).To(Succeed())
+	c.Expect(c.Start(c.ctx, c.questionProcess(c.uid))).To(Succeed())
 	c.await(facts.Running)
 }
 
-func (c *cluster) asks(uid types.UID) runtime.Process {
+func (c *cluster) questionProcess(uid types.UID) runtime.Process {
 	c.Helper()
 	p := c.process(1, fmt.Sprintf(asRoot, os.TempDir(), os.TempDir()))
 	p.UID, p.Command, p.Terminal = uid, []string{conformance.Workload(c.TB), "ask"}, &runtime.Terminal{Columns: 100, Rows: 30}
@@ -53,7 +53,7 @@ func (c *cluster) asks(uid types.UID) runtime.Process {
 	return p
 }
 
-func (c *cluster) shows(text string) {
+func (c *cluster) awaitText(text string) {
 	c.Helper()
 	c.Eventually(func() (string, error) {
 		_, err := c.LastActivity(c.ctx, c.uid) // as the controller does; the call opens the connection to the terminal
@@ -65,37 +65,37 @@ func (c *cluster) shows(text string) {
 	}).WithTimeout(conformance.Timeout).WithPolling(50 * time.Millisecond).Should(HaveSuffix(text))
 }
 
-// told waits until Events delivers the UID.
-func (c *cluster) told() {
+// awaitEvent waits until Events delivers the UID.
+func (c *cluster) awaitEvent() {
 	c.Helper()
 	c.Eventually(c.Events()).WithTimeout(conformance.Timeout).Should(Receive(Equal(c.uid)))
 }
 
-func asksOnNode(c *cluster) {
-	c.ask()
-	c.shows("begun\nContinue? [y/N]")
-	c.Eventually(func() bool { return c.live() }).WithTimeout(conformance.Timeout).Should(BeTrue())
+func testQuestion(c *cluster) {
+	c.startQuestion()
+	c.awaitText("begun\nContinue? [y/N]")
+	c.Eventually(func() bool { return c.hasTerminalConnection() }).WithTimeout(conformance.Timeout).Should(BeTrue())
 	before, err := c.LastActivity(c.ctx, c.uid)
 	c.Expect(err).NotTo(HaveOccurred())
-	c.quiet()
+	c.drainEvents()
 	c.Expect(c.Watch(c.ctx, c.uid)).To(Succeed())
 	c.Expect(c.Type(c.ctx, c.uid, []byte("maybe\r"))).To(Succeed())
-	c.told()
-	c.shows("answered <maybe>\nContinue? [y/N]")
+	c.awaitEvent()
+	c.awaitText("answered <maybe>\nContinue? [y/N]")
 	c.Expect(c.LastActivity(c.ctx, c.uid)).To(BeTemporally(">", before))
 	c.Expect(c.Type(c.ctx, c.uid, []byte{3})).To(Succeed())
-	c.shows("interrupted\nContinue? [y/N]")
+	c.awaitText("interrupted\nContinue? [y/N]")
 
 	// The next manager knows the logged lines and their times, but not the unfinished line.
 	c.reopen()
 	c.Eventually(c.Capture).WithArguments(c.ctx, c.uid).WithTimeout(conformance.Timeout).Should(HaveField("Text", HaveSuffix("interrupted")))
 	c.Expect(c.LastActivity(c.ctx, c.uid)).To(BeTemporally(">", before))
 	c.Expect(c.Type(c.ctx, c.uid, []byte("y\r"))).To(Succeed())
-	c.shows("goes on\nready")
+	c.awaitText("goes on\nready")
 }
 
-// quiet discards the pending events.
-func (c *cluster) quiet() {
+// drainEvents discards the pending events.
+func (c *cluster) drainEvents() {
 	c.Helper()
 	c.Eventually(func() bool {
 		select {
@@ -107,19 +107,19 @@ func (c *cluster) quiet() {
 	}).WithTimeout(conformance.Timeout).Should(BeTrue())
 }
 
-func typedWithoutTerminalOnNode(c *cluster) {
+func testTypeWithoutTerminal(c *cluster) {
 	c.Expect(c.Type(c.ctx, c.uid, []byte("x"))).To(MatchError(runtime.ErrNotFound))
-	c.Expect(c.Start(c.ctx, c.command(1, "sleep"))).To(Succeed())
+	c.Expect(c.Start(c.ctx, c.workloadProcess(1, "sleep"))).To(Succeed())
 	c.await(facts.Running)
 	c.Expect(c.Type(c.ctx, c.uid, []byte("x"))).To(MatchError(runtime.ErrNoTerminal))
 }
 
-func manyOnNode(c *cluster) {
+func testTerminalLimit(c *cluster) {
 	c.views.most = 1
 	first := uuid.NewUUID()
-	c.Expect(c.Start(c.ctx, c.asks(first))).To(Succeed())
+	c.Expect(c.Start(c.ctx, c.questionProcess(first))).To(Succeed())
 	c.Eventually(func() error { return c.Watch(c.ctx, first) }).WithTimeout(conformance.Timeout).Should(Succeed())
-	c.ask()
+	c.startQuestion()
 	c.Eventually(func() error {
 		_, err := c.LastActivity(c.ctx, c.uid)
 		return err
@@ -130,9 +130,9 @@ func manyOnNode(c *cluster) {
 	c.Eventually(func() error { return c.Watch(c.ctx, c.uid) }).WithTimeout(conformance.Timeout).Should(Succeed(), "a connection is free now")
 }
 
-func lostOnNode(c *cluster) {
-	c.ask()
-	c.shows("Continue? [y/N]")
+func testConnectionEndsWithProgram(c *cluster) {
+	c.startQuestion()
+	c.awaitText("Continue? [y/N]")
 	c.Eventually(func() error { return c.Watch(c.ctx, c.uid) }).WithTimeout(conformance.Timeout).Should(Succeed())
 	c.Expect(c.Kill(c.ctx, c.uid, 1)).To(Succeed())
 	c.await(facts.Exited)
@@ -150,8 +150,8 @@ func lostOnNode(c *cluster) {
 	}).WithTimeout(conformance.Timeout).Should(BeZero())
 }
 
-// live reports whether there is a connection to the terminal.
-func (c *cluster) live() bool {
+// hasTerminalConnection reports whether there is a connection to the terminal.
+func (c *cluster) hasTerminalConnection() bool {
 	_, is := c.look(c.uid, c.pod(1)).activity()
 	return is
 }

@@ -19,7 +19,8 @@ import (
 // unseenPatience is how long Observe waits for the watch to deliver a created Pod before it reads the Pod from the API server.
 const unseenPatience = 5 * time.Second
 
-// Observe implements runtime.Runtime. It uses the cache, except for Pods that the watch does not deliver and for nodes that may be lost.
+// Observe implements runtime.Runtime. It reads the cache, and queries the API server only for Pods that the watch has not delivered within unseenPatience and
+// for nodes that may be lost.
 func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	if err := r.synced(ctx); err != nil {
 		return nil, fmt.Errorf("observe %s: %w", uid, err)

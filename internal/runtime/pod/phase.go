@@ -46,7 +46,8 @@ func finished(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// ended reports whether no process of a Pod is running or will run. The API server does not bind a Pod that is being deleted to a node.
+// ended reports whether no process of a Pod is running or will run. A Pod that is deleted before it has a node counts as ended, because the API server does not
+// bind a Pod that is being deleted.
 func ended(p *corev1.Pod) bool {
 	return finished(p) || p.DeletionTimestamp != nil && p.Spec.NodeName == ""
 }
@@ -80,7 +81,7 @@ func describe(p *corev1.Pod) facts.Incarnation {
 	return i
 }
 
-// conclude sets the exit, or the reason why the program never ran.
+// conclude sets the exit of a Pod that has ended, or the reason why its program never ran.
 func conclude(p *corev1.Pod, main *corev1.ContainerStatus, i *facts.Incarnation) {
 	if cause := givenUp(p); cause != nil {
 		i.Phase, i.StartError, i.StartedAt = facts.Failed, cause, time.Time{}
@@ -183,8 +184,8 @@ func stopSignal(p *corev1.Pod) string {
 // is excluded, because without the DisruptionTarget condition this reason means that the Pod exceeded its limits.
 var notOfTheProgram = []string{"NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting"}
 
-// takenAway returns why the cluster terminated the Pod before its program ended, or "" if the cluster did not. An eviction after the program has ended does not
-// count.
+// takenAway returns why the cluster terminated the Pod before its program ended, or "" if the cluster did not terminate it. An eviction after the
+// program has ended does not count.
 func takenAway(p *corev1.Pod, end metav1.Time) string {
 	if _, left := p.Annotations[AnnotationLeft]; left {
 		return ""
@@ -202,7 +203,7 @@ func takenAway(p *corev1.Pod, end metav1.Time) string {
 	return ""
 }
 
-// said returns a message with the node's reason for the end of the whole Pod, or "" if there is no reason.
+// said returns a message with the reason why the node terminated the whole Pod, or "" if the status contains no reason.
 func said(p *corev1.Pod) string {
 	if p.Status.Reason == "" {
 		return ""
@@ -210,7 +211,7 @@ func said(p *corev1.Pod) string {
 	return fmt.Sprintf("the node terminated the Pod: %s: %s", p.Status.Reason, strings.TrimSpace(p.Status.Message))
 }
 
-// endedAt estimates when a Pod ended if the status of its container does not contain the time.
+// endedAt estimates when a Pod ended. It is used if the status of the container does not contain the time.
 func endedAt(p *corev1.Pod) time.Time {
 	at := p.CreationTimestamp.Time
 	for _, condition := range p.Status.Conditions {

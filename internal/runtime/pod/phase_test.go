@@ -39,46 +39,46 @@ func podWith(phase corev1.PodPhase, state corev1.ContainerState, change ...func(
 	return p
 }
 
-func waitsFor(reason, message string) corev1.ContainerState {
+func waitingState(reason, message string) corev1.ContainerState {
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
 }
 
-func endedWith(code int32, reason, message string) corev1.ContainerState {
+func terminatedState(code int32, reason, message string) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message, StartedAt: began, FinishedAt: ending}}
 }
 
 var running = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: began}}
 
-func deleted(p *corev1.Pod) { p.DeletionTimestamp = &ending }
-func nowhere(p *corev1.Pod) { p.Spec.NodeName = "" }
+func deleted(p *corev1.Pod)     { p.DeletionTimestamp = &ending }
+func unscheduled(p *corev1.Pod) { p.Spec.NodeName = "" }
 func stopHUP(p *corev1.Pod) {
 	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: ptr.To(corev1.Signal("SIGHUP"))}
 }
 
-func condition(kind corev1.PodConditionType, status corev1.ConditionStatus, reason, message string) func(*corev1.Pod) {
+func withCondition(kind corev1.PodConditionType, status corev1.ConditionStatus, reason, message string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: ending})
 	}
 }
 
-func TestWhatLives(t *testing.T) {
+func TestDescribe_ReportsLivePods(t *testing.T) {
 	for name, test := range map[string]struct {
 		pod    *corev1.Pod
 		phase  facts.Phase
 		says   string
 		leader *facts.Exit
 	}{
-		"just created":                {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere), facts.Starting, "", nil},
-		"no node":                     {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, condition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "0/3 nodes")), facts.Starting, "not scheduled yet: Unschedulable: 0/3 nodes", nil},
-		"pulling":                     {podWith(corev1.PodPending, waitsFor("ImagePullBackOff", "not found")), facts.Starting, "cannot pull image image: ImagePullBackOff: not found", nil},
-		"no secret":                   {podWith(corev1.PodPending, waitsFor("CreateContainerConfigError", "secret x not found")), facts.Starting, "secret x not found", nil},
-		"being created":               {podWith(corev1.PodPending, waitsFor("ContainerCreating", "")), facts.Starting, "", nil},
+		"just created":                {podWith(corev1.PodPending, corev1.ContainerState{}, unscheduled), facts.Starting, "", nil},
+		"no node":                     {podWith(corev1.PodPending, corev1.ContainerState{}, unscheduled, withCondition(corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "0/3 nodes")), facts.Starting, "not scheduled yet: Unschedulable: 0/3 nodes", nil},
+		"pulling":                     {podWith(corev1.PodPending, waitingState("ImagePullBackOff", "not found")), facts.Starting, "cannot pull image image: ImagePullBackOff: not found", nil},
+		"no secret":                   {podWith(corev1.PodPending, waitingState("CreateContainerConfigError", "secret x not found")), facts.Starting, "secret x not found", nil},
+		"being created":               {podWith(corev1.PodPending, waitingState("ContainerCreating", "")), facts.Starting, "", nil},
 		"running":                     {podWith(corev1.PodRunning, running), facts.Running, "", nil},
 		"being deleted":               {podWith(corev1.PodRunning, running, deleted), facts.Running, "", nil},
-		"being deleted before it ran": {podWith(corev1.PodPending, waitsFor("ContainerCreating", ""), deleted), facts.Starting, "", nil},
-		"program exited": {podWith(corev1.PodRunning, endedWith(4, "Error", "")), facts.Running, "",
+		"being deleted before it ran": {podWith(corev1.PodPending, waitingState("ContainerCreating", ""), deleted), facts.Starting, "", nil},
+		"program exited": {podWith(corev1.PodRunning, terminatedState(4, "Error", "")), facts.Running, "",
 			&facts.Exit{Known: true, Code: 4, FinishedAt: ending.Time}},
-		"program never started": {podWith(corev1.PodRunning, endedWith(128, "StartError", "no")), facts.Starting, "", nil},
+		"program never started": {podWith(corev1.PodRunning, terminatedState(128, "StartError", "no")), facts.Starting, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, i := NewWithT(t), describe(test.pod)
@@ -93,7 +93,7 @@ func TestWhatLives(t *testing.T) {
 	}
 }
 
-func TestHowItEnded(t *testing.T) {
+func TestDescribe_ReportsExits(t *testing.T) {
 	known := func(code int32, signal, message string) *facts.Exit {
 		return &facts.Exit{Known: true, Code: code, Signal: signal, Message: message, FinishedAt: ending.Time}
 	}
@@ -111,38 +111,38 @@ func TestHowItEnded(t *testing.T) {
 	}
 	left := func(p *corev1.Pod) { p.Annotations[AnnotationLeft] = "true" }
 	tooLong := func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "DeadlineExceeded", "too long" }
-	disrupted := condition(corev1.DisruptionTarget, corev1.ConditionTrue, "DeletionByPodGC", "node is gone")
+	disrupted := withCondition(corev1.DisruptionTarget, corev1.ConditionTrue, "DeletionByPodGC", "node is gone")
 	evicted := func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "Evicted", "low on memory" }
 	for name, test := range map[string]struct {
 		pod  *corev1.Pod
 		want *facts.Exit
 	}{
-		"exit 0":                     {podWith(corev1.PodSucceeded, endedWith(0, "Completed", "")), known(0, "", "")},
-		"with a code":                {podWith(corev1.PodFailed, endedWith(37, "Error", "")), known(37, "", "")},
-		"deleted":                    {podWith(corev1.PodFailed, endedWith(143, "Error", ""), deleted), away(0, "SIGTERM", byHand)},
-		"stopped by its own signal":  {podWith(corev1.PodFailed, endedWith(129, "Error", ""), deleted, stopHUP), away(0, "SIGHUP", byHand)},
-		"killed":                     {podWith(corev1.PodFailed, endedWith(137, "Error", ""), deleted), away(0, "SIGKILL", byHand)},
-		"deleted, exit 0":            {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), deleted), away(0, "", byHand)},
-		"exit 0 before the deletion": {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), later), known(0, "", "")},
-		"deadline exceeded":          {podWith(corev1.PodFailed, endedWith(137, "Error", ""), tooLong), known(137, "", "the node terminated the Pod: DeadlineExceeded: too long")},
-		"SIGTERM from elsewhere":     {podWith(corev1.PodFailed, endedWith(143, "Error", "")), known(143, "", "exit code 143: either SIGTERM terminated the program, or the program exited with this code")},
-		"out of memory":              {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", "")), known(137, "", "the container exceeded its memory limit")},
-		"evicted":                    {podWith(corev1.PodFailed, endedWith(137, "Error", ""), evicted), known(137, "", "the node terminated the Pod: Evicted: low on memory")},
-		"evicted by the node":        {podWith(corev1.PodFailed, endedWith(137, "Error", ""), evicted, disrupted), away(137, "", "the cluster evicted the Pod: DeletionByPodGC: node is gone")},
-		"exit 0, then evicted": {podWith(corev1.PodSucceeded, endedWith(0, "Completed", ""), func(p *corev1.Pod) {
+		"exit 0":                     {podWith(corev1.PodSucceeded, terminatedState(0, "Completed", "")), known(0, "", "")},
+		"with a code":                {podWith(corev1.PodFailed, terminatedState(37, "Error", "")), known(37, "", "")},
+		"deleted":                    {podWith(corev1.PodFailed, terminatedState(143, "Error", ""), deleted), away(0, "SIGTERM", byHand)},
+		"stopped by its own signal":  {podWith(corev1.PodFailed, terminatedState(129, "Error", ""), deleted, stopHUP), away(0, "SIGHUP", byHand)},
+		"killed":                     {podWith(corev1.PodFailed, terminatedState(137, "Error", ""), deleted), away(0, "SIGKILL", byHand)},
+		"deleted, exit 0":            {podWith(corev1.PodSucceeded, terminatedState(0, "Completed", ""), deleted), away(0, "", byHand)},
+		"exit 0 before the deletion": {podWith(corev1.PodSucceeded, terminatedState(0, "Completed", ""), later), known(0, "", "")},
+		"deadline exceeded":          {podWith(corev1.PodFailed, terminatedState(137, "Error", ""), tooLong), known(137, "", "the node terminated the Pod: DeadlineExceeded: too long")},
+		"SIGTERM from elsewhere":     {podWith(corev1.PodFailed, terminatedState(143, "Error", "")), known(143, "", "exit code 143: either SIGTERM terminated the program, or the program exited with this code")},
+		"out of memory":              {podWith(corev1.PodFailed, terminatedState(137, "OOMKilled", "")), known(137, "", "the container exceeded its memory limit")},
+		"evicted":                    {podWith(corev1.PodFailed, terminatedState(137, "Error", ""), evicted), known(137, "", "the node terminated the Pod: Evicted: low on memory")},
+		"evicted by the node":        {podWith(corev1.PodFailed, terminatedState(137, "Error", ""), evicted, disrupted), away(137, "", "the cluster evicted the Pod: DeletionByPodGC: node is gone")},
+		"exit 0, then evicted": {podWith(corev1.PodSucceeded, terminatedState(0, "Completed", ""), func(p *corev1.Pod) {
 			disrupted(p)
 			p.Status.Conditions[0].LastTransitionTime = metav1.NewTime(ending.Add(time.Minute))
 		}), known(0, "", "")},
-		"out of memory, and deleted": {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", ""), deleted), known(137, "", "the container exceeded its memory limit")},
+		"out of memory, and deleted": {podWith(corev1.PodFailed, terminatedState(137, "OOMKilled", ""), deleted), known(137, "", "the container exceeded its memory limit")},
 		"refused by the node": {podWith(corev1.PodFailed, corev1.ContainerState{}, func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "OutOfcpu", "none left" }),
 			lost("the node terminated the Pod: OutOfcpu: none left", began.Time)},
-		"deleted after its program exited": {podWith(corev1.PodFailed, endedWith(3, "Error", ""), deleted, disrupted, left), known(3, "", "")},
+		"deleted after its program exited": {podWith(corev1.PodFailed, terminatedState(3, "Error", ""), deleted, disrupted, left), known(3, "", "")},
 		"deadline exceeded before it ran":  {podWith(corev1.PodFailed, corev1.ContainerState{}, tooLong), &facts.Exit{Message: "the node terminated the Pod: DeadlineExceeded: too long", FinishedAt: began.Time}},
 		"evicted early":                    {podWith(corev1.PodFailed, corev1.ContainerState{}, evicted), lost("the node terminated the Pod: Evicted: low on memory", began.Time)},
 		"lost with its node":               {podWith(corev1.PodFailed, running, disrupted), lost("the cluster evicted the Pod: DeletionByPodGC: node is gone", ending.Time)},
-		"exit unknown":                     {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", "")), &facts.Exit{Message: "the node does not know the exit status", FinishedAt: ending.Time}},
-		"deleted before it was scheduled":  {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, deleted), lost("the Pod was terminated before it was scheduled", ending.Time)},
-		"deleted before it ran":            {podWith(corev1.PodFailed, waitsFor("ContainerCreating", ""), deleted), lost("the Pod ended before its program started", began.Time)},
+		"exit unknown":                     {podWith(corev1.PodFailed, terminatedState(137, "ContainerStatusUnknown", "")), &facts.Exit{Message: "the node does not know the exit status", FinishedAt: ending.Time}},
+		"deleted before it was scheduled":  {podWith(corev1.PodPending, corev1.ContainerState{}, unscheduled, deleted), lost("the Pod was terminated before it was scheduled", ending.Time)},
+		"deleted before it ran":            {podWith(corev1.PodFailed, waitingState("ContainerCreating", ""), deleted), lost("the Pod ended before its program started", began.Time)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, i := NewWithT(t), describe(test.pod)
@@ -153,7 +153,7 @@ func TestHowItEnded(t *testing.T) {
 	}
 }
 
-func TestWhatNeverRan(t *testing.T) {
+func TestDescribe_ReportsStartErrors(t *testing.T) {
 	given := func(p *corev1.Pod) {
 		p.Annotations[AnnotationFailed] = `{"Reason":"StartFailed","Message":"no such image"}`
 	}
@@ -163,11 +163,11 @@ func TestWhatNeverRan(t *testing.T) {
 		pod          *corev1.Pod
 		reason, says string
 	}{
-		"missing program":   {podWith(corev1.PodFailed, endedWith(128, "StartError", oci+`exec: "serve": executable file not found in $PATH`)), v1alpha1.ReasonCommandNotFound, "PATH=/bin:$HOME"},
-		"not executable":    {podWith(corev1.PodFailed, endedWith(128, "StartError", oci+`exec: "/x": permission denied`)), v1alpha1.ReasonPermissionDenied, "serve"},
-		"missing directory": {podWith(corev1.PodFailed, endedWith(128, "StartError", oci+`chdir to cwd ("/x") failed`)), v1alpha1.ReasonWorkingDirMissing, "/x"},
-		"anything else":     {podWith(corev1.PodFailed, endedWith(128, "ContainerCannotRun", "moon")), v1alpha1.ReasonStartFailed, "moon"},
-		"Berth gave up":     {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", ""), given, deleted), v1alpha1.ReasonStartFailed, "no such image"},
+		"missing program":   {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`exec: "serve": executable file not found in $PATH`)), v1alpha1.ReasonCommandNotFound, "PATH=/bin:$HOME"},
+		"not executable":    {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`exec: "/x": permission denied`)), v1alpha1.ReasonPermissionDenied, "serve"},
+		"missing directory": {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`chdir to cwd ("/x") failed`)), v1alpha1.ReasonWorkingDirMissing, "/x"},
+		"anything else":     {podWith(corev1.PodFailed, terminatedState(128, "ContainerCannotRun", "moon")), v1alpha1.ReasonStartFailed, "moon"},
+		"Berth gave up":     {podWith(corev1.PodFailed, terminatedState(137, "ContainerStatusUnknown", ""), given, deleted), v1alpha1.ReasonStartFailed, "no such image"},
 		"unreadable":        {podWith(corev1.PodFailed, corev1.ContainerState{}, broken, deleted), v1alpha1.ReasonStartFailed, AnnotationFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,21 +180,21 @@ func TestWhatNeverRan(t *testing.T) {
 	}
 }
 
-func TestWhatIsHopeless(t *testing.T) {
+func TestHopeless_DetectsPodsThatCannotRun(t *testing.T) {
 	g := NewWithT(t)
-	for _, state := range []corev1.ContainerState{running, waitsFor("ContainerCreating", ""), waitsFor("ImagePullBackOff", ""), waitsFor("CreateContainerConfigError", "no secret")} {
+	for _, state := range []corev1.ContainerState{running, waitingState("ContainerCreating", ""), waitingState("ImagePullBackOff", ""), waitingState("CreateContainerConfigError", "no secret")} {
 		g.Expect(hopeless(podWith(corev1.PodPending, state))).NotTo(HaveOccurred())
 	}
 	for reason, says := range map[string]string{"InvalidImageName": "invalid image name", "ErrImageNeverPull": "must not pull",
 		"CreateContainerConfigError": "as root"} {
-		g.Expect(hopeless(podWith(corev1.PodPending, waitsFor(reason, "container has runAsNonRoot")))).To(MatchError(ContainSubstring(says)))
+		g.Expect(hopeless(podWith(corev1.PodPending, waitingState(reason, "container has runAsNonRoot")))).To(MatchError(ContainSubstring(says)))
 	}
 }
 
-func TestWhoseNodeIsAsked(t *testing.T) {
+func TestSilent_DetectsUnresponsiveNodes(t *testing.T) {
 	g := NewWithT(t)
 	ready := func(p *corev1.Pod) { p.Status.ContainerStatuses[1].Ready = true }
-	notReady := condition(corev1.PodReady, corev1.ConditionFalse, "", "")
+	notReady := withCondition(corev1.PodReady, corev1.ConditionFalse, "", "")
 	recently := func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.Now()) }
 	g.Expect(silent(podWith(corev1.PodRunning, running))).To(BeFalse())
 	g.Expect(silent(podWith(corev1.PodRunning, running, notReady))).To(BeFalse(), "the kubelet reports not ready")

@@ -104,7 +104,7 @@ type Runtime struct {
 	doubts  *eventqueue.Queue // UIDs whose Pods may have to be deleted
 }
 
-// refusal is a start that failed before any object was created.
+// refusal is a start that failed before its Pod was created.
 type refusal struct {
 	number int64
 	name   string
@@ -156,7 +156,7 @@ func (r *Runtime) Close() error {
 	return nil
 }
 
-// Belongs implements runtime.Namespaced.
+// Belongs implements runtime.Runtime.
 func (r *Runtime) Belongs(uid types.UID, namespace string) { r.store.settle(uid, namespace) }
 
 // Events implements runtime.Runtime.
@@ -167,7 +167,8 @@ var validUID = regexp.MustCompile(`^[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])
 // acquire waits for the first list of Pods and locks the UID. The returned context ends after actTimeout. The caller calls release when it has finished.
 func (r *Runtime) acquire(ctx context.Context, uid types.UID) (acting context.Context, release func(), err error) {
 	if !validUID.MatchString(string(uid)) {
-		return nil, nil, fmt.Errorf("invalid UID %q of a Pod: use at most 63 letters, digits, dots, dashes and underscores", uid)
+		return nil, nil, fmt.Errorf("invalid UID %q of an object: use at most 63 letters, digits, dots, dashes and underscores, "+
+			"with a letter or digit at both ends", uid)
 	}
 	if err := r.synced(ctx); err != nil {
 		return nil, nil, err
@@ -199,7 +200,7 @@ func (r *Runtime) synced(ctx context.Context) error {
 	return nil
 }
 
-// refusedStart returns the start of a UID that failed before any object was created, if that was the last start.
+// refusedStart returns the last start of a UID, if that start failed before its Pod was created.
 func (r *Runtime) refusedStart(uid types.UID) (refusal, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

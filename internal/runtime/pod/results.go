@@ -18,7 +18,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Paths and volumes of a program's results in its container. The result file is the termination message, which a kubelet copies to the status of the Pod.
+// Paths and volumes of the results and the inputs of a program in its container. A kubelet copies resultFile to the status of the Pod as the termination
+// message.
 const (
 	resultFile      = corev1.TerminationMessagePathDefault
 	artifactsFolder = "/berth/artifacts"
@@ -27,13 +28,14 @@ const (
 	inputsVolume    = "berth-inputs"
 )
 
-// Maximum sizes of the termination messages that a kubelet keeps, in bytes: for one container, and for a whole Pod, divided equally among its containers.
+// mostWords is the maximum size of the termination message of one container that a kubelet keeps, in bytes. mostWordsOfPod is the maximum for a whole Pod; the
+// kubelet divides it equally among the containers.
 const (
 	mostWords      = 4 << 10
 	mostWordsOfPod = 12 << 10
 )
 
-// Place implements runtime.Keeper.
+// Place implements runtime.ResultStore.
 func (*Runtime) Place(types.UID) runtime.ResultPaths {
 	return runtime.ResultPaths{File: resultFile, Artifacts: artifactsFolder, Inputs: inputsFolder, Private: true}
 }
@@ -41,8 +43,8 @@ func (*Runtime) Place(types.UID) runtime.ResultPaths {
 // inputsName returns the name of the Secret with the inputs of a Pod. It cannot equal the name of an environment's Secret, which ends with a number.
 func inputsName(pod string) string { return pod + "-inputs" }
 
-// furnish adds the place for results after the template was merged. If a volume is already mounted at the artifacts folder, furnish uses it. It rejects a
-// template that would move the result file or the inputs.
+// furnish adds the result file, the artifacts folder and the inputs to a Pod whose template was already merged. If a volume is mounted at the artifacts folder,
+// furnish uses that volume. It rejects a template that would move the result file or the inputs.
 func furnish(pod *corev1.Pod, p runtime.Process) *facts.StartError {
 	if !p.Results {
 		return nil
@@ -58,7 +60,7 @@ func furnish(pod *corev1.Pod, p runtime.Process) *facts.StartError {
 	}
 	for _, ours := range []string{resultFile, inputsFolder} {
 		if taken[ours] {
-			return failed("spec.runtime.pod mounts a volume at %s, which is reserved for the inputs of a run; use another mount path", ours)
+			return failed("spec.runtime.pod mounts a volume at %s, which is reserved for the result and the inputs of a run; use another mount path", ours)
 		}
 	}
 	if !taken[artifactsFolder] {
@@ -75,7 +77,7 @@ func mount(pod *corev1.Pod, main *corev1.Container, name, at string, readOnly bo
 	main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: at, ReadOnly: readOnly})
 }
 
-// mainOf returns the program's container, or nil if there is none, which does not happen for Pods that Berth created.
+// mainOf returns the program's container, or nil if there is none. Pods that Berth created always have one.
 func mainOf(pod *corev1.Pod) *corev1.Container {
 	for i := range pod.Spec.Containers {
 		if pod.Spec.Containers[i].Name == Container {
@@ -132,8 +134,8 @@ func lastWords(p *corev1.Pod) (text string, known bool) {
 	return t.Message, true
 }
 
-// Results implements runtime.Keeper. It returns the termination message of the newest incarnation. An empty result file counts as no file, because the kubelet
-// creates an empty file. The manager cannot see the contents of the artifacts folder.
+// Results implements runtime.ResultStore. It returns the termination message of the newest incarnation. An empty result file counts as no file, because the
+// kubelet creates an empty file. The manager cannot see the contents of the artifacts folder.
 func (r *Runtime) Results(uid types.UID) runtime.Results {
 	pods := r.store.of(uid)
 	if len(pods) == 0 {
@@ -163,10 +165,10 @@ func unfitWords(p *corev1.Pod, text string) string {
 		return "A component of the cluster changed terminationMessagePath or terminationMessagePolicy of the Pod after its creation, " +
 			"so this text may not be the content of the result file. Exclude the Pods of Berth from that component."
 	case len(text) >= most:
-		return fmt.Sprintf("The result file has %d bytes or more, and nodes keep less. Write a shorter text, and the rest to a volume that "+
+		return fmt.Sprintf("The result file has %d bytes or more, so the node may have truncated it. Write a shorter text, and put the rest on a volume that "+
 			"outlives the Pod, such as a claim that is mounted at %s.", most, artifactsFolder)
 	case strings.ContainsRune(text, utf8.RuneError):
-		return "The result file is not valid UTF-8, and nodes change such content. Write text, and other data to a volume that outlives the Pod."
+		return "The result file is not valid UTF-8, so the node changed its content. Write UTF-8 text, and put other data on a volume that outlives the Pod."
 	}
 	return ""
 }

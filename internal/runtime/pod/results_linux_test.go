@@ -18,16 +18,16 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
-// run returns a process with a place for results.
-func (c *cluster) run(mode ...string) runtime.Process {
-	p, place := c.command(1, mode...), c.Place(c.uid)
+// resultsProcess returns a process with Results set, and with the paths of its result file, artifacts and inputs in its environment.
+func (c *cluster) resultsProcess(mode ...string) runtime.Process {
+	p, place := c.workloadProcess(1, mode...), c.Place(c.uid)
 	p.Results = true
 	p.Env = []string{"BERTH_RESULT_FILE=" + place.File, "BERTH_ARTIFACTS=" + place.Artifacts, "GIVEN=" + place.Inputs + "/earlier"}
 	return p
 }
 
-func runOnNode(c *cluster) {
-	p := c.run("results", "three findings")
+func testRunInputs(c *cluster) {
+	p := c.resultsProcess("results", "three findings")
 	p.Inputs = map[string][]byte{"earlier": []byte("before")}
 	c.Expect(c.Start(c.ctx, p)).To(Succeed())
 	c.Expect(c.await(facts.Exited).Exit.Code).To(BeZero(), "as a user other than root")
@@ -39,7 +39,7 @@ func runOnNode(c *cluster) {
 	c.Expect(known).To(BeFalse())
 
 	// A Pod that cannot be created leaves nothing behind. (The clean-up of every test checks the same for forgotten Pods.)
-	p = c.run("results", "nothing")
+	p = c.resultsProcess("results", "nothing")
 	p.UID, p.Inputs = uuid.NewUUID(), map[string][]byte{"earlier": nil}
 	p.Config = c.config(`{"spec": {"hostNetwork": true}}`)
 	c.Expect(c.Start(c.ctx, p)).To(Succeed())
@@ -47,26 +47,26 @@ func runOnNode(c *cluster) {
 	c.Expect(apierrors.IsNotFound(err)).To(BeTrue())
 }
 
-func deletedWordsOnNode(c *cluster) {
-	c.leaves("so far")
+func testResultAfterDeletion(c *cluster) {
+	c.startWithResult("so far")
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, c.pod(1).Name, metav1.DeleteOptions{})).To(Succeed())
 	c.Expect(c.await(facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 	c.Expect(c.Results(c.uid).Head).To(BeEquivalentTo("so far"))
 }
 
-// The node ends the Pod, as it does when resources run low.
-func evictedWordsOnNode(c *cluster) {
-	c.leaves("so far")
+// The node terminates the Pod at its deadline, in the same way as when resources run low.
+func testResultAfterEviction(c *cluster) {
+	c.startWithResult("so far")
 	_, err := c.api.CoreV1().Pods(c.namespace).Patch(c.ctx, c.pod(1).Name, types.MergePatchType, []byte(`{"spec": {"activeDeadlineSeconds": 1}}`), metav1.PatchOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(c.await(facts.Exited).Exit.Message).To(ContainSubstring("the node terminated the Pod: DeadlineExceeded"))
 	c.Expect(c.Results(c.uid).Head).To(BeEquivalentTo("so far"))
 }
 
-// leaves starts a program that writes a result and continues to run.
-func (c *cluster) leaves(text string) {
+// startWithResult starts a program that writes a result and continues to run.
+func (c *cluster) startWithResult(text string) {
 	c.Helper()
-	c.Expect(c.Start(c.ctx, c.run("say", text))).To(Succeed())
+	c.Expect(c.Start(c.ctx, c.resultsProcess("say", text))).To(Succeed())
 	c.await(facts.Running)
 	c.Eventually(func() (string, error) {
 		said, err := c.output(c.ctx, c.pod(1))
@@ -77,13 +77,13 @@ func (c *cluster) leaves(text string) {
 	c.Expect(c.Results(c.uid)).To(Equal(runtime.Results{}))
 }
 
-func binaryOnNode(c *cluster) {
-	c.Expect(c.Start(c.ctx, c.run("binary"))).To(Succeed())
+func testBinaryResult(c *cluster) {
+	c.Expect(c.Start(c.ctx, c.resultsProcess("binary"))).To(Succeed())
 	c.await(facts.Exited)
 	c.Expect(c.Results(c.uid)).To(And(HaveField("File", true), HaveField("SHA256", ""), HaveField("Problem", ContainSubstring("not valid UTF-8"))))
 }
 
-func TestInputsAreKeptAndGoWithThePod(t *testing.T) {
+func TestInputs_AreStoredUntilPodIsForgotten(t *testing.T) {
 	c := newCluster(t, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
 	p := c.process(1, "")
 	p.Results, p.Inputs = true, map[string][]byte{"execute.jsonl": []byte("{}\n")}
@@ -96,7 +96,7 @@ func TestInputsAreKeptAndGoWithThePod(t *testing.T) {
 	refused := p
 	refused.Config = c.config(`{"spec": {"hostNetwork": true}}`)
 	c.Expect(c.Start(c.ctx, refused)).To(Succeed())
-	c.Expect(c.now().StartError).To(MatchError(ContainSubstring("Pod Security level of the namespace rejects")))
+	c.Expect(c.observed().StartError).To(MatchError(ContainSubstring("Pod Security level of the namespace rejects")))
 	c.Expect(secrets()).To(BeEmpty())
 
 	// The Secret of an unfinished start is replaced.

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// aRun returns a process with a place for results. config is added to the namespace and the image of its Config.
-func aRun(config string, change ...func(*runtime.Process)) runtime.Process {
+// runProcess returns a process with Results set. config contains fields for its Config in addition to the namespace and the image.
+func runProcess(config string, change ...func(*runtime.Process)) runtime.Process {
 	given := func(p *runtime.Process) {
 		p.Results = true
 		p.Config = []byte(fmt.Sprintf(`{"namespace": "default", "image": "image:1" %s}`, config))
@@ -34,10 +34,10 @@ func mountsOf(pod *corev1.Pod) map[string]string {
 	return at
 }
 
-func TestThePodOfARun(t *testing.T) {
+func TestBuild_MountsResultsAndInputs(t *testing.T) {
 	g := NewWithT(t)
 	place := (*Runtime)(nil).Place("any")
-	pod := made(g, aRun("", withInputs))
+	pod := buildPod(g, runProcess("", withInputs))
 	main := mainOf(pod)
 	g.Expect(main.TerminationMessagePath).To(Equal(place.File))
 	g.Expect(main.TerminationMessagePolicy).To(Equal(corev1.TerminationMessageReadFile))
@@ -48,27 +48,27 @@ func TestThePodOfARun(t *testing.T) {
 	g.Expect(main.VolumeMounts[1].ReadOnly).To(BeTrue())
 	g.Expect(hasInputs(pod)).To(BeTrue())
 
-	c, refused := parse(aRun(""))
+	c, refused := parse(runProcess(""))
 	g.Expect(refused).NotTo(HaveOccurred())
-	g.Expect(inputsSecret(aRun("", withInputs), c)).To(And(HaveField("Name", pod.Name+"-inputs"), HaveField("Labels", pod.Labels),
+	g.Expect(inputsSecret(runProcess("", withInputs), c)).To(And(HaveField("Name", pod.Name+"-inputs"), HaveField("Labels", pod.Labels),
 		HaveField("Data", HaveKeyWithValue("execute.jsonl", []byte("{}\n")))))
-	g.Expect(inputsSecret(aRun(""), c)).To(BeNil(), "without inputs there is no Secret")
-	pod = made(g, aRun(""))
+	g.Expect(inputsSecret(runProcess(""), c)).To(BeNil(), "without inputs there is no Secret")
+	pod = buildPod(g, runProcess(""))
 	g.Expect(hasInputs(pod)).To(BeFalse())
 	g.Expect(mountsOf(pod)).To(Equal(map[string]string{place.Artifacts: artifactsVolume}))
 }
 
-func TestAPodThatIsNoRunHasNoPlace(t *testing.T) {
+func TestBuild_MountsNothingWithoutResults(t *testing.T) {
 	g := NewWithT(t)
-	pod := made(g, process(withInputs))
+	pod := buildPod(g, process(withInputs))
 	g.Expect(pod.Spec.Volumes).To(BeEmpty())
 	g.Expect(mainOf(pod)).To(And(HaveField("TerminationMessagePath", ""), HaveField("TerminationMessagePolicy", BeEmpty()), HaveField("VolumeMounts", BeEmpty())))
 	template := `, "template": {"spec": {"containers": [{"name": "main", "terminationMessagePath": "/last", "terminationMessagePolicy": "FallbackToLogsOnError"}]}}`
-	pod = made(g, aRun(template, func(p *runtime.Process) { p.Results = false }))
+	pod = buildPod(g, runProcess(template, func(p *runtime.Process) { p.Results = false }))
 	g.Expect(mainOf(pod).TerminationMessagePath).To(Equal("/last"), "the path is that of the template")
 }
 
-func TestArtifactsThatOutliveThePod(t *testing.T) {
+func TestBuild_UsesOwnVolumeForArtifacts(t *testing.T) {
 	for name, config := range map[string]string{
 		"a mount": `, "volumes": [{"name": "mine", "emptyDir": {}}], "mounts": [{"name": "mine", "mountPath": "/berth/artifacts/"}]`,
 		"a claim": `, "claims": [{"name": "mine", "mountPath": "/berth/artifacts"}]`,
@@ -77,17 +77,17 @@ func TestArtifactsThatOutliveThePod(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			pod := made(g, aRun(config))
+			pod := buildPod(g, runProcess(config))
 			g.Expect(pod.Spec.Volumes).To(ConsistOf(HaveField("Name", "mine")))
 			g.Expect(mountsOf(pod)).To(HaveLen(1))
 		})
 	}
 	g := NewWithT(t)
-	pod := made(g, aRun(`, "claims": [{"name": "mine", "mountPath": "/berth"}, {"name": "more", "mountPath": "/berth/artifacts/more"}]`))
+	pod := buildPod(g, runProcess(`, "claims": [{"name": "mine", "mountPath": "/berth"}, {"name": "more", "mountPath": "/berth/artifacts/more"}]`))
 	g.Expect(mountsOf(pod)).To(HaveKeyWithValue("/berth/artifacts", artifactsVolume), "mounts above and below the path do not replace it")
 }
 
-func TestATemplateDoesNotMoveResults(t *testing.T) {
+func TestTemplate_CannotMoveResults(t *testing.T) {
 	g := NewWithT(t)
 	main := func(fields string) string {
 		return `, "template": {"spec": {"containers": [{"name": "main", ` + fields + `}]}}`
@@ -98,47 +98,47 @@ func TestATemplateDoesNotMoveResults(t *testing.T) {
 		main(`"volumeMounts": [{"name": "x", "mountPath": "/berth/inputs"}]`): "mounts a volume at /berth/inputs",
 		`, "mounts": [{"name": "x", "mountPath": "/dev/termination-log"}]`:    "mounts a volume at /dev/termination-log",
 	} {
-		p := aRun(config)
+		p := runProcess(config)
 		c, refused := parse(p)
 		g.Expect(refused).NotTo(HaveOccurred())
 		_, refused = build(p, c, variables{})
 		g.Expect(refused).To(MatchError(ContainSubstring(says)))
 	}
-	pod := made(g, aRun(main(`"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"`)))
+	pod := buildPod(g, runProcess(main(`"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"`)))
 	g.Expect(mainOf(pod).TerminationMessagePath).To(Equal("/dev/termination-log"), "setting the default values changes nothing")
-	pod = made(g, aRun(`, "template": {"spec": {"containers": [{"name": "first", "image": "x"}, {"name": "main", "tty": true}]}}`))
+	pod = buildPod(g, runProcess(`, "template": {"spec": {"containers": [{"name": "first", "image": "x"}, {"name": "main", "tty": true}]}}`))
 	g.Expect(mountsOf(pod)).To(HaveKey("/berth/artifacts"), "at any position in the list of containers")
 }
 
-// keeping returns a Runtime that knows one Pod.
-func keeping(p *corev1.Pod) *Runtime {
+// runtimeWith returns a Runtime that knows one Pod.
+func runtimeWith(p *corev1.Pod) *Runtime {
 	r := &Runtime{store: newStore()}
 	r.store.put(p, true)
 	return r
 }
 
-func TestLastWords(t *testing.T) {
-	lost := condition(corev1.DisruptionTarget, corev1.ConditionTrue, "DeletionByPodGC", "node is gone")
+func TestLastWords_ReturnsTerminationMessage(t *testing.T) {
+	lost := withCondition(corev1.DisruptionTarget, corev1.ConditionTrue, "DeletionByPodGC", "node is gone")
 	for name, test := range map[string]struct {
 		pod   *corev1.Pod
 		known bool
 		text  string
 	}{
-		"exit 0":               {podWith(corev1.PodSucceeded, endedWith(0, "Completed", "done\n")), true, "done\n"},
-		"exit 3":               {podWith(corev1.PodFailed, endedWith(3, "Error", "no space")), true, "no space"},
-		"without a message":    {podWith(corev1.PodFailed, endedWith(137, "OOMKilled", "")), true, ""},
-		"other containers run": {podWith(corev1.PodRunning, endedWith(0, "Completed", "done")), true, "done"},
-		"evicted":              {podWith(corev1.PodFailed, endedWith(143, "Error", "so far"), deleted, lost), true, "so far"},
+		"exit 0":               {podWith(corev1.PodSucceeded, terminatedState(0, "Completed", "done\n")), true, "done\n"},
+		"exit 3":               {podWith(corev1.PodFailed, terminatedState(3, "Error", "no space")), true, "no space"},
+		"without a message":    {podWith(corev1.PodFailed, terminatedState(137, "OOMKilled", "")), true, ""},
+		"other containers run": {podWith(corev1.PodRunning, terminatedState(0, "Completed", "done")), true, "done"},
+		"evicted":              {podWith(corev1.PodFailed, terminatedState(143, "Error", "so far"), deleted, lost), true, "so far"},
 		"running":              {podWith(corev1.PodRunning, running), false, ""},
-		"waiting":              {podWith(corev1.PodPending, waitsFor("ContainerCreating", "")), false, ""},
-		"never scheduled":      {podWith(corev1.PodPending, corev1.ContainerState{}, nowhere, deleted), false, ""},
+		"waiting":              {podWith(corev1.PodPending, waitingState("ContainerCreating", "")), false, ""},
+		"never scheduled":      {podWith(corev1.PodPending, corev1.ContainerState{}, unscheduled, deleted), false, ""},
 		"node lost":            {podWith(corev1.PodFailed, running, lost), false, ""},
-		"never ran":            {podWith(corev1.PodFailed, endedWith(128, "StartError", "exec: no such file")), false, ""},
-		"exit unknown":         {podWith(corev1.PodFailed, endedWith(137, "ContainerStatusUnknown", "The container could not be located")), false, ""},
-		"could not be created": {podWith(corev1.PodFailed, endedWith(128, "ContainerCannotRun", "moon")), false, ""},
+		"never ran":            {podWith(corev1.PodFailed, terminatedState(128, "StartError", "exec: no such file")), false, ""},
+		"exit unknown":         {podWith(corev1.PodFailed, terminatedState(137, "ContainerStatusUnknown", "The container could not be located")), false, ""},
+		"could not be created": {podWith(corev1.PodFailed, terminatedState(128, "ContainerCannotRun", "moon")), false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g, r := NewWithT(t), keeping(test.pod)
+			g, r := NewWithT(t), runtimeWith(test.pod)
 			text, known := r.LastWords("object", 3)
 			g.Expect(known).To(Equal(test.known))
 			g.Expect(text).To(Equal(test.text))
@@ -152,7 +152,7 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-func TestResultsThatAreNotTaken(t *testing.T) {
+func TestResults_ReportsUnusableMessages(t *testing.T) {
 	withMore := func(n int) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Spec.InitContainers = append(p.Spec.InitContainers, make([]corev1.Container, n)...)
@@ -182,7 +182,7 @@ func TestResultsThatAreNotTaken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, text := NewWithT(t), strings.Repeat("x", test.size)+test.last
-			found := keeping(podWith(corev1.PodSucceeded, endedWith(0, "Completed", text), test.change)).Results("object")
+			found := runtimeWith(podWith(corev1.PodSucceeded, terminatedState(0, "Completed", text), test.change)).Results("object")
 			g.Expect(found.File).To(BeTrue())
 			g.Expect(found.Artifacts).To(BeFalse(), "artifacts of a Pod cannot be read")
 			g.Expect(len(found.Problem)).To(BeNumerically("<", 512), "the limit of the status field")

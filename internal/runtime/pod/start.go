@@ -87,7 +87,7 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID, namespace string) 
 	return nil
 }
 
-// mayStart reports whether p was already started. It returns an error if p must not be started.
+// mayStart returns an error if p must not be started. It returns true if p was already started, so that nothing is left to do.
 func (r *Runtime) mayStart(p runtime.Process) (started bool, err error) {
 	if last, is := r.refusedStart(p.UID); is && last.number >= p.Incarnation {
 		if last.number > p.Incarnation {
@@ -108,7 +108,7 @@ func (r *Runtime) mayStart(p runtime.Process) (started bool, err error) {
 	return false, nil
 }
 
-// carryOut creates the Pod, or returns a StartError if the configuration is invalid.
+// carryOut creates the Pod. It returns a StartError if the configuration is invalid or the cluster rejects it permanently.
 func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*facts.StartError, error) {
 	env, refused := environment(p)
 	if refused != nil {
@@ -140,7 +140,7 @@ func (r *Runtime) carryOut(ctx context.Context, p runtime.Process, c Config) (*f
 }
 
 // notMade returns why the Pod was not created. It removes the Secrets, unless the Pod may have been created and only the response was lost. In that case the
-// next attempt replaces the Secrets.
+// Secrets stay: the next attempt either finds the Pod or replaces the Secrets.
 func (r *Runtime) notMade(ctx context.Context, pod *corev1.Pod, cause error) (*facts.StartError, error) {
 	err := fmt.Errorf("create its Pod: %w", cause)
 	if status := apierrors.APIStatus(nil); !errors.As(cause, &status) || status.Status().Code >= http.StatusInternalServerError {
@@ -170,7 +170,7 @@ func (r *Runtime) makeSecrets(ctx context.Context, p runtime.Process, c Config, 
 	return nil
 }
 
-// makeSecret creates one Secret. It replaces a Secret with the same name, which an unfinished start has left.
+// makeSecret creates one Secret. It replaces a Secret with the same name, because an unfinished start may have left one.
 func (r *Runtime) makeSecret(ctx context.Context, secret *corev1.Secret) error {
 	secret.Immutable = ptr.To(true)
 	api := r.client.CoreV1().Secrets(secret.Namespace)

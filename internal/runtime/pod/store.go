@@ -20,14 +20,14 @@ type store struct {
 	mu      sync.Mutex
 	pods    map[types.UID]map[types.UID]*known // by the UID of the object, then of the Pod
 	homes   map[types.UID]string               // the namespace of each object, if known: its Pods in other namespaces are ignored
-	gone    map[types.UID]time.Time            // when a Pod was removed that the watch may still deliver, by the UID of the Pod
+	gone    map[types.UID]time.Time            // removal times of Pods that the watch may still deliver, by the UID of the Pod
 	changed map[types.UID]chan struct{}        // closed when the object changes; only for objects that a caller waits for
 }
 
 type known struct {
 	pod *corev1.Pod
-	// unseen is when the Pod was added from a response; zero once the watch has delivered the Pod. The watch may never do so, because the Pod may already have
-	// been deleted.
+	// unseen is when the Pod was added from a response; zero once the watch has delivered the Pod. The watch may never deliver the Pod, because the Pod may
+	// already have been deleted.
 	unseen time.Time
 }
 
@@ -35,7 +35,7 @@ func newStore() *store {
 	return &store{pods: map[types.UID]map[types.UID]*known{}, homes: map[types.UID]string{}, gone: map[types.UID]time.Time{}, changed: map[types.UID]chan struct{}{}}
 }
 
-// put stores a Pod. It returns the UID of its object, and whether the Pod was new or changed.
+// put stores a Pod. seen means that the watch delivered the Pod. put returns the UID of the Pod's object, and whether the Pod was new or changed.
 func (s *store) put(p *corev1.Pod, seen bool) (types.UID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,11 @@ func (s *store) put(p *corev1.Pod, seen bool) (types.UID, bool) {
 		return uid, false
 	}
 	now := &known{pod: p}
-	if !seen && before == nil {
+	switch {
+	case seen:
+	case before != nil:
+		now.unseen = before.unseen
+	default:
 		now.unseen = time.Now()
 	}
 	of[p.UID] = now
@@ -118,7 +122,8 @@ func (s *store) of(uid types.UID) []*corev1.Pod {
 	return pods
 }
 
-// unseen returns the Pods of an object that the watch has not delivered for longer than after.
+// unseen returns the Pods of an object that became known from a response of the API server, and that the watch has not delivered although more than the given
+// time has passed.
 func (s *store) unseen(uid types.UID, after time.Duration) []*corev1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()

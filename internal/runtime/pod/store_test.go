@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func version(of types.UID, number, resourceVersion int) *corev1.Pod {
+func podVersion(of types.UID, number, resourceVersion int) *corev1.Pod {
 	p := podWith(corev1.PodRunning, running)
 	p.UID, p.ResourceVersion = of, strconv.Itoa(resourceVersion)
 	p.Labels[LabelIncarnation] = strconv.Itoa(number)
@@ -20,56 +20,58 @@ func version(of types.UID, number, resourceVersion int) *corev1.Pod {
 	return p
 }
 
-func TestTheNewerCounts(t *testing.T) {
+func TestStore_KeepsNewerVersion(t *testing.T) {
 	g, s := NewWithT(t), newStore()
-	_, news := s.put(version("a", 1, 9), false)
+	_, news := s.put(podVersion("a", 1, 9), false)
 	g.Expect(news).To(BeTrue())
-	_, news = s.put(version("a", 1, 10), true)
+	_, news = s.put(podVersion("a", 1, 10), true)
 	g.Expect(news).To(BeTrue(), "resource version 10 is newer than 9")
-	_, news = s.put(version("a", 1, 9), true)
+	_, news = s.put(podVersion("a", 1, 9), true)
 	g.Expect(news).To(BeFalse())
-	s.put(version("b", 2, 3), true)
+	s.put(podVersion("b", 2, 3), true)
 	g.Expect(s.of("object")).To(HaveExactElements(HaveField("UID", types.UID("b")), And(HaveField("UID", types.UID("a")), HaveField("ResourceVersion", "10"))))
 	g.Expect(s.uids()).To(ConsistOf(types.UID("object")))
 }
 
-func TestWhatWasRemovedDoesNotComeBack(t *testing.T) {
+func TestStore_IgnoresEventsOfRemovedPod(t *testing.T) {
 	g, s := NewWithT(t), newStore()
-	s.put(version("a", 1, 1), true)
-	s.remove(version("a", 1, 1), false)
-	_, news := s.put(version("a", 1, 2), true)
+	s.put(podVersion("a", 1, 1), true)
+	s.remove(podVersion("a", 1, 1), false)
+	_, news := s.put(podVersion("a", 1, 2), true)
 	g.Expect(news).To(BeFalse(), "a late event of the watch is ignored")
 	g.Expect(s.of("object")).To(BeEmpty())
-	s.remove(version("a", 1, 2), true)
+	s.remove(podVersion("a", 1, 2), true)
 	g.Expect(s.gone).To(BeEmpty(), "the watch has caught up")
 }
 
-func TestWhatTheWatchNeverBrought(t *testing.T) {
+func TestStore_ReportsPodsUnseenByWatch(t *testing.T) {
 	g, s := NewWithT(t), newStore()
-	s.put(version("a", 1, 1), false)
+	s.put(podVersion("a", 1, 1), false)
 	g.Expect(s.unseen("object", 0)).To(HaveLen(1))
 	g.Expect(s.unseen("object", unseenPatience)).To(BeEmpty())
-	s.put(version("a", 1, 1), true)
+	s.put(podVersion("a", 1, 2), false)
+	g.Expect(s.unseen("object", 0)).To(HaveLen(1), "a second response is no event of the watch either")
+	s.put(podVersion("a", 1, 2), true)
 	g.Expect(s.unseen("object", 0)).To(BeEmpty())
 }
 
-func TestWhoWaitsIsTold(t *testing.T) {
+func TestStore_ClosesChannelOnChange(t *testing.T) {
 	g, s := NewWithT(t), newStore()
 	change := s.change("object")
 	g.Expect(change).NotTo(BeClosed())
-	s.put(version("a", 1, 1), true)
+	s.put(podVersion("a", 1, 1), true)
 	g.Expect(change).To(BeClosed())
 	change = s.change("object")
-	s.put(version("a", 1, 1), true)
+	s.put(podVersion("a", 1, 1), true)
 	g.Expect(change).NotTo(BeClosed(), "an unchanged Pod is not a change")
-	s.remove(version("a", 1, 1), true)
+	s.remove(podVersion("a", 1, 1), true)
 	g.Expect(change).To(BeClosed())
 }
 
-func TestPodsOfNobody(t *testing.T) {
+func TestStore_IgnoresInvalidIncarnationLabels(t *testing.T) {
 	g, s := NewWithT(t), newStore()
 	for _, label := range []string{"", "x", "-1"} {
-		p := version("a", 1, 1)
+		p := podVersion("a", 1, 1)
 		p.Labels[LabelIncarnation] = label
 		_, news := s.put(p, true)
 		g.Expect(news).To(BeFalse())

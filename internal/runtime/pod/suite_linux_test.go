@@ -30,14 +30,15 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
-// onCluster names the kubeconfig of a cluster whose node is this machine, as `make cluster` creates it. Tests may create and delete Pods there.
-const onCluster = "BERTH_TEST_KUBECONFIG"
+// kubeconfigVariable is the environment variable with the path of the kubeconfig of a test cluster. The node of that cluster must be this machine, and tests
+// create and delete Pods there. `make cluster` creates such a cluster.
+const kubeconfigVariable = "BERTH_TEST_KUBECONFIG"
 
 const testImage = "localhost/berth/workload:test"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(onCluster) == "" {
-		fmt.Fprintf(os.Stderr, "skipped because %s is not set (see `make test-cluster`): TestConformance, TestOnANode, TestTerminalsOnANode\n", onCluster)
+	if os.Getenv(kubeconfigVariable) == "" {
+		fmt.Fprintf(os.Stderr, "skipped because %s is not set (see `make test-cluster`): TestConformance, TestPods_OnANode, TestTerminals_OnANode\n", kubeconfigVariable)
 	}
 	code := m.Run()
 	if err := testServer.Stop(); err != nil {
@@ -68,8 +69,8 @@ func leaks() error {
 	}
 }
 
-// bench is a Runtime with its own namespace. It cleans up after the test.
-type bench struct {
+// fixture is a Runtime with its own namespace. It cleans up after the test.
+type fixture struct {
 	testing.TB
 	*WithT
 	*Runtime
@@ -98,10 +99,10 @@ func namespaceFor(t testing.TB, api kubernetes.Interface, labels map[string]stri
 	return made.Name
 }
 
-// clusterHere returns a client for the cluster of the tests.
-func clusterHere(t testing.TB) kubernetes.Interface {
+// clusterClient returns a client for the cluster of the tests.
+func clusterClient(t testing.TB) kubernetes.Interface {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv(onCluster))
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv(kubeconfigVariable))
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	config.QPS, config.Burst = 200, 400
 	return clientFor(t, config)
@@ -124,65 +125,65 @@ func clientFor(t testing.TB, config *rest.Config) kubernetes.Interface {
 	return access{api, config}
 }
 
-func newBench(t testing.TB, api kubernetes.Interface, namespace string) *bench {
+func newFixture(t testing.TB, api kubernetes.Interface, namespace string) *fixture {
 	t.Helper()
-	b := &bench{TB: t, WithT: NewWithT(t), api: api, namespace: namespace, ctx: context.Background()}
-	b.open()
-	t.Cleanup(b.clean)
-	return b
+	f := &fixture{TB: t, WithT: NewWithT(t), api: api, namespace: namespace, ctx: context.Background()}
+	f.open()
+	t.Cleanup(f.clean)
+	return f
 }
 
-func (b *bench) open() {
-	b.Helper()
-	options := Options{Client: b.api, Namespaces: []string{b.namespace}}
-	if way, reaches := b.api.(access); reaches {
+func (f *fixture) open() {
+	f.Helper()
+	options := Options{Client: f.api, Namespaces: []string{f.namespace}}
+	if way, reaches := f.api.(access); reaches {
 		options.Config = way.config
 	}
 	r, err := New(options)
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Runtime = r
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Runtime = r
 }
 
-func (b *bench) reopen() {
-	b.Helper()
-	b.Expect(b.Close()).To(Succeed())
-	b.open()
+func (f *fixture) reopen() {
+	f.Helper()
+	f.Expect(f.Close()).To(Succeed())
+	f.open()
 }
 
 // clean stops and forgets everything, and checks that nothing is left.
-func (b *bench) clean() {
-	b.Helper()
-	all, err := b.List(b.ctx)
-	b.Expect(err).NotTo(HaveOccurred())
+func (f *fixture) clean() {
+	f.Helper()
+	all, err := f.List(f.ctx)
+	f.Expect(err).NotTo(HaveOccurred())
 	for _, i := range all {
-		b.Expect(b.Kill(b.ctx, types.UID(i.UID), i.Number)).To(Succeed())
+		f.Expect(f.Kill(f.ctx, types.UID(i.UID), i.Number)).To(Succeed())
 	}
 	for _, i := range all {
-		b.Eventually(func() error { return b.Forget(b.ctx, types.UID(i.UID)) }).WithTimeout(conformance.Timeout).WithPolling(50 * time.Millisecond).Should(Succeed())
+		f.Eventually(func() error { return f.Forget(f.ctx, types.UID(i.UID)) }).WithTimeout(conformance.Timeout).WithPolling(50 * time.Millisecond).Should(Succeed())
 	}
-	pods, err := b.api.CoreV1().Pods(b.namespace).List(b.ctx, metav1.ListOptions{})
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(pods.Items).To(BeEmpty(), "Pods are left")
-	secrets, err := b.api.CoreV1().Secrets(b.namespace).List(b.ctx, metav1.ListOptions{})
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(secrets.Items).To(BeEmpty(), "Secrets are left")
-	b.Expect(b.Close()).To(Succeed())
-	b.Expect(b.Close()).To(Succeed(), "again")
+	pods, err := f.api.CoreV1().Pods(f.namespace).List(f.ctx, metav1.ListOptions{})
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(pods.Items).To(BeEmpty(), "Pods are left")
+	secrets, err := f.api.CoreV1().Secrets(f.namespace).List(f.ctx, metav1.ListOptions{})
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(secrets.Items).To(BeEmpty(), "Secrets are left")
+	f.Expect(f.Close()).To(Succeed())
+	f.Expect(f.Close()).To(Succeed(), "again")
 }
 
-// asRoot is a template whose program can read and write the files of the tests.
+// asRoot is a Pod template with which the program runs as root and can read and write the files of the tests.
 const asRoot = `{"spec": {"securityContext": {"runAsNonRoot": false, "runAsUser": 0},
 	"volumes": [{"name": "tests", "hostPath": {"path": %q}}],
 	"containers": [{"name": "main", "volumeMounts": [{"name": "tests", "mountPath": %q}]}]}}`
 
-func (b *bench) config(template string) []byte {
-	text, err := json.Marshal(Config{Namespace: b.namespace, Image: testImage, Template: json.RawMessage(template)})
-	b.Expect(err).NotTo(HaveOccurred())
+func (f *fixture) config(template string) []byte {
+	text, err := json.Marshal(Config{Namespace: f.namespace, Image: testImage, Template: json.RawMessage(template)})
+	f.Expect(err).NotTo(HaveOccurred())
 	return text
 }
 
-// programOf returns the PID of the program of a Pod on this machine: the first process of its container.
-func programOf(t *testing.T, i facts.Incarnation) int64 {
+// programPID returns the PID of the program of a Pod on this machine: the first process of its container.
+func programPID(t *testing.T, i facts.Incarnation) int64 {
 	t.Helper()
 	_, id, _ := strings.Cut(i.ContainerID, "://")
 	NewWithT(t).Expect(id).NotTo(BeEmpty())
@@ -211,30 +212,30 @@ func programOf(t *testing.T, i facts.Incarnation) int64 {
 }
 
 func TestConformance(t *testing.T) {
-	if os.Getenv(onCluster) == "" {
+	if os.Getenv(kubeconfigVariable) == "" {
 		return // TestMain reports this
 	}
-	api := clusterHere(t)
+	api := clusterClient(t)
 	namespace := namespaceFor(t, api, nil)
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
-		b := newBench(t, api, namespace)
+		f := newFixture(t, api, namespace)
 		return conformance.Harness{
 			Features: conformance.Features{Processes: true, Logs: true, Container: true, PoliteKill: true, LogPerIncarnation: true, Results: true, MostResult: mostWords - 1},
-			Runtime:  b.Runtime,
+			Runtime:  f.Runtime,
 			Program:  "/workload",
 			Prepare: func(p *runtime.Process) {
-				p.Config = b.config(fmt.Sprintf(asRoot, os.TempDir(), os.TempDir()))
+				p.Config = f.config(fmt.Sprintf(asRoot, os.TempDir(), os.TempDir()))
 				p.Grace = 10 * time.Second // a kubelet does not shorten a grace period that has begun
 			},
-			PID: programOf,
+			PID: programPID,
 			Without: map[string]string{
-				"ends what is stopped": "a kubelet sends no SIGCONT, so a stopped program is killed at the end of its grace period",
-				"no interpreter":       "a node reports it as an exit with code 1 after the start",
+				"terminates a program that SIGSTOP has stopped": "a kubelet sends no SIGCONT, so such a program is killed at the end of its grace period",
+				"no interpreter": "a node reports a missing interpreter as an exit with code 1 after the start",
 			},
 			Reopen: func(t *testing.T) runtime.Runtime {
 				t.Helper()
-				b.reopen()
-				return b.Runtime
+				f.reopen()
+				return f.Runtime
 			},
 		}
 	})

@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// AnnotationTerminal contains the initial size of the terminal, as 120x40.
+	// AnnotationTerminal contains the initial size of the terminal, such as 120x40.
 	AnnotationTerminal = "berth.dev/terminal"
-	// mostShown is the size of the end of the output that is kept to reconstruct the screen, in bytes.
+	// mostShown is how much of the end of the output is kept to reconstruct the screen, in bytes.
 	mostShown = 64 << 10
 	// lastLines is the number of last lines that are requested from a node. The node counts every 16 KiB of a longer line as one line.
 	lastLines = 200
-	// logTimeout bounds how long a node may take to return the end of a log. glanceTimeout is the same for calls on which a user waits.
+	// logTimeout bounds how long a node may take to return the end of a log. glanceTimeout is the same for calls for which a user waits.
 	logTimeout, glanceTimeout = 10 * time.Second, 2 * time.Second
-	// deafFor is how long a node is not queried again after a timeout, for calls on which a user waits.
+	// deafFor is how long a node is not queried after a timeout. It applies only to calls for which a user waits.
 	deafFor = 10 * time.Second
 )
 
@@ -102,7 +102,7 @@ func sizeOf(p *corev1.Pod) (size runtime.Terminal) {
 	return size
 }
 
-// glance does the same as logged, for calls on which a user waits: a node that does not respond delays only one call in each period of deafFor.
+// glance does the same as logged, for calls for which a user waits: a node that does not respond delays only one call in each period of deafFor.
 func (r *Runtime) glance(ctx context.Context, p *corev1.Pod, lines int64) (text []byte, last time.Time, err error) {
 	if since, deaf := r.deaf.Load(p.Spec.NodeName); deaf && time.Since(since.(time.Time)) < deafFor { // the map holds only time.Time values
 		return nil, time.Time{}, fmt.Errorf("read the end of the output of Pod %s/%s: its node %s does not respond", p.Namespace, p.Name, p.Spec.NodeName)

@@ -27,26 +27,26 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 )
 
-// far fakes a node behind an API server, with only logs and terminals, and a Runtime that knows one Pod there with a running program.
-type far struct {
+// terminalFixture fakes an API server that serves only the log and the terminal of one Pod. Its Runtime knows that Pod, and the program in the Pod is running.
+type terminalFixture struct {
 	testing.TB
 	*WithT
 	*Runtime
 	pod *corev1.Pod
 
-	mu      sync.Mutex
-	logged  string
-	deaf    bool // requests for the log get no response
-	refuses bool // connections to the terminal are refused
-	asked   int  // requests for the log
-	conns   []*websocket.Conn
-	typed   chan string
+	mu              sync.Mutex
+	logged          string
+	hangLogRequests bool // requests for the log get no response
+	refuseTerminals bool // connections to the terminal are refused
+	logRequests     int  // requests for the log
+	conns           []*websocket.Conn
+	typed           chan string
 }
 
-func newFar(t *testing.T) *far {
-	f := &far{TB: t, WithT: NewWithT(t), typed: make(chan string, 10)}
+func newTerminalFixture(t *testing.T) *terminalFixture {
+	f := &terminalFixture{TB: t, WithT: NewWithT(t), typed: make(chan string, 10)}
 	server := httptest.NewServer(http.HandlerFunc(f.serve))
-	f.pod = version("pod", 1, 1)
+	f.pod = podVersion("pod", 1, 1)
 	f.pod.Namespace, f.pod.Name, f.pod.Spec.NodeName = "default", podName("object", "agent", 1), "node"
 	f.pod.Annotations = map[string]string{AnnotationTerminal: "100x30"}
 	f.pod.Spec.Containers = []corev1.Container{{Name: Container, TTY: true}}
@@ -61,19 +61,19 @@ func newFar(t *testing.T) *far {
 	f.Runtime = r
 	t.Cleanup(func() {
 		f.Expect(r.Close()).To(Succeed())
-		f.drop()
+		f.closeConnections()
 		server.Close()
 	})
 	return f
 }
 
-func (f *far) serve(w http.ResponseWriter, r *http.Request) {
+func (f *terminalFixture) serve(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
-	logged, deaf, refuses := f.logged, f.deaf, f.refuses
+	logged, deaf, refuses := f.logged, f.hangLogRequests, f.refuseTerminals
 	f.mu.Unlock()
 	if strings.HasSuffix(r.URL.Path, "/log") {
 		f.mu.Lock()
-		f.asked++
+		f.logRequests++
 		f.mu.Unlock()
 		if deaf {
 			<-r.Context().Done()
@@ -99,7 +99,7 @@ func (f *far) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // read receives the input and the window sizes until the connection or the input ends.
-func (f *far) read(conn *websocket.Conn) {
+func (f *terminalFixture) read(conn *websocket.Conn) {
 	defer func() { _ = conn.Close() }()
 	for {
 		_, message, err := conn.ReadMessage()
@@ -118,8 +118,8 @@ func (f *far) read(conn *websocket.Conn) {
 	}
 }
 
-// puts sends output of the program.
-func (f *far) puts(text string) {
+// sendOutput sends output of the program.
+func (f *terminalFixture) sendOutput(text string) {
 	f.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,8 +128,8 @@ func (f *far) puts(text string) {
 	}
 }
 
-// drop closes all connections.
-func (f *far) drop() {
+// closeConnections closes all connections.
+func (f *terminalFixture) closeConnections() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, conn := range f.conns {
@@ -138,21 +138,21 @@ func (f *far) drop() {
 	f.conns = nil
 }
 
-func (f *far) set(change func()) {
+func (f *terminalFixture) update(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
 }
 
-// questions returns the number of requests for the log.
-func (f *far) questions() int {
+// countLogRequests returns the number of requests for the log.
+func (f *terminalFixture) countLogRequests() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.asked
+	return f.logRequests
 }
 
-// listened waits until there is a connection to the terminal.
-func (f *far) listened() {
+// awaitConnection waits until there is a connection to the terminal.
+func (f *terminalFixture) awaitConnection() {
 	f.Helper()
 	f.Eventually(func() bool {
 		_, live := f.look("object", f.pod).activity()
@@ -160,82 +160,82 @@ func (f *far) listened() {
 	}).WithTimeout(conformance.Timeout).Should(BeTrue())
 }
 
-func (f *far) told() {
+func (f *terminalFixture) awaitEvent() {
 	f.Helper()
 	f.Eventually(f.Events()).WithTimeout(conformance.Timeout).Should(Receive(BeEquivalentTo("object")))
 }
 
-func TestATerminalIsListenedTo(t *testing.T) {
-	f := newFar(t)
+func TestTerminal_ReconnectsAndKeepsOutput(t *testing.T) {
+	f := newTerminalFixture(t)
 	f.logged = "2026-01-02T03:04:05Z begun\n"
 	f.Expect(f.LastActivity(t.Context(), "object")).To(BeTemporally("==", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)), "from the log")
 	f.Eventually(f.typed).WithTimeout(conformance.Timeout).Should(Receive(MatchJSON(`{"Width": 100, "Height": 30}`)), "the size is set because the program has just started")
-	f.listened()
+	f.awaitConnection()
 	f.Expect(f.Watch(t.Context(), "object")).To(Succeed())
-	f.puts("Continue? [y/N] ")
-	f.told()
+	f.sendOutput("Continue? [y/N] ")
+	f.awaitEvent()
 	f.Expect(f.Capture(t.Context(), "object")).To(HaveField("Text", "begun\nContinue? [y/N]"))
 	f.Expect(f.LastActivity(t.Context(), "object")).To(BeTemporally("~", time.Now(), conformance.Timeout))
-	asked := f.questions()
+	asked := f.countLogRequests()
 	f.Expect(f.LastActivity(t.Context(), "object")).NotTo(BeZero())
-	f.Expect(f.questions()).To(Equal(asked), "a known log is not requested again")
+	f.Expect(f.countLogRequests()).To(Equal(asked), "a known log is not requested again")
 
 	// The connection is lost, and there is no output meanwhile.
 	f.Expect(f.Watch(t.Context(), "object")).To(Succeed())
-	f.set(func() { f.refuses = true })
-	f.drop()
-	f.told()
+	f.update(func() { f.refuseTerminals = true })
+	f.closeConnections()
+	f.awaitEvent()
 	f.Expect(f.Watch(t.Context(), "object")).NotTo(Succeed(), "there would be no event")
 	f.Expect(f.Capture(t.Context(), "object")).To(HaveField("Text", "begun"), "only the log is available")
-	f.set(func() { f.refuses = false })
-	f.listened()
+	f.update(func() { f.refuseTerminals = false })
+	f.awaitConnection()
 	f.Expect(f.Capture(t.Context(), "object")).To(HaveField("Text", "begun\nContinue? [y/N]"), "the text from before is not forgotten")
 	f.Expect(f.typed).NotTo(Receive(), "the size may be that of a user's window by now")
 
 	// The connection is lost again, and there is output meanwhile.
-	f.drop()
-	f.set(func() {
+	f.closeConnections()
+	f.update(func() {
 		f.logged += "2026-01-02T03:04:06Z Continue? [y/N] y\n2026-01-02T03:04:07Z done\n"
 	})
 	f.Eventually(f.Capture).WithArguments(t.Context(), types.UID("object")).WithTimeout(conformance.Timeout).Should(HaveField("Text", HaveSuffix("y\ndone")))
-	f.listened()
+	f.awaitConnection()
 	f.Expect(f.Capture(t.Context(), "object")).To(HaveField("Text", "begun\nContinue? [y/N] y\ndone"))
 }
 
-func TestTypingIntoATerminal(t *testing.T) {
-	f := newFar(t)
+func TestType_SendsInputToPod(t *testing.T) {
+	f := newTerminalFixture(t)
 	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(Succeed())
 	f.Expect(f.typed).To(Receive(Equal("\x03")))
 	f.Expect(f.Type(t.Context(), "nobody", []byte{3})).To(MatchError(runtime.ErrNotFound))
-	f.set(func() { f.refuses = true })
+	f.update(func() { f.refuseTerminals = true })
 	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(MatchError(ContainSubstring("Pod default/agent-")))
 	f.config = nil
 	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(MatchError(ContainSubstring("not configured for terminals")))
 }
 
-func TestANodeThatDoesNotAnswerHoldsUpOne(t *testing.T) {
-	f := newFar(t)
-	f.deaf, f.refuses = true, true
+func TestSilentNode_BlocksOnlyFirstCall(t *testing.T) {
+	f := newTerminalFixture(t)
+	f.hangLogRequests, f.refuseTerminals = true, true
 	_, err := f.LastActivity(t.Context(), "object")
 	f.Expect(err).To(MatchError(context.DeadlineExceeded))
 	f.Expect(err).NotTo(MatchError(runtime.ErrNotFound), "an unknown state is not reported as absent")
-	asked := f.questions()
+	asked := f.countLogRequests()
 	_, err = f.LastActivity(t.Context(), "object")
 	f.Expect(err).To(MatchError(ContainSubstring("node node does not respond")))
 	_, err = f.Capture(t.Context(), "object")
 	f.Expect(err).To(MatchError(ContainSubstring("node node does not respond")))
-	f.Expect(f.questions()).To(Equal(asked))
+	f.Expect(f.countLogRequests()).To(Equal(asked))
 }
 
-func TestWhatIsOverIsNotListenedTo(t *testing.T) {
-	f := newFar(t)
-	f.listened()
-	other := version("other", 1, 1)
+func TestTerminal_DisconnectsAfterPodEnds(t *testing.T) {
+	f := newTerminalFixture(t)
+	f.awaitConnection()
+	other := podVersion("other", 1, 1)
 	f.Expect(f.look("another object", other)).To(BeNil(), "the number of connections is limited")
 	over := f.pod.DeepCopy()
 	over.ResourceVersion, over.Status.Phase = "2", corev1.PodFailed
 	f.store.put(over, true)
-	f.drop()
+	f.closeConnections()
 	free := func() int {
 		f.views.mu.Lock()
 		defer f.views.mu.Unlock()

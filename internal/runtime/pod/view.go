@@ -20,7 +20,7 @@ type view struct {
 	text    []byte // the end of the output
 	heard   []byte // output since the connection was made, until join merges it into text
 	last    time.Time
-	live    bool // a connection exists, and text contains all output before it
+	live    bool // a connection exists, and text is complete, because join was called
 	failed  bool // the last connection attempt failed
 	watched bool
 }
@@ -45,7 +45,7 @@ func (v *view) output() (text []byte, live bool) {
 	return bytes.Clone(v.text), v.live
 }
 
-// watch requests one notification, when there is output or when a connection was made or lost. It returns false if no notification will follow.
+// watch requests one notification of the next output, or of the next connection that is made or lost. It returns false if no notification will follow.
 func (v *view) watch() bool {
 	if v == nil {
 		return false
@@ -78,7 +78,7 @@ func (v *view) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// kept appends more to text. To avoid a copy on every write, it drops the beginning only when the result exceeds twice mostShown.
+// kept returns the text with the new output appended. To avoid a copy on every write, it drops the beginning only when the result exceeds twice mostShown.
 func kept(text, more []byte) []byte {
 	if text = append(text, more...); len(text) > 2*mostShown {
 		text = bytes.Clone(end(text))

@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestWhatIsHeardFollowsWhatWasLogged(t *testing.T) {
+func TestView_JoinsLogAndConnection(t *testing.T) {
 	for name, test := range map[string]struct{ text, logged, heard, want string }{
 		"no output":                         {},
 		"only the log":                      {logged: "a\r\n", want: "a\r\n"},
@@ -38,7 +38,7 @@ func TestWhatIsHeardFollowsWhatWasLogged(t *testing.T) {
 	}
 }
 
-func TestWhoWatchesATerminalIsToldOnce(t *testing.T) {
+func TestView_NotifiesOncePerWatch(t *testing.T) {
 	g, told := NewWithT(t), 0
 	v := &view{tell: func() { told++ }}
 	g.Expect(v.watch()).To(BeTrue(), "the connection is still being opened")
@@ -63,7 +63,7 @@ func TestWhoWatchesATerminalIsToldOnce(t *testing.T) {
 	g.Expect(none.watch()).To(BeFalse())
 }
 
-func TestOfALongOutputTheEndIsKept(t *testing.T) {
+func TestView_KeepsEndOfLongOutput(t *testing.T) {
 	g := NewWithT(t)
 	v := &view{tell: func() {}}
 	v.join(nil, time.Time{})
@@ -77,7 +77,7 @@ func TestOfALongOutputTheEndIsKept(t *testing.T) {
 	g.Expect(string(text)).To(HaveSuffix("x\nlast"))
 }
 
-func TestTimesAreTakenOffALog(t *testing.T) {
+func TestUnstamp_RemovesTimestamps(t *testing.T) {
 	g := NewWithT(t)
 	text, last := unstamp([]byte("2026-01-02T03:04:05.678Z one\n2026-01-02T03:04:06Z two words\n2026-01-02T03:04:07Z \n"))
 	g.Expect(string(text)).To(Equal("one\r\ntwo words\r\n\r\n"))

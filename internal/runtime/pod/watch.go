@@ -20,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// giveUpRetry is the delay before a failed deletion of a Pod that cannot run is retried.
+// giveUpRetry is the delay before giveUpLoop retries a failed deletion.
 const giveUpRetry = time.Second
 
 // ours selects the Pods of this runtime; no other Pods are cached.
@@ -102,8 +102,8 @@ func (r *Runtime) unseen(object any) {
 	}
 }
 
-// giveUpLoop deletes Pods that can never run, and Pods whose program has ended while other containers run. A kubelet would retry Pods of the first kind, and
-// might start one long after it was needed. It would wait forever for the other containers of Pods of the second kind.
+// giveUpLoop deletes Pods that can never run, and Pods whose program has ended while other containers run. A kubelet would retry a Pod that cannot run, and
+// might start the Pod long after it was needed. After the program of a Pod has ended, a kubelet would wait forever for the other containers.
 func (r *Runtime) giveUpLoop() {
 	for {
 		select {
@@ -132,8 +132,8 @@ func (r *Runtime) giveUpOn(uid types.UID) error {
 	return errors.Join(failed...)
 }
 
-// giveUp deletes a Pod that can never run or whose program has ended. It first records the reason in an annotation, because the container statuses are lost
-// when the Pod ends.
+// giveUp deletes a Pod that can never run, or whose program has ended while other containers may still run. It first records the reason in an annotation,
+// because the container statuses are lost when the Pod ends.
 func (r *Runtime) giveUp(ctx context.Context, p *corev1.Pod) error {
 	if p.DeletionTimestamp != nil {
 		return nil

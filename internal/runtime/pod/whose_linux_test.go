@@ -26,8 +26,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
-// pretend creates a Pod whose labels claim that it is an incarnation of an object.
-func (c *cluster) pretend(namespace, name string, uid types.UID, incarnation int64) *corev1.Pod {
+// createForeignPod creates a Pod whose labels claim that it is an incarnation of an object.
+func (c *cluster) createForeignPod(namespace, name string, uid types.UID, incarnation int64) *corev1.Pod {
 	c.Helper()
 	made, err := c.api.CoreV1().Pods(namespace).Create(c.ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelManagedBy: ManagedBy, LabelUID: string(uid), LabelIncarnation: fmt.Sprint(incarnation)}},
@@ -41,10 +41,10 @@ func (c *cluster) pretend(namespace, name string, uid types.UID, incarnation int
 	return made
 }
 
-func TestAPodElsewhereIsNoneOfTheObject(t *testing.T) {
+func TestBelongs_IgnoresPodsOfOtherNamespaces(t *testing.T) {
 	c, other := newCluster(t, nil), newCluster(t, nil)
 	c.start(1)
-	pretender := c.pretend(other.namespace, podName(c.uid, "devservers/default/web", 7), c.uid, 7)
+	pretender := c.createForeignPod(other.namespace, podName(c.uid, "devservers/default/web", 7), c.uid, 7)
 	everywhere, err := New(Options{Client: c.api})
 	c.Expect(err).NotTo(HaveOccurred())
 	defer func() { c.Expect(everywhere.Close()).To(Succeed()) }()
@@ -74,17 +74,17 @@ func TestAPodElsewhereIsNoneOfTheObject(t *testing.T) {
 	c.Expect(there.DeletionTimestamp).To(BeNil(), "the foreign Pod is not deleted")
 }
 
-func TestACopyOfAPodIsNoIncarnation(t *testing.T) {
+func TestPodCopy_IsNotAnIncarnation(t *testing.T) {
 	c := newCluster(t, nil)
-	copied := c.pretend(c.namespace, "to-look-into-it", c.uid, 1) // kubectl debug --copy-to --keep-labels
-	c.Expect(c.now().Phase).To(BeEmpty())
+	copied := c.createForeignPod(c.namespace, "to-look-into-it", c.uid, 1) // kubectl debug --copy-to --keep-labels
+	c.Expect(c.observed().Phase).To(BeEmpty())
 	c.start(1)
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, copied.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})).To(Succeed())
-	c.Expect(c.now().PodName).To(Equal(c.pod(1).Name))
+	c.Expect(c.observed().PodName).To(Equal(c.pod(1).Name))
 }
 
-// full sets a quota that permits no more Pods in the namespace.
-func (c *cluster) full() {
+// exhaustQuota sets a quota that permits no more Pods in the namespace.
+func (c *cluster) exhaustQuota() {
 	c.Helper()
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "one"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}
 	quota, err := c.api.CoreV1().ResourceQuotas(c.namespace).Create(c.ctx, quota, metav1.CreateOptions{})
@@ -99,10 +99,10 @@ func (c *cluster) full() {
 	}).WithTimeout(conformance.Timeout).Should(MatchError(ContainSubstring("quota")), "the API server enforces the quota")
 }
 
-// losing drops the responses to successful creations of Pods.
-type losing struct{ http.RoundTripper }
+// responseDropper drops the responses to successful creations of Pods.
+type responseDropper struct{ http.RoundTripper }
 
-func (l losing) RoundTrip(request *http.Request) (*http.Response, error) {
+func (l responseDropper) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := l.RoundTripper.RoundTrip(request)
 	if err == nil && request.Method == http.MethodPost && response.StatusCode == http.StatusCreated && path.Base(request.URL.Path) == "pods" {
 		_ = response.Body.Close()
@@ -111,13 +111,13 @@ func (l losing) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-func TestAPodWhoseMakingWasNotAnsweredKeepsItsSecrets(t *testing.T) {
+func TestStart_KeepsSecretAfterLostResponse(t *testing.T) {
 	c := newCluster(t, nil)
 	config, err := apiServer()
 	c.Expect(err).NotTo(HaveOccurred())
 	config = rest.CopyConfig(config)
-	config.Wrap(func(way http.RoundTripper) http.RoundTripper { return losing{way} })
-	deaf := newBench(t, clientFor(t, config), c.namespace)
+	config.Wrap(func(way http.RoundTripper) http.RoundTripper { return responseDropper{way} })
+	deaf := newFixture(t, clientFor(t, config), c.namespace)
 	p := c.process(1, "")
 	p.Env = []string{"TOKEN=hidden"}
 	c.Expect(deaf.Start(c.ctx, p)).To(MatchError(ContainSubstring("the connection was cut")))
@@ -127,14 +127,14 @@ func TestAPodWhoseMakingWasNotAnsweredKeepsItsSecrets(t *testing.T) {
 
 	// A rejected Pod was not created, so its Secret is removed.
 	p.UID = uuid.NewUUID()
-	c.full()
+	c.exhaustQuota()
 	c.Expect(c.Start(c.ctx, p)).To(MatchError(ContainSubstring("quota")))
 	secrets, err := c.api.CoreV1().Secrets(c.namespace).List(c.ctx, metav1.ListOptions{})
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(secrets.Items).To(HaveLen(1), "only the Secret of the other object")
 }
 
-func TestWhatHasEndedMakesRoom(t *testing.T) {
+func TestStart_DeletesExitedPodThatBlocks(t *testing.T) {
 	c := newCluster(t, nil)
 	p := func(incarnation int64) runtime.Process {
 		p := c.process(incarnation, "")
@@ -143,15 +143,15 @@ func TestWhatHasEndedMakesRoom(t *testing.T) {
 		return p
 	}
 	c.Expect(c.Start(c.ctx, p(1))).To(Succeed())
-	c.assign(1, "node")
-	c.says(1, corev1.PodFailed, endedWith(1, "Error", ""))
+	c.bindToNode(1, "node")
+	c.setStatus(1, corev1.PodFailed, terminatedState(1, "Error", ""))
 	c.await(facts.Exited)
 	c.Expect(c.Start(c.ctx, p(2))).To(Succeed())
-	c.assign(2, "node")
-	c.says(2, corev1.PodFailed, endedWith(1, "Error", ""))
+	c.bindToNode(2, "node")
+	c.setStatus(2, corev1.PodFailed, terminatedState(1, "Error", ""))
 	c.await(facts.Exited)
 	// An exited Pod that does not block the new Pod stays, with its output.
-	c.pretend(c.namespace, podName(c.uid, "devservers/default/web", 3), "", 0)
+	c.createForeignPod(c.namespace, podName(c.uid, "devservers/default/web", 3), "", 0)
 	c.Expect(c.Start(c.ctx, p(3))).To(MatchError(ContainSubstring("does not belong to this object")))
 	c.Expect(c.pod(2)).NotTo(BeNil())
 
@@ -162,35 +162,35 @@ func TestWhatHasEndedMakesRoom(t *testing.T) {
 
 	c.uid = uuid.NewUUID()
 	c.start(1)
-	c.assign(1, "node")
-	c.says(1, corev1.PodFailed, endedWith(1, "Error", ""))
+	c.bindToNode(1, "node")
+	c.setStatus(1, corev1.PodFailed, terminatedState(1, "Error", ""))
 	c.await(facts.Exited)
-	c.full()
+	c.exhaustQuota()
 	c.Expect(c.Start(c.ctx, c.process(2, ""))).To(MatchError(ContainSubstring("quota")))
 	c.Expect(c.pod(1)).To(BeNil(), "the exited Pod counts against the quota, so it is deleted")
 }
 
-// clinging fails the deletion of Secrets for a while.
-type clinging struct {
+// deletionBlocker fails every deletion of a Secret while its field on is true.
+type deletionBlocker struct {
 	http.RoundTripper
 	on *atomic.Bool
 }
 
-func (k clinging) RoundTrip(request *http.Request) (*http.Response, error) {
+func (k deletionBlocker) RoundTrip(request *http.Request) (*http.Response, error) {
 	if k.on.Load() && request.Method == http.MethodDelete && path.Base(path.Dir(request.URL.Path)) == "secrets" {
 		return nil, errors.New("the connection was cut")
 	}
 	return k.RoundTripper.RoundTrip(request)
 }
 
-func TestAPodStaysAsLongAsItsSecrets(t *testing.T) {
+func TestForget_KeepsPodUntilSecretIsDeleted(t *testing.T) {
 	c := newCluster(t, nil)
 	config, err := apiServer()
 	c.Expect(err).NotTo(HaveOccurred())
 	config = rest.CopyConfig(config)
 	on := &atomic.Bool{}
-	config.Wrap(func(way http.RoundTripper) http.RoundTripper { return clinging{way, on} })
-	busy := newBench(t, clientFor(t, config), c.namespace)
+	config.Wrap(func(way http.RoundTripper) http.RoundTripper { return deletionBlocker{way, on} })
+	busy := newFixture(t, clientFor(t, config), c.namespace)
 	p := c.process(1, "")
 	p.Env = []string{"TOKEN=hidden"}
 	c.Expect(busy.Start(c.ctx, p)).To(Succeed())

@@ -20,7 +20,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// mayAdopt returns an error if an existing session must not be adopted. A caller that then adopts the session must hold the claiming lock for the check too.
+// mayAdopt returns an error if an existing session must not be adopted. A caller that adopts the session afterwards must hold the claiming lock from before
+// this check until it has adopted the session.
 func (r *Runtime) mayAdopt(uid types.UID, config Config, s *Session) error {
 	where := fmt.Sprintf("the tmux session %q on socket %s", config.Session, config.Socket)
 	p := s.program()
@@ -91,7 +92,7 @@ const (
 	noticeEvery = 10 * time.Millisecond
 )
 
-// lookAdopted determines the state of an adopted program. It records an exit, so that later calls return the same result. The caller holds acting.
+// lookAdopted determines the state of an adopted program. It records an exit, so that later calls return the same result. The caller holds l.acting.
 func (l *link) lookAdopted(ctx context.Context, rec *record) facts.Incarnation {
 	if rec.Exit != nil {
 		return rec.incarnation(facts.Exited)
@@ -117,8 +118,9 @@ func (l *link) lookAdopted(ctx context.Context, rec *record) facts.Incarnation {
 	}
 }
 
-// judge compares the report of tmux with the process table. It returns the incarnation to report in now, or the exit of the program in exit, or again if tmux
-// has not noticed the exit yet, so that the caller must call judge once more.
+// judge compares the report of tmux with the process table. If judge returns a non-nil exit, the program has exited, and the caller must ignore the other
+// results. If again is true, the process does not exist any more, but tmux has not noticed this yet, and the caller must call judge again. Otherwise now is the
+// incarnation to report.
 func (l *link) judge(ctx context.Context, rec *record) (now facts.Incarnation, exit *facts.Exit, again bool) {
 	leader, err := lives(rec.Pane)
 	if err != nil {
@@ -216,7 +218,7 @@ func (l *link) rest(rec *record, exit *facts.Exit) facts.Incarnation {
 }
 
 // members returns the processes of an adopted tree that have not exited, including those that are exiting and have already lost their environment. The caller
-// holds acting.
+// holds l.acting.
 func (l *link) members(rec *record) ([]shim.Process, error) {
 	found, err := rec.tree().Members()
 	if err != nil {

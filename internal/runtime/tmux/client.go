@@ -23,10 +23,10 @@ import (
 // askTimeout is how long tmux may take to respond. A response takes milliseconds unless the tmux server is suspended or the machine is very busy.
 const askTimeout = 5 * time.Second
 
-// errNoServer is the error if no server listens on the socket, so that there are no sessions.
+// errNoServer means that no server listens on the socket, so there are no sessions.
 var errNoServer = errors.New("no tmux server is running")
 
-// errLeaving is the error if the server exited during the request. The request had no effect, or its effect is gone with the server.
+// errLeaving means that the server exited during the request. The request had no effect, or its effect was lost with the server.
 var errLeaving = errors.New("the tmux server exited during the request")
 
 // refusal is an error message from a running server.
@@ -40,7 +40,7 @@ type client struct {
 	socket  string
 }
 
-// run executes commands in one call of tmux, and returns their output. tmux executes them in order and stops at the first command that fails.
+// run executes commands in one tmux call, and returns their output. tmux executes them in order and stops at the first command that fails.
 func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -109,7 +109,8 @@ func (c client) explain(err error, said string) error {
 	return fmt.Errorf("tmux failed on socket %s: %w: %s", c.socket, err, said)
 }
 
-// persist retries ask while it returns errLeaving, for at most askTimeout: once the exiting server is gone, ask finds no server or a new one.
+// persist calls the function ask until ask returns something other than errLeaving, for at most askTimeout. Once the exiting server is gone, ask finds no
+// server or a new one.
 func (c client) persist(ctx context.Context, ask func() error) error {
 	pause := time.Millisecond
 	deadline := time.Now().Add(askTimeout)

@@ -12,7 +12,7 @@ import (
 )
 
 // A response of any size uses a bounded amount of memory.
-func TestAnswersAreBounded(t *testing.T) {
+func TestClient_LimitsResponseSize(t *testing.T) {
 	g := NewWithT(t)
 	program := filepath.Join(t.TempDir(), "tmux")
 	for size, fits := range map[string]bool{"4194304": true, "4194305": false, "50000000": false} {

@@ -32,11 +32,11 @@ const (
 
 // Reasons of a *facts.StartError from Start and Check, in addition to those of the host.
 const (
-	// ReasonSessionTaken: the session belongs to another owner. A retry of the start can succeed, because the other session may end.
+	// ReasonSessionTaken means that the session belongs to another owner or cannot be adopted now. A retry of the start can succeed, because that session may end.
 	ReasonSessionTaken = "SessionTaken"
-	// ReasonSessionMissing: there is no session to adopt, but adoption is Required.
+	// ReasonSessionMissing means that there is no session to adopt, but adoption is Required.
 	ReasonSessionMissing = "NothingToAdopt"
-	// ReasonInvalidSession: the configuration is invalid regardless of the state of tmux.
+	// ReasonInvalidSession means that the configuration is invalid regardless of the state of tmux.
 	ReasonInvalidSession = "InvalidSession"
 )
 

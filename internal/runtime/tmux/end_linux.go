@@ -77,7 +77,7 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, kil
 	return nil
 }
 
-// errInside is the error for a session that contains this process, which must not be killed.
+// errInside is the error for stopping or killing a session in which this process itself runs.
 var errInside = errors.New("berth itself is running in this session; start berth elsewhere first")
 
 func (l *link) stop(rec *record) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Find implements runtime.Adoption, with one call of tmux.
+// Find implements runtime.Adoption, with one tmux call.
 func (r *Runtime) Find(ctx context.Context, socket string) ([]runtime.Found, error) {
 	all, err := r.Sessions(ctx, socket)
 	if err != nil {
@@ -27,16 +27,16 @@ func (r *Runtime) Find(ctx context.Context, socket string) ([]runtime.Found, err
 	return found, nil
 }
 
-// unfit returns why no object can adopt a session, or "" if one can.
+// unfit returns why no object can adopt a session, or "" if an object can adopt it.
 func unfit(s *Session) string {
 	p := s.program()
 	switch {
 	case CheckSessionName(s.Name) != nil:
 		return CheckSessionName(s.Name).Error()
 	case p == nil:
-		return "no program is running in it"
+		return "no program is running in the session"
 	case inside(s.server, p.id, p.pid):
-		return "berth itself is running in it"
+		return "berth itself is running in the session"
 	}
 	return ""
 }

@@ -12,30 +12,30 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// TestFindSessions lists several sessions in one call: a foreign one, one with a difficult name, one whose program has exited, one of this Berth,
-// and one of another Berth.
-func TestFindSessions(t *testing.T) {
-	b := newBench(t)
-	found, err := b.Find(b.ctx, b.socket)
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Expect(found).To(BeEmpty(), "no server is running")
+// TestFind_ListsSessionsWithOwners lists several sessions in one call: a foreign one, one with a difficult name, one of another Berth, one that this Berth
+// adopted, and one that this Berth created.
+func TestFind_ListsSessionsWithOwners(t *testing.T) {
+	f := newFixture(t)
+	found, err := f.Find(f.ctx, f.socket)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(found).To(BeEmpty(), "no server is running")
 
-	b.foreign("theirs")
-	b.foreign("a#b")
-	b.foreign("elsewhere")
-	b.mustTmux("set-option", "-t", "=elsewhere:", markUID, "of-another")
-	b.mustTmux("set-option", "-t", "=elsewhere:", markInstall, "elsewhere")
-	b.foreign("agent")
-	adopted := b.adopt("agent")
-	own := b.start(Config{Session: "own"}, "terminal")
-	b.windowOf(own)
+	f.newForeignSession("theirs")
+	f.newForeignSession("a#b")
+	f.newForeignSession("elsewhere")
+	f.mustTmux("set-option", "-t", "=elsewhere:", markUID, "of-another")
+	f.mustTmux("set-option", "-t", "=elsewhere:", markInstall, "elsewhere")
+	f.newForeignSession("agent")
+	adopted := f.adopt("agent")
+	own := f.start(Config{Session: "own"}, "terminal")
+	f.awaitWindow(own)
 
-	b.Eventually(func(g Gomega) {
-		found, err := b.Find(b.ctx, b.socket)
+	f.Eventually(func(g Gomega) {
+		found, err := f.Find(f.ctx, f.socket)
 		g.Expect(err).NotTo(HaveOccurred())
 		by := map[string]runtime.Found{}
-		for _, f := range found {
-			by[f.Name] = f
+		for _, s := range found {
+			by[s.Name] = s
 		}
 		g.Expect(by).To(HaveLen(5))
 		g.Expect(by["theirs"]).To(And(HaveField("Owned", false), HaveField("Unfit", ""), HaveField("Command", "workload"), HaveField("ID", "$0")))
@@ -44,6 +44,6 @@ func TestFindSessions(t *testing.T) {
 		g.Expect(by["agent"]).To(And(HaveField("Owned", true), HaveField("Owner", adopted)))
 		g.Expect(by["own"]).To(And(HaveField("Owned", true), HaveField("Owner", own), HaveField("Unfit", Not(BeEmpty()))))
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
-	_, err = b.Find(b.ctx, "../elsewhere")
-	b.Expect(err).To(HaveOccurred())
+	_, err = f.Find(f.ctx, "../elsewhere")
+	f.Expect(err).To(HaveOccurred())
 }

@@ -12,55 +12,55 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-func (b *bench) all(uid types.UID) []facts.Incarnation {
-	b.Helper()
-	found, err := b.Observe(b.ctx, uid)
-	b.Expect(err).NotTo(HaveOccurred())
+func (f *fixture) observeAll(uid types.UID) []facts.Incarnation {
+	f.Helper()
+	found, err := f.Observe(f.ctx, uid)
+	f.Expect(err).NotTo(HaveOccurred())
 	return found
 }
 
-func (b *bench) observe(uid types.UID) facts.Incarnation {
-	b.Helper()
-	found := b.all(uid)
-	b.Expect(len(found)).To(BeNumerically("<=", 1))
+func (f *fixture) observe(uid types.UID) facts.Incarnation {
+	f.Helper()
+	found := f.observeAll(uid)
+	f.Expect(len(found)).To(BeNumerically("<=", 1))
 	if len(found) == 0 {
 		return facts.Incarnation{}
 	}
 	return found[0]
 }
 
-func (b *bench) await(uid types.UID, incarnation int64, phase facts.Phase) facts.Incarnation {
-	b.Helper()
+func (f *fixture) await(uid types.UID, incarnation int64, phase facts.Phase) facts.Incarnation {
+	f.Helper()
 	var now facts.Incarnation
-	b.Eventually(func(g Gomega) {
-		now = b.observe(uid)
+	f.Eventually(func(g Gomega) {
+		now = f.observe(uid)
 		g.Expect(now).To(And(HaveField("Number", incarnation), HaveField("Phase", phase)))
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	return now
 }
 
-// end kills the incarnation of a UID and waits for its exit.
-func (b *bench) end(uid types.UID) facts.Incarnation {
-	b.Helper()
-	number := b.observe(uid).Number
-	b.Expect(b.Kill(b.ctx, uid, number)).To(Succeed())
-	return b.await(uid, number, facts.Exited)
+// killAndWait kills the incarnation of a UID and waits for its exit.
+func (f *fixture) killAndWait(uid types.UID) facts.Incarnation {
+	f.Helper()
+	number := f.observe(uid).Number
+	f.Expect(f.Kill(f.ctx, uid, number)).To(Succeed())
+	return f.await(uid, number, facts.Exited)
 }
 
-// see waits until the terminal of a UID shows the text.
-func (b *bench) see(uid types.UID, text string) {
-	b.Helper()
-	b.Eventually(b.Capture).WithArguments(b.ctx, uid).WithTimeout(patience).WithPolling(often).Should(HaveField("Text", ContainSubstring(text)))
+// awaitText waits until the terminal of a UID shows the text.
+func (f *fixture) awaitText(uid types.UID, text string) {
+	f.Helper()
+	f.Eventually(f.Capture).WithArguments(f.ctx, uid).WithTimeout(patience).WithPolling(often).Should(HaveField("Text", ContainSubstring(text)))
 }
 
-// windowOf waits for the session with the window of a UID.
-func (b *bench) windowOf(uid types.UID) *Session {
-	b.Helper()
+// awaitWindow waits for the session with the window of a UID.
+func (f *fixture) awaitWindow(uid types.UID) *Session {
+	f.Helper()
 	var found *Session
-	b.Eventually(func(g Gomega) {
-		all, err := b.Sessions(b.ctx, "")
+	f.Eventually(func(g Gomega) {
+		all, err := f.Sessions(f.ctx, "")
 		g.Expect(err).NotTo(HaveOccurred())
-		own, _ := of(all, uid, b.install, "")
+		own, _ := of(all, uid, f.install, "")
 		g.Expect(own).NotTo(BeNil())
 		g.Expect(own.window()).NotTo(BeNil())
 		found = own
@@ -68,39 +68,39 @@ func (b *bench) windowOf(uid types.UID) *Session {
 	return found
 }
 
-func (b *bench) noSession(uid types.UID) {
-	b.Helper()
-	b.Eventually(func(g Gomega) {
-		all, err := b.Sessions(b.ctx, "")
+func (f *fixture) awaitNoSession(uid types.UID) {
+	f.Helper()
+	f.Eventually(func(g Gomega) {
+		all, err := f.Sessions(f.ctx, "")
 		g.Expect(err).NotTo(HaveOccurred())
-		own, _ := of(all, uid, b.install, "")
+		own, _ := of(all, uid, f.install, "")
 		g.Expect(own).To(BeNil())
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
 }
 
 // signal sends a signal to exactly this process.
-func (b *bench) signal(p shim.Process, signal unix.Signal) {
-	b.Helper()
+func (f *fixture) signal(p shim.Process, signal unix.Signal) {
+	f.Helper()
 	fd, err := shim.Open(p)
-	b.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = unix.Close(fd) }()
-	b.Expect(unix.PidfdSendSignal(fd, signal, nil, 0)).To(Succeed())
+	f.Expect(unix.PidfdSendSignal(fd, signal, nil, 0)).To(Succeed())
 }
 
-func (b *bench) isGone(p shim.Process) {
-	b.Helper()
-	b.Eventually(func() (bool, error) { return lives(p) }).WithTimeout(patience).WithPolling(often).Should(BeFalse())
+func (f *fixture) awaitExit(p shim.Process) {
+	f.Helper()
+	f.Eventually(func() (bool, error) { return lives(p) }).WithTimeout(patience).WithPolling(often).Should(BeFalse())
 }
 
-func (b *bench) lives(p shim.Process) {
-	b.Helper()
-	b.Expect(lives(p)).To(BeTrue())
+func (f *fixture) expectAlive(p shim.Process) {
+	f.Helper()
+	f.Expect(lives(p)).To(BeTrue())
 }
 
-// server returns the process of the tmux server.
-func (b *bench) server() shim.Process {
-	b.Helper()
-	p, err := shim.Identify(number(b.mustTmux("display-message", "-p", "#{pid}")))
-	b.Expect(err).NotTo(HaveOccurred())
+// tmuxServer returns the process of the tmux server.
+func (f *fixture) tmuxServer() shim.Process {
+	f.Helper()
+	p, err := shim.Identify(number(f.mustTmux("display-message", "-p", "#{pid}")))
+	f.Expect(err).NotTo(HaveOccurred())
 	return p
 }

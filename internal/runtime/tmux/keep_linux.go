@@ -16,18 +16,16 @@ import (
 )
 
 const (
-	// The back-off before a window that is lost repeatedly is opened again.
+	// reopenFirst and reopenLast are the first and the longest back-off before a lost window is opened again.
 	reopenFirst = 50 * time.Millisecond
 	reopenLast  = 30 * time.Second
-	// The back-off is reset if the lost window was opened more than longLife + reopenLast ago.
+	// longLife determines when the back-off is reset: if the lost window was opened more than longLife + reopenLast ago.
 	longLife = 10 * time.Second
 
 	// glanceEvery is how often an adopted session is polled in addition to events. No event reports a killed session whose program keeps running.
 	glanceEvery = 10 * time.Second
 	// watchEvery is the poll interval while a process is about to exit.
 	watchEvery = 100 * time.Millisecond
-	// leftoverGrace is the time between SIGTERM and SIGKILL for processes that a program leaves behind, the same as in berth-shim.
-	leftoverGrace = 2 * time.Second
 )
 
 // Keep sets whether the session remains while its process is not running, so that attached users see the next incarnation. Callers pass true between
@@ -65,7 +63,7 @@ func (r *Runtime) Tidy(ctx context.Context, uid types.UID) error {
 }
 
 func (l *link) run() {
-	ctx := l.runtime.life
+	ctx := l.runtime.Lifetime()
 	for ctx.Err() == nil {
 		select {
 		case <-l.kicked:
@@ -115,7 +113,7 @@ func (l *link) tendWindow(ctx context.Context, rec *record) (wait time.Duration,
 	switch {
 	case err != nil:
 		return l.logOnce(err), nil, false
-	case held == nil: // forgotten by force, because its object is gone
+	case held == nil: // the host has forgotten the process, because its object no longer exists
 		if err := r.endSession(ctx, rec); err != nil {
 			return l.logOnce(err), nil, false
 		}
@@ -169,11 +167,11 @@ func (l *link) reopen(ctx context.Context, rec *record) (wait time.Duration, pro
 		return l.logOnce(err), nil, false
 	}
 	if next.Pane.PID == 0 {
-		return l.logOnce(errors.New("the window closed immediately; check that berth-shim can be executed and has the version of this program")), nil, false
+		return l.logOnce(errors.New("the window closed immediately; check that berth-shim is executable and has the same version as berth")), nil, false
 	}
 	l.lastLogged = ""
 	r.log.Info("Restored the lost tmux session of a process", "uid", l.uid, "session", rec.Session)
-	r.tell(l.uid)
+	r.Notify(l.uid)
 	return 0, []shim.Process{next.Pane}, false
 }
 
@@ -189,9 +187,9 @@ func (l *link) pause() time.Duration {
 	return max(min(reopenFirst<<min(l.tries-1, 12), reopenLast)-since, 0)
 }
 
-// logOnce logs an error once, and returns when to retry.
+// logOnce logs an error, unless it is equal to the last logged error. It returns the delay before the next attempt.
 func (l *link) logOnce(err error) time.Duration {
-	if l.runtime.life.Err() == nil && l.lastLogged != err.Error() {
+	if l.runtime.Lifetime().Err() == nil && l.lastLogged != err.Error() {
 		l.lastLogged = err.Error()
 		l.runtime.log.Error(err, "Cannot maintain the tmux session of a process; retrying", "uid", l.uid)
 	}
@@ -207,7 +205,7 @@ func (l *link) tendAdopted(ctx context.Context, rec *record) (wait time.Duration
 	}
 	if phase := now.Phase; phase != l.phase || now.LeaderExit != nil || l.active.After(l.told) {
 		l.phase, l.told = phase, l.active
-		l.runtime.tell(l.uid)
+		l.runtime.Notify(l.uid)
 	}
 	switch {
 	case !now.Alive():
@@ -224,12 +222,11 @@ func (l *link) tendAdopted(ctx context.Context, rec *record) (wait time.Duration
 // sweep terminates the processes that an adopted program left behind.
 func (l *link) sweep(rec *record) {
 	var err error
-	switch {
-	case rec.KillSent || !l.swept.IsZero() && time.Since(l.swept) > leftoverGrace:
+	switch due := l.leftovers.Due(time.Now(), rec.StopSent); {
+	case rec.KillSent || due == unix.SIGKILL:
 		err = l.killAll(rec)
-	case l.swept.IsZero():
-		l.swept = time.Now()
-		err = rec.tree().Signal(unix.SIGTERM)
+	case due != 0:
+		err = rec.tree().Signal(due)
 	}
 	if err != nil {
 		l.runtime.log.Error(err, "Cannot terminate the processes that a program left behind", "uid", l.uid)

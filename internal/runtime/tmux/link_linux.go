@@ -28,7 +28,7 @@ type link struct {
 	opened     time.Time
 	tries      int
 	met        []shim.Process // members of an adopted tree at the last check
-	swept      time.Time      // when the remaining processes were sent SIGTERM
+	leftovers  shim.Leftovers
 	phase      facts.Phase
 	lastLogged string    // last logged error
 	active     time.Time // last activity in an adopted session
@@ -39,7 +39,7 @@ type link struct {
 	following bool
 }
 
-// acquire returns the link of a UID, with acting locked.
+// acquire returns the link of a UID, and locks the mutex acting of that link.
 func (r *Runtime) acquire(uid types.UID) *link {
 	for {
 		l := r.link(uid)
@@ -51,7 +51,7 @@ func (r *Runtime) acquire(uid types.UID) *link {
 	}
 }
 
-// drop removes a link. The caller holds acting.
+// drop removes a link. The caller holds l.acting.
 func (l *link) drop() {
 	l.gone = true
 	l.runtime.mu.Lock()
@@ -61,22 +61,22 @@ func (l *link) drop() {
 	}
 }
 
-// follow starts following the session, and checks it immediately.
+// follow requests an immediate check of the session. It starts the goroutine that maintains the session, unless that goroutine is already running.
 func (l *link) follow() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.kick()
 	if !l.following {
-		l.following = l.runtime.spawn(l.run)
+		l.following = l.runtime.Go(l.run)
 	}
 }
 
-// followed starts following the session, unless it is already followed.
+// followed starts the goroutine that maintains the session, unless that goroutine is already running.
 func (l *link) followed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.following {
-		l.following = l.runtime.spawn(l.run)
+		l.following = l.runtime.Go(l.run)
 	}
 }
 
@@ -87,7 +87,7 @@ func (l *link) kick() {
 	}
 }
 
-// wait returns when one of the processes has exited, after kick, or after limit; 0 means no limit.
+// wait returns when one of the processes has exited, when the method kick is called, when the time limit has passed (0 means no limit), or when ctx is done.
 func (l *link) wait(ctx context.Context, limit time.Duration, processes []shim.Process) {
 	ended := make(chan struct{}, len(processes))
 	for _, p := range processes {
@@ -109,7 +109,8 @@ func (l *link) wait(ctx context.Context, limit time.Duration, processes []shim.P
 	}
 }
 
-// watch sends to ended when the process exits. No thread blocks meanwhile, because the Go runtime polls the pidfd. The returned function stops the watch.
+// watch sends a value to the given channel when the process exits. No thread blocks meanwhile, because the Go runtime polls the pidfd. The returned function
+// stops the watch.
 func watch(p shim.Process, ended chan<- struct{}) (stop func()) {
 	fd, err := shim.Open(p)
 	if err == nil {

@@ -66,7 +66,7 @@ func (o *Options) complete() error {
 	if o.Tmux, err = filepath.Abs(o.Tmux); err != nil {
 		return fmt.Errorf("find the path of tmux: %w", err)
 	}
-	if o.Shim, err = findShim(o.Shim); err != nil {
+	if o.Shim, err = runtime.FindProgram("berth-shim", o.Shim); err != nil {
 		return err
 	}
 	if o.Socket == "" {
@@ -79,25 +79,4 @@ func (o *Options) complete() error {
 		o.Logger = logr.Discard()
 	}
 	return nil
-}
-
-func findShim(program string) (string, error) {
-	if program == "" {
-		if self, err := os.Executable(); err == nil {
-			program = filepath.Join(filepath.Dir(self), "berth-shim")
-		}
-		if info, err := os.Stat(program); err != nil || !info.Mode().IsRegular() {
-			if program, err = exec.LookPath("berth-shim"); err != nil {
-				return "", fmt.Errorf("berth-shim is neither in the directory of this program nor in PATH; install it in that directory: %w", err)
-			}
-		}
-	}
-	program, err := filepath.Abs(program)
-	if err == nil {
-		_, err = os.Stat(program)
-	}
-	if err != nil {
-		return "", fmt.Errorf("find berth-shim: %w", err)
-	}
-	return program, nil
 }

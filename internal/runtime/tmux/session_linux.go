@@ -16,7 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// makeSession creates a session with a window, and marks it in the same call of tmux.
+// makeSession creates a session with a window, and marks it in the same tmux call.
 func (r *Runtime) makeSession(ctx context.Context, rec *record) error {
 	rec.Made = true
 	if err := r.write(rec); err != nil {

@@ -72,7 +72,8 @@ var fields = []string{
 	"pane_dead_status", "pane_dead_signal", "pid", "socket_path", word + markUID, word + markInstall, word + markWindow, line + "pane_current_command",
 }
 
-// Modifiers of a field. The name of a session needs none: tmux allows no colon in it and escapes control characters.
+// word and line are modifiers of a field. word replaces all characters except letters, digits, dots, underscores and dashes; line replaces control characters.
+// The name of a session needs no modifier, because tmux allows no colon in a session name and escapes control characters.
 const (
 	word = "s/[^A-Za-z0-9._-]/?/:"
 	line = "s/[\x01-\x1f\x7f]/?/:"
@@ -86,7 +87,7 @@ func listFormat() string {
 	return strings.Join(wanted, ":")
 }
 
-// sessions returns all sessions of a server, oldest first, with one call of tmux. It returns none if no server listens on the socket.
+// sessions returns all sessions of a server, oldest first, with one tmux call. It returns none if no server listens on the socket.
 func (c client) sessions(ctx context.Context) ([]Session, error) {
 	var out string
 	err := c.persist(ctx, func() (err error) {
@@ -102,7 +103,7 @@ func (c client) sessions(ctx context.Context) ([]Session, error) {
 	return parseSessions(out), nil
 }
 
-// parseSessions parses lines in the format of listFormat. It ignores lines that tmux cannot have written, so that no session is adopted because of such a line.
+// parseSessions parses lines in the format of listFormat. It ignores lines that tmux cannot have written, so that such a line never leads to an adoption.
 func parseSessions(out string) []Session {
 	var all []Session
 	index := map[string]int{}
@@ -168,7 +169,7 @@ func second(s string) time.Time {
 	return time.Unix(n, 0)
 }
 
-// oldest returns the oldest pane that satisfies the predicate is, or nil.
+// oldest returns the oldest pane that the given function accepts, or nil.
 func (s *Session) oldest(is func(pane) bool) *pane {
 	var found *pane
 	for i := range s.panes {
@@ -190,7 +191,7 @@ func (s *Session) window() *pane {
 	return s.oldest(func(p pane) bool { return p.window && !p.dead })
 }
 
-// of returns the session that the install has marked for uid, and the session called name; either may be nil.
+// of returns the session that the install has marked for uid, and the session with the given name. Each of them is nil if there is no such session.
 func of(all []Session, uid types.UID, install, name string) (own, named *Session) {
 	for i := range all {
 		s := &all[i]

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -37,7 +36,7 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 
 func (l *link) start(ctx context.Context, p runtime.Process) error {
 	r := l.runtime
-	if r.life.Err() != nil {
+	if r.Lifetime().Err() != nil {
 		return errClosed
 	}
 	config, err := parse(p, r.options.Socket)
@@ -53,7 +52,7 @@ func (l *link) start(ctx context.Context, p runtime.Process) error {
 	}
 	adopted, err := l.claim(ctx, p, config, rec)
 	if err != nil || adopted {
-		l.met, l.swept, l.phase = nil, time.Time{}, ""
+		l.met, l.leftovers, l.phase = nil, shim.Leftovers{}, ""
 		l.follow()
 		return err
 	}
@@ -64,7 +63,7 @@ func (l *link) start(ctx context.Context, p runtime.Process) error {
 	return nil
 }
 
-// mayStart reports whether p was already started. It returns an error if p must not be started.
+// mayStart returns an error if p must not be started. It returns true if p was already started, so that nothing is left to do.
 func (l *link) mayStart(ctx context.Context, p runtime.Process, rec *record) (started bool, err error) {
 	r := l.runtime
 	if rec != nil && rec.Adopted {
@@ -142,7 +141,7 @@ func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Conf
 	return false, r.replace(ctx, config, next, named)
 }
 
-// replace creates a session. It first kills half, a session that was only partly created, unless half is nil.
+// replace creates a session. If half is not nil, it is a session of the same name that was created only partly, and replace kills it first.
 func (r *Runtime) replace(ctx context.Context, config Config, next *record, half *Session) error {
 	if half != nil {
 		if err := r.guarded(ctx, config.Socket, half, half.UID, []string{"kill-session", "-t", half.ID}); err != nil {

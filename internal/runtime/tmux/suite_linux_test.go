@@ -35,7 +35,7 @@ const (
 	testLogLimit = 1 << 20
 )
 
-// programs holds berth-shim.
+// programs is the directory that contains berth-shim.
 var programs string
 
 func TestMain(m *testing.M) {
@@ -79,8 +79,8 @@ func testMain(m *testing.M) int {
 	return code
 }
 
-// bench is a host with tmux sessions on its own socket. It cleans up after the test.
-type bench struct {
+// fixture is a host with tmux sessions on its own socket. It cleans up after the test.
+type fixture struct {
 	testing.TB
 	*WithT
 	*Runtime
@@ -91,120 +91,120 @@ type bench struct {
 	ctx     context.Context
 }
 
-func newBench(t testing.TB) *bench {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	// The directory is longer than the maximum length of a socket path.
-	b := &bench{
+	f := &fixture{
 		TB: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30)), socket: "t-" + string(uuid.NewUUID())[:13],
 		woken: make(chan types.UID, 1000), ctx: context.Background(),
 	}
-	t.Cleanup(func() { _, _ = b.tmux("kill-server") }) // also after a test that fails before its clean-up
-	b.open()
-	t.Cleanup(b.clean)
-	return b
+	t.Cleanup(func() { _, _ = f.tmux("kill-server") }) // also after a test that fails before its clean-up
+	f.open()
+	t.Cleanup(f.clean)
+	return f
 }
 
-func (b *bench) open() {
-	b.Helper()
+func (f *fixture) open() {
+	f.Helper()
 	var err error
 	shimPath := filepath.Join(programs, "berth-shim")
-	b.machine, err = host.New(host.Options{StateDir: filepath.Join(b.dir, "host"), ShimPath: shimPath, LogLimit: testLogLimit})
-	b.Expect(err).NotTo(HaveOccurred())
-	b.Runtime, err = New(b.machine, Options{Dir: filepath.Join(b.dir, "tmux"), Shim: shimPath, Socket: b.socket, Wake: func(uid types.UID) {
+	f.machine, err = host.New(host.Options{StateDir: filepath.Join(f.dir, "host"), ShimPath: shimPath, LogLimit: testLogLimit})
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Runtime, err = New(f.machine, Options{Dir: filepath.Join(f.dir, "tmux"), Shim: shimPath, Socket: f.socket, Wake: func(uid types.UID) {
 		select {
-		case b.woken <- uid:
+		case f.woken <- uid:
 		default:
 		}
 	}})
-	b.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 }
 
-func (b *bench) reopen() {
-	b.Helper()
-	b.close()
-	b.open()
+func (f *fixture) reopen() {
+	f.Helper()
+	f.close()
+	f.open()
 }
 
-func (b *bench) close() {
-	b.Helper()
-	b.Runtime.Close()
-	b.Expect(b.machine.Close()).To(Succeed())
+func (f *fixture) close() {
+	f.Helper()
+	f.Runtime.Close()
+	f.Expect(f.machine.Close()).To(Succeed())
 }
 
 // clean forgets everything and checks that nothing is left.
-func (b *bench) clean() {
-	b.Helper()
-	uids, err := b.recorded()
-	b.Expect(err).NotTo(HaveOccurred())
-	all, err := b.List(b.ctx)
-	b.Expect(err).NotTo(HaveOccurred())
+func (f *fixture) clean() {
+	f.Helper()
+	uids, err := f.recorded()
+	f.Expect(err).NotTo(HaveOccurred())
+	all, err := f.List(f.ctx)
+	f.Expect(err).NotTo(HaveOccurred())
 	for _, i := range all {
 		uids = append(uids, types.UID(i.UID))
 	}
 	for _, uid := range uids {
-		b.Eventually(func() error {
-			for _, i := range b.all(uid) {
-				_ = b.Kill(b.ctx, uid, i.Number)
+		f.Eventually(func() error {
+			for _, i := range f.observeAll(uid) {
+				_ = f.Kill(f.ctx, uid, i.Number)
 			}
-			return b.Forget(b.ctx, uid)
+			return f.Forget(f.ctx, uid)
 		}).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	}
-	b.Expect(os.ReadDir(filepath.Join(b.dir, "tmux"))).To(BeEmpty())
-	b.Expect(os.ReadDir(filepath.Join(b.dir, "host", "run"))).To(BeEmpty())
-	b.close()
-	_, _ = b.tmux("kill-server")
-	b.Eventually(b.processes).WithTimeout(patience).WithPolling(often).Should(BeEmpty(), "processes are left")
+	f.Expect(os.ReadDir(filepath.Join(f.dir, "tmux"))).To(BeEmpty())
+	f.Expect(os.ReadDir(filepath.Join(f.dir, "host", "run"))).To(BeEmpty())
+	f.close()
+	_, _ = f.tmux("kill-server")
+	f.Eventually(f.processes).WithTimeout(patience).WithPolling(often).Should(BeEmpty(), "processes are left")
 }
 
-// processes returns the processes that use files or the socket of this bench.
-func (b *bench) processes() []string {
+// processes returns the processes that use files or the socket of this fixture.
+func (f *fixture) processes() []string {
 	var found []string
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	for _, link := range links {
 		dir, _ := os.Readlink(link)
 		line, _ := os.ReadFile(filepath.Join(filepath.Dir(link), "cmdline"))
-		if strings.HasPrefix(dir, b.dir) || strings.Contains(string(line), b.dir) || strings.Contains(string(line), b.socket) {
+		if strings.HasPrefix(dir, f.dir) || strings.Contains(string(line), f.dir) || strings.Contains(string(line), f.socket) {
 			found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
 		}
 	}
 	return found
 }
 
-// tmux runs a tmux command on the socket of the bench, as a user would.
-func (b *bench) tmux(args ...string) (string, error) {
-	return byHand(b.ctx, b.socket, args...)
+// tmux runs a tmux command on the socket of the fixture, as a user would.
+func (f *fixture) tmux(args ...string) (string, error) {
+	return runTmux(f.ctx, f.socket, args...)
 }
 
-func byHand(ctx context.Context, socket string, args ...string) (string, error) {
+func runTmux(ctx context.Context, socket string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "tmux", append([]string{"-u", "-L", socket, "-f", os.DevNull}, args...)...)
 	cmd.Env = append(os.Environ(), "TMUX=", "TMUX_PANE=")
 	out, err := cmd.CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }
 
-func (b *bench) mustTmux(args ...string) string {
-	b.Helper()
-	out, err := b.tmux(args...)
-	b.Expect(err).NotTo(HaveOccurred(), out)
+func (f *fixture) mustTmux(args ...string) string {
+	f.Helper()
+	out, err := f.tmux(args...)
+	f.Expect(err).NotTo(HaveOccurred(), out)
 	return out
 }
 
-// foreign creates a session without Berth that runs the workload, and returns the process of its pane.
-func (b *bench) foreign(name string, mode ...string) shim.Process {
-	b.Helper()
-	args := append([]string{"new-session", "-d", "-P", "-F", "#{pane_pid}", "-s", name, "--", conformance.Workload(b.TB)}, mode...)
+// newForeignSession creates a session without Berth that runs the workload, and returns the process of its pane.
+func (f *fixture) newForeignSession(name string, mode ...string) shim.Process {
+	f.Helper()
+	args := append([]string{"new-session", "-d", "-P", "-F", "#{pane_pid}", "-s", name, "--", conformance.Workload(f.TB)}, mode...)
 	if len(mode) == 0 {
 		args = append(args, "sleep")
 	}
-	process, err := shim.Identify(number(b.mustTmux(args...)))
-	b.Expect(err).NotTo(HaveOccurred())
+	process, err := shim.Identify(number(f.mustTmux(args...)))
+	f.Expect(err).NotTo(HaveOccurred())
 	return process
 }
 
-func (b *bench) sessionNames() []string {
-	b.Helper()
-	all, err := b.Sessions(b.ctx, "")
-	b.Expect(err).NotTo(HaveOccurred())
+func (f *fixture) sessionNames() []string {
+	f.Helper()
+	all, err := f.Sessions(f.ctx, "")
+	f.Expect(err).NotTo(HaveOccurred())
 	names := []string{}
 	for _, s := range all {
 		names = append(names, s.Name)
@@ -212,43 +212,43 @@ func (b *bench) sessionNames() []string {
 	return names
 }
 
-func (b *bench) process(uid types.UID, incarnation int64, config Config, mode ...string) runtime.Process {
-	b.Helper()
+func (f *fixture) process(uid types.UID, incarnation int64, config Config, mode ...string) runtime.Process {
+	f.Helper()
 	data, err := json.Marshal(config)
-	b.Expect(err).NotTo(HaveOccurred())
+	f.Expect(err).NotTo(HaveOccurred())
 	return runtime.Process{
 		UID: uid, Incarnation: incarnation, Name: "instances/default/" + string(uid)[:8], Dir: "/", StopSignal: "SIGTERM", Config: data,
-		Command: append([]string{conformance.Workload(b.TB)}, mode...), Terminal: &runtime.Terminal{Columns: 90, Rows: 30},
+		Command: append([]string{conformance.Workload(f.TB)}, mode...), Terminal: &runtime.Terminal{Columns: 90, Rows: 30},
 	}
 }
 
 func newUID() types.UID { return uuid.NewUUID() }
 
 // start starts a process with a new UID and waits until it runs.
-func (b *bench) start(config Config, mode ...string) types.UID {
-	b.Helper()
+func (f *fixture) start(config Config, mode ...string) types.UID {
+	f.Helper()
 	uid := newUID()
-	b.Expect(b.Start(b.ctx, b.process(uid, 1, config, mode...))).To(Succeed())
-	b.await(uid, 1, facts.Running)
+	f.Expect(f.Start(f.ctx, f.process(uid, 1, config, mode...))).To(Succeed())
+	f.await(uid, 1, facts.Running)
 	return uid
 }
 
 func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
-		b := newBench(t)
+		f := newFixture(t)
 		return conformance.Harness{
 			Features: conformance.Features{Processes: true, Terminal: true, Logs: true, LogLimit: testLogLimit, Sockets: true},
-			Runtime:  b.Runtime,
+			Runtime:  f.Runtime,
 			Program:  conformance.Workload(t),
 			Reopen: func(t *testing.T) runtime.Runtime {
 				t.Helper()
-				b.reopen()
-				return b.Runtime
+				f.reopen()
+				return f.Runtime
 			},
 			Usage: func(t *testing.T, uid types.UID) int64 {
 				t.Helper()
 				var st unix.Stat_t
-				b.Expect(unix.Stat(filepath.Join(b.machine.Directory(uid), shim.LogFile), &st)).To(Succeed())
+				f.Expect(unix.Stat(filepath.Join(f.machine.Directory(uid), shim.LogFile), &st)).To(Succeed())
 				return st.Blocks * 512
 			},
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/background"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -25,6 +26,7 @@ import (
 type Runtime struct {
 	runtime.Local
 	runtime.Inspection // of the host, except for the methods that Runtime overrides
+	*background.Tasks  // Close leaves sessions and processes running
 
 	host    Host
 	options Options
@@ -32,13 +34,7 @@ type Runtime struct {
 	boot    string
 	log     logr.Logger
 
-	life  context.Context
-	end   context.CancelFunc
-	loops sync.WaitGroup
-
 	mu     sync.Mutex
-	closed bool
-	wake   func(types.UID)
 	links  map[types.UID]*link
 	claims map[string]*sync.Mutex
 }
@@ -61,10 +57,9 @@ func New(host Host, options Options) (*Runtime, error) {
 	}
 	sum := sha256.Sum256([]byte(options.Dir))
 	r := &Runtime{
-		Inspection: host, host: host, options: options, install: hex.EncodeToString(sum[:6]), boot: boot, log: options.Logger, wake: options.Wake,
+		Inspection: host, Tasks: background.New(options.Wake), host: host, options: options, install: hex.EncodeToString(sum[:6]), boot: boot, log: options.Logger,
 		links: map[types.UID]*link{}, claims: map[string]*sync.Mutex{},
 	}
-	r.life, r.end = context.WithCancel(context.Background())
 	if err := r.adoptAll(); err != nil {
 		r.Close()
 		return nil, err
@@ -98,42 +93,6 @@ func (r *Runtime) recorded() ([]types.UID, error) {
 		}
 	}
 	return uids, nil
-}
-
-// Close releases all resources and leaves sessions and processes running.
-func (r *Runtime) Close() {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	r.end()
-	r.loops.Wait()
-}
-
-// spawn runs do in a goroutine, and returns false if the runtime is closed. do must return soon after the runtime is closed.
-func (r *Runtime) spawn(do func()) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		return false
-	}
-	r.loops.Go(do)
-	return true
-}
-
-// OnChange sets the function that is called with the UID of each object whose state in tmux has changed.
-func (r *Runtime) OnChange(wake func(types.UID)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.wake = wake
-}
-
-func (r *Runtime) tell(uid types.UID) {
-	r.mu.Lock()
-	wake := r.wake
-	r.mu.Unlock()
-	if wake != nil {
-		wake(uid)
-	}
 }
 
 // Events implements runtime.Runtime. It returns the events of the host, which may have only one reader. Changes in tmux are reported through Wake.
@@ -181,7 +140,7 @@ func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, erro
 	return r.host.OpenLog(ctx, uid)
 }
 
-// Sessions returns all sessions on a tmux socket, with one call of tmux, or none if no server listens on the socket. An empty name means Options.Socket.
+// Sessions returns all sessions on a tmux socket, with one tmux call, or none if no server listens on the socket. An empty name means Options.Socket.
 func (r *Runtime) Sessions(ctx context.Context, socket string) ([]Session, error) {
 	if socket == "" {
 		socket = r.options.Socket
@@ -208,7 +167,8 @@ func (r *Runtime) link(uid types.UID) *link {
 	return l
 }
 
-// claiming returns the lock that serializes adoptions on a socket. Without it, another adoption could check a session before this one records its claim.
+// claiming returns the lock that serializes adoptions on a socket. Without this lock, another adoption could check a session before the first adoption has
+// recorded its claim.
 func (r *Runtime) claiming(socket string) *sync.Mutex {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,7 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command manager runs the manager with the host runtime in a process that the test can kill. Its clock can have a constant error.
+// Command manager runs the manager with the host runtime in a process that the test can kill. CHAOS_CLOCK_OFFSET shifts the clock of the
+// manager by a constant duration.
 package main
 
 import (
@@ -63,7 +64,7 @@ func run(log logr.Logger) (err error) {
 	}
 	defer func() { err = errors.Join(err, rt.Close()) }()
 	mgr, err := manager.New(config, manager.Options{
-		Runtimes: runtime.NewRegistry(rt, log), Logger: log, Clock: shifted{offset: offset}, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second,
+		Runtimes: runtime.NewRegistry(rt, log), Logger: log, Clock: shiftedClock{offset: offset}, LeftoverInterval: 2 * time.Second, LeftoverGrace: time.Second,
 	})
 	if err != nil {
 		return err
@@ -71,11 +72,11 @@ func run(log logr.Logger) (err error) {
 	return mgr.Start(ctrl.SetupSignalHandler())
 }
 
-// shifted is a clock with a constant offset.
-type shifted struct {
+// shiftedClock is a clock with a constant offset.
+type shiftedClock struct {
 	clock.RealClock
 	offset time.Duration
 }
 
-func (s shifted) Now() time.Time                  { return s.RealClock.Now().Add(s.offset) }
-func (s shifted) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
+func (s shiftedClock) Now() time.Time                  { return s.RealClock.Now().Add(s.offset) }
+func (s shiftedClock) Since(t time.Time) time.Duration { return s.Now().Sub(t) }

@@ -26,28 +26,28 @@ func main() {
 		fmt.Fprintln(os.Stderr, "this program is for the chaos test only")
 		os.Exit(2)
 	}
-	habits := os.Args[2:]
-	heedSignals(slices.Contains(habits, "stubborn"))
+	behaviors := os.Args[2:]
+	handleSignals(slices.Contains(behaviors, "stubborn"))
 	switch os.Args[1] {
-	case "lead":
-		lead(habits)
-	case "kin":
-		join()
-	case "nap":
-		join()
+	case "leader":
+		runLeader(behaviors)
+	case "descendant":
+		lockTree()
+	case "short-lived":
+		lockTree()
 		time.Sleep(10 * time.Millisecond)
 		return
 	case "fork": // exits immediately after the start of its child, so that the child is orphaned
-		join()
-		start(true, append([]string{"kin"}, habits...)...)
+		lockTree()
+		start(true, append([]string{"descendant"}, behaviors...)...)
 		return
 	}
-	live()
+	runUntilKilled()
 }
 
-// heedSignals makes the process exit on SIGTERM and SIGHUP, or have no reaction to them if stubborn is true. A stubborn process catches the signals
+// handleSignals makes the process exit on SIGTERM and SIGHUP. If stubborn is true, the process has no reaction to them. A stubborn process catches the signals
 // instead of ignoring them, because its children would inherit ignored signals.
-func heedSignals(stubborn bool) {
+func handleSignals(stubborn bool) {
 	term := make(chan os.Signal, 1)
 	signal.Notify(term, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
@@ -59,8 +59,8 @@ func heedSignals(stubborn bool) {
 	}()
 }
 
-// live runs until the process is killed or the test has cleaned up.
-func live() {
+// runUntilKilled runs until the process is killed or the test has cleaned up.
+func runUntilKilled() {
 	for {
 		time.Sleep(2 * time.Second)
 		if _, err := os.Stat(os.Getenv("CHAOS_DIR")); err != nil {
@@ -69,31 +69,32 @@ func live() {
 	}
 }
 
-func lead(habits []string) {
+func runLeader(behaviors []string) {
 	if held := lock("", syscall.LOCK_EX); held != nil {
 		note("starts", ".") // the size of the file is the number of starts
 	}
-	// The exclusive lock shows that no descendant of an older incarnation is alive. Release it, because the new descendants share this lock.
+	// The exclusive lock shows that no descendant of an older incarnation is alive. Release it, because the new descendants take a shared lock
+	// on the same file.
 	if tree := lock(".tree", syscall.LOCK_EX); tree != nil {
 		_ = tree.Close()
 	}
 	if port := os.Getenv("PORT"); port != "" {
 		serve(port)
 	}
-	for _, habit := range habits {
-		switch habit {
+	for _, behavior := range behaviors {
+		switch behavior {
 		case "setsid":
-			start(true, "kin")
+			start(true, "descendant")
 		case "daemon":
 			if child := start(false, "fork"); child != nil {
 				_ = child.Wait()
 			}
-		case "stubbornkin":
-			start(true, "kin", "stubborn")
+		case "stubborn-descendant":
+			start(true, "descendant", "stubborn")
 		case "flood":
-			go flood()
+			go writeForever()
 		case "forks":
-			go forks()
+			go startShortChildren()
 		case "exits":
 			time.Sleep(100 * time.Millisecond)
 			os.Exit(0)
@@ -101,13 +102,13 @@ func lead(habits []string) {
 	}
 }
 
-// join takes the lock that all descendants of the leader share.
-func join() {
+// lockTree takes the lock that all descendants of the leader share.
+func lockTree() {
 	lock(".tree", syscall.LOCK_SH)
 }
 
-// keep references the lock files, so that the garbage collector does not close them.
-var keep []*os.File
+// heldLocks references the lock files, so that the garbage collector does not close them.
+var heldLocks []*os.File
 
 // lock takes a lock of this object and holds it until this process exits or calls exec. If the lock is not free, lock records a violation and returns
 // nil.
@@ -123,18 +124,18 @@ func lock(suffix string, how int) *os.File {
 	if err != nil {
 		holder, _ := os.ReadFile(filepath.Join(os.Getenv("CHAOS_DIR"), "locks", name))
 		note("violations", fmt.Sprintf("%s %s: %s is not alone: lock %q: %v; its last holder was %s\n",
-			time.Now().Format("15:04:05.000"), me(), strings.Join(os.Args[1:], " "), name, err, holder))
+			time.Now().Format("15:04:05.000"), selfDescription(), strings.Join(os.Args[1:], " "), name, err, holder))
 		return nil
 	}
 	if how == syscall.LOCK_EX {
 		_ = file.Truncate(0)
-		_, _ = file.WriteAt([]byte(me()), 0)
+		_, _ = file.WriteAt([]byte(selfDescription()), 0)
 	}
-	keep = append(keep, file)
+	heldLocks = append(heldLocks, file)
 	return file
 }
 
-func me() string {
+func selfDescription() string {
 	return fmt.Sprintf("%s life %s revision %s (process %d)", os.Getenv("CHAOS_NAME"), os.Getenv("CHAOS_LIFE"), os.Getenv("CHAOS_REVISION"), os.Getpid())
 }
 
@@ -185,8 +186,8 @@ func answer(conn net.Conn) {
 	}
 }
 
-// flood writes several megabytes per second without a line break, even when the disk is full.
-func flood() {
+// writeForever writes several megabytes per second without a line break, even when the disk is full.
+func writeForever() {
 	chunk := []byte(strings.Repeat("x", 32<<10))
 	for {
 		_, _ = os.Stdout.Write(chunk)
@@ -194,10 +195,10 @@ func flood() {
 	}
 }
 
-// forks starts short-lived children continuously.
-func forks() {
+// startShortChildren starts short-lived children continuously.
+func startShortChildren() {
 	for {
-		if child := start(false, "nap"); child != nil {
+		if child := start(false, "short-lived"); child != nil {
 			go func() { _ = child.Wait() }()
 		}
 		time.Sleep(40 * time.Millisecond)

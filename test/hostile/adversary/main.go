@@ -68,12 +68,12 @@ func bomb() {
 	limit := &unix.Rlimit{Cur: 400, Max: 400}
 	_ = unix.Setrlimit(unix.RLIMIT_NPROC, limit)
 	self, _ := os.Executable()
-	for said := len(os.Args) > 2; ; {
+	for reported := len(os.Args) > 2; ; {
 		child := exec.Command(self, "bomb", "again")
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		err := child.Start()
-		if errors.Is(err, unix.EAGAIN) && !said {
-			said = true
+		if errors.Is(err, unix.EAGAIN) && !reported {
+			reported = true
 			fmt.Println("reached the limit of", limit.Cur, "processes")
 		}
 		if err != nil {
@@ -82,7 +82,7 @@ func bomb() {
 	}
 }
 
-// children starts many short-lived processes, each in a separate session. The parent of every second one exits first, so that the shim has to reap the
+// children starts many short-lived processes, each in a separate session. Every second process has a parent that exits first, so that the shim has to reap the
 // orphan.
 func children(count string) {
 	many, _ := strconv.Atoi(count)
@@ -101,7 +101,7 @@ func children(count string) {
 	fmt.Println("started", started, "of", many, "children")
 }
 
-// parent exits before its child.
+// parent starts a child process and exits before that child does.
 func parent() {
 	child := exec.Command("/bin/sleep", "0.01")
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -137,7 +137,7 @@ func sockets(count string) {
 // process receives SIGHUP when the shim dies. It ignores SIGHUP, and sends no more signals, because its new parent is not the shim.
 func signals(state string) {
 	signal.Ignore(unix.SIGHUP)
-	recorded(state) // wait for the record of this process: without a record, the manager kills the process after the death of its shim
+	waitUntilRecorded(state) // wait for the record of this process: without a record, the manager kills the process after the death of its shim
 	shim := os.Getppid()
 	send := func(number syscall.Signal) {
 		if os.Getppid() == shim {
@@ -157,7 +157,7 @@ func signals(state string) {
 // files. It ignores SIGTERM.
 func vandal(state string) {
 	signal.Ignore(unix.SIGTERM)
-	own := recorded(state)
+	own := waitUntilRecorded(state)
 	entries, _ := os.ReadDir(own)
 	for _, entry := range entries {
 		if path := filepath.Join(own, entry.Name()); strings.HasSuffix(path, ".json") {
@@ -169,8 +169,8 @@ func vandal(state string) {
 	fmt.Println("damaged", own)
 }
 
-// recorded waits until a shim has recorded this process, and returns the directory of the record.
-func recorded(state string) (own string) {
+// waitUntilRecorded waits until a shim has recorded this process, and returns the directory of the record.
+func waitUntilRecorded(state string) (own string) {
 	self := fmt.Sprintf(`"pid":%d,`, os.Getpid())
 	for own == "" {
 		_ = filepath.WalkDir(state, func(path string, entry os.DirEntry, err error) error {
@@ -186,12 +186,12 @@ func recorded(state string) (own string) {
 	return own
 }
 
-// ptrace repeatedly tries to attach with ptrace to the processes whose command lines contain the name. It stays on one thread, because the kernel
-// identifies a tracer by its thread.
-func ptrace(name string) {
+// ptrace repeatedly tries to attach to the waiting process with the given name. It skips the impostor, whose command line contains the name, too, because a
+// stopped impostor attacks nothing. ptrace stays on one thread, because the kernel identifies a tracer by its thread.
+func ptrace(victim string) {
 	runtime.LockOSThread()
 	for {
-		for _, pid := range named(name) {
+		for _, pid := range processesNamed("wait " + victim) {
 			err := unix.PtraceSeize(pid) // the Linux security module Yama may deny the attempt
 			if err == nil {
 				err = unix.PtraceInterrupt(pid)
@@ -202,8 +202,8 @@ func ptrace(name string) {
 	}
 }
 
-// named returns the PIDs of the other processes whose command line contains the words.
-func named(words string) (found []int) {
+// processesNamed returns the PIDs of the other processes whose command line contains the words.
+func processesNamed(words string) (found []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
@@ -237,7 +237,7 @@ func impostor(victim string) {
 
 // markOf returns the environment entry BERTH_MARK=... of the waiting process with the given name, or an empty string if no such process has one.
 func markOf(victim string) string {
-	for _, pid := range named("wait " + victim) {
+	for _, pid := range processesNamed("wait " + victim) {
 		environ, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 		for entry := range bytes.SplitSeq(environ, []byte{0}) {
 			if bytes.HasPrefix(entry, []byte("BERTH_MARK=")) {

@@ -3,8 +3,8 @@
 
 // Package script defines the input of the fake language server and the files that it writes.
 //
-// The server is started as lspfake -dir DIR -name NAME. It reads DIR/NAME.json at every start, and appends to DIR/NAME.journal,
-// DIR/NAME.effects, and to DIR/starts, DIR/signals and DIR/violations, as the workload of test/races does.
+// The server is started as lspfake -dir DIR -name NAME. It reads DIR/NAME.json at every start, and appends to DIR/NAME.journal and DIR/NAME.effects. It
+// also appends to DIR/starts, DIR/signals and DIR/violations, in the format that the workload of test/races uses.
 package script
 
 import (
@@ -20,7 +20,7 @@ import (
 	"path/filepath"
 )
 
-// Points at which a start fails. A start can also fail before the program runs, if the command does not exist.
+// The values of Script.Start describe how the start of the server fails. A start can also fail before the program runs, if the command does not exist.
 const (
 	StartExit        = "exit"        // exits before it reads anything
 	StartError       = "error"       // answers initialize with an error
@@ -35,12 +35,12 @@ const (
 	StartCloseStdout = "closeStdout" // closes its stdout and keeps running
 )
 
-// Starts lists all points at which a start fails.
+// Starts lists all values of Script.Start.
 var Starts = []string{
 	StartExit, StartError, StartSilent, StartGarbage, StartOversize, StartLogFirst, StartInitExit, StartIgnoreEOF, StartIgnoreTERM, StartFork, StartCloseStdout,
 }
 
-// Faults that happen before an answer or instead of it.
+// The values of Fault.Do describe what the server does before it answers or instead of answering. MS and Bytes are fields of Fault.
 const (
 	Die          = "die"          // exits with code 1
 	Kill         = "kill"         // is killed with SIGKILL
@@ -49,36 +49,37 @@ const (
 	Silent       = "silent"       // never answers this request
 	Delay        = "delay"        // answers after MS milliseconds, and answers other requests in the meantime
 	Block        = "block"        // answers after MS milliseconds, and does not read in the meantime
-	Huge         = "huge"         // answers with a result of Bytes
-	Endless      = "endless"      // announces a message of Bytes, and writes forever
+	Huge         = "huge"         // answers with a result of Bytes bytes
+	Endless      = "endless"      // announces a message of Bytes bytes, and writes forever
 	HeaderFlood  = "headerFlood"  // writes header lines forever
 	HeaderLine   = "headerLine"   // writes one header line forever
 	LieShort     = "lieShort"     // announces a shorter message than it writes
 	LieLong      = "lieLong"      // announces a longer message than it writes, and continues with the next message
 	Negative     = "negative"     // announces a negative length
-	Stall        = "stall"        // writes half of a message (Bytes, but at least 1000 bytes), and then nothing
-	LogFlood     = "logFlood"     // writes Bytes to stderr, then answers
-	MessageFlood = "messageFlood" // sends Bytes of window/logMessage, then answers
+	Stall        = "stall"        // writes the first half of a message (Bytes bytes, at least 1000), and then nothing
+	LogFlood     = "logFlood"     // writes Bytes bytes to stderr, then answers
+	MessageFlood = "messageFlood" // sends window/logMessage notifications with Bytes bytes of text, then answers
 	Fail         = "fail"         // answers with an error
 	Empty        = "empty"        // answers null
 )
 
 // Script is the behavior of one server. The zero value is a server without faults.
 type Script struct {
-	// Start is the point at which the first Fails starts fail; if Fails is 0, every start fails.
+	// Start describes how a start fails. If it is empty, every start succeeds. Fails is the number of failing starts; later starts succeed. If Fails is 0,
+	// every start fails.
 	Start string `json:"start,omitempty"`
 	Fails int    `json:"fails,omitempty"`
 	// InitializeMS is how long initialize takes, in milliseconds. IndexingMS is how long progress is reported after initialized, in milliseconds.
 	InitializeMS int `json:"initializeMS,omitempty"`
 	IndexingMS   int `json:"indexingMS,omitempty"`
-	// IgnoreEOF keeps the server running after the end of stdin, and IgnoreTERM after SIGTERM. With IgnoreShutdown the server does not answer shutdown
-	// and does not exit on the exit notification.
+	// IgnoreEOF keeps the server running after the end of stdin. IgnoreTERM keeps it running after SIGTERM. With IgnoreShutdown the server neither answers
+	// the shutdown request nor exits on the exit notification.
 	IgnoreEOF      bool `json:"ignoreEOF,omitempty"`
 	IgnoreTERM     bool `json:"ignoreTERM,omitempty"`
 	IgnoreShutdown bool `json:"ignoreShutdown,omitempty"`
 	// Child starts a child in a separate session that ignores SIGTERM.
 	Child bool `json:"child,omitempty"`
-	// Diagnostics makes the server publish a diagnostic for each line that contains the word error.
+	// Diagnostics makes the server publish a diagnostic for each line that contains the text "error".
 	Diagnostics bool `json:"diagnostics,omitempty"`
 	// Ballast is the memory, in MiB, that the server allocates and writes to.
 	Ballast int `json:"ballast,omitempty"`
@@ -104,7 +105,7 @@ type Fault struct {
 	Pad int `json:"pad,omitempty"`
 }
 
-// Kinds of lines in the journal.
+// The values of Line.What are the kinds of lines in the journal.
 const (
 	Started   = "started"
 	Open      = "open"

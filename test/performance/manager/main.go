@@ -62,8 +62,8 @@ func run(ctx context.Context, kubeconfig, state, shim, lsp string, expect int, p
 	if err != nil {
 		return fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	census := &census{expect: expect}
-	backend, closing, err := open(ctx, state, shim, census)
+	observations := &observations{expect: expect}
+	backend, closing, err := open(ctx, state, shim, observations)
 	if pods {
 		backend, closing, err = openPods(config)
 	}
@@ -86,7 +86,7 @@ func run(ctx context.Context, kubeconfig, state, shim, lsp string, expect int, p
 	}
 	// The runnable starts together with the controllers, after the cache has synced, so it marks the time of the sync.
 	err = mgr.Add(ctrlmanager.RunnableFunc(func(context.Context) error {
-		census.sync()
+		observations.sync()
 		return nil
 	}))
 	if err != nil {
@@ -94,26 +94,26 @@ func run(ctx context.Context, kubeconfig, state, shim, lsp string, expect int, p
 	}
 	go func() {
 		defer cancel()
-		answer(census)
+		printStats(observations)
 	}()
 	return mgr.Start(ctx)
 }
 
 // open creates the runtime for processes on the host, or in memory if state is empty.
-func open(ctx context.Context, state, shim string, census *census) (*runtime.Registry, func(), error) {
+func open(ctx context.Context, state, shim string, observations *observations) (*runtime.Registry, func(), error) {
 	if state == "" {
-		return alone(&listening{Runtime: fake.New(ctx, clock.RealClock{})}), func() {}, nil
+		return singleRuntime(&listeningRuntime{Runtime: fake.New(ctx, clock.RealClock{})}), func() {}, nil
 	}
 	before := time.Now()
 	h, err := host.New(host.Options{StateDir: state, ShimPath: shim})
 	if err != nil {
 		return nil, nil, err
 	}
-	census.opening = time.Since(before)
-	return alone(&counting{Host: h, census: census}), func() { _ = h.Close() }, nil
+	observations.opening = time.Since(before)
+	return singleRuntime(&countingHost{Host: h, observations: observations}), func() { _ = h.Close() }, nil
 }
 
-func alone(backend runtime.Runtime) *runtime.Registry {
+func singleRuntime(backend runtime.Runtime) *runtime.Registry {
 	return runtime.NewRegistry(backend, logr.Discard())
 }
 
@@ -133,21 +133,21 @@ func openPods(config *rest.Config) (*runtime.Registry, func(), error) {
 	return runtime.NewRegistry(nothing, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: opened}), func() { _ = opened.Close() }, nil
 }
 
-// answer prints the manager's Stats for every line on stdin.
-func answer(census *census) {
+// printStats prints the manager's Stats for every line on stdin.
+func printStats(observations *observations) {
 	out := json.NewEncoder(os.Stdout)
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		s := stats.Stats{CPU: cpu(), Goroutines: goruntime.NumGoroutine()}
-		census.fill(&s)
-		reconciles(&s)
+		observations.fill(&s)
+		addReconciles(&s)
 		if err := out.Encode(s); err != nil {
 			return
 		}
 	}
 }
 
-// reconciles sets the reconcile counts of DevServers from controller-runtime's metrics.
-func reconciles(s *stats.Stats) {
+// addReconciles sets the reconcile counts of DevServers from controller-runtime's metrics.
+func addReconciles(s *stats.Stats) {
 	families, err := metrics.Registry.Gather()
 	if err != nil {
 		return

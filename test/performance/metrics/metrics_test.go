@@ -44,8 +44,8 @@ import (
 
 const patience = 2 * time.Minute
 
-// TestMetricsAndChecks takes an Instance through start, crash, restart, stop and adoption, so that every metric has a value.
-func TestMetricsAndChecks(t *testing.T) {
+// TestMetrics_HaveValuesAndDocumentation takes an Instance through start, crash, restart, stop and adoption, so that every metric has a value.
+func TestMetrics_HaveValuesAndDocumentation(t *testing.T) {
 	g := NewWithT(t)
 	ctrl.SetLogger(logr.Discard())
 	config := controlPlane(t)
@@ -58,18 +58,18 @@ func TestMetricsAndChecks(t *testing.T) {
 	instance.Spec.Process.Command = []string{"serve"}
 	instance.Spec.Backoff.InitialSeconds = ptr.To[int32](0)
 	g.Expect(k8s.Create(t.Context(), instance)).To(Succeed())
-	isReady(g, k8s, instance, 1)
+	waitUntilReady(g, k8s, instance, 1)
 	backend.Exit(instance.UID, facts.Exit{Known: true, Code: 3})
-	isReady(g, k8s, instance, 2)
-	set(g, k8s, instance, func() { instance.Spec.RestartToken = "again" })
-	isReady(g, k8s, instance, 3)
-	set(g, k8s, instance, func() { instance.Spec.State = v1alpha1.StateStopped })
+	waitUntilReady(g, k8s, instance, 2)
+	updateInstance(g, k8s, instance, func() { instance.Spec.RestartToken = "again" })
+	waitUntilReady(g, k8s, instance, 3)
+	updateInstance(g, k8s, instance, func() { instance.Spec.State = v1alpha1.StateStopped })
 	g.Eventually(func(g Gomega) { // wait until the stop is complete: an earlier start would count as a restart
 		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
 		g.Expect(meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionReady)).To(HaveField("Reason", v1alpha1.ReasonStopped))
 	}).WithTimeout(patience).WithPolling(50 * time.Millisecond).Should(Succeed())
-	set(g, k8s, instance, func() { instance.Spec.State = v1alpha1.StateRunning })
-	isReady(g, k8s, instance, 4)
+	updateInstance(g, k8s, instance, func() { instance.Spec.State = v1alpha1.StateRunning })
+	waitUntilReady(g, k8s, instance, 4)
 	waiting := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "waiting"}}
 	waiting.Spec.Process.Command = []string{"serve"}
 	waiting.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "TOKEN", ValueFrom: &v1alpha1.EnvVarSource{SecretKeyRef: &v1alpha1.KeyRef{Name: "none", Key: "token"}}}}
@@ -93,7 +93,7 @@ func TestMetricsAndChecks(t *testing.T) {
 		since := float64(meta.FindStatusCondition(waiting.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime.Unix())
 		g.Expect(strconv.ParseFloat(sample[`berth_not_ready_since_timestamp_seconds{kind="instances",reason="InvalidEnvironment"}`], 64)).To(Equal(since))
 	}).WithTimeout(patience).Should(Succeed())
-	asDocumented(g, second.scrape(g))
+	expectDocumented(g, second.scrape(g))
 
 	for _, check := range []string{"healthz", "healthz/ping", "readyz", "readyz/cache"} {
 		g.Eventually(func() (string, error) { return get("http://" + second.health + "/" + check) }).WithTimeout(patience).Should(Equal("ok"), check)
@@ -193,9 +193,9 @@ func samples(g Gomega, scrape string) map[string]string {
 	return values
 }
 
-// asDocumented expects a row in docs/metrics.md for each metric of a scrape, and a metric for each row. A row that ends with * covers all metrics
+// expectDocumented expects a row in docs/metrics.md for each metric of a scrape, and a metric for each row. A row that ends with * covers all metrics
 // with that prefix, except Berth's own metrics, each of which needs its own row.
-func asDocumented(g Gomega, scrape string) {
+func expectDocumented(g Gomega, scrape string) {
 	document, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "metrics.md"))
 	g.Expect(err).NotTo(HaveOccurred())
 	var rows, families []string
@@ -230,8 +230,8 @@ func controlPlane(t *testing.T) *rest.Config {
 	return config
 }
 
-// isReady waits until the given incarnation is ready.
-func isReady(g Gomega, k8s client.Client, instance *v1alpha1.Instance, incarnation int64) {
+// waitUntilReady waits until the given incarnation is ready.
+func waitUntilReady(g Gomega, k8s client.Client, instance *v1alpha1.Instance, incarnation int64) {
 	g.Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(context.Background(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
 		g.Expect(instance.Status.Incarnation).To(Equal(incarnation))
@@ -239,8 +239,8 @@ func isReady(g Gomega, k8s client.Client, instance *v1alpha1.Instance, incarnati
 	}).WithTimeout(patience).WithPolling(50 * time.Millisecond).Should(Succeed())
 }
 
-// set changes the object as a user would, and retries on conflicts with the manager.
-func set(g Gomega, k8s client.Client, instance *v1alpha1.Instance, do func()) {
+// updateInstance changes the object as a user would, and retries on conflicts with the manager.
+func updateInstance(g Gomega, k8s client.Client, instance *v1alpha1.Instance, do func()) {
 	g.Eventually(func(g Gomega) {
 		g.Expect(k8s.Get(context.Background(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
 		do()

@@ -48,7 +48,7 @@ func run(args []string) error {
 	case "load":
 		return load(args[1])
 	case "through":
-		return through(args[1:])
+		return pipeThrough(args[1:])
 	}
 	return fmt.Errorf("unknown mode %q", args[0])
 }
@@ -60,7 +60,7 @@ func idle() {
 	}
 }
 
-// report sends its PID to a socket to show that the program runs.
+// report sends the PID of this process to a socket, to show that the program runs.
 func report(socket string) error {
 	conn, err := net.Dial("unixgram", socket)
 	if err != nil {
@@ -172,9 +172,9 @@ func get(client *http.Client, url string) error {
 	return err
 }
 
-// through starts a program and copies its own standard input to the program and the program's output to its own. This is the minimum that any
-// intermediary does.
-func through(command []string) error {
+// pipeThrough starts a program. It copies the standard input of this process to the program, and the standard output of the program to that of this process.
+// This is the minimum that any intermediary does.
+func pipeThrough(command []string) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	in, err := cmd.StdinPipe()
 	if err != nil {

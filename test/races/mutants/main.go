@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command mutants runs each row of test/races with its guard taken out, and fails unless the row does, for the reason that is expected.
+// Command mutants runs each row of test/races with its guard removed. It fails unless each row fails for the expected reason.
 //
 //	mutants races.test [row]...
 package main
@@ -30,14 +30,14 @@ import (
 )
 
 const (
-	// limit is how long one row may take to fail; then it gets SIGINT, and after patience SIGKILL.
+	// limit is how long a row may run before it fails. After that it receives SIGINT, and, if it does not exit within patience, SIGKILL.
 	limit    = 4 * time.Minute
 	patience = 30 * time.Second
-	// together is how many rows run at once: most of a row is waiting.
-	together = 4
-	// tries is how often a row may miss before it counts as blunt. What a fault leads to is a race, which may end well for once; a row that cannot
-	// fail does not fail in any of them.
-	tries = 3
+	// parallelRows is how many rows run at the same time. A row spends most of its time waiting.
+	parallelRows = 4
+	// maxTries is how often a row is run before it counts as a row that does not detect the removal of its guard. One run is not sufficient: even without
+	// the guard, the race may by chance cause no failure in a run. A row that cannot detect the removal passes in every run.
+	maxTries = 3
 )
 
 func main() {
@@ -46,19 +46,20 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: mutants races.test [row]...")
 		os.Exit(2)
 	}
-	blunt, err := try(os.Args[1], os.Args[2:])
+	undetected, err := runRows(os.Args[1], os.Args[2:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	if blunt > 0 {
-		fmt.Printf("%d rows do not notice that their guard is gone\n", blunt)
+	if undetected > 0 {
+		fmt.Printf("%d rows do not detect that their guard is removed\n", undetected)
 		os.Exit(1)
 	}
 }
 
-// try runs the rows, or only some of them, and returns how many mutants survive.
-func try(binary string, only []string) (blunt int32, err error) {
+// runRows runs rows and returns how many of them do not detect the removal of their guard. The parameter "only" lists the names of the rows to run; if it is
+// empty, runRows runs all rows.
+func runRows(binary string, only []string) (undetected int32, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	binary, err = filepath.Abs(binary)
@@ -79,37 +80,38 @@ func try(binary string, only []string) (blunt int32, err error) {
 		waiting <- r
 	}
 	close(waiting)
-	errs := make([]error, min(together, len(rows)))
+	errs := make([]error, min(parallelRows, len(rows)))
 	var missed atomic.Int32
-	var places sync.WaitGroup
+	var workers sync.WaitGroup
 	for i := range errs {
-		places.Go(func() {
-			errs[i] = place(filepath.Join(dir, fmt.Sprintf("plane-%d", i)), func(kubeconfig string) {
+		workers.Go(func() {
+			errs[i] = withControlPlane(filepath.Join(dir, fmt.Sprintf("plane-%d", i)), func(kubeconfig string) {
 				for r := range waiting {
-					if !r.bitesAtLast(ctx, binary, kubeconfig) {
+					if !r.detectsFaultInTries(ctx, binary, kubeconfig) {
 						missed.Add(1)
 					}
 				}
 			})
 		})
 	}
-	places.Wait()
+	workers.Wait()
 	return missed.Load(), errors.Join(append(errs, ctx.Err())...)
 }
 
-// row is a row of the race table, and the guard that it runs without.
+// row is a row of the race table. The field "without" is a text that describes the guard that is removed when the row runs.
 type row struct{ name, without string }
 
-// prepare builds the programs that the rows need, and returns the rows.
+// prepare builds the programs that the rows need, and returns the rows. The parameter "only" lists the names of the rows to return; if
+// it is empty, prepare returns all rows.
 func prepare(binary, dir string, only []string) ([]row, error) {
 	programs := filepath.Join(dir, "programs")
 	if err := errors.Join(os.Mkdir(programs, 0o700), os.Setenv("RACES_PROGRAMS", programs)); err != nil {
 		return nil, err
 	}
-	if output, err := ask(binary, "build"); err != nil {
+	if output, err := runSuite(binary, "build"); err != nil {
 		return nil, fmt.Errorf("build the programs: %w\n%s", err, output)
 	}
-	lines, err := ask(binary, "list")
+	lines, err := runSuite(binary, "list")
 	if err != nil {
 		return nil, fmt.Errorf("list the rows: %w", err)
 	}
@@ -121,14 +123,15 @@ func prepare(binary, dir string, only []string) ([]row, error) {
 		}
 	}
 	if len(rows) == 0 {
-		return nil, fmt.Errorf("there are no such rows: %s", strings.Join(only, " "))
+		return nil, fmt.Errorf("none of these rows exists: %s", strings.Join(only, " "))
 	}
 	return rows, nil
 }
 
-// place starts a control plane, runs the rows on it one after the other, and stops it. Starting one takes longer than most rows.
-func place(kubeconfig string, rows func(kubeconfig string)) (err error) {
-	environment := testenv.New(filepath.Join("..", "..")) // as the suite, it runs in the folder of the suite
+// withControlPlane starts a control plane, calls the function rows with the path of its kubeconfig, and stops the control plane. Rows share a control plane,
+// because starting a control plane takes longer than most rows.
+func withControlPlane(kubeconfig string, rows func(kubeconfig string)) (err error) {
+	environment := testenv.New(filepath.Join("..", "..")) // this command runs in test/races, as the suite does
 	defer func() { err = errors.Join(err, environment.Stop()) }()
 	if _, err := environment.Start(); err != nil {
 		return fmt.Errorf("start a control plane (make controlplane builds it): %w", err)
@@ -140,30 +143,33 @@ func place(kubeconfig string, rows func(kubeconfig string)) (err error) {
 	return nil
 }
 
-// ask has the suite do something else than its specs.
-func ask(binary, what string) ([]byte, error) {
+// runSuite runs the binary of the suite with a command instead of a row. The command "build" builds the programs, and "list" prints the
+// mutants.
+func runSuite(binary, what string) ([]byte, error) {
 	run := exec.Command(binary)
 	run.Env = append(os.Environ(), "RACES_BREAK="+what)
 	return run.Output()
 }
 
-// bitesAtLast runs the row until it fails, a few times at most. An interrupted run has no verdict.
-func (r row) bitesAtLast(ctx context.Context, binary, kubeconfig string) bool {
-	for range tries {
-		if ctx.Err() != nil || r.bites(ctx, binary, kubeconfig) {
+// detectsFaultInTries runs the row until the row detects the removal of its guard, at most maxTries times. It returns true if it is interrupted, because an
+// interrupted run has no verdict.
+func (r row) detectsFaultInTries(ctx context.Context, binary, kubeconfig string) bool {
+	for range maxTries {
+		if ctx.Err() != nil || r.detectsFault(ctx, binary, kubeconfig) {
 			return true
 		}
 	}
 	return false
 }
 
-// bites runs the row with its fault. The row must fail by itself, and its spec must report the consequence of the fault.
-func (r row) bites(ctx context.Context, binary, kubeconfig string) bool {
+// detectsFault runs the row without its guard, and reports whether the row detects that: the run must fail, and the failure message of the spec must contain
+// the text that is expected for this row.
+func (r row) detectsFault(ctx context.Context, binary, kubeconfig string) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	run := exec.CommandContext(ctx, binary, "-test.timeout=10m", "-ginkgo.label-filter="+r.name)
 	run.Env = append(os.Environ(), "RACES_BREAK="+r.name, "RACES_PLANE="+kubeconfig)
-	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // told to end twice, by Ctrl-C and by us, it would not clean up
+	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must not reach the row: with a second SIGINT, from Cancel, it would not clean up
 	run.Cancel = func() error { return run.Process.Signal(unix.SIGINT) }
 	run.WaitDelay = patience
 	var output bytes.Buffer
@@ -174,10 +180,10 @@ func (r row) bites(ctx context.Context, binary, kubeconfig string) bool {
 	mark := r.name + " saw "
 	for line := range strings.Lines(output.String()) {
 		if err != nil && strings.HasPrefix(line, mark) {
-			fmt.Printf("%s bites %s without: %s; it saw: %s\n", r.name, took, r.without, strings.TrimSpace(strings.TrimPrefix(line, mark)))
+			fmt.Printf("%s failed as expected after %s; removed guard: %s; failure: %s\n", r.name, took, r.without, strings.TrimSpace(strings.TrimPrefix(line, mark)))
 			return true
 		}
 	}
-	fmt.Printf("%s DOES NOT BITE %s without: %s\n%s\n", r.name, took, r.without, output.String())
+	fmt.Printf("%s DID NOT FAIL AS EXPECTED after %s; removed guard: %s\n%s\n", r.name, took, r.without, output.String())
 	return false
 }

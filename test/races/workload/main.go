@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command workload is the process that the races are run with. It says by itself when it is not alone under its name, which signals it got and
-// how it came and went, in files that any number of processes append to.
+// Command workload is the program that the race specs run. It records its start, its exit, the signals that it received, and whether another process with
+// its name was running. It appends these records to files that several processes share.
 package main
 
 import (
@@ -23,19 +23,19 @@ import (
 )
 
 var (
-	dir    = flag.String("dir", "", "directory of the files that are written")
-	name   = flag.String("name", "", "name under which it has to be alone; none: it need not be")
+	dir    = flag.String("dir", "", "directory of the files that the program writes")
+	name   = flag.String("name", "", "name that only one running process may have; empty: no check")
 	serve  = flag.Bool("serve", false, "answer HTTP on the port in PORT")
-	host   = flag.String("host", "127.0.0.1", "address to answer on")
-	listen = flag.Int("listen", 0, "listen on this port as well")
-	gate   = flag.String("gate", "", "answer 503 until this file is there")
-	ignore = flag.Bool("ignore", false, "do not end on SIGTERM")
-	until  = flag.String("until", "", "go on after SIGTERM until this file is there")
-	slow   = flag.Duration("slow", 0, "how long to go on after SIGTERM")
-	child  = flag.Bool("child", false, "start a child in a session of its own that ignores SIGTERM")
-	lines  = flag.Int("lines", 0, "print so many numbered lines")
-	code   = flag.Int("exit", -1, "end at once with this code")
-	after  = flag.String("after", "", "end with the code of -exit, but not before this file is there")
+	host   = flag.String("host", "127.0.0.1", "address to listen on")
+	listen = flag.Int("listen", 0, "also answer HTTP on this port")
+	gate   = flag.String("gate", "", "answer 503 until this file exists")
+	ignore = flag.Bool("ignore", false, "keep running after SIGTERM, SIGINT and SIGHUP")
+	until  = flag.String("until", "", "keep running after a signal until this file exists")
+	slow   = flag.Duration("slow", 0, "how long to keep running after a signal")
+	child  = flag.Bool("child", false, "start a child in a separate session that keeps running after SIGTERM")
+	lines  = flag.Int("lines", 0, "print this many numbered lines")
+	code   = flag.Int("exit", -1, "exit immediately with this code; negative: keep running")
+	after  = flag.String("after", "", "with -exit, wait until this file exists or a signal arrives before exiting")
 )
 
 func main() {
@@ -47,9 +47,9 @@ func main() {
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	note("starts", "")
-	lock := alone()
+	lock := lockName()
 	if *code >= 0 {
-		passGate(signals)
+		waitForGate(signals)
 		note("ends", "")
 		os.Exit(*code)
 	}
@@ -83,8 +83,9 @@ func note(file, what string) {
 	}
 }
 
-// alone holds the lock of the name while the process lives, and reports when another process holds it.
-func alone() *os.File {
+// lockName takes the lock that is named after -name and holds it until the process exits. Without -name there is no lock. If another process holds the lock,
+// lockName records a violation.
+func lockName() *os.File {
 	if *name == "" {
 		return nil
 	}
@@ -98,8 +99,8 @@ func alone() *os.File {
 	return f
 }
 
-// passGate waits for the file of -after, or for a signal.
-func passGate(signals <-chan os.Signal) {
+// waitForGate waits until the file that -after names exists or a signal arrives. Without -after it does not wait.
+func waitForGate(signals <-chan os.Signal) {
 	for *after != "" {
 		if _, err := os.Stat(*after); err == nil {
 			return
@@ -125,7 +126,7 @@ func startChild() {
 	}
 }
 
-// answer serves HTTP: its own PID, and 503 while the gate is closed.
+// answer serves HTTP on a port. Responses contain the PID of this process. While the file that -gate names does not exist, all responses have the status 503.
 func answer(port string) {
 	listener, err := net.Listen("tcp", net.JoinHostPort(*host, port))
 	if err != nil {
@@ -149,7 +150,7 @@ func answer(port string) {
 	go func() { _ = http.Serve(listener, handler) }() //nolint:gosec // a test talks to it
 }
 
-// echo returns what it receives over a WebSocket.
+// echo sends every message that it receives over a WebSocket back to the sender.
 func echo(w http.ResponseWriter, r *http.Request) {
 	conn, err := (&websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }}).Upgrade(w, r, nil)
 	if err != nil {
@@ -164,7 +165,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wait returns when the process has to end.
+// wait returns when the process has to exit.
 func wait(signals <-chan os.Signal) {
 	var end, look <-chan time.Time
 	for {

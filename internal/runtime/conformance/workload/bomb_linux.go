@@ -5,7 +5,8 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// bomb forks without pause until its user has limit processes, and again whenever another process has exited. Every process has its own session.
+// bomb forks without pause. While its user has limit processes, every fork fails, so bomb forks again as soon as a process of the user exits. Every process has
+// its own session.
 func bomb(limit int) {
 	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: uint64(limit), Max: uint64(limit)}); err != nil { //nolint:gosec // a small number
 		fail(err)

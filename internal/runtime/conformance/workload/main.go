@@ -63,11 +63,11 @@ var modes = map[string]func(args []string){
 
 func main() {
 	if len(os.Args) < 2 {
-		fail(errors.New("a mode is needed"))
+		fail(errors.New("a mode is required"))
 	}
 	mode, known := modes[os.Args[1]]
 	if !known {
-		fail(fmt.Errorf("there is no mode %q", os.Args[1]))
+		fail(fmt.Errorf("unknown mode %q", os.Args[1]))
 	}
 	mode(os.Args[2:])
 }
@@ -98,8 +98,8 @@ func raise(sig syscall.Signal) {
 	time.Sleep(time.Minute)
 }
 
-// tree starts three processes that try to escape: one in its own session that ignores SIGTERM, and one whose parent has exited, with a child. Their PIDs are in
-// files of the directory once they are running.
+// tree starts three processes that try to escape. Each of them has its own session, ignores SIGTERM, and creates a file pid-N in dir, where N is its PID. The
+// first is a child of this process. The second is an orphan, and the third is a child of the second. tree returns when all three are running.
 func tree(dir string) {
 	start(true, "branch", dir, "0")
 	start(true, "branch", dir, "2")
@@ -113,7 +113,7 @@ func pids(dir string) []string {
 	return found
 }
 
-// branch with depth 0 blocks. With a larger depth it starts the next process; the first one then exits, so that the others are orphaned.
+// branch with depth 0 blocks. With a larger depth it first starts a branch with depth-1. With depth 2 it then exits, so that its child is orphaned.
 func branch(dir string, depth int) {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGHUP)
 	if depth > 0 {

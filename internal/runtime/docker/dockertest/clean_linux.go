@@ -53,7 +53,8 @@ func (e *Engine) kill(pid int, program string) {
 	}
 }
 
-// owns reports whether a process belongs to this engine: by its directory, which no other command line contains, or by its cgroup.
+// owns reports whether a process belongs to this engine: either the process runs a containerd program whose arguments contain the directory of the engine, or
+// it is in the cgroup of the engine's containers. If only is not empty, the process must also run the program with that name. Zombies do not count.
 func (e *Engine) owns(pid int, only string) bool {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	if stat, err := os.ReadFile(filepath.Join(proc, "stat")); err != nil || bytes.Contains(stat, []byte(") Z ")) {

@@ -23,7 +23,8 @@ const Patience = 2 * time.Minute
 // ErrUnavailable is the error if no engine can be started on this machine.
 var ErrUnavailable = errors.New("no Docker Engine can be started here")
 
-// Image creates an image with one static program, /workload in an otherwise empty file system, as its default command.
+// Image creates an image whose entry point is a static program, which is copied to /workload. Otherwise the file system of the image contains only the empty
+// directories /tmp and /work.
 func (e *Engine) Image(ctx context.Context, name, program string) error {
 	binary, err := os.ReadFile(program)
 	if err != nil {

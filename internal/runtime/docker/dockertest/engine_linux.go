@@ -114,15 +114,15 @@ func (e *Engine) await() error {
 		select {
 		case <-every.C:
 		case <-e.daemon.ended:
-			return fmt.Errorf("%w: dockerd ended at once, and said:\n%s", ErrUnavailable, e.said())
+			return fmt.Errorf("%w: dockerd exited immediately; its log ends with:\n%s", ErrUnavailable, e.logTail())
 		case <-ctx.Done():
-			return fmt.Errorf("dockerd did not answer within %s (%w), and said:\n%s", Patience, err, e.said())
+			return fmt.Errorf("dockerd did not answer within %s (%w); its log ends with:\n%s", Patience, err, e.logTail())
 		}
 	}
 }
 
-// said returns the last log output of the engine.
-func (e *Engine) said() []byte {
+// logTail returns the last log output of the engine.
+func (e *Engine) logTail() []byte {
 	text, _ := os.ReadFile(e.path("dockerd.log"))
 	return text[max(0, len(text)-4<<10):]
 }
@@ -133,7 +133,8 @@ func (e *Engine) Kill() error {
 		return fmt.Errorf("kill dockerd: %w", err)
 	}
 	<-e.daemon.ended
-	// containerd exits with its engine. Without this clean-up, the next engine would wait for the process in the pidfile if no process has reaped containerd.
+	// containerd exits with its engine, but remains a zombie if no process reaps it. The next engine would wait for that process, whose PID is in the pidfile,
+	// so the pidfile is removed.
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	if err := e.endProcesses(ctx, "containerd"); err != nil {

@@ -6,7 +6,7 @@ package main
 const (
 	repository = `git init -q -b main . && printf 'one\ntwo\n' > a.txt && git add . && git commit -qm first && printf 'one\nthree\n' > a.txt && touch junk`
 	program    = `printf 'def add(a, b):\n    return a + b\n\nprint(add(1, 2))\n' > main.py`
-	// refuses starts an HTTP server that requires a password for every request; its port is in the file port.
+	// refuses starts an HTTP server that requires a password for every request; it writes its port to the file named port.
 	refuses = `cat > refuse.py <<'END'
 import http.server
 class H(http.server.BaseHTTPRequestHandler):
@@ -122,7 +122,7 @@ stream_max_retries = 0
 END
 `
 
-// geminiHome configures Gemini CLI for a key that is not verified.
+// geminiHome configures Gemini CLI to authenticate with an API key; the recordings use a placeholder.
 func geminiHome(trust bool) string {
 	enabled := "false"
 	if trust {

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command record starts real programs in terminals and records what they show and how they read the terminal, for TestRecordedPrograms.
+// Command record starts real programs in terminals and records what they show and how they read the terminal, for TestAsks_ClassifiesRecordedPrograms.
 //
 //	go run ./internal/terminal/testdata/record [-only REGEXP] [-tools DIR] internal/terminal/testdata/programs
 //
@@ -37,7 +37,7 @@ const (
 	still = 2 * time.Second
 	// patience bounds the wait for each text.
 	patience = 90 * time.Second
-	// root contains the working directories and home, beside it, the home directories, so that no recording names another directory of the machine.
+	// root contains the working directories, and home the home directories, so that no recording names another directory of the machine.
 	root, home = "/tmp/x", "/tmp/home"
 )
 
@@ -50,7 +50,7 @@ type scene struct {
 	prepare string
 	// steps are texts to wait for, each with the keys to type when it is shown.
 	steps []step
-	// shows is a regular expression to wait for at the end.
+	// shows is a regular expression that the output must match after the last step.
 	shows string
 	// moving means that the screen is never still. It is recorded as soon as its text is shown.
 	moving bool
@@ -88,7 +88,7 @@ func (t *terminal) read(master *os.File) {
 	}
 }
 
-// wait waits until the output after an offset matches, and returns the offset of its end.
+// wait waits until the output after an offset matches, and returns the length of the whole output at that time.
 func (t *terminal) wait(from int, shows string) (int, error) {
 	expression := regexp.MustCompile(shows)
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
@@ -195,9 +195,9 @@ func record(s scene, tools, to string) error {
 }
 
 func main() {
-	only := flag.String("only", "", "record the screens whose name matches")
+	only := flag.String("only", "", "record only the screens whose name matches this regular expression")
 	tools := flag.String("tools", "/tmp/x-tools", "directory with node_modules")
-	at := flag.Int("at", 4, "programs at once")
+	at := flag.Int("at", 4, "number of programs to run at the same time")
 	flag.Parse()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		log.Fatal(err)

@@ -7,7 +7,7 @@ const (
 	module = `printf 'module example.com/x\n\ngo 1.22\n' > go.mod; printf 'package x\n\nimport (\n\t"testing"\n\t"time"\n)\n\nfunc TestFirst(t *testing.T) {}\n\nfunc TestSlow(t *testing.T) { t.Log("begun"); time.Sleep(time.Minute) }\n' > x_test.go; `
 	text   = `for i in $(seq 200); do echo "Line $i. The script asks: Continue? [y/N]"; done > a.txt; `
 	many   = `for i in $(seq 40); do printf '#include <stdio.h>\nint f%d(void){return %d;}\n' $i $i > f$i.c; done; printf 'all: slow $(patsubst %%.c,%%.o,$(wildcard f*.c))\nslow:\n\t@sleep 60\n' > Makefile; `
-	// hangs starts an HTTP server that accepts requests and never answers; its port is in the file port.
+	// hangs starts an HTTP server that accepts requests and never answers; it writes its port to the file named port.
 	hangs = `cat > hang.py <<'END'
 import socket
 s = socket.create_server(('127.0.0.1', 0))

@@ -19,8 +19,8 @@ type Stats struct {
 	Reconciling time.Duration
 	// Synced reports whether the cache has synced.
 	Synced bool
-	// Looked is the number of objects that have been checked so far.
-	Looked int
-	// AllLooked is the time from the sync until the expected number of objects was checked. It is 0 until this number is reached.
-	AllLooked time.Duration
+	// Observed is the number of objects that have been checked so far.
+	Observed int
+	// AllObserved is the time from the sync until the expected number of objects was checked. It is 0 until this number is reached.
+	AllObserved time.Duration
 }

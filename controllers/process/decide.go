@@ -1,0 +1,45 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+
+	"github.com/berth-dev/berth/controllers/consistency"
+	"github.com/berth-dev/berth/internal/lifecycle"
+)
+
+// decide computes the next step with lifecycle.Next.
+func (r *Reconciler) decide(ctx context.Context, v *scope) error {
+	record := *v.object.GetProcessStatus().DeepCopy()
+	desired := v.desired(r.Kind)
+	v.observed.LastError = r.stateCache.lastError(v.object.GetUID())
+	v.observed.Program = v.checkProgram()
+	v.observed.Backlog = r.Restarts.backlog(v.object.GetNamespace(), v.now)
+	v.step = lifecycle.Next(desired, record, v.observed, v.now)
+	if v.step.Action == lifecycle.Recheck {
+		// The runtime reports a newer incarnation than the status records. Either the cached status is stale, or later statuses were lost, for example because
+		// the cluster was restored from a backup. A read from the API server determines which.
+		if err := r.confirm(ctx, v); err != nil {
+			return err
+		}
+		v.observed.Confirmed = true
+		v.step = lifecycle.Next(desired, record, v.observed, v.now)
+	}
+	if v.step.Action == lifecycle.Recheck {
+		return consistency.ErrStale
+	}
+	if v.step.PlannedRestart {
+		r.Restarts.plan(v.object.GetNamespace(), v.now)
+	}
+	*v.object.GetProcessStatus() = v.step.Status
+	if deriver, derives := r.Kind.(StatusDeriver); derives && !v.step.PreStart {
+		deriver.DeriveStatus(v.object, v.base, &v.step, v.now)
+	}
+	v.retries = append(v.retries, v.step.Requeue)
+	if v.plan.Blocked != nil {
+		v.retries = append(v.retries, v.plan.Blocked.Retry)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/consistency"
+	"github.com/berth-dev/berth/internal/lifecycle"
+)
+
+// release removes the finalizer once nothing of the object is left in the backend.
+func (r *Reconciler) release(ctx context.Context, v *scope) error {
+	if !v.step.Released || v.want != lifecycle.DesiredDeleted {
+		return nil
+	}
+	if v.step.Action != lifecycle.Forget {
+		if err := r.confirm(ctx, v); err != nil {
+			return err
+		}
+		if err := forget(ctx, v); err != nil {
+			return err
+		}
+	}
+	before := copyOf(v.object)
+	controllerutil.RemoveFinalizer(v.object, v1alpha1.FinalizerProcess)
+	err := r.Client.Patch(ctx, v.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return consistency.StaleOr(err, "remove the finalizer")
+	}
+	r.forget(v.object)
+	v.retries = nil
+	return nil
+}
+
+// forget drops what is held in memory about a deleted object.
+func (r *Reconciler) forget(object Object) {
+	r.stateCache.leave(client.ObjectKeyFromObject(object))
+	metricsCollector.forget(object.GetUID())
+	r.Kind.Forget(object.GetUID())
+}
+
+// expire deletes an object that has been at rest without a process for spec.ttlSecondsAfterStopped, after checking the object and the process again. It
+// deletes only the version that it checked, so an object that a user changes in the meantime is kept.
+func (r *Reconciler) expire(ctx context.Context, v *scope) error {
+	ttl := v.object.GetProcessSpec().TTLSecondsAfterStopped
+	if ttl == nil || v.step.Expires.IsZero() || v.want == lifecycle.DesiredDeleted {
+		return nil
+	}
+	left := v.step.Expires.Add(time.Duration(*ttl) * time.Second).Sub(v.now)
+	if left > 0 {
+		v.retries = append(v.retries, left)
+		return nil
+	}
+	if err := r.confirm(ctx, v); err != nil {
+		return err
+	}
+	if err := stillGone(ctx, v); err != nil {
+		return err
+	}
+	uid, version := v.object.GetUID(), v.object.GetResourceVersion()
+	err := r.Client.Delete(ctx, v.object, client.Preconditions{UID: &uid, ResourceVersion: &version})
+	if err != nil {
+		return consistency.StaleOr(err, "delete the object after ttlSecondsAfterStopped")
+	}
+	return nil
+}
+
+// stillGone checks again that nothing is running and returns ErrStale if something is. A process may have been started outside Berth, for example a
+// container. Deleting the object would stop that process although no user requested a stop.
+func stillGone(ctx context.Context, v *scope) error {
+	found, err := v.runtime.Observe(ctx, v.object.GetUID())
+	if err != nil {
+		return fmt.Errorf("check again whether a process is running: %w", err)
+	}
+	for i := range found {
+		if found[i].Alive() {
+			return consistency.ErrStale
+		}
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/berth-dev/berth/controllers/consistency"
+	"github.com/berth-dev/berth/internal/conditions"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/mergepatch"
+)
+
+// write writes the decided status to the API server, in one patch that fails if the object has changed in the meantime. If the status is unchanged, it
+// writes nothing.
+func (r *Reconciler) write(ctx context.Context, v *scope) error {
+	if equality.Semantic.DeepEqual(v.base, v.object) { // the usual case, and much cheaper than a patch
+		r.measure(v)
+		return nil
+	}
+	patch, err := mergepatch.Status(v.base, v.object)
+	if err != nil {
+		return fmt.Errorf("compare the status: %w", err)
+	}
+	if patch == nil {
+		r.measure(v)
+		return nil
+	}
+	incarnation := v.object.GetProcessStatus().Incarnation
+	err = r.keepResolved(v.object, func() error { return r.Client.Status().Patch(ctx, v.object, patch) })
+	if err != nil {
+		return consistency.StaleOr(err, "write the status")
+	}
+	v.written = true
+	r.stateCache.writes.Record(v.object)
+	ctrl.LoggerFrom(ctx).V(1).Info("Wrote the status", "action", v.step.Action, "incarnation", incarnation)
+	r.emitEvents(v)
+	r.measure(v)
+	return nil
+}
+
+// emitEvents emits the events of the step as one event, because an event costs the API server almost as much as a write. It is called after the API server
+// has acknowledged the status.
+func (r *Reconciler) emitEvents(v *scope) {
+	if len(v.step.Events) == 0 {
+		return
+	}
+	told := lifecycle.Together(v.step.Events)
+	eventType := corev1.EventTypeNormal
+	if told.Warning {
+		eventType = corev1.EventTypeWarning
+	}
+	r.Recorder.Eventf(v.object, nil, eventType, told.Reason, "Reconcile", "%s", conditions.Truncate(told.Message, conditions.MaxMessage))
+}

@@ -1,0 +1,108 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// ownerPoll is how often Owner.Stop checks whether the owner has ended.
+const ownerPoll = 50 * time.Millisecond
+
+// Owner is the process that runs the control plane of a state directory.
+type Owner struct {
+	// PID is the process ID.
+	PID     int
+	root    string
+	process *os.Process
+}
+
+// FindOwner returns the process that has locked the state directory, or nil if no process has locked it.
+func FindOwner(stateDir string) (*Owner, error) {
+	pid, err := lockHolder(stateDir)
+	if pid == 0 || err != nil {
+		return nil, err
+	}
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		return nil, fmt.Errorf("find process %d: %w", pid, err)
+	}
+	// The holder is read again after the handle was opened, so that the handle refers to the holder, not to a later process with the same PID.
+	again, err := lockHolder(stateDir)
+	if err != nil || again != pid {
+		return nil, errors.Join(err, process.Release())
+	}
+	return &Owner{PID: pid, root: stateDir, process: process}, nil
+}
+
+// Stop requests an orderly shutdown of the owner with SIGTERM, and waits until the owner has released the state directory or the context is done.
+func (o *Owner) Stop(ctx context.Context) error {
+	if err := o.process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop process %d: %w", o.PID, err)
+	}
+	for {
+		if pid, err := lockHolder(o.root); err != nil || pid != o.PID {
+			return err
+		}
+		if err := sleep(ctx, ownerPoll); err != nil {
+			return err
+		}
+	}
+}
+
+// LeftBehind reports whether a killed owner left the control plane of the state directory running. It returns an error if the state directory is locked.
+func LeftBehind(stateDir string) (left bool, err error) {
+	held, err := takeLock(stateDir)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, held.release()) }()
+	found, err := findLeftovers(layout{stateDir})
+	return len(found) > 0, err
+}
+
+// lockHolder returns the PID of the process that has locked the state directory, or 0. A process that has just taken the lock may not have written its PID yet.
+func lockHolder(root string) (pid int, err error) {
+	for range 10 {
+		if pid, err = readLock(root); err == nil {
+			return pid, nil
+		}
+		_ = sleep(context.Background(), 10*time.Millisecond) // returns no error, because the context has no end
+	}
+	return 0, err
+}
+
+func readLock(root string) (int, error) {
+	path := layout{root}.lock()
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	file := flock.New(path, flock.SetPermissions(0o600))
+	free, err := file.TryRLock()
+	if err := errors.Join(err, file.Close()); err != nil {
+		return 0, fmt.Errorf("inspect the lock %s: %w", path, err)
+	}
+	if free {
+		return 0, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, fmt.Errorf("inspect the lock %s: %w", path, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		return 0, fmt.Errorf("the lock %s is held by an unknown process: %w", path, err)
+	}
+	return pid, nil
+}

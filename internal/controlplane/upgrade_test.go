@@ -1,0 +1,71 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controlplane
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// TestStart_TakesOverEarlierStateDirectory starts a control plane with a database that etcd and kube-apiserver have written, and with pid files of processes
+// that a killed berth of such a version left running. Start stops these processes, and all objects still exist.
+func TestStart_TakesOverEarlierStateDirectory(t *testing.T) {
+	g := NewWithT(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	dir, err := makeLayout(t.TempDir())
+	g.Expect(err).NotTo(HaveOccurred())
+
+	environment := &envtest.Environment{
+		CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true,
+	}
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		environment.BinaryAssetsDirectory = assets(t)
+	}
+	environment.ControlPlane.Etcd = &envtest.Etcd{DataDir: dir.etcd()}
+	config, err := environment.Start()
+	g.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = environment.Stop() }() // stops what is left after an error
+	api, err := client.New(config, client.Options{})
+	g.Expect(err).NotTo(HaveOccurred())
+	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kept"}}
+	g.Expect(api.Create(ctx, kept)).To(Succeed())
+	g.Expect(environment.Stop()).To(Succeed())
+	g.Expect(os.WriteFile(dir.ports(), []byte(`{"apiServer":0,"etcdClient":12379,"etcdPeer":12380}`), 0o600)).To(Succeed())
+	var left []record
+	for _, name := range formerPrograms {
+		process, err := startChild(dir, name, []string{"/bin/sleep", "1000"})
+		g.Expect(err).NotTo(HaveOccurred())
+		defer func() { _ = process.process.Kill() }()
+		left = append(left, process.record)
+	}
+
+	progress := &progressLog{}
+	c, err := Start(ctx, Options{StateDir: dir.root, Assets: assets(t), Progress: progress.add})
+	g.Expect(err).NotTo(HaveOccurred(), progress.String())
+	defer closeIdle(g, c)
+	defer func() { g.Expect(c.Stop()).To(Succeed()) }()
+	for _, rec := range left {
+		g.Expect(rec.alive()).To(BeFalse())
+	}
+	for _, name := range formerPrograms {
+		g.Expect(dir.pid(name)).NotTo(BeAnExistingFile())
+	}
+	api, err = client.New(c.Config(), client.Options{})
+	g.Expect(err).NotTo(HaveOccurred())
+	again := &corev1.ConfigMap{}
+	g.Expect(api.Get(ctx, client.ObjectKeyFromObject(kept), again)).To(Succeed())
+	g.Expect(again.UID).To(Equal(kept.UID))
+	// The namespace controller lists every kind that the API serves, so one that cannot be listed would block the deletion of a namespace.
+	expectNamespaceDeleted(ctx, g, api)
+}

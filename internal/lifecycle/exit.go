@@ -1,0 +1,230 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
+	"github.com/berth-dev/berth/internal/facts"
+)
+
+// neverStarted is the exit message of an incarnation that was recorded but never started, because it was no longer needed.
+const neverStarted = "The incarnation was recorded but never started."
+
+// absorbEnd records the exit of the current incarnation, once, and plans the next start.
+func (m *machine) absorbEnd(current *facts.Incarnation) {
+	if m.status.Incarnation == 0 {
+		return
+	}
+	if m.endRecorded() {
+		m.status.Stopping = nil // no stop is in progress anymore
+		return
+	}
+	asked := m.askedToEnd()
+	switch {
+	case current == nil && m.status.Process == nil:
+		// The incarnation was recorded but not started. If it is still needed, decideStart decides when to start it; if not, its end is recorded here.
+		if m.desired.State != DesiredRunning || asked {
+			m.recordEnd(v1alpha1.ProcessExit{Reason: v1alpha1.ReasonStopped, Message: neverStarted})
+		}
+	case current == nil && m.lostHost != "":
+		m.absorbExit(facts.Exit{Lost: true, Message: fmt.Sprintf("host %q was declared lost", m.lostHost)}, asked)
+	case current == nil:
+		m.absorbExit(facts.Exit{}, asked)
+	case current.Phase == facts.Failed:
+		m.absorbFailedStart(*current)
+	default:
+		exit := facts.Exit{}
+		if current.Exit != nil {
+			exit = *current.Exit
+		}
+		if m.status.Process == nil && !current.StartedAt.IsZero() {
+			seen := *current
+			seen.Phase = facts.Running
+			m.observeProcess(seen)
+		}
+		m.absorbExit(exit, asked)
+	}
+}
+
+func (m *machine) endRecorded() bool {
+	return m.status.LastExit != nil && m.status.LastExit.Incarnation >= m.status.Incarnation
+}
+
+func (m *machine) askedToEnd() bool {
+	stopping := m.status.Stopping
+	return stopping != nil && stopping.Incarnation == m.status.Incarnation
+}
+
+func (m *machine) absorbExit(exit facts.Exit, asked bool) {
+	unhealthy := asked && isUnhealthy(m.status.Stopping.Reason)
+	end := v1alpha1.ProcessExit{Signal: exit.Signal}
+	finished := m.now
+	if exit.Known && exit.Signal == "" {
+		end.ExitCode = &exit.Code
+	}
+	if !exit.FinishedAt.IsZero() && exit.FinishedAt.Before(m.now) {
+		finished = exit.FinishedAt
+	}
+	if exit.Known || !exit.FinishedAt.IsZero() {
+		at := microTime(finished)
+		end.FinishTime = &at
+	}
+	switch {
+	case unhealthy:
+		end.Reason, end.Message = m.status.Stopping.Reason, cmp.Or(m.status.Stopping.Message, "The process was unhealthy.")
+	case asked:
+		end.Reason = v1alpha1.ReasonStopped
+	default:
+		end.Reason = exitReason(exit)
+	}
+	if !unhealthy {
+		end.Message = exitMessage(exit, asked)
+	}
+	uptime := m.uptime(finished)
+	m.recordEnd(end)
+	switch {
+	case m.restartsAfter(end.Reason):
+		m.planRestart(finished, uptime)
+	case end.Reason == v1alpha1.ReasonCompleted && m.status.Breaker.State == v1alpha1.BreakerHalfOpen:
+		m.forgetFailures() // the trial succeeded, and no restart follows
+	}
+}
+
+// exitMessage returns what is known about an exit beyond its code. For a requested exit, it returns only why the exit was not observed.
+func exitMessage(e facts.Exit, asked bool) string {
+	switch {
+	case asked && (e.Known || e.Lost): // the request explains the exit
+		return ""
+	case e.Message == "" && !asked && !e.Known:
+		return "The process disappeared; its exit status is unknown."
+	case !asked && e.Left != "" && exitReason(e) == v1alpha1.ReasonCompleted:
+		return conditions.Truncate(fmt.Sprintf("the program left processes running in the background (%s), which Berth has terminated; "+
+			"run the program in the foreground, for example nginx -g 'daemon off;'", e.Left), maxExitMessage)
+	}
+	return conditions.Truncate(e.Message, maxExitMessage)
+}
+
+// exitReason returns the condition reason of an exit that was not requested.
+func exitReason(e facts.Exit) string {
+	switch {
+	case e.Lost:
+		return v1alpha1.ReasonLost
+	case !e.Known:
+		return v1alpha1.ReasonUnknown
+	case e.Signal == "" && e.Code == 0:
+		return v1alpha1.ReasonCompleted
+	default:
+		return v1alpha1.ReasonFailed
+	}
+}
+
+// failureReason returns the reason of the restart, and of the event, after an exit that was not requested.
+func failureReason(reason string) string {
+	if reason == v1alpha1.ReasonLost || isUnhealthy(reason) {
+		return reason
+	}
+	return v1alpha1.ReasonCrashed
+}
+
+// absorbFailedStart records that the program could not be executed. It plans a retry only for the reason StartFailed; other causes persist, so Berth
+// does not retry until the cause is fixed.
+func (m *machine) absorbFailedStart(current facts.Incarnation) {
+	reason, message := v1alpha1.ReasonStartFailed, ""
+	if failure := current.StartError; failure != nil {
+		message = failure.Message
+		if failure.Reason != "" {
+			reason = failure.Reason
+		}
+	}
+	m.recordEnd(v1alpha1.ProcessExit{Reason: reason, Message: conditions.Truncate(message, maxExitMessage)})
+	switch {
+	case reason == v1alpha1.ReasonStartFailed:
+		m.planRestart(m.now, 0)
+	case m.heals(reason):
+		m.status.Failures++ // lengthens the wait between starts of a program that passes the check but cannot be executed
+	}
+}
+
+// isUnhealthy reports whether reason, of a stop or an exit, means that the process ran but was unhealthy.
+func isUnhealthy(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonUnhealthy, v1alpha1.ReasonHung, v1alpha1.ReasonProtocolError, v1alpha1.ReasonMemoryLimit, v1alpha1.ReasonCanaryFailed,
+		v1alpha1.ReasonTimedOut:
+		return true
+	}
+	return false
+}
+
+func (m *machine) recordEnd(end v1alpha1.ProcessExit) {
+	end.Incarnation = m.status.Incarnation
+	m.status.LastExit = &end
+	m.step.Ended = m.status.Process
+	m.status.Process, m.status.Stopping, m.status.NextRestartTime = nil, nil, nil
+}
+
+// restartsAfter reports whether the restart policy restarts a process after an exit with this reason. It returns false for a requested exit (reason Stopped),
+// after which askedToStart decides about the next start.
+func (m *machine) restartsAfter(reason string) bool {
+	switch {
+	case reason == v1alpha1.ReasonStopped, m.desired.RestartPolicy == v1alpha1.RestartNever:
+		return false
+	case m.desired.RestartPolicy == v1alpha1.RestartOnFailure:
+		return reason != v1alpha1.ReasonCompleted
+	default:
+		return true
+	}
+}
+
+// goodUptime is how long a process must have run for its first crash to be followed by an immediate restart.
+const goodUptime = 10 * time.Second
+
+// planRestart counts the failure and records when the next incarnation starts, so that the plan survives a restart of the manager.
+func (m *machine) planRestart(finished time.Time, uptime time.Duration) {
+	m.status.Failures++
+	wait := m.restartWait()
+	if m.status.Failures == 1 && uptime > goodUptime {
+		wait = 0
+	}
+	next := finished.Add(wait)
+	if queued := m.now.Add(m.observed.Backlog); m.observed.Backlog > 0 && queued.After(next) {
+		next = queued
+	}
+	planned := microTime(next)
+	m.status.NextRestartTime, m.step.PlannedRestart = &planned, true
+	if m.status.LastExit.Reason != v1alpha1.ReasonLost { // a lost process does not indicate a faulty program; the wait alone prevents a tight loop
+		m.countFailure(finished)
+	}
+}
+
+// describe returns the beginning of a message, without a full stop: the number of an incarnation and how it exited.
+func describe(end *v1alpha1.ProcessExit) string {
+	var how string
+	switch {
+	case end == nil:
+		return ""
+	case end.Reason == v1alpha1.ReasonLost:
+		how = " was lost"
+	case isUnhealthy(end.Reason):
+		return fmt.Sprintf("Incarnation %d was stopped. %s", end.Incarnation, strings.TrimSuffix(conditions.Sentence(end.Message), "."))
+	case end.Signal != "":
+		how = " was terminated by " + end.Signal
+	case end.ExitCode != nil:
+		how = fmt.Sprintf(" ended with exit code %d", *end.ExitCode)
+	case end.Message == "":
+		how = " ended"
+	}
+	if end.Message != "" {
+		how += ": " + strings.TrimSuffix(end.Message, ".")
+	}
+	return fmt.Sprintf("Incarnation %d%s", end.Incarnation, how)
+}
+
+// maxExitMessage is the limit of lastExit.message in bytes.
+const maxExitMessage = 1024
