@@ -7,7 +7,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 temp=$(mktemp -d)
 trap 'chmod -R u+w "$temp"; rm -rf "$temp"' EXIT
-version=v0.0.1
+# The go command caches an index of a module's files by the module's version, also in the build cache, so each state of the files needs its own version.
+version=v0.0.1-test.x$({ git ls-files -s; git diff HEAD; } | sha256sum | cut -c 1-12)
 
 # Writes one version of each module in the format of the module proxy. A module does not contain the folders of nested modules.
 python3 - "$temp/proxy" "$version" <<'EOF'

@@ -78,6 +78,8 @@ func testServerLifecycle(ctx context.Context, words string, prepare func(context
 
 	By("waiting until the server is Ready and answers at its URL")
 	s.waitUntilReady(ctx).waitForResponse(words)
+	// A server can be Ready before it prints its URL, which may name the host differently (localhost instead of 127.0.0.1).
+	s.waitForCondition(ctx, v1alpha1.ConditionURLDetected, v1alpha1.ReasonDetected)
 	port := s.server().Status.Port
 	url := s.server().Status.URL
 	Expect(s.server().Status.ObservedPorts).To(ContainElement(port))
