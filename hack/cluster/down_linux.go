@@ -83,7 +83,7 @@ func (c *cluster) down(ctx context.Context) error {
 		_ = os.Remove(socket)
 	}
 	c.removeTraces()
-	return errors.Join(c.endPods(ctx), c.unmount(), c.removeGroups(ctx), removeServices(ctx), removeBridge(ctx), c.restoreSettings(), os.RemoveAll(c.dir))
+	return errors.Join(c.endPods(ctx), c.unmount(), c.removeGroups(ctx), removeServices(ctx), removeForwarding(ctx), removeBridge(ctx), c.restoreSettings(), os.RemoveAll(c.dir))
 }
 
 // shimSockets returns the sockets of the shims, which are in a folder that all containerds of the machine share.
@@ -183,15 +183,4 @@ func removeServices(ctx context.Context) error {
 		}
 	}
 	return failed
-}
-
-func removeBridge(ctx context.Context) error {
-	if _, err := os.Stat("/sys/class/net/" + bridge); errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	out, err := exec.CommandContext(ctx, "ip", "link", "delete", bridge).CombinedOutput()
-	if err != nil && !bytes.Contains(out, []byte("Cannot find")) {
-		return fmt.Errorf("remove bridge %s: %w: %s", bridge, err, out)
-	}
-	return nil
 }

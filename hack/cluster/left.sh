@@ -22,6 +22,7 @@ if command -v nft >/dev/null; then
   nft list tables 2>/dev/null | grep ' kube-proxy$'
   nft list chains 2>/dev/null | grep -oE 'chain (KUBE|CNI)[^ ]*'
 fi
+if command -v iptables >/dev/null; then iptables -S FORWARD 2>/dev/null | grep berth; fi
 for folder in "$BERTH_CLUSTER" /var/lib/kubelet/device-plugins /var/lib/cni/results /var/log/pods /var/log/containers; do
   find "$folder" -mindepth 1 -maxdepth 1 2>/dev/null | sed 's/^/file /'
 done

@@ -81,6 +81,9 @@ func (c *cluster) make(ctx context.Context) error {
 	if err := addBridge(ctx); err != nil {
 		return err
 	}
+	if err := allowForwarding(ctx); err != nil {
+		return err
+	}
 	used, err := freePorts()
 	if err != nil {
 		return err
@@ -141,22 +144,6 @@ func serviceAnswers(ctx context.Context) error {
 // images imports the image that every Pod needs. It returns an error while containerd does not respond.
 func (c *cluster) images(ctx context.Context) error {
 	return c.image(ctx, pauseImage, []string{filepath.Join(c.assets, "pause")})
-}
-
-func addBridge(ctx context.Context) error {
-	if _, err := os.Stat("/sys/class/net/" + bridge); err == nil {
-		return fmt.Errorf("network link %s already exists; set BERTH_CLUSTER to the folder of the cluster that uses it and run `make cluster-down`, or remove the link with `ip link delete %s`", bridge, bridge)
-	}
-	for _, args := range [][]string{
-		{"link", "add", bridge, "type", "bridge"},
-		{"address", "add", nodeIP + "/24", "dev", bridge},
-		{"link", "set", bridge, "up"},
-	} {
-		if out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%w: ip %s: %w: %s", errUnavailable, strings.Join(args, " "), err, out)
-		}
-	}
-	return nil
 }
 
 // firstPort and lastPort bound the ports of the components. These ports are below the range that the kernel uses for outgoing connections. Otherwise an

@@ -164,6 +164,25 @@ var variations = []struct {
 			t.Errorf("mounts are %v, want %v", got, want)
 		}
 	}},
+	{"certificate of the metrics", "{metrics: {serviceMonitor: {enabled: true}, certificate: {secretName: metrics-tls, issuerRef: {name: ca, kind: ClusterIssuer}}}, " +
+		"extraVolumes: [{name: ca, configMap: {name: ca}}], extraVolumeMounts: [{name: ca, mountPath: /ca}]}", func(t *testing.T, objects Objects) {
+		host := "berth-metrics." + Namespace + ".svc"
+		expectField("Certificate", "berth-metrics", "metrics-tls", "spec", "secretName")(t, objects)
+		expectField("Certificate", "berth-metrics", []any{host}, "spec", "dnsNames")(t, objects)
+		expectField("Certificate", "berth-metrics", "ClusterIssuer", "spec", "issuerRef", "kind")(t, objects)
+		tls := objectList(objects.Get("ServiceMonitor", "berth-manager").At("spec", "endpoints"))[0].At("tlsConfig")
+		if want := any(map[string]any{"serverName": host, "ca": map[string]any{"secret": map[string]any{"name": "metrics-tls", "key": "ca.crt"}}}); !reflect.DeepEqual(tls, want) {
+			t.Errorf("tlsConfig is %v, want %v", tls, want)
+		}
+		pod := Object(objects.Get("Deployment", "berth-manager").At("spec", "template", "spec").(map[string]any))
+		volumes, mounts := objectList(pod.At("volumes")), objectList(managerContainer(objects).At("volumeMounts"))
+		if len(volumes) != 2 || volumes[0].At("secret", "secretName") != "metrics-tls" || len(mounts) != 2 || mounts[0].At("mountPath") != "/etc/berth/metrics" {
+			t.Errorf("volumes %v and mounts %v", volumes, mounts)
+		}
+		if args := fmt.Sprint(managerContainer(objects).At("args")); !strings.Contains(args, "--metrics-cert-dir=/etc/berth/metrics") {
+			t.Errorf("no certificate directory in %s", args)
+		}
+	}},
 	{"service account", "{serviceAccount: {name: other, annotations: {a.example/role: arn}}, watchNamespaces: [team-a]}", func(t *testing.T, objects Objects) {
 		expectField("ServiceAccount", "other", "arn", "metadata", "annotations", "a.example/role")(t, objects)
 		expectField("Deployment", "berth-manager", "other", "spec", "template", "spec", "serviceAccountName")(t, objects)
@@ -365,7 +384,7 @@ func TestChart_KeepsCRDsOnUninstall(t *testing.T) {
 func TestChart_SchemaRejectsInvalidValues(t *testing.T) {
 	for _, values := range []string{
 		"replicas: two", "replicas: -1", "replica: 2", "image: {pullPolicy: Sometimes}", "image: {digest: abc}", "image: {repository: ''}", "runtimes: [Host]",
-		"policies: {programs: x}", "policies: {namespaces: {a: {commands: [x]}}}", "networkPolicy: {apiServerPorts: []}", "metrics: {serviceMonitor: true}",
+		"policies: {programs: x}", "policies: {namespaces: {a: {commands: [x]}}}", "networkPolicy: {apiServerPorts: []}", "metrics: {serviceMonitor: true}", "metrics: {certificate: {secretName: A}}", "metrics: {certificate: {issuerRef: {name: a}}}",
 		"extraArgs: --verbose", "extraArgs: [--runtimes=Host]", "extraArgs: [-runtimes, Host]", "extraArgs: [--namespaces=a]", "watchNamespaces: a", "watchNamespaces: [A]", "watchNamespaces: [a, a]", "nodeSelector: {a: 1}",
 		"global: text", "enabled: 'true'", "logLevel: warn", "logLevel: true", "extraEnv: {A: b}", "extraEnv: [{value: b}]", "extraEnv: [{name: A, value: 1}]", "extraEnv: [{name: POD_NAME, value: b}]",
 		"extraVolumes: {name: a}", "extraVolumes: [{emptyDir: {}}]", "extraVolumeMounts: [a]", "extraVolumeMounts: [{name: a}]", "commonLabels: [a]", "commonLabels: {a: 1}",

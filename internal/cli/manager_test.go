@@ -22,8 +22,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/manager"
@@ -87,15 +87,28 @@ func startCluster(t *testing.T) (api client.Client, kubeconfig string) {
 	g := NewWithT(t)
 	environment := testenv.New(filepath.Join("..", ".."))
 	config, err := environment.Start()
+	g.Expect(err).NotTo(HaveOccurred(), "start an API server")
+	t.Cleanup(func() { g.Expect(environment.Stop()).To(Succeed()) })
+	return clusterAccess(t, config, environment.Kubeconfig())
+}
+
+// startClusterWithPods is like startCluster, with an API server that also serves Pods.
+func startClusterWithPods(t *testing.T) (api client.Client, kubeconfig string) {
+	t.Helper()
+	g := NewWithT(t)
+	environment := testenv.WithPods(filepath.Join("..", ".."))
+	config, err := environment.Start()
 	g.Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
 	t.Cleanup(func() { g.Expect(environment.Stop()).To(Succeed()) })
-	user, err := environment.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
-	g.Expect(err).NotTo(HaveOccurred())
-	text, err := user.KubeConfig()
-	g.Expect(err).NotTo(HaveOccurred())
+	return clusterAccess(t, config, environment.KubeConfig)
+}
+
+func clusterAccess(t *testing.T, config *rest.Config, text []byte) (api client.Client, kubeconfig string) {
+	t.Helper()
+	g := NewWithT(t)
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	g.Expect(os.WriteFile(kubeconfig, text, 0o600)).To(Succeed())
-	api, err = client.New(config, client.Options{Scheme: manager.Scheme()})
+	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
 	g.Expect(err).NotTo(HaveOccurred())
 	return api, kubeconfig
 }

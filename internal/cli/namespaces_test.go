@@ -57,7 +57,7 @@ spec:
 func TestManager_NeedsOnlyNamespacedPermissions(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
-	api, kubeconfig := startCluster(t)
+	api, kubeconfig := startClusterWithPods(t)
 	limited := limitedKubeconfig(t, kubeconfig, createAccount(g, api, "limited"))
 	applyAll(t, api, limitedObjects)
 	for _, file := range []string{"manager_role.yaml", "environment_role.yaml", "cluster/pods_role.yaml"} {

@@ -51,7 +51,7 @@ func run(m *testing.M) int {
 	var err error
 	config, err = environment.Start()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "start a control plane (make controlplane builds it):", err)
+		fmt.Fprintln(os.Stderr, "start an API server:", err)
 		return 1
 	}
 	defer func() {

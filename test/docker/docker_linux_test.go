@@ -81,7 +81,7 @@ func newWorld(t *testing.T) *world {
 	w.Expect(engine.Image(w.ctx, image, conformance.Workload(t))).To(Succeed())
 	environment := testenv.New(filepath.Join("..", ".."))
 	config, err := environment.Start()
-	w.Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
+	w.Expect(err).NotTo(HaveOccurred(), "start an API server")
 	t.Cleanup(func() { w.Expect(environment.Stop()).To(Succeed()) })
 	w.engine, err = engine.Client()
 	w.Expect(err).NotTo(HaveOccurred())

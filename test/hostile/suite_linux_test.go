@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/test/testenv"
@@ -48,7 +47,7 @@ type world struct {
 	*testing.T
 	user    uint32
 	api     client.WithWatch
-	plane   *envtest.Environment
+	plane   *testenv.Environment
 	manager *exec.Cmd
 	metrics string
 	dir     string
@@ -68,7 +67,7 @@ func newPlane(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, plane: testenv.New(root)}
 	config, err := w.plane.Start()
-	w.must(err, "start a control plane (make controlplane builds it)")
+	w.must(err, "start an API server")
 	t.Cleanup(func() { w.must(w.plane.Stop(), "stop the control plane") })
 	scheme := runtime.NewScheme()
 	w.must(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)), "create a scheme")
@@ -111,7 +110,7 @@ func (w *world) startManager() {
 		w.Fatalf("build berth: %v\n%s", err, out)
 	}
 	kubeconfig := filepath.Join(w.dir, "kubeconfig")
-	w.must(os.WriteFile(kubeconfig, w.plane.KubeConfig, 0o600), "write a kubeconfig")
+	w.must(os.WriteFile(kubeconfig, w.plane.Kubeconfig(), 0o600), "write a kubeconfig")
 	if w.user != 0 {
 		w.must(os.Chown(kubeconfig, int(w.user), int(w.user)), "change the owner of the kubeconfig")
 		w.must(os.Chmod(w.dir, 0o711), "make the directory accessible") //nolint:gosec // the directory contains the programs

@@ -106,26 +106,33 @@ func TestPolicies_ExistingObjectsCanBeStopped(t *testing.T) {
 	g.Expect(k8s.Delete(t.Context(), old)).To(Succeed())
 }
 
-// TestPolicies_AdmitSamples checks that the initial parameters of an installation refuse the runtime Host, and admit the samples except those for Tmux.
+// TestPolicies_AdmitSamples checks that the initial parameters of an installation refuse the runtime Host, and admit the samples except those for Tmux and
+// Docker.
 func TestPolicies_AdmitSamples(t *testing.T) {
 	g := NewWithT(t)
 	setInitialParameters(t)
 	files, err := filepath.Glob(filepath.Join(root, "config", "samples", "*", "*.yaml"))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(files).NotTo(BeEmpty())
+	all, err := render(t.Context(), filepath.Join("config", "samples"))
+	g.Expect(err).NotTo(HaveOccurred())
+	count := 0
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		g.Expect(err).NotTo(HaveOccurred())
 		objects, err := parse(text)
 		g.Expect(err).NotTo(HaveOccurred())
+		count += len(objects)
 		for _, o := range objects {
 			admitted := Succeed()
-			if filepath.Base(filepath.Dir(file)) == "tmux" { // these samples are for a manager on a single machine
-				admitted = MatchError(ContainSubstring("the runtime Tmux is not allowed in namespace default"))
+			// These samples are for a manager on a single machine.
+			if runtime := map[string]string{"docker": "Docker", "tmux": "Tmux"}[filepath.Base(filepath.Dir(file))]; runtime != "" {
+				admitted = MatchError(ContainSubstring("the runtime " + runtime + " is not allowed in namespace default"))
 			}
 			g.Eventually(func() error { return apply(t.Context(), o.DeepCopy(), client.DryRunAll) }, patience, poll).Should(admitted, file)
 		}
 	}
+	g.Expect(all).To(HaveLen(count), "config/samples/kustomization.yaml lists every sample")
 }
 
 // TestRuntimePolicy_ManagerOutsideCluster checks that an object without a runtime needs permission for the runtime Host if the manager runs outside the

@@ -76,7 +76,7 @@ var _ = ReportAfterEach(failures.Note)
 
 var _ = BeforeSuite(func() {
 	ctrl.SetLogger(logr.Discard())
-	environment = testenv.New(filepath.Join("..", ".."))
+	environment = testenv.WithPods(filepath.Join("..", ".."))
 	var err error
 	config, err = environment.Start()
 	Expect(err).NotTo(HaveOccurred(), "start the control plane (built by make controlplane)")

@@ -58,7 +58,7 @@ func run(m *testing.M) (code int, err error) {
 	if err := buildPrograms(scratch); err != nil {
 		return 1, err
 	}
-	environment := testenv.New(filepath.Join("..", ".."))
+	environment := testenv.WithPods(filepath.Join("..", ".."))
 	// Each of several thousand servers needs a Service; the default range of a test control plane has 254 addresses.
 	environment.ControlPlane.GetAPIServer().Configure().Set("service-cluster-ip-range", "10.0.0.0/16")
 	if config, err = environment.Start(); err != nil {

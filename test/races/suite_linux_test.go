@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/test/testenv"
@@ -47,7 +46,7 @@ var (
 	k8s      client.WithWatch
 	failures testenv.Failures
 	// environment is the control plane that this run started; nil if the run uses an existing control plane.
-	environment *envtest.Environment
+	environment *testenv.Environment
 	// programs is the directory of the binaries. Every process whose binary is in this directory was started by this suite.
 	programs string
 )
@@ -106,7 +105,7 @@ var _ = BeforeSuite(func() {
 	}
 
 	config, err = controlPlane()
-	Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
+	Expect(err).NotTo(HaveOccurred(), "start an API server")
 	config.QPS, config.Burst = 2000, 4000
 	k8s, err = client.NewWithWatch(fault.users(config), client.Options{Scheme: manager.Scheme()})
 	Expect(err).NotTo(HaveOccurred())

@@ -72,7 +72,7 @@ func newWorld(t *testing.T) *world {
 
 	environment := testenv.New(filepath.Join("..", ".."))
 	config, err := environment.Start()
-	w.Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
+	w.Expect(err).NotTo(HaveOccurred(), "start an API server")
 	t.Cleanup(func() { w.Expect(environment.Stop()).To(Succeed()) })
 	config.QPS, config.Burst = 1000, 2000
 	w.api, err = kube.New(config, kube.Options{Scheme: manager.Scheme()})

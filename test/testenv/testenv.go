@@ -5,17 +5,79 @@
 package testenv
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/berth-dev/berth/internal/controlplane"
 )
 
-// New returns a control plane with the kinds of Berth. The caller has to start it. root is the path of the project relative to the directory of the test.
-func New(root string) *envtest.Environment {
+// Environment is the API server of berth up with the kinds of Berth. It serves no Pods and no Services.
+type Environment struct {
+	root, dir string
+	plane     *controlplane.ControlPlane
+}
+
+// New returns an environment that the caller has to start. root is the path of the project relative to the directory of the test.
+func New(root string) *Environment { return &Environment{root: root} }
+
+// Start starts the API server and installs the kinds. It returns the configuration of an administrator, with the limits of requests that envtest sets.
+func (e *Environment) Start() (*rest.Config, error) {
+	var err error
+	if e.dir, err = os.MkdirTemp("", "berth-api-"); err != nil {
+		return nil, err
+	}
+	options := controlplane.Options{StateDir: e.dir, Assets: filepath.Join(e.root, "bin")}
+	if e.plane, err = controlplane.Start(context.Background(), options); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the API server (make apiserver builds it): %w", err), e.Stop())
+	}
+	config := e.plane.Config()
+	config.QPS, config.Burst = 1000, 2000
+	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{crds(e.root)}, ErrorIfPathMissing: true}); err != nil {
+		return nil, errors.Join(fmt.Errorf("install the kinds: %w", err), e.Stop())
+	}
+	if err := waitForRoles(config); err != nil {
+		return nil, errors.Join(err, e.Stop())
+	}
+	return config, nil
+}
+
+// waitForRoles waits until the roles of Kubernetes exist, which users other than the administrator need. berth up does not wait for them.
+func waitForRoles(config *rest.Config) error {
+	discovery, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return err
+	}
+	return wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		return discovery.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil, nil
+	})
+}
+
+// Kubeconfig returns the kubeconfig of an administrator.
+func (e *Environment) Kubeconfig() []byte { return e.plane.Kubeconfig() }
+
+// Stop stops the API server and removes its files.
+func (e *Environment) Stop() error {
+	var err error
+	if e.plane != nil {
+		err = e.plane.Stop()
+	}
+	return errors.Join(err, os.RemoveAll(e.dir))
+}
+
+// WithPods returns a control plane with the kinds of Berth whose kube-apiserver also serves Pods, for the tests that need them. The caller has to start it.
+func WithPods(root string) *envtest.Environment {
 	environment := &envtest.Environment{
-		CRDDirectoryPaths:     []string{filepath.Join(root, "config", "crd", "bases")},
+		CRDDirectoryPaths:     []string{crds(root)},
 		ErrorIfCRDPathMissing: true,
 	}
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
@@ -23,6 +85,8 @@ func New(root string) *envtest.Environment {
 	}
 	return environment
 }
+
+func crds(root string) string { return filepath.Join(root, "config", "crd", "bases") }
 
 // CheckLeaks returns an error that lists the goroutines that did not exist at the time of before. It ignores the goroutines of idle connections, of logging and
 // of signal handling, because these exit later or never.

@@ -29,6 +29,16 @@ app.kubernetes.io/component: manager
 {{- (.Values.serviceAccount).name | default "berth-manager" }}
 {{- end }}
 
+{{/* Name of the Secret with the certificate of the metrics, or nothing if the manager creates the certificate. */}}
+{{- define "berth.metricsSecret" -}}
+{{- if .Values.metrics.enabled }}{{ (.Values.metrics.certificate).secretName }}{{ end }}
+{{- end }}
+
+{{/* Name of the Service by which the metrics are scraped, and for which the certificate is valid. */}}
+{{- define "berth.metricsHost" -}}
+berth-metrics.{{ .Release.Namespace }}.svc
+{{- end }}
+
 {{/*
 Renders the objects of a file in files/, which is a copy of a file in config/, with the namespace, the labels and the
 ServiceAccount of this release:
@@ -56,6 +66,11 @@ include "berth.objects" (dict "root" $ "file" "files/..." "annotations" (dict ..
 {{- end }}
 {{- range $object.subjects }}{{ if eq .kind "ServiceAccount" }}{{ $_ := set . "namespace" $namespace }}{{ $_ := set . "name" (include "berth.serviceAccount" $root) }}{{ end }}{{ end }}
 {{- if eq $object.kind "ValidatingAdmissionPolicyBinding" }}{{ with $object.spec.paramRef }}{{ $_ := set . "namespace" $namespace }}{{ end }}{{ end }}
+{{- $secret := include "berth.metricsSecret" $root }}
+{{- if and (eq $object.kind "ServiceMonitor") $secret }}
+{{- $ca := dict "secret" (dict "name" $secret "key" "ca.crt") }}
+{{- range $object.spec.endpoints }}{{ $_ := set . "tlsConfig" (dict "serverName" (include "berth.metricsHost" $root) "ca" $ca) }}{{ end }}
+{{- end }}
 {{- $each := list "" }}
 {{- if and (eq $object.kind "ClusterRoleBinding") $root.Values.watchNamespaces (not (has $meta.name $clusterScoped)) }}
 {{- $each = $root.Values.watchNamespaces }}

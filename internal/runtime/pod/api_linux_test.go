@@ -26,7 +26,7 @@ import (
 // testServer is an API server without nodes, and apiServer starts it once. The tests act as the kubelet and the scheduler, so that they can trigger even rare
 // behavior of a node.
 var (
-	testServer = testenv.New("../../..")
+	testServer = testenv.WithPods("../../..")
 	apiServer  = sync.OnceValues(testServer.Start)
 )
 

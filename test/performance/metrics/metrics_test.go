@@ -225,7 +225,7 @@ func controlPlane(t *testing.T) *rest.Config {
 	t.Helper()
 	environment := testenv.New(filepath.Join("..", "..", ".."))
 	config, err := environment.Start()
-	NewWithT(t).Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
+	NewWithT(t).Expect(err).NotTo(HaveOccurred(), "start an API server")
 	t.Cleanup(func() { _ = environment.Stop() })
 	return config
 }

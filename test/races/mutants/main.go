@@ -134,9 +134,9 @@ func withControlPlane(kubeconfig string, rows func(kubeconfig string)) (err erro
 	environment := testenv.New(filepath.Join("..", "..")) // this command runs in test/races, as the suite does
 	defer func() { err = errors.Join(err, environment.Stop()) }()
 	if _, err := environment.Start(); err != nil {
-		return fmt.Errorf("start a control plane (make controlplane builds it): %w", err)
+		return fmt.Errorf("start an API server: %w", err)
 	}
-	if err := os.WriteFile(kubeconfig, environment.KubeConfig, 0o600); err != nil {
+	if err := os.WriteFile(kubeconfig, environment.Kubeconfig(), 0o600); err != nil {
 		return err
 	}
 	rows(kubeconfig)
