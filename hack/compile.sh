@@ -30,9 +30,10 @@ total=$({ CGO_ENABLED=0 go list -deps "$package" | wc -l; } 2> >(show 0))
 status=0
 # go build sets the time of a file that is up to date. berth up identifies a control plane of an earlier run by the time of its program, so keep it.
 before=$(sha256sum "$output" 2>/dev/null || true)
-touch -r "$output" "$output.time" 2>/dev/null || true
+time=$(mktemp) # two calls may build the same program at the same time
+trap 'rm -f "$time"' EXIT
+touch -r "$output" "$time" 2>/dev/null || true
 CGO_ENABLED=0 go build -v -trimpath -ldflags "$ldflags" -o "$output" "$package" 2>&1 | show "$total" || status=$?
-if [ -n "$before" ] && [ "$before" = "$(sha256sum "$output" 2>/dev/null)" ]; then touch -r "$output.time" "$output"; fi
-rm -f "$output.time"
+if [ -n "$before" ] && [ "$before" = "$(sha256sum "$output" 2>/dev/null)" ]; then touch -r "$time" "$output"; fi
 if [ $((SECONDS)) -ge 10 ]; then echo "  ${output##*/}: built in $SECONDS s" >&2; fi
 exit "$status"

@@ -275,8 +275,8 @@ const (
 	ReasonIndexing = "Indexing"
 	// ReasonHealthy means that no problem is known.
 	ReasonHealthy = "Healthy"
-	// ReasonQuarantined means that Berth does not send a document or a request to the language server, because the document or request was involved in
-	// repeated crashes.
+	// ReasonQuarantined means that Berth does not send a document to the language server because its text makes the server crash, or does not send a request
+	// because it was in flight at repeated crashes.
 	ReasonQuarantined = "Quarantined"
 	// ReasonCapabilityMismatch means that the restarted language server offers fewer capabilities than its clients know from the previous incarnation.
 	ReasonCapabilityMismatch = "CapabilityMismatch"

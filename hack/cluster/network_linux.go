@@ -51,7 +51,7 @@ var forwardRules = [][]string{
 
 // allowForwarding adds the forward rules. A machine without iptables has no Docker Engine and needs no rules.
 func allowForwarding(ctx context.Context) error {
-	if _, err := exec.LookPath("iptables"); err != nil {
+	if !hasIPTables() {
 		return nil
 	}
 	for _, rule := range forwardRules {
@@ -64,7 +64,7 @@ func allowForwarding(ctx context.Context) error {
 
 // removeForwarding removes the forward rules, also those of an earlier cluster that was not deleted.
 func removeForwarding(ctx context.Context) error {
-	if _, err := exec.LookPath("iptables"); err != nil {
+	if !hasIPTables() {
 		return nil
 	}
 	for _, rule := range forwardRules {
@@ -78,6 +78,11 @@ func removeForwarding(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func hasIPTables() bool {
+	_, err := exec.LookPath("iptables")
+	return err == nil
 }
 
 func iptables(ctx context.Context, operation string, rule []string) ([]byte, error) {

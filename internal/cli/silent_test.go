@@ -32,21 +32,22 @@ func onHost(host string) func(*v1alpha1.DevServer) {
 }
 
 func TestCommands_WarnAboutSilentManager(t *testing.T) {
-	const silent = "warning: the manager of host laptop has been silent for 45s"
+	const silence = 45*time.Minute + 30*time.Second // also 45m on a slow machine
+	const silent = "warning: the manager of host laptop has been silent for 45m"
 	for name, test := range map[string]struct {
 		args    string
 		objects []client.Object
 		warns   string
 	}{
-		"status":                {"status", []client.Object{web(onHost("laptop")), renewedAgo("laptop", 45*time.Second)}, silent},
-		"status of one":         {"status devserver/web", []client.Object{web(onHost("laptop")), renewedAgo("laptop", 45*time.Second)}, silent},
-		"restart":               {"restart devserver/web", []client.Object{web(onHost("laptop")), renewedAgo("laptop", 45*time.Second)}, silent},
-		"stop":                  {"stop devserver/web", []client.Object{web(onHost("laptop")), renewedAgo("laptop", 45*time.Second)}, silent},
+		"status":                {"status", []client.Object{web(onHost("laptop")), renewedAgo("laptop", silence)}, silent},
+		"status of one":         {"status devserver/web", []client.Object{web(onHost("laptop")), renewedAgo("laptop", silence)}, silent},
+		"restart":               {"restart devserver/web", []client.Object{web(onHost("laptop")), renewedAgo("laptop", silence)}, silent},
+		"stop":                  {"stop devserver/web", []client.Object{web(onHost("laptop")), renewedAgo("laptop", silence)}, silent},
 		"renewed":               {"status", []client.Object{web(onHost("laptop")), renewedAgo("laptop", 12*time.Second)}, ""},
 		"another host":          {"status", []client.Object{web(onHost("laptop")), renewedAgo("laptop", 0), renewedAgo("other", time.Hour)}, ""},
 		"a host without Lease":  {"status", []client.Object{web(onHost("laptop")), renewedAgo("other", time.Hour)}, ""},
 		"no host, one reports":  {"status", []client.Object{web(), renewedAgo("laptop", time.Hour), renewedAgo("other", 0)}, ""},
-		"no host, none reports": {"status", []client.Object{web(), renewedAgo("laptop", time.Hour), renewedAgo("other", 90*time.Second)}, "warning: every manager has been silent for 90s"},
+		"no host, none reports": {"status", []client.Object{web(), renewedAgo("laptop", time.Hour), renewedAgo("other", silence)}, "warning: every manager has been silent for 45m"},
 		"no Lease at all":       {"status", []client.Object{web()}, ""},
 		"no objects":            {"status", []client.Object{renewedAgo("laptop", time.Hour)}, ""},
 	} {

@@ -21,7 +21,7 @@ const (
 	ReasonProtocolError = "ProtocolError"
 	ReasonMemoryLimit   = "MemoryLimit"
 	ReasonCanaryFailed  = "CanaryFailed"
-	// ReasonQuarantined: a document or request is withheld from the server, because it was present at repeated crashes.
+	// ReasonQuarantined: a document is withheld from the server because its text makes the server crash, or a request because it was in flight at crashes.
 	ReasonQuarantined = "Quarantined"
 	// ReasonCapabilityLost: a restarted server lacks capabilities that were announced to clients.
 	ReasonCapabilityLost = "CapabilityMismatch"
@@ -105,3 +105,16 @@ type Counters struct {
 	StartupNanos int64 `json:"startupNanos,omitempty"` // time from the execution of the last server until it served, in nanoseconds
 	Incarnations int64 `json:"incarnations,omitempty"` // servers that were executed
 }
+
+// Ending is why a language server has exited.
+type Ending int
+
+// Endings of a language server.
+const (
+	// Crashed: the server exited by itself.
+	Crashed Ending = iota
+	// Asked: Berth stopped it.
+	Asked
+	// Killed: another program ended it with a signal, for example the kernel because of memory, or a user with pkill.
+	Killed
+)

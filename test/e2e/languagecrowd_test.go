@@ -45,6 +45,24 @@ var _ = Describe("A language server with many clients", func() {
 		forAll(clients, func(p *lspUser) { p.disconnect(ctx) })
 	})
 
+	It("withholds no document after another program has killed the server several times", NodeTimeout(2*lifecycleTimeout), func(ctx context.Context) {
+		const crowd, kills = 4, 4
+		t := languageProjects["gopls"]
+		s, folder := t.languageServer(ctx, "killed")
+		s.create(ctx)
+		s.waitUntilReady(ctx)
+		var clients []*lspUser
+		for i := range crowd {
+			clients = append(clients, t.connectUser(ctx, fmt.Sprintf("client %d", i), s, folder, socketConnector(ctx, s)))
+		}
+		for n := range int64(kills) {
+			signalTo(s.status().Process.PID, s.mark, syscall.SIGKILL)
+			s.waitForIncarnation(ctx, n+2)
+		}
+		forAll(clients, func(p *lspUser) { p.waitForCorrectAnswers(ctx) })
+		forAll(clients, func(p *lspUser) { p.disconnect(ctx) })
+	})
+
 	It("closes the documents of clients that disappear, and keeps those of the others", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
 		t := languageProjects["gopls"]
 		s, folder := t.languageServer(ctx, "lost")

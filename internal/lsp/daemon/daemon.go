@@ -61,7 +61,7 @@ type multiplexer interface {
 	Configure(config lsp.Config)
 	Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader)
 	Hold(reason string)
-	Detach(incarnation int64, asked bool)
+	Detach(incarnation int64, ending lsp.Ending)
 	Shutdown(ctx context.Context) error
 	Quit(reason string)
 	Fill(report *lsp.Report)

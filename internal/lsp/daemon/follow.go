@@ -27,12 +27,12 @@ func (p *program) follow(incarnation int64, process *server.Process) {
 	<-process.LeaderDone()
 	p.drain(process)
 	p.mu.Lock()
-	asked := p.report.StopSent || p.killed
+	ending := endingOf(process.LeaderExit(), p.report.StopSent || p.killed)
 	if p.report.Incarnation == incarnation {
 		p.report.LeaderExit = process.LeaderExit()
 	}
 	p.mu.Unlock()
-	p.mux.Detach(incarnation, asked)
+	p.mux.Detach(incarnation, ending)
 	select {
 	case <-process.Done():
 	default:
@@ -45,6 +45,22 @@ func (p *program) follow(incarnation int64, process *server.Process) {
 	exit := process.Exit()
 	p.log("incarnation %d exited: %s", incarnation, describe(exit))
 	p.told()
+}
+
+// endingOf returns why a server exited. asked reports that Berth stopped it. A shell that started the server reports a signal as an exit code above 128.
+func endingOf(exit *facts.Exit, asked bool) lsp.Ending {
+	switch {
+	case asked:
+		return lsp.Asked
+	case exit == nil || !exit.Known:
+		return lsp.Crashed
+	}
+	for signal, number := range map[string]int32{"SIGHUP": 1, "SIGINT": 2, "SIGKILL": 9, "SIGTERM": 15} {
+		if exit.Signal == signal || exit.Signal == "" && exit.Code == 128+number {
+			return lsp.Killed
+		}
+	}
+	return lsp.Crashed
 }
 
 // drain waits until the mux has read what the server wrote before it exited. If other processes of the server's tree keep the stream open, drain waits for

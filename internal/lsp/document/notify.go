@@ -63,8 +63,8 @@ func didClose(d *document) Notification {
 	return notification("textDocument/didClose", params{TextDocument: textDocument{URI: d.uri}})
 }
 
-// keyOf maps all spellings of a file URI to one key. Editors differ in what they escape, and without the key the server would see one document opened twice.
-func keyOf(uri string) string {
+// Key maps all spellings of a file URI to one key. Editors differ in what they escape, and without the key the server would see one document opened twice.
+func Key(uri string) string {
 	if !strings.HasPrefix(uri, "file:") || !strings.Contains(uri, "%") {
 		return uri
 	}

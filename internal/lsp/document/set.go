@@ -100,7 +100,7 @@ func (s *Set) Limit(limits Limits) {
 // Open records that a session has opened a document, and assumes that the text is the one on disk; see OnDisk. If the session already has the document open,
 // Open only replaces the session's text.
 func (s *Set) Open(session Session, uri, languageID string, version int64, text string) ([]Notification, error) {
-	key := keyOf(uri)
+	key := Key(uri)
 	d := s.documents[key]
 	if d != nil && d.views[session] != nil {
 		return s.set(d, key, session, version, text, nil)
@@ -146,7 +146,7 @@ func (s *Set) mayHold(session Session, bytes, documents int) error {
 // Change records that a session has changed a document that it has open. The returned notifications must be sent even if there is an error: the client's text
 // is then unknown, and the document is closed for this session.
 func (s *Set) Change(session Session, uri string, version int64, changes []json.RawMessage) ([]Notification, error) {
-	key := keyOf(uri)
+	key := Key(uri)
 	d := s.documents[key]
 	if d == nil || d.views[session] == nil {
 		return nil, fmt.Errorf("change %s: %w in this client", uri, ErrNotOpen)
@@ -186,7 +186,7 @@ func (s *Set) set(d *document, key string, session Session, version int64, text 
 
 // Save records that a session has saved a document to disk.
 func (s *Set) Save(session Session, uri string, text *string) []Notification {
-	key := keyOf(uri)
+	key := Key(uri)
 	d := s.documents[key]
 	if d == nil || d.views[session] == nil {
 		return nil
@@ -203,7 +203,7 @@ func (s *Set) Save(session Session, uri string, text *string) []Notification {
 
 // OnDisk sets the text on disk, for callers that know this text from another source than Open and Save. It does nothing if no session has the document open.
 func (s *Set) OnDisk(uri, text string) {
-	key := keyOf(uri)
+	key := Key(uri)
 	if d := s.documents[key]; d != nil {
 		s.saved(d, text)
 		s.settle(d, key)
@@ -212,7 +212,7 @@ func (s *Set) OnDisk(uri, text string) {
 
 // Close records that a session has closed a document.
 func (s *Set) Close(session Session, uri string) []Notification {
-	key := keyOf(uri)
+	key := Key(uri)
 	d := s.documents[key]
 	if d == nil || d.views[session] == nil {
 		return nil

@@ -26,7 +26,7 @@ func (s *Set) View(session Session, uri string) []Notification {
 		return nil
 	}
 	slices.Sort(keys)
-	if i := slices.Index(keys, keyOf(uri)); i > 0 { // the document of the request comes first
+	if i := slices.Index(keys, Key(uri)); i > 0 { // the document of the request comes first
 		keys[0], keys[i] = keys[i], keys[0]
 	}
 	var told []Notification
@@ -168,7 +168,7 @@ func (s *Set) isSaved(d *document, text string) bool {
 // Published returns the sessions that are allowed to see diagnostics of a document. version is the version for which the server computed them, or nil if the
 // server sent none. If all is true, every session is allowed to see them; otherwise only the returned sessions are, because they have the text of that version.
 func (s *Set) Published(uri string, version *int64) (sessions []Session, all bool) {
-	d := s.documents[keyOf(uri)]
+	d := s.documents[Key(uri)]
 	if d == nil {
 		return nil, true
 	}
@@ -193,7 +193,7 @@ func (s *Set) Published(uri string, version *int64) (sessions []Session, all boo
 
 // ClientVersion returns the version by which a session knows its text of a document.
 func (s *Set) ClientVersion(session Session, uri string) (version int64, ok bool) {
-	if d := s.documents[keyOf(uri)]; d != nil && d.views[session] != nil {
+	if d := s.documents[Key(uri)]; d != nil && d.views[session] != nil {
 		return d.views[session].version, true
 	}
 	return 0, false
@@ -236,6 +236,22 @@ func (s *Set) Replay(skip func(uri string) bool) []Notification {
 	return told
 }
 
+// Admit ends the withholding of a document that Replay has skipped. It returns the notification that opens the document at the server.
+func (s *Set) Admit(uri string) []Notification {
+	key := Key(uri)
+	d := s.documents[key]
+	if d == nil || !d.quarantine {
+		return nil
+	}
+	d.quarantine = false
+	if d.views[d.last] == nil {
+		d.last = d.first()
+	}
+	told := s.show(d, d.last)
+	s.settle(d, key)
+	return told
+}
+
 // Stats returns the number of open documents, the size of their texts in bytes, and how often the server was switched to another view.
 func (s *Set) Stats() (documents int, bytes int64, switches int64) {
 	return len(s.documents), s.bytes, s.switches
@@ -253,6 +269,6 @@ func (s *Set) URIs() []string {
 
 // Holds reports whether a session has a document open.
 func (s *Set) Holds(session Session, uri string) bool {
-	d := s.documents[keyOf(uri)]
+	d := s.documents[Key(uri)]
 	return d != nil && d.views[session] != nil
 }

@@ -69,7 +69,7 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 	m.lock()
 	defer m.unlock()
 	if m.server != nil {
-		m.detach(m.server, true)
+		m.detach(m.server, lsp.Asked)
 	}
 	limits := m.config.Limits
 	b := &backend{

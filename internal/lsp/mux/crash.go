@@ -5,11 +5,13 @@ package mux
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/document"
 )
 
 const (
@@ -17,16 +19,16 @@ const (
 	streamPatience = 2 * time.Second
 	// quarantineTime is how long documents and requests that were present at repeated crashes are withheld from servers.
 	quarantineTime = 10 * time.Minute
-	// soon is the time after the initialization of a server in which a crash is attributed to the open documents.
+	// soon is how long a crash is attributed to a text after the server has received it.
 	soon = 30 * time.Second
-	// poisonCrashes is the number of consecutive crashes after which a document is quarantined. requestCrashes is the number of crashes after which a request of
-	// class read is quarantined.
-	poisonCrashes, requestCrashes = 3, 2
+	// poisonCrashes is the number of consecutive crashes after which documents are withheld. requestCrashes is the number of crashes after which a request of
+	// class read is quarantined. requestKills is how often such a request is sent again after another program has killed the server.
+	poisonCrashes, requestCrashes, requestKills = 3, 2, 5
 )
 
-// Detach must be called when the server has exited or its connection was lost. asked means that the server was stopped and did not crash. The requests that the
-// server has not answered are sent to the next server, or answered with an error.
-func (m *Mux) Detach(incarnation int64, asked bool) {
+// Detach must be called when the server has exited or its connection was lost. The requests that the server has not answered are sent to the next server, or
+// answered with an error.
+func (m *Mux) Detach(incarnation int64, ending lsp.Ending) {
 	m.lock()
 	b := m.server
 	m.unlock()
@@ -43,25 +45,22 @@ func (m *Mux) Detach(incarnation int64, asked bool) {
 	m.lock()
 	defer m.unlock()
 	if m.server == b {
-		m.detach(b, asked)
+		m.detach(b, ending)
 	}
 }
 
-func (m *Mux) detach(b *backend, asked bool) {
-	why := "a stop was requested"
-	if !asked {
-		why = "the server crashed"
-	}
+func (m *Mux) detach(b *backend, ending lsp.Ending) {
+	why := map[lsp.Ending]string{lsp.Asked: "a stop was requested", lsp.Killed: "the server was killed", lsp.Crashed: "the server crashed"}[ending]
 	if b.fault != "" {
-		asked, why = false, b.faultMessage
+		ending, why = lsp.Crashed, b.faultMessage
 	}
 	if !m.holding {
 		m.reason = why
 	}
 	m.documents.Detach()
 	m.endProgress(b)
-	m.suspect(b, asked)
-	m.settleOwed(b, asked)
+	m.suspect(b, ending)
+	m.settleOwed(b, ending)
 	for _, s := range m.sessions {
 		maps.DeleteFunc(s.asked, func(_ int64, q *serverRequest) bool { return q.id != nil })
 	}
@@ -78,7 +77,7 @@ func (m *Mux) detach(b *backend, asked bool) {
 }
 
 // settleOwed settles the requests that a lost server has not answered, in order of arrival.
-func (m *Mux) settleOwed(b *backend, asked bool) {
+func (m *Mux) settleOwed(b *backend, ending lsp.Ending) {
 	owed := slices.SortedFunc(maps.Values(b.pending), func(one, other *request) int { return cmp.Compare(one.sequence, other.sequence) })
 	fatal := map[string]bool{}
 	for _, r := range owed {
@@ -87,12 +86,12 @@ func (m *Mux) settleOwed(b *backend, asked bool) {
 			m.forget(r)
 			continue
 		}
-		if !asked && r.class != read && len(r.uri) > 0 {
+		if ending == lsp.Crashed && r.class != read && len(r.uri) > 0 {
 			fatal[poisonKey(r)] = true
 		}
-		m.interrupted(r, asked)
+		m.interrupted(r, ending)
 	}
-	if !asked {
+	if ending == lsp.Crashed {
 		m.fatalLast = fatal
 	}
 }
@@ -109,7 +108,7 @@ func (b *backend) release() {
 
 // interrupted handles a request that has no answer because its server exited or the multiplexer withdrew the request. It queues the request for the next
 // server if the request may be sent again, and fails it otherwise. The caller has already removed the request from its list.
-func (m *Mux) interrupted(r *request, asked bool) {
+func (m *Mux) interrupted(r *request, ending lsp.Ending) {
 	r.withdrawn = false
 	switch {
 	case m.quitting:
@@ -121,14 +120,14 @@ func (m *Mux) interrupted(r *request, asked bool) {
 	case r.class == bound, r.class == read && r.streamed:
 		m.fail(r, codeContentModified, "the language server restarted, and the request refers to data of the previous incarnation; send the request again", nil)
 	case r.class != read:
-		m.interruptedEffect(r, asked)
+		m.interruptedEffect(r, ending)
 	default:
-		m.interruptedRead(r, asked)
+		m.interruptedRead(r, ending)
 	}
 }
 
-func (m *Mux) interruptedEffect(r *request, asked bool) {
-	if key := poisonKey(r); !asked && len(r.uri) > 0 && m.fatalLast[key] {
+func (m *Mux) interruptedEffect(r *request, ending lsp.Ending) {
+	if key := poisonKey(r); ending == lsp.Crashed && len(r.uri) > 0 && m.fatalLast[key] {
 		m.quarantine[key] = m.now().Add(quarantineTime)
 	}
 	m.fail(r, codeRequestFailed, "the language server exited during this request; it is unknown whether the request took effect", &detail{
@@ -136,9 +135,16 @@ func (m *Mux) interruptedEffect(r *request, asked bool) {
 	})
 }
 
-func (m *Mux) interruptedRead(r *request, asked bool) {
-	if !asked {
+func (m *Mux) interruptedRead(r *request, ending lsp.Ending) {
+	switch ending {
+	case lsp.Crashed:
 		r.crashes++
+	case lsp.Killed:
+		r.kills++
+	}
+	if r.kills > requestKills {
+		m.fail(r, codeContentModified, "the language server was killed repeatedly during this request; send the request again", nil)
+		return
 	}
 	if r.crashes >= requestCrashes {
 		m.quarantine[poisonKey(r)] = m.now().Add(quarantineTime)
@@ -161,52 +167,89 @@ func outcome(r *request) string {
 	return ""
 }
 
-// suspect counts for each document the consecutive crashes at which the document was open, and quarantines the document after poisonCrashes of them. A
-// requested stop clears all counts and quarantines.
-func (m *Mux) suspect(b *backend, asked bool) {
+// suspect determines which documents are withheld from the next server. A requested stop ends all withholding. A kill by another program says nothing about the
+// documents.
+func (m *Mux) suspect(b *backend, ending lsp.Ending) {
 	switch {
-	case asked:
+	case ending == lsp.Asked:
 		clear(m.quarantine)
-		clear(m.poison)
-		clear(m.crashesWith)
+		m.cleared(m.suspects.alone())
+		m.suspects.reset()
 		clear(m.fatalLast)
-	case !b.ready:
-	case m.now().Sub(b.readyAt) > soon:
-		clear(m.crashesWith)
-	default:
-		for _, uri := range m.documents.URIs() {
-			if m.isPoisoned(uri) {
-				continue
-			}
-			if m.crashesWith[uri]++; m.crashesWith[uri] >= poisonCrashes {
-				m.poison[uri] = m.now().Add(quarantineTime)
-				delete(m.crashesWith, uri)
-				m.log(fmt.Sprintf("%s is no longer sent to the language server, which crashed %d times while the document was open", uri, poisonCrashes))
+	case ending == lsp.Crashed && b.ready:
+		if cause := m.suspects.crashed(m.now()); cause != "" {
+			m.accuse(cause)
+		}
+	}
+}
+
+// accuse tells the clients that have a document open that it is withheld.
+func (m *Mux) accuse(key string) {
+	text := "The language server crashes with this text, so Berth withholds the document from it until the text changes, or for up to 10 minutes."
+	m.log(key + ": " + text)
+	message := notificationBody("window/showMessage", encode(map[string]any{"type": 2, "message": key + ": " + text}))
+	position := map[string]int{"line": 0, "character": 0}
+	m.toHolders(key, func(s *session, uri string) {
+		m.sendAs(s, message, logging, "")
+		m.sendAs(s, notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": uri, "diagnostics": []any{map[string]any{
+			"range": map[string]any{"start": position, "end": position}, "severity": 2, "source": "berth", "message": text,
+		}}})), diagnostics, uri)
+	})
+}
+
+// cleared removes the diagnostics of accuse.
+func (m *Mux) cleared(keys []string) {
+	for _, key := range keys {
+		m.changed = true
+		m.toHolders(key, func(s *session, uri string) {
+			m.sendAs(s, notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": uri, "diagnostics": []any{}})), diagnostics, uri)
+		})
+	}
+}
+
+// toHolders calls tell for each client that has a document open, with the URI of the document.
+func (m *Mux) toHolders(key string, tell func(s *session, uri string)) {
+	for _, uri := range m.documents.URIs() {
+		if document.Key(uri) != key {
+			continue
+		}
+		for _, s := range m.sessions {
+			if s.stage == ready && m.documents.Holds(s.key, uri) {
+				tell(s, uri)
 			}
 		}
 	}
 }
 
+// admit sends a running server the withheld documents that it may receive.
+func (m *Mux) admit(now time.Time) {
+	for _, key := range slices.Concat(m.suspects.due(now), m.suspects.next(now)) {
+		m.cleared([]string{key})
+		m.emit(m.documents.Admit(key))
+	}
+}
+
 func poisonKey(r *request) string { return r.method + "\x00" + string(r.uri) }
 
-func (m *Mux) isPoisoned(uri string) bool {
-	_, poisoned := m.poison[uri]
-	return poisoned
-}
+func (m *Mux) isWithheld(uri string) bool { return m.suspects.withheld[document.Key(uri)] != nil }
 
 // refusePoison reports whether a request or its document is quarantined, and fails such a request.
 func (m *Mux) refusePoison(r *request) bool {
-	if len(m.quarantine) == 0 && len(m.poison) == 0 {
+	if len(m.quarantine) == 0 && len(m.suspects.withheld) == 0 {
 		return false
 	}
-	until, ok := m.poison[string(r.uri)]
-	if !ok {
-		until, ok = m.quarantine[poisonKey(r)]
+	message := "the language server crashed repeatedly during this request; such requests are rejected for up to 10 minutes, or until the server is restarted on request"
+	until, ok := m.quarantine[poisonKey(r)]
+	if v := m.suspects.withheld[document.Key(string(r.uri))]; v != nil {
+		until, ok = v.until, true
+		message = "the language server crashed repeatedly while this document was open; the document is withheld until its text changes, or for up to 10 minutes"
+		if !v.alone {
+			until = m.now().Add(soon)
+		}
 	}
 	if !ok {
 		return false
 	}
-	m.fail(r, codeRequestFailed, "the language server crashed repeatedly during this request; such requests are rejected for up to 10 minutes, or until the server is restarted on request",
-		&detail{Reason: "Quarantined", Incarnation: m.incarnation, RetryAfterMs: max(until.Sub(m.now()).Milliseconds(), 1000)})
+	m.fail(r, codeRequestFailed, message, &detail{Reason: "Quarantined", Incarnation: m.incarnation, RetryAfterMs: max(until.Sub(m.now()).Milliseconds(), 1000)})
 	return true
 }

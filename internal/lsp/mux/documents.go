@@ -44,6 +44,9 @@ func (m *Mux) didOpen(s *session, params json.RawMessage) {
 	}
 	m.open[d.URI] = d.URI
 	m.changed = true
+	if len(list) > 0 || !m.serves() { // otherwise the server has this text already, or the document is withheld
+		m.suspects.changed(document.Key(d.URI), m.now())
+	}
 	m.emit(list)
 	m.showKnown(s, d.URI)
 }
@@ -67,6 +70,7 @@ func (m *Mux) didChange(s *session, params json.RawMessage) {
 		m.closed()
 		return
 	}
+	m.suspects.changed(document.Key(p.TextDocument.URI), m.now())
 	if len(list) == 0 { // the server already has this text, but its diagnostics were not sent to this client
 		m.showKnown(s, p.TextDocument.URI)
 	}
@@ -104,8 +108,7 @@ func (m *Mux) closed() {
 		m.changed = true
 		delete(m.open, uri)
 		delete(m.published, normal(uri))
-		delete(m.poison, uri)
-		delete(m.crashesWith, uri)
+		m.suspects.closed(document.Key(uri))
 	}
 }
 
@@ -124,11 +127,12 @@ func (m *Mux) decline(s *session, err error) {
 	m.sendAs(s, notificationBody("window/logMessage", encode(map[string]any{"type": 1, "message": err.Error()})), logging, "")
 }
 
-// publication is the newest diagnostics of a document, as sent to clients.
+// publication is the newest diagnostics of a document.
 type publication struct {
-	uri     string
-	version *int64
-	body    []byte
+	uri         string
+	version     *int64 // of the server's text
+	diagnostics json.RawMessage
+	body        []byte // as sent to clients that do not have the document open
 	// stale: published by an earlier incarnation.
 	stale bool
 }
@@ -136,7 +140,7 @@ type publication struct {
 // maxPublications is the maximum number of documents whose diagnostics are kept for clients that connect later.
 const maxPublications = 20000
 
-// publish handles diagnostics of the server. Clients receive them without the version, which is a version of the server's text and not of the client's.
+// publish handles diagnostics of the server. The server's version of a text is replaced with the one that each client has given the same text.
 func (m *Mux) publish(params json.RawMessage) {
 	var p struct {
 		URI         string          `json:"uri"`
@@ -151,7 +155,7 @@ func (m *Mux) publish(params json.RawMessage) {
 		p.Diagnostics = json.RawMessage("[]")
 	}
 	body := notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": p.URI, "diagnostics": p.Diagnostics}))
-	made := &publication{uri: p.URI, version: p.Version, body: body}
+	made := &publication{uri: p.URI, version: p.Version, diagnostics: p.Diagnostics, body: body}
 	key := normal(p.URI)
 	_, known := m.published[key]
 	switch {
@@ -179,16 +183,25 @@ func (m *Mux) show(p *publication) {
 	if all {
 		for _, s := range m.sessions {
 			if s.stage == ready {
-				m.sendAs(s, p.body, diagnostics, p.uri)
+				m.sendPublication(s, p)
 			}
 		}
 		return
 	}
 	for _, key := range sessions {
 		if s := m.sessions[key]; s != nil && s.stage == ready {
-			m.sendAs(s, p.body, diagnostics, p.uri)
+			m.sendPublication(s, p)
 		}
 	}
+}
+
+// sendPublication sends diagnostics to a session that may see them, with the session's version of the text if the server has named one.
+func (m *Mux) sendPublication(s *session, p *publication) {
+	body := p.body
+	if version, ok := m.documents.ClientVersion(s.key, p.uri); ok && p.version != nil {
+		body = notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": p.uri, "version": version, "diagnostics": p.diagnostics}))
+	}
+	m.sendAs(s, body, diagnostics, p.uri)
 }
 
 // showKnown sends a session the latest diagnostics of a document, if they are for the session's text.
@@ -205,7 +218,7 @@ func (m *Mux) showTo(p *publication, s *session) {
 		all = sessions[i] == s.key
 	}
 	if all {
-		m.sendAs(s, p.body, diagnostics, p.uri)
+		m.sendPublication(s, p)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/wire"
@@ -29,6 +28,25 @@ type initializeAnswer struct {
 	body     []byte
 	envelope wire.Envelope
 	result   initializeResult
+}
+
+// pull is the capability of servers that return diagnostics on request.
+const pull = "diagnosticProvider"
+
+// withoutPull removes the capability pull from the answer. Berth tells servers that its clients receive diagnostics as notifications. The servers for CSS, HTML and
+// JSON nevertheless offer the capability, and then answer each request with an error.
+func (a *initializeAnswer) withoutPull() error {
+	if !on(a.result.Capabilities[pull]) {
+		return nil
+	}
+	var result map[string]json.RawMessage
+	if err := json.Unmarshal(a.body[a.envelope.ResultSpan.Start:a.envelope.ResultSpan.End], &result); err != nil {
+		return err
+	}
+	delete(a.result.Capabilities, pull)
+	result["capabilities"] = encode(a.result.Capabilities)
+	a.body = encode(map[string]any{"jsonrpc": "2.0", "id": 0, "result": result})
+	return wire.Scan(a.body, &a.envelope)
 }
 
 type initializeResult struct {
@@ -114,6 +132,9 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 		m.markFaulty(b, lsp.ReasonProtocolError, "the language server did not return a usable result for initialize: "+abridged(body[span.Start:span.End]))
 		return
 	}
+	if err := made.withoutPull(); err != nil {
+		m.log("cannot change the answer of the language server to initialize: " + err.Error())
+	}
 	m.answer = made
 	m.compare(made.result.Capabilities)
 	b.put(notificationBody("initialized", json.RawMessage("{}")))
@@ -123,10 +144,11 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	if m.holding {
 		return // the server is already being stopped
 	}
-	maps.DeleteFunc(m.poison, func(_ string, until time.Time) bool { return !m.now().Before(until) })
+	m.cleared(m.suspects.due(m.now()))
 	// The queue needs no limit for the open documents, because the limits of the clients bound their size.
 	b.out.setLimit(0)
-	m.emit(m.documents.Replay(m.isPoisoned))
+	m.emit(m.documents.Replay(m.isWithheld))
+	m.suspects.started(m.now())
 	b.out.setLimit(b.out.backlog() + unreadBytes)
 	b.ready, b.readyAt = true, m.now()
 	b.workAt = b.readyAt

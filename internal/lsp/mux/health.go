@@ -50,6 +50,9 @@ func (m *Mux) Tick(now time.Time) {
 	m.giveUpLate(now)
 	m.lift(now)
 	if b := m.server; b != nil {
+		if b.ready && b.fault == "" && !m.holding {
+			m.admit(now)
+		}
 		m.examineAge(b, now) // even for a server that is being stopped, so that no client waits forever
 		if b.fault == "" && !m.holding {
 			m.examine(b, now)
@@ -258,8 +261,7 @@ func isEmpty(result []byte) bool {
 	return json.Unmarshal(result, &list) == nil && list.Items != nil && len(*list.Items) == 0
 }
 
-// lift ends the quarantine of requests whose time has elapsed. The quarantine of a document ends when the first server after that time starts, because
-// documents are sent to a server at its start.
+// lift ends the quarantine of requests whose time has elapsed.
 func (m *Mux) lift(now time.Time) {
 	for key, until := range m.quarantine {
 		if !now.Before(until) {

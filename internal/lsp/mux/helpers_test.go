@@ -226,14 +226,14 @@ func (s *fakeServer) closeStreams() {
 // crash ends the server and reports the crash to the mux.
 func (b *fixture) crash(s *fakeServer) {
 	s.closeStreams()
-	b.mux.Detach(s.incarnation, false)
+	b.mux.Detach(s.incarnation, lsp.Crashed)
 }
 
 // stopForRestart ends the server as a requested restart does.
 func (b *fixture) stopForRestart(s *fakeServer) {
 	b.mux.Hold("Requested")
 	s.closeStreams()
-	b.mux.Detach(s.incarnation, true)
+	b.mux.Detach(s.incarnation, lsp.Asked)
 }
 
 type fakeClient struct {

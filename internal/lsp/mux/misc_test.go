@@ -189,7 +189,7 @@ func TestAttach_ReplacesUndetachedIncarnation(t *testing.T) {
 	go old.answer(asked, `"of the old one"`) // perhaps nothing reads this response; the write then blocks
 	s.answer(b.await(s.peer, "textDocument/hover", 1), `"of the new one"`)
 	b.Expect(string(c.awaitAnswer("1").Result)).To(Equal(`"of the new one"`))
-	b.mux.Detach(old.incarnation, false) // too late: the old server is not the current one
+	b.mux.Detach(old.incarnation, lsp.Crashed) // too late: the old server is not the current one
 	b.Expect(b.report().Initialized).To(BeTrue())
 	b.Expect(b.report().Counters.Incarnations).To(BeNumerically("==", 2))
 }
@@ -203,7 +203,7 @@ func TestShutdown_BeforeInitializeSendsOnlyExit(t *testing.T) {
 	b.Expect(s.received("shutdown")).To(BeEmpty(), "the server is not initialized")
 	s.answer(s.received("initialize")[0], fakeResult)
 	s.closeStreams()
-	b.mux.Detach(s.incarnation, true)
+	b.mux.Detach(s.incarnation, lsp.Asked)
 	b.Expect(b.report().Initialized).To(BeFalse())
 }
 

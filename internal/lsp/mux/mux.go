@@ -74,8 +74,7 @@ type Mux struct {
 	registrations  []*registration
 	published      map[string]*publication
 	quarantine     map[string]time.Time // when the quarantine of a request ends, by method and URI
-	poison         map[string]time.Time // when the quarantine of a document ends, by URI
-	crashesWith    map[string]int       // consecutive crashes at which a document was open
+	suspects       *suspects            // the documents that may have caused a crash
 	fatalLast      map[string]bool      // requests that must not be replayed and were in flight at the last crash
 	counters       lsp.Counters
 	timedOut       map[string]bool // requests that timed out since the last success
@@ -102,7 +101,7 @@ func newMux(options Options) *Mux {
 		sessions:  map[document.Session]*session{},
 		documents: document.NewSet(documentLimits(config.Limits)),
 		open:      map[string]string{}, names: map[string]string{}, published: map[string]*publication{},
-		quarantine: map[string]time.Time{}, poison: map[string]time.Time{}, crashesWith: map[string]int{},
+		quarantine: map[string]time.Time{}, suspects: newSuspects(),
 		fatalLast: map[string]bool{}, timedOut: map[string]bool{},
 		reason: "the language server has not started yet",
 	}
@@ -213,7 +212,7 @@ func (m *Mux) Quit(reason string) {
 		m.dismiss(s, reason)
 	}
 	if m.server != nil {
-		m.detach(m.server, true)
+		m.detach(m.server, lsp.Asked)
 	}
 	m.unlock()
 	m.serving.Wait()

@@ -54,12 +54,9 @@ func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
 		return b.fault, b.faultMessage, true
 	case b != nil && b.canaryBad > 0:
 		return lsp.ReasonCanaryFailed, b.canaryMessage, false
-	case len(m.poison) > 0:
-		for uri := range m.poison {
-			message = fmt.Sprintf("%s is not sent to the language server, because it was open during repeated crashes; restart the server to send the document again", uri)
-			break
-		}
-		return lsp.ReasonQuarantined, message, false
+	case len(m.suspects.alone()) > 0:
+		return lsp.ReasonQuarantined, fmt.Sprintf("%s is not sent to the language server, because its text makes the server crash; "+
+			"change the text, or restart the server, to send the document again", m.suspects.alone()[0]), false
 	case len(m.quarantine) > 0:
 		for key := range m.quarantine {
 			method, uri, _ := strings.Cut(key, "\x00")
@@ -89,7 +86,7 @@ func (m *Mux) rest() time.Duration {
 	switch {
 	case busy:
 		m.resting = busyRest
-	case b != nil || len(m.sessions) > 0 || len(m.poison)+len(m.quarantine) > 0:
+	case b != nil || len(m.sessions) > 0 || len(m.suspects.withheld)+len(m.quarantine) > 0:
 		m.resting = idleRest
 	default:
 		m.resting = 0

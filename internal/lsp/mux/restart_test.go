@@ -39,7 +39,7 @@ func TestRestart_IsTransparentToClients(t *testing.T) {
 	b.Expect(old.received("textDocument/hover")).To(BeEmpty())
 	b.Expect(b.report().Held).To(Equal(2))
 	old.closeStreams()
-	b.mux.Detach(old.incarnation, true)
+	b.mux.Detach(old.incarnation, lsp.Asked)
 	b.Expect(b.urgent).To(Receive())
 	newcomer := b.connect()
 	newcomer.request("1", "initialize", "{}")
@@ -215,37 +215,6 @@ func TestQuarantine_AppliesToRequestsWithEffects(t *testing.T) {
 	b.Expect(b.report().Unhealthy).To(BeEmpty(), "a requested restart clears the quarantine")
 }
 
-func TestQuarantine_WithholdsDocumentThatCrashedServer(t *testing.T) {
-	b := newFixture(t, lsp.Config{})
-	s := b.serve(nil)
-	c := b.join()
-	c.openDocument("file:///poison.go", "x")
-	b.await(s.peer, "textDocument/didOpen", 1)
-	for range 3 {
-		b.await(s.peer, "textDocument/didOpen", 1)
-		b.crash(s)
-		s = b.serve(nil)
-	}
-	c.request("1", "textDocument/hover", hoverParams("file:///poison.go"))
-	b.Expect(c.awaitAnswer("1").Error.Data.Reason).To(Equal("Quarantined"), "the server would respond with the text on disk")
-	c.openDocument("file:///good.go", "x")
-	b.await(s.peer, "textDocument/didOpen", 1)
-	b.Expect(b.report().Unhealthy).To(Equal(lsp.ReasonQuarantined))
-	b.Expect(b.report().Message).To(ContainSubstring("poison.go"))
-	b.Expect(b.report().Restart).To(BeFalse())
-	b.stopForRestart(s)
-	s = b.serve(nil)
-	b.await(s.peer, "textDocument/didOpen", 2)
-	b.Expect(b.report().Unhealthy).To(BeEmpty())
-
-	for range 3 { // crashes long after the start do not count against the document
-		b.tick(soon + time.Second)
-		b.crash(s)
-		s = b.serve(nil)
-	}
-	b.await(s.peer, "textDocument/didOpen", 2)
-}
-
 func TestShutdown_CancelsReadsAndCompletesCommands(t *testing.T) {
 	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
@@ -264,7 +233,7 @@ func TestShutdown_CancelsReadsAndCompletesCommands(t *testing.T) {
 	names := s.methods()
 	b.Expect(names[len(names)-2:]).To(Equal([]string{"shutdown", "exit"}))
 	s.closeStreams()
-	b.mux.Detach(s.incarnation, true)
+	b.mux.Detach(s.incarnation, lsp.Asked)
 	b.Expect(c.answers("1")).To(BeEmpty())
 	next := b.serve(echo)
 	b.Expect(string(c.awaitAnswer("1").Result)).To(Equal(`"textDocument/hover"`))

@@ -53,7 +53,7 @@ func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
 		return
 	}
 	if e.IsError && r.withdrawn && !r.cancelled {
-		m.interrupted(r, true) // the multiplexer canceled the request, and the client did not
+		m.interrupted(r, lsp.Asked) // the multiplexer canceled the request, and the client did not
 		return
 	}
 	if e.IsError && !r.late.IsZero() && !r.cancelled {

@@ -186,6 +186,13 @@ func TestDocumentsAreBounded(t *testing.T) {
 	b.Expect(b.report().OpenDocuments).To(Equal(1))
 }
 
+func TestInitialize_OffersNoPullOfDiagnostics(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
+	b.attach(`{"capabilities":{"diagnosticProvider":{"interFileDependencies":false},"hoverProvider":true},"serverInfo":{"name":"css"}}`, nil)
+	c := b.join()
+	b.Expect(string(c.awaitAnswer(`"init"`).Result)).To(MatchJSON(`{"capabilities":{"hoverProvider":true},"serverInfo":{"name":"css"}}`))
+}
+
 func TestDiagnostics_ReachOnlyClientsWithThatText(t *testing.T) {
 	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
@@ -203,7 +210,8 @@ func TestDiagnostics_ReachOnlyClientsWithThatText(t *testing.T) {
 	}
 	one.openDocument(uri, "text")
 	publish(uri, version(b.await(s.peer, "textDocument/didOpen", 1)), `{"message":"wrong"}`)
-	b.Expect(string(b.await(one.peer, "textDocument/publishDiagnostics", 1).Params)).To(MatchJSON(`{"uri":"file:///a.go","diagnostics":[{"message":"wrong"}]}`))
+	b.Expect(string(b.await(one.peer, "textDocument/publishDiagnostics", 1).Params)).To(MatchJSON(`{"uri":"file:///a.go","version":7,"diagnostics":[{"message":"wrong"}]}`))
+	b.Expect(string(b.await(other.peer, "textDocument/publishDiagnostics", 1).Params)).To(MatchJSON(`{"uri":"file:///a.go","diagnostics":[{"message":"wrong"}]}`))
 
 	late := b.join()
 	late.openDocument(uri, "text")
@@ -211,7 +219,7 @@ func TestDiagnostics_ReachOnlyClientsWithThatText(t *testing.T) {
 
 	one.notify("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"unsaved"}]}`)
 	publish(uri, version(b.await(s.peer, "textDocument/didChange", 1)), `{"message":"of unsaved"}`)
-	b.await(one.peer, "textDocument/publishDiagnostics", 2)
+	b.Expect(string(b.await(one.peer, "textDocument/publishDiagnostics", 2).Params)).To(ContainSubstring(`"version":8`), "the client's version, not the server's")
 	publish("file:///closed.go", 0, `{"message":"all"}`)
 	b.await(one.peer, "textDocument/publishDiagnostics", 3)
 	b.Eventually(func() int { return len(late.received("textDocument/publishDiagnostics")) }).Should(Equal(3))
