@@ -26,6 +26,53 @@ var _ = Describe("LanguageServer", func() {
 		})
 	}
 
+	It("gives a client without snippets the completions of the CSS server", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		t := languageProject{
+			language: "css", main: "main.css", files: map[string]string{"main.css": "a {\n  colo\n}\n"},
+			command: func(ctx context.Context) []string {
+				return []string{npmProgram(ctx, "vscode-css-language-server"), "--stdio"}
+			},
+		}
+		s, folder := t.languageServer(ctx, "css")
+		s.create(ctx).waitUntilReady(ctx)
+		p := t.connectUser(ctx, "a client without snippets", s, folder, socketConnector(ctx, s))
+		var list struct {
+			Items []struct {
+				Label            string
+				InsertTextFormat int
+				TextEdit         struct{ NewText string }
+			}
+		}
+		Expect(p.Call(ctx, "textDocument/completion", map[string]any{
+			"textDocument": map[string]any{"uri": p.uri}, "position": lspclient.Position{Line: 1, Character: 6},
+		}, &list)).To(Succeed())
+		Expect(list.Items).To(ContainElement(HaveField("Label", "color")), "%d items", len(list.Items))
+		for _, item := range list.Items {
+			Expect(item.InsertTextFormat).NotTo(Equal(2), item.Label)
+			Expect(item.TextEdit.NewText).NotTo(ContainSubstring("$"), item.Label)
+		}
+		p.disconnect(ctx)
+	})
+
+	It("formats with the YAML server for a client that cannot register features later", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		t := languageProject{
+			language: "yaml", main: "main.yaml", files: map[string]string{"main.yaml": "a:   1\n"},
+			command: func(ctx context.Context) []string {
+				return []string{npmProgram(ctx, "yaml-language-server"), "--stdio"}
+			},
+		}
+		s, folder := t.languageServer(ctx, "yaml")
+		s.create(ctx).waitUntilReady(ctx)
+		p := t.connectUser(ctx, "a client without registration", s, folder, socketConnector(ctx, s))
+		Expect(string(p.server.Capabilities["documentFormattingProvider"])).To(Equal("true"))
+		var edits []struct{ NewText string }
+		Expect(p.Call(ctx, "textDocument/formatting", map[string]any{
+			"textDocument": map[string]any{"uri": p.uri}, "options": map[string]any{"tabSize": 2, "insertSpaces": true},
+		}, &edits)).To(Succeed())
+		Expect(edits).NotTo(BeEmpty())
+		p.disconnect(ctx)
+	})
+
 	It("sleeps without a client, and starts for the next one", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
 		t := languageProjects["gopls"]
 		s, folder := t.languageServer(ctx, "sleeper")
@@ -135,6 +182,7 @@ type lspUser struct {
 	helper  string
 	text    string
 	version int
+	server  lspclient.Server
 }
 
 // socketConnector returns a function that connects to the socket.
@@ -172,9 +220,10 @@ func (l languageProject) connectUser(ctx context.Context, name string, s *testOb
 		uri: lspclient.URI(folder, l.main), helper: lspclient.URI(folder, l.helper),
 	}
 	DeferCleanup(p.Close)
-	server, err := p.Initialize(ctx, folder)
+	var err error
+	p.server, err = p.Initialize(ctx, folder)
 	Expect(err).NotTo(HaveOccurred(), "%s of %s", name, s.path())
-	Expect(server.Capabilities).To(HaveKey("hoverProvider"))
+	Expect(p.server.Capabilities).To(HaveKey("hoverProvider"))
 	Expect(p.Open(p.uri, l.language, p.version, p.text)).To(Succeed())
 	return p
 }

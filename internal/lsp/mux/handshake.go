@@ -18,7 +18,8 @@ import (
 )
 
 // clientCapabilities are sent to every server, whatever clients are connected. Capabilities that affect the form of results are therefore limited to those that
-// every client supports.
+// every client supports, or whose results are converted for the other clients (convert.go). They contain no dynamic registration of features for documents, so that
+// servers state these features in their answer to initialize, which every client understands.
 //
 //go:embed capabilities.json
 var clientCapabilities []byte

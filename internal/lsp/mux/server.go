@@ -81,6 +81,12 @@ func (m *Mux) relay(r *request, body []byte, e *wire.Envelope) {
 		}))
 		return
 	}
+	if span := e.ResultSpan; span.End > 0 && !e.IsError {
+		if converted, ok := s.supports.convert(r.method, r.uri, body[span.Start:span.End]); ok {
+			m.send(s, replaced(body, []wire.Replacement{replace(e.IDSpan, r.id), replace(span, converted)}))
+			return
+		}
+	}
 	buffer, ok := s.out.begin(needed, "")
 	if !ok {
 		m.tooSlow(s)

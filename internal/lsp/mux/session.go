@@ -44,7 +44,8 @@ type session struct {
 	initID       []byte // ID of the initialize request that is not answered yet
 	initSince    time.Time
 	capabilities json.RawMessage
-	progress     bool // the client can show progress of the server
+	progress     bool    // the client can show progress of the server
+	supports     support // what the client has declared that affects the form of results
 
 	open         []*request // its unanswered requests
 	inFlight     int
