@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -44,6 +45,46 @@ var _ = Describe("A language server with many clients", func() {
 		Expect(s.status().Incarnation).To(BeEquivalentTo(restarts+2), "one new incarnation for each request, and one for the crash")
 		forAll(clients, func(p *lspUser) { p.disconnect(ctx) })
 	})
+
+	DescribeTable("delivers the diagnostics of an unsaved text while another client reads", func(ctx context.Context, server string) {
+		const edits = 5
+		t := languageProjects[server]
+		s, folder := t.languageServer(ctx, "reader")
+		s.create(ctx).waitUntilReady(ctx)
+		editor := t.connectUser(ctx, "the editor", s, folder, socketConnector(ctx, s))
+		reader := lspUserWithoutDocument(ctx, t, s, folder)
+		editor.waitForCorrectAnswers(ctx)
+		wrong := containsComplaint(t.complaint)
+		right := func(d lspclient.Diagnostics) bool { return !wrong(d) }
+		check := func() {
+			editor.edit(t.mistake)
+			_, err := editor.WaitForDiagnostics(ctx, editor.uri, wrong)
+			Expect(err).NotTo(HaveOccurred())
+			editor.edit(t.files[t.main])
+			_, err = editor.WaitForDiagnostics(ctx, editor.uri, right)
+			Expect(err).NotTo(HaveOccurred())
+		}
+
+		By("reading another document all the time")
+		stopReading := readSymbols(ctx, reader)
+		for range edits {
+			check()
+		}
+		stopReading()
+
+		By("asking once about all documents")
+		Expect(reader.Open(reader.helper, t.language, 1, t.files[t.helper])).To(Succeed()) // tsserver answers only while a document is open
+		editor.edit(t.mistake)
+		Expect(reader.Call(ctx, "workspace/symbol", map[string]any{"query": "greet"}, nil)).To(Succeed())
+		_, err := editor.WaitForDiagnostics(ctx, editor.uri, wrong)
+		Expect(err).NotTo(HaveOccurred())
+		editor.edit(t.files[t.main])
+		check()
+		forAll([]*lspUser{editor, reader}, func(p *lspUser) { p.disconnect(ctx) })
+	},
+		Entry("with gopls", NodeTimeout(lifecycleTimeout), "gopls"),
+		Entry("with typescript-language-server", NodeTimeout(lifecycleTimeout), "typescript-language-server"),
+	)
 
 	It("withholds no document after another program has killed the server several times", NodeTimeout(2*lifecycleTimeout), func(ctx context.Context) {
 		const crowd, kills = 4, 4
@@ -108,5 +149,42 @@ func restartFromAll(ctx context.Context, s *testObject, token string, callers in
 	close(failures)
 	for err := range failures {
 		Expect(err).NotTo(HaveOccurred())
+	}
+}
+
+// lspUserWithoutDocument connects a client that opens no document, as agents do.
+func lspUserWithoutDocument(ctx context.Context, t languageProject, s *testObject, folder string) *lspUser {
+	GinkgoHelper()
+	p := &lspUser{Client: socketConnector(ctx, s)(), project: t, name: "the reader", helper: lspclient.URI(folder, t.helper)}
+	DeferCleanup(p.Close)
+	_, err := p.Initialize(ctx, folder)
+	Expect(err).NotTo(HaveOccurred())
+	return p
+}
+
+// readSymbols asks for the symbols of the helper file ten times a second until stop is called.
+func readSymbols(ctx context.Context, p *lspUser) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		params := map[string]any{"textDocument": map[string]any{"uri": p.helper}}
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			if err := p.Call(context.WithoutCancel(ctx), "textDocument/documentSymbol", params, nil); err != nil {
+				done <- err
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+		}
+		done <- nil
+	}()
+	return func() {
+		GinkgoHelper()
+		cancel()
+		Eventually(done).WithTimeout(startTimeout).Should(Receive(BeNil()))
 	}
 }

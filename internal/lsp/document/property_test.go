@@ -136,6 +136,7 @@ type world struct {
 	clients [sessionCount]map[string]string // the open documents of each client
 	disk    map[string]string               // the saved text of each open document
 	kept    map[string]bool                 // documents in quarantine
+	author  map[string]int                  // the client that opened, changed or saved a document last
 	down    bool
 }
 
@@ -146,7 +147,7 @@ func FuzzViews(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		t.Logf("seed %d", seed)
-		w := &world{t: t, random: rand.New(rand.NewPCG(seed, 0)), set: NewSet(Limits{}), server: newServer(t), disk: map[string]string{}, kept: map[string]bool{}}
+		w := &world{t: t, random: rand.New(rand.NewPCG(seed, 0)), set: NewSet(Limits{}), server: newServer(t), disk: map[string]string{}, kept: map[string]bool{}, author: map[string]int{}}
 		for i := range w.clients {
 			w.clients[i] = map[string]string{}
 		}
@@ -186,6 +187,10 @@ func (w *world) step() {
 	case dice < 69 && w.holders(uri) > 0:
 		w.disk[uri] = w.randomText()
 		w.set.OnDisk(uri, w.disk[uri])
+	case dice < 80:
+		w.checkViewOne(i, uri)
+	case dice < 88:
+		w.checkRestore()
 	default:
 		w.checkView(i, uri)
 	}
@@ -234,7 +239,7 @@ func (w *world) open(i int, uri string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.clients[i][uri], w.disk[uri] = text, text
+	w.clients[i][uri], w.disk[uri], w.author[uri] = text, text, i
 	w.deliver(told)
 }
 
@@ -263,7 +268,9 @@ func (w *world) change(i int, uri string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.clients[i][uri] = string(utf16.Decode(units))
+	if text := string(utf16.Decode(units)); text != w.clients[i][uri] {
+		w.clients[i][uri], w.author[uri] = text, i
+	}
 	w.deliver(told)
 }
 
@@ -287,7 +294,7 @@ func toPosition(starts []int, at int) position {
 func (w *world) save(i int, uri string) {
 	text := w.clients[i][uri]
 	told := w.set.Save(Session(i), clientSpelling(i, uri), &text)
-	w.disk[uri] = text
+	w.disk[uri], w.author[uri] = text, i
 	w.deliver(told)
 	if !w.down && !w.kept[uri] && w.server.text(uri) != text {
 		w.t.Fatalf("saved %q, the server has %q", text, w.server.text(uri))
@@ -308,8 +315,14 @@ func (w *world) drop(i int) {
 	w.deliver(told)
 }
 
-// forget removes documents that no client has open.
+// forget removes documents that no client has open, and authors that have closed their document.
 func (w *world) forget() {
+	for uri, author := range w.author {
+		if _, holds := w.clients[author][uri]; holds {
+			continue
+		}
+		delete(w.author, uri) // any other client may succeed
+	}
 	for uri := range w.disk {
 		if w.holders(uri) == 0 {
 			delete(w.disk, uri)
@@ -354,6 +367,40 @@ func (w *world) checkView(i int, uri string) {
 			if sessions, all := w.set.Published(uri, &version); !all && !slices.Contains(sessions, Session(i)) {
 				w.t.Fatalf("client %d does not see the diagnostics of its text", i)
 			}
+		}
+	}
+}
+
+// checkViewOne checks that a question about one document switches only this document.
+func (w *world) checkViewOne(i int, uri string) {
+	before := map[string]string{}
+	for other := range w.server.texts {
+		before[other] = w.server.text(other)
+	}
+	w.deliver(w.set.ViewOne(Session(i), clientSpelling(i, uri)))
+	for other, text := range before {
+		if other != uri && w.server.text(other) != text {
+			w.t.Fatalf("a question about %s changed %s", uri, other)
+		}
+	}
+	if text, holds := w.clients[i][uri]; holds && !w.down && !w.kept[uri] && w.server.text(uri) != text {
+		w.t.Fatalf("client %d has %q of %s, the server has %q", i, text, uri, w.server.text(uri))
+	}
+}
+
+// checkRestore checks that the server has the text of the author of each document.
+func (w *world) checkRestore() {
+	w.deliver(w.set.Restore())
+	if w.down {
+		return
+	}
+	for uri := range w.disk {
+		author, known := w.author[uri]
+		if text := w.clients[author][uri]; known && !w.kept[uri] && w.server.text(uri) != text {
+			w.t.Fatalf("client %d wrote %q of %s last, the server has %q", author, text, uri, w.server.text(uri))
+		}
+		if _, open := w.server.texts[uri]; open == w.kept[uri] {
+			w.t.Fatalf("%s is open at the server: %v", uri, open)
 		}
 	}
 }

@@ -40,6 +40,8 @@ type Set struct {
 	sessions  map[Session]*holder
 	// unsettled are the documents for which the server may need a notification before it answers a client.
 	unsettled map[string]*document
+	// displaced are the documents whose text at the server was changed for a question of a session other than the author.
+	displaced map[string]*document
 	seed      maphash.Seed
 	detached  bool
 	version   int64 // the last version sent for any document; a reopened document receives a higher version than before
@@ -60,7 +62,7 @@ type document struct {
 	open    bool    // the server has the document open
 	server  string  // the server's text
 	version int64   // the server's version
-	last    Session // the session whose text the server had when the server was last detached
+	author  Session // the session that opened, changed or saved the document last
 
 	switched   bool // the server was switched to another view, and the views have not all been equal since
 	quarantine bool // withheld from this incarnation
@@ -78,7 +80,7 @@ type view struct {
 
 // NewSet returns an empty Set.
 func NewSet(limits Limits) *Set {
-	s := &Set{documents: map[string]*document{}, sessions: map[Session]*holder{}, unsettled: map[string]*document{}, seed: maphash.MakeSeed()}
+	s := &Set{documents: map[string]*document{}, sessions: map[Session]*holder{}, unsettled: map[string]*document{}, displaced: map[string]*document{}, seed: maphash.MakeSeed()}
 	s.Limit(limits)
 	return s
 }
@@ -121,6 +123,7 @@ func (s *Set) Open(session Session, uri, languageID string, version int64, text 
 	h.bytes += len(text)
 	d.views[session] = &view{text: d.share(text), version: version}
 	s.saved(d, text)
+	d.author = session
 	told := s.show(d, session)
 	s.settle(d, key)
 	return told, nil
@@ -170,7 +173,7 @@ func (s *Set) set(d *document, key string, session Session, version int64, text 
 	if text == v.text {
 		return nil, nil
 	}
-	v.text, v.served = d.share(text), 0
+	v.text, v.served, d.author = d.share(text), 0, session
 	var told []Notification
 	if followed {
 		if len(events) == 0 {
@@ -192,6 +195,7 @@ func (s *Set) Save(session Session, uri string, text *string) []Notification {
 		return nil
 	}
 	// When the server receives didSave, it assumes that the text it has is on disk. Switch it to the saved text first.
+	d.author = session
 	told := s.show(d, session)
 	s.saved(d, d.views[session].text)
 	if s.live(d) {
@@ -231,6 +235,7 @@ func (s *Set) Close(session Session, uri string) []Notification {
 	s.bytes -= d.bytes
 	delete(s.documents, key)
 	delete(s.unsettled, key)
+	delete(s.displaced, key)
 	if !d.open {
 		return nil
 	}
@@ -239,6 +244,9 @@ func (s *Set) Close(session Session, uri string) []Notification {
 
 // leave switches the server to the view of a remaining session, if the server has the text of the session that closed the document.
 func (s *Set) leave(d *document) []Notification {
+	if d.views[d.author] == nil {
+		d.author = d.successor()
+	}
 	if !d.open || d.holds(d.server) {
 		return nil
 	}

@@ -219,7 +219,7 @@ func TestReplay_ReopensDocumentsAfterRestart(t *testing.T) {
 	d.Expect(d.view(2)).To(BeEmpty())
 	d.Expect(summarize(d.Save(2, file, nil))).To(BeEmpty())
 	d.Expect(d.open(3, file, "x")).To(BeEmpty())
-	d.Expect(summarize(d.Replay(nil))).To(Equal("Open poison, Open new"))
+	d.Expect(summarize(d.Replay(nil))).To(Equal("Open x, Open new"))
 }
 
 func TestOpen_SecondOpenReplacesText(t *testing.T) {

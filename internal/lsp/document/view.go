@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// View returns the notifications that switch the server to the texts of a session. They must be sent before a request of the session is sent. View covers all
-// documents and not only uri, the document of the request, because the answer may depend on other documents. If the session does not have a document open, and
-// the server's text of that document is not the text on disk, View closes the document at the server.
+// View returns the notifications that switch the server to the texts of a session. They must be sent before a request of the session whose answer may contain
+// positions in any document, such as references. uri is the document of the request. If the session does not have a document open, and the server's text of that
+// document is not the text on disk, View closes the document at the server. Restore must be called after the answer.
 func (s *Set) View(session Session, uri string) []Notification {
 	if len(s.unsettled) == 0 || s.detached {
 		return nil
@@ -31,10 +31,54 @@ func (s *Set) View(session Session, uri string) []Notification {
 	}
 	var told []Notification
 	for _, key := range keys {
-		d := s.documents[key]
-		told = append(told, s.show(d, session)...)
+		told = append(told, s.displace(key, session)...)
+	}
+	return told
+}
+
+// ViewOne is View for a request whose answer contains positions in its own document only. The other documents stay as they are, so that the server can finish their
+// diagnostics.
+func (s *Set) ViewOne(session Session, uri string) []Notification {
+	if len(s.unsettled) == 0 || s.detached {
+		return nil
+	}
+	key := Key(uri)
+	if d := s.unsettled[key]; d == nil || !s.differs(d, session) {
+		return nil
+	}
+	return s.displace(key, session)
+}
+
+// displace switches the server to the text of a document that a session must see.
+func (s *Set) displace(key string, session Session) []Notification {
+	d := s.documents[key]
+	told := s.show(d, session)
+	s.settle(d, key)
+	if d.author != session {
+		s.displaced[key] = d
+	}
+	return told
+}
+
+// Contested reports whether sessions have different texts of a document, so that the server's text of it depends on who asks.
+func (s *Set) Contested(uri string) bool {
+	d := s.unsettled[Key(uri)]
+	return d != nil && (!d.equal() || !s.isSaved(d, d.views[d.author].text))
+}
+
+// Restore returns the notifications that give the server again the texts of the authors, after all questions for which View or ViewOne switched it are answered.
+// The server then sends the diagnostics that the switch has interrupted.
+func (s *Set) Restore() []Notification {
+	if len(s.displaced) == 0 {
+		return nil
+	}
+	var told []Notification
+	for _, key := range slices.Sorted(maps.Keys(s.displaced)) {
+		d := s.displaced[key]
+		told = append(told, s.show(d, d.author)...)
 		s.settle(d, key)
 	}
+	clear(s.displaced)
 	return told
 }
 
@@ -128,6 +172,20 @@ func (d *document) share(text string) string {
 	return text
 }
 
+// successor returns the oldest session with the text that the server has or, if there is none, the oldest session that has the document open.
+func (d *document) successor() Session {
+	successor, found := Session(0), false
+	for session, v := range d.views {
+		if d.open && v.text == d.server && (!found || session < successor) {
+			successor, found = session, true
+		}
+	}
+	if !found {
+		return d.first()
+	}
+	return successor
+}
+
 // first returns the oldest session that has the document open.
 func (d *document) first() Session {
 	return slices.Min(slices.Collect(maps.Keys(d.views)))
@@ -202,11 +260,9 @@ func (s *Set) ClientVersion(session Session, uri string) (version int64, ok bool
 // Detach marks the server as lost. Until Replay, views change but no notifications are returned.
 func (s *Set) Detach() {
 	s.detached = true
+	clear(s.displaced)
 	for key, d := range s.documents {
-		for session, v := range d.views {
-			if d.open && v.text == d.server {
-				d.last = session
-			}
+		for _, v := range d.views {
 			v.served = 0
 		}
 		d.open, d.server, d.switched = false, "", false
@@ -226,11 +282,8 @@ func (s *Set) Replay(skip func(uri string) bool) []Notification {
 			s.settle(d, key)
 			continue
 		}
-		if d.views[d.last] == nil {
-			d.last = d.first()
-		}
 		s.version = 0
-		told = append(told, s.didOpen(d, d.views[d.last].text))
+		told = append(told, s.didOpen(d, d.views[d.author].text))
 		s.settle(d, key)
 	}
 	return told
@@ -244,10 +297,7 @@ func (s *Set) Admit(uri string) []Notification {
 		return nil
 	}
 	d.quarantine = false
-	if d.views[d.last] == nil {
-		d.last = d.first()
-	}
-	told := s.show(d, d.last)
+	told := s.show(d, d.author)
 	s.settle(d, key)
 	return told
 }

@@ -41,6 +41,7 @@ type backend struct {
 	next       int64
 	pending    map[int64]*request
 	owed       int // number of pending requests whose clients are connected
+	viewing    int // unanswered requests with request.viewing
 	executing  int
 	tokens     map[int64]*request // requests by the number in the progress token that replaced the token of the client
 

@@ -110,6 +110,10 @@ func (m *Mux) landed(r *request) {
 		r.session.inFlight--
 		b.paid()
 	}
+	if r.viewing {
+		r.viewing = false
+		b.viewing--
+	}
 }
 
 // paid decrements the number of answers that the server owes to connected clients.
@@ -123,7 +127,17 @@ func (b *backend) paid() {
 // pump sends the waiting requests that are admitted, in order of arrival. A request that has to keep waiting also blocks later ones of the same client, but not
 // those of other clients.
 func (m *Mux) pump() {
-	if len(m.waiting) == 0 || !m.serves() {
+	if !m.serves() {
+		return
+	}
+	m.sendWaiting()
+	if m.server.viewing == 0 {
+		m.emit(m.documents.Restore())
+	}
+}
+
+func (m *Mux) sendWaiting() {
+	if len(m.waiting) == 0 {
 		return
 	}
 	m.pumps++
@@ -148,10 +162,36 @@ func (m *Mux) pump() {
 	}
 }
 
+// ofOneDocument are the requests whose answer contains positions in their own document only.
+var ofOneDocument = map[string]bool{
+	"textDocument/hover": true, "textDocument/completion": true, "textDocument/signatureHelp": true, "textDocument/documentHighlight": true,
+	"textDocument/documentSymbol": true, "textDocument/codeLens": true, "textDocument/documentLink": true, "textDocument/documentColor": true,
+	"textDocument/colorPresentation": true, "textDocument/formatting": true, "textDocument/rangeFormatting": true, "textDocument/rangesFormatting": true,
+	"textDocument/onTypeFormatting": true, "textDocument/prepareRename": true, "textDocument/foldingRange": true, "textDocument/selectionRange": true,
+	"textDocument/linkedEditingRange": true, "textDocument/semanticTokens/full": true, "textDocument/semanticTokens/range": true,
+	"textDocument/semanticTokens/full/delta": true, "textDocument/inlayHint": true, "textDocument/inlineValue": true, "textDocument/inlineCompletion": true,
+	"textDocument/diagnostic": true,
+}
+
+// view switches the server to the texts that the client of a request must see.
+func (m *Mux) view(b *backend, r *request) {
+	key, uri := r.session.key, m.open[string(r.uri)]
+	if ofOneDocument[r.method] {
+		m.emit(m.documents.ViewOne(key, uri))
+		r.viewing = !r.notification && uri != "" && m.documents.Contested(uri)
+	} else {
+		m.emit(m.documents.View(key, uri))
+		r.viewing = !r.notification
+	}
+	if r.viewing {
+		b.viewing++
+	}
+}
+
 // dispatch switches the server to the text of the client that made the request, and then sends the request with an ID that is unique in this incarnation.
 func (m *Mux) dispatch(r *request) {
 	b := m.server
-	m.emit(m.documents.View(r.session.key, m.open[string(r.uri)]))
+	m.view(b, r)
 	if r.notification {
 		b.put(r.body)
 		m.forget(r)

@@ -98,6 +98,8 @@ type request struct {
 	cancelled, withdrawn bool
 	// late is when the multiplexer canceled the request because it had timed out.
 	late time.Time
+	// viewing: the answer depends on the texts that the server has been given for this client, so the server must keep them until it answers.
+	viewing bool
 	// crashes is the number of server crashes at which the request was in flight, and kills the number of servers that another program killed meanwhile.
 	crashes, kills int
 	// streamed: parts of the answer were already sent to the client. begun: the beginning of its progress was already sent to the client.

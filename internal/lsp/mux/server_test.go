@@ -144,6 +144,33 @@ func TestServerProgress_ReachesOnlyCapableClients(t *testing.T) {
 	b.Expect(string(b.await(s.peer, "window/workDoneProgress/cancel", 1).Params)).To(Equal(`{"token":2}`))
 }
 
+// TestDocuments_QuestionsDoNotDisturbUnsavedText checks that the server can finish the diagnostics of an unsaved text while another client asks questions.
+func TestDocuments_QuestionsDoNotDisturbUnsavedText(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
+	s := b.serve(nil)
+	one, other := b.join(), b.join()
+	one.openDocument("file:///a.go", "text")
+	one.notify("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"unsaved"}]}`)
+	b.await(s.peer, "textDocument/didChange", 1)
+
+	other.request("1", "textDocument/documentSymbol", hoverParams("file:///b.go"))
+	s.answer(b.await(s.peer, "textDocument/documentSymbol", 1), "[]")
+	other.awaitAnswer("1")
+	b.Expect(s.received("textDocument/didClose")).To(BeEmpty(), "the answer does not depend on other documents")
+
+	other.request("2", "textDocument/references", hoverParams("file:///b.go"))
+	first := b.await(s.peer, "textDocument/references", 1)
+	b.await(s.peer, "textDocument/didClose", 1)
+	other.request("3", "textDocument/references", hoverParams("file:///b.go"))
+	second := b.await(s.peer, "textDocument/references", 2)
+	s.answer(first, "[]")
+	other.awaitAnswer("2")
+	b.Expect(s.received("textDocument/didOpen")).To(HaveLen(1), "a question is pending")
+	s.answer(second, "[]")
+	other.awaitAnswer("3")
+	b.Expect(string(b.await(s.peer, "textDocument/didOpen", 2).Params)).To(ContainSubstring("unsaved"))
+}
+
 func TestDocuments_EachClientSeesItsOwnText(t *testing.T) {
 	b := newFixture(t, lsp.Config{})
 	s := b.serve(echo)
@@ -160,10 +187,11 @@ func TestDocuments_EachClientSeesItsOwnText(t *testing.T) {
 	b.await(s.peer, "textDocument/didChange", 1)
 	other.request("2", "textDocument/hover", hoverParams(uri))
 	other.awaitAnswer("2")
-	changes := s.received("textDocument/didChange")
-	b.Expect(string(changes[len(changes)-1].Params)).To(ContainSubstring(`"text"`))
-	b.Expect(string(changes[len(changes)-1].Params)).NotTo(ContainSubstring("unsaved"), "no client gets a response about unsaved text of another")
-	b.Expect(b.report().Counters.ViewSwitches).To(BeNumerically("==", 1))
+	switched := string(s.received("textDocument/didChange")[1].Params)
+	b.Expect(switched).To(ContainSubstring(`"text"`))
+	b.Expect(switched).NotTo(ContainSubstring("unsaved"), "no client gets a response about unsaved text of another")
+	b.Expect(string(b.await(s.peer, "textDocument/didChange", 3).Params)).To(ContainSubstring("unsaved"), "after the answer the server has the newest text again")
+	b.Expect(b.report().Counters.ViewSwitches).To(BeNumerically("==", 2))
 
 	one.notify("textDocument/didSave", `{"textDocument":{"uri":"file:///a.go"}}`)
 	b.await(s.peer, "textDocument/didSave", 1)
