@@ -211,8 +211,11 @@ func (m *Mux) showKnown(s *session, uri string) {
 	}
 }
 
-// showTo sends diagnostics to one session if it is allowed to see them.
+// showTo sends diagnostics to one session if it is allowed to see them. Those of an earlier server have versions that this server gives to other texts.
 func (m *Mux) showTo(p *publication, s *session) {
+	if p.stale {
+		return
+	}
 	sessions, all := m.documents.Published(p.uri, p.version)
 	for i := 0; i < len(sessions) && !all; i++ {
 		all = sessions[i] == s.key

@@ -214,6 +214,26 @@ func TestDocumentsAreBounded(t *testing.T) {
 	b.Expect(b.report().OpenDocuments).To(Equal(1))
 }
 
+// TestDiagnostics_OfEarlierServerAreNotSentForNewText changes a text while no server runs. The new server gives it the version that the old text had.
+func TestDiagnostics_OfEarlierServerAreNotSentForNewText(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
+	s := b.serve(nil)
+	one := b.join()
+	one.openDocument("file:///a.go", "old")
+	b.await(s.peer, "textDocument/didOpen", 1)
+	s.send(`{"jsonrpc":"2.0","method":"textDocument/publishDiagnostics","params":{"uri":"file:///a.go","version":1,"diagnostics":[{"message":"old"}]}}`)
+	b.await(one.peer, "textDocument/publishDiagnostics", 1)
+	b.crash(s)
+	one.notify("textDocument/didChange", `{"textDocument":{"uri":"file:///a.go","version":8},"contentChanges":[{"text":"new"}]}`)
+	one.sync()
+	s = b.serve(nil)
+	b.await(s.peer, "textDocument/didOpen", 1)
+	late := b.join()
+	late.openDocument("file:///a.go", "new")
+	late.sync()
+	b.Expect(late.received("textDocument/publishDiagnostics")).To(BeEmpty())
+}
+
 func TestInitialize_OffersNoPullOfDiagnostics(t *testing.T) {
 	b := newFixture(t, lsp.Config{})
 	b.attach(`{"capabilities":{"diagnosticProvider":{"interFileDependencies":false},"hoverProvider":true},"serverInfo":{"name":"css"}}`, nil)
