@@ -6,7 +6,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -70,6 +72,24 @@ var _ = Describe("LanguageServer", func() {
 			"textDocument": map[string]any{"uri": p.uri}, "options": map[string]any{"tabSize": 2, "insertSpaces": true},
 		}, &edits)).To(Succeed())
 		Expect(edits).NotTo(BeEmpty())
+		p.disconnect(ctx)
+	})
+
+	It("shows an error that another program causes by changing a file on disk", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		t := languageProjects["gopls"]
+		s, folder := t.languageServer(ctx, "disk")
+		s.create(ctx).waitUntilReady(ctx)
+		p := t.connectUser(ctx, "the editor", s, folder, socketConnector(ctx, s))
+		p.waitForCorrectAnswers(ctx)
+		file := filepath.Join(folder, t.helper)
+		for range 3 {
+			Expect(os.WriteFile(file, []byte("package main\n\nfunc greet() string { return \"\" }\n"), 0o600)).To(Succeed())
+			_, err := p.WaitForDiagnostics(ctx, p.uri, containsComplaint("too many arguments"))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(os.WriteFile(file, []byte(t.files[t.helper]), 0o600)).To(Succeed())
+			_, err = p.WaitForDiagnostics(ctx, p.uri, func(d lspclient.Diagnostics) bool { return !containsComplaint("too many arguments")(d) })
+			Expect(err).NotTo(HaveOccurred())
+		}
 		p.disconnect(ctx)
 	})
 

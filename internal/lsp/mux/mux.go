@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/document"
+	"github.com/berth-dev/berth/internal/lsp/watch"
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
@@ -29,6 +30,8 @@ type Options struct {
 	Log func(format string, args ...any)
 	// Now is the clock (default time.Now).
 	Now func() time.Time
+	// Watch watches folders on disk until stop is called, which waits for the calls of deliver; nil: changes on disk are not reported to the server.
+	Watch func(folders []string, deliver func([]watch.Change)) (stop func(), err error)
 	// CPU returns the CPU time of the server's tree; nil: unknown.
 	CPU func() time.Duration
 }
@@ -72,6 +75,7 @@ type Mux struct {
 	pumps          int64         // number of calls of pump
 	resting        time.Duration // time until the next Tick
 	registrations  []*registration
+	files          fileWatch
 	published      map[string]*publication
 	quarantine     map[string]time.Time // when the quarantine of a request ends, by method and URI
 	suspects       *suspects            // the documents that may have caused a crash
@@ -214,7 +218,12 @@ func (m *Mux) Quit(reason string) {
 	if m.server != nil {
 		m.detach(m.server, lsp.Asked)
 	}
+	stop := m.files.stop
+	m.files.stop = nil
 	m.unlock()
+	if stop != nil {
+		stop()
+	}
 	m.serving.Wait()
 	m.awake.Wait()
 }

@@ -47,6 +47,7 @@ func (m *Mux) register(params json.RawMessage) {
 		fresh = append(fresh, made)
 	}
 	m.announce("client/registerCapability", fresh...)
+	m.watchFiles()
 }
 
 const maxRegistrations = 10000
@@ -68,6 +69,7 @@ func (m *Mux) unregister(params json.RawMessage) {
 			return true
 		})
 	}
+	m.watchFiles()
 }
 
 // unregisterStale removes registrations that the current server has not repeated.
@@ -78,6 +80,7 @@ func (m *Mux) unregisterStale() {
 		}
 		return old.stale
 	})
+	m.watchFiles()
 }
 
 func (m *Mux) announce(method string, list ...*registration) {

@@ -1,0 +1,77 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package watch reports changes of the files in folders, so that a language server learns what other programs have changed on disk.
+package watch
+
+import (
+	"errors"
+	"time"
+)
+
+// Kind is the kind of a change, with the numbers of the Language Server Protocol.
+type Kind int
+
+// Kinds of changes.
+const (
+	Created Kind = iota + 1
+	Changed
+	Deleted
+)
+
+// Change is a change of one file or folder.
+type Change struct {
+	Path string
+	Kind Kind
+}
+
+const (
+	// quiet is how long no file must change until the changes are delivered, and patience how long they are delivered at the latest. A checkout of many files
+	// then is one delivery.
+	quiet, patience = 100 * time.Millisecond, time.Second
+	// maxFolders is the maximum number of folders that are watched. maxChanges is the maximum number of changes in one delivery.
+	maxFolders, maxChanges = 16384, 50000
+)
+
+// ErrUnsupported means that files cannot be watched on this operating system.
+var ErrUnsupported = errors.New("watching files is not supported on this operating system")
+
+// skipped are names of folders that are not watched: data of version control, and installed packages.
+var skipped = map[string]bool{".git": true, ".hg": true, ".svn": true, "node_modules": true, "__pycache__": true, ".venv": true, "venv": true}
+
+// batch collects changes until they are delivered.
+type batch struct {
+	kinds map[string]Kind
+	order []string
+	lost  int // changes beyond maxChanges
+}
+
+// add records a change. Of several changes of one file the server only needs the result.
+func (b *batch) add(path string, kind Kind) {
+	earlier, known := b.kinds[path]
+	switch {
+	case !known && len(b.order) >= maxChanges:
+		b.lost++
+		return
+	case !known:
+		b.order = append(b.order, path)
+	case earlier == Created && kind == Changed:
+		kind = Created
+	case earlier == Deleted && kind == Created:
+		kind = Changed
+	}
+	if b.kinds == nil {
+		b.kinds = map[string]Kind{}
+	}
+	b.kinds[path] = kind
+}
+
+// take returns the changes and forgets them.
+func (b *batch) take() []Change {
+	changes := make([]Change, 0, len(b.order))
+	for _, path := range b.order {
+		changes = append(changes, Change{path, b.kinds[path]})
+	}
+	*b = batch{}
+	return changes
+}

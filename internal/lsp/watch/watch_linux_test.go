@@ -1,0 +1,162 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+)
+
+// recorder receives the deliveries of a watcher.
+type recorder struct {
+	mu    sync.Mutex
+	all   map[string]Kind
+	calls int
+}
+
+func (r *recorder) deliver(changes []Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls++
+	for _, change := range changes {
+		r.all[change.Path] = change.Kind
+	}
+}
+
+func (r *recorder) kind(path string) Kind {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all[path]
+}
+
+func start(t *testing.T, folder string) (*WithT, *recorder) {
+	t.Helper()
+	g, r, before := NewWithT(t), &recorder{all: map[string]Kind{}}, goleak.IgnoreCurrent()
+	w, err := Start([]string{folder}, r.deliver, func(line string) { t.Log(line) })
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() {
+		w.Close()
+		g.Expect(goleak.Find(before)).To(Succeed())
+	})
+	// The folders are watched when a new file is noticed.
+	g.Eventually(func(g Gomega) {
+		probe := filepath.Join(folder, "probe")
+		g.Expect(os.WriteFile(probe, nil, 0o600)).To(Succeed())
+		g.Expect(r.kind(probe)).NotTo(BeZero())
+	}).WithPolling(2 * quiet).Should(Succeed())
+	return g, r
+}
+
+func TestWatcher_ReportsChanges(t *testing.T) {
+	folder := t.TempDir()
+	path := func(name string) string { return filepath.Join(folder, name) }
+	for _, dir := range []string{"sub", "node_modules", "old"} {
+		if err := os.Mkdir(path(dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"changed", "gone", "renamed", "old/file"} {
+		if err := os.WriteFile(path(file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g, r := start(t, folder)
+	g.Expect(os.WriteFile(path("changed"), []byte("x"), 0o600)).To(Succeed())
+	g.Expect(os.Remove(path("gone"))).To(Succeed())
+	g.Expect(os.Rename(path("renamed"), path("sub/renamed"))).To(Succeed())
+	g.Expect(os.MkdirAll(path("new/deep"), 0o700)).To(Succeed())
+	g.Expect(os.WriteFile(path("new/deep/file"), nil, 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(path("node_modules/file"), nil, 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(path("last"), nil, 0o600)).To(Succeed())
+	for name, want := range map[string]Kind{
+		"changed": Changed, "gone": Deleted, "renamed": Deleted, "sub/renamed": Created, "new/deep/file": Created, "last": Created,
+	} {
+		g.Eventually(func() Kind { return r.kind(path(name)) }).Should(Equal(want), name)
+	}
+	g.Expect(r.kind(path("node_modules/file"))).To(BeZero())
+
+	g.Expect(os.WriteFile(path("new/deep/file"), []byte("x"), 0o600)).To(Succeed())
+	g.Eventually(func() Kind { return r.kind(path("new/deep/file")) }).Should(Equal(Changed), "new folders are watched")
+}
+
+func TestWatcher_SkipsWhatGitIgnores(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("git is not installed")
+	}
+	folder := t.TempDir()
+	g := NewWithT(t)
+	g.Expect(exec.Command("git", "-C", folder, "init", "-q").Run()).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(folder, ".gitignore"), []byte("/build/\n"), 0o600)).To(Succeed())
+	g.Expect(os.Mkdir(filepath.Join(folder, "build"), 0o700)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(folder, "build", "old"), nil, 0o600)).To(Succeed())
+	_, r := start(t, folder)
+	g.Expect(os.WriteFile(filepath.Join(folder, "build", "new"), nil, 0o600)).To(Succeed())
+	last := filepath.Join(folder, "last")
+	g.Expect(os.WriteFile(last, nil, 0o600)).To(Succeed())
+	g.Eventually(func() Kind { return r.kind(last) }).Should(Equal(Created))
+	g.Expect(r.kind(filepath.Join(folder, "build", "new"))).To(BeZero())
+}
+
+func TestWatcher_DeliversManyChangesAtOnce(t *testing.T) {
+	folder := t.TempDir()
+	g, r := start(t, folder)
+	before := r.calls
+	const files = 10000
+	for i := range files {
+		g.Expect(os.WriteFile(filepath.Join(folder, fmt.Sprint(i)), nil, 0o600)).To(Succeed())
+	}
+	g.Eventually(func() Kind { return r.kind(filepath.Join(folder, fmt.Sprint(files-1))) }).WithTimeout(patience * 30).Should(Equal(Created))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	missing := 0
+	for i := range files {
+		if r.all[filepath.Join(folder, fmt.Sprint(i))] == 0 {
+			missing++
+		}
+	}
+	g.Expect(missing).To(BeZero())
+	g.Expect(r.calls - before).To(BeNumerically("<=", 20))
+}
+
+func TestWatcher_FindsChangesThatKernelDropped(t *testing.T) {
+	folder := t.TempDir()
+	g, r := start(t, folder)
+	w := &Watcher{roots: []string{folder}, folders: map[int32]string{}, ignored: map[string]bool{}, deliver: r.deliver, log: func(string) {}, full: true}
+	path := filepath.Join(folder, "file")
+	g.Expect(os.WriteFile(path, nil, 0o600)).To(Succeed())
+	w.calm = time.Now()
+	w.handle(0, unix.IN_Q_OVERFLOW, "")
+	g.Expect(w.batch.take()).To(ContainElement(Change{path, Changed}))
+	w.calm = time.Now().Add(time.Minute)
+	w.handle(0, unix.IN_Q_OVERFLOW, "")
+	g.Expect(w.batch.take()).To(BeEmpty(), "changed long before")
+}
+
+func TestBatch_KeepsResultOfSeveralChanges(t *testing.T) {
+	for name, test := range map[string]struct {
+		kinds []Kind
+		want  Kind
+	}{
+		"created and written":   {[]Kind{Created, Changed}, Created},
+		"replaced":              {[]Kind{Deleted, Created, Changed}, Changed},
+		"created and deleted":   {[]Kind{Created, Deleted}, Deleted},
+		"written several times": {[]Kind{Changed, Changed}, Changed},
+	} {
+		var b batch
+		for _, kind := range test.kinds {
+			b.add("/a", kind)
+		}
+		NewWithT(t).Expect(b.take()).To(Equal([]Change{{"/a", test.want}}), name)
+		NewWithT(t).Expect(b.take()).To(BeEmpty())
+	}
+}
