@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -216,14 +217,28 @@ func (w *Watcher) inotify(path string) (descriptor int, err error) {
 func (w *Watcher) ignore(root string) {
 	ctx, cancel := context.WithTimeout(context.Background(), gitPatience)
 	defer cancel()
-	git := exec.CommandContext(ctx, "git", "-C", root, "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
-	output, err := git.Output()
-	if err != nil {
+	// The configuration of a repository can name a program in core.fsmonitor, which must not run here. git refuses the repository of another user, but with
+	// SUDO_UID it would accept that of the user who called sudo.
+	git := exec.CommandContext(ctx, "git", "-c", "core.fsmonitor=false", "-C", root, "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
+	git.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "SUDO_UID=") })
+	var output bounded
+	git.Stdout = &output
+	if git.Run() != nil {
 		return
 	}
-	for path := range strings.SplitSeq(string(output), "\x00") {
-		if folder, ok := strings.CutSuffix(path, "/"); ok && len(w.ignored) < maxFolders {
-			w.ignored[filepath.Join(root, folder)] = true
+	for path := range bytes.SplitSeq(output.text, []byte{0}) {
+		if folder, ok := bytes.CutSuffix(path, []byte("/")); ok && len(w.ignored) < maxFolders {
+			w.ignored[filepath.Join(root, string(folder))] = true
 		}
 	}
+}
+
+// bounded keeps the first bytes that are written to it.
+type bounded struct{ text []byte }
+
+const maxIgnored = 16 << 20
+
+func (b *bounded) Write(p []byte) (int, error) {
+	b.text = append(b.text, p[:min(len(p), maxIgnored-len(b.text))]...)
+	return len(p), nil
 }

@@ -98,6 +98,8 @@ func TestWatcher_SkipsWhatGitIgnores(t *testing.T) {
 	g.Expect(exec.Command("git", "-C", folder, "init", "-q").Run()).To(Succeed())
 	g.Expect(os.WriteFile(filepath.Join(folder, ".gitignore"), []byte("/build/\n"), 0o600)).To(Succeed())
 	g.Expect(os.Mkdir(filepath.Join(folder, "build"), 0o700)).To(Succeed())
+	trap := filepath.Join(t.TempDir(), "ran")
+	g.Expect(exec.Command("git", "-C", folder, "config", "core.fsmonitor", "touch "+trap+"; false").Run()).To(Succeed())
 	g.Expect(os.WriteFile(filepath.Join(folder, "build", "old"), nil, 0o600)).To(Succeed())
 	_, r := start(t, folder)
 	g.Expect(os.WriteFile(filepath.Join(folder, "build", "new"), nil, 0o600)).To(Succeed())
@@ -105,6 +107,7 @@ func TestWatcher_SkipsWhatGitIgnores(t *testing.T) {
 	g.Expect(os.WriteFile(last, nil, 0o600)).To(Succeed())
 	g.Eventually(func() Kind { return r.kind(last) }).Should(Equal(Created))
 	g.Expect(r.kind(filepath.Join(folder, "build", "new"))).To(BeZero())
+	g.Expect(trap).NotTo(BeAnExistingFile(), "a program from the configuration of the repository ran")
 }
 
 func TestWatcher_DeliversManyChangesAtOnce(t *testing.T) {
