@@ -72,7 +72,8 @@ func (m *Mux) filesChanged(changes []watch.Change) {
 	}
 	var wanted []change
 	for _, c := range changes {
-		if slices.ContainsFunc(m.files.globs, func(g glob) bool { return g.kinds&(1<<(c.Kind-1)) != 0 && g.paths.MatchString(c.Path) }) {
+		// A server knows which of its files were in a folder that was moved away.
+		if c.Folder || slices.ContainsFunc(m.files.globs, func(g glob) bool { return g.kinds&(1<<(c.Kind-1)) != 0 && g.paths.MatchString(c.Path) }) {
 			wanted = append(wanted, change{fileURI(c.Path), int(c.Kind)})
 		}
 	}

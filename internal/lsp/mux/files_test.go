@@ -68,8 +68,8 @@ func TestFiles_ChangesOnDiskReachServer(t *testing.T) {
 	}
 	register(s)
 	b.Expect(started).To(Equal(1))
-	deliver([]watch.Change{{Path: "/w/a.go", Kind: watch.Changed}, {Path: "/w/b.go", Kind: watch.Deleted}, {Path: "/w/c.txt", Kind: watch.Created}, {Path: "/w/go.mod", Kind: watch.Deleted}})
-	b.Expect(string(b.await(s.peer, "workspace/didChangeWatchedFiles", 1).Params)).To(MatchJSON(`{"changes":[{"uri":"file:///w/a.go","type":2},{"uri":"file:///w/go.mod","type":3}]}`))
+	deliver([]watch.Change{{Path: "/w/a.go", Kind: watch.Changed}, {Path: "/w/b.go", Kind: watch.Deleted}, {Path: "/w/c.txt", Kind: watch.Created}, {Path: "/w/go.mod", Kind: watch.Deleted}, {Path: "/w/pkg", Kind: watch.Deleted, Folder: true}})
+	b.Expect(string(b.await(s.peer, "workspace/didChangeWatchedFiles", 1).Params)).To(MatchJSON(`{"changes":[{"uri":"file:///w/a.go","type":2},{"uri":"file:///w/go.mod","type":3},{"uri":"file:///w/pkg","type":3}]}`))
 
 	var many []watch.Change
 	for i := range maxFileChanges + 1 {

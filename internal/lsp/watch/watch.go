@@ -23,6 +23,8 @@ const (
 type Change struct {
 	Path string
 	Kind Kind
+	// Folder reports that the path was a folder that was moved away with everything in it. There are no changes for the files in it.
+	Folder bool
 }
 
 const (
@@ -43,7 +45,8 @@ var skipped = map[string]bool{".git": true, ".hg": true, ".svn": true, "node_mod
 type batch struct {
 	kinds map[string]Kind
 	order []string
-	lost  int // changes beyond maxChanges
+	moved map[string]bool // folders that were moved away
+	lost  int             // changes beyond maxChanges
 }
 
 // add records a change. Of several changes of one file the server only needs the result.
@@ -66,11 +69,20 @@ func (b *batch) add(path string, kind Kind) {
 	b.kinds[path] = kind
 }
 
+// move records that a folder was moved away.
+func (b *batch) move(path string) {
+	b.add(path, Deleted)
+	if b.moved == nil {
+		b.moved = map[string]bool{}
+	}
+	b.moved[path] = true
+}
+
 // take returns the changes and forgets them.
 func (b *batch) take() []Change {
 	changes := make([]Change, 0, len(b.order))
 	for _, path := range b.order {
-		changes = append(changes, Change{path, b.kinds[path]})
+		changes = append(changes, Change{path, b.kinds[path], b.moved[path]})
 	}
 	*b = batch{}
 	return changes

@@ -139,6 +139,9 @@ func (w *Watcher) handle(descriptor int32, mask uint32, name string) {
 	directory := mask&unix.IN_ISDIR != 0
 	switch {
 	case directory && (skipped[name] || w.ignored[path]):
+	case directory && mask&unix.IN_MOVED_FROM != 0:
+		w.forget(path)
+		w.batch.move(path)
 	case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
 		w.batch.add(path, Deleted)
 	case directory:
@@ -148,6 +151,21 @@ func (w *Watcher) handle(descriptor int32, mask uint32, name string) {
 		w.batch.add(path, Created)
 	default:
 		w.batch.add(path, Changed)
+	}
+}
+
+// forget stops watching a folder and the folders in it, which were moved away. The kernel would report their changes with their old paths.
+func (w *Watcher) forget(root string) {
+	raw, err := w.file.SyscallConn()
+	if err != nil {
+		return
+	}
+	for descriptor, path := range w.folders {
+		if path != root && !strings.HasPrefix(path, root+"/") {
+			continue
+		}
+		delete(w.folders, descriptor)
+		_ = raw.Control(func(fd uintptr) { _, _ = unix.InotifyRmWatch(int(fd), uint32(descriptor)) }) //nolint:gosec // the kernel's type
 	}
 }
 

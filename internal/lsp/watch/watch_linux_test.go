@@ -85,8 +85,14 @@ func TestWatcher_ReportsChanges(t *testing.T) {
 	}
 	g.Expect(r.kind(path("node_modules/file"))).To(BeZero())
 
+	outside := filepath.Join(t.TempDir(), "old")
+	g.Expect(os.Rename(path("old"), outside)).To(Succeed())
+	g.Eventually(func() Kind { return r.kind(path("old")) }).Should(Equal(Deleted))
+	g.Expect(os.WriteFile(filepath.Join(outside, "file"), []byte("x"), 0o600)).To(Succeed())
+
 	g.Expect(os.WriteFile(path("new/deep/file"), []byte("x"), 0o600)).To(Succeed())
 	g.Eventually(func() Kind { return r.kind(path("new/deep/file")) }).Should(Equal(Changed), "new folders are watched")
+	g.Expect(r.kind(path("old/file"))).To(BeZero(), "the folder is not watched any more")
 }
 
 func TestWatcher_SkipsWhatGitIgnores(t *testing.T) {
@@ -139,7 +145,7 @@ func TestWatcher_FindsChangesThatKernelDropped(t *testing.T) {
 	g.Expect(os.WriteFile(path, nil, 0o600)).To(Succeed())
 	w.calm = time.Now()
 	w.handle(0, unix.IN_Q_OVERFLOW, "")
-	g.Expect(w.batch.take()).To(ContainElement(Change{path, Changed}))
+	g.Expect(w.batch.take()).To(ContainElement(Change{Path: path, Kind: Changed}))
 	w.calm = time.Now().Add(time.Minute)
 	w.handle(0, unix.IN_Q_OVERFLOW, "")
 	g.Expect(w.batch.take()).To(BeEmpty(), "changed long before")
@@ -159,7 +165,7 @@ func TestBatch_KeepsResultOfSeveralChanges(t *testing.T) {
 		for _, kind := range test.kinds {
 			b.add("/a", kind)
 		}
-		NewWithT(t).Expect(b.take()).To(Equal([]Change{{"/a", test.want}}), name)
+		NewWithT(t).Expect(b.take()).To(Equal([]Change{{Path: "/a", Kind: test.want}}), name)
 		NewWithT(t).Expect(b.take()).To(BeEmpty())
 	}
 }
