@@ -59,7 +59,8 @@ func quotaExceeded() error {
 	return apierrors.NewForbidden(v1alpha1.GroupVersion.WithResource("devservers").GroupResource(), "", fmt.Errorf("exceeded quota"))
 }
 
-// limitServers sets a quota, as the quota controller does, and waits until the API server enforces it.
+// limitServers creates a quota, and waits until the API server enforces it. The quota controller counts a new kind of objects only after some time, so limitServers
+// writes the first count itself; a conflict means that the controller has written at the same time.
 func limitServers(ctx context.Context, limit int64) {
 	GinkgoHelper()
 	hard := corev1.ResourceList{
@@ -68,9 +69,14 @@ func limitServers(ctx context.Context, limit int64) {
 	}
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, Name: "limit"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
 	Expect(k8s.Create(ctx, quota)).To(Succeed())
-	quota.Status.Hard = hard
-	quota.Status.Used = corev1.ResourceList{"count/devservers.berth.dev": resource.MustParse("0"), "count/configmaps": resource.MustParse("0")}
-	Expect(k8s.Status().Update(ctx, quota)).To(Succeed())
+	Eventually(ctx, func() error {
+		if err := k8s.Get(ctx, client.ObjectKeyFromObject(quota), quota); err != nil {
+			return err
+		}
+		quota.Status.Hard = hard
+		quota.Status.Used = corev1.ResourceList{"count/devservers.berth.dev": resource.MustParse("0"), "count/configmaps": resource.MustParse("0")}
+		return k8s.Status().Update(ctx, quota)
+	}).Should(Succeed())
 	Eventually(ctx, func() bool {
 		return apierrors.IsForbidden(k8s.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: env.namespace, GenerateName: "try-"}}))
 	}).Should(BeTrue(), "the quota is in force")
