@@ -49,25 +49,25 @@ func TestGlobs(t *testing.T) {
 }
 
 func TestFiles_ChangesOnDiskReachServer(t *testing.T) {
-	var deliver func([]watch.Change)
-	started, stopped := 0, 0
+	started := make(chan func([]watch.Change), 10)
+	stopped := 0
 	b := newFixture(t, lsp.Config{Folders: []string{"/w"}}, func(o *Options) {
 		o.Watch = func(folders []string, to func([]watch.Change)) (func(), error) {
 			NewWithT(t).Expect(folders).To(Equal([]string{"/w"}))
-			started++
-			deliver = to
+			started <- to
 			return func() { stopped++ }, nil
 		}
 	})
 	s := b.serve(nil)
 	c := b.join()
-	b.Expect(started).To(BeZero(), "the server has not asked")
+	b.Expect(started).To(BeEmpty(), "the server has not asked")
 	register := func(s *fakeServer) {
 		b.requestFromServer(s, "1", "client/registerCapability", `{"registrations":[{"id":"files","method":"workspace/didChangeWatchedFiles",
 			"registerOptions":{"watchers":[{"globPattern":"**/*.go","kind":3},{"globPattern":"**/*.mod"}]}}]}`)
 	}
 	register(s)
-	b.Expect(started).To(Equal(1))
+	var deliver func([]watch.Change)
+	b.Eventually(started).Should(Receive(&deliver))
 	deliver([]watch.Change{{Path: "/w/a.go", Kind: watch.Changed}, {Path: "/w/b.go", Kind: watch.Deleted}, {Path: "/w/c.txt", Kind: watch.Created}, {Path: "/w/go.mod", Kind: watch.Deleted}, {Path: "/w/pkg", Kind: watch.Deleted, Folder: true}})
 	b.Expect(string(b.await(s.peer, "workspace/didChangeWatchedFiles", 1).Params)).To(MatchJSON(`{"changes":[{"uri":"file:///w/a.go","type":2},{"uri":"file:///w/go.mod","type":3},{"uri":"file:///w/pkg","type":3}]}`))
 
@@ -82,10 +82,10 @@ func TestFiles_ChangesOnDiskReachServer(t *testing.T) {
 	deliver(many) // no server: nothing happens
 	s = b.serve(nil)
 	register(s)
-	b.Expect(started).To(Equal(1), "the same folders")
 	deliver(many[:1])
 	b.await(s.peer, "workspace/didChangeWatchedFiles", 1)
 	c.sync()
+	b.Expect(started).To(BeEmpty(), "the same folders")
 	b.mux.Quit("the test is over")
 	b.Expect(stopped).To(Equal(1))
 }
