@@ -109,6 +109,11 @@ func readManifestFile(file string) ([]manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
 	}
+	return parseManifests(file, data)
+}
+
+// parseManifests parses YAML or JSON documents. The name of the file is used in messages.
+func parseManifests(file string, data []byte) ([]manifest, error) {
 	var found []manifest
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for number := 1; ; number++ {

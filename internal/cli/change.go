@@ -86,7 +86,7 @@ func (a *app) restart(ctx context.Context, flags *connectionFlags, args []string
 			_, _ = fmt.Fprintf(a.out, "%s restart requested\n", ref)
 			continue
 		}
-		if err := a.awaitReady(ctx, to, ref, object.GetGeneration(), token, timeout); err != nil {
+		if err := a.awaitReady(ctx, to, ref, awaitOptions{generation: object.GetGeneration(), token: token, timeout: timeout}); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -104,10 +104,26 @@ func newToken(now time.Time) (string, error) {
 	return now.UTC().Format(time.RFC3339Nano) + "-" + hex.EncodeToString(random), nil
 }
 
-// awaitReady polls until the incarnation that was started for the token, or a later one, is ready. It returns an error if that incarnation cannot become ready,
-// or if it is not ready within timeout.
-func (a *app) awaitReady(ctx context.Context, to *connection, ref reference, generation int64, token string, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// awaitOptions describe what a command waits for after it has changed an object.
+type awaitOptions struct {
+	// generation is the generation of the object after the change.
+	generation int64
+	// token is the restart token that the change has set, or that the object had before.
+	token   string
+	timeout time.Duration
+	// progress, if not nil, is called with the object whenever it was read.
+	progress func(process.Object)
+}
+
+// awaitReady polls until the incarnation that was started for the change, or a later one, is ready. It returns an error if that incarnation cannot become
+// ready, or if it is not ready within the timeout.
+func (a *app) awaitReady(ctx context.Context, to *connection, ref reference, wanted awaitOptions) error {
+	return a.await(ctx, to, ref, wanted, func(object process.Object) (bool, error) { return answered(object, wanted.generation, wanted.token) })
+}
+
+// await polls until done returns true or an error, at most for the timeout of wanted.
+func (a *app) await(ctx context.Context, to *connection, ref reference, wanted awaitOptions, done func(process.Object) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, wanted.timeout)
 	defer cancel()
 	tick := a.clock.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -117,17 +133,20 @@ func (a *app) awaitReady(ctx context.Context, to *connection, ref reference, gen
 			return err
 		}
 		if err == nil {
-			switch done, err := answered(object, generation, token); {
+			if wanted.progress != nil {
+				wanted.progress(object)
+			}
+			switch reached, err := done(object); {
 			case err != nil:
 				return fmt.Errorf("%s: %w", ref, err)
-			case done:
+			case reached:
 				return nil
 			}
 		}
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("%s is not ready after %s: see berth status %s and berth logs %s", ref, timeout, ref, ref)
+				return fmt.Errorf("%s is not ready after %s: see berth status %s and berth logs %s", ref, wanted.timeout, ref, ref)
 			}
 			return ctx.Err()
 		case <-tick.C():

@@ -99,17 +99,17 @@ func excerpt(text []byte) []string {
 			continue
 		}
 		if i == len(shown)-1 {
-			return []string{shortened(shown[i])}
+			return []string{shortened(shown[i], outputLimit)}
 		}
 		return shown[i+1:]
 	}
 	return shown
 }
 
-// shortened cuts a line to the limit, at a character boundary.
-func shortened(line string) string {
+// shortened cuts a line to limit bytes, at a character boundary.
+func shortened(line string, limit int) string {
 	const mark = "…"
-	cut := outputLimit - len(mark)
+	cut := limit - len(mark)
 	for cut > 0 && !utf8.RuneStart(line[cut]) {
 		cut--
 	}

@@ -66,18 +66,27 @@ func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opt
 	if err != nil {
 		return err
 	}
+	text, err := a.screen(ctx, to, ref, object)
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintln(a.out, text)
+	return nil
+}
+
+// screen returns the current content of the terminal of an Instance as plain text.
+func (a *app) screen(ctx context.Context, to *connection, ref reference, object process.Object) (string, error) {
 	instance, is := object.(*v1alpha1.Instance)
 	if !is {
-		return fmt.Errorf("%s has no terminal: only instances have one; use berth logs %s without --screen", ref, ref)
+		return "", fmt.Errorf("%s has no terminal: only instances have one; use berth logs %s without --screen", ref, ref)
 	}
 	// A size of 0 selects the default size of the screen.
 	size := &instance.Spec.Terminal
 	shown := terminal.New(int(ptr.Deref(size.Columns, 0)), int(ptr.Deref(size.Rows, 0)))
-	if err := a.copyLogs(ctx, to, ref, object, opts, shown); err != nil {
-		return err
+	if err := a.copyLogs(ctx, to, ref, object, endpoint.LogOptions{Tail: -1}, shown); err != nil {
+		return "", err
 	}
-	_, _ = fmt.Fprintln(a.out, shown.Text())
-	return nil
+	return shown.Text(), nil
 }
 
 // copyLogs writes the output of an object to out. If object is nil, it requests the output from the manager.

@@ -85,7 +85,7 @@ func (a *app) askAndAwait(ctx context.Context, to *connection, ref reference) er
 	if err != nil {
 		return err
 	}
-	return a.awaitReady(ctx, to, ref, changed.GetGeneration(), token, wakeWithin)
+	return a.awaitReady(ctx, to, ref, awaitOptions{generation: changed.GetGeneration(), token: token, timeout: wakeWithin})
 }
 
 // podLine is a connection to a terminal in a Pod. Like kubectl, it goes through the API server with the rights of the caller.

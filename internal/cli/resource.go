@@ -23,8 +23,10 @@ import (
 // kind describes a kind that the commands support.
 type kind struct {
 	singular, plural, short string
-	object                  func() process.Object
-	list                    func() client.ObjectList
+	// title is the name of the kind in manifests, such as DevServer. It is empty for kinds without a process.
+	title  string
+	object func() process.Object
+	list   func() client.ObjectList
 	// address returns the address of the object, or the command that connects to it.
 	address func(process.Object) string
 	// once is true if objects of the kind are executed once and never restarted.
@@ -36,25 +38,25 @@ type kind struct {
 
 var kinds = []*kind{
 	{
-		singular: "devserver", plural: "devservers", short: "dsv",
+		singular: "devserver", plural: "devservers", short: "dsv", title: "DevServer",
 		object:  func() process.Object { return &v1alpha1.DevServer{} },
 		list:    func() client.ObjectList { return &v1alpha1.DevServerList{} },
 		address: func(object process.Object) string { return object.(*v1alpha1.DevServer).Status.URL },
 	},
 	{
-		singular: "instance", plural: "instances", short: "inst",
+		singular: "instance", plural: "instances", short: "inst", title: "Instance",
 		object:  func() process.Object { return &v1alpha1.Instance{} },
 		list:    func() client.ObjectList { return &v1alpha1.InstanceList{} },
 		address: func(object process.Object) string { return object.(*v1alpha1.Instance).Status.AttachCommand },
 	},
 	{
-		singular: "languageserver", plural: "languageservers", short: "lsv",
+		singular: "languageserver", plural: "languageservers", short: "lsv", title: "LanguageServer",
 		object:  func() process.Object { return &v1alpha1.LanguageServer{} },
 		list:    func() client.ObjectList { return &v1alpha1.LanguageServerList{} },
 		address: connectCommand,
 	},
 	{
-		singular: "strategyrun", plural: "strategyruns", short: "srun",
+		singular: "strategyrun", plural: "strategyruns", short: "srun", title: "StrategyRun",
 		object: func() process.Object { return &v1alpha1.StrategyRun{} },
 		list:   func() client.ObjectList { return &v1alpha1.StrategyRunList{} },
 		address: func(object process.Object) string {
@@ -178,7 +180,7 @@ func (c *connection) get(ctx context.Context, ref reference) (process.Object, er
 	object := ref.kind.object()
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: ref.name}, object)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%s does not exist in namespace %q: to list all objects, run berth status -A", ref, c.namespace)
+		return nil, fmt.Errorf("%s %w in namespace %q: to list all objects, run berth status -A", ref, errMissing, c.namespace)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", ref, err)

@@ -70,6 +70,11 @@ func (a *app) send(ctx context.Context, flags *connectionFlags, word, input stri
 	if err != nil {
 		return err
 	}
+	return a.typeInto(ctx, to, ref, input)
+}
+
+// typeInto types input into the terminal of an object.
+func (a *app) typeInto(ctx context.Context, to *connection, ref reference, input string) error {
 	there, err := a.terminalInPod(ctx, to, ref)
 	if err == nil && there != nil {
 		err = pod.TypeInto(ctx, to.config, there, []byte(input), a.clock.After)

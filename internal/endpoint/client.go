@@ -143,10 +143,14 @@ func noRedirect(*http.Request, []*http.Request) error {
 	return errors.New("the endpoint redirects the request, which is not allowed")
 }
 
-// LogOptions select a part of the output. Tail is a number of lines; a negative value selects all retained output.
+// LogOptions select a part of the output.
 type LogOptions struct {
 	Follow bool
-	Tail   int64
+	// Tail is a number of lines; a negative value selects all retained output. Ignored if Offset is set.
+	Tail int64
+	// Offset selects the output after this number of bytes of all output of the object. If that part is no longer retained, the response begins with the oldest
+	// retained output.
+	Offset *int64
 }
 
 // Stream is the output of an object.
@@ -155,6 +159,8 @@ type Stream struct {
 	// Screen reports whether the stream is the current content of the terminal, because Berth does not retain the output of an adopted session. Such a stream
 	// ends by itself.
 	Screen bool
+	// Offset is the number of bytes of output before the stream. It is 0 if Screen is true.
+	Offset int64
 }
 
 // Log opens the output of an object. The caller must close the stream; this also ends a stream that follows the output.
@@ -163,7 +169,10 @@ func (c *Client) Log(ctx context.Context, object Object, opts LogOptions) (*Stre
 	if opts.Follow {
 		query.Set("follow", "true")
 	}
-	if opts.Tail >= 0 {
+	switch {
+	case opts.Offset != nil:
+		query.Set("offset", strconv.FormatInt(*opts.Offset, 10))
+	case opts.Tail >= 0:
 		query.Set("tail", strconv.FormatInt(opts.Tail, 10))
 	}
 	response, err := c.send(ctx, c.patience.answer, http.MethodGet, object, "log", query, nil, nil)
@@ -173,7 +182,8 @@ func (c *Client) Log(ctx context.Context, object Object, opts LogOptions) (*Stre
 	if response.StatusCode != http.StatusOK {
 		return nil, refusal(response)
 	}
-	return &Stream{response.Body, response.Header.Get(HeaderScreen) != ""}, nil
+	offset, _ := strconv.ParseInt(response.Header.Get(HeaderOffset), 10, 64) // the header is missing if there is no output
+	return &Stream{response.Body, response.Header.Get(HeaderScreen) != "", offset}, nil
 }
 
 // Attach connects to the terminal of an object. size is the size of the window, or nil if unknown.

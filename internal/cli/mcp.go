@@ -1,0 +1,199 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+)
+
+// Toolsets of the MCP server.
+const (
+	toolsetRun  = "run"
+	toolsetPlan = "plan"
+)
+
+// mcpInstructions is the text that a client adds to the context of its model.
+const mcpInstructions = "Berth runs dev servers, terminal sessions (instances) and language servers as declared objects, and restarts them when they crash. " +
+	"Use these tools instead of &, nohup, pkill and fixed ports. Objects are named KIND/NAME, such as devserver/web, instance/shell or languageserver/gopls. " +
+	"A dev server receives its port as $(PORT) in its command and as the environment variable PORT; its address is in the result. " +
+	"If an object is not ready, call get: it returns the reason, the last output and what to do next."
+
+// mcpFlags holds the values of the flags of berth mcp.
+type mcpFlags struct {
+	connectionFlags
+	toolsets []string
+	readOnly bool
+	session  string
+	listen   string
+}
+
+func (a *app) mcpCommand() *cobra.Command {
+	f := &mcpFlags{}
+	command := &cobra.Command{
+		Use:   "mcp",
+		Short: "Serve tools for coding agents over the Model Context Protocol",
+		Long: "Mcp serves the Model Context Protocol (MCP) on standard input and output, so that a coding agent can run, inspect and change the objects of one\n" +
+			"namespace. All requests are made with your credentials, so the API server permits and refuses them like those of the other commands.\n" +
+			"With --listen it serves MCP over HTTP at the path /mcp of a loopback address. Clients must then send the token that the command prints at its start.\n" +
+			"docs/mcp.md describes the tools and the configuration of clients.",
+		Example: "  # Configure an agent to start this command\n" +
+			"  claude mcp add berth -- berth mcp\n\n" +
+			"  # Permit only reading, and only the objects of one session\n" +
+			"  berth mcp --read-only --toolsets run --session feature-42\n\n" +
+			"  # Serve several agents over HTTP\n" +
+			"  berth mcp --listen 127.0.0.1:7337",
+		Args: needs(cobra.NoArgs),
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return &usageError{err, command.UsageString()}
+			}
+			return a.mcp(command.Context(), f)
+		},
+	}
+	f.add(command)
+	f.addEndpoint(command)
+	flags := command.Flags()
+	flags.StringSliceVar(&f.toolsets, "toolsets", []string{toolsetRun, toolsetPlan}, "toolsets to serve: run (processes), plan (plans)")
+	flags.BoolVar(&f.readOnly, "read-only", false, "serve only tools that change nothing")
+	flags.StringVar(&f.session, "session", "", "serve only objects whose spec.session has this value, and set it on new objects; default: all objects")
+	flags.StringVar(&f.listen, "listen", "", "loopback address and port for MCP over HTTP, such as 127.0.0.1:7337; default: standard input and output")
+	return command
+}
+
+// check returns an error if the flags contradict each other.
+func (f *mcpFlags) check() error {
+	for _, toolset := range f.toolsets {
+		if toolset != toolsetRun && toolset != toolsetPlan {
+			return fmt.Errorf("unknown toolset %q: use run or plan", toolset)
+		}
+	}
+	if f.session != "" && slices.Contains(f.toolsets, toolsetPlan) {
+		return errors.New("plans do not belong to a session: use --session with --toolsets run")
+	}
+	return nil
+}
+
+func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
+	to, err := a.connect(&f.connectionFlags)
+	if err != nil {
+		return err
+	}
+	to.endpoint = f.endpoint
+	quiet := *a
+	quiet.out = a.err // standard output carries the protocol
+	server := newMCPServer(&toolContext{app: &quiet, to: to, session: f.session}, f)
+	if f.listen != "" {
+		return a.mcpListen(ctx, server, f.listen)
+	}
+	in, closes := a.in.(io.ReadCloser) // closing it ends a pending read
+	if !closes {
+		in = io.NopCloser(a.in)
+	}
+	err = server.Run(ctx, &mcp.IOTransport{Reader: in, Writer: nopWriteCloser{a.raw}})
+	if ctx.Err() != nil || errors.Is(err, io.EOF) || errors.Is(err, mcp.ErrConnectionClosed) {
+		return nil // the client closed the connection, or a signal ended the command
+	}
+	return err
+}
+
+// nopWriteCloser is a writer that the MCP library cannot close.
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }
+
+// newMCPServer returns a server with the tools that the flags select, always in the same order.
+func newMCPServer(t *toolContext, f *mcpFlags) *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "berth", Title: "Berth", Version: version()}, &mcp.ServerOptions{
+		Instructions: mcpInstructions,
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}, Resources: &mcp.ResourceCapabilities{}},
+	})
+	box := &toolbox{server: server, readOnly: f.readOnly}
+	if slices.Contains(f.toolsets, toolsetRun) {
+		t.addRunTools(box)
+		t.addOutputTools(box)
+		t.addResources(server)
+	}
+	if slices.Contains(f.toolsets, toolsetPlan) {
+		t.addPlanTools(box)
+	}
+	return server
+}
+
+// toolContext is what the tools share: the connection, and the objects that they may see.
+type toolContext struct {
+	app *app
+	to  *connection
+	// session limits the tools to objects with this spec.session. Empty means all objects of the namespace.
+	session string
+}
+
+// toolbox adds tools to a server.
+type toolbox struct {
+	server   *mcp.Server
+	readOnly bool // skip tools that change something
+}
+
+// effect states what a tool does to the objects.
+type effect int
+
+const (
+	reads      effect = iota // changes nothing
+	changes                  // a second call with the same arguments has a further effect
+	idempotent               // a second call with the same arguments has no further effect
+	destroys                 // ends or deletes something
+)
+
+func (e effect) annotations() *mcp.ToolAnnotations {
+	destructive, open := e == destroys, false
+	annotations := &mcp.ToolAnnotations{ReadOnlyHint: e == reads, IdempotentHint: e == idempotent || e == destroys, OpenWorldHint: &open}
+	if e != reads {
+		annotations.DestructiveHint = &destructive
+	}
+	return annotations
+}
+
+// outputSchema returns the schema of a result. It omits what the inferred schema repeats for every object, because clients pay for each tool in tokens.
+func outputSchema[Out any]() *jsonschema.Schema {
+	schema, err := jsonschema.For[Out](nil)
+	if err != nil {
+		panic(fmt.Sprintf("schema of %T: %v", *new(Out), err)) // the type is invalid, which every test finds
+	}
+	simplify(schema)
+	return schema
+}
+
+func simplify(schema *jsonschema.Schema) {
+	if schema == nil {
+		return
+	}
+	schema.AdditionalProperties = nil
+	for _, property := range schema.Properties {
+		simplify(property)
+	}
+	simplify(schema.Items)
+}
+
+// addTool adds a tool, unless it changes something and the server is read-only. The schemas of its input and output result from the types In and Out.
+func addTool[In, Out any](box *toolbox, name string, does effect, description string, call func(context.Context, *mcp.CallToolRequest, In) (Out, error)) {
+	if box.readOnly && does != reads {
+		return
+	}
+	tool := &mcp.Tool{Name: name, Description: description, Annotations: does.annotations(), OutputSchema: outputSchema[Out]()}
+	mcp.AddTool(box.server, tool, func(ctx context.Context, request *mcp.CallToolRequest, input In) (*mcp.CallToolResult, Out, error) {
+		output, err := call(ctx, request, input)
+		if err != nil {
+			err = errors.New(strings.TrimSpace(printable(explain(err).Error())))
+		}
+		return nil, output, err
+	})
+}

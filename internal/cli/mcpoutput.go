@@ -1,0 +1,184 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/endpoint"
+)
+
+// Limits of the tool logs.
+const (
+	defaultLogLines = 50
+	maxLogLines     = 1000
+	// searchLines is how many lines from the end are searched.
+	searchLines = 20_000
+	// maxLogRead is how many bytes of output one call reads.
+	maxLogRead = 4 << 20
+	// maxLogText is how many bytes of lines one call returns. maxLogLine is how many of them are of one line.
+	maxLogText = 48 << 10
+	maxLogLine = 2 << 10
+)
+
+type logsInput struct {
+	Name   string `json:"name" jsonschema:"KIND/NAME"`
+	Lines  int    `json:"lines,omitempty" jsonschema:"maximum number of lines from the end; default 50, at most 1000"`
+	Search string `json:"search,omitempty" jsonschema:"only lines that match this RE2 expression"`
+	Cursor string `json:"cursor,omitempty" jsonschema:"only output after the cursor of an earlier result"`
+}
+
+type logsOutput struct {
+	Lines  []string `json:"lines"`
+	Cursor string   `json:"cursor,omitempty" jsonschema:"pass it to get only later output"`
+	Cut    bool     `json:"cut,omitempty"` // earlier lines were left out
+}
+
+type sendInput struct {
+	Name      string `json:"name" jsonschema:"KIND/NAME"`
+	Text      string `json:"text,omitempty"`
+	NoEnter   bool   `json:"noEnter,omitempty" jsonschema:"do not type Enter after the text"`
+	Interrupt bool   `json:"interrupt,omitempty" jsonschema:"type Ctrl-C first"`
+}
+
+type sendOutput struct {
+	Result string `json:"result"`
+}
+
+type screenOutput struct {
+	Screen string `json:"screen"`
+}
+
+func (t *toolContext) addOutputTools(box *toolbox) {
+	addTool(box, "logs", reads, "Read the output of an object, including output from before its restarts.", t.logs)
+	addTool(box, "screen", reads, "Read the current screen of an instance as plain text.", t.screen)
+	addTool(box, "send", changes, "Type text and Enter into the terminal of an object.", t.send)
+}
+
+func (t *toolContext) logs(ctx context.Context, _ *mcp.CallToolRequest, input logsInput) (logsOutput, error) {
+	ref, object, err := t.find(ctx, input.Name)
+	if err != nil {
+		return logsOutput{}, err
+	}
+	search, err := regexp.Compile(input.Search)
+	if err != nil {
+		return logsOutput{}, fmt.Errorf("search is not a valid RE2 expression: %w", err)
+	}
+	limit := defaultLogLines
+	if input.Lines > 0 {
+		limit = min(input.Lines, maxLogLines)
+	}
+	opts := endpoint.LogOptions{Tail: int64(limit)}
+	if input.Search != "" {
+		opts.Tail = searchLines
+	}
+	if input.Cursor != "" {
+		offset, err := strconv.ParseInt(input.Cursor, 10, 64)
+		if err != nil || offset < 0 {
+			return logsOutput{}, fmt.Errorf("cursor %q is invalid: pass the cursor of an earlier result", input.Cursor)
+		}
+		opts.Offset = &offset
+	}
+	text, cursor, err := t.output(ctx, ref, object, opts)
+	if err != nil {
+		return logsOutput{}, err
+	}
+	output := logsOutput{Cursor: cursor}
+	output.Lines, output.Cut = selectLines(text, search, limit)
+	return output, nil
+}
+
+// output reads the output of an object, and returns the cursor that continues after it. The output of Pods has no cursor.
+func (t *toolContext) output(ctx context.Context, ref reference, object process.Object, opts endpoint.LogOptions) (text []byte, cursor string, err error) {
+	if inPod(object) {
+		if opts.Offset != nil {
+			return nil, "", fmt.Errorf("%s runs in a Pod, whose output has no cursor: omit it", ref)
+		}
+		var all bytes.Buffer
+		err := t.app.copyLogs(ctx, t.to, ref, object, opts, &all)
+		return all.Bytes(), "", err
+	}
+	manager, err := t.to.manager(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	defer manager.Close()
+	stream, err := manager.Log(ctx, t.to.endpointObject(ref), opts)
+	if err != nil {
+		return nil, "", fmt.Errorf("logs of %s: %w", ref, err)
+	}
+	defer func() { _ = stream.Close() }()
+	text, err = io.ReadAll(io.LimitReader(stream, maxLogRead))
+	if err != nil {
+		return nil, "", fmt.Errorf("logs of %s: %w", ref, err)
+	}
+	if !stream.Screen {
+		cursor = strconv.FormatInt(stream.Offset+int64(len(text)), 10)
+	}
+	return text, cursor, nil
+}
+
+// selectLines returns the last lines of text that match the expression, within the limits. cut reports whether it left out earlier ones.
+func selectLines(text []byte, search *regexp.Regexp, limit int) (lines []string, cut bool) {
+	lines = []string{}
+	if len(text) == 0 {
+		return lines, false
+	}
+	for line := range strings.SplitSeq(strings.TrimSuffix(string(text), "\n"), "\n") {
+		line = strings.TrimRight(printable(strings.TrimRight(line, "\r")), " \t")
+		if search.MatchString(line) {
+			lines = append(lines, line)
+		}
+	}
+	size, first := 0, len(lines)
+	for first > 0 && len(lines)-first < limit {
+		line := lines[first-1]
+		if len(line) > maxLogLine {
+			line = shortened(line, maxLogLine)
+			lines[first-1] = line
+		}
+		if size += len(line) + 1; size > maxLogText {
+			break
+		}
+		first--
+	}
+	return lines[first:], first > 0
+}
+
+func (t *toolContext) screen(ctx context.Context, _ *mcp.CallToolRequest, input named) (screenOutput, error) {
+	ref, object, err := t.find(ctx, input.Name)
+	if err != nil {
+		return screenOutput{}, err
+	}
+	text, err := t.app.screen(ctx, t.to, ref, object)
+	return screenOutput{Screen: printable(text)}, err
+}
+
+func (t *toolContext) send(ctx context.Context, _ *mcp.CallToolRequest, input sendInput) (sendOutput, error) {
+	ref, _, err := t.find(ctx, input.Name)
+	if err != nil {
+		return sendOutput{}, err
+	}
+	var words []string
+	if input.Text != "" || !input.NoEnter && !input.Interrupt {
+		words = []string{input.Text}
+	}
+	typed, err := keys(words, input.Interrupt, input.NoEnter)
+	if err != nil {
+		return sendOutput{}, fmt.Errorf("%s: nothing to send: set text or interrupt", ref)
+	}
+	if err := t.app.typeInto(ctx, t.to, ref, typed); err != nil {
+		return sendOutput{}, err
+	}
+	return sendOutput{Result: "typed; call screen or logs to see the effect"}, nil
+}
