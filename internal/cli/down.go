@@ -93,9 +93,15 @@ func (a *app) endLeftovers(ctx context.Context, f *upFlags) (ended bool, err err
 	}
 	a.say("an earlier berth up left processes behind; stopping them")
 	// The control plane has to run, because each stop is recorded in the object.
-	running, err := controlplane.Start(ctx, controlplane.Options{StateDir: f.stateDir, Assets: f.assets, Progress: func(line string) { a.say("%s", line) }})
-	if err != nil {
+	options := controlplane.Options{StateDir: f.stateDir, Assets: f.assets, Progress: func(line string) { a.say("%s", line) }}
+	running, err := controlplane.Start(ctx, options)
+	if err != nil && ctx.Err() != nil {
 		return false, err
+	}
+	if err != nil {
+		stopper := &processStopper{on: opened.Runtimes(), clock: a.clock, say: a.say}
+		failed := errors.Join(stopper.endAll(context.WithoutCancel(ctx)), controlplane.StopLeftBehind(options))
+		return true, errors.Join(fmt.Errorf("the processes were stopped without a record in their objects, so the next berth up counts each stop as a crash: %w", err), failed)
 	}
 	config := running.Config()
 	config.QPS = -1 // no rate limit: the API server serves only this machine

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"k8s.io/client-go/kubernetes"
@@ -21,11 +22,13 @@ import (
 const (
 	// outputTimeout bounds how long berth status waits for the output of a process.
 	outputTimeout = 3 * time.Second
-	// outputRead and outputBytes bound the lines and bytes that are read. outputLines and outputLimit bound the lines and bytes that are printed.
-	outputRead  = 40
+	// outputRead and outputBytes bound the lines and bytes that are read. outputLines and outputLimit bound the lines and bytes that are printed, and outputLine the
+	// bytes of one of them.
+	outputRead  = 60
 	outputBytes = 1 << 20
-	outputLines = 12
-	outputLimit = 512
+	outputLines = 16
+	outputLimit = 1 << 10
+	outputLine  = 160
 )
 
 // lastOutput returns the last lines of output of an object, which may show the cause of a failure. It returns nil if they cannot be read.
@@ -83,13 +86,14 @@ func (c *connection) tail(ctx context.Context, ref reference) []byte {
 // stackFrame matches the lines that JavaScript and Java print below an error. There are often so many that they would displace the error itself.
 var stackFrame = regexp.MustCompile(`^\s+at \S`)
 
-// excerpt returns the last non-blank lines of text, within the limits, without stack frames and control characters.
+// excerpt returns the last lines of text that contain a letter or a digit, within the limits, without stack frames and control characters. Lines without letters are
+// parentheses and frames, which would displace the error that they surround.
 func excerpt(text []byte) []string {
 	var shown []string
 	for line := range strings.SplitSeq(string(text), "\n") {
 		line = strings.TrimRight(printable(strings.TrimRight(line, "\r")), " \t")
-		if line != "" && !stackFrame.MatchString(line) {
-			shown = append(shown, line)
+		if strings.ContainsFunc(line, isWord) && !stackFrame.MatchString(line) {
+			shown = append(shown, shortened(line, outputLine))
 		}
 	}
 	shown = shown[max(0, len(shown)-outputLines):]
@@ -98,16 +102,18 @@ func excerpt(text []byte) []string {
 		if size += len(shown[i]) + 1; size <= outputLimit {
 			continue
 		}
-		if i == len(shown)-1 {
-			return []string{shortened(shown[i], outputLimit)}
-		}
 		return shown[i+1:]
 	}
 	return shown
 }
 
+func isWord(char rune) bool { return unicode.IsLetter(char) || unicode.IsDigit(char) }
+
 // shortened cuts a line to limit bytes, at a character boundary.
 func shortened(line string, limit int) string {
+	if len(line) <= limit {
+		return line
+	}
 	const mark = "…"
 	cut := limit - len(mark)
 	for cut > 0 && !utf8.RuneStart(line[cut]) {

@@ -162,25 +162,36 @@ func (e effect) annotations() *mcp.ToolAnnotations {
 	return annotations
 }
 
-// outputSchema returns the schema of a result. It omits what the inferred schema repeats for every object, because clients pay for each tool in tokens.
-func outputSchema[Out any]() *jsonschema.Schema {
-	schema, err := jsonschema.For[Out](nil)
+// schemaOf returns the JSON schema of a type.
+func schemaOf[T any]() *jsonschema.Schema {
+	schema, err := jsonschema.For[T](nil)
 	if err != nil {
-		panic(fmt.Sprintf("schema of %T: %v", *new(Out), err)) // the type is invalid, which every test finds
+		panic(fmt.Sprintf("schema of %T: %v", *new(T), err)) // the type is invalid, which every test finds
 	}
-	simplify(schema)
+	walkSchema(schema, func(s *jsonschema.Schema) {
+		// A list may be null in Go, but some clients reject schemas with two types, and the tools return no null.
+		if len(s.Types) == 2 && s.Types[0] == "null" {
+			s.Type, s.Types = s.Types[1], nil
+		}
+	})
 	return schema
 }
 
-func simplify(schema *jsonschema.Schema) {
+// allowMore permits additional properties. The schema of a result is then shorter, which matters because clients pay for each tool in tokens.
+func allowMore(schema *jsonschema.Schema) {
+	walkSchema(schema, func(s *jsonschema.Schema) { s.AdditionalProperties = nil })
+}
+
+// walkSchema calls visit for a schema and the schemas of its properties and items.
+func walkSchema(schema *jsonschema.Schema, visit func(*jsonschema.Schema)) {
 	if schema == nil {
 		return
 	}
-	schema.AdditionalProperties = nil
+	visit(schema)
 	for _, property := range schema.Properties {
-		simplify(property)
+		walkSchema(property, visit)
 	}
-	simplify(schema.Items)
+	walkSchema(schema.Items, visit)
 }
 
 // addTool adds a tool, unless it changes something and the server is read-only. The schemas of its input and output result from the types In and Out.
@@ -188,7 +199,8 @@ func addTool[In, Out any](box *toolbox, name string, does effect, description st
 	if box.readOnly && does != reads {
 		return
 	}
-	tool := &mcp.Tool{Name: name, Description: description, Annotations: does.annotations(), OutputSchema: outputSchema[Out]()}
+	tool := &mcp.Tool{Name: name, Description: description, Annotations: does.annotations(), InputSchema: schemaOf[In](), OutputSchema: schemaOf[Out]()}
+	allowMore(tool.OutputSchema.(*jsonschema.Schema))
 	mcp.AddTool(box.server, tool, func(ctx context.Context, request *mcp.CallToolRequest, input In) (*mcp.CallToolResult, Out, error) {
 		output, err := call(ctx, request, input)
 		if err != nil {

@@ -142,12 +142,8 @@ func selectLines(text []byte, search *regexp.Regexp, limit int) (lines []string,
 	}
 	size, first := 0, len(lines)
 	for first > 0 && len(lines)-first < limit {
-		line := lines[first-1]
-		if len(line) > maxLogLine {
-			line = shortened(line, maxLogLine)
-			lines[first-1] = line
-		}
-		if size += len(line) + 1; size > maxLogText {
+		lines[first-1] = shortened(lines[first-1], maxLogLine)
+		if size += len(lines[first-1]) + 1; size > maxLogText {
 			break
 		}
 		first--

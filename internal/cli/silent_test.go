@@ -76,8 +76,9 @@ func TestExcerpt_KeepsLastRelevantLines(t *testing.T) {
 		"stack frames": {"SyntaxError: x\n    at wrapSafe (node:internal:1)\n    at Module\n\nNode.js v20\n", []string{"SyntaxError: x", "Node.js v20"}},
 		"escapes":      {"\x1b[31mred\x1b[0m\x07\r\n", []string{"red\ufffd"}},
 		"many lines":   {strings.Repeat("x\n", 40) + "last\n", append(slices.Repeat([]string{"x"}, outputLines-1), "last")},
-		"long lines":   {strings.Repeat(strings.Repeat("y", 200)+"\n", 9), slices.Repeat([]string{strings.Repeat("y", 200)}, 2)},
-		"one too long": {strings.Repeat("ä", 600), []string{strings.Repeat("ä", 254) + "…"}},
+		"long lines":   {strings.Repeat(strings.Repeat("y", 200)+"\n", 9), slices.Repeat([]string{strings.Repeat("y", outputLine-3) + "…"}, 6)},
+		"one too long": {strings.Repeat("ä", 600), []string{strings.Repeat("ä", (outputLine-3)/2) + "…"}},
+		"frames":       {"failed to load config\n ╭─[ vite.config.js:1:2 ]\n │" + strings.Repeat(" ", 900) + "┬\n ╯\n}\n", []string{"failed to load config", " ╭─[ vite.config.js:1:2 ]"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -72,6 +72,23 @@ func LeftBehind(stateDir string) (left bool, err error) {
 	return len(found) > 0, err
 }
 
+// StopLeftBehind stops the control plane that a killed owner of the state directory left running, without starting another one. It returns an error if the
+// state directory is locked.
+func StopLeftBehind(opts Options) (err error) {
+	setDefaults(&opts)
+	held, err := takeLock(opts.StateDir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, held.release()) }()
+	c := &ControlPlane{dir: layout{opts.StateDir}, opts: opts}
+	found, err := findLeftovers(c.dir)
+	if err != nil {
+		return err
+	}
+	return c.endLeftovers(found)
+}
+
 // lockHolder returns the PID of the process that has locked the state directory, or 0. A process that has just taken the lock may not have written its PID yet.
 func lockHolder(root string) (pid int, err error) {
 	for range 10 {

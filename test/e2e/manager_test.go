@@ -147,6 +147,14 @@ var _ = Describe("berth up", Serial, func() {
 		Expect(processesWithVariable(suiteMark, suiteBerth.mark)).NotTo(ContainElement(ContainSubstring(state)))
 		Expect(down()).To(ContainSubstring("berth up is not running"))
 
+		By("killing it, when no control plane can be started")
+		Expect(syscall.Kill(up(), syscall.SIGKILL)).To(Succeed())
+		Expect(processes()).To(HaveLen(1))
+		Expect(suiteBerth.attempt(suiteBerth.program(), "down", "--state-dir", state, "--assets", GinkgoT().TempDir())).To(
+			And(ContainSubstring("the next berth up counts each stop as a crash"), ContainSubstring("berth-apiserver")))
+		Expect(processes()).To(BeEmpty())
+		Expect(processesWithVariable(suiteMark, suiteBerth.mark)).NotTo(ContainElement(ContainSubstring(state)))
+
 		By("deleting the object, which removes the cgroup")
 		up()
 		suiteBerth.kubectl(ctx, "--kubeconfig", filepath.Join(state, "kubeconfig"), "delete", "instance", "shell")

@@ -1,0 +1,174 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// toolClient is a client of berth mcp, which it has started.
+type toolClient struct{ *mcp.ClientSession }
+
+// newToolClient starts berth mcp with additional arguments.
+func newToolClient(ctx context.Context, args ...string) toolClient {
+	GinkgoHelper()
+	cmd := exec.Command(suiteBerth.program(), append([]string{"mcp", "-n", namespace}, args...)...)
+	cmd.Env, cmd.Stderr = suiteBerth.environment(), GinkgoWriter
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, nil).Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(session.Close)
+	return toolClient{session}
+}
+
+// call calls a tool and returns its structured result as JSON. If the tool fails, it returns the message as failure.
+func (c toolClient) call(ctx context.Context, name string, arguments map[string]any) (result, failure string) {
+	GinkgoHelper()
+	answer, err := c.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: arguments})
+	Expect(err).NotTo(HaveOccurred(), name)
+	if answer.IsError {
+		return "", answer.Content[0].(*mcp.TextContent).Text
+	}
+	text, err := json.Marshal(answer.StructuredContent)
+	Expect(err).NotTo(HaveOccurred())
+	return string(text), ""
+}
+
+// must is call for a tool that must succeed. It decodes the result.
+func (c toolClient) must(ctx context.Context, name string, arguments map[string]any) (result map[string]any) {
+	GinkgoHelper()
+	text, failure := c.call(ctx, name, arguments)
+	Expect(failure).To(BeEmpty(), "%s %v", name, arguments)
+	Expect(json.Unmarshal([]byte(text), &result)).To(Succeed())
+	return result
+}
+
+var _ = Describe("berth mcp", func() {
+	It("lets an agent run, break, mend and remove a Vite server", Label(anyUser), NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		dir := workingCopy(ctx, "samples/vite")
+		config := filepath.Join(dir, "vite.config.js") // the sample has none
+		c := newToolClient(ctx)
+		name := map[string]any{"name": "devserver/agent"}
+		wait := map[string]any{"name": "devserver/agent", "wait": true, "timeoutSeconds": 120}
+
+		By("starting it and finding its address")
+		spec := map[string]any{
+			"name": "devserver/agent", "workingDir": dir, "command": []string{"npm", "run", "dev", "--", "--port", "$(PORT)", "--strictPort"}, "wait": true, "timeoutSeconds": 120,
+		}
+		applied := c.must(ctx, "apply", spec)["results"].([]any)[0].(map[string]any)
+		DeferCleanup(func(ctx context.Context) { _, _ = c.call(ctx, "delete", wait) }, NodeTimeout(timeout))
+		Expect(applied).To(And(HaveKeyWithValue("result", "created"), HaveKeyWithValue("ready", "True")))
+		address := applied["address"].(string)
+		Eventually(func() (string, error) { return fetch(address) }).Should(ContainSubstring("/@vite/client"))
+		Expect(c.must(ctx, "apply", spec)["results"].([]any)[0]).To(HaveKeyWithValue("result", "unchanged"))
+		list, _ := c.call(ctx, "list", nil)
+		Expect(list).To(ContainSubstring(address))
+
+		By("breaking its configuration, and learning why it does not start")
+		Expect(os.WriteFile(config, []byte("export default { this is no JavaScript"), 0o644)).To(Succeed())
+		_, failure := c.call(ctx, "restart", map[string]any{"name": "devserver/agent", "wait": true, "timeoutSeconds": 20})
+		Expect(failure).To(ContainSubstring("call get for the last output"))
+		Eventually(func() string { text, _ := c.call(ctx, "get", name); return text }).Should(
+			And(ContainSubstring("exit code 1"), ContainSubstring("failed to load config"), ContainSubstring("vite.config.js")))
+		logs, _ := c.call(ctx, "logs", map[string]any{"name": "devserver/agent", "search": "(?i)error"})
+		Expect(logs).To(ContainSubstring("vite.config.js"))
+
+		By("mending it")
+		Expect(os.Remove(config)).To(Succeed())
+		Expect(c.must(ctx, "restart", wait)).To(And(HaveKeyWithValue("ready", "True"), HaveKeyWithValue("address", address)), "the address survives")
+		Eventually(func() (string, error) { return fetch(address) }).Should(ContainSubstring("/@vite/client"))
+
+		By("stopping, starting and deleting it")
+		Expect(c.must(ctx, "stop", wait)).To(HaveKeyWithValue("reason", "Stopped"))
+		Expect(c.must(ctx, "get", name)).To(HaveKeyWithValue("next", ContainSubstring("call start")))
+		Expect(c.must(ctx, "start", wait)).To(HaveKeyWithValue("ready", "True"))
+		Expect(c.must(ctx, "delete", wait)).To(HaveKeyWithValue("result", "devserver/agent is deleted"))
+		_, failure = c.call(ctx, "get", name)
+		Expect(failure).To(ContainSubstring("does not exist"))
+	})
+
+	It("lets an agent type into a session and read its output from a cursor", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		c := newToolClient(ctx)
+		name := map[string]any{"name": "instance/agent-shell"}
+		c.must(ctx, "apply", map[string]any{"name": "instance/agent-shell", "command": []string{"/bin/bash", "--norc", "-i"}, "wait": true})
+		DeferCleanup(func(ctx context.Context) { _, _ = c.call(ctx, "delete", name) }, NodeTimeout(timeout))
+		c.must(ctx, "send", map[string]any{"name": "instance/agent-shell", "text": "echo one $((20+22))"})
+		var cursor string
+		Eventually(func() string {
+			result := c.must(ctx, "logs", name)
+			cursor = result["cursor"].(string)
+			return fmt.Sprint(result["lines"])
+		}).Should(ContainSubstring("one 42"))
+		c.must(ctx, "send", map[string]any{"name": "instance/agent-shell", "text": "echo two $((20+23))"})
+		Eventually(func() string {
+			return fmt.Sprint(c.must(ctx, "logs", map[string]any{"name": "instance/agent-shell", "cursor": cursor})["lines"])
+		}).Should(And(ContainSubstring("two 43"), Not(ContainSubstring("one 42"))))
+		Eventually(func() string { return c.must(ctx, "screen", name)["screen"].(string) }).Should(And(ContainSubstring("one 42"), ContainSubstring("two 43")))
+		log, err := c.ReadResource(ctx, &mcp.ReadResourceParams{URI: "berth://" + namespace + "/instance/agent-shell/log"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(log.Contents[0].Text).To(ContainSubstring("two 43"))
+	})
+
+	It("lets an agent use a plan up to its gate and approve it", Serial, NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		module, reports := copyDir("samples/greeting"), GinkgoT().TempDir()
+		applyAction(ctx)
+		c := newToolClient(ctx, "--toolsets", "plan")
+		use := map[string]any{
+			"action": "check-module", "key": module, "to": "execute", "wait": true, "timeoutSeconds": 300, "arguments": map[string]string{"module": module, "reports": reports},
+		}
+		created := c.must(ctx, "use", use)
+		DeferCleanup(deletePlanWithRuns, onlyPlan(ctx))
+		Expect(created).To(And(HaveKeyWithValue("result", "created"), HaveKeyWithValue("waiting", "for approval of Apply")))
+		Expect(c.must(ctx, "use", use)).To(And(HaveKeyWithValue("result", "already exists"), HaveKeyWithValue("name", created["name"])))
+		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(BeEmpty(), "no report is written before the approval")
+		status, _ := c.call(ctx, "plan_status", map[string]any{"name": created["name"]})
+		Expect(status).To(And(ContainSubstring("2 findings."), ContainSubstring(`"state":"Succeeded"`)))
+		Expect(c.must(ctx, "approve", map[string]any{"name": created["name"], "wait": true})).To(HaveKeyWithValue("state", "Applied"))
+		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(HaveLen(1))
+	})
+
+	It("has no more permissions than its user", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		kubeconfig := readerKubeconfig(ctx)
+		s := instance("guarded", "sleep", "infinity").create(ctx).waitUntilReady(ctx)
+		c := newToolClient(ctx, "--kubeconfig", kubeconfig)
+		name := map[string]any{"name": s.path()}
+		Expect(c.must(ctx, "get", name)).To(HaveKeyWithValue("ready", "True"))
+		for tool, arguments := range map[string]map[string]any{
+			"restart": name, "stop": name, "delete": name, "send": {"name": s.path(), "text": "x"},
+			"apply": {"name": "instance/intruder", "command": []string{"true"}},
+		} {
+			_, failure := c.call(ctx, tool, arguments)
+			Expect(failure).To(Or(ContainSubstring("is forbidden"), ContainSubstring("may not create instances/attach.berth.dev")), tool)
+		}
+		s.waitForIncarnation(ctx, 1)
+	})
+})
+
+// readerKubeconfig returns a kubeconfig of a service account that may only read Berth objects.
+func readerKubeconfig(ctx context.Context) string {
+	GinkgoHelper()
+	suiteBerth.kubectl(ctx, "-n", namespace, "create", "serviceaccount", "reader")
+	suiteBerth.kubectl(ctx, "-n", namespace, "create", "role", "reader", "--verb=get,list,watch", "--resource=instances.berth.dev,devservers.berth.dev,languageservers.berth.dev")
+	suiteBerth.kubectl(ctx, "-n", namespace, "create", "rolebinding", "reader", "--role=reader", "--serviceaccount="+namespace+":reader")
+	DeferCleanup(func(ctx context.Context) {
+		suiteBerth.kubectl(ctx, "-n", namespace, "delete", "serviceaccount/reader", "role/reader", "rolebinding/reader")
+	}, NodeTimeout(timeout))
+	token := strings.TrimSpace(suiteBerth.kubectl(ctx, "-n", namespace, "create", "token", "reader"))
+	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
+	text, err := os.ReadFile(suiteBerth.kubeconfig())
+	Expect(err).NotTo(HaveOccurred())
+	Expect(os.WriteFile(path, text, 0o600)).To(Succeed())
+	user := strings.TrimSpace(suiteBerth.kubectl(ctx, "--kubeconfig", path, "config", "view", "-o", "jsonpath={.users[0].name}"))
+	suiteBerth.kubectl(ctx, "--kubeconfig", path, "config", "set-credentials", user, "--token="+token)
+	return path
+}
