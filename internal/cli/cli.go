@@ -117,7 +117,7 @@ func (a *app) command(name string) *cobra.Command {
 	root.AddCommand(
 		a.upCommand(), a.downCommand(), a.managerCommand(), a.statusCommand(), a.logsCommand(), a.attachCommand(), a.sendCommand(), a.openCommand(), a.discoverCommand(),
 		a.restartCommand(), a.stopCommand(), a.startCommand(), a.adoptCommand(), a.lspCommand(),
-		a.useCommand(), a.planCommand(), a.runCommand(), a.resetCommand(), a.mcpCommand(), a.versionCommand(),
+		a.useCommand(), a.planCommand(), a.runCommand(), a.resetCommand(), a.initCommand(), a.mcpCommand(), a.versionCommand(),
 	)
 	return root
 }

@@ -19,8 +19,12 @@ import (
 // Toolsets of the MCP server.
 const (
 	toolsetRun  = "run"
+	toolsetCode = "code"
 	toolsetPlan = "plan"
 )
+
+// toolsets are all toolsets, in the order in which they are documented.
+var toolsets = []string{toolsetRun, toolsetCode, toolsetPlan}
 
 // mcpInstructions is the text that a client adds to the context of its model.
 const mcpInstructions = "Berth runs dev servers, terminal sessions (instances) and language servers as declared objects, and restarts them when they crash. " +
@@ -49,7 +53,7 @@ func (a *app) mcpCommand() *cobra.Command {
 		Example: "  # Configure an agent to start this command\n" +
 			"  claude mcp add berth -- berth mcp\n\n" +
 			"  # Permit only reading, and only the objects of one session\n" +
-			"  berth mcp --read-only --toolsets run --session feature-42\n\n" +
+			"  berth mcp --read-only --toolsets run,code --session feature-42\n\n" +
 			"  # Serve several agents over HTTP\n" +
 			"  berth mcp --listen 127.0.0.1:7337",
 		Args: needs(cobra.NoArgs),
@@ -63,7 +67,7 @@ func (a *app) mcpCommand() *cobra.Command {
 	f.add(command)
 	f.addEndpoint(command)
 	flags := command.Flags()
-	flags.StringSliceVar(&f.toolsets, "toolsets", []string{toolsetRun, toolsetPlan}, "toolsets to serve: run (processes), plan (plans)")
+	flags.StringSliceVar(&f.toolsets, "toolsets", toolsets, "toolsets to serve: run (processes), code (language servers), plan (plans)")
 	flags.BoolVar(&f.readOnly, "read-only", false, "serve only tools that change nothing")
 	flags.StringVar(&f.session, "session", "", "serve only objects whose spec.session has this value, and set it on new objects; default: all objects")
 	flags.StringVar(&f.listen, "listen", "", "loopback address and port for MCP over HTTP, such as 127.0.0.1:7337; default: standard input and output")
@@ -73,12 +77,12 @@ func (a *app) mcpCommand() *cobra.Command {
 // check returns an error if the flags contradict each other.
 func (f *mcpFlags) check() error {
 	for _, toolset := range f.toolsets {
-		if toolset != toolsetRun && toolset != toolsetPlan {
-			return fmt.Errorf("unknown toolset %q: use run or plan", toolset)
+		if !slices.Contains(toolsets, toolset) {
+			return fmt.Errorf("unknown toolset %q: use run, code or plan", toolset)
 		}
 	}
 	if f.session != "" && slices.Contains(f.toolsets, toolsetPlan) {
-		return errors.New("plans do not belong to a session: use --session with --toolsets run")
+		return errors.New("plans do not belong to a session: use --session with --toolsets run,code")
 	}
 	return nil
 }
@@ -91,7 +95,9 @@ func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
 	to.endpoint = f.endpoint
 	quiet := *a
 	quiet.out = a.err // standard output carries the protocol
-	server := newMCPServer(&toolContext{app: &quiet, to: to, session: f.session}, f)
+	tools := &toolContext{app: &quiet, to: to, session: f.session, code: &languageClients{}}
+	defer tools.code.close()
+	server := newMCPServer(tools, f)
 	if f.listen != "" {
 		return a.mcpListen(ctx, server, f.listen)
 	}
@@ -123,6 +129,9 @@ func newMCPServer(t *toolContext, f *mcpFlags) *mcp.Server {
 		t.addOutputTools(box)
 		t.addResources(server)
 	}
+	if slices.Contains(f.toolsets, toolsetCode) {
+		t.addCodeTools(box)
+	}
 	if slices.Contains(f.toolsets, toolsetPlan) {
 		t.addPlanTools(box)
 	}
@@ -135,6 +144,7 @@ type toolContext struct {
 	to  *connection
 	// session limits the tools to objects with this spec.session. Empty means all objects of the namespace.
 	session string
+	code    *languageClients
 }
 
 // toolbox adds tools to a server.
@@ -154,8 +164,8 @@ const (
 )
 
 func (e effect) annotations() *mcp.ToolAnnotations {
-	destructive, open := e == destroys, false
-	annotations := &mcp.ToolAnnotations{ReadOnlyHint: e == reads, IdempotentHint: e == idempotent || e == destroys, OpenWorldHint: &open}
+	destructive := e == destroys
+	annotations := &mcp.ToolAnnotations{ReadOnlyHint: e == reads, IdempotentHint: e == idempotent || e == destroys}
 	if e != reads {
 		annotations.DestructiveHint = &destructive
 	}
@@ -177,9 +187,10 @@ func schemaOf[T any]() *jsonschema.Schema {
 	return schema
 }
 
-// allowMore permits additional properties. The schema of a result is then shorter, which matters because clients pay for each tool in tokens.
-func allowMore(schema *jsonschema.Schema) {
-	walkSchema(schema, func(s *jsonschema.Schema) { s.AdditionalProperties = nil })
+// loosen removes the constraints of a schema that only matter for input. The schema of a result is then shorter, which matters because clients pay for each tool in
+// tokens.
+func loosen(schema *jsonschema.Schema) {
+	walkSchema(schema, func(s *jsonschema.Schema) { s.AdditionalProperties, s.Required = nil, nil })
 }
 
 // walkSchema calls visit for a schema and the schemas of its properties and items.
@@ -200,7 +211,7 @@ func addTool[In, Out any](box *toolbox, name string, does effect, description st
 		return
 	}
 	tool := &mcp.Tool{Name: name, Description: description, Annotations: does.annotations(), InputSchema: schemaOf[In](), OutputSchema: schemaOf[Out]()}
-	allowMore(tool.OutputSchema.(*jsonschema.Schema))
+	loosen(tool.OutputSchema.(*jsonschema.Schema))
 	mcp.AddTool(box.server, tool, func(ctx context.Context, request *mcp.CallToolRequest, input In) (*mcp.CallToolResult, Out, error) {
 		output, err := call(ctx, request, input)
 		if err != nil {

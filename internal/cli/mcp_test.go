@@ -34,12 +34,14 @@ func newToolClient(t *testing.T, f *fixture, flags mcpFlags) *toolClient {
 	t.Helper()
 	g := NewWithT(t)
 	if flags.toolsets == nil {
-		flags.toolsets = []string{toolsetRun, toolsetPlan}
+		flags.toolsets = toolsets
 	}
 	g.Expect(flags.check()).To(Succeed())
 	to, err := f.app.connect(&flags.connectionFlags)
 	g.Expect(err).NotTo(HaveOccurred())
-	server := newMCPServer(&toolContext{app: f.app.plain(), to: to, session: flags.session}, &flags)
+	tools := &toolContext{app: f.app.plain(), to: to, session: flags.session, code: &languageClients{}}
+	t.Cleanup(tools.code.close)
+	server := newMCPServer(tools, &flags)
 	near, far := mcp.NewInMemoryTransports()
 	served, err := server.Connect(t.Context(), far, nil)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -98,7 +100,7 @@ func TestMCP_ListsToolsInFixedOrderAndFewTokens(t *testing.T) {
 		g.Expect(tool.Annotations).NotTo(BeNil(), tool.Name)
 	}
 	g.Expect(names).To(ConsistOf("list", "get", "apply", "start", "stop", "restart", "delete", "logs", "screen", "send",
-		"plan_status", "use", "approve", "retry", "revert", "cancel"))
+		"diagnostics", "definition", "references", "hover", "symbols", "rename", "format", "plan_status", "use", "approve", "retry", "revert", "cancel"))
 	var again []string
 	for _, tool := range c.tools() {
 		again = append(again, tool.Name)
@@ -371,4 +373,42 @@ func TestMCP_EndsWithItsInput(t *testing.T) {
 	for line := range strings.Lines(f.out.String()) {
 		g.Expect(json.Valid([]byte(line))).To(BeTrue(), "standard output must contain only the protocol: %s", line)
 	}
+}
+
+func TestMCP_ChoosesTheLanguageServerOfAFile(t *testing.T) {
+	server := func(name, language string, folders ...string) *v1alpha1.LanguageServer {
+		return &v1alpha1.LanguageServer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: v1alpha1.LanguageServerSpec{
+			Language: language, Workspace: v1alpha1.Workspace{Folders: folders},
+		}}
+	}
+	f := newFixture(server("gopls", "go", "/src"), server("deep", "go", "/src/deep"), server("ts", "typescript", "/src"), server("ruff", "python", "/src"), server("pyright", "python", "/src"))
+	to, err := f.app.connect(&connectionFlags{})
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	tools := &toolContext{app: f.app, to: to}
+	for _, test := range []struct{ file, server, want, err string }{
+		{"/src/a.go", "", "gopls", ""},
+		{"/src/deep/a.go", "", "deep", ""},
+		{"/src/deeper/a.go", "", "gopls", ""},
+		{"/src/deep/a.tsx", "", "ts", ""},
+		{"/src/a.js", "", "ts", ""},
+		{"/src/a.py", "", "", "several LanguageServers are suitable: set server to one of pyright, ruff"},
+		{"/src/a.py", "languageserver/ruff", "ruff", ""},
+		{"/src/a.rs", "", "", "no LanguageServer in namespace \"default\" serves /src/a.rs: create one with apply"},
+		{"/other/a.go", "", "", "no LanguageServer"},
+		{"/src/a.py", "none", "", "languageserver/none does not exist"},
+	} {
+		g := NewWithT(t)
+		found, err := tools.languageServer(t.Context(), test.file, test.server)
+		if test.err != "" {
+			g.Expect(err).To(MatchError(ContainSubstring(test.err)), test.file)
+			continue
+		}
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(found.Name).To(Equal(test.want), test.file)
+	}
+	clients := &languageClients{}
+	_, _, err = clients.find(t.Context(), tools, "/other/a.go", "gopls")
+	NewWithT(t).Expect(err).To(MatchError(ContainSubstring("/other/a.go is outside the workspace")))
+	_, _, err = clients.find(t.Context(), tools, "a.go", "gopls")
+	NewWithT(t).Expect(err).To(MatchError(ContainSubstring("is not an absolute path")))
 }

@@ -45,8 +45,8 @@ type objectDetail struct {
 }
 
 type listInput struct {
-	Kind     string `json:"kind,omitempty" jsonschema:"devserver, instance, languageserver, strategyrun, strategy or plan; default: all"`
-	NotReady bool   `json:"notReady,omitempty" jsonschema:"only objects that are not ready"`
+	Kind     string `json:"kind,omitempty" jsonschema:"devserver, instance, languageserver, plan, ..."`
+	NotReady bool   `json:"notReady,omitempty" `
 }
 
 type listOutput struct {

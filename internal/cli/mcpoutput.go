@@ -33,14 +33,14 @@ const (
 
 type logsInput struct {
 	Name   string `json:"name" jsonschema:"KIND/NAME"`
-	Lines  int    `json:"lines,omitempty" jsonschema:"maximum number of lines from the end; default 50, at most 1000"`
+	Lines  int    `json:"lines,omitempty" jsonschema:"default 50, at most 1000"`
 	Search string `json:"search,omitempty" jsonschema:"only lines that match this RE2 expression"`
 	Cursor string `json:"cursor,omitempty" jsonschema:"only output after the cursor of an earlier result"`
 }
 
 type logsOutput struct {
 	Lines  []string `json:"lines"`
-	Cursor string   `json:"cursor,omitempty" jsonschema:"pass it to get only later output"`
+	Cursor string   `json:"cursor,omitempty" `
 	Cut    bool     `json:"cut,omitempty"` // earlier lines were left out
 }
 

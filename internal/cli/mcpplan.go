@@ -64,26 +64,26 @@ type planStatusOutput struct {
 type useInput struct {
 	Action    string            `json:"action"`
 	Arguments map[string]string `json:"arguments,omitempty"`
-	Key       string            `json:"key,omitempty" jsonschema:"a second call with this key returns the same plan"`
-	To        string            `json:"to,omitempty" jsonschema:"last phase that needs no approval; default strategize"`
+	Key       string            `json:"key,omitempty" jsonschema:"equal keys return the same plan"`
+	To        string            `json:"to,omitempty" jsonschema:"default strategize"`
 	waiting
 }
 
 type approveInput struct {
 	Name string `json:"name"`
-	To   string `json:"to,omitempty" jsonschema:"last approved phase; default: the next one"`
+	To   string `json:"to,omitempty" jsonschema:"phase; default: the next"`
 	waiting
 }
 
 type planInput struct {
 	Name   string `json:"name"`
-	Reason string `json:"reason,omitempty" jsonschema:"for other users"`
+	Reason string `json:"reason,omitempty"`
 	waiting
 }
 
 func (t *toolContext) addPlanTools(box *toolbox) {
 	addTool(box, "plan_status", reads, "Show plans, or one plan with its runs and results.", t.planStatus)
-	addTool(box, "use", changes, "Create a plan from an action. It runs its phases Strategize, Execute and Apply; each needs approval, except up to the phase to.", t.use)
+	addTool(box, "use", changes, "Create a plan from an action. Each of its phases strategize, execute and apply needs approval, except up to the phase to.", t.use)
 	addTool(box, "approve", changes, "Approve the next phase of a plan.", t.approve)
 	addTool(box, "retry", changes, "Run the failed phase of a plan again.", t.retry)
 	addTool(box, "revert", destroys, "Stop the runs of a plan and return it to its first phase.", t.revert)

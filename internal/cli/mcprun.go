@@ -25,8 +25,8 @@ const (
 
 // waiting is the part of the input of the tools that can wait for the result of a change.
 type waiting struct {
-	Wait           bool `json:"wait,omitempty" jsonschema:"wait until it is complete"`
-	TimeoutSeconds int  `json:"timeoutSeconds,omitempty" jsonschema:"default 60, at most 600"`
+	Wait           bool `json:"wait,omitempty" jsonschema:"until complete"`
+	TimeoutSeconds int  `json:"timeoutSeconds,omitempty" jsonschema:"default 60"`
 }
 
 func (w waiting) timeout() time.Duration {
@@ -42,12 +42,12 @@ type changeInput struct {
 }
 
 func (t *toolContext) addRunTools(box *toolbox) {
-	addTool(box, "list", reads, "List processes, strategies and plans with their state and address.", t.list)
-	addTool(box, "get", reads, "Get one object: why it is not ready, its last output, and what to do next.", t.get)
-	addTool(box, "apply", idempotent, "Create or change a dev server, instance (terminal session) or language server from a few fields, or any Berth objects from a manifest.", t.apply)
+	addTool(box, "list", reads, "List objects with their state and address.", t.list)
+	addTool(box, "get", reads, "Why an object is not ready, its last output, and what to do next.", t.get)
+	addTool(box, "apply", idempotent, "Create or change a dev server, instance or language server from a few fields, or any Berth objects from a manifest.", t.apply)
 	addTool(box, "start", idempotent, "Start a stopped object.", t.start)
-	addTool(box, "stop", destroys, "Stop the process of an object and keep the object; cancels a strategyrun.", t.stop)
-	addTool(box, "restart", destroys, "Restart the process of an object, also after Berth has given up.", t.restart)
+	addTool(box, "stop", destroys, "Stop the process of an object, or cancel a strategyrun. The object remains.", t.stop)
+	addTool(box, "restart", destroys, "Restart the process of an object, also if Berth no longer retries.", t.restart)
 	addTool(box, "delete", destroys, "Stop the process of an object and delete the object.", t.remove)
 }
 

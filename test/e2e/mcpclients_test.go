@@ -64,7 +64,7 @@ var _ = Describe("berth mcp with real clients", Ordered, Label(anyUser), func() 
 			} `json:"tools"`
 		}
 		Expect(json.Unmarshal([]byte(list), &tools)).To(Succeed(), list)
-		Expect(tools.Tools).To(HaveLen(16))
+		Expect(tools.Tools).To(HaveLen(23))
 		call := func(tool string, args ...string) string {
 			GinkgoHelper()
 			flags := []string{"--method", "tools/call", "--tool-name", tool}

@@ -1,0 +1,286 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package code
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+	"github.com/sourcegraph/jsonrpc2"
+	"go.uber.org/goleak"
+	"k8s.io/utils/clock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const timeout = 30 * time.Second
+
+// server is a language server in memory. publish decides what it publishes for a document.
+type server struct {
+	mu      sync.Mutex
+	conn    *jsonrpc2.Conn
+	texts   map[string]string
+	version map[string]int
+	log     []string
+	publish func(s *server, uri string)
+	answer  func(method string, params json.RawMessage) any
+}
+
+func (s *server) Handle(ctx context.Context, conn *jsonrpc2.Conn, request *jsonrpc2.Request) {
+	var p struct {
+		TextDocument struct {
+			URI     string `json:"uri"`
+			Version int    `json:"version"`
+			Text    string `json:"text"`
+		} `json:"textDocument"`
+		ContentChanges []struct {
+			Text string `json:"text"`
+		} `json:"contentChanges"`
+	}
+	_ = json.Unmarshal(*request.Params, &p)
+	s.mu.Lock()
+	s.conn = conn
+	s.log = append(s.log, request.Method+" "+filepath.Base(p.TextDocument.URI))
+	s.mu.Unlock()
+	switch request.Method {
+	case "textDocument/didOpen", "textDocument/didChange":
+		text := p.TextDocument.Text
+		if len(p.ContentChanges) > 0 {
+			text = p.ContentChanges[0].Text
+		}
+		s.mu.Lock()
+		s.texts[p.TextDocument.URI], s.version[p.TextDocument.URI] = text, p.TextDocument.Version
+		s.mu.Unlock()
+		if s.publish != nil {
+			s.publish(s, p.TextDocument.URI)
+		}
+	}
+	if request.Notif {
+		return
+	}
+	var result any
+	if s.answer != nil {
+		result = s.answer(request.Method, *request.Params)
+	}
+	if request.Method == "initialize" && result == nil {
+		result = map[string]any{"capabilities": map[string]any{}}
+	}
+	_ = conn.Reply(ctx, request.ID, result)
+}
+
+// send publishes one diagnostic with a message. version is nil or the version of the document.
+func (s *server) send(uri, message string, version any) {
+	s.mu.Lock()
+	conn := s.conn
+	s.mu.Unlock()
+	_ = conn.Notify(context.Background(), "textDocument/publishDiagnostics", map[string]any{
+		"uri": uri, "version": version, "diagnostics": []any{map[string]any{"message": message, "severity": 1, "code": 42, "range": span{}}},
+	})
+}
+
+func (s *server) journal() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.log, "\n")
+}
+
+func connect(t *testing.T, s *server) *Client {
+	t.Helper()
+	s.texts, s.version = map[string]string{}, map[string]int{}
+	near, far := net.Pipe()
+	served := jsonrpc2.NewConn(context.Background(), jsonrpc2.NewBufferedStream(far, jsonrpc2.VSCodeObjectCodec{}), s)
+	c, err := New(t.Context(), near, t.TempDir(), "go", clock.RealClock{})
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() {
+		_ = c.Close()
+		_ = served.Close()
+		<-served.DisconnectNotify()
+		<-c.Done()
+	})
+	return c
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	NewWithT(t).Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
+}
+
+func TestDiagnostics_WaitsForTheContentOnDisk(t *testing.T) {
+	g := NewWithT(t)
+	file := filepath.Join(t.TempDir(), "a.go")
+	s := &server{publish: func(s *server, uri string) {
+		text, version := s.texts[uri], s.version[uri]
+		go func() { // like a server that computes: first an answer for the previous content, then the right one
+			s.send(uri, "stale", version-1)
+			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // the delay of a server
+			s.send(uri, text, version)
+		}()
+	}}
+	c := connect(t, s)
+	for _, text := range []string{"one", "two", "three"} {
+		write(t, file, text)
+		reports, err := c.Diagnostics(t.Context(), []string{file})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(reports).To(HaveLen(1))
+		g.Expect(reports[0].Settled).To(BeTrue(), reports[0].Reason)
+		g.Expect(reports[0].Diagnostics).To(Equal([]Diagnostic{{Line: 1, Column: 1, Severity: "error", Message: text, Code: "42"}}))
+	}
+	g.Expect(s.journal()).To(ContainSubstring("didOpen a.go"))
+	g.Expect(strings.Count(s.journal(), "didChange a.go")).To(Equal(2))
+	g.Expect(strings.Count(s.journal(), "didSave a.go")).To(Equal(2))
+}
+
+func TestDiagnostics_AreNotSettledWithoutProof(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.go")
+	for name, test := range map[string]struct {
+		publish func(s *server, uri string)
+		reason  string
+	}{
+		"no version":      {func(s *server, uri string) { s.send(uri, "x", nil) }, "does not state for which content"},
+		"another version": {func(s *server, uri string) { s.send(uri, "x", 7) }, "no diagnostics for this content in time"},
+		"nothing":         {nil, "no diagnostics for this content in time"},
+		"work": {func(s *server, uri string) {
+			s.send(uri, "x", s.version[uri])
+			_ = s.conn.Notify(context.Background(), "$/progress", map[string]any{"token": "t", "value": map[string]string{"kind": "begin"}})
+		}, "still working (1 tasks"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			c := connect(t, &server{publish: test.publish})
+			write(t, file, "text")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			reports, err := c.Diagnostics(ctx, []string{file})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(reports[0].Settled).To(BeFalse())
+			g.Expect(reports[0].Reason).To(ContainSubstring(test.reason))
+		})
+	}
+}
+
+func TestDiagnostics_OfOtherFilesWaitLonger(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.go"), filepath.Join(dir, "b.go")
+	s := &server{}
+	s.publish = func(s *server, uri string) {
+		s.send(uri, s.texts[uri], s.version[uri])
+		if strings.HasSuffix(uri, "a.go") && s.version[uriOf(b)] > 0 {
+			version := s.version[uriOf(b)]
+			time.AfterFunc(time.Second, func() { s.send(uriOf(b), "because of a", version) })
+		}
+	}
+	c := connect(t, s)
+	write(t, a, "a")
+	write(t, b, "b")
+	_, err := c.Diagnostics(t.Context(), []string{a, b})
+	g.Expect(err).NotTo(HaveOccurred())
+	write(t, a, "changed")
+	reports, err := c.Diagnostics(t.Context(), []string{b})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(reports[0].Diagnostics[0].Message).To(Equal("because of a"), "a change of another file changes the diagnostics of this one")
+}
+
+func TestClient_KeepsDocumentsEqualToFiles(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.go")
+	s := &server{}
+	c := connect(t, s)
+	write(t, file, "package a\n\nfunc Old() {}\n")
+	_, err := c.FileSymbols(t.Context(), file)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(os.Remove(file)).To(Succeed())
+	_, err = c.FileSymbols(t.Context(), file)
+	g.Expect(err).To(MatchError(ContainSubstring("does not exist")))
+	g.Expect(s.journal()).To(ContainSubstring("didClose a.go"))
+	for i := range maxOpen + 3 {
+		path := filepath.Join(dir, "many", strings.Repeat("x", i+1)+".go")
+		g.Expect(os.MkdirAll(filepath.Dir(path), 0o700)).To(Succeed())
+		write(t, path, "package many\n")
+		_, err := c.FileSymbols(t.Context(), path)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	g.Expect(strings.Count(s.journal(), "didOpen ") - strings.Count(s.journal(), "didClose ")).To(Equal(maxOpen))
+}
+
+func TestClient_FailsWhenTheServerIsGone(t *testing.T) {
+	g := NewWithT(t)
+	file := filepath.Join(t.TempDir(), "a.go")
+	write(t, file, "x")
+	s := &server{}
+	c := connect(t, s)
+	_, err := c.FileSymbols(t.Context(), file)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(s.conn.Close()).To(Succeed())
+	_, err = c.Diagnostics(t.Context(), []string{file})
+	g.Expect(err).To(HaveOccurred())
+	g.Eventually(c.Done()).WithTimeout(timeout).Should(BeClosed())
+}
+
+func TestRename_AppliesEditsOnlyToUnchangedFiles(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.go"), filepath.Join(dir, "b.go")
+	write(t, a, "func Old() {}\nvar x, y = Old, Old\n")
+	write(t, b, "// äöü 😀 Old\n")
+	s := &server{answer: func(method string, _ json.RawMessage) any {
+		if method != "textDocument/rename" {
+			return nil
+		}
+		at := func(line, from, to int) map[string]any {
+			return map[string]any{"newText": "Renewed", "range": span{position{line, from}, position{line, to}}}
+		}
+		return map[string]any{
+			"documentChanges": []any{
+				map[string]any{"textDocument": map[string]any{"uri": uriOf(a)}, "edits": []any{at(0, 5, 8), at(1, 16, 19), at(1, 11, 14)}},
+				map[string]any{"textDocument": map[string]any{"uri": uriOf(b)}, "edits": []any{at(0, 10, 13)}},
+			},
+		}
+	}}
+	c := connect(t, s)
+	edits, err := c.Rename(t.Context(), a, Where{Symbol: "Old"}, "Renewed")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(edits).To(HaveLen(2))
+	write(t, b, "// changed\n")
+	g.Expect(Apply(edits)).To(MatchError(ContainSubstring("has changed in the meantime")))
+	g.Expect(os.ReadFile(a)).To(BeEquivalentTo("func Old() {}\nvar x, y = Old, Old\n"), "no file is changed")
+	write(t, b, "// äöü 😀 Old\n")
+	g.Expect(Apply(edits)).To(Succeed())
+	g.Expect(os.ReadFile(a)).To(BeEquivalentTo("func Renewed() {}\nvar x, y = Renewed, Renewed\n"))
+	g.Expect(os.ReadFile(b)).To(BeEquivalentTo("// äöü 😀 Renewed\n"))
+}
+
+func TestWhere_FindsWholeWords(t *testing.T) {
+	text := "package p\n\tgopher, go := 1, 2 // 😀 go\n"
+	for _, test := range []struct {
+		where Where
+		want  position
+		err   string
+	}{
+		{Where{Symbol: "go"}, position{1, 9}, ""},
+		{Where{Line: 2}, position{1, 1}, ""},
+		{Where{Line: 2, Symbol: "gopher"}, position{1, 1}, ""},
+		{Where{Line: 1, Symbol: "go"}, position{}, `line 1 does not contain "go"`},
+		{Where{Line: 9}, position{}, "has only 3 lines"},
+		{Where{}, position{}, "set line, symbol or both"},
+	} {
+		g := NewWithT(t)
+		got, err := test.where.find(text)
+		if test.err != "" {
+			g.Expect(err).To(MatchError(ContainSubstring(test.err)))
+			continue
+		}
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(got).To(Equal(test.want))
+	}
+}

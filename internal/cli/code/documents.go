@@ -1,0 +1,170 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package code
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// maxFile is the maximum size of a file, in bytes.
+	maxFile = 8 << 20
+	// maxOpen is the maximum number of documents that are open at the server.
+	maxOpen = 64
+)
+
+// document is a file that is open at the server.
+type document struct {
+	path    string
+	text    string
+	version int
+	used    int       // the number of the last use, for eviction
+	size    int64     // of the file when it was read
+	changed time.Time // modification time of the file when it was read
+	sure    bool      // a later change of the file changes its size or its modification time
+}
+
+// languages are the language identifiers of files by extension.
+var languages = map[string]string{
+	".go": "go", ".py": "python", ".ts": "typescript", ".tsx": "typescriptreact", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".jsx": "javascriptreact",
+	".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".hpp": "cpp", ".rs": "rust", ".css": "css", ".scss": "scss", ".html": "html", ".json": "json",
+	".yaml": "yaml", ".yml": "yaml", ".sh": "shellscript", ".java": "java", ".rb": "ruby", ".php": "php", ".lua": "lua", ".md": "markdown",
+}
+
+// Language returns the language identifier of a file, or an empty string if it is unknown.
+func Language(path string) string { return languages[strings.ToLower(filepath.Ext(path))] }
+
+// sync opens the files at the server, and makes all open documents equal to the files on disk. It returns copies of the documents of the files, and when the server
+// was last sent a change of any document.
+func (c *Client) sync(ctx context.Context, paths ...string) (wanted []document, changedAt time.Time, err error) {
+	c.syncing.Lock()
+	defer c.syncing.Unlock()
+	newest := 0
+	for _, d := range c.documents {
+		newest = max(newest, d.used)
+	}
+	for _, d := range c.documents {
+		if slices.Contains(paths, d.path) {
+			continue
+		}
+		if err := c.refresh(ctx, d); err != nil {
+			return nil, c.changedAt, err
+		}
+	}
+	slices.Sort(paths)
+	for _, path := range slices.Compact(paths) {
+		d := c.documents[path]
+		if d == nil {
+			d = &document{path: path}
+			if err := c.open(ctx, d); err != nil {
+				return nil, c.changedAt, err
+			}
+		} else if err := c.refresh(ctx, d); err != nil {
+			return nil, c.changedAt, err
+		}
+		if c.documents[path] == nil {
+			return nil, c.changedAt, fmt.Errorf("%s does not exist", path)
+		}
+		d.used = newest + 1
+		wanted = append(wanted, *d)
+	}
+	return wanted, c.changedAt, c.evict(ctx, paths)
+}
+
+func (c *Client) open(ctx context.Context, d *document) error {
+	if _, err := d.read(c.clock.Now()); err != nil {
+		return err
+	}
+	d.version, c.changedAt = 1, c.clock.Now()
+	language := Language(d.path)
+	if language == "" {
+		language = c.language
+	}
+	c.documents[d.path] = d
+	return c.conn.Notify(ctx, "textDocument/didOpen", map[string]any{
+		"textDocument": map[string]any{"uri": uriOf(d.path), "languageId": language, "version": d.version, "text": d.text},
+	})
+}
+
+// refresh makes a document equal to its file. It closes the document if the file no longer exists.
+func (c *Client) refresh(ctx context.Context, d *document) error {
+	changed, err := d.read(c.clock.Now())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		delete(c.documents, d.path)
+		c.changedAt = c.clock.Now()
+		return c.conn.Notify(ctx, "textDocument/didClose", map[string]any{"textDocument": map[string]any{"uri": uriOf(d.path)}})
+	case err != nil || !changed:
+		return err
+	}
+	d.version++
+	c.changedAt = c.clock.Now()
+	id := map[string]any{"uri": uriOf(d.path), "version": d.version}
+	err = c.conn.Notify(ctx, "textDocument/didChange", map[string]any{"textDocument": id, "contentChanges": []any{map[string]any{"text": d.text}}})
+	if err != nil {
+		return err
+	}
+	return c.conn.Notify(ctx, "textDocument/didSave", map[string]any{"textDocument": map[string]any{"uri": uriOf(d.path)}})
+}
+
+// settleTime is how old a file must be when it is read, so that each later write has another modification time. A file system may give two writes at almost the
+// same time the same modification time.
+const settleTime = 2 * time.Second
+
+// read reads the file, unless its size and its modification time are unchanged. It reports whether the text has changed.
+func (d *document) read(now time.Time) (changed bool, err error) {
+	info, err := os.Stat(d.path)
+	switch {
+	case err != nil:
+		return false, err
+	case !info.Mode().IsRegular():
+		return false, fmt.Errorf("%s is not a regular file", d.path)
+	case info.Size() > maxFile:
+		return false, fmt.Errorf("%s has %d bytes, but at most %d are allowed", d.path, info.Size(), maxFile)
+	}
+	if d.sure && info.Size() == d.size && info.ModTime().Equal(d.changed) {
+		return false, nil
+	}
+	text, err := os.ReadFile(d.path)
+	if err != nil {
+		return false, err
+	}
+	d.size, d.changed, d.sure = info.Size(), info.ModTime(), now.Sub(info.ModTime()) > settleTime
+	if d.version > 0 && string(text) == d.text {
+		return false, nil
+	}
+	d.text = string(text)
+	return true, nil
+}
+
+// evict closes the documents that were not used for the longest time, except the given ones, while too many are open.
+func (c *Client) evict(ctx context.Context, keep []string) error {
+	for len(c.documents) > maxOpen {
+		var oldest *document
+		for _, d := range c.documents {
+			if !slices.Contains(keep, d.path) && (oldest == nil || d.used < oldest.used) {
+				oldest = d
+			}
+		}
+		if oldest == nil {
+			return nil
+		}
+		delete(c.documents, oldest.path)
+		c.mu.Lock()
+		delete(c.published, oldest.path)
+		c.mu.Unlock()
+		if err := c.conn.Notify(ctx, "textDocument/didClose", map[string]any{"textDocument": map[string]any{"uri": uriOf(oldest.path)}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

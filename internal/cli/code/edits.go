@@ -1,0 +1,135 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package code
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+)
+
+// Edit is a change of one file.
+type Edit struct {
+	File    string `json:"file"`
+	Changes int    `json:"changes"`
+	// before and after are the content of the file.
+	before, after string
+}
+
+// After returns the content of the file after the edit.
+func (e *Edit) After() string { return e.after }
+
+// Rename returns the edits that rename the symbol at a position.
+func (c *Client) Rename(ctx context.Context, path string, where Where, to string) ([]Edit, error) {
+	params, err := c.at(ctx, path, where)
+	if err != nil {
+		return nil, err
+	}
+	params["newName"] = to
+	var answer *workspaceEdit
+	if err := c.call(ctx, "textDocument/rename", params, &answer); err != nil {
+		return nil, err
+	}
+	if answer == nil {
+		return nil, errors.New("the language server cannot rename this symbol")
+	}
+	return answer.edits()
+}
+
+// Format returns the edit that formats a file, or nil if the file is formatted.
+func (c *Client) Format(ctx context.Context, path string) (*Edit, error) {
+	if _, _, err := c.sync(ctx, path); err != nil {
+		return nil, err
+	}
+	var raw json.RawMessage
+	params := map[string]any{"textDocument": map[string]any{"uri": uriOf(path)}, "options": map[string]any{"tabSize": 4, "insertSpaces": true}}
+	if err := c.call(ctx, "textDocument/formatting", params, &raw); err != nil || null(raw) {
+		return nil, err
+	}
+	var changes []textEdit
+	if err := json.Unmarshal(raw, &changes); err != nil {
+		return nil, fmt.Errorf("decode the edits of the format: %w", err)
+	}
+	edit, err := makeEdit(path, changes)
+	if err != nil || edit.before == edit.after {
+		return nil, err
+	}
+	return edit, nil
+}
+
+// edits returns the edits of the files.
+func (w *workspaceEdit) edits() ([]Edit, error) {
+	byPath := map[string][]textEdit{}
+	for uri, changes := range w.Changes {
+		byPath[pathOf(uri)] = append(byPath[pathOf(uri)], changes...)
+	}
+	for _, change := range w.DocumentChanges {
+		if change.Kind != "" {
+			return nil, fmt.Errorf("the language server wants to %s a file, which this client does not do", change.Kind)
+		}
+		path := pathOf(change.TextDocument.URI)
+		byPath[path] = append(byPath[path], change.Edits...)
+	}
+	var edits []Edit
+	for _, path := range slices.Sorted(maps.Keys(byPath)) {
+		edit, err := makeEdit(path, byPath[path])
+		if err != nil {
+			return nil, err
+		}
+		edits = append(edits, *edit)
+	}
+	return edits, nil
+}
+
+// makeEdit applies changes to the content of a file, in memory.
+func makeEdit(path string, changes []textEdit) (*Edit, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	text := string(content)
+	edit := &Edit{File: path, Changes: len(changes), before: text}
+	// The ranges refer to the original text, so the last one is applied first. The order of insertions at one position is kept.
+	ordered := slices.Clone(changes)
+	slices.SortStableFunc(ordered, func(a, b textEdit) int {
+		if a.Range.Start.Line != b.Range.Start.Line {
+			return a.Range.Start.Line - b.Range.Start.Line
+		}
+		return a.Range.Start.Character - b.Range.Start.Character
+	})
+	end := len(text)
+	for _, change := range slices.Backward(ordered) {
+		from, to := offset(text, change.Range.Start), offset(text, change.Range.End)
+		if from > to || to > end {
+			return nil, fmt.Errorf("%s: the edits of the language server overlap", path)
+		}
+		text = text[:from] + change.NewText + text[to:]
+		end = from
+	}
+	edit.after = text
+	return edit, nil
+}
+
+// Apply writes edits to disk. It changes no file if a file was changed in the meantime.
+func Apply(edits []Edit) error {
+	for i := range edits {
+		if now, err := os.ReadFile(edits[i].File); err != nil || string(now) != edits[i].before {
+			return errors.Join(fmt.Errorf("%s has changed in the meantime: try again", edits[i].File), err)
+		}
+	}
+	for i := range edits {
+		info, err := os.Stat(edits[i].File)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(edits[i].File, []byte(edits[i].after), info.Mode().Perm()); err != nil {
+			return err
+		}
+	}
+	return nil
+}

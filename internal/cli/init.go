@@ -1,0 +1,87 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-dev/berth/internal/cli/project"
+)
+
+func (a *app) initCommand() *cobra.Command {
+	var clients []string
+	var yes bool
+	command := &cobra.Command{
+		Use:   "init [DIR]",
+		Short: "Set up a project for Berth and coding agents",
+		Long: "Init detects what a project is (package.json, go.mod, pyproject.toml, requirements.txt, manage.py, Cargo.toml), and proposes objects for its dev server\n" +
+			"and language servers. It shows the files, asks, and then writes them: berth.yaml with the objects, the configuration of MCP clients that starts\n" +
+			"berth mcp, and a section of AGENTS.md that tells agents to use Berth. Existing files are kept; init only adds what they lack.\n" +
+			"Init needs no API server.",
+		Example: "  # Show the proposals for the current directory, and write them after a confirmation\n" +
+			"  berth init\n\n" +
+			"  # Write the configuration of Claude Code and Codex without asking\n" +
+			"  berth init --clients claude,codex --yes",
+		Args: needs(cobra.MaximumNArgs(1)),
+		RunE: func(command *cobra.Command, args []string) error {
+			dir := "."
+			if len(args) > 0 {
+				dir = args[0]
+			}
+			return a.initProject(dir, clients, yes)
+		},
+	}
+	command.Flags().StringSliceVar(&clients, "clients", project.Clients, "MCP clients to configure: "+strings.Join(project.Clients, ", "))
+	command.Flags().BoolVarP(&yes, "yes", "y", false, "write the files without asking")
+	return command
+}
+
+func (a *app) initProject(dir string, clients []string, yes bool) error {
+	found, err := project.Detect(dir)
+	if err != nil {
+		return err
+	}
+	files, err := found.Files(clients)
+	if err != nil {
+		return err
+	}
+	for _, note := range found.Notes {
+		a.say("note: %s", note)
+	}
+	if len(found.Servers)+len(found.Languages) == 0 {
+		a.say("note: no dev server and no language server was detected in %s", found.Dir)
+	}
+	if len(files) == 0 {
+		a.say("nothing to write: %s is already set up", found.Dir)
+		return nil
+	}
+	for _, file := range files {
+		what := "new file"
+		if file.Exists {
+			what = "changed file"
+		}
+		_, _ = fmt.Fprintf(a.out, "=== %s (%s)\n%s\n", file.Path, what, strings.TrimRight(file.Text, "\n"))
+	}
+	if !yes && !a.confirm(fmt.Sprintf("Write these %d files to %s?", len(files), found.Dir)) {
+		return errors.New("nothing was written: to write the files without asking, use --yes")
+	}
+	if err := found.Write(files); err != nil {
+		return fmt.Errorf("write the files: %w", err)
+	}
+	a.say("wrote %d files; next: berth up --detach, then kubectl apply -f %s", len(files), project.ManifestFile)
+	return nil
+}
+
+// confirm asks a question on standard error and reports whether the user answers yes.
+func (a *app) confirm(question string) bool {
+	_, _ = fmt.Fprintf(a.err, "%s [y/N] ", question)
+	answer, _ := bufio.NewReader(a.in).ReadString('\n') // without input, the answer is no
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes"
+}
