@@ -41,7 +41,7 @@ func TestAdopt_AssignsObjectToHost(t *testing.T) {
 		"same host":           {objects: []client.Object{web(assignedTo("b"))}, args: []string{"devserver/web", "--host", "b"}, out: "already belongs to host b", label: "b"},
 		"invalid host name":   {objects: []client.Object{web(assignedTo("a"))}, args: []string{"devserver/web", "--host", "b c"}, code: 1, err: `invalid host name "b c"`, label: "a"},
 		"no directory":        {objects: []client.Object{web(assignedTo("a"))}, args: []string{"devserver/web", "--state-dir", "/nonexistent"}, code: 1, err: "no manager has used the state directory", label: "a"},
-		"no object":           {objects: []client.Object{web(assignedTo("a"))}, args: []string{"devserver/nope", "--host", "b"}, code: 1, err: "does not exist", label: "a"},
+		"no object":           {objects: []client.Object{web(assignedTo("a"))}, args: []string{"devserver/nope", "--host", "b"}, code: 3, err: "does not exist", label: "a"},
 		"no arguments":        {objects: []client.Object{web(assignedTo("a"))}, code: 2, err: "requires at least 1 arg", label: "a"},
 		"already on the host": {objects: []client.Object{web(assignedTo("b"))}, args: []string{"devserver/web", "--host", "b", "--host-is-gone"}, out: "already belongs to host b", label: "b"},
 	} {

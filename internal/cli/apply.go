@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,11 +27,43 @@ import (
 )
 
 const (
-	// applyOwner is the field owner of the objects that berth up applies.
+	// applyOwner is the field owner of the objects that berth up and berth apply write.
 	applyOwner = "berth-up"
 
 	establishTimeout = time.Minute
 )
+
+func (a *app) applyCommand() *cobra.Command {
+	flags := &connectionFlags{}
+	var path string
+	command := &cobra.Command{
+		Use:   "apply -f FILE",
+		Short: "Create or change objects from manifests",
+		Long: "Apply applies the objects in a YAML or JSON file, or in all .yaml, .yml and .json files of a directory, by server-side apply. Objects without a namespace\n" +
+			"are created in the namespace of the command.",
+		Example: "  # Apply the objects that berth init has proposed\n" +
+			"  berth apply -f berth.yaml",
+		Args: needs(cobra.NoArgs),
+		RunE: func(command *cobra.Command, _ []string) error {
+			if path == "" {
+				return &usageError{errors.New("-f is required"), command.UsageString()}
+			}
+			manifests, err := readManifests(path)
+			if err != nil {
+				return err
+			}
+			to, err := a.connect(flags)
+			if err != nil {
+				return err
+			}
+			say := func(format string, args ...any) { _, _ = fmt.Fprintf(a.out, format+"\n", args...) }
+			return applyManifests(command.Context(), to.client, manifests, to.namespace, say)
+		},
+	}
+	flags.add(command)
+	command.Flags().StringVarP(&path, "filename", "f", "", "file or directory with manifests")
+	return command
+}
 
 // poll calls the function try every 100 ms, until try succeeds or the context is done. In the latter case poll returns the context error joined with the last
 // error of try.
@@ -151,8 +184,9 @@ func parseManifests(file string, data []byte) ([]manifest, error) {
 	}
 }
 
-// applyManifests applies all manifests and calls say for each applied object. It continues after an error and returns all errors joined.
-func applyManifests(ctx context.Context, api client.Client, manifests []manifest, say func(string, ...any)) error {
+// applyManifests applies all manifests and calls say for each applied object. Objects without a namespace get the given one. It continues after an error and returns
+// all errors joined.
+func applyManifests(ctx context.Context, api client.Client, manifests []manifest, namespace string, say func(string, ...any)) error {
 	var errs []error
 	for _, m := range manifests {
 		object := m.object.DeepCopy()
@@ -163,7 +197,7 @@ func applyManifests(ctx context.Context, api client.Client, manifests []manifest
 			continue
 		}
 		if namespaced && object.GetNamespace() == "" {
-			object.SetNamespace(corev1.NamespaceDefault)
+			object.SetNamespace(namespace)
 		}
 		if err := serverSideApply(ctx, api, object); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %s: %w", m.source, name, err))

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -111,6 +112,8 @@ type awaitOptions struct {
 	// token is the restart token that the change has set, or that the object had before.
 	token   string
 	timeout time.Duration
+	// goal describes what the command waits for in messages, such as stopped. Empty means ready.
+	goal string
 	// progress, if not nil, is called with the object whenever it was read.
 	progress func(process.Object)
 }
@@ -146,7 +149,7 @@ func (a *app) await(ctx context.Context, to *connection, ref reference, wanted a
 		select {
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("%s is not ready after %s: see berth status %s and berth logs %s", ref, wanted.timeout, ref, ref)
+				return fmt.Errorf("%w: %s is not %s after %s: see berth status %s and berth logs %s", errTimeout, ref, cmp.Or(wanted.goal, "ready"), wanted.timeout, ref, ref)
 			}
 			return ctx.Err()
 		case <-tick.C():
@@ -186,12 +189,16 @@ func (a *app) startCommand() *cobra.Command {
 
 func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said string) *cobra.Command {
 	flags := &connectionFlags{}
+	var wait bool
+	var timeout time.Duration
 	command := &cobra.Command{
 		Use:   name + " KIND/NAME...",
 		Short: short,
 		Long: short + " by setting spec.state to " + string(state) + ". The objects are kept. Objects that already have this state are not changed.\n" +
 			"A StrategyRun is executed once: berth stop cancels it by setting spec.state to " + string(v1alpha1.RunCancelled) + ", and berth start rejects it.",
-		Example:           "  berth " + name + " devserver/web instance/shell",
+		Example: "  berth " + name + " devserver/web instance/shell\n\n" +
+			"  # Wait until the change is complete\n" +
+			"  berth " + name + " devserver/web --wait --timeout 30s",
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -228,13 +235,98 @@ func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said
 				}
 				changed = append(changed, makeRow(ref.kind, object))
 				_, _ = fmt.Fprintf(a.out, "%s %s\n", ref, said)
+				if wait {
+					errs = append(errs, a.awaitState(command.Context(), to, ref, object, timeout))
+				}
 			}
 			a.warnSilent(command.Context(), to, changed...)
 			return errors.Join(errs...)
 		},
 	}
 	flags.add(command)
+	command.Flags().BoolVar(&wait, "wait", false, "wait until the change is complete")
+	command.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait")
 	return command
+}
+
+// awaitState waits until an object that was started is ready, or until an object that was stopped has no process.
+func (a *app) awaitState(ctx context.Context, to *connection, ref reference, object process.Object, timeout time.Duration) error {
+	wanted := awaitOptions{generation: object.GetGeneration(), token: object.GetProcessSpec().RestartToken, timeout: timeout}
+	if object.GetProcessSpec().State != v1alpha1.StateStopped {
+		return a.awaitReady(ctx, to, ref, wanted)
+	}
+	return a.awaitStopped(ctx, to, ref, wanted)
+}
+
+// awaitStopped waits until an object has no process.
+func (a *app) awaitStopped(ctx context.Context, to *connection, ref reference, wanted awaitOptions) error {
+	wanted.goal = "stopped"
+	return a.await(ctx, to, ref, wanted, func(object process.Object) (bool, error) {
+		status := object.GetProcessStatus()
+		return status.ObservedGeneration >= wanted.generation && status.Process == nil, nil
+	})
+}
+
+func (a *app) deleteCommand() *cobra.Command {
+	flags := &connectionFlags{}
+	var wait bool
+	var timeout time.Duration
+	command := &cobra.Command{
+		Use:   "delete KIND/NAME...",
+		Short: "Delete objects and stop their processes",
+		Long:  "Delete deletes objects. Each object remains until its process has exited, unless the process was adopted and keeps running.",
+		Example: "  # Delete two objects, and wait until their processes have exited\n" +
+			"  berth delete devserver/web instance/shell --wait",
+		Args:              needs(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: a.completeReferences(flags),
+		RunE: func(command *cobra.Command, args []string) error {
+			references, err := parseReferences(args)
+			if err != nil {
+				return err
+			}
+			to, err := a.connect(flags)
+			if err != nil {
+				return err
+			}
+			var errs []error
+			for _, ref := range references {
+				wanted := awaitOptions{timeout: timeout}
+				if !wait {
+					wanted.timeout = 0
+				}
+				said, err := a.remove(command.Context(), to, ref, wanted)
+				if errs = append(errs, err); err == nil {
+					_, _ = fmt.Fprintf(a.out, "%s\n", said)
+				}
+			}
+			return errors.Join(errs...)
+		},
+	}
+	flags.add(command)
+	command.Flags().BoolVar(&wait, "wait", false, "wait until the objects and their processes are gone")
+	command.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait")
+	return command
+}
+
+// remove deletes an object. If wanted has a timeout, it waits until the object is gone. It returns a description of the result.
+func (a *app) remove(ctx context.Context, to *connection, ref reference, wanted awaitOptions) (string, error) {
+	object, err := to.get(ctx, ref)
+	if err != nil {
+		return "", err
+	}
+	uid := object.GetUID()
+	if err := to.client.Delete(ctx, object, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("delete %s: %w", ref, err)
+	}
+	if wanted.timeout == 0 {
+		return ref.String() + " deletion requested", nil
+	}
+	wanted.goal = "deleted"
+	err = a.await(ctx, to, ref, wanted, func(object process.Object) (bool, error) { return object.GetUID() != uid, nil })
+	if err != nil && !errors.Is(err, errMissing) {
+		return "", err
+	}
+	return ref.String() + " deleted", nil
 }
 
 // change applies a merge patch to fields of the spec and returns the updated object. It does not need the previous values of the fields.
@@ -251,7 +343,7 @@ func (c *connection) change(ctx context.Context, ref reference, fields map[strin
 		return nil, fmt.Errorf("change %s: %w", ref, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s does not exist in namespace %q: to list all objects, run berth status -A", ref, c.namespace)
+		return nil, fmt.Errorf("%s %w in namespace %q: to list all objects, run berth status -A", ref, errMissing, c.namespace)
 	}
 	return object, nil
 }

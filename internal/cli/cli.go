@@ -42,7 +42,19 @@ type openedRuntimes interface {
 	Close() error
 }
 
-// Main runs the command line and returns the exit code: 0 for success, 1 for a failure, 2 for a usage error, 130 after a signal.
+// Exit codes of the commands.
+const (
+	exitFailure = 1
+	exitUsage   = 2 // the command line is invalid
+	exitMissing = 3 // a named object does not exist
+	exitTimeout = 4 // the timeout of --wait has passed
+	exitSignal  = 130
+)
+
+// errTimeout is wrapped by the error of a command whose timeout has passed.
+var errTimeout = errors.New("timeout")
+
+// Main runs the command line and returns the exit code: 0 for success, or one of the exit codes above.
 func Main(args []string) int {
 	ctx, stop := signals()
 	defer stop()
@@ -63,14 +75,34 @@ func (a *app) run(ctx context.Context, args []string) int {
 	case err == nil:
 		return 0
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		return 130
+		return exitSignal
 	case errors.As(err, &usage):
 		_, _ = fmt.Fprintf(a.err, "error: %v\n\n%s", err, usage.help)
-		return 2
-	default:
-		_, _ = fmt.Fprintf(a.err, "error: %v\n", explain(err))
-		return 1
+		return exitUsage
+	case strings.HasPrefix(err.Error(), "unknown command "): // cobra has no type for this error
+		_, _ = fmt.Fprintf(a.err, "error: %v\n", err)
+		return exitUsage
 	}
+	_, _ = fmt.Fprintf(a.err, "error: %v\n", explain(err))
+	switch {
+	case errors.Is(err, errMissing):
+		return exitMissing
+	case errors.Is(err, errTimeout):
+		return exitTimeout
+	default:
+		return exitFailure
+	}
+}
+
+// group makes a command that only has subcommands reject other arguments. Cobra does that only for the root command.
+func group(command *cobra.Command) {
+	command.Args = func(command *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return &usageError{fmt.Errorf("unknown command %q for %q", args[0], command.CommandPath()), command.UsageString()}
+		}
+		return nil
+	}
+	command.RunE = func(command *cobra.Command, _ []string) error { return command.Help() }
 }
 
 // plain returns a copy of the app whose out and err filter control characters.
@@ -96,7 +128,9 @@ func (a *app) command(name string) *cobra.Command {
 			"It also carries out plans (Action, Plan), which run strategies (Strategy, StrategyRun).\n" +
 			"All of these are Kubernetes resources: declare the desired state with kubectl apply, and Berth maintains it.\n\n" +
 			"KIND is devserver (devservers, dsv), instance (instances, inst), languageserver (languageservers, lsv) or strategyrun (strategyruns, srun); " +
-			"berth status also accepts strategy (strategies, strat), plan (plans) and instancediscovery (instancediscoveries, disc).",
+			"berth status also accepts strategy (strategies, strat), plan (plans) and instancediscovery (instancediscoveries, disc).\n\n" +
+			"The exit code is 0 for success, 1 for a failure, 2 for an invalid command line, 3 if a named object does not exist, 4 if the timeout of --wait has\n" +
+			"passed, and 130 after a signal.",
 		Example: "  # Run a control plane and the manager on this machine, and apply the manifests in a directory\n" +
 			"  berth up -f manifests/\n\n" +
 			"  # Show the objects of the namespace, follow the output of one, and restart it\n" +
@@ -116,7 +150,7 @@ func (a *app) command(name string) *cobra.Command {
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error { return &usageError{err, command.UsageString()} })
 	root.AddCommand(
 		a.upCommand(), a.downCommand(), a.managerCommand(), a.statusCommand(), a.logsCommand(), a.attachCommand(), a.sendCommand(), a.openCommand(), a.discoverCommand(),
-		a.restartCommand(), a.stopCommand(), a.startCommand(), a.adoptCommand(), a.lspCommand(),
+		a.applyCommand(), a.restartCommand(), a.stopCommand(), a.startCommand(), a.deleteCommand(), a.adoptCommand(), a.lspCommand(),
 		a.useCommand(), a.planCommand(), a.runCommand(), a.resetCommand(), a.initCommand(), a.mcpCommand(), a.versionCommand(),
 	)
 	return root

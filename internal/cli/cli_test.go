@@ -34,24 +34,24 @@ func TestCommands_ExitCodeAndOutput(t *testing.T) {
 		"status, other namespace":            {args: "status -n other", out: []string{"instance/shell   False   CommandNotFound", "  instance/shell: sh was not found"}},
 		"status, all namespaces":             {args: "status -A", out: []string{"NAMESPACE", "default     devserver/web", "other       instance/shell"}},
 		"status, no objects":                 {args: "status -n empty", err: []string{"no objects in namespace empty"}},
-		"status, missing object":             {args: "status devserver/nope", code: 1, err: []string{"devserver/nope does not exist in namespace \"default\"", "berth status -A"}},
+		"status, missing object":             {args: "status devserver/nope", code: 3, err: []string{"devserver/nope does not exist in namespace \"default\"", "berth status -A"}},
 		"status, a name and -A":              {args: "status -A devserver/web", code: 1, err: []string{"omit -A"}},
 		"status, no such kind":               {args: "status pods", code: 1, err: []string{"use devserver, instance, languageserver, strategyrun, strategy, plan or instancediscovery"}},
 		"restart":                            {args: "restart devserver/web", out: []string{"devserver/web restart requested"}},
 		"restart, with the group":            {args: "restart DevServers.berth.dev/web", out: []string{"devserver/web restart requested"}},
-		"restart, several":                   {args: "restart devserver/nope devserver/web", code: 1, out: []string{"devserver/web restart requested"}, err: []string{"devserver/nope does not exist"}},
+		"restart, several":                   {args: "restart devserver/nope devserver/web", code: 3, out: []string{"devserver/web restart requested"}, err: []string{"devserver/nope does not exist"}},
 		"restart, not a reference":           {args: "restart web", code: 1, err: []string{"KIND/NAME"}},
 		"restart without arguments":          {args: "restart", code: 2, err: []string{"requires at least 1 arg", "Usage:", "berth restart KIND/NAME..."}},
 		"stop":                               {args: "stop dsv/web", out: []string{"devserver/web stop requested"}},
 		"start":                              {args: "start dsv/web", out: []string{"devserver/web start requested"}},
-		"start, other namespace":             {args: "start dsv/web -n other", code: 1, err: []string{"does not exist in namespace \"other\""}},
+		"start, other namespace":             {args: "start dsv/web -n other", code: 3, err: []string{"does not exist in namespace \"other\""}},
 		"logs without a manager":             {args: "logs devserver/web", code: 1, err: []string{"no manager", "berth up"}},
 		"attach without a manager":           {args: "attach instance/shell", code: 1, err: []string{"no manager"}},
 		"logs, a name":                       {args: "logs web", code: 1, err: []string{"no manager"}},
 		"logs, a name of another namespace":  {args: "logs shell", code: 1, err: []string{`no object named "shell" in namespace "default"`, "KIND/NAME", "berth status -A"}},
 		"logs of two":                        {args: "logs devserver/web devserver/web", code: 2, err: []string{"accepts 1 arg"}},
 		"unknown flag":                       {args: "status --nope", code: 2, err: []string{"unknown flag: --nope", "Usage:"}},
-		"unknown command":                    {args: "nope", code: 1, err: []string{"unknown command"}},
+		"unknown command":                    {args: "nope", code: 2, err: []string{"unknown command"}},
 		"version":                            {args: "version", out: []string{"berth "}},
 		"up, no such file":                   {args: "up -f /does/not/exist", code: 1, err: []string{"read manifests"}},
 	} {
@@ -140,7 +140,7 @@ func TestRestart_WaitsForReadyOrStalled(t *testing.T) {
 func TestRestart_WaitTimesOut(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(web())
-	g.Expect(f.run(t.Context(), "restart", "--wait", "--timeout=300ms", "devserver/web")).To(Equal(1))
+	g.Expect(f.run(t.Context(), "restart", "--wait", "--timeout=300ms", "devserver/web")).To(Equal(4))
 	g.Expect(f.err.String()).To(ContainSubstring("is not ready after 300ms: see berth status devserver/web"))
 }
 
@@ -184,7 +184,7 @@ func TestLanguageServerCommands_ExitCodeAndOutput(t *testing.T) {
 		"start":                         {args: "start lsv/go", out: "languageserver/go start requested"},
 		"start, already running":        {args: "start lsv/running", out: "languageserver/running already has the state Running; to retry it, run berth restart languageserver/running"},
 		"logs":                          {args: "logs lsv/go", code: 1, err: "no manager"},
-		"connect to nothing":            {args: "lsp connect nope", code: 1, err: `languageserver/nope does not exist in namespace "default": to list all, run berth status languageservers -A`},
+		"connect to nothing":            {args: "lsp connect nope", code: 3, err: `languageserver/nope does not exist in namespace "default": to list all, run berth status languageservers -A`},
 		"connect to a server":           {args: "lsp connect devserver/web", code: 1, err: "devserver/web is not a language server"},
 		"connect without name":          {args: "lsp connect", code: 2, err: "accepts 1 arg"},
 		"connect until the input ends":  {args: "lsp connect go"},

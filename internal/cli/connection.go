@@ -116,6 +116,7 @@ func loadConfig(flags *connectionFlags) (*rest.Config, string, error) {
 		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)
 	}
 	config.UserAgent = "berth"
+	config.QPS = -1 // no limit in the client, as berth mcp may serve many agents: the API server limits requests by priority and fairness
 	return config, namespace, nil
 }
 

@@ -135,7 +135,7 @@ func (c *connection) refresh(ctx context.Context, name, token string) error {
 	patch := fmt.Appendf(nil, `{"spec":{"refreshToken":%q}}`, token)
 	err := c.client.Patch(ctx, d, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("instancediscovery/%s does not exist in namespace %q: to list all, run berth status disc -A", name, c.namespace)
+		return fmt.Errorf("instancediscovery/%s %w in namespace %q: to list all, run berth status disc -A", name, errMissing, c.namespace)
 	}
 	if err != nil {
 		return fmt.Errorf("refresh instancediscovery/%s: %w", name, err)

@@ -65,15 +65,16 @@ func TestDiscover_PrintsFoundSessions(t *testing.T) {
 func TestDiscover_ReportsFailures(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
+		code int
 		err  string
 	}{
-		"no such discovery": {[]string{"discover", "nope"}, `instancediscovery/nope does not exist in namespace "default"`},
-		"no manager":        {[]string{"discover", "--timeout", "300ms"}, "did not search within 300ms: is a manager running?"},
+		"no such discovery": {[]string{"discover", "nope"}, exitMissing, `instancediscovery/nope does not exist in namespace "default"`},
+		"no manager":        {[]string{"discover", "--timeout", "300ms"}, exitFailure, "did not search within 300ms: is a manager running?"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			f := newFixture(agentsDiscovery())
-			g.Expect(f.run(t.Context(), test.args...)).To(Equal(1))
+			g.Expect(f.run(t.Context(), test.args...)).To(Equal(test.code))
 			g.Expect(f.err.String()).To(ContainSubstring(test.err))
 		})
 	}

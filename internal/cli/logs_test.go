@@ -39,7 +39,7 @@ func TestLogs_ScreenRefusesInvalidUse(t *testing.T) {
 		"with -f":                   {[]string{"-f", "instance/agent"}, 2, "--screen prints the current screen: it cannot be combined with --follow or --tail"},
 		"with --tail":               {[]string{"--tail=3", "instance/agent"}, 2, "it cannot be combined with --follow or --tail"},
 		"object without a terminal": {[]string{"devserver/web"}, 1, "devserver/web has no terminal"},
-		"missing object":            {[]string{"instance/none"}, 1, "instance/none"},
+		"missing object":            {[]string{"instance/none"}, 3, "instance/none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

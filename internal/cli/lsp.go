@@ -22,6 +22,7 @@ import (
 
 func (a *app) lspCommand() *cobra.Command {
 	command := &cobra.Command{Use: "lsp", Short: "Connect to language servers", Example: "  berth lsp connect gopls"}
+	group(command)
 	command.AddCommand(a.lspConnectCommand())
 	return command
 }
@@ -137,8 +138,8 @@ func (d *languageServerDialer) look(ctx context.Context) (string, error) {
 	err := d.to.client.Get(ctx, d.key, server)
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", fmt.Errorf("languageserver/%s does not exist in namespace %q: to list all, run berth status languageservers -A; "+
-			"create it, or use another name (%w)", d.key.Name, d.key.Namespace, bridge.ErrGone)
+		return "", fmt.Errorf("languageserver/%s %w in namespace %q: to list all, run berth status languageservers -A; "+
+			"create it, or use another name (%w)", d.key.Name, errMissing, d.key.Namespace, bridge.ErrGone)
 	case meta.IsNoMatchError(err):
 		return "", err
 	case err != nil && d.last != "":

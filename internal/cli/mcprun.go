@@ -5,13 +5,11 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
@@ -153,11 +151,7 @@ func (t *toolContext) stop(ctx context.Context, call *mcp.CallToolRequest, input
 	}
 	if input.Wait {
 		wanted := awaitOptions{generation: object.GetGeneration(), timeout: input.timeout(), progress: reportProgress(ctx, call, ref.kind)}
-		err := t.app.await(ctx, t.to, ref, wanted, func(object process.Object) (bool, error) {
-			status := object.GetProcessStatus()
-			return status.ObservedGeneration >= wanted.generation && status.Process == nil, nil
-		})
-		if err != nil {
+		if err := t.app.awaitStopped(ctx, t.to, ref, wanted); err != nil {
 			return objectSummary{}, err
 		}
 	}
@@ -169,22 +163,14 @@ type deleteOutput struct {
 }
 
 func (t *toolContext) remove(ctx context.Context, call *mcp.CallToolRequest, input changeInput) (deleteOutput, error) {
-	ref, object, err := t.find(ctx, input.Name)
+	ref, _, err := t.find(ctx, input.Name)
 	if err != nil {
 		return deleteOutput{}, err
 	}
-	uid := object.GetUID()
-	if err := t.to.client.Delete(ctx, object, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
-		return deleteOutput{}, fmt.Errorf("delete %s: %w", ref, err)
+	var wanted awaitOptions
+	if input.Wait {
+		wanted = awaitOptions{timeout: input.timeout(), progress: reportProgress(ctx, call, ref.kind)}
 	}
-	if !input.Wait {
-		return deleteOutput{Result: ref.String() + " is being deleted"}, nil
-	}
-	err = t.app.await(ctx, t.to, ref, awaitOptions{timeout: input.timeout(), progress: reportProgress(ctx, call, ref.kind)}, func(object process.Object) (bool, error) {
-		return object.GetUID() != uid, nil
-	})
-	if err != nil && !errors.Is(err, errMissing) {
-		return deleteOutput{}, err
-	}
-	return deleteOutput{Result: ref.String() + " is deleted"}, nil
+	said, err := t.app.remove(ctx, t.to, ref, wanted)
+	return deleteOutput{Result: said}, err
 }

@@ -57,6 +57,7 @@ func (a *app) planCommand() *cobra.Command {
 			"  berth plan status check-greeting\n" +
 			"  berth plan approve check-greeting --wait",
 	}
+	group(command)
 	command.AddCommand(a.planStatusCommand(), a.planApproveCommand(), a.planCancelCommand(), a.planRetryCommand(), a.planRevertCommand())
 	return command
 }
@@ -186,7 +187,7 @@ func (a *app) awaitPlan(ctx context.Context, to *connection, plan *v1alpha1.Plan
 		return arrived(now, plan.Generation)
 	})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return fmt.Errorf("plan/%s was not complete after %s: see berth plan status %s", plan.Name, patience, plan.Name)
+		return fmt.Errorf("%w: plan/%s was not complete after %s: see berth plan status %s", errTimeout, plan.Name, patience, plan.Name)
 	}
 	return err
 }

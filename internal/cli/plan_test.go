@@ -104,7 +104,7 @@ func TestPlanCommands_OutputAndTargetPhase(t *testing.T) {
 		"approve an applied plan":          {newPlan(inState(apply, v1alpha1.PlanApplied)), "approve check", 1, "is applied, so no phase remains", apply},
 		"approve a cancelled plan":         {newPlan(func(p *v1alpha1.Plan) { p.Spec.State = v1alpha1.PlanCancelRequested }), "approve check", 1, "was cancelled, which is final", strategize},
 		"approve a duplicate":              {newPlan(inState("", v1alpha1.PlanQueued), func(p *v1alpha1.Plan) { p.Status.DuplicateOf = &v1alpha1.PlanReference{Name: "first"} }), "approve check", 1, "plan/first has the same key", ""},
-		"approve a missing plan":           {newPlan(), "approve nope", 1, "plan/nope does not exist in namespace \"default\": to list the plans, run berth plan status", strategize},
+		"approve a missing plan":           {newPlan(), "approve nope", 3, "plan/nope does not exist in namespace \"default\": to list the plans, run berth plan status", strategize},
 		"cancel":                           {newPlan(), "cancel check --reason enough", 0, "plan/check cancellation requested", strategize},
 		"cancel an applied plan":           {newPlan(inState(apply, v1alpha1.PlanApplied)), "cancel check", 1, "so it cannot be cancelled: to start again, run berth plan revert check", apply},
 		"cancel twice":                     {newPlan(func(p *v1alpha1.Plan) { p.Spec.State = v1alpha1.PlanCancelRequested }), "cancel check", 0, "is already cancelled", strategize},
@@ -204,10 +204,10 @@ func TestPlanWait_EndsAtExpectedState(t *testing.T) {
 		delete bool
 	}{
 		"until it is applied": {args: "status -w check", then: []func(*v1alpha1.Plan){inState(v1alpha1.PhaseApply, v1alpha1.PlanApplied)}, says: "plan/check Apply Applied"},
-		"until it is deleted": {args: "status -w check", delete: true, code: 1, says: "plan/check does not exist"},
+		"until it is deleted": {args: "status -w check", delete: true, code: 3, says: "plan/check does not exist"},
 		"until the next gate": {args: "retry check --wait", then: []func(*v1alpha1.Plan){inState(v1alpha1.PhaseExecute, v1alpha1.PlanComplete)}, says: "plan/check Execute Complete"},
 		"until it fails":      {args: "retry check --wait", then: []func(*v1alpha1.Plan){inState(v1alpha1.PhaseExecute, v1alpha1.PlanErrored), stalled}, code: 1, says: "plan/check is Errored: PhaseFailed: test Failed"},
-		"until the timeout":   {args: "retry check --wait --timeout 300ms", code: 1, says: "plan/check was not complete after 300ms: see berth plan status check"},
+		"until the timeout":   {args: "retry check --wait --timeout 300ms", code: 4, says: "plan/check was not complete after 300ms: see berth plan status check"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -170,7 +170,7 @@ func (c *connection) getShown(ctx context.Context, ref reference) (row, error) {
 	object := ref.kind.shown()
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: ref.name}, object)
 	if apierrors.IsNotFound(err) {
-		return row{}, fmt.Errorf("%s does not exist in namespace %q: to list all objects, run berth status -A", ref, c.namespace)
+		return row{}, fmt.Errorf("%s %w in namespace %q: to list all objects, run berth status -A", ref, errMissing, c.namespace)
 	}
 	if err != nil {
 		return row{}, fmt.Errorf("read %s: %w", ref, err)

@@ -94,7 +94,7 @@ func parseArguments(words []string) ([]v1alpha1.RunArgument, error) {
 func (c *connection) strategyExists(ctx context.Context, name string) error {
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, &v1alpha1.Strategy{})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("strategy/%s does not exist in namespace %q: to list all strategies, run berth status strategies -A", name, c.namespace)
+		return fmt.Errorf("strategy/%s %w in namespace %q: to list all strategies, run berth status strategies -A", name, errMissing, c.namespace)
 	}
 	if err != nil {
 		return fmt.Errorf("read strategy/%s: %w", name, err)
@@ -253,7 +253,7 @@ func (a *app) resetAll(ctx context.Context, to *connection, keys []client.Object
 		err := to.client.Patch(ctx, s, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
 		switch {
 		case apierrors.IsNotFound(err):
-			errs = append(errs, fmt.Errorf("strategy/%s does not exist in namespace %q: to list all strategies, run berth status strategies -A", key.Name, key.Namespace))
+			errs = append(errs, fmt.Errorf("strategy/%s %w in namespace %q: to list all strategies, run berth status strategies -A", key.Name, errMissing, key.Namespace))
 		case err != nil:
 			errs = append(errs, fmt.Errorf("reset strategy/%s: %w", key.Name, err))
 		default:

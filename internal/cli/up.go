@@ -180,7 +180,7 @@ func (a *app) prepare(ctx context.Context, f *upFlags, plane *controlplane.Contr
 	if err := awaitNamespace(ctx, api, corev1.NamespaceDefault); err != nil {
 		return "", err
 	}
-	if err := applyManifests(ctx, api, manifests, a.say); err != nil {
+	if err := applyManifests(ctx, api, manifests, corev1.NamespaceDefault, a.say); err != nil {
 		return "", fmt.Errorf("some manifests were not applied:\n%w", err)
 	}
 	return path, nil

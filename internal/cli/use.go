@@ -204,7 +204,7 @@ func (c *connection) checkAction(ctx context.Context, wanted *v1alpha1.Plan) err
 	action := &v1alpha1.Action{}
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, action)
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("action %s does not exist in namespace %q: to list all actions, run kubectl get actions -A", name, c.namespace)
+		return fmt.Errorf("action %s %w in namespace %q: to list all actions, run kubectl get actions -A", name, errMissing, c.namespace)
 	}
 	if err != nil {
 		return fmt.Errorf("read action %s: %w", name, err)

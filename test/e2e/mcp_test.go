@@ -6,11 +6,17 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/ginkgo/v2"
@@ -92,7 +98,7 @@ var _ = Describe("berth mcp", func() {
 		Expect(c.must(ctx, "stop", wait)).To(HaveKeyWithValue("reason", "Stopped"))
 		Expect(c.must(ctx, "get", name)).To(HaveKeyWithValue("next", ContainSubstring("call start")))
 		Expect(c.must(ctx, "start", wait)).To(HaveKeyWithValue("ready", "True"))
-		Expect(c.must(ctx, "delete", wait)).To(HaveKeyWithValue("result", "devserver/agent is deleted"))
+		Expect(c.must(ctx, "delete", wait)).To(HaveKeyWithValue("result", "devserver/agent deleted"))
 		_, failure = c.call(ctx, "get", name)
 		Expect(failure).To(ContainSubstring("does not exist"))
 	})
@@ -153,6 +159,80 @@ var _ = Describe("berth mcp", func() {
 		s.waitForIncarnation(ctx, 1)
 	})
 })
+
+// agentCount is the number of agents that use one berth mcp at the same time.
+const agentCount = 50
+
+var _ = Describe("berth mcp over HTTP", func() {
+	It("serves 50 agents at the same time", Label(anyUser), NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		s := instance("crowded", "sleep", "infinity").create(ctx).waitUntilReady(ctx)
+		address, token := listenMCP(ctx)
+		Expect(s.read(ctx)).To(Succeed())
+		version, before := s.GetResourceVersion(), residentMemory(suiteBerth.cmd.Process.Pid)
+
+		var all sync.WaitGroup
+		took := make([][]time.Duration, agentCount)
+		failed := make([]error, agentCount)
+		for i := range agentCount {
+			all.Go(func() { took[i], failed[i] = manyCalls(ctx, address, token, s.path()) })
+		}
+		all.Wait()
+		Expect(errors.Join(failed...)).NotTo(HaveOccurred())
+		times := slices.Sorted(slices.Values(slices.Concat(took...)))
+		Expect(times).To(HaveLen(agentCount * callCount()))
+		after := residentMemory(suiteBerth.cmd.Process.Pid)
+		AddReportEntry(fmt.Sprintf("%d agents, %d calls: p50 %s, p99 %s; memory of berth up before and after: %d and %d MiB",
+			agentCount, len(times), times[len(times)/2], times[len(times)*99/100], before>>20, after>>20))
+		Expect(after - before).To(BeNumerically("<", 64<<20))
+		Expect(s.read(ctx)).To(Succeed())
+		Expect(s.GetResourceVersion()).To(Equal(version), "reading writes nothing")
+	})
+})
+
+// callCount returns the number of calls of each agent: the value of the environment variable CALLS, or 20.
+func callCount() int {
+	if n, err := strconv.Atoi(os.Getenv("CALLS")); err == nil {
+		return n
+	}
+	return 20
+}
+
+// manyCalls connects one agent and calls tools that read. It returns how long each call took.
+func manyCalls(ctx context.Context, address, token, name string) (took []time.Duration, err error) {
+	transport := &mcp.StreamableClientTransport{Endpoint: address, HTTPClient: &http.Client{Transport: bearer(token)}}
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(ctx, transport, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, session.Close()) }()
+	for i := range callCount() {
+		tool := []string{"get", "logs", "list"}[i%3]
+		arguments := map[string]any{}
+		if tool != "list" {
+			arguments["name"] = name
+		}
+		begun := time.Now()
+		result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
+		if err != nil {
+			return took, err
+		}
+		text := result.Content[0].(*mcp.TextContent).Text
+		if result.IsError || tool != "logs" && !strings.Contains(text, name) {
+			return took, fmt.Errorf("%s: %s", tool, text)
+		}
+		took = append(took, time.Since(begun))
+	}
+	return took, nil
+}
+
+// bearer sends a token with each request.
+type bearer string
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(b))
+	return http.DefaultTransport.RoundTrip(r)
+}
 
 // readerKubeconfig returns a kubeconfig of a service account that may only read Berth objects.
 func readerKubeconfig(ctx context.Context) string {

@@ -82,7 +82,7 @@ var _ = Describe("berth mcp with real clients", Ordered, Label(anyUser), func() 
 		Expect(call("restart", "name=instance/inspected", "wait=true")).To(ContainSubstring("Running"))
 		Expect(call("stop", "name=instance/inspected", "wait=true")).To(ContainSubstring("Stopped"))
 		Expect(call("start", "name=instance/inspected", "wait=true")).To(ContainSubstring("Running"))
-		Expect(call("delete", "name=instance/inspected", "wait=true")).To(ContainSubstring("is deleted"))
+		Expect(call("delete", "name=instance/inspected", "wait=true")).To(ContainSubstring("instance/inspected deleted"))
 		Expect(call("plan_status")).To(ContainSubstring("plans"))
 	})
 

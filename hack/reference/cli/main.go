@@ -25,7 +25,7 @@ func main() {
 	}
 	root := cli.Command()
 	root.DisableAutoGenTag = true // the tag contains the date
-	fmt.Println("# Commands of berth\n\nGenerated from the help texts by `make reference`. The exit code is 0 after success, 1 after a failure, 2 after a usage error, and 130 if a signal interrupted the command.")
+	fmt.Println("# Commands of berth\n\nGenerated from the help texts by `make reference`. The exit code is 0 after success, 1 after a failure, 2 if the command line is invalid, 3 if a named object does not exist, 4 if the timeout of --wait has passed, and 130 after a signal.")
 	if err := write(os.Stdout, root); err != nil {
 		fmt.Fprintln(os.Stderr, "cli:", err)
 		os.Exit(1)

@@ -222,9 +222,9 @@ func TestClient_FailsWhenTheServerIsGone(t *testing.T) {
 	_, err := c.FileSymbols(t.Context(), file)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(s.conn.Close()).To(Succeed())
+	g.Eventually(c.Done()).WithTimeout(timeout).Should(BeClosed())
 	_, err = c.Diagnostics(t.Context(), []string{file})
 	g.Expect(err).To(HaveOccurred())
-	g.Eventually(c.Done()).WithTimeout(timeout).Should(BeClosed())
 }
 
 func TestRename_AppliesEditsOnlyToUnchangedFiles(t *testing.T) {
