@@ -86,7 +86,7 @@ var _ = Describe("berth mcp", func() {
 		Expect(failure).To(ContainSubstring("call get for the last output"))
 		Eventually(func() string { text, _ := c.call(ctx, "get", name); return text }).Should(
 			And(ContainSubstring("exit code 1"), ContainSubstring("failed to load config"), ContainSubstring("vite.config.js")))
-		logs, _ := c.call(ctx, "logs", map[string]any{"name": "devserver/agent", "search": "(?i)error"})
+		logs, _ := c.call(ctx, "logs", map[string]any{"name": "devserver/agent", "search": "(?i)failed to"})
 		Expect(logs).To(ContainSubstring("vite.config.js"))
 
 		By("mending it")
@@ -101,6 +101,19 @@ var _ = Describe("berth mcp", func() {
 		Expect(c.must(ctx, "delete", wait)).To(HaveKeyWithValue("result", "devserver/agent deleted"))
 		_, failure = c.call(ctx, "get", name)
 		Expect(failure).To(ContainSubstring("does not exist"))
+	})
+
+	It("runs the dev server that berth init proposes", Label(anyUser), NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		dir := workingCopy(ctx, "samples/vite")
+		suiteBerth.run(ctx, "init", dir, "--yes")
+		for _, file := range []string{".mcp.json", ".codex/config.toml", ".cursor/mcp.json", ".vscode/mcp.json", "AGENTS.md"} {
+			Expect(os.ReadFile(filepath.Join(dir, file))).To(ContainSubstring("berth"), file)
+		}
+		object := "devserver/" + filepath.Base(dir)
+		Expect(suiteBerth.run(ctx, "apply", "-f", filepath.Join(dir, "berth.yaml"))).To(ContainSubstring("applied " + object))
+		DeferCleanup(func(ctx context.Context) { suiteBerth.run(ctx, "delete", object, "--wait") }, NodeTimeout(timeout))
+		suiteBerth.run(ctx, "restart", object, "--wait")
+		Expect(fetch(strings.TrimSpace(suiteBerth.run(ctx, "open", object)))).To(ContainSubstring("/@vite/client"))
 	})
 
 	It("lets an agent type into a session and read its output from a cursor", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
