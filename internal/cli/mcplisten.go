@@ -56,7 +56,9 @@ func (a *app) mcpListen(ctx context.Context, server *mcp.Server, address string)
 	if err := serving.Shutdown(limited); errors.Is(err, context.DeadlineExceeded) {
 		_ = serving.Close()
 	}
-	<-ended
+	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve MCP on %s: %w", address, err)
+	}
 	return nil
 }
 

@@ -121,7 +121,7 @@ func TestDiagnostics_WaitsForTheContentOnDisk(t *testing.T) {
 		text, version := s.texts[uri], s.version[uri]
 		go func() { // like a server that computes: first an answer for the previous content, then the right one
 			s.send(uri, "stale", version-1)
-			time.Sleep(50 * time.Millisecond) //nolint:forbidigo // the delay of a server
+			time.Sleep(50 * time.Millisecond) // the delay of a server
 			s.send(uri, text, version)
 		}()
 	}}

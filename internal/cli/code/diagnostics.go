@@ -108,42 +108,55 @@ func (c *Client) barrier(ctx context.Context, documents []document) error {
 // Diagnostics of gopls need no wait, because its command has published them.
 func (c *Client) await(ctx context.Context, documents []document, changedAt time.Time) (reason string) {
 	for {
-		c.mu.Lock()
-		missing, needed := 0, quiet
-		for i := range documents {
-			known, found := c.published[documents[i].path]
-			switch older := known.at.Before(changedAt); {
-			case !found, known.version != nil && *known.version != documents[i].version:
-				missing++
-			case older:
-				needed = quietAfterOthers
-			}
-		}
-		rest := needed - c.clock.Since(later(c.heard, changedAt))
-		busy, changed := len(c.work), c.changed
-		c.mu.Unlock()
-		switch {
-		case missing == 0 && c.refreshes, missing == 0 && busy == 0 && rest <= 0:
+		state := c.examine(documents, changedAt)
+		if state.missing == 0 && (c.refreshes || state.busy == 0 && state.rest <= 0) {
 			return ""
-		case missing > 0 || busy > 0:
+		}
+		rest := state.rest
+		if state.missing > 0 || state.busy > 0 {
 			rest = time.Hour // only a message of the server can change this
 		}
 		timer := c.clock.NewTimer(rest)
 		select {
-		case <-changed:
+		case <-state.changed:
 		case <-timer.C():
 		case <-c.Done():
 			timer.Stop()
 			return "the connection to the language server ended"
 		case <-ctx.Done():
 			timer.Stop()
-			if missing > 0 {
+			if state.missing > 0 {
 				return "the server has sent no diagnostics for this content in time"
 			}
-			return fmt.Sprintf("the server is still working (%d tasks in progress)", busy)
+			return fmt.Sprintf("the server is still working (%d tasks in progress)", state.busy)
 		}
 		timer.Stop()
 	}
+}
+
+// progress is what is known about the diagnostics of documents at one time.
+type progress struct {
+	missing int           // number of documents without diagnostics for their content
+	busy    int           // number of tasks that the server reports as in progress
+	rest    time.Duration // how long the server must still be quiet
+	changed <-chan struct{}
+}
+
+func (c *Client) examine(documents []document, changedAt time.Time) progress {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	state, needed := progress{busy: len(c.work), changed: c.changed}, quiet
+	for i := range documents {
+		known, found := c.published[documents[i].path]
+		switch older := known.at.Before(changedAt); {
+		case !found, known.version != nil && *known.version != documents[i].version:
+			state.missing++
+		case older:
+			needed = quietAfterOthers
+		}
+	}
+	state.rest = needed - c.clock.Since(later(c.heard, changedAt))
+	return state
 }
 
 func later(a, b time.Time) time.Time {
