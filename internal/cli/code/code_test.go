@@ -202,7 +202,7 @@ func TestClient_KeepsDocumentsEqualToFiles(t *testing.T) {
 	g.Expect(os.Remove(file)).To(Succeed())
 	_, err = c.FileSymbols(t.Context(), file)
 	g.Expect(err).To(MatchError(ContainSubstring("does not exist")))
-	g.Expect(s.journal()).To(ContainSubstring("didClose a.go"))
+	g.Eventually(s.journal).WithTimeout(timeout).Should(ContainSubstring("didClose a.go"))
 	for i := range maxOpen + 3 {
 		path := filepath.Join(dir, "many", strings.Repeat("x", i+1)+".go")
 		g.Expect(os.MkdirAll(filepath.Dir(path), 0o700)).To(Succeed())
@@ -210,7 +210,10 @@ func TestClient_KeepsDocumentsEqualToFiles(t *testing.T) {
 		_, err := c.FileSymbols(t.Context(), path)
 		g.Expect(err).NotTo(HaveOccurred())
 	}
-	g.Expect(strings.Count(s.journal(), "didOpen ") - strings.Count(s.journal(), "didClose ")).To(Equal(maxOpen))
+	g.Eventually(func() int {
+		journal := s.journal()
+		return strings.Count(journal, "didOpen ") - strings.Count(journal, "didClose ")
+	}).WithTimeout(timeout).Should(Equal(maxOpen))
 }
 
 func TestClient_FailsWhenTheServerIsGone(t *testing.T) {
