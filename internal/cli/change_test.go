@@ -36,6 +36,9 @@ func TestRun_ExitCodesDistinguishFailures(t *testing.T) {
 		{[]string{"restart", "devserver/web", "--wait", "--timeout", "1ms"}, 4, "timeout: devserver/web is not ready after 1ms"},
 		{[]string{"stop", "devserver/web", "--wait", "--timeout", "1ms"}, 4, "timeout: devserver/web is not stopped after 1ms"},
 		{[]string{"apply", "-f", "/nonexistent"}, 1, "no such file"},
+		{[]string{"restart", "devserver", "web"}, 0, ""},
+		{[]string{"stop", "devservers", "web", "none"}, 3, "devserver/none does not exist"},
+		{[]string{"stop", "devserver", "instance/shell"}, 1, `"instance/shell" follows the kind "devserver"`},
 	} {
 		g := NewWithT(t)
 		f := newFixture(web())

@@ -129,6 +129,7 @@ func (a *app) command(name string) *cobra.Command {
 			"All of these are Kubernetes resources: declare the desired state with kubectl apply, and Berth maintains it.\n\n" +
 			"KIND is devserver (devservers, dsv), instance (instances, inst), languageserver (languageservers, lsv) or strategyrun (strategyruns, srun); " +
 			"berth status also accepts strategy (strategies, strat), plan (plans) and instancediscovery (instancediscoveries, disc).\n\n" +
+			"restart, stop, start, delete and adopt accept KIND NAME... in place of KIND/NAME...\n\n" +
 			"The exit code is 0 for success, 1 for a failure, 2 for an invalid command line, 3 if a named object does not exist, 4 if the timeout of --wait has\n" +
 			"passed, and 130 after a signal.",
 		Example: "  # Run a control plane and the manager on this machine, and apply the manifests in a directory\n" +

@@ -163,8 +163,18 @@ func (c *connection) only(ctx context.Context, name string) (reference, error) {
 	return reference{}, fmt.Errorf("several objects are named %q: use %s", name, strings.Join(names, " or "))
 }
 
+// parseReferences parses KIND/NAME... or, as in kubectl, KIND NAME...
 func parseReferences(words []string) ([]reference, error) {
 	references := make([]reference, 0, len(words))
+	if kind := kindNamed(kinds, words[0]); kind != nil && len(words) > 1 {
+		for _, name := range words[1:] {
+			if strings.Contains(name, "/") {
+				return nil, fmt.Errorf("use either KIND NAME... or KIND/NAME...: %q follows the kind %q", name, words[0])
+			}
+			references = append(references, reference{kind: kind, name: name})
+		}
+		return references, nil
+	}
 	for _, word := range words {
 		parsed, err := parseReference(word)
 		if err != nil {
