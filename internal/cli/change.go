@@ -225,6 +225,9 @@ func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said
 				if state == v1alpha1.StateRunning {
 					if before, err := to.get(command.Context(), ref); err == nil && before.GetProcessSpec().State == state {
 						_, _ = fmt.Fprintf(a.out, "%s already has the state Running; to retry it, run berth restart %s\n", ref, ref)
+						if wait {
+							errs = append(errs, a.awaitState(command.Context(), to, ref, before, timeout))
+						}
 						continue
 					}
 				}

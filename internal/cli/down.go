@@ -99,9 +99,13 @@ func (a *app) endLeftovers(ctx context.Context, f *upFlags) (ended bool, err err
 		return false, err
 	}
 	if err != nil {
+		// This fails if another berth up has locked the state directory in the meantime. Its processes must keep running.
+		if locked := controlplane.StopLeftBehind(options); locked != nil {
+			return false, errors.Join(err, locked)
+		}
 		stopper := &processStopper{on: opened.Runtimes(), clock: a.clock, say: a.say}
-		failed := errors.Join(stopper.endAll(context.WithoutCancel(ctx)), controlplane.StopLeftBehind(options))
-		return true, errors.Join(fmt.Errorf("the processes were stopped without a record in their objects, so the next berth up counts each stop as a crash: %w", err), failed)
+		failed := stopper.endAll(context.WithoutCancel(ctx))
+		return true, errors.Join(fmt.Errorf("the stops were not recorded in the objects, so the next berth up counts each of them as a crash: %w", err), failed)
 	}
 	config := running.Config()
 	config.QPS = -1 // no rate limit: the API server serves only this machine

@@ -48,7 +48,7 @@ type applyResult struct {
 }
 
 func (t *toolContext) apply(ctx context.Context, call *mcp.CallToolRequest, input applyInput) (applyOutput, error) {
-	objects, err := input.objects()
+	objects, err := input.objects(t.to.client)
 	if err != nil {
 		return applyOutput{}, err
 	}
@@ -88,14 +88,14 @@ func (t *toolContext) apply(ctx context.Context, call *mcp.CallToolRequest, inpu
 }
 
 // objects returns the objects that the input describes.
-func (i *applyInput) objects() ([]*unstructured.Unstructured, error) {
+func (i *applyInput) objects(api client.Client) ([]*unstructured.Unstructured, error) {
 	switch {
 	case i.Manifest != "" && i.Name != "":
 		return nil, errors.New("set either manifest or name, not both")
 	case i.Manifest == "" && i.Name == "":
 		return nil, errors.New("set manifest, or name and command")
 	case i.Name != "":
-		object, err := i.fromFields()
+		object, err := i.fromFields(api)
 		return []*unstructured.Unstructured{object}, err
 	case len(i.Manifest) > maxManifest:
 		return nil, fmt.Errorf("the manifest has %d bytes, but at most %d are allowed: apply the objects one by one", len(i.Manifest), maxManifest)
@@ -115,7 +115,7 @@ func (i *applyInput) objects() ([]*unstructured.Unstructured, error) {
 }
 
 // fromFields returns the object that the fields of the input describe.
-func (i *applyInput) fromFields() (*unstructured.Unstructured, error) {
+func (i *applyInput) fromFields(api client.Client) (*unstructured.Unstructured, error) {
 	ref, err := parseReference(i.Name)
 	switch {
 	case err != nil:
@@ -145,8 +145,11 @@ func (i *applyInput) fromFields() (*unstructured.Unstructured, error) {
 		spec["workspace"] = map[string]any{"folders": []any{i.WorkingDir}}
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	object.SetAPIVersion(v1alpha1.GroupVersion.String())
-	object.SetKind(ref.kind.title)
+	gvk, err := api.GroupVersionKindFor(ref.kind.object())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", ref, err)
+	}
+	object.SetGroupVersionKind(gvk)
 	object.SetName(ref.name)
 	return object, nil
 }

@@ -92,9 +92,6 @@ func (t *toolContext) addCodeTools(box *toolbox) {
 	})
 	addTool(box, "hover", reads, "Type and documentation of a symbol.", t.hover)
 	addTool(box, "symbols", reads, "Symbols of a file or of the workspace.", t.symbols)
-	if box.readOnly {
-		return
-	}
 	addTool(box, "rename", destroys, "Rename a symbol in all files.", t.rename)
 	addTool(box, "format", idempotent, "Format a file.", t.format)
 }

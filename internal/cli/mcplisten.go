@@ -62,8 +62,8 @@ func (a *app) mcpListen(ctx context.Context, server *mcp.Server, address string)
 	return nil
 }
 
-// mcpHandler serves MCP to clients that have the token. It rejects requests of web pages: those with another Host, which a rebound DNS name causes, and those
-// from another origin.
+// mcpHandler serves MCP to clients that have the token. It rejects requests of web pages of other origins; the library rejects those with another Host, which a
+// rebound DNS name causes.
 func mcpHandler(server *mcp.Server, token string) http.Handler {
 	streams := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{
 		// Without sessions, a client that disappears leaves nothing behind. The tools need none.
@@ -72,20 +72,12 @@ func mcpHandler(server *mcp.Server, token string) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(mcpPath, http.NewCrossOriginProtection().Handler(streams))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := r.Host
-		if name, _, err := net.SplitHostPort(host); err == nil {
-			host = name
-		}
-		ip := net.ParseIP(strings.Trim(host, "[]"))
 		given, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		switch {
-		case host != "localhost" && (ip == nil || !ip.IsLoopback()):
-			http.Error(w, fmt.Sprintf("the host %q is not permitted: use 127.0.0.1 or localhost", r.Host), http.StatusForbidden)
-		case !bearer || subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1:
+		if !bearer || subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "the token is missing or wrong: send the header Authorization with the token that berth mcp printed", http.StatusUnauthorized)
-		default:
-			mux.ServeHTTP(w, r)
+			return
 		}
+		mux.ServeHTTP(w, r)
 	})
 }

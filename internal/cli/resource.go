@@ -23,10 +23,8 @@ import (
 // kind describes a kind that the commands support.
 type kind struct {
 	singular, plural, short string
-	// title is the name of the kind in manifests, such as DevServer. It is empty for kinds without a process.
-	title  string
-	object func() process.Object
-	list   func() client.ObjectList
+	object                  func() process.Object
+	list                    func() client.ObjectList
 	// address returns the address of the object, or the command that connects to it.
 	address func(process.Object) string
 	// once is true if objects of the kind are executed once and never restarted.
@@ -38,25 +36,25 @@ type kind struct {
 
 var kinds = []*kind{
 	{
-		singular: "devserver", plural: "devservers", short: "dsv", title: "DevServer",
+		singular: "devserver", plural: "devservers", short: "dsv",
 		object:  func() process.Object { return &v1alpha1.DevServer{} },
 		list:    func() client.ObjectList { return &v1alpha1.DevServerList{} },
 		address: func(object process.Object) string { return object.(*v1alpha1.DevServer).Status.URL },
 	},
 	{
-		singular: "instance", plural: "instances", short: "inst", title: "Instance",
+		singular: "instance", plural: "instances", short: "inst",
 		object:  func() process.Object { return &v1alpha1.Instance{} },
 		list:    func() client.ObjectList { return &v1alpha1.InstanceList{} },
 		address: func(object process.Object) string { return object.(*v1alpha1.Instance).Status.AttachCommand },
 	},
 	{
-		singular: "languageserver", plural: "languageservers", short: "lsv", title: "LanguageServer",
+		singular: "languageserver", plural: "languageservers", short: "lsv",
 		object:  func() process.Object { return &v1alpha1.LanguageServer{} },
 		list:    func() client.ObjectList { return &v1alpha1.LanguageServerList{} },
 		address: connectCommand,
 	},
 	{
-		singular: "strategyrun", plural: "strategyruns", short: "srun", title: "StrategyRun",
+		singular: "strategyrun", plural: "strategyruns", short: "srun",
 		object: func() process.Object { return &v1alpha1.StrategyRun{} },
 		list:   func() client.ObjectList { return &v1alpha1.StrategyRunList{} },
 		address: func(object process.Object) string {

@@ -151,7 +151,7 @@ var _ = Describe("berth up", Serial, func() {
 		Expect(syscall.Kill(up(), syscall.SIGKILL)).To(Succeed())
 		Expect(processes()).To(HaveLen(1))
 		Expect(suiteBerth.attempt(suiteBerth.program(), "down", "--state-dir", state, "--assets", GinkgoT().TempDir())).To(
-			And(ContainSubstring("the next berth up counts each stop as a crash"), ContainSubstring("berth-apiserver")))
+			And(ContainSubstring("the next berth up counts each of them as a crash"), ContainSubstring("berth-apiserver")))
 		Expect(processes()).To(BeEmpty())
 		Expect(processesWithVariable(suiteMark, suiteBerth.mark)).NotTo(ContainElement(ContainSubstring(state)))
 

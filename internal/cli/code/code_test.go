@@ -119,11 +119,9 @@ func TestDiagnostics_WaitsForTheContentOnDisk(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.go")
 	s := &server{publish: func(s *server, uri string) {
 		text, version := s.texts[uri], s.version[uri]
-		go func() { // like a server that computes: first an answer for the previous content, then the right one
-			s.send(uri, "stale", version-1)
-			time.Sleep(50 * time.Millisecond) // the delay of a server
-			s.send(uri, text, version)
-		}()
+		// Like a server that computes: first the diagnostics of the previous content, later the right ones.
+		s.send(uri, "stale", version-1)
+		time.AfterFunc(50*time.Millisecond, func() { s.send(uri, text, version) })
 	}}
 	c := connect(t, s)
 	for _, text := range []string{"one", "two", "three"} {
@@ -261,6 +259,17 @@ func TestRename_AppliesEditsOnlyToUnchangedFiles(t *testing.T) {
 	g.Expect(Apply(edits)).To(Succeed())
 	g.Expect(os.ReadFile(a)).To(BeEquivalentTo("func Renewed() {}\nvar x, y = Renewed, Renewed\n"))
 	g.Expect(os.ReadFile(b)).To(BeEquivalentTo("// äöü 😀 Renewed\n"))
+}
+
+func TestMakeEdit_KeepsLineEndings(t *testing.T) {
+	g := NewWithT(t)
+	file := filepath.Join(t.TempDir(), "a.txt")
+	write(t, file, "one\r\ntwo\r\n")
+	edit, err := makeEdit(file, []textEdit{{Range: span{position{0, 0}, position{0, 99}}, NewText: "1"}, {Range: span{position{1, 1}, position{1, 3}}, NewText: "oo"}})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(edit.After()).To(Equal("1\r\ntoo\r\n"))
+	_, err = makeEdit(file, []textEdit{{Range: span{position{0, 0}, position{0, 2}}}, {Range: span{position{0, 1}, position{0, 3}}}})
+	g.Expect(err).To(MatchError(ContainSubstring("overlap")))
 }
 
 func TestWhere_FindsWholeWords(t *testing.T) {

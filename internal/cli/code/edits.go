@@ -11,6 +11,8 @@ import (
 	"maps"
 	"os"
 	"slices"
+
+	lspdocument "github.com/berth-dev/berth/internal/lsp/document"
 )
 
 // Edit is a change of one file.
@@ -104,7 +106,8 @@ func makeEdit(path string, changes []textEdit) (*Edit, error) {
 	})
 	end := len(text)
 	for _, change := range slices.Backward(ordered) {
-		from, to := offset(text, change.Range.Start), offset(text, change.Range.End)
+		from := lspdocument.Offset(content, change.Range.Start.Line, change.Range.Start.Character)
+		to := lspdocument.Offset(content, change.Range.End.Line, change.Range.End.Character)
 		if from > to || to > end {
 			return nil, fmt.Errorf("%s: the edits of the language server overlap", path)
 		}

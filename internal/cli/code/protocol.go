@@ -160,25 +160,3 @@ func units(text string) int {
 	}
 	return n
 }
-
-// offset returns the index in a text of a position. Positions after the end of a line or of the text are moved to that end.
-func offset(text string, at position) int {
-	start := 0
-	for range at.Line {
-		next := strings.IndexByte(text[start:], '\n')
-		if next < 0 {
-			return len(text)
-		}
-		start += next + 1
-	}
-	n := 0
-	for i, char := range text[start:] {
-		if n >= at.Character || char == '\n' {
-			return start + i
-		}
-		if n++; char > 0xFFFF {
-			n++
-		}
-	}
-	return len(text)
-}

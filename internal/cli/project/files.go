@@ -122,7 +122,7 @@ const agentsSection = agentsTitle + `
 Berth runs the dev servers, terminal sessions and language servers of this project. Use the tools of the MCP server "berth". Do not start servers with "&", "nohup"
 or "npm run dev" in a shell, do not choose ports, and do not end processes with "pkill" or "kill".
 
-- See what runs, and its address: list. Why something is not ready, and what to do next: get.
+- List the processes and their addresses: list. Why something is not ready, and what to do next: get.
 - Start or change a dev server: apply with name "devserver/NAME", command, workingDir and wait: true. The result has its address. Pass $(PORT) in the command; Berth
   chooses the port and keeps it.
 - The proposed objects of this project are in berth.yaml: pass its content as manifest to apply.

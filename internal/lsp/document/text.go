@@ -100,6 +100,13 @@ func loneReturn(data []byte) bool {
 	return bytes.IndexByte(data, '\r') >= 0 && bytes.Count(data, []byte("\r")) != bytes.Count(data, []byte("\r\n"))
 }
 
+// Offset returns the offset in a text of a position. line and character count from 0, character in UTF-16 code units. A position that does not exist is moved
+// back: to the end of the text, the end of the line, or the beginning of the character.
+func Offset(text []byte, line, character int) int {
+	at, _ := position{Line: line, Character: character}.in(text)
+	return at
+}
+
 // in returns the offset of the position. A position that does not exist is moved back: to the end of the text, the end of the line, or the beginning of the
 // character.
 func (p position) in(data []byte) (at int, exact bool) {
