@@ -54,7 +54,9 @@ func TestStop_WaitsUntilTheProcessIsGone(t *testing.T) {
 	f = newFixture(web(func(server *v1alpha1.DevServer) { server.Spec.State = v1alpha1.StateRunning }))
 	g.Expect(f.run(t.Context(), "start", "devserver/web", "--wait")).To(Equal(0), f.err.String())
 	g.Expect(f.out.String()).To(ContainSubstring("already has the state Running"))
-	f = newFixture(web(func(server *v1alpha1.DevServer) { server.Spec.State, server.Status.Conditions = v1alpha1.StateRunning, nil }))
+	f = newFixture(web(func(server *v1alpha1.DevServer) {
+		server.Spec.State, server.Status.Conditions = v1alpha1.StateRunning, nil
+	}))
 	g.Expect(f.run(t.Context(), "start", "devserver/web", "--wait", "--timeout", "1ms")).To(Equal(4), "it is running but not ready")
 }
 
