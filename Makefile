@@ -36,7 +36,7 @@ run: build apiserver gopls ## Start a control plane, the manager and the samples
 install: ## Install berth, kubectl-berth, berth-apiserver, berth-shim, berth-lsp and berth-lsp-pod with go install.
 	@$(PLAIN) go install ./cmd/...
 	@cd cmd/berth-apiserver && $(PLAIN) go install -ldflags "$(KUBERNETES_VERSION)" .
-	@bin=$$(go env GOBIN); bin=$${bin:-$$(go env GOPATH)/bin}; ln -sf berth "$$bin/kubectl-berth"; echo "installed into $$bin"
+	@bin=$$(go env GOBIN); bin=$${bin:-$$(go env GOPATH)/bin}; ln -sf berth "$$bin/kubectl-berth"; ln -sf berth "$$bin/kubectl_complete-berth"; echo "installed into $$bin"
 
 ##@ Build
 .PHONY: build
@@ -45,6 +45,7 @@ build: ## Build berth, kubectl-berth, berth-shim, berth-lsp, berth-lsp-pod and t
 	@mkdir -p $(BIN)
 	@$(PLAIN) go build -o $(BIN)/ ./cmd/... ./samples/gohello ./samples/checkmodule
 	@ln -sf berth $(BIN)/kubectl-berth
+	@ln -sf berth $(BIN)/kubectl_complete-berth
 
 # Linker flags that set the version of Kubernetes that the API server reports.
 KUBERNETES_VERSION = -X k8s.io/component-base/version.gitVersion=$(shell cd $(ROOT)/cmd/berth-apiserver && go list -m -f '{{.Version}}' k8s.io/kubernetes)

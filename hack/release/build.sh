@@ -81,7 +81,7 @@ fi
     printf '  if OS.%s? && Hardware::CPU.%s?\n    url "%s/%s.tar.gz"\n    sha256 "%s"\n  end\n' \
       "${os/darwin/mac}" "$([ "${platform#*/}" = arm64 ] && echo arm || echo intel)" "$download" "$name" "$(checksum "$name.tar.gz")"
   done
-  printf '\n  def install\n    bin.install Dir["berth*"]\n    bin.install_symlink bin/"berth" => "kubectl-berth"\n  end\n\n  test do\n    assert_match "%s", shell_output("#{bin}/berth version")\n  end\nend\n' "$version"
+  printf '\n  def install\n    bin.install Dir["berth*"]\n    bin.install_symlink bin/"berth" => "kubectl-berth"\n    bin.install_symlink bin/"berth" => "kubectl_complete-berth"\n  end\n\n  test do\n    assert_match "%s", shell_output("#{bin}/berth version")\n  end\nend\n' "$version"
 } > "$dist/berth.rb"
 (cd "$dist" && sha256sum -- * > checksums.txt)
 (cd "$dist" && ls -l)

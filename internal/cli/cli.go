@@ -65,10 +65,18 @@ func Main(args []string) int {
 // Command returns the command line for documentation; it cannot be run.
 func Command() *cobra.Command { return (&app{}).command("berth") }
 
+// completer is the name under which kubectl runs this program to complete the arguments of kubectl berth.
+const completer = "kubectl_complete-berth"
+
 func (a *app) run(ctx context.Context, args []string) int {
 	a = a.plain()
-	root := a.command(filepath.Base(args[0]))
-	root.SetArgs(args[1:])
+	name := filepath.Base(args[0])
+	root := a.command(name)
+	if name == completer {
+		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, args[1:]...))
+	} else {
+		root.SetArgs(args[1:])
+	}
 	err := root.ExecuteContext(ctx)
 	var usage *usageError
 	switch {
@@ -129,7 +137,8 @@ func (a *app) command(name string) *cobra.Command {
 			"All of these are Kubernetes resources: declare the desired state with kubectl apply, and Berth maintains it.\n\n" +
 			"KIND is devserver (devservers, dsv), instance (instances, inst), languageserver (languageservers, lsv) or strategyrun (strategyruns, srun); " +
 			"berth status also accepts strategy (strategies, strat), plan (plans) and instancediscovery (instancediscoveries, disc).\n\n" +
-			"restart, stop, start, delete and adopt accept KIND NAME... in place of KIND/NAME...\n\n" +
+			"Commands that take KIND/NAME... also accept KIND NAME..., and most of them KIND --all and KIND -l LABELS.\n" +
+			"The connection flags of kubectl, such as --as, --server and --token, are accepted by every command that uses an API server.\n\n" +
 			"The exit code is 0 for success, 1 for a failure, 2 for an invalid command line, 3 if a named object does not exist, 4 if the timeout of --wait has\n" +
 			"passed, and 130 after a signal.",
 		Example: "  # Run a control plane and the manager on this machine, and apply the manifests in a directory\n" +
@@ -147,10 +156,9 @@ func (a *app) command(name string) *cobra.Command {
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error { return &usageError{err, command.UsageString()} })
 	root.AddCommand(
-		a.upCommand(), a.downCommand(), a.managerCommand(), a.statusCommand(), a.logsCommand(), a.attachCommand(), a.sendCommand(), a.openCommand(), a.discoverCommand(),
+		a.upCommand(), a.downCommand(), a.managerCommand(), a.statusCommand(), a.describeCommand(), a.waitCommand(), a.eventsCommand(), a.logsCommand(), a.attachCommand(), a.sendCommand(), a.openCommand(), a.discoverCommand(),
 		a.applyCommand(), a.restartCommand(), a.stopCommand(), a.startCommand(), a.deleteCommand(), a.adoptCommand(), a.lspCommand(),
 		a.useCommand(), a.planCommand(), a.runCommand(), a.resetCommand(), a.initCommand(), a.mcpCommand(), a.versionCommand(),
 	)

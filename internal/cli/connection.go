@@ -11,9 +11,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
@@ -28,9 +30,11 @@ import (
 
 // connectionFlags are the flags that select the API server and namespace, as in kubectl.
 type connectionFlags struct {
-	kubeconfig, context, namespace string
-	allNamespaces                  bool
-	endpoint                       endpoint.FindOptions
+	kubeconfig, namespace string
+	allNamespaces         bool
+	// overrides replace values of the kubeconfig, except the namespace.
+	overrides clientcmd.ConfigOverrides
+	endpoint  endpoint.FindOptions
 }
 
 // Environment variables that replace flags, for a user who always uses the same manager.
@@ -54,9 +58,19 @@ func (f *connectionFlags) addEndpoint(command *cobra.Command) {
 func (f *connectionFlags) add(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig to use; default: KUBECONFIG, then ~/.kube/config, then the one of berth up")
-	flags.StringVar(&f.context, "context", "", "context of the kubeconfig to use")
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace of the objects; default: the namespace of the context")
+	overrides := pflag.NewFlagSet("", pflag.ContinueOnError)
+	names := clientcmd.RecommendedConfigOverrideFlags("")
+	names.ContextOverrideFlags.Namespace = clientcmd.FlagInfo{}
+	clientcmd.BindOverrideFlags(&f.overrides, overrides, names)
+	overrides.VisitAll(func(flag *pflag.Flag) {
+		flag.Hidden = !slices.Contains(shownOverrides, flag.Name)
+		flags.AddFlag(flag)
+	})
 }
+
+// shownOverrides are the flags of kubectl that the help of each command lists. The others are accepted too.
+var shownOverrides = []string{"context", "as", "request-timeout"}
 
 // connection is a connection to an API server.
 type connection struct {
@@ -97,16 +111,16 @@ func connect(flags *connectionFlags) (*connection, error) {
 func loadConfig(flags *connectionFlags) (*rest.Config, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = flags.kubeconfig
-	if flags.kubeconfig == "" && !anyExists(rules.Precedence) {
+	if flags.kubeconfig == "" && flags.overrides.ClusterInfo.Server == "" && !anyExists(rules.Precedence) {
 		own := controlplane.KubeconfigPath(defaultStateDir())
 		if _, err := os.Stat(own); err != nil {
 			return nil, "", errors.New("no kubeconfig found: start a control plane with berth up, or set --kubeconfig or KUBECONFIG")
 		}
 		rules.ExplicitPath = own
 	}
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: flags.context}
+	overrides := flags.overrides
 	overrides.Context.Namespace = flags.namespace
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &overrides)
 	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, "", fmt.Errorf("read the kubeconfig: %w", err)

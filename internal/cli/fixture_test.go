@@ -14,6 +14,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -66,7 +67,8 @@ type fixture struct {
 func newFixture(objects ...client.Object) *fixture {
 	f := &fixture{out: &output{}, err: &output{}}
 	f.api = fake.NewClientBuilder().WithScheme(manager.Scheme()).WithObjects(objects...).
-		WithStatusSubresource(&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}).Build()
+		WithStatusSubresource(&v1alpha1.DevServer{}, &v1alpha1.Instance{}, &v1alpha1.LanguageServer{}, &v1alpha1.StrategyRun{}, &v1alpha1.Strategy{}).
+		WithIndex(&corev1.Event{}, eventUID, func(event client.Object) []string { return []string{string(event.(*corev1.Event).InvolvedObject.UID)} }).Build()
 	f.app = &app{
 		in: strings.NewReader(""), out: f.out, err: f.err, clock: clock.RealClock{},
 		connect: func(flags *connectionFlags) (*connection, error) {

@@ -70,7 +70,7 @@ func (a *app) managerCommand() *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&f.connection.kubeconfig, "kubeconfig", "", "kubeconfig to use; default: KUBECONFIG, then ~/.kube/config, then the one of berth up")
-	flags.StringVar(&f.connection.context, "context", "", "context of the kubeconfig to use")
+	flags.StringVar(&f.connection.overrides.CurrentContext, "context", "", "context of the kubeconfig to use")
 	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "directory for the records of the processes on this machine")
 	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: the directory of this program, or PATH")
 	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: the directory of this program, or PATH")

@@ -222,11 +222,11 @@ func (t *toolContext) applyOne(ctx context.Context, object *unstructured.Unstruc
 	}
 	summary := objectSummary{Name: name, Ready: "Unknown", Reason: v1alpha1.ReasonPending}
 	if kind := kindNamed(shownKinds(), object.GetKind()); kind != nil && !dryRun {
-		r, err := t.to.getShown(ctx, reference{kind: kind, name: object.GetName()})
+		shown, err := t.to.getShown(ctx, reference{kind: kind, name: object.GetName()})
 		if err != nil {
 			return applyResult{}, err
 		}
-		summary = summarize(r)
+		summary = summarize(shown.row())
 	}
 	return applyResult{summary, result}, nil
 }

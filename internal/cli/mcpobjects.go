@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -113,7 +111,8 @@ func kindList(kinds []*kind) string {
 // rowsOf returns the rows of the objects of a kind that the tools may see.
 func (t *toolContext) rowsOf(ctx context.Context, kind *kind, everything bool) ([]row, error) {
 	if t.session == "" {
-		return listShown(ctx, t.to.client, kind, t.to.namespace, everything)
+		objects, err := listShown(ctx, t.to.client, kind, t.to.namespace, everything)
+		return rowsOf(objects), err
 	}
 	objects, err := listAll(ctx, t.to.client, kind, t.to.namespace)
 	if err != nil {
@@ -155,15 +154,19 @@ func (t *toolContext) scope() string {
 
 func (t *toolContext) get(ctx context.Context, _ *mcp.CallToolRequest, input named) (objectDetail, error) {
 	if ref, err := parseReferenceOf(input.Name, findShown); err == nil && ref.kind.object == nil && t.session == "" {
-		r, err := t.to.getShown(ctx, ref)
-		return objectDetail{objectSummary: summarize(r), Notes: r.notes}, err
+		object, err := t.to.getShown(ctx, ref)
+		if err != nil {
+			return objectDetail{}, err
+		}
+		r := object.row()
+		return objectDetail{objectSummary: summarize(r), Notes: r.notes}, nil
 	}
 	ref, object, err := t.find(ctx, input.Name)
 	if err != nil {
 		return objectDetail{}, err
 	}
 	r := ref.kind.show(object)
-	detail := objectDetail{objectSummary: summarize(r), Notes: r.notes, LastExit: describeExit(object.GetProcessStatus().LastExit), Next: nextStep(object, r)}
+	detail := objectDetail{objectSummary: summarize(r), Notes: r.notes, LastExit: describeExit(object.GetProcessStatus().LastExit), Next: nextStep(object, r, toolNames)}
 	if r.explains {
 		limited, cancel := context.WithTimeout(ctx, outputTimeout)
 		defer cancel()
@@ -191,23 +194,4 @@ func describeExit(exit *v1alpha1.ProcessExit) string {
 		words = append(words, clean(exit.Message))
 	}
 	return strings.Join(words, ", ")
-}
-
-// nextStep returns what a caller can do about the state of an object, in terms of the tools.
-func nextStep(object process.Object, r row) string {
-	stalled := meta.FindStatusCondition(object.GetProcessStatus().Conditions, v1alpha1.ConditionStalled)
-	switch {
-	case object.GetDeletionTimestamp() != nil:
-		return "The object is being deleted: wait until list no longer returns it."
-	case object.GetProcessSpec().State == v1alpha1.StateStopped:
-		return "The object is stopped: call start to run it."
-	case r.ready == "True":
-		return ""
-	case stalled != nil && stalled.Status == metav1.ConditionTrue && r.explains:
-		return "Berth does not retry: find the cause in the output or with logs, correct it, then call restart."
-	case stalled != nil && stalled.Status == metav1.ConditionTrue:
-		return "Berth cannot proceed: correct the cause in the message, with apply if it is in the spec, then call restart."
-	default:
-		return "Berth is working on it: call get again, or call start or restart with wait."
-	}
 }

@@ -105,7 +105,7 @@ func (t *toolContext) output(ctx context.Context, ref reference, object process.
 			return nil, "", fmt.Errorf("%s runs in a Pod, whose output has no cursor: omit it", ref)
 		}
 		var all bytes.Buffer
-		err := t.app.copyLogs(ctx, t.to, ref, object, opts, &all)
+		err := t.app.copyLogs(ctx, t.to, ref, object, logOptions{LogOptions: opts}, &all)
 		return all.Bytes(), "", err
 	}
 	manager, err := t.to.manager(ctx)

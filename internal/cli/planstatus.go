@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -24,6 +25,7 @@ const followEvery = 500 * time.Millisecond
 
 func (a *app) planStatusCommand() *cobra.Command {
 	flags := &connectionFlags{}
+	format := &outputFormat{}
 	var watch bool
 	command := &cobra.Command{
 		Use:   "status [NAME]",
@@ -37,13 +39,22 @@ func (a *app) planStatusCommand() *cobra.Command {
 		Args:              needs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: a.completePlans(flags),
 		RunE: func(command *cobra.Command, args []string) error {
+			if watch && !format.table() {
+				return &usageError{errors.New("-w prints text: omit -o or -w"), command.UsageString()}
+			}
 			if watch && len(args) == 0 {
 				return &usageError{errors.New("-w needs the NAME of a plan; to watch all plans, run kubectl get plans -w"), command.UsageString()}
+			}
+			printer, err := format.printer(command)
+			if err != nil {
+				return err
 			}
 			to, err := a.connect(flags)
 			switch {
 			case err != nil:
 				return err
+			case printer != nil:
+				return a.printPlans(command.Context(), to, args, printer)
 			case len(args) == 0:
 				return a.listPlans(command.Context(), to)
 			case watch:
@@ -53,8 +64,26 @@ func (a *app) planStatusCommand() *cobra.Command {
 		},
 	}
 	flags.add(command)
+	format.add(command)
 	command.Flags().BoolVarP(&watch, "watch", "w", false, "watch for changes and show them")
 	return command
+}
+
+// printPlans prints the plan that args names, or all plans of the namespace.
+func (a *app) printPlans(ctx context.Context, to *connection, args []string, printer printers.ResourcePrinter) error {
+	wanted := reference{kind: planKind}
+	if len(args) > 0 {
+		wanted.name = planName(args[0])
+	}
+	found, err := to.objects(ctx, []reference{wanted})
+	if err != nil {
+		return err
+	}
+	objects := make([]client.Object, 0, len(found))
+	for _, one := range found {
+		objects = append(objects, one.object)
+	}
+	return printObjects(printer, a.out, objects, wanted.name != "")
 }
 
 // finished reports whether a plan is applied or cancelled. Nothing more happens to such a plan, unless an applied plan is reverted.

@@ -22,7 +22,6 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
-	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
@@ -30,27 +29,37 @@ import (
 const nextPodEvery = time.Second
 
 // inPod reports whether an object runs in Pods. The commands read the output of Pods from the API server instead of a manager.
-func inPod(object process.Object) bool {
+func inPod(object process.Object) bool { return runtimeType(object) == v1alpha1.RuntimePod }
+
+// runtimeType returns the runtime of an object; empty if the spec does not specify one.
+func runtimeType(object process.Object) v1alpha1.RuntimeType {
 	switch o := object.(type) {
 	case *v1alpha1.DevServer:
-		return podspec.Type(o.Spec.Runtime) == v1alpha1.RuntimePod
+		return podspec.Type(o.Spec.Runtime)
 	case *v1alpha1.Instance:
-		return o.Spec.Runtime != nil && o.Spec.Runtime.Type == v1alpha1.RuntimePod
+		if o.Spec.Runtime != nil {
+			return o.Spec.Runtime.Type
+		}
 	case *v1alpha1.LanguageServer:
-		return podspec.Type(o.Spec.Runtime) == v1alpha1.RuntimePod
+		return podspec.Type(o.Spec.Runtime)
 	case *v1alpha1.StrategyRun:
-		return o.Status.Pinned != nil && podspec.Type(o.Status.Pinned.Runtime) == v1alpha1.RuntimePod
+		if o.Status.Pinned != nil {
+			return podspec.Type(o.Status.Pinned.Runtime)
+		}
 	}
-	return false
+	return ""
 }
 
 // podLogs prints the output of the newest Pod of an object. With opts.Follow it continues with the Pods that replace it.
-func (a *app) podLogs(ctx context.Context, to *connection, object process.Object, opts endpoint.LogOptions, out io.Writer) error {
+func (a *app) podLogs(ctx context.Context, to *connection, object process.Object, opts logOptions, out io.Writer) error {
 	api, err := kubernetes.NewForConfig(to.config)
 	if err != nil {
 		return fmt.Errorf("connect to the API server %s: %w", to.config.Host, err)
 	}
-	from := podOutput{api: api, follow: opts.Follow, out: out}
+	from := podOutput{api: api, follow: opts.Follow, timestamps: opts.timestamps, out: out}
+	if opts.since > 0 {
+		from.since = ptr.To(max(1, int64(opts.since.Seconds())))
+	}
 	if opts.Tail >= 0 {
 		from.tail = ptr.To(opts.Tail)
 	}
@@ -69,7 +78,7 @@ func (a *app) podLogs(ctx context.Context, to *connection, object process.Object
 				return err
 			}
 			if started {
-				printed, from.tail = incarnationOf(newest), nil
+				printed, from.tail, from.since = incarnationOf(newest), nil, nil
 			}
 		}
 		select {
@@ -82,15 +91,17 @@ func (a *app) podLogs(ctx context.Context, to *connection, object process.Object
 
 // podOutput copies the output of Pods.
 type podOutput struct {
-	api    kubernetes.Interface
-	tail   *int64
-	follow bool
-	out    io.Writer
+	api kubernetes.Interface
+	// tail is the number of lines and since the age of the oldest line, in seconds; nil selects all output.
+	tail, since *int64
+	follow      bool
+	timestamps  bool
+	out         io.Writer
 }
 
 // print copies the output of a Pod. started is false if the Pod has no output yet or no longer exists.
 func (o *podOutput) print(ctx context.Context, p *corev1.Pod) (started bool, err error) {
-	options := &corev1.PodLogOptions{Container: pod.Telling(p), Follow: o.follow, TailLines: o.tail}
+	options := &corev1.PodLogOptions{Container: pod.Telling(p), Follow: o.follow, TailLines: o.tail, SinceSeconds: o.since, Timestamps: o.timestamps}
 	stream, err := o.api.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).Stream(ctx)
 	if apierrors.IsBadRequest(err) && o.follow || apierrors.IsNotFound(err) {
 		return false, nil // the container has not started yet, or the Pod no longer exists

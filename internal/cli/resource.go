@@ -183,17 +183,24 @@ func parseReferences(words []string) ([]reference, error) {
 	return references, nil
 }
 
-// get reads the object from the API server. If it does not exist, the error names the object and the namespace.
+// get reads an object that has a process. If it does not exist, the error names the object and the namespace.
 func (c *connection) get(ctx context.Context, ref reference) (process.Object, error) {
 	object := ref.kind.object()
-	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: ref.name}, object)
-	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%s %w in namespace %q: to list all objects, run berth status -A", ref, errMissing, c.namespace)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", ref, err)
+	if err := c.read(ctx, ref, object); err != nil {
+		return nil, err
 	}
 	return object, nil
+}
+
+func (c *connection) read(ctx context.Context, ref reference, object client.Object) error {
+	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: ref.name}, object)
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%s %w in namespace %q: to list all objects, run berth status -A", ref, errMissing, c.namespace)
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", ref, err)
+	}
+	return nil
 }
 
 // listAll lists all objects of a kind in one namespace, or in all namespaces if namespace is empty.
@@ -214,21 +221,44 @@ func (c *connection) endpointObject(ref reference) endpoint.Object {
 	return endpoint.Object{Namespace: c.namespace, Resource: ref.kind.plural, Name: ref.name}
 }
 
-// completeReferences completes KIND/NAME of existing objects.
+// completeReferences completes KIND/NAME of existing objects that have a process, and after KIND the names of its objects.
 func (a *app) completeReferences(flags *connectionFlags) cobra.CompletionFunc {
-	return func(command *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.completeKinds(flags, kinds)
+}
+
+// completeShown completes like completeReferences, for all kinds that berth status shows.
+func (a *app) completeShown(flags *connectionFlags) cobra.CompletionFunc {
+	return a.completeKinds(flags, shownKinds())
+}
+
+func (a *app) completeKinds(flags *connectionFlags, kinds []*kind) cobra.CompletionFunc {
+	return func(command *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		to, err := a.connect(flags)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
+		only := (*kind)(nil)
+		if len(args) > 0 {
+			only = kindNamed(kinds, args[0])
+		}
 		var words []cobra.Completion
 		for _, kind := range kinds {
-			objects, err := listAll(command.Context(), to.client, kind, to.namespace)
+			if only != nil && kind != only {
+				continue
+			}
+			objects, err := listShown(command.Context(), to.client, kind, to.namespace, true)
 			if err != nil {
 				continue
 			}
+			if len(args) == 0 && !strings.Contains(typed, "/") {
+				words = append(words, kind.plural)
+			}
 			for _, object := range objects {
-				words = append(words, kind.singular+"/"+object.GetName())
+				word := object.object.GetName()
+				if only == nil {
+					word = kind.singular + "/" + word
+				}
+				words = append(words, word)
 			}
 		}
 		return words, cobra.ShellCompDirectiveNoFileComp

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -112,9 +111,24 @@ func (r *row) setReady(conditions []metav1.Condition) {
 	}
 }
 
-// listShown returns the rows of all objects of a kind. There may be thousands of finished runs, so it includes only the most recent ones unless everything is
-// set.
-func listShown(ctx context.Context, reader client.Reader, kind *kind, namespace string, everything bool, opts ...client.ListOption) ([]row, error) {
+// shownObject is an object with its kind.
+type shownObject struct {
+	kind   *kind
+	object client.Object
+}
+
+func (o shownObject) row() row { return o.kind.show(o.object) }
+
+func rowsOf(objects []shownObject) []row {
+	rows := make([]row, 0, len(objects))
+	for _, object := range objects {
+		rows = append(rows, object.row())
+	}
+	return rows
+}
+
+// listShown returns all objects of a kind. There may be thousands of finished runs, so it includes only the most recent ones unless everything is set.
+func listShown(ctx context.Context, reader client.Reader, kind *kind, namespace string, everything bool, opts ...client.ListOption) ([]shownObject, error) {
 	list := kind.list()
 	if err := reader.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
 		return nil, fmt.Errorf("list %s: %w", kind.plural, err)
@@ -130,11 +144,11 @@ func listShown(ctx context.Context, reader client.Reader, kind *kind, namespace 
 	if kind.once && !everything {
 		objects = withoutOldRuns(objects)
 	}
-	rows := make([]row, 0, len(objects))
+	shown := make([]shownObject, 0, len(objects))
 	for _, object := range objects {
-		rows = append(rows, kind.show(object))
+		shown = append(shown, shownObject{kind, object})
 	}
-	return rows, nil
+	return shown, nil
 }
 
 // withoutOldRuns drops all finished runs except the most recent ones.
@@ -158,22 +172,12 @@ func withoutOldRuns(objects []client.Object) []client.Object {
 	return slices.DeleteFunc(objects, func(object client.Object) bool { return old[object] })
 }
 
-// getShown reads one object and returns its row.
-func (c *connection) getShown(ctx context.Context, ref reference) (row, error) {
+// getShown reads one object of a kind that berth status shows.
+func (c *connection) getShown(ctx context.Context, ref reference) (shownObject, error) {
 	if ref.kind.shown == nil {
 		object, err := c.get(ctx, ref)
-		if err != nil {
-			return row{}, err
-		}
-		return ref.kind.show(object), nil
+		return shownObject{ref.kind, object}, err
 	}
 	object := ref.kind.shown()
-	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: ref.name}, object)
-	if apierrors.IsNotFound(err) {
-		return row{}, fmt.Errorf("%s %w in namespace %q: to list all objects, run berth status -A", ref, errMissing, c.namespace)
-	}
-	if err != nil {
-		return row{}, fmt.Errorf("read %s: %w", ref, err)
-	}
-	return ref.kind.show(object), nil
+	return shownObject{ref.kind, object}, c.read(ctx, ref, object)
 }

@@ -4,13 +4,17 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,11 +25,11 @@ import (
 const watchEvery = time.Second
 
 func (a *app) statusCommand() *cobra.Command {
-	flags := &connectionFlags{}
-	var watch bool
+	flags := &statusFlags{format: outputFormat{wide: true}}
 	command := &cobra.Command{
-		Use:   "status [KIND[/NAME]...]",
-		Short: "Show processes, their addresses and why they are not ready",
+		Use:     "status [KIND[/NAME]...]",
+		Aliases: []string{"get"},
+		Short:   "Show processes, their addresses and why they are not ready",
 		Long: "Status prints one line for each object and, below the table, why objects are not ready. For a single object, KIND/NAME, it adds the messages of\n" +
 			"other conditions, and the last lines of output if they may contain the cause and you have permission to read the log. It warns if the manager\n" +
 			"of an object has not renewed its Lease.",
@@ -34,25 +38,51 @@ func (a *app) statusCommand() *cobra.Command {
 			"  # Show one object and, if it is not ready, why\n" +
 			"  berth status devserver/web\n\n" +
 			"  # Watch the dev servers of all namespaces\n" +
-			"  berth status devservers -A -w",
-		ValidArgsFunction: a.completeReferences(flags),
+			"  berth status devservers -A -w\n\n" +
+			"  # Print the URL of a dev server\n" +
+			"  berth status devserver/web -o jsonpath='{.status.url}'",
+		ValidArgsFunction: a.completeShown(&flags.connectionFlags),
 		RunE: func(command *cobra.Command, args []string) error {
-			return a.status(command.Context(), flags, args, watch)
+			printer, err := flags.format.printer(command)
+			if err != nil {
+				return err
+			}
+			if printer != nil && flags.watch {
+				return &usageError{errors.New("-w shows a table: to watch objects in another format, run kubectl get -w"), command.UsageString()}
+			}
+			return a.status(command.Context(), flags, args, printer)
 		},
 	}
 	flags.add(command)
 	flags.addEndpoint(command)
+	flags.format.add(command)
+	flags.labels.addLabels(command)
 	command.Flags().BoolVarP(&flags.allNamespaces, "all-namespaces", "A", false, "show the objects of all namespaces")
-	command.Flags().BoolVarP(&watch, "watch", "w", false, "watch for changes and show them")
+	command.Flags().BoolVarP(&flags.watch, "watch", "w", false, "watch for changes and show them")
 	return command
 }
 
-func (a *app) status(ctx context.Context, flags *connectionFlags, args []string, watch bool) error {
+// statusFlags are the flags of berth status.
+type statusFlags struct {
+	connectionFlags
+	labels selection
+	format outputFormat
+	watch  bool
+}
+
+func (a *app) status(ctx context.Context, flags *statusFlags, args []string, printer printers.ResourcePrinter) error {
 	wanted, err := parseWanted(args)
 	if err != nil {
 		return err
 	}
-	to, err := a.connect(flags)
+	opts, err := flags.labels.option()
+	if err != nil {
+		return err
+	}
+	if named := namedOnly(wanted); named != "" && opts != nil {
+		return fmt.Errorf("%s selects one object: omit -l or the name", named)
+	}
+	to, err := a.connect(&flags.connectionFlags)
 	if err != nil {
 		return err
 	}
@@ -63,20 +93,35 @@ func (a *app) status(ctx context.Context, flags *connectionFlags, args []string,
 			return fmt.Errorf("%s selects one object in one namespace: omit -A or the name", named)
 		}
 	}
-	if !watch {
-		return a.statusOnce(ctx, to, wanted)
+	if flags.watch {
+		return a.statusWatch(ctx, to, wanted, opts)
 	}
-	return a.statusWatch(ctx, to, wanted)
+	found, err := to.objects(ctx, wanted, opts...)
+	if err != nil {
+		return err
+	}
+	if printer == nil {
+		return a.statusOnce(ctx, to, wanted, rowsOf(found), flags.format.text == "wide")
+	}
+	slices.SortStableFunc(found, func(a, b shownObject) int {
+		return cmp.Or(cmp.Compare(a.object.GetNamespace(), b.object.GetNamespace()), cmp.Compare(a.kind.singular, b.kind.singular), cmp.Compare(a.object.GetName(), b.object.GetName()))
+	})
+	objects := make([]client.Object, 0, len(found))
+	for _, one := range found {
+		objects = append(objects, one.object)
+	}
+	return printObjects(printer, a.out, objects, len(wanted) == 1 && wanted[0].name != "")
 }
 
 // statusWatch shows changes until the context is done. It returns an error if the first read fails; afterwards it retries when the API server is temporarily
 // unavailable.
-func (a *app) statusWatch(ctx context.Context, to *connection, wanted []reference) error {
+func (a *app) statusWatch(ctx context.Context, to *connection, wanted []reference, opts []client.ListOption) error {
 	board := newBoard(a.raw, to.namespace == "")
 	tick := a.clock.NewTicker(watchEvery)
 	defer tick.Stop()
 	for failed := false; ; {
-		rows, err := to.rows(ctx, wanted, true)
+		// Slightly stale results are sufficient: the API server returns them from its watch cache.
+		found, err := to.objects(ctx, wanted, append(opts, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})...)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -87,7 +132,7 @@ func (a *app) statusWatch(ctx context.Context, to *connection, wanted []referenc
 			a.say("%v; retrying", explain(err))
 		case err == nil:
 			failed = false
-			board.show(rows, a.clock.Now())
+			board.show(rowsOf(found), a.clock.Now())
 		}
 		select {
 		case <-ctx.Done():
@@ -97,11 +142,7 @@ func (a *app) statusWatch(ctx context.Context, to *connection, wanted []referenc
 	}
 }
 
-func (a *app) statusOnce(ctx context.Context, to *connection, wanted []reference) error {
-	rows, err := to.rows(ctx, wanted, false)
-	if err != nil {
-		return err
-	}
+func (a *app) statusOnce(ctx context.Context, to *connection, wanted []reference, rows []row, wide bool) error {
 	if len(rows) == 0 {
 		where := "namespace " + to.namespace
 		if to.namespace == "" {
@@ -111,7 +152,7 @@ func (a *app) statusOnce(ctx context.Context, to *connection, wanted []reference
 		return nil
 	}
 	sortRows(rows)
-	shown := lines(rows, a.clock.Now(), to.namespace == "")
+	shown := lines(rows, a.clock.Now(), tableColumns{namespace: to.namespace == "", wide: wide})
 	if len(wanted) == 1 && wanted[0].name != "" {
 		for _, note := range rows[0].notes {
 			shown = append(shown, "  "+note)
@@ -142,9 +183,19 @@ func (a *app) sayWhereUpRuns(to *connection) {
 	}
 }
 
-// parseWanted parses KIND or KIND/NAME arguments. No argument selects all kinds.
+// parseWanted parses KIND or KIND/NAME arguments, or KIND NAME... as in kubectl. No argument selects all kinds.
 func parseWanted(args []string) ([]reference, error) {
 	var wanted []reference
+	if len(args) > 1 && !strings.Contains(args[1], "/") && kindNamed(shownKinds(), args[1]) == nil {
+		kind, err := findShown(args[0])
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range args[1:] {
+			wanted = append(wanted, reference{kind: kind, name: name})
+		}
+		return wanted, nil
+	}
 	for _, word := range args {
 		if strings.Contains(word, "/") {
 			parsed, err := parseReferenceOf(word, findShown)
@@ -177,27 +228,23 @@ func namedOnly(wanted []reference) string {
 	return ""
 }
 
-// rows reads the wanted objects. cheap permits slightly stale results, which the API server returns from its watch cache.
-func (c *connection) rows(ctx context.Context, wanted []reference, cheap bool) ([]row, error) {
-	var rows []row
+// objects reads the wanted objects. The options apply to lists.
+func (c *connection) objects(ctx context.Context, wanted []reference, opts ...client.ListOption) ([]shownObject, error) {
+	var found []shownObject
 	for _, ref := range wanted {
 		if ref.name != "" {
 			one, err := c.getShown(ctx, ref)
 			if err != nil {
 				return nil, err
 			}
-			rows = append(rows, one)
+			found = append(found, one)
 			continue
-		}
-		var opts []client.ListOption
-		if cheap {
-			opts = append(opts, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
 		}
 		some, err := listShown(ctx, c.client, ref.kind, c.namespace, ref.everything, opts...)
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, some...)
+		found = append(found, some...)
 	}
-	return rows, nil
+	return found, nil
 }

@@ -30,6 +30,7 @@ type row struct {
 	message                               string   // why the object is not ready
 	notes                                 []string // the messages of other conditions
 	host                                  string   // the host that runs the object, or that should run it
+	runtime                               string   // the runtime of an object that has a process
 	explains                              bool     // the output of the process may explain why the object is not ready
 }
 
@@ -44,6 +45,7 @@ func makeRow(kind *kind, object process.Object) row {
 	if object.GetDeletionTimestamp() != nil {
 		r.ready, r.reason = "False", v1alpha1.ReasonDeleting
 	}
+	r.runtime = string(cmp.Or(runtimeType(object), v1alpha1.RuntimeHost))
 	r.host = cmp.Or(status.HostName, object.GetLabels()[v1alpha1.LabelHost])
 	r.explains = r.ready != "True" && r.reason != v1alpha1.ReasonDeleting && object.GetProcessSpec().State != v1alpha1.StateStopped &&
 		(status.Process != nil || status.LastExit != nil && lifecycle.Ran(status.LastExit))
@@ -59,8 +61,14 @@ func sortRows(rows []row) {
 	})
 }
 
+// tableColumns are the optional columns of a table.
+type tableColumns struct {
+	namespace bool
+	wide      bool // RUNTIME and HOST
+}
+
 // lines formats the rows as a table, followed by the reasons why objects are not ready.
-func lines(rows []row, now time.Time, namespaces bool) []string {
+func lines(rows []row, now time.Time, with tableColumns) []string {
 	if len(rows) == 0 {
 		return nil
 	}
@@ -72,7 +80,13 @@ func lines(rows []row, now time.Time, namespaces bool) []string {
 		}
 		cells = append(cells, []string{r.name, r.ready, r.reason, r.address, r.restarts, r.pid, age})
 	}
-	if namespaces {
+	if with.wide {
+		cells[0] = append(cells[0], "RUNTIME", "HOST")
+		for i, r := range rows {
+			cells[i+1] = append(cells[i+1], r.runtime, r.host)
+		}
+	}
+	if with.namespace {
 		cells[0] = append([]string{"NAMESPACE"}, cells[0]...)
 		for i, r := range rows {
 			cells[i+1] = append([]string{r.namespace}, cells[i+1]...)
@@ -137,7 +151,7 @@ func newBoard(raw io.Writer, namespaces bool) *statusTable {
 func (b *statusTable) show(rows []row, now time.Time) {
 	sortRows(rows)
 	if b.size != nil {
-		b.draw(lines(rows, now, b.namespaces))
+		b.draw(lines(rows, now, tableColumns{namespace: b.namespaces}))
 		return
 	}
 	b.tell(rows, now)

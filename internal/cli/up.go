@@ -248,7 +248,7 @@ func (a *app) showTable(ctx context.Context, mgr *assembled) {
 		for _, kind := range shownKinds() {
 			some, err := listShown(ctx, mgr.GetClient(), kind, "", false)
 			failed = errors.Join(failed, err)
-			rows = append(rows, some...)
+			rows = append(rows, rowsOf(some)...)
 		}
 		if failed == nil {
 			board.show(rows, a.clock.Now())

@@ -12,16 +12,25 @@ import (
 )
 
 func (a *app) versionCommand() *cobra.Command {
-	return &cobra.Command{
+	var format string
+	command := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
 		Example: "  berth version",
 		Args:    needs(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(a.out, "berth %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
+		RunE: func(command *cobra.Command, _ []string) error {
+			switch format {
+			case "json", "yaml":
+				return a.printValue(format, map[string]string{"version": version(), "goVersion": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH})
+			case "":
+				_, err := fmt.Fprintf(a.out, "berth %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+				return err
+			}
+			return &usageError{fmt.Errorf("-o %q is not supported: use json or yaml", format), command.UsageString()}
 		},
 	}
+	command.Flags().StringVarP(&format, "output", "o", "", "output format: json or yaml")
+	return command
 }
 
 // release is the version of a release, such as v0.1.0. make release sets it.

@@ -4,6 +4,7 @@
 package conditions
 
 import (
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -29,6 +30,17 @@ var normal = map[string]metav1.ConditionStatus{
 	v1alpha1.ConditionAwaitingApproval: metav1.ConditionFalse,
 	v1alpha1.ConditionIdle:             metav1.ConditionFalse,
 	v1alpha1.ConditionAwaitingInput:    metav1.ConditionFalse,
+}
+
+// Status returns the status of a condition. An omitted condition has its normal status, or Unknown if it has none.
+func Status(conditions []metav1.Condition, conditionType string) metav1.ConditionStatus {
+	if found := meta.FindStatusCondition(conditions, conditionType); found != nil {
+		return found.Status
+	}
+	if usual, omitted := normal[conditionType]; omitted {
+		return usual
+	}
+	return metav1.ConditionUnknown
 }
 
 // saysNothing reports whether a condition is left out. A status is smaller and cheaper to write without such conditions, and readers see immediately what is

@@ -77,8 +77,11 @@ func Find(ctx context.Context, config *rest.Config, api client.Client, opts Find
 	to.Host = base.String()
 	to.APIPath = ""
 	to.Timeout = 0
-	// The endpoint needs only the token of the kubeconfig. The TLS settings of the kubeconfig apply to the API server and not to the endpoint.
-	to.TLSClientConfig = rest.TLSClientConfig{CAData: ca, NextProtos: []string{"http/1.1"}}
+	// The endpoint needs only the credentials of the kubeconfig. Its other TLS settings apply to the API server and not to the endpoint.
+	to.TLSClientConfig = rest.TLSClientConfig{
+		CAData: ca, NextProtos: []string{"http/1.1"},
+		CertData: config.CertData, CertFile: config.CertFile, KeyData: config.KeyData, KeyFile: config.KeyFile,
+	}
 	if err := opts.limitToken(ctx, to, api); err != nil {
 		return nil, err
 	}

@@ -192,10 +192,11 @@ type fixture struct {
 	api    client.Client
 	stub   *stub
 	book   *activity.Tracker
-	allow  func(authorizationv1.SubjectAccessReviewSpec) bool
-	stop   func()
-	mu     sync.Mutex
-	asked  []authorizationv1.ResourceAttributes
+	// allow decides about requests of "ann"; review, if set, decides about all requests.
+	allow, review func(authorizationv1.SubjectAccessReviewSpec) bool
+	stop          func()
+	mu            sync.Mutex
+	asked         []authorizationv1.ResourceAttributes
 }
 
 // newFixture serves a DevServer named "web" and an Instance named "shell". The constant good is a token of the user "ann".
@@ -240,6 +241,9 @@ func (f *fixture) create(ctx context.Context, api client.WithWatch, object clien
 		defer f.mu.Unlock()
 		f.asked = append(f.asked, *review.Spec.ResourceAttributes)
 		review.Status.Allowed = review.Spec.User == "ann" && len(review.Spec.Groups) == 1 && f.allow(review.Spec)
+		if f.review != nil {
+			review.Status.Allowed = f.review(review.Spec)
+		}
 		return nil
 	default:
 		return api.Create(ctx, object, opts...)

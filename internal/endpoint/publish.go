@@ -87,7 +87,8 @@ func (s *Server) publishOnce(ctx context.Context) error {
 // certificate loads the configured certificate, or creates one for loopback whose key never leaves this process. It returns the TLS configuration and the
 // certificate authority that clients trust.
 func certificate(opts Options) (*tls.Config, []byte, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	// The handshake does not verify client certificates, because authenticate does so with the certificate authority that the API server publishes.
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert}
 	if opts.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(opts.CertFile, opts.KeyFile)
 		if err != nil {

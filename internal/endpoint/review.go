@@ -20,15 +20,11 @@ import (
 // reviewTimeout bounds how long a caller waits for the API server.
 const reviewTimeout = 10 * time.Second
 
-var errNoToken = errors.New("no bearer token: use a kubeconfig whose user has a token, such as the one that berth up writes; a client certificate is not sufficient")
+var errNoCredentials = errors.New("no bearer token and no client certificate: use a kubeconfig whose user has one of them, such as the one that berth up writes")
 
-// authenticate identifies the user of a request through the API server. Results are not cached, so a revoked token is rejected immediately.
+// authenticate identifies the user of a request by its bearer token, through the API server, or by its client certificate. Results are not cached, so a revoked
+// token is rejected immediately.
 func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, int, error) {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	token = strings.TrimSpace(token)
-	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return authenticationv1.UserInfo{}, http.StatusUnauthorized, errNoToken
-	}
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Impersonate-") {
 			// Ignoring the header would grant the caller more permissions than requested.
@@ -37,7 +33,15 @@ func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, int, 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
-	return s.review(ctx, token)
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	token = strings.TrimSpace(token)
+	switch {
+	case strings.EqualFold(scheme, "Bearer") && token != "":
+		return s.review(ctx, token)
+	case r.TLS != nil && len(r.TLS.PeerCertificates) > 0:
+		return s.certified(ctx, r.TLS.PeerCertificates)
+	}
+	return authenticationv1.UserInfo{}, http.StatusUnauthorized, errNoCredentials
 }
 
 func (s *Server) authorize(ctx context.Context, user authenticationv1.UserInfo, verb, subresource string, t target) (int, error) {

@@ -3,8 +3,9 @@
 
 // Package endpoint serves the output and the terminals of processes, which do not belong in the API server.
 //
-// The API server decides about access: every request carries a bearer token, which the endpoint verifies with a TokenReview, and the requested access is
-// checked with a SubjectAccessReview (get on devservers/log, create on instances/attach). The server always uses TLS, also on loopback, with a certificate that
+// The API server decides about access: every request carries a bearer token, which the endpoint verifies with a TokenReview, or a client certificate, which the
+// endpoint verifies with the certificate authority of the API server. The requested access is checked with a SubjectAccessReview (get on devservers/log, create on
+// instances/attach). The server always uses TLS, also on loopback, with a certificate that
 // clients read from a ConfigMap. Another program on the machine therefore cannot take over the port and collect tokens.
 package endpoint
 

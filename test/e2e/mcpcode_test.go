@@ -88,7 +88,7 @@ var _ = DescribeTable("berth mcp answers questions about code for the content on
 	},
 	Entry("gopls", NodeTimeout(lifecycleTimeout), "gopls", true),
 	Entry("pyright", NodeTimeout(lifecycleTimeout), "pyright", true),
-	Entry("typescript-language-server", NodeTimeout(lifecycleTimeout), "typescript-language-server", false),
+	Entry("typescript-language-server", NodeTimeout(lifecycleTimeout), "typescript-language-server", true),
 )
 
 // editCount returns the number of edits for each language server: the value of the environment variable EDITS, or 30.

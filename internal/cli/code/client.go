@@ -26,6 +26,8 @@ type Client struct {
 	clock    clock.WithTicker
 	// refreshes reports whether the server has the command that publishes the diagnostics of files before it returns.
 	refreshes bool
+	// asksTSServer reports whether the server has the command that sends requests to tsserver.
+	asksTSServer bool
 
 	syncing   sync.Mutex // held while documents are compared with the files
 	documents map[string]*document
@@ -72,6 +74,7 @@ func New(ctx context.Context, conn io.ReadWriteCloser, root, language string, cl
 	}
 	for _, command := range server.Capabilities.ExecuteCommandProvider.Commands {
 		c.refreshes = c.refreshes || command == refreshCommand
+		c.asksTSServer = c.asksTSServer || command == tsserverCommand
 	}
 	if err := c.conn.Notify(ctx, "initialized", struct{}{}); err != nil {
 		return nil, errors.Join(fmt.Errorf("initialize the language server: %w", err), c.conn.Close())

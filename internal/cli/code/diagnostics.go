@@ -51,6 +51,9 @@ func (c *Client) Diagnostics(ctx context.Context, paths []string) ([]Report, err
 	if err != nil {
 		return nil, err
 	}
+	if c.asksTSServer {
+		return c.askTSServer(ctx, documents)
+	}
 	reason := ""
 	if err := c.barrier(ctx, documents); err != nil {
 		if ctx.Err() == nil {
@@ -65,8 +68,8 @@ func (c *Client) Diagnostics(ctx context.Context, paths []string) ([]Report, err
 	var reports []Report
 	for i := range documents {
 		d := &documents[i]
-		sum := sha256.Sum256([]byte(d.text))
-		report := Report{File: d.path, SHA256: hex.EncodeToString(sum[:8]), Diagnostics: []Diagnostic{}, Reason: reason}
+		report := newReport(d)
+		report.Reason = reason
 		known, found := c.published[d.path]
 		switch {
 		case !found && reason == "":
@@ -83,6 +86,11 @@ func (c *Client) Diagnostics(ctx context.Context, paths []string) ([]Report, err
 		reports = append(reports, report)
 	}
 	return reports, nil
+}
+
+func newReport(d *document) Report {
+	sum := sha256.Sum256([]byte(d.text))
+	return Report{File: d.path, SHA256: hex.EncodeToString(sum[:8]), Diagnostics: []Diagnostic{}}
 }
 
 // barrier returns when the server has processed the content of the documents. A server answers a request only after the changes that precede it.
