@@ -97,10 +97,12 @@ func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
 	quiet.out = a.err // standard output carries the protocol
 	tools := &toolContext{app: &quiet, to: to, session: f.session, code: &languageClients{}}
 	defer tools.code.close()
-	server := newMCPServer(tools, f)
 	if f.listen != "" {
-		return a.mcpListen(ctx, server, f.listen)
+		return a.mcpListen(ctx, newMCPServer(tools, f), f.listen) // without sessions, so without subscriptions
 	}
+	tools.subscribed = newSubscriptions(ctx, tools)
+	defer tools.subscribed.close()
+	server := newMCPServer(tools, f)
 	in, closes := a.in.(io.ReadCloser) // closing it ends a pending read
 	if !closes {
 		in = io.NopCloser(a.in)
@@ -119,10 +121,19 @@ func (nopWriteCloser) Close() error { return nil }
 
 // newMCPServer returns a server with the tools that the flags select, always in the same order.
 func newMCPServer(t *toolContext, f *mcpFlags) *mcp.Server {
-	server := mcp.NewServer(&mcp.Implementation{Name: "berth", Title: "Berth", Version: version()}, &mcp.ServerOptions{
+	options := &mcp.ServerOptions{
 		Instructions: mcpInstructions,
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}, Resources: &mcp.ResourceCapabilities{}},
-	})
+	}
+	if t.subscribed != nil {
+		options.SubscribeHandler, options.UnsubscribeHandler = t.subscribed.subscribe, t.subscribed.unsubscribe
+	}
+	server := mcp.NewServer(&mcp.Implementation{Name: "berth", Title: "Berth", Version: version()}, options)
+	if t.subscribed != nil {
+		t.subscribed.notify = func(ctx context.Context, uri string) {
+			_ = server.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: uri}) // a client that has gone needs no notification
+		}
+	}
 	box := &toolbox{server: server, readOnly: f.readOnly}
 	if slices.Contains(f.toolsets, toolsetRun) {
 		t.addRunTools(box)
@@ -145,6 +156,8 @@ type toolContext struct {
 	// session limits the tools to objects with this spec.session. Empty means all objects of the namespace.
 	session string
 	code    *languageClients
+	// subscribed is nil if the server has no sessions.
+	subscribed *subscriptions
 }
 
 // toolbox adds tools to a server.

@@ -28,6 +28,8 @@ type toolClient struct {
 	session *mcp.ClientSession
 	// progress receives the texts of the progress notifications.
 	progress chan string
+	// updated receives the URIs of resources that have changed.
+	updated chan string
 }
 
 func newToolClient(t *testing.T, f *fixture, flags mcpFlags) *toolClient {
@@ -41,14 +43,22 @@ func newToolClient(t *testing.T, f *fixture, flags mcpFlags) *toolClient {
 	g.Expect(err).NotTo(HaveOccurred())
 	tools := &toolContext{app: f.app.plain(), to: to, session: flags.session, code: &languageClients{}}
 	t.Cleanup(tools.code.close)
+	tools.subscribed = newSubscriptions(t.Context(), tools)
+	t.Cleanup(tools.subscribed.close)
 	server := newMCPServer(tools, &flags)
 	near, far := mcp.NewInMemoryTransports()
 	served, err := server.Connect(t.Context(), far, nil)
 	g.Expect(err).NotTo(HaveOccurred())
-	c := &toolClient{t: t, progress: make(chan string, 100)}
+	c := &toolClient{t: t, progress: make(chan string, 100), updated: make(chan string, 100)}
 	c.session, err = mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, request *mcp.ProgressNotificationClientRequest) {
 			c.progress <- request.Params.Message
+		},
+		ResourceUpdatedHandler: func(_ context.Context, request *mcp.ResourceUpdatedNotificationRequest) {
+			select {
+			case c.updated <- request.Params.URI:
+			default:
+			}
 		},
 	}).Connect(t.Context(), near, nil)
 	g.Expect(err).NotTo(HaveOccurred())

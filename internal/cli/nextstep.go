@@ -43,6 +43,8 @@ func nextStep(object process.Object, r row, do actions) string {
 		return "Berth does not retry: find the cause in the output or " + do.logs + ", correct it, then " + do.restart + "."
 	case stalled != nil && stalled.Status == metav1.ConditionTrue:
 		return "Berth cannot proceed: correct the cause in the message, " + do.apply + " if it is in the spec, then " + do.restart + "."
+	case r.explains && object.GetProcessStatus().LastExit != nil:
+		return "The previous process failed and Berth retries: if that does not help, find the cause in the output or " + do.logs + "."
 	default:
 		return "Berth is working on it: " + do.wait + "."
 	}

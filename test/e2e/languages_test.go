@@ -75,6 +75,16 @@ var languageProjects = map[string]languageProject{
 		},
 		mistake: "#!/usr/bin/env bash\nsource \"$1\"\ngreet world\n", complaint: "ource command could not be analyzed",
 	},
+	"clangd": {
+		language: "cpp", comment: "// ", main: "main.cpp", helper: "helper.h", hover: "greet", references: 2,
+		command: func(context.Context) []string { return []string{"clangd", "--background-index"} },
+		files: map[string]string{
+			"compile_flags.txt": "-std=c++17\n",
+			"main.cpp":          "#include \"helper.h\"\n\nint main() { return greet(1); }\n",
+			"helper.h":          "#pragma once\n\ninline int greet(int count) { return count; }\n",
+		},
+		mistake: "#include \"helper.h\"\n\nint main() { return greeted(1); }\n", complaint: "undeclared identifier 'greeted'",
+	},
 	"typescript-language-server": {
 		language: "typescript", comment: "// ", main: "main.ts", helper: "helper.ts", hover: "greet(name: string): string", references: 3,
 		command: func(ctx context.Context) []string {

@@ -24,17 +24,29 @@ import (
 )
 
 // toolClient is a client of berth mcp, which it has started.
-type toolClient struct{ *mcp.ClientSession }
+type toolClient struct {
+	*mcp.ClientSession
+	// updated receives the URIs of the resources that have changed.
+	updated chan string
+}
 
 // newToolClient starts berth mcp with additional arguments.
 func newToolClient(ctx context.Context, args ...string) toolClient {
 	GinkgoHelper()
 	cmd := exec.Command(suiteBerth.program(), append([]string{"mcp", "-n", namespace}, args...)...)
 	cmd.Env, cmd.Stderr = suiteBerth.environment(), GinkgoWriter
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, nil).Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
+	updated := make(chan string, 100)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "e2e", Version: "1"}, &mcp.ClientOptions{
+		ResourceUpdatedHandler: func(_ context.Context, request *mcp.ResourceUpdatedNotificationRequest) {
+			select {
+			case updated <- request.Params.URI:
+			default: // no spec reads them
+			}
+		},
+	}).Connect(ctx, &mcp.CommandTransport{Command: cmd}, nil)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(session.Close)
-	return toolClient{session}
+	return toolClient{session, updated}
 }
 
 // call calls a tool and returns its structured result as JSON. If the tool fails, it returns the message as failure.
@@ -128,14 +140,27 @@ var _ = Describe("berth mcp", func() {
 			cursor = result["cursor"].(string)
 			return fmt.Sprint(result["lines"])
 		}).Should(ContainSubstring("one 42"))
+
+		By("subscribing to the object and its log")
+		object := "berth://" + namespace + "/instance/agent-shell"
+		for _, uri := range []string{object, object + "/log"} {
+			Expect(c.Subscribe(ctx, &mcp.SubscribeParams{URI: uri})).To(Succeed())
+		}
+		Eventually(c.updated).Should(Receive(Equal(object)), "the watch begins with the current state")
 		c.must(ctx, "send", map[string]any{"name": "instance/agent-shell", "text": "echo two $((20+23))"})
 		Eventually(func() string {
 			return fmt.Sprint(c.must(ctx, "logs", map[string]any{"name": "instance/agent-shell", "cursor": cursor})["lines"])
 		}).Should(And(ContainSubstring("two 43"), Not(ContainSubstring("one 42"))))
 		Eventually(func() string { return c.must(ctx, "screen", name)["screen"].(string) }).Should(And(ContainSubstring("one 42"), ContainSubstring("two 43")))
-		log, err := c.ReadResource(ctx, &mcp.ReadResourceParams{URI: "berth://" + namespace + "/instance/agent-shell/log"})
+		Eventually(func(g Gomega) { // the subscription may have begun after the output
+			c.must(ctx, "send", map[string]any{"name": "instance/agent-shell", "text": "echo more"})
+			g.Eventually(c.updated, time.Second).Should(Receive(Equal(object + "/log")))
+		}).Should(Succeed())
+		log, err := c.ReadResource(ctx, &mcp.ReadResourceParams{URI: object + "/log"})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(log.Contents[0].Text).To(ContainSubstring("two 43"))
+		c.must(ctx, "stop", map[string]any{"name": "instance/agent-shell", "wait": true})
+		Eventually(c.updated).Should(Receive(Equal(object)))
 	})
 
 	It("lets an agent use a plan up to its gate and approve it", Serial, NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
