@@ -193,6 +193,12 @@ type ProcessExit struct {
 	// finishTime is when the process ended, as far as that is known.
 	// +optional
 	FinishTime *metav1.MicroTime `json:"finishTime,omitempty"`
+
+	// logTail is the end of the output of a process that failed, if spec.process.logTail permits it: at most 1024 bytes and 16 lines, without escape sequences,
+	// stack frames and lines without a letter or a digit. It can contain output of earlier incarnations. The runtime Pod does not set it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	LogTail string `json:"logTail,omitempty"`
 }
 
 // BreakerStatus is the state of the circuit breaker of a process.

@@ -34,7 +34,23 @@ type ProcessTemplate struct {
 	// +optional
 	// +kubebuilder:default={}
 	Stop StopPolicy `json:"stop,omitzero"`
+
+	// logTail is whether status.lastExit.logTail contains the last lines of output of a process that failed: OnFailure or None. Unset means OnFailure, or None
+	// if env takes a value from a Secret, because the program may print it. Changing it does not restart the process.
+	// +optional
+	LogTail LogTail `json:"logTail,omitempty"`
 }
+
+// LogTail states when the last lines of output become a part of the status.
+// +kubebuilder:validation:Enum=OnFailure;None
+type LogTail string
+
+const (
+	// LogTailOnFailure stores the last lines of output of a process that failed.
+	LogTailOnFailure LogTail = "OnFailure"
+	// LogTailNone stores no output.
+	LogTailNone LogTail = "None"
+)
 
 // EnvVar is one environment variable.
 // +kubebuilder:validation:XValidation:rule="!(has(self.value) && has(self.valueFrom))",message="set value or valueFrom, not both"

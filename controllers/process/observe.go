@@ -32,6 +32,7 @@ func (r *Reconciler) observe(ctx context.Context, v *scope) error {
 		}
 		return fmt.Errorf("query the runtime: %w", err)
 	}
+	v.readLogTail(ctx, found)
 	v.found, v.observed.Incarnations = found, found
 	for i := range found {
 		if lifecycle.IsCurrent(v.canPreStart, v.object.GetProcessStatus(), found[i].Number) && found[i].Alive() {

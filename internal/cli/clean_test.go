@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/printable"
 )
 
 // hostile sets the title of a terminal, clears the screen, reverses text and starts another line.
@@ -48,7 +49,7 @@ func TestPrintable_RemovesControlCharacters(t *testing.T) {
 		"the replacement character": {"\ufffd", "\ufffd"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			NewWithT(t).Expect(printable(tc.text)).To(Equal(tc.want))
+			NewWithT(t).Expect(printable.Text(tc.text)).To(Equal(tc.want))
 		})
 	}
 	NewWithT(t).Expect(clean("a\nb\tc")).To(Equal("a b c"))
@@ -59,11 +60,11 @@ func FuzzPrintable(f *testing.F) {
 	f.Add("\x1b\x1b[0m[31mx")
 	f.Add("\xff\x9b\xc2")
 	f.Fuzz(func(t *testing.T, text string) {
-		shown := printable(text)
+		shown := printable.Text(text)
 		if left := controlCharacters(shown); left != "" || !utf8.ValidString(shown) {
 			t.Errorf("%q becomes %q", text, shown)
 		}
-		if printable(shown) != shown {
+		if printable.Text(shown) != shown {
 			t.Errorf("%q changes when it is cleaned again", text)
 		}
 		if line := clean(text); strings.ContainsAny(line, "\n\t") || controlCharacters(line) != "" {

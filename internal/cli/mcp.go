@@ -14,6 +14,8 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
+
+	"github.com/berth-dev/berth/internal/printable"
 )
 
 // Toolsets of the MCP server.
@@ -228,7 +230,7 @@ func addTool[In, Out any](box *toolbox, name string, does effect, description st
 	mcp.AddTool(box.server, tool, func(ctx context.Context, request *mcp.CallToolRequest, input In) (*mcp.CallToolResult, Out, error) {
 		output, err := call(ctx, request, input)
 		if err != nil {
-			err = errors.New(strings.TrimSpace(printable(explain(err).Error())))
+			err = errors.New(strings.TrimSpace(printable.Text(explain(err).Error())))
 		}
 		return nil, output, err
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/printable"
 )
 
 // listLimit is the maximum number of objects in the result of the tool list.
@@ -170,7 +171,7 @@ func (t *toolContext) get(ctx context.Context, _ *mcp.CallToolRequest, input nam
 	if r.explains {
 		limited, cancel := context.WithTimeout(ctx, outputTimeout)
 		defer cancel()
-		detail.Output = excerpt(t.to.tail(limited, ref))
+		detail.Output = printable.Tail(t.to.tail(limited, ref))
 	}
 	return detail, nil
 }

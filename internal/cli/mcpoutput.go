@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/endpoint"
+	"github.com/berth-dev/berth/internal/printable"
 )
 
 // Limits of the tool logs.
@@ -135,14 +136,14 @@ func selectLines(text []byte, search *regexp.Regexp, limit int) (lines []string,
 		return lines, false
 	}
 	for line := range strings.SplitSeq(strings.TrimSuffix(string(text), "\n"), "\n") {
-		line = strings.TrimRight(printable(strings.TrimRight(line, "\r")), " \t")
+		line = strings.TrimRight(printable.Text(strings.TrimRight(line, "\r")), " \t")
 		if search.MatchString(line) {
 			lines = append(lines, line)
 		}
 	}
 	size, first := 0, len(lines)
 	for first > 0 && len(lines)-first < limit {
-		lines[first-1] = shortened(lines[first-1], maxLogLine)
+		lines[first-1] = printable.Shorten(lines[first-1], maxLogLine)
 		if size += len(lines[first-1]) + 1; size > maxLogText {
 			break
 		}
@@ -157,7 +158,7 @@ func (t *toolContext) screen(ctx context.Context, _ *mcp.CallToolRequest, input 
 		return screenOutput{}, err
 	}
 	text, err := t.app.screen(ctx, t.to, ref, object)
-	return screenOutput{Screen: printable(text)}, err
+	return screenOutput{Screen: printable.Text(text)}, err
 }
 
 func (t *toolContext) send(ctx context.Context, _ *mcp.CallToolRequest, input sendInput) (sendOutput, error) {

@@ -88,6 +88,8 @@ type Exit struct {
 	Left string `json:"left,omitempty"`
 	// Message describes for users what else is known about the exit.
 	Message string `json:"message,omitempty"`
+	// LogTail is the end of the output of a program that failed, if the spec permits it. The reconciler reads it from the log of the backend.
+	LogTail string `json:"-"`
 }
 
 // StartError is why a program could not be executed. Reason is a condition reason of the API, such as CommandNotFound, WorkingDirMissing, ImageMissing or

@@ -87,6 +87,9 @@ func (m *machine) absorbExit(exit facts.Exit, asked bool) {
 	if !unhealthy {
 		end.Message = exitMessage(exit, asked)
 	}
+	if end.Reason == v1alpha1.ReasonFailed {
+		end.LogTail = exit.LogTail
+	}
 	uptime := m.uptime(finished)
 	m.recordEnd(end)
 	switch {

@@ -98,6 +98,7 @@ var _ = Describe("berth mcp", func() {
 		Expect(failure).To(ContainSubstring("call get for the last output"))
 		Eventually(func() string { text, _ := c.call(ctx, "get", name); return text }).Should(
 			And(ContainSubstring("exit code 1"), ContainSubstring("failed to load config"), ContainSubstring("vite.config.js")))
+		Expect(suiteBerth.run(ctx, "status", "devserver/agent", "-o", "jsonpath={.status.lastExit.logTail}")).To(ContainSubstring("failed to load config"))
 		logs, _ := c.call(ctx, "logs", map[string]any{"name": "devserver/agent", "search": "(?i)failed to"})
 		Expect(logs).To(ContainSubstring("vite.config.js"))
 

@@ -1042,6 +1042,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: name
       type:
         scalar: string
+- name: com.github.berth-dev.berth.api.v1alpha1.LogTail
+  scalar: string
 - name: com.github.berth-dev.berth.api.v1alpha1.MountAccess
   scalar: string
 - name: com.github.berth-dev.berth.api.v1alpha1.NamespacedReference
@@ -1491,6 +1493,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: incarnation
       type:
         scalar: numeric
+    - name: logTail
+      type:
+        scalar: string
     - name: message
       type:
         scalar: string
@@ -1546,6 +1551,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+    - name: logTail
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.LogTail
     - name: stop
       type:
         namedType: com.github.berth-dev.berth.api.v1alpha1.StopPolicy

@@ -29,6 +29,9 @@ type ProcessExitApplyConfiguration struct {
 	Message *string `json:"message,omitempty"`
 	// finishTime is when the process ended, as far as that is known.
 	FinishTime *v1.MicroTime `json:"finishTime,omitempty"`
+	// logTail is the end of the output of a process that failed, if spec.process.logTail permits it: at most 1024 bytes and 16 lines, without escape sequences,
+	// stack frames and lines without a letter or a digit. It can contain output of earlier incarnations. The runtime Pod does not set it.
+	LogTail *string `json:"logTail,omitempty"`
 }
 
 // ProcessExitApplyConfiguration constructs a declarative configuration of the ProcessExit type for use with
@@ -82,5 +85,13 @@ func (b *ProcessExitApplyConfiguration) WithMessage(value string) *ProcessExitAp
 // If called multiple times, the FinishTime field is set to the value of the last call.
 func (b *ProcessExitApplyConfiguration) WithFinishTime(value v1.MicroTime) *ProcessExitApplyConfiguration {
 	b.FinishTime = &value
+	return b
+}
+
+// WithLogTail sets the LogTail field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LogTail field is set to the value of the last call.
+func (b *ProcessExitApplyConfiguration) WithLogTail(value string) *ProcessExitApplyConfiguration {
+	b.LogTail = &value
 	return b
 }

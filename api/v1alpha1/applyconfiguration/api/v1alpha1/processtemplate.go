@@ -5,6 +5,10 @@
 
 package v1alpha1
 
+import (
+	apiv1alpha1 "github.com/berth-dev/berth/api/v1alpha1"
+)
+
 // ProcessTemplateApplyConfiguration represents a declarative configuration of the ProcessTemplate type for use
 // with apply.
 //
@@ -21,6 +25,9 @@ type ProcessTemplateApplyConfiguration struct {
 	Env []EnvVarApplyConfiguration `json:"env,omitempty"`
 	// stop is how Berth stops the process.
 	Stop *StopPolicyApplyConfiguration `json:"stop,omitempty"`
+	// logTail is whether status.lastExit.logTail contains the last lines of output of a process that failed: OnFailure or None. Unset means OnFailure, or None
+	// if env takes a value from a Secret, because the program may print it. Changing it does not restart the process.
+	LogTail *apiv1alpha1.LogTail `json:"logTail,omitempty"`
 }
 
 // ProcessTemplateApplyConfiguration constructs a declarative configuration of the ProcessTemplate type for use with
@@ -65,5 +72,13 @@ func (b *ProcessTemplateApplyConfiguration) WithEnv(values ...*EnvVarApplyConfig
 // If called multiple times, the Stop field is set to the value of the last call.
 func (b *ProcessTemplateApplyConfiguration) WithStop(value *StopPolicyApplyConfiguration) *ProcessTemplateApplyConfiguration {
 	b.Stop = value
+	return b
+}
+
+// WithLogTail sets the LogTail field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LogTail field is set to the value of the last call.
+func (b *ProcessTemplateApplyConfiguration) WithLogTail(value apiv1alpha1.LogTail) *ProcessTemplateApplyConfiguration {
+	b.LogTail = &value
 	return b
 }
