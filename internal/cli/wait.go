@@ -129,7 +129,7 @@ func (a *app) sayProgress(ref reference) func(process.Object) {
 	said, first := "", a.clock.Now()
 	return func(object process.Object) {
 		r := makeRow(ref.kind, object)
-		if r.reason == said || a.clock.Since(first) < time.Second {
+		if r.ready == "True" || r.reason == said || a.clock.Since(first) < time.Second {
 			return
 		}
 		said = r.reason

@@ -158,6 +158,7 @@ func (s *Server) Start(ctx context.Context) error {
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/namespaces/{namespace}/{resource}/{name}/log", s.guarded("get", "log", s.serveLog))
+	mux.HandleFunc("GET /v1/namespaces/{namespace}/{resource}/{name}/processes", s.guarded("get", "log", s.serveProcesses))
 	mux.HandleFunc("POST /v1/namespaces/{namespace}/{resource}/{name}/attach", s.guarded("create", "attach", s.serveAttach))
 	mux.HandleFunc("POST /v1/namespaces/{namespace}/{resource}/{name}/input", s.guarded("create", "attach", s.serveInput))
 	return mux

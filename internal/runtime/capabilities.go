@@ -148,8 +148,11 @@ type PortOwner struct {
 
 // Member is a process of a tree. Name is the name of its program, without arguments, because those may contain secrets.
 type Member struct {
-	PID  int64
-	Name string
+	PID  int64  `json:"pid"`
+	Name string `json:"name"`
+	// Memory is the resident memory in bytes. CPU is the CPU time used so far, including children that have exited.
+	Memory int64         `json:"memoryBytes"`
+	CPU    time.Duration `json:"cpuNanoseconds"`
 }
 
 // NoLogs is embedded by backends that implement only some methods of Logs.

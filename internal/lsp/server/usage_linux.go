@@ -4,14 +4,10 @@
 package server
 
 import (
-	"bytes"
-	"os"
-	"strconv"
 	"time"
-)
 
-// ticksPerSecond is USER_HZ, which is 100 on every Linux architecture that Go supports.
-const ticksPerSecond = 100
+	"github.com/berth-dev/berth/internal/procstat"
+)
 
 // Usage returns the memory of the process tree, and the CPU time that the tree has used so far. The CPU time never decreases, but may omit processes that have
 // exited.
@@ -21,32 +17,11 @@ func (p *Process) Usage() (memoryBytes int64, cpu time.Duration, err error) {
 		return 0, 0, err
 	}
 	for _, member := range members {
-		memory, used := usage(member.PID)
+		memory, used := procstat.Usage(member.PID)
 		memoryBytes, cpu = memoryBytes+memory, cpu+used
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.most = max(p.most, cpu)
 	return memoryBytes, p.most, nil
-}
-
-// usage returns the memory and the CPU time of one process, or zeros if the process has exited.
-func usage(pid int) (memory int64, cpu time.Duration) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, 0
-	}
-	return parseUsage(data)
-}
-
-// parseUsage reads the content of /proc/PID/stat. It returns zero for an incomplete line.
-func parseUsage(data []byte) (memory int64, cpu time.Duration) {
-	// Counted from 0 after the name, fields 11 to 14 are utime, stime, cutime and cstime, and field 21 is the number of resident pages.
-	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-	if len(fields) < 22 {
-		return 0, 0
-	}
-	number := func(i int) int64 { n, _ := strconv.ParseInt(string(fields[i]), 10, 64); return n }
-	ticks := number(11) + number(12) + number(13) + number(14)
-	return number(21) * int64(os.Getpagesize()), time.Duration(ticks) * time.Second / ticksPerSecond
 }

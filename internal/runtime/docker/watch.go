@@ -40,7 +40,7 @@ func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
 	return r.notice.Watch(uid, filepath.Join(r.dir(uid), logFile))
 }
 
-// Members implements runtime.Inspection. The engine determines the names with ps.
+// Members implements runtime.Inspection. The engine determines the names and resources with ps.
 func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member, error) {
 	e, c, err := r.running(ctx, uid)
 	if err != nil {
@@ -49,7 +49,7 @@ func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member,
 	r.release(e)
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	top, err := r.client.ContainerTop(ctx, c.id, client.ContainerTopOptions{Arguments: []string{"-eo", "pid,comm"}})
+	top, err := r.client.ContainerTop(ctx, c.id, client.ContainerTopOptions{Arguments: []string{"-eo", "pid,rss,times,comm"}})
 	switch {
 	case cerrdefs.IsConflict(err), cerrdefs.IsNotFound(err): // the container has exited meanwhile
 		return nil, nil
@@ -64,13 +64,20 @@ func membersOf(titles []string, rows [][]string) []runtime.Member {
 	if pid < 0 || name < 0 {
 		return nil
 	}
+	rss, spent := slices.Index(titles, "RSS"), slices.Index(titles, "TIME")
 	var members []runtime.Member
 	for _, row := range rows {
 		if len(row) <= max(pid, name) {
 			continue
 		}
 		if n, err := strconv.ParseInt(row[pid], 10, 64); err == nil {
-			members = append(members, runtime.Member{PID: n, Name: row[name]})
+			member := runtime.Member{PID: n, Name: row[name]}
+			if rss >= 0 && spent >= 0 && len(row) > max(rss, spent) {
+				kibibytes, _ := strconv.ParseInt(row[rss], 10, 64) // 0 if ps of the machine has no such column
+				seconds, _ := strconv.ParseInt(row[spent], 10, 64)
+				member.Memory, member.CPU = kibibytes<<10, time.Duration(seconds)*time.Second
+			}
+			members = append(members, member)
 		}
 	}
 	return members

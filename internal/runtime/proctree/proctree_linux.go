@@ -10,16 +10,18 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// Describe returns the PIDs and names of processes, the program itself first, the others by PID. It omits processes that have exited.
+// Describe returns the PIDs, names and resources of processes, the program itself first, the others by PID. It omits processes that have exited.
 func Describe(processes []shim.Process, program int) []runtime.Member {
 	var members []runtime.Member
 	for _, p := range processes {
 		if text, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/comm"); err == nil {
-			members = append(members, runtime.Member{PID: int64(p.PID), Name: strings.TrimSpace(string(text))})
+			memory, cpu := procstat.Usage(p.PID)
+			members = append(members, runtime.Member{PID: int64(p.PID), Name: strings.TrimSpace(string(text)), Memory: memory, CPU: cpu})
 		}
 	}
 	slices.SortFunc(members, func(a, b runtime.Member) int {
