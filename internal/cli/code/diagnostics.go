@@ -4,6 +4,7 @@
 package code
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -69,23 +70,26 @@ func (c *Client) Diagnostics(ctx context.Context, paths []string) ([]Report, err
 	for i := range documents {
 		d := &documents[i]
 		report := newReport(d)
-		report.Reason = reason
 		known, found := c.published[d.path]
-		switch {
-		case !found && reason == "":
-			report.Reason = "the server has sent no diagnostics for this file"
-		case found && known.version == nil && reason == "":
-			report.Reason = "the server does not state for which content its diagnostics are"
-		case found && known.version != nil && *known.version != d.version && reason == "":
-			report.Reason = "the server has sent no diagnostics for this content"
-		}
-		if found {
-			report.Diagnostics = append(report.Diagnostics, known.all...)
-		}
+		report.Reason = cmp.Or(reason, known.doubt(found, d.version))
+		report.Diagnostics = append(report.Diagnostics, known.all...)
 		report.Settled = report.Reason == ""
 		reports = append(reports, report)
 	}
 	return reports, nil
+}
+
+// doubt returns why published diagnostics may not be those of a version of the document; empty if they are.
+func (p publication) doubt(found bool, version int) string {
+	switch {
+	case !found:
+		return "the server has sent no diagnostics for this file"
+	case p.version == nil:
+		return "the server does not state for which content its diagnostics are"
+	case *p.version != version:
+		return "the server has sent no diagnostics for this content"
+	}
+	return ""
 }
 
 func newReport(d *document) Report {
