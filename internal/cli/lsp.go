@@ -21,9 +21,9 @@ import (
 )
 
 func (a *app) lspCommand() *cobra.Command {
-	command := &cobra.Command{Use: "lsp", Short: "Connect to language servers", Example: "  berth lsp connect gopls"}
+	command := &cobra.Command{Use: "lsp", Short: "Connect to language servers, and print diagnostics", Example: "  berth lsp connect gopls\n  berth lsp diagnostics main.go"}
 	group(command)
-	command.AddCommand(a.lspConnectCommand())
+	command.AddCommand(a.lspConnectCommand(), a.lspDiagnosticsCommand())
 	return command
 }
 

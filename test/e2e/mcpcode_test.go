@@ -62,6 +62,10 @@ var _ = DescribeTable("berth mcp answers questions about code for the content on
 		Expect(stale).To(BeZero())
 		Expect(unsettled).To(BeZero())
 
+		By("asking with the command line")
+		Expect(os.WriteFile(main, []byte(strings.ReplaceAll(project.files[project.main], "greet(", "greet0(")), 0o644)).To(Succeed())
+		Expect(suiteBerth.run(ctx, "lsp", "diagnostics", main)).To(MatchRegexp(regexp.QuoteMeta(main) + `:\d+:\d+: error: .*greet0`))
+
 		By("asking about symbols")
 		Expect(os.WriteFile(main, []byte(project.files[project.main]), 0o644)).To(Succeed())
 		symbols, _ := c.call(ctx, "symbols", map[string]any{"file": helper})
