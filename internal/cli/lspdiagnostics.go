@@ -45,7 +45,7 @@ func (a *app) lspDiagnosticsCommand() *cobra.Command {
 		},
 	}
 	flags.add(command)
-	command.Flags().StringVar(&flags.server, "server", "", "name of the LanguageServer; default: by file")
+	command.Flags().StringVar(&flags.server, "language-server", "", "name of the LanguageServer; default: by file")
 	command.Flags().StringVarP(&flags.format, "output", "o", "", "output format: json or yaml")
 	command.Flags().DurationVar(&flags.timeout, "timeout", codeWait, "how long to wait, in whole seconds")
 	return command
