@@ -17,7 +17,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/controlplane"
 	"github.com/berth-dev/berth/internal/statedir"
 )
@@ -35,7 +37,7 @@ func (a *app) detach(ctx context.Context, command *cobra.Command, f *upFlags) er
 	if owner, err := controlplane.FindOwner(f.stateDir); err != nil {
 		return err
 	} else if owner != nil {
-		return a.alreadyUp(owner, f)
+		return a.alreadyUp(ctx, owner, f)
 	}
 	log, err := detachedLog(f.stateDir)
 	if err != nil {
@@ -61,13 +63,19 @@ func (a *app) detach(ctx context.Context, command *cobra.Command, f *upFlags) er
 		select {
 		case <-ctx.Done():
 			a.say("stopping berth up (process %d)", up.Process.Pid)
-			return errors.Join(ctx.Err(), up.Process.Signal(syscall.SIGTERM), <-ended)
+			err := errors.Join(ctx.Err(), up.Process.Signal(syscall.SIGTERM), <-ended)
+			_, failed := publishLog(log)
+			return errors.Join(err, failed)
 		case err := <-ended:
-			_, _ = a.showNew(log, shown)
-			if err == nil {
-				return errors.New("berth up was stopped before it was ready")
+			if owner, _ := controlplane.FindOwner(f.stateDir); err != nil && owner != nil { // another berth up started at the same time
+				return errors.Join(a.alreadyUp(ctx, owner, f), os.Remove(log.Name()))
 			}
-			return fmt.Errorf("berth up ended before it was ready (%w); its output is in %s", err, log.Name())
+			_, _ = a.showNew(log, shown)
+			path, failed := publishLog(log)
+			if err == nil {
+				return errors.Join(errors.New("berth up was stopped before it was ready"), failed)
+			}
+			return errors.Join(fmt.Errorf("berth up ended before it was ready (%w); its output is in %s", err, path), failed)
 		case <-tick.C():
 		}
 		var ready bool
@@ -76,21 +84,45 @@ func (a *app) detach(ctx context.Context, command *cobra.Command, f *upFlags) er
 			if f.stateDir != defaultStateDir() {
 				down += " --state-dir " + quote(f.stateDir)
 			}
-			a.say("berth up runs in the background (process %d, output %s); to stop it, run %s", up.Process.Pid, log.Name(), down)
+			path, err := publishLog(log)
+			if err != nil {
+				return err
+			}
+			a.say("berth up runs in the background (process %d, output %s); to stop it, run %s", up.Process.Pid, path, down)
 			return nil
 		}
 	}
 }
 
-// alreadyUp prints the kubeconfig of a berth up that is running, so that a script can use berth up --detach more than once.
-func (a *app) alreadyUp(owner *controlplane.Owner, f *upFlags) error {
+// alreadyTimeout is how long berth up --detach waits for a berth up that another command has started.
+const alreadyTimeout = time.Minute
+
+// alreadyUp waits until a berth up that another command started serves the kinds of Berth, and prints its kubeconfig, so that a script can use berth up --detach
+// more than once.
+func (a *app) alreadyUp(ctx context.Context, owner *controlplane.Owner, f *upFlags) error {
 	if f.manifests != "" {
-		return fmt.Errorf("berth up is already running (process %d): use kubectl apply -f %s", owner.PID, f.manifests)
+		return fmt.Errorf("berth up is already running (process %d): use berth apply -f %s", owner.PID, f.manifests)
 	}
 	a.say("berth up is already running (process %d)", owner.PID)
 	path, err := filepath.Abs(controlplane.KubeconfigPath(f.stateDir))
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	waiting, cancel := context.WithTimeout(ctx, alreadyTimeout)
+	defer cancel()
+	err = poll(waiting, func() error {
+		if now, err := controlplane.FindOwner(f.stateDir); err != nil || now == nil {
+			cancel()
+			return errors.Join(err, errors.New("it has stopped"))
+		}
+		to, err := a.connect(&connectionFlags{kubeconfig: path}) // a starting berth up rewrites the file
+		if err != nil {
+			return err
+		}
+		return to.client.List(waiting, &v1alpha1.DevServerList{}, client.Limit(1))
+	})
+	if err != nil {
+		return fmt.Errorf("the berth up of process %d is not ready: %w", owner.PID, err)
 	}
 	_, err = fmt.Fprintln(a.out, readyPrefix+quote(path))
 	return err
@@ -115,24 +147,33 @@ func (a *app) showNew(log *os.File, from int64) (next int64, ready bool) {
 	return from, false
 }
 
-// detachedLog creates the file for the output of berth up, and keeps the previous one, which may explain why an earlier berth up exited.
+// detachedLog creates a file for the output of berth up. It has its own name until publishLog, because another berth up may be starting at the same time.
 func detachedLog(stateDir string) (*os.File, error) {
 	root, err := statedir.Make(stateDir)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Join(root, "logs"), 0o700); err != nil {
+	logs := filepath.Join(root, "logs")
+	if err := os.MkdirAll(logs, 0o700); err != nil {
 		return nil, fmt.Errorf("create the directory of logs: %w", err)
 	}
-	path := filepath.Join(root, "logs", "up.log")
-	if err := os.Rename(path, path+".old"); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("keep the previous output of berth up: %w", err)
-	}
-	log, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_RDWR, 0o600)
+	log, err := os.CreateTemp(logs, "up-*.starting") // with mode 0600
 	if err != nil {
-		return nil, fmt.Errorf("open the output of berth up: %w", err)
+		return nil, fmt.Errorf("create a file for the output of berth up: %w", err)
 	}
 	return log, nil
+}
+
+// publishLog renames the output of berth up to up.log and returns that path. It keeps the previous file, which may explain why an earlier berth up exited.
+func publishLog(log *os.File) (string, error) {
+	path := filepath.Join(filepath.Dir(log.Name()), "up.log")
+	if err := os.Rename(path, path+".old"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("keep the previous output of berth up: %w", err)
+	}
+	if err := os.Rename(log.Name(), path); err != nil {
+		return "", fmt.Errorf("rename the output of berth up: %w", err)
+	}
+	return path, nil
 }
 
 // detachedArguments returns the command line of the berth up that runs in the background. That process does not show objects, because their changes would fill

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -155,8 +156,20 @@ var _ = Describe("berth up", Serial, func() {
 		Expect(processes()).To(BeEmpty())
 		Expect(processesWithVariable(suiteMark, suiteBerth.mark)).NotTo(ContainElement(ContainSubstring(state)))
 
-		By("deleting the object, which removes the cgroup")
-		up()
+		By("starting it twice at the same time")
+		outputs := make([]string, 2)
+		var both sync.WaitGroup
+		for i := range outputs {
+			both.Go(func() {
+				outputs[i] = suiteBerth.attempt(suiteBerth.program(), "up", "--detach", "--state-dir", state)
+				outputs[i] += suiteBerth.attempt(suiteBerth.program(), "status", "--kubeconfig", filepath.Join(state, "kubeconfig"))
+			})
+		}
+		both.Wait()
+		for _, text := range outputs {
+			Expect(text).To(And(ContainSubstring(kubeconfigLine+filepath.Join(state, "kubeconfig")), ContainSubstring("instance/shell")))
+		}
+		Expect(strings.Join(outputs, "")).To(ContainSubstring("already running"))
 		suiteBerth.kubectl(ctx, "--kubeconfig", filepath.Join(state, "kubeconfig"), "delete", "instance", "shell")
 		down()
 	})
