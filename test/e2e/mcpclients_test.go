@@ -26,9 +26,9 @@ import (
 var _ = Describe("berth mcp with real clients", Ordered, Label(anyUser), func() {
 	var project, home string
 
-	// run runs a program of the npm project with its own Node, because the conformance suite needs Node 22. It returns what the program prints on standard output.
-	run := func(ctx context.Context, program string, args ...string) string {
-		GinkgoHelper()
+	// prepare returns a command that runs a program of the npm project with its own Node, because the conformance suite needs Node 22. run runs it and returns what
+	// it prints on standard output.
+	prepare := func(ctx context.Context, program string, args ...string) *exec.Cmd {
 		cmd := exec.CommandContext(ctx, filepath.Join(project, "node_modules", ".bin", program), args...)
 		cmd.Dir = home
 		cmd.Env = append(suiteBerth.environment(), "HOME="+home)
@@ -37,6 +37,11 @@ var _ = Describe("berth mcp with real clients", Ordered, Label(anyUser), func() 
 				cmd.Env[i] = "PATH=" + filepath.Join(project, "node_modules", "node", "bin") + string(os.PathListSeparator) + path
 			}
 		}
+		return cmd
+	}
+	run := func(ctx context.Context, program string, args ...string) string {
+		GinkgoHelper()
+		cmd := prepare(ctx, program, args...)
 		var printed, said bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &printed, &said
 		Expect(cmd.Run()).To(Succeed(), "%s %s\n%s\n%s", program, strings.Join(args, " "), &printed, &said)
@@ -83,7 +88,42 @@ var _ = Describe("berth mcp with real clients", Ordered, Label(anyUser), func() 
 		Expect(call("stop", "name=instance/inspected", "wait=true")).To(ContainSubstring("Stopped"))
 		Expect(call("start", "name=instance/inspected", "wait=true")).To(ContainSubstring("Running"))
 		Expect(call("delete", "name=instance/inspected", "wait=true")).To(ContainSubstring("instance/inspected deleted"))
-		Expect(call("plan_status")).To(ContainSubstring("plans"))
+
+		By("calling the tools of the toolset code")
+		project := languageProjects["gopls"]
+		dir := GinkgoT().TempDir()
+		for file, text := range project.files {
+			Expect(os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644)).To(Succeed())
+		}
+		file, by := "file="+filepath.Join(dir, project.main), "server=inspected"
+		Expect(call("apply", "name=languageserver/inspected", `command=["`+project.command(ctx)[0]+`"]`, "language=go", "workingDir="+dir, "wait=true", "timeoutSeconds=120")).To(
+			ContainSubstring("created"))
+		DeferCleanup(func(ctx context.Context) { suiteBerth.run(ctx, "delete", "languageserver/inspected", "--wait") }, NodeTimeout(timeout))
+		Expect(call("diagnostics", `files=["`+filepath.Join(dir, project.main)+`"]`, by)).To(MatchRegexp(`"settled": ?true`))
+		for _, tool := range []string{"definition", "references", "hover"} {
+			Expect(call(tool, file, "symbol=greet", by)).To(Or(ContainSubstring(project.helper), ContainSubstring(project.hover)), tool)
+		}
+		Expect(call("symbols", file, by)).To(ContainSubstring("main"))
+		Expect(call("rename", file, "symbol=greet", "newName=welcome", by)).To(ContainSubstring(project.helper))
+		Expect(call("format", file, by)).To(MatchRegexp(`"changed": ?false`))
+
+		By("calling the tools of the toolset plan")
+		applyAction(ctx)
+		arguments, err := json.Marshal(map[string]string{"module": copyDir("samples/greeting"), "reports": GinkgoT().TempDir()})
+		Expect(err).NotTo(HaveOccurred())
+		created := call("use", "action=check-module", "key=inspected", "arguments="+string(arguments), "wait=true", "timeoutSeconds=300")
+		plan := onlyPlan(ctx)
+		DeferCleanup(deletePlanWithRuns, plan)
+		Expect(created).To(ContainSubstring("for approval of Execute"))
+		name := "name=" + plan.Name
+		Expect(call("plan_status", name)).To(ContainSubstring("Succeeded"))
+		Expect(call("approve", name)).To(ContainSubstring(plan.Name))
+		Expect(call("revert", name)).To(ContainSubstring(plan.Name))
+		Expect(call("cancel", name)).To(ContainSubstring(plan.Name))
+		// A cancelled plan has no failed phase, so this call must fail.
+		retry := append(append([]string{"--cli"}, server()...), "--method", "tools/call", "--tool-name", "retry", "--tool-arg", name)
+		text, _ := prepare(ctx, "mcp-inspector", retry...).CombinedOutput() // the inspector reports the failure of the tool in its exit code
+		Expect(string(text)).To(ContainSubstring("cancelled"))
 	})
 
 	It("passes the scenarios of the conformance suite that apply", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
