@@ -7,8 +7,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,6 +20,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/utils/clock"
+
+	"github.com/berth-dev/berth/internal/cli/code"
 )
 
 // unknownName matches the names that the spec below puts into the program.
@@ -40,12 +45,7 @@ var _ = DescribeTable("berth mcp answers questions about code for the content on
 		var stale, unsettled int
 		var took []time.Duration
 		for i := range editCount() {
-			text, want := project.files[project.main], ""
-			if i%2 == 1 {
-				want = fmt.Sprintf("greet%d", i)
-				text = strings.ReplaceAll(text, "greet(", want+"(")
-			}
-			Expect(os.WriteFile(main, []byte(text), 0o644)).To(Succeed())
+			want := project.edit(main, i)
 			begun := time.Now()
 			report := c.must(ctx, "diagnostics", map[string]any{"files": []string{main}})["files"].([]any)[0].(map[string]any)
 			took = append(took, time.Since(begun))
@@ -57,8 +57,10 @@ var _ = DescribeTable("berth mcp answers questions about code for the content on
 				stale++
 			}
 		}
-		slices.Sort(took)
-		AddReportEntry(fmt.Sprintf("%s: %d edits, %d stale, %d not settled, p50 %s, p99 %s", name, len(took), stale, unsettled, took[len(took)/2], took[len(took)*99/100]))
+		AddReportEntry(fmt.Sprintf("%s: %d edits, %d stale, %d not settled, %s", name, len(took), stale, unsettled, percentiles(took)))
+		if os.Getenv("EDITS") != "" {
+			AddReportEntry(fmt.Sprintf("%s, the server alone: %s", name, percentiles(project.alone(ctx, dir, editCount()))))
+		}
 		Expect(stale).To(BeZero())
 		Expect(unsettled).To(BeZero())
 
@@ -99,6 +101,56 @@ var _ = DescribeTable("berth mcp answers questions about code for the content on
 	Entry("typescript-language-server", NodeTimeout(lifecycleTimeout), "typescript-language-server"),
 	Entry("clangd", NodeTimeout(lifecycleTimeout), "clangd"),
 )
+
+// edit writes the text of edit number i to the main file of the project. Every second text contains an unknown name, which it returns.
+func (p languageProject) edit(main string, i int) (unknown string) {
+	GinkgoHelper()
+	text := p.files[p.main]
+	if i%2 == 1 {
+		unknown = fmt.Sprintf("greet%d", i)
+		text = strings.ReplaceAll(text, "greet(", unknown+"(")
+	}
+	Expect(os.WriteFile(main, []byte(text), 0o644)).To(Succeed())
+	return unknown
+}
+
+// alone measures how long the same questions take without Berth: the client of berth mcp is connected to the server itself.
+func (p languageProject) alone(ctx context.Context, dir string, edits int) (took []time.Duration) {
+	GinkgoHelper()
+	command := p.command(ctx)
+	server := exec.Command(command[0], command[1:]...)
+	server.Dir = dir
+	in, err := server.StdinPipe()
+	Expect(err).NotTo(HaveOccurred())
+	out, err := server.StdoutPipe()
+	Expect(err).NotTo(HaveOccurred())
+	Expect(server.Start()).To(Succeed())
+	defer func() { _ = server.Wait() }() // it is killed
+	defer func() { Expect(server.Process.Kill()).To(Succeed()) }()
+	client, err := code.New(ctx, pipes{out, in}, dir, p.language, clock.RealClock{})
+	Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = client.Close() }() // the server has gone
+	main := filepath.Join(dir, p.main)
+	for i := range edits {
+		p.edit(main, i)
+		begun := time.Now()
+		_, err := client.Diagnostics(ctx, []string{main})
+		Expect(err).NotTo(HaveOccurred())
+		took = append(took, time.Since(begun))
+	}
+	return took
+}
+
+// pipes are the standard output and input of a server.
+type pipes struct {
+	io.Reader
+	io.WriteCloser
+}
+
+func percentiles(took []time.Duration) string {
+	slices.Sort(took)
+	return fmt.Sprintf("p50 %s, p99 %s", took[len(took)/2], took[len(took)*99/100])
+}
 
 // editCount returns the number of edits for each language server: the value of the environment variable EDITS, or 30.
 func editCount() int {
