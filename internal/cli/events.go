@@ -156,15 +156,13 @@ func involved(event *corev1.Event, namespaces bool) string {
 // watchEvents prints the existing events and then each new one, until the context is done. It starts again when the API server ends the watch, which it does
 // regularly.
 func (a *app) watchEvents(ctx context.Context, to *connection, opts []client.ListOption) error {
-	printed := map[string]bool{} // by UID and time; the API server keeps events for about one hour, so this is bounded by the events of the session
+	printed := map[string]bool{} // the last occurrences of the events that the API server still has
 	show := func(event *corev1.Event) {
-		at := lastSeen(event)
-		key := string(event.UID) + at.String()
-		if printed[key] || !ofBerth(event) {
-			return
+		if key := occurrence(event); ofBerth(event) && !printed[key] {
+			printed[key] = true
+			_, _ = fmt.Fprintf(a.out, "%s %s %s %s: %s\n", lastSeen(event).Local().Format(time.TimeOnly), event.Type, involved(event, to.namespace == ""),
+				clean(event.Reason), clean(event.Message))
 		}
-		printed[key] = true
-		_, _ = fmt.Fprintf(a.out, "%s %s %s %s: %s\n", at.Local().Format(time.TimeOnly), event.Type, involved(event, to.namespace == ""), clean(event.Reason), clean(event.Message))
 	}
 	for first, failed := true, false; ; first = false {
 		found, err := to.events(ctx, opts...)
@@ -178,19 +176,23 @@ func (a *app) watchEvents(ctx context.Context, to *connection, opts []client.Lis
 			a.say("%v; retrying", explain(err))
 		case err == nil:
 			failed = false
+			kept := map[string]bool{}
 			for i := range found {
 				show(&found[i])
+				kept[occurrence(&found[i])] = true
 			}
-			err = to.followEvents(ctx, opts, show)
+			printed = kept
+			_ = to.followEvents(ctx, opts, show) // after an error, the next list fails too or continues
 		}
-		if err != nil && ctx.Err() == nil {
-			select {
-			case <-ctx.Done():
-			case <-a.clock.After(watchEvery):
-			}
+		select {
+		case <-ctx.Done():
+		case <-a.clock.After(watchEvery):
 		}
 	}
 }
+
+// occurrence identifies the last occurrence of an event.
+func occurrence(event *corev1.Event) string { return string(event.UID) + lastSeen(event).String() }
 
 // followEvents calls show for each event that the API server reports, until the watch ends.
 func (c *connection) followEvents(ctx context.Context, opts []client.ListOption, show func(*corev1.Event)) error {

@@ -5,12 +5,15 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -136,4 +139,24 @@ func TestEvents_AreThoseOfBerth(t *testing.T) {
 	f = newFixture(web(func(server *v1alpha1.DevServer) { server.Spec.State = v1alpha1.StateStopped }))
 	g.Expect(f.run(t.Context(), "describe", "devserver", "web")).To(Equal(0), f.err.String())
 	g.Expect(f.out.String()).To(ContainSubstring("Next: The object is stopped: run berth start devserver/web to run it."))
+}
+
+func TestEvents_WatchPrintsEachOccurrenceOnce(t *testing.T) {
+	g := NewWithT(t)
+	event := func(name, message string) *corev1.Event {
+		return &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}, Type: "Normal", Reason: "Starting", Message: message,
+			EventTime: metav1.NowMicro(), InvolvedObject: corev1.ObjectReference{APIVersion: "berth.dev/v1alpha1", Kind: "DevServer", Namespace: "default", Name: "web"},
+		}
+	}
+	f := newFixture(event("a", "Starting incarnation 1."))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() { ended <- f.run(ctx, "events", "-w") }()
+	g.Eventually(f.out.String, timeout).Should(ContainSubstring("Normal devserver/web Starting: Starting incarnation 1."))
+	g.Expect(f.api.Create(ctx, event("b", "Starting incarnation 2."))).To(Succeed())
+	g.Eventually(f.out.String, timeout).Should(ContainSubstring("Starting incarnation 2."))
+	cancel()
+	g.Eventually(ended, timeout).Should(Receive(Equal(exitSignal)))
+	g.Expect(strings.Count(f.out.String(), "\n")).To(Equal(2), f.out.String())
 }
