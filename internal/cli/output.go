@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -58,6 +59,14 @@ func (o *outputFormat) printer(command *cobra.Command) (printers.ResourcePrinter
 		return printer, nil
 	}
 	return nil, &usageError{fmt.Errorf("-o %q is not supported: use json, yaml, name or jsonpath=TEMPLATE", o.text), command.UsageString()}
+}
+
+// createdPrinter is printer for a command that creates an object and prints it before it waits for anything.
+func (o *outputFormat) createdPrinter(command *cobra.Command, wait bool) (printers.ResourcePrinter, error) {
+	if wait && !o.table() {
+		return nil, &usageError{errors.New("-o prints the new object and does not wait: omit -o or --wait"), command.UsageString()}
+	}
+	return o.printer(command)
 }
 
 // printObjects prints one object if single is set, otherwise all objects as one v1 List. Names are printed one by one.

@@ -15,16 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
 func (a *app) runCommand() *cobra.Command {
-	flags := &connectionFlags{}
-	var arguments []string
-	var wait bool
-	var timeout time.Duration
+	f := &runFlags{}
 	command := &cobra.Command{
 		Use:   "run STRATEGY [--arg NAME=VALUE]... [--wait]",
 		Short: "Run a strategy once",
@@ -35,22 +33,36 @@ func (a *app) runCommand() *cobra.Command {
 			"  berth run vet-module --arg module=/src/web --wait",
 		Args: needs(cobra.ExactArgs(1)),
 		RunE: func(command *cobra.Command, args []string) error {
-			return a.runStrategy(command.Context(), flags, args[0], arguments, wait, timeout)
+			printer, err := f.format.createdPrinter(command, f.wait)
+			if err != nil {
+				return err
+			}
+			return a.runStrategy(command.Context(), f, args[0], printer)
 		},
 	}
-	flags.add(command)
-	command.Flags().StringArrayVar(&arguments, "arg", nil, "argument of the run, NAME=VALUE; can be repeated")
-	command.Flags().BoolVar(&wait, "wait", false, "wait until the run has ended")
-	command.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait; 0 waits without a limit")
+	f.add(command)
+	f.format.add(command)
+	command.Flags().StringArrayVar(&f.arguments, "arg", nil, "argument of the run, NAME=VALUE; can be repeated")
+	command.Flags().BoolVar(&f.wait, "wait", false, "wait until the run has ended")
+	command.Flags().DurationVar(&f.timeout, "timeout", 0, "how long to wait; 0 waits without a limit")
 	return command
 }
 
-func (a *app) runStrategy(ctx context.Context, flags *connectionFlags, name string, arguments []string, wait bool, timeout time.Duration) error {
-	parsed, err := parseArguments(arguments)
+// runFlags are the flags of berth run.
+type runFlags struct {
+	connectionFlags
+	arguments []string
+	wait      bool
+	timeout   time.Duration
+	format    outputFormat
+}
+
+func (a *app) runStrategy(ctx context.Context, f *runFlags, name string, printer printers.ResourcePrinter) error {
+	parsed, err := parseArguments(f.arguments)
 	if err != nil {
 		return err
 	}
-	to, err := a.connect(flags)
+	to, err := a.connect(&f.connectionFlags)
 	if err != nil {
 		return err
 	}
@@ -66,11 +78,14 @@ func (a *app) runStrategy(ctx context.Context, flags *connectionFlags, name stri
 	if err := to.client.Create(ctx, run, client.FieldOwner(fieldOwner)); err != nil {
 		return fmt.Errorf("run strategy %s: %w", name, err)
 	}
+	if printer != nil {
+		return printObjects(printer, a.out, []client.Object{run}, true)
+	}
 	_, _ = fmt.Fprintf(a.out, "strategyrun/%s created\n", run.Name)
-	if !wait {
+	if !f.wait {
 		return nil
 	}
-	return a.awaitOutcome(ctx, to, run, timeout)
+	return a.awaitOutcome(ctx, to, run, f.timeout)
 }
 
 // parseArguments parses NAME=VALUE; the value may contain any characters. It returns an error for a duplicate name.

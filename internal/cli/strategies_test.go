@@ -104,6 +104,10 @@ func TestRun_CreatesRunWithArguments(t *testing.T) {
 	g.Expect(run.Spec.StrategyRef.Name).To(Equal("lint"))
 	g.Expect(run.Spec.Arguments).To(Equal([]v1alpha1.RunArgument{{Name: "dir", Value: "/a b; rm"}, {Name: "x"}}))
 	g.Expect(run.Finalizers).To(ConsistOf(v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount))
+
+	f = newFixture(lintStrategy("default", "lint"))
+	g.Expect(f.run(t.Context(), "run", "lint", "-o", "jsonpath={.kind}/{.metadata.name}")).To(BeZero())
+	g.Expect(f.out.String()).To(Equal("StrategyRun/" + onlyRun(g, f).Name))
 }
 
 func TestRun_WaitReportsOutcome(t *testing.T) {

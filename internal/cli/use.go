@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -26,6 +27,7 @@ type useFlags struct {
 	planFlags
 	arguments []string
 	key, name string
+	format    outputFormat
 }
 
 func (a *app) useCommand() *cobra.Command {
@@ -45,12 +47,17 @@ func (a *app) useCommand() *cobra.Command {
 			if err != nil {
 				return &usageError{err, command.UsageString()}
 			}
-			return a.use(command.Context(), f, wanted)
+			printer, err := f.format.createdPrinter(command, f.wait)
+			if err != nil {
+				return err
+			}
+			return a.use(command.Context(), f, wanted, printer)
 		},
 		ValidArgsFunction: a.completeActions(&f.connectionFlags),
 	}
 	f.add(command)
 	f.addWait(command)
+	f.format.add(command)
 	flags := command.Flags()
 	flags.StringArrayVar(&f.arguments, "arg", nil, "argument of the action, NAME=VALUE; can be repeated")
 	flags.StringVar(&f.to, "to", "strategize", "last phase that starts without further approval: strategize, execute or apply")
@@ -94,7 +101,7 @@ func shorten(name string, longest int) string {
 	return strings.TrimRight(name[:min(len(name), longest)], "-.")
 }
 
-func (a *app) use(ctx context.Context, f *useFlags, wanted *v1alpha1.Plan) error {
+func (a *app) use(ctx context.Context, f *useFlags, wanted *v1alpha1.Plan, printer printers.ResourcePrinter) error {
 	to, err := a.connect(&f.connectionFlags)
 	if err != nil {
 		return err
@@ -103,6 +110,9 @@ func (a *app) use(ctx context.Context, f *useFlags, wanted *v1alpha1.Plan) error
 	created, err := to.begin(ctx, wanted)
 	if err != nil {
 		return err
+	}
+	if printer != nil {
+		return printObjects(printer, a.out, []client.Object{created.plan}, true)
 	}
 	said := "created"
 	if created.there {

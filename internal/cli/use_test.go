@@ -24,6 +24,8 @@ func TestUse_CreatesPlanOrReportsError(t *testing.T) {
 		"an action":                   {args: "check-module --arg module=/src", says: "plan/check-module-", created: 1},
 		"up to a phase":               {args: "check-module --arg module=/src --to execute --name mine", says: "plan/mine created", created: 1},
 		"values with = and ,":         {args: "check-module --arg module=/a=b,c", says: "created", created: 1},
+		"as a name":                   {args: "check-module --arg module=/src --name mine -o name", says: "plan.berth.dev/mine", created: 1},
+		"a format and a wait":         {args: "check-module --arg module=/src -o name --wait", code: 2, says: "omit -o or --wait"},
 		"no such action":              {args: "nope", code: 3, says: "action nope does not exist in namespace \"default\": to list all actions, run kubectl get actions -A"},
 		"other namespace":             {args: "check-module -n other", code: 3, says: "does not exist in namespace \"other\""},
 		"no arguments":                {args: "", code: 2, says: "berth use ACTION"},
