@@ -67,15 +67,7 @@ func (a *app) detach(ctx context.Context, command *cobra.Command, f *upFlags) er
 			_, failed := publishLog(log)
 			return errors.Join(err, failed)
 		case err := <-ended:
-			if owner, _ := controlplane.FindOwner(f.stateDir); err != nil && owner != nil { // another berth up started at the same time
-				return errors.Join(a.alreadyUp(ctx, owner, f), os.Remove(log.Name()))
-			}
-			_, _ = a.showNew(log, shown)
-			path, failed := publishLog(log)
-			if err == nil {
-				return errors.Join(errors.New("berth up was stopped before it was ready"), failed)
-			}
-			return errors.Join(fmt.Errorf("berth up ended before it was ready (%w); its output is in %s", err, path), failed)
+			return a.endedEarly(ctx, f, log, shown, err)
 		case <-tick.C():
 		}
 		var ready bool
@@ -92,6 +84,19 @@ func (a *app) detach(ctx context.Context, command *cobra.Command, f *upFlags) er
 			return nil
 		}
 	}
+}
+
+// endedEarly returns the error of a berth up that has ended before it was ready, unless another berth up has started at the same time.
+func (a *app) endedEarly(ctx context.Context, f *upFlags, log *os.File, shown int64, err error) error {
+	if owner, _ := controlplane.FindOwner(f.stateDir); err != nil && owner != nil {
+		return errors.Join(a.alreadyUp(ctx, owner, f), os.Remove(log.Name()))
+	}
+	_, _ = a.showNew(log, shown)
+	path, failed := publishLog(log)
+	if err == nil {
+		return errors.Join(errors.New("berth up was stopped before it was ready"), failed)
+	}
+	return errors.Join(fmt.Errorf("berth up ended before it was ready (%w); its output is in %s", err, path), failed)
 }
 
 // alreadyTimeout is how long berth up --detach waits for a berth up that another command has started.
