@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/printable"
 )
 
@@ -44,7 +45,7 @@ func (v *scope) readLogTail(ctx context.Context, found []facts.Incarnation) {
 func (v *scope) needsTail(incarnation int64, exit facts.Exit) bool {
 	status := v.object.GetProcessStatus()
 	recorded := incarnation < status.Incarnation || status.LastExit != nil && status.LastExit.Incarnation >= incarnation
-	return !recorded && exit.Known && !exit.Lost && (exit.Signal != "" || exit.Code != 0)
+	return !recorded && lifecycle.Failed(exit)
 }
 
 // logEnd returns the end of the output of the object. It is empty if the backend keeps no output, or if the output cannot be read.

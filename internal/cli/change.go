@@ -51,18 +51,11 @@ func (a *app) restartCommand() *cobra.Command {
 }
 
 func (a *app) restart(ctx context.Context, flags *connectionFlags, args []string, objects *selection, wait waitFlags) error {
-	references, err := objects.check(args)
+	to, references, err := objects.open(ctx, a, flags, args)
 	if err != nil {
 		return err
 	}
 	if err := refuseRuns(references, "restart"); err != nil {
-		return err
-	}
-	to, err := a.connect(flags)
-	if err != nil {
-		return err
-	}
-	if references, err = a.selected(ctx, to, objects, references); err != nil {
 		return err
 	}
 	token, err := newToken(a.clock.Now())
@@ -130,7 +123,7 @@ func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
-			references, err := objects.check(args)
+			to, references, err := objects.open(command.Context(), a, flags, args)
 			if err != nil {
 				return err
 			}
@@ -138,13 +131,6 @@ func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said
 				if err := refuseRuns(references, name); err != nil {
 					return err
 				}
-			}
-			to, err := a.connect(flags)
-			if err != nil {
-				return err
-			}
-			if references, err = a.selected(command.Context(), to, &objects, references); err != nil {
-				return err
 			}
 			var errs []error
 			var changed []row

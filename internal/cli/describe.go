@@ -34,16 +34,8 @@ func (a *app) describeCommand() *cobra.Command {
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
-			references, err := objects.check(args)
+			to, references, err := objects.open(command.Context(), a, flags, args)
 			if err != nil {
-				return err
-			}
-			to, err := a.connect(flags)
-			if err != nil {
-				return err
-			}
-			to.endpoint = flags.endpoint
-			if references, err = a.selected(command.Context(), to, &objects, references); err != nil {
 				return err
 			}
 			for i, ref := range references {

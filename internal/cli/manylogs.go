@@ -17,16 +17,8 @@ const manyLogs = 20
 
 // logsOf prints the output of several objects at the same time.
 func (a *app) logsOf(ctx context.Context, flags *connectionFlags, args []string, objects *selection, opts logOptions) error {
-	references, err := objects.check(args)
+	to, references, err := objects.open(ctx, a, flags, args)
 	if err != nil {
-		return err
-	}
-	to, err := a.connect(flags)
-	if err != nil {
-		return err
-	}
-	to.endpoint = flags.endpoint
-	if references, err = a.selected(ctx, to, objects, references); err != nil {
 		return err
 	}
 	if len(references) > manyLogs {

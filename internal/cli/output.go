@@ -36,7 +36,7 @@ func (o *outputFormat) add(command *cobra.Command) {
 	command.Flags().StringVarP(&o.text, "output", "o", "", "output format: "+values)
 }
 
-// table reports whether the command prints text for people.
+// table reports whether the command prints a table or another text, not objects.
 func (o *outputFormat) table() bool { return o.text == "" || o.wide && o.text == "wide" }
 
 // printer returns the printer of cli-runtime for the format. It returns an error if the value of the flag is invalid.

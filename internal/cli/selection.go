@@ -66,6 +66,21 @@ func (s *selection) check(args []string) ([]reference, error) {
 	return found, nil
 }
 
+// open connects to the API server and returns the objects that the arguments and the flags select.
+func (s *selection) open(ctx context.Context, a *app, flags *connectionFlags, args []string) (*connection, []reference, error) {
+	references, err := s.check(args)
+	if err != nil {
+		return nil, nil, err
+	}
+	to, err := a.connect(flags)
+	if err != nil {
+		return nil, nil, err
+	}
+	to.endpoint = flags.endpoint
+	references, err = a.selected(ctx, to, s, references)
+	return to, references, err
+}
+
 // selected replaces the references without a name by the objects that the flags select. No such object is not an error.
 func (a *app) selected(ctx context.Context, to *connection, s *selection, references []reference) ([]reference, error) {
 	var found []reference

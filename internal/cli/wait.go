@@ -55,19 +55,12 @@ func (a *app) waitCommand() *cobra.Command {
 		Args:              needs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
-			references, err := objects.check(args)
-			if err != nil {
-				return err
-			}
 			reached, err := parseGoal(goal)
 			if err != nil {
 				return &usageError{err, command.UsageString()}
 			}
-			to, err := a.connect(flags)
+			to, references, err := objects.open(command.Context(), a, flags, args)
 			if err != nil {
-				return err
-			}
-			if references, err = a.selected(command.Context(), to, &objects, references); err != nil {
 				return err
 			}
 			var errs []error

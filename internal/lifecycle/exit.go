@@ -128,6 +128,9 @@ func exitReason(e facts.Exit) string {
 	}
 }
 
+// Failed reports whether an exit that was not requested is a failure of the program, so that its output may show the cause.
+func Failed(e facts.Exit) bool { return exitReason(e) == v1alpha1.ReasonFailed }
+
 // failureReason returns the reason of the restart, and of the event, after an exit that was not requested.
 func failureReason(reason string) string {
 	if reason == v1alpha1.ReasonLost || isUnhealthy(reason) {
