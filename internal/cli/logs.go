@@ -65,11 +65,12 @@ func (a *app) logsCommand() *cobra.Command {
 	return command
 }
 
-// logOptions select a part of the output. Only Pods record the time of each line.
+// logOptions select a part of the output. since, timestamps and maxBytes are for Pods: only they record the time of each line.
 type logOptions struct {
 	endpoint.LogOptions
 	since      time.Duration
 	timestamps bool
+	maxBytes   int64 // 0: no limit
 }
 
 func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opts logOptions, asScreen bool) error {

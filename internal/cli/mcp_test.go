@@ -17,6 +17,7 @@ import (
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -200,6 +201,37 @@ func TestMCP_RestartWaitsAndReportsProgress(t *testing.T) {
 	g.Expect(f.api.Status().Update(t.Context(), server)).To(Succeed())
 	g.Expect(c.call("restart", map[string]any{"name": "devserver/web", "wait": true}, nil)).To(
 		Equal("devserver/web: CircuitOpen: It failed 5 times.; call get for the last output and what to do next"))
+}
+
+func TestMCP_LogsOfAPodContinueAtACursor(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(web(webInPod), webPod("1"))
+	second := "2026-01-02T03:04:05.7Z three\n"
+	lines := "2026-01-02T03:04:05.5Z one\n2026-01-02T03:04:05.6Z two words\n"
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.RawQuery)
+		_, _ = io.WriteString(w, lines)
+	}))
+	t.Cleanup(server.Close)
+	f.app.connect = func(*connectionFlags) (*connection, error) {
+		return &connection{config: &rest.Config{Host: server.URL}, client: f.api, namespace: "default"}, nil
+	}
+	c := newToolClient(t, f, mcpFlags{})
+	read := func(cursor string) (output logsOutput) {
+		g.Expect(c.call("logs", map[string]any{"name": "devserver/web", "cursor": cursor}, &output)).To(BeEmpty())
+		return output
+	}
+	first := read("")
+	g.Expect(first.Lines).To(Equal([]string{"one", "two words"}))
+	g.Expect(read(first.Cursor)).To(Equal(logsOutput{Lines: []string{}, Cursor: first.Cursor}), "nothing new")
+	lines += second
+	next := read(first.Cursor)
+	g.Expect(next.Lines).To(Equal([]string{"three"}))
+	g.Expect(next.Cursor).To(Equal("2026-01-02T03:04:05.7Z"))
+	g.Expect(asked[0]).To(Equal("container=main&limitBytes=4194304&tailLines=50&timestamps=true"))
+	g.Expect(asked[1]).To(ContainSubstring("sinceSeconds="))
+	g.Expect(c.call("logs", map[string]any{"name": "devserver/web", "cursor": "17"}, nil)).To(ContainSubstring(`cursor "17" is invalid`))
 }
 
 func TestMCP_AppliesFieldsAndManifests(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -84,13 +85,9 @@ func (t *toolContext) logs(ctx context.Context, _ *mcp.CallToolRequest, input lo
 		opts.Tail = searchLines
 	}
 	if input.Cursor != "" {
-		offset, err := strconv.ParseInt(input.Cursor, 10, 64)
-		if err != nil || offset < 0 {
-			return logsOutput{}, fmt.Errorf("cursor %q is invalid: pass the cursor of an earlier result", input.Cursor)
-		}
-		opts.Offset = &offset
+		opts.Tail = searchLines
 	}
-	text, cursor, err := t.output(ctx, ref, object, opts)
+	text, cursor, err := t.output(ctx, ref, object, input.Cursor, opts)
 	if err != nil {
 		return logsOutput{}, err
 	}
@@ -99,15 +96,17 @@ func (t *toolContext) logs(ctx context.Context, _ *mcp.CallToolRequest, input lo
 	return output, nil
 }
 
-// output reads the output of an object, and returns the cursor that continues after it. The output of Pods has no cursor.
-func (t *toolContext) output(ctx context.Context, ref reference, object process.Object, opts endpoint.LogOptions) (text []byte, cursor string, err error) {
+// output reads the output of an object that follows a cursor, and returns the cursor that continues after it. On a machine, a cursor is an offset in the output.
+func (t *toolContext) output(ctx context.Context, ref reference, object process.Object, cursor string, opts endpoint.LogOptions) (text []byte, next string, err error) {
 	if inPod(object) {
-		if opts.Offset != nil {
-			return nil, "", fmt.Errorf("%s runs in a Pod, whose output has no cursor: omit it", ref)
+		return t.podOutput(ctx, ref, object, cursor, opts)
+	}
+	if cursor != "" {
+		offset, err := strconv.ParseInt(cursor, 10, 64)
+		if err != nil || offset < 0 {
+			return nil, "", invalidCursor(cursor)
 		}
-		var all bytes.Buffer
-		err := t.app.copyLogs(ctx, t.to, ref, object, logOptions{LogOptions: opts}, &all)
-		return all.Bytes(), "", err
+		opts.Offset = &offset
 	}
 	manager, err := t.to.manager(ctx)
 	if err != nil {
@@ -124,9 +123,54 @@ func (t *toolContext) output(ctx context.Context, ref reference, object process.
 		return nil, "", fmt.Errorf("logs of %s: %w", ref, err)
 	}
 	if !stream.Screen {
-		cursor = strconv.FormatInt(stream.Offset+int64(len(text)), 10)
+		next = strconv.FormatInt(stream.Offset+int64(len(text)), 10)
 	}
-	return text, cursor, nil
+	return text, next, nil
+}
+
+// clockMargin is how much the clocks of this machine and of a node may differ.
+const clockMargin = time.Minute
+
+// podOutput is output for an object in a Pod. There a cursor is the time of the last line, because a node records times and not offsets.
+func (t *toolContext) podOutput(ctx context.Context, ref reference, object process.Object, cursor string, opts endpoint.LogOptions) (text []byte, next string, err error) {
+	var after time.Time
+	selected := logOptions{LogOptions: opts, timestamps: true, maxBytes: maxLogRead}
+	if cursor != "" {
+		if after, err = time.Parse(time.RFC3339Nano, cursor); err != nil {
+			return nil, "", invalidCursor(cursor)
+		}
+		selected.since = max(0, t.app.clock.Since(after)) + clockMargin
+	}
+	var stamped bytes.Buffer
+	if err := t.app.copyLogs(ctx, t.to, ref, object, selected, &stamped); err != nil {
+		return nil, "", err
+	}
+	text, last := linesAfter(stamped.Bytes(), after)
+	if last.IsZero() {
+		return text, cursor, nil
+	}
+	return text, last.Format(time.RFC3339Nano), nil
+}
+
+// linesAfter returns the lines that are newer than a time, without the time before each line, and the time of the last line.
+func linesAfter(stamped []byte, after time.Time) (text []byte, last time.Time) {
+	for line := range bytes.Lines(stamped) {
+		stamp, content, _ := bytes.Cut(line, []byte(" "))
+		at, err := time.Parse(time.RFC3339Nano, string(stamp))
+		if err != nil {
+			content, at = line, last // not a line of the program
+		}
+		if !at.After(after) {
+			continue
+		}
+		last = at
+		text = append(text, content...)
+	}
+	return text, last
+}
+
+func invalidCursor(cursor string) error {
+	return fmt.Errorf("cursor %q is invalid: pass the cursor of an earlier result", cursor)
 }
 
 // selectLines returns the last lines of text that match the expression, within the limits. cut reports whether it left out earlier ones.

@@ -67,7 +67,7 @@ func (t *toolContext) readLog(ctx context.Context, request *mcp.ReadResourceRequ
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, mcp.ResourceNotFoundError(uri))
 	}
-	text, _, err := t.output(ctx, ref, object, endpoint.LogOptions{Tail: maxLogLines})
+	text, _, err := t.output(ctx, ref, object, "", endpoint.LogOptions{Tail: maxLogLines})
 	if err != nil {
 		return nil, explain(err)
 	}

@@ -63,6 +63,9 @@ func (a *app) podLogs(ctx context.Context, to *connection, object process.Object
 	if opts.Tail >= 0 {
 		from.tail = ptr.To(opts.Tail)
 	}
+	if opts.maxBytes > 0 {
+		from.maxBytes = ptr.To(opts.maxBytes)
+	}
 	var printed int64 // the incarnation whose output was printed
 	for {
 		newest, err := to.newestPod(ctx, object)
@@ -94,6 +97,7 @@ type podOutput struct {
 	api kubernetes.Interface
 	// tail is the number of lines and since the age of the oldest line, in seconds; nil selects all output.
 	tail, since *int64
+	maxBytes    *int64 // nil: no limit
 	follow      bool
 	timestamps  bool
 	out         io.Writer
@@ -101,7 +105,8 @@ type podOutput struct {
 
 // print copies the output of a Pod. started is false if the Pod has no output yet or no longer exists.
 func (o *podOutput) print(ctx context.Context, p *corev1.Pod) (started bool, err error) {
-	options := &corev1.PodLogOptions{Container: pod.Telling(p), Follow: o.follow, TailLines: o.tail, SinceSeconds: o.since, Timestamps: o.timestamps}
+	options := &corev1.PodLogOptions{Container: pod.Telling(p), Follow: o.follow, TailLines: o.tail, SinceSeconds: o.since, Timestamps: o.timestamps,
+		LimitBytes: o.maxBytes}
 	stream, err := o.api.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).Stream(ctx)
 	if apierrors.IsBadRequest(err) && o.follow || apierrors.IsNotFound(err) {
 		return false, nil // the container has not started yet, or the Pod no longer exists
