@@ -1,0 +1,125 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package languageservers
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/mux"
+	"github.com/berth-dev/berth/test/lspclient"
+	"github.com/berth-dev/berth/test/npm"
+)
+
+// program returns the command to start the server in a folder.
+func (s server) program(t *testing.T, folder string) *exec.Cmd {
+	t.Helper()
+	g := NewWithT(t)
+	path := s.command[0]
+	switch path {
+	case "clangd":
+	case "gopls":
+		built, err := filepath.Abs("../../bin/gopls")
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(built).To(BeARegularFile(), "make gopls builds it")
+		path = built
+	default:
+		dir, err := npm.Install(t.Context(), "npm", func() { t.Log("installing the language servers with npm") })
+		g.Expect(err).NotTo(HaveOccurred())
+		path = filepath.Join(dir, "node_modules", ".bin", path)
+		if s.options == nil {
+			s.options = map[string]any{}
+		}
+	}
+	command := exec.CommandContext(context.WithoutCancel(t.Context()), path, s.command[1:]...)
+	command.Dir = folder
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = nil
+	return command
+}
+
+// start starts the server and returns a connection to its standard input and output. The whole process group is killed at the end of the test.
+func (s server) start(t *testing.T, folder string) *lspclient.Program {
+	t.Helper()
+	command := s.program(t, folder)
+	output, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	command.Stderr = output
+	running, err := lspclient.Start(command)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() {
+		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
+		_ = running.Close()
+		_ = output.Close()
+		if t.Failed() {
+			text, _ := os.ReadFile(output.Name())
+			t.Logf("standard error of the server: %.2000s", text)
+		}
+	})
+	return running
+}
+
+// lspOptions returns the initialization options of the server.
+func (s server) initializationOptions(t *testing.T) map[string]any {
+	t.Helper()
+	if s.command[0] != "typescript-language-server" {
+		return s.options
+	}
+	dir, err := npm.Install(t.Context(), "npm", nil)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	options := map[string]any{"tsserver": map[string]any{"path": filepath.Join(dir, "node_modules", "typescript", "lib")}}
+	for key, value := range s.options {
+		options[key] = value
+	}
+	return options
+}
+
+// alone starts a server for one client, and connects the client.
+func (s server) alone(t *testing.T, folder string, capabilities json.RawMessage) *lspclient.Client {
+	t.Helper()
+	return s.initialize(t, lspclient.New(s.start(t, folder), lspclient.Options{}), folder, capabilities)
+}
+
+// shared starts a server that clients share, and returns the function that connects a client.
+func (s server) shared(t *testing.T, folder string) (connect func(capabilities json.RawMessage) *lspclient.Client) {
+	t.Helper()
+	options, err := json.Marshal(s.initializationOptions(t))
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	m := mux.New(mux.Options{
+		Config: lsp.Config{Language: s.language, Folders: []string{folder}, InitializationOptions: options},
+		Log: t.Logf,
+	})
+	running := s.start(t, folder)
+	m.Attach(1, running, running)
+	t.Cleanup(func() { m.Quit("the test is over") })
+	return func(capabilities json.RawMessage) *lspclient.Client {
+		near, far := net.Pipe()
+		go m.Serve(far)
+		return s.initialize(t, lspclient.New(near, lspclient.Options{}), folder, capabilities)
+	}
+}
+
+func (s server) initialize(t *testing.T, c *lspclient.Client, folder string, capabilities json.RawMessage) *lspclient.Client {
+	t.Helper()
+	t.Cleanup(c.Close)
+	params := map[string]any{
+		"processId": nil, "rootPath": folder, "rootUri": lspclient.URI(folder), "capabilities": capabilities,
+		"workspaceFolders":      []any{map[string]any{"uri": lspclient.URI(folder), "name": filepath.Base(folder)}},
+		"initializationOptions": s.initializationOptions(t),
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	NewWithT(t).Expect(c.Call(ctx, "initialize", params, nil)).To(Succeed())
+	NewWithT(t).Expect(c.Notify("initialized", map[string]any{})).To(Succeed())
+	return c
+}
