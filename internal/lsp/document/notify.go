@@ -13,6 +13,7 @@ import (
 // Notification is a notification for the server.
 type Notification struct {
 	Method string
+	URI    string // of the document
 	Params json.RawMessage
 }
 
@@ -34,7 +35,7 @@ func notification(method string, p params) Notification {
 	encoder := json.NewEncoder(&raw)
 	encoder.SetEscapeHTML(false)
 	_ = encoder.Encode(p) // cannot fail: strings and numbers can be encoded, and a buffer accepts all writes
-	return Notification{Method: method, Params: bytes.TrimSuffix(raw.Bytes(), []byte{'\n'})}
+	return Notification{Method: method, URI: p.TextDocument.URI, Params: bytes.TrimSuffix(raw.Bytes(), []byte{'\n'})}
 }
 
 // didOpen opens a document at the server.

@@ -257,6 +257,14 @@ func (s *Set) ClientVersion(session Session, uri string) (version int64, ok bool
 	return 0, false
 }
 
+// ServerVersion returns the version of the text that the server has of a document. open is false if the server does not have the document open.
+func (s *Set) ServerVersion(uri string) (version int64, open bool) {
+	if d := s.documents[Key(uri)]; d != nil && d.open {
+		return d.version, true
+	}
+	return 0, false
+}
+
 // Detach marks the server as lost. Until Replay, views change but no notifications are returned.
 func (s *Set) Detach() {
 	s.detached = true

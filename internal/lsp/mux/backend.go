@@ -58,6 +58,7 @@ type backend struct {
 	endedAt       time.Time // when the server's output ended; zero until then
 	pinged        bool      // a ping is not answered yet
 	silence       silence
+	pull          pulling
 	canaryAt      time.Time
 	canaryOwed    bool
 	canaryBad     int

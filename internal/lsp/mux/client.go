@@ -78,7 +78,7 @@ func (m *Mux) initializeClient(s *session, body []byte, e *wire.Envelope) {
 		_ = json.Unmarshal(body[span.Start:span.End], &params) // an error means that the client has sent no capabilities
 	}
 	s.capabilities = params.Capabilities
-	s.supports = supported(s.capabilities)
+	s.conversions = neededConversions(s.capabilities)
 	s.progress = capable(s.capabilities, "window", "workDoneProgress")
 	s.stage, s.initSince = initializing, m.now()
 	s.initID = append([]byte(nil), e.ID...)

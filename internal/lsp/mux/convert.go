@@ -6,41 +6,193 @@ package mux
 import (
 	"bytes"
 	"encoding/json"
-	"strings"
+	"slices"
 )
 
-// support is what a client has declared that affects the form of results. The server is told that its clients support all of it, because some servers offer a
-// feature only then; the results for other clients are converted.
-type support struct {
-	snippets  bool // completions with tab stops and placeholders
-	hierarchy bool // symbols of a document as a tree
+// conversion changes results for clients that have not declared a capability. The server is told that its clients have all capabilities, because some servers offer a
+// feature only then, and because a server has one answer for all clients.
+type conversion struct {
+	methods []string
+	// capability is the path of what a client declares to receive the result unchanged, and value an element of the list there; empty: the capability is a boolean.
+	capability []string
+	value      string
+	// marker is a text that every result contains that needs the conversion.
+	marker []byte
+	// change returns the result for a request about the document with the URI.
+	change func(result any, uri string) any
 }
 
-func supported(capabilities json.RawMessage) support {
-	return support{
-		snippets:  capable(capabilities, "textDocument", "completion", "completionItem", "snippetSupport"),
-		hierarchy: capable(capabilities, "textDocument", "documentSymbol", "hierarchicalDocumentSymbolSupport"),
+const markdown = "markdown"
+
+var conversions = append([]conversion{
+	{
+		methods: []string{"textDocument/completion", "completionItem/resolve"}, marker: []byte(`"insertTextFormat"`),
+		capability: []string{"textDocument", "completion", "completionItem", "snippetSupport"},
+		change:     func(result any, _ string) any { return withoutSnippets(result) },
+	}, {
+		methods: []string{"textDocument/documentSymbol"}, marker: []byte(`"selectionRange"`),
+		capability: []string{"textDocument", "documentSymbol", "hierarchicalDocumentSymbolSupport"},
+		change:     func(result any, uri string) any { return flatSymbols(result, uri, "") },
+	}, {
+		methods: []string{"textDocument/hover"}, marker: []byte(`"markdown"`), value: markdown,
+		capability: []string{"textDocument", "hover", "contentFormat"}, change: withoutMarkdown,
+	}, {
+		methods: []string{"textDocument/completion", "completionItem/resolve"}, marker: []byte(`"markdown"`), value: markdown,
+		capability: []string{"textDocument", "completion", "completionItem", "documentationFormat"}, change: withoutMarkdown,
+	}, {
+		methods: []string{"textDocument/signatureHelp"}, marker: []byte(`"markdown"`), value: markdown,
+		capability: []string{"textDocument", "signatureHelp", "signatureInformation", "documentationFormat"}, change: withoutMarkdown,
+	}, {
+		methods: []string{methodCodeAction}, marker: []byte(`"title"`), capability: []string{"textDocument", "codeAction", "codeActionLiteralSupport", "codeActionKind"},
+		change: func(result any, _ string) any { return onlyCommands(result) },
+	}, {
+		methods: []string{"textDocument/rename", methodCodeAction, "codeAction/resolve", methodApplyEdit}, marker: []byte(`"documentChanges"`),
+		capability: []string{"workspace", "workspaceEdit", "documentChanges"},
+		change:     func(result any, _ string) any { return withoutDocumentChanges(result) },
+	},
+}, linkConversions("definition", "declaration", "typeDefinition", "implementation")...)
+
+func linkConversions(features ...string) []conversion {
+	var all []conversion
+	for _, feature := range features {
+		all = append(all, conversion{
+			methods: []string{"textDocument/" + feature}, marker: []byte(`"targetUri"`), capability: []string{"textDocument", feature, "linkSupport"},
+			change: func(result any, _ string) any { return withoutLinks(result) },
+		})
 	}
+	return all
 }
 
-// convert returns the result of a request about a document in the form that the client supports. ok is false if the result needs no conversion.
-func (s support) convert(method string, uri []byte, result json.RawMessage) (converted json.RawMessage, ok bool) {
-	var change func(tree any) any
-	switch {
-	case (method == "textDocument/completion" || method == "completionItem/resolve") && !s.snippets && bytes.Contains(result, []byte(`"insertTextFormat"`)):
-		change = withoutSnippets
-	case method == "textDocument/documentSymbol" && !s.hierarchy && bytes.Contains(result, []byte(`"selectionRange"`)):
-		change = func(tree any) any { return flatSymbols(tree, string(uri), "") }
-	default:
-		return nil, false
+// neededConversions returns the conversions for a client with these capabilities.
+func neededConversions(capabilities json.RawMessage) []*conversion {
+	var all []*conversion
+	for i := range conversions {
+		if c := &conversions[i]; !c.declared(capabilities) {
+			all = append(all, c)
+		}
 	}
-	decoder := json.NewDecoder(bytes.NewReader(result))
-	decoder.UseNumber()
+	return all
+}
+
+func (c *conversion) declared(capabilities json.RawMessage) bool {
+	value := capability(capabilities, c.capability...)
+	if c.value == "" {
+		return on(value)
+	}
+	var list []string
+	return json.Unmarshal(value, &list) == nil && slices.Contains(list, c.value)
+}
+
+// convert applies the conversions that concern a result. ok is false if there are none.
+func convert(list []*conversion, method string, uri []byte, result json.RawMessage) (converted json.RawMessage, ok bool) {
 	var tree any
-	if err := decoder.Decode(&tree); err != nil {
+	for _, c := range list {
+		if !slices.Contains(c.methods, method) || !bytes.Contains(result, c.marker) {
+			continue
+		}
+		if !ok {
+			tree = decode(result)
+		}
+		tree, ok = c.change(tree, string(uri)), true
+	}
+	if !ok {
 		return nil, false
 	}
-	return encode(change(tree)), true
+	return encode(tree), true
+}
+
+// decode returns JSON as values that encode writes again without loss; nil if the JSON is invalid.
+func decode(text json.RawMessage) (tree any) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if decoder.Decode(&tree) != nil {
+		return nil
+	}
+	return tree
+}
+
+// withoutMarkdown replaces Markdown anywhere in a result with plain text.
+func withoutMarkdown(tree any, _ string) any {
+	switch node := tree.(type) {
+	case []any:
+		for _, child := range node {
+			withoutMarkdown(child, "")
+		}
+	case map[string]any:
+		if text, ok := node["value"].(string); ok && node["kind"] == markdown {
+			node["kind"], node["value"] = "plaintext", plainText(text)
+		}
+		for _, child := range node {
+			withoutMarkdown(child, "")
+		}
+	}
+	return tree
+}
+
+// withoutLinks replaces links to places with the places.
+func withoutLinks(tree any) any {
+	list, ok := tree.([]any)
+	if !ok {
+		return tree
+	}
+	for i, child := range list {
+		if link, ok := child.(map[string]any); ok && link["targetUri"] != nil {
+			list[i] = map[string]any{"uri": link["targetUri"], "range": link["targetSelectionRange"]}
+		}
+	}
+	return list
+}
+
+// onlyCommands replaces code actions with their commands, and omits those without one: the client can neither apply an edit nor ask for it.
+func onlyCommands(tree any) any {
+	commands := []any{}
+	actions, _ := tree.([]any)
+	for _, child := range actions {
+		action, _ := child.(map[string]any)
+		switch command := action["command"].(type) {
+		case string:
+			commands = append(commands, action)
+		case map[string]any:
+			if action["edit"] == nil && action["disabled"] == nil {
+				commands = append(commands, command)
+			}
+		}
+	}
+	return commands
+}
+
+// withoutDocumentChanges replaces the form documentChanges of workspace edits with changes. An edit that also creates, renames or deletes files stays as it is,
+// because its changes alone would be wrong.
+func withoutDocumentChanges(tree any) any {
+	switch node := tree.(type) {
+	case []any:
+		for _, child := range node {
+			withoutDocumentChanges(child)
+		}
+	case map[string]any:
+		for _, child := range node {
+			withoutDocumentChanges(child)
+		}
+		list, ok := node["documentChanges"].([]any)
+		if !ok {
+			break
+		}
+		changes := map[string]any{}
+		for _, child := range list {
+			change, _ := child.(map[string]any)
+			document, _ := change["textDocument"].(map[string]any)
+			uri, ok := document["uri"].(string)
+			if !ok {
+				return tree
+			}
+			edits, _ := change["edits"].([]any)
+			earlier, _ := changes[uri].([]any)
+			changes[uri] = append(append([]any{}, earlier...), edits...)
+		}
+		delete(node, "documentChanges")
+		node["changes"] = changes
+	}
+	return tree
 }
 
 // withoutSnippets replaces the snippets of a completion item, of a list of items, or of a completion list with plain text.
@@ -93,62 +245,4 @@ func flatSymbols(tree any, uri, container string) []any {
 		list = append(append(list, flat), flatSymbols(symbol["children"], uri, name)...)
 	}
 	return list
-}
-
-// snippetText returns the text that an editor inserts for a snippet if the user accepts every default: placeholders without their marks, the first of the choices,
-// and nothing for tab stops and variables without a default.
-func snippetText(snippet string) string {
-	text, _ := snippetPart(snippet, 0)
-	return text
-}
-
-// maxSnippetDepth bounds the nesting of placeholders.
-const maxSnippetDepth = 50
-
-// snippetPart returns the text of a snippet up to its end or, inside a placeholder, up to the closing brace, and what follows.
-func snippetPart(snippet string, depth int) (text, rest string) {
-	var out strings.Builder
-	for len(snippet) > 0 {
-		switch c := snippet[0]; {
-		case c == '\\' && len(snippet) > 1 && strings.ContainsRune(`\$}`, rune(snippet[1])):
-			out.WriteByte(snippet[1])
-			snippet = snippet[2:]
-		case c == '}' && depth > 0:
-			return out.String(), snippet[1:]
-		case c == '$' && len(snippet) > 1 && snippet[1] == '{' && depth < maxSnippetDepth:
-			var inner string
-			inner, snippet = placeholder(snippet[2:], depth+1)
-			out.WriteString(inner)
-		case c == '$' && len(snippet) > 1 && nameLength(snippet[1:]) > 0:
-			snippet = snippet[1+nameLength(snippet[1:]):]
-		default:
-			out.WriteByte(c)
-			snippet = snippet[1:]
-		}
-	}
-	return out.String(), ""
-}
-
-// placeholder returns the text of a placeholder, variable or choice whose opening brace was read, and what follows its closing brace.
-func placeholder(snippet string, depth int) (text, rest string) {
-	snippet = snippet[nameLength(snippet):]
-	switch {
-	case strings.HasPrefix(snippet, ":"):
-		return snippetPart(snippet[1:], depth)
-	case strings.HasPrefix(snippet, "|"):
-		choices, rest, _ := strings.Cut(snippet[1:], "|}")
-		first, _, _ := strings.Cut(choices, ",")
-		return first, rest
-	}
-	_, rest = snippetPart(snippet, depth) // a tab stop, or a transformation of a variable
-	return "", rest
-}
-
-// nameLength returns the length of the number or name at the beginning of a text.
-func nameLength(text string) int {
-	n := 0
-	for n < len(text) && (text[n] == '_' || text[n] >= '0' && text[n] <= '9' || text[n] >= 'a' && text[n] <= 'z' || text[n] >= 'A' && text[n] <= 'Z') {
-		n++
-	}
-	return n
 }

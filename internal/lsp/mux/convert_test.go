@@ -45,22 +45,53 @@ func TestConvert_ResultsForClientsWithLessSupport(t *testing.T) {
 		"resolved item": {"completionItem/resolve", `{"label":"f","insertTextFormat":2,"insertText":"f$0"}`, `{"label":"f","insertTextFormat":1,"insertText":"f"}`},
 		"symbols": {"textDocument/documentSymbol", `[{"name":"A","kind":5,"range":1,"selectionRange":2,"detail":"x","children":[{"name":"m","kind":6,"range":3,"selectionRange":4,"tags":[1]}]},{"name":"B","kind":5,"range":5,"selectionRange":6}]`,
 			`[{"name":"A","kind":5,"location":{"uri":"file:///a","range":1}},{"name":"m","kind":6,"tags":[1],"containerName":"A","location":{"uri":"file:///a","range":3}},{"name":"B","kind":5,"location":{"uri":"file:///a","range":5}}]`},
-		"flat symbols": {"textDocument/documentSymbol", `[{"name":"A","kind":5,"location":{}}]`, ""},
-		"no snippets":  {"textDocument/completion", `[{"label":"f"}]`, ""},
-		"other method": {"textDocument/hover", `{"insertTextFormat":2,"selectionRange":1}`, ""},
-		"null":         {"textDocument/completion", `null`, ""},
+		"flat symbols":  {"textDocument/documentSymbol", `[{"name":"A","kind":5,"location":{}}]`, ""},
+		"no snippets":   {"textDocument/completion", `[{"label":"f"}]`, ""},
+		"other method":  {"textDocument/hover", `{"insertTextFormat":2,"selectionRange":1}`, ""},
+		"hover":         {"textDocument/hover", `{"contents":{"kind":"markdown","value":"**f** returns ` + "`x`" + `"}}`, `{"contents":{"kind":"plaintext","value":"f returns x"}}`},
+		"documentation": {"textDocument/completion", `[{"label":"f","documentation":{"kind":"markdown","value":"# A"}}]`, `[{"label":"f","documentation":{"kind":"plaintext","value":"A"}}]`},
+		"signature": {"textDocument/signatureHelp", `{"signatures":[{"label":"f","parameters":[{"documentation":{"kind":"markdown","value":"_a_"}}]}]}`,
+			`{"signatures":[{"label":"f","parameters":[{"documentation":{"kind":"plaintext","value":"a"}}]}]}`},
+		"links":  {"textDocument/definition", `[{"targetUri":"file:///b","targetRange":1,"targetSelectionRange":2}]`, `[{"uri":"file:///b","range":2}]`},
+		"places": {"textDocument/definition", `{"uri":"file:///b","range":2}`, ""},
+		"code actions": {"textDocument/codeAction", `[{"title":"a","edit":{}},{"title":"b","command":{"title":"run","command":"x"}},{"title":"c","command":"y"},{"title":"d","edit":{},"command":{"command":"z"}}]`,
+			`[{"title":"run","command":"x"},{"title":"c","command":"y"}]`},
+		"edits of documents": {"textDocument/rename", `{"documentChanges":[{"textDocument":{"uri":"file:///a","version":null},"edits":[1]},{"textDocument":{"uri":"file:///a"},"edits":[2]}]}`,
+			`{"changes":{"file:///a":[1,2]}}`},
+		"edits that create files": {"textDocument/rename", `{"documentChanges":[{"kind":"create","uri":"file:///b"}]}`, `{"documentChanges":[{"kind":"create","uri":"file:///b"}]}`},
+		"null":                    {"textDocument/completion", `null`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			got, ok := support{}.convert(test.method, []byte("file:///a"), json.RawMessage(test.result))
+			got, ok := convert(neededConversions(json.RawMessage(`{}`)), test.method, []byte("file:///a"), json.RawMessage(test.result))
 			g.Expect(ok).To(Equal(test.want != ""))
 			if ok {
 				g.Expect(string(got)).To(MatchJSON(test.want))
 			}
-			_, ok = support{snippets: true, hierarchy: true}.convert(test.method, []byte("file:///a"), json.RawMessage(test.result))
-			g.Expect(ok).To(BeFalse())
 		})
 	}
+}
+
+func TestConvert_ChangesNothingForClientsThatSupportEverything(t *testing.T) {
+	NewWithT(t).Expect(neededConversions(clientCapabilities)).To(BeEmpty())
+}
+
+func TestPlainText(t *testing.T) {
+	for markdown, want := range map[string]string{
+		"```go\nfunc f(a *int, b *int)\n```":          "func f(a *int, b *int)",
+		"### function `helper`  \n\n---\n→ `int`  ":   "function helper\n\n→ int",
+		"**bold** and *thin* and __both__ and _all_":  "bold and thin and both and all",
+		"snake_case_name a*b*c":                       "snake_case_name a*b*c",
+		"[link](https://example.com) ![image](x.png)": "link image",
+		`a \* b \_ c &lt;T&gt; &nbsp;d`:               "a * b _ c <T> \u00a0d",
+		"`**kept**` x":                                "**kept** x",
+		"text\r\n\r\n\r\n\r\nmore":                    "text\n\nmore",
+		"```\nnever closed":                           "never closed",
+		"":                                            "",
+	} {
+		NewWithT(t).Expect(plainText(markdown)).To(Equal(want), markdown)
+	}
+	plainText(strings.Repeat("[", 1<<20) + strings.Repeat("*_`", 1<<18)) // takes linear time
 }
 
 func TestCompletion_IsConvertedForClientWithoutSnippets(t *testing.T) {

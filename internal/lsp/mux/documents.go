@@ -15,9 +15,14 @@ func (m *Mux) emit(list []document.Notification) {
 	if m.server == nil {
 		return
 	}
-	for _, n := range list {
+	for i := range list {
+		n := &list[i]
 		m.server.put(notificationBody(n.Method, n.Params))
+		if pull := &m.server.pull; pull.offered {
+			pull.note(n, m.documents.URIs())
+		}
 	}
+	m.pullNext()
 }
 
 func (m *Mux) didOpen(s *session, params json.RawMessage) {
@@ -141,7 +146,7 @@ type publication struct {
 const maxPublications = 20000
 
 // publish handles diagnostics of the server. The server's version of a text is replaced with the one that each client has given the same text.
-func (m *Mux) publish(params json.RawMessage) {
+func (m *Mux) publish(b *backend, params json.RawMessage) {
 	var p struct {
 		URI         string          `json:"uri"`
 		Version     *int64          `json:"version"`
@@ -154,12 +159,20 @@ func (m *Mux) publish(params json.RawMessage) {
 	if len(p.Diagnostics) == 0 {
 		p.Diagnostics = json.RawMessage("[]")
 	}
-	body := notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": p.URI, "diagnostics": p.Diagnostics}))
-	made := &publication{uri: p.URI, version: p.Version, diagnostics: p.Diagnostics, body: body}
-	key := normal(p.URI)
+	if b.pull.offered {
+		b.pull.published[document.Key(p.URI)] = true
+	}
+	m.record(p.URI, p.Version, p.Diagnostics)
+}
+
+// record keeps the newest diagnostics of a document, and sends them to the clients that may see them.
+func (m *Mux) record(uri string, version *int64, list json.RawMessage) {
+	body := notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": uri, "diagnostics": list}))
+	made := &publication{uri: uri, version: version, diagnostics: list, body: body}
+	key := normal(uri)
 	_, known := m.published[key]
 	switch {
-	case string(p.Diagnostics) == "[]" && !m.holds(key):
+	case string(list) == "[]" && !m.holds(key):
 		delete(m.published, key)
 	case known || len(m.published) < maxPublications:
 		m.published[key] = made

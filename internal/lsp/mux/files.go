@@ -80,6 +80,10 @@ func (m *Mux) filesChanged(changes []watch.Change) {
 	for part := range slices.Chunk(wanted, maxFileChanges) {
 		m.server.put(notificationBody(methodWatched, encode(map[string]any{"changes": part})))
 	}
+	if len(wanted) > 0 {
+		m.server.pull.everything(m.documents.URIs())
+		m.pullNext()
+	}
 }
 
 // globs returns the patterns of a registration. A pattern without a base is relative to each folder of the workspace.

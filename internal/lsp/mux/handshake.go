@@ -4,6 +4,7 @@
 package mux
 
 import (
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -34,8 +35,7 @@ type initializeAnswer struct {
 // pull is the capability of servers that return diagnostics on request.
 const pull = "diagnosticProvider"
 
-// withoutPull removes the capability pull from the answer. Berth tells servers that its clients receive diagnostics as notifications. The servers for CSS, HTML and
-// JSON nevertheless offer the capability, and then answer each request with an error.
+// withoutPull removes the capability pull from the answer, because clients receive all diagnostics as notifications; see pulling.
 func (a *initializeAnswer) withoutPull() error {
 	if !on(a.result.Capabilities[pull]) {
 		return nil
@@ -56,6 +56,20 @@ type initializeResult struct {
 		Name    string `json:"name"`
 		Version string `json:"version"`
 	} `json:"serverInfo"`
+	// OffsetEncoding is what clangd reports in place of the capability positionEncoding.
+	OffsetEncoding string `json:"offsetEncoding"`
+}
+
+// utf16 is the unit of positions that every client and server supports.
+const utf16 = "utf-16"
+
+// encoding returns the unit of the positions that the server uses.
+func (r *initializeResult) encoding() string {
+	var said string
+	if json.Unmarshal(r.Capabilities["positionEncoding"], &said) != nil || said == "" {
+		said = r.OffsetEncoding
+	}
+	return cmp.Or(said, utf16)
 }
 
 // version returns the server's version, without extra data that some servers include: gopls lists its whole build information.
@@ -118,6 +132,8 @@ func (m *Mux) answeredOwn(b *backend, what requestOwner, body []byte, e *wire.En
 		m.canaryAnswered(b, body, e)
 	case ownShutdown:
 		close(b.shut)
+	case ownPull:
+		m.pulled(b, body, e)
 	}
 }
 
@@ -133,6 +149,12 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 		m.markFaulty(b, lsp.ReasonProtocolError, "the language server did not return a usable result for initialize: "+abridged(body[span.Start:span.End]))
 		return
 	}
+	if used := made.result.encoding(); used != utf16 {
+		m.markFaulty(b, lsp.ReasonProtocolError, "the language server counts positions in "+abridged([]byte(used))+
+			", but was told that its clients support only utf-16: remove the option that selects another encoding, such as --offset-encoding")
+		return
+	}
+	b.pull.offers(made.result.Capabilities[pull])
 	if err := made.withoutPull(); err != nil {
 		m.log("cannot change the answer of the language server to initialize: " + err.Error())
 	}

@@ -57,6 +57,7 @@ func (m *Mux) Tick(now time.Time) {
 		if b.fault == "" && !m.holding {
 			m.examine(b, now)
 		}
+		m.pullLate(b, now)
 	}
 	m.pump()
 	m.changed = m.changed || m.dirty

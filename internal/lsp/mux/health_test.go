@@ -357,3 +357,13 @@ func TestChanged_IsCalledForReportChanges(t *testing.T) {
 	b.tick(time.Second)
 	b.Expect(told.Load()).To(Equal(before + 1))
 }
+
+func TestServer_OtherPositionEncodingIsRefused(t *testing.T) {
+	for _, answer := range []string{`{"capabilities":{"positionEncoding":"utf-8"}}`, `{"capabilities":{},"offsetEncoding":"utf-8"}`} {
+		b := newFixture(t, lsp.Config{})
+		b.attach(answer, nil)
+		b.Eventually(func() bool { return b.report().Restart }).Should(BeTrue())
+		b.expectRestart(lsp.ReasonProtocolError)
+		b.Expect(b.report().Message).To(ContainSubstring("remove the option that selects another encoding"))
+	}
+}

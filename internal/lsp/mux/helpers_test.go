@@ -255,7 +255,7 @@ func (b *fixture) connectOver(ours, theirs net.Conn) *fakeClient {
 	return c
 }
 
-const fullCapabilities = `{"window":{"workDoneProgress":true},"workspace":{"codeLens":{"refreshSupport":true}},"textDocument":{"hover":{"dynamicRegistration":true}}}`
+const fullCapabilities = `{"window":{"workDoneProgress":true},"workspace":{"codeLens":{"refreshSupport":true},"workspaceEdit":{"documentChanges":true}},"textDocument":{"hover":{"dynamicRegistration":true}}}`
 
 // join returns an initialized client. It blocks until a server has answered initialize.
 func (b *fixture) join() *fakeClient { return b.connect().join() }

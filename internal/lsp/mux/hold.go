@@ -134,6 +134,7 @@ func (m *Mux) pump() {
 	if m.server.viewing == 0 {
 		m.emit(m.documents.Restore())
 	}
+	m.pullNext()
 }
 
 func (m *Mux) sendWaiting() {

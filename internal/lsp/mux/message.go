@@ -20,6 +20,7 @@ const (
 	codeNotInitialized   = -32002
 	codeRequestCancelled = -32800
 	codeContentModified  = -32801
+	codeServerCancelled  = -32802
 	codeRequestFailed    = -32803
 )
 

@@ -60,6 +60,11 @@ func (m *Mux) handleServerRequest(b *backend, body []byte, e *wire.Envelope) {
 	default:
 		if kind, ok := refreshed(method); ok {
 			b.put(resultBody(e.ID, null))
+			if method == "workspace/diagnostic/refresh" {
+				b.pull.everything(m.documents.URIs())
+				m.pullNext()
+				return
+			}
 			m.refresh(b, method, kind)
 			return
 		}
@@ -93,6 +98,9 @@ func (m *Mux) passOn(b *backend, e *wire.Envelope, method string, params json.Ra
 	}
 	if method == methodApplyEdit {
 		params = withoutVersions(params)
+		if converted, ok := convert(s.conversions, method, nil, params); ok {
+			params = converted
+		}
 	}
 	m.ask(s, b, bytes.Clone(e.ID), method, bytes.Clone(params))
 }

@@ -136,14 +136,19 @@ func featurePath(method string) []string {
 
 // capable reports whether a flag is set in the capabilities of a client.
 func capable(capabilities json.RawMessage, path ...string) bool {
+	flag, err := strconv.ParseBool(string(bytes.TrimSpace(capability(capabilities, path...))))
+	return err == nil && flag
+}
+
+// capability returns the value at a path in the capabilities of a client; empty if it is absent.
+func capability(capabilities json.RawMessage, path ...string) json.RawMessage {
 	at := capabilities
 	for _, key := range path {
 		var object map[string]json.RawMessage
 		if json.Unmarshal(at, &object) != nil {
-			return false
+			return nil
 		}
 		at = object[key]
 	}
-	flag, err := strconv.ParseBool(string(bytes.TrimSpace(at)))
-	return err == nil && flag
+	return at
 }

@@ -61,6 +61,7 @@ const (
 	ownPing
 	ownCanary
 	ownShutdown
+	ownPull
 	// ofNobody: the client has disconnected, and the answer is discarded.
 	ofNobody
 )

@@ -75,15 +75,16 @@ func (m *Mux) relay(r *request, body []byte, e *wire.Envelope) {
 	if s.closing {
 		return
 	}
-	if span := e.ResultSpan; span.End > 0 && e.Changes {
-		m.send(s, replaced(body, []wire.Replacement{
-			replace(e.IDSpan, r.id), replace(span, withoutVersions(body[span.Start:span.End])),
-		}))
-		return
-	}
 	if span := e.ResultSpan; span.End > 0 && !e.IsError {
-		if converted, ok := s.supports.convert(r.method, r.uri, body[span.Start:span.End]); ok {
-			m.send(s, replaced(body, []wire.Replacement{replace(e.IDSpan, r.id), replace(span, converted)}))
+		result, changed := json.RawMessage(body[span.Start:span.End]), e.Changes
+		if e.Changes {
+			result = withoutVersions(result)
+		}
+		if converted, ok := convert(s.conversions, r.method, r.uri, result); ok {
+			result, changed = converted, true
+		}
+		if changed {
+			m.send(s, replaced(body, []wire.Replacement{replace(e.IDSpan, r.id), replace(span, result)}))
 			return
 		}
 	}
@@ -105,10 +106,8 @@ func replaced(body []byte, spans []wire.Replacement) []byte {
 // withoutVersions sets the versions of documents in workspace edits to null, which matches any version, because the server's versions are not those of the
 // clients.
 func withoutVersions(value json.RawMessage) json.RawMessage {
-	decoder := json.NewDecoder(bytes.NewReader(value))
-	decoder.UseNumber()
-	var tree any
-	if err := decoder.Decode(&tree); err != nil {
+	tree := decode(value)
+	if tree == nil {
 		return value
 	}
 	dropVersions(tree)
@@ -145,7 +144,7 @@ func (m *Mux) handleServerNotification(b *backend, body []byte, e *wire.Envelope
 	}
 	switch string(e.Method) {
 	case "textDocument/publishDiagnostics":
-		m.publish(params)
+		m.publish(b, params)
 	case "$/progress":
 		m.progress(b, body, e, params)
 	case "window/logMessage", "telemetry/event", "$/logTrace":

@@ -44,8 +44,8 @@ type session struct {
 	initID       []byte // ID of the initialize request that is not answered yet
 	initSince    time.Time
 	capabilities json.RawMessage
-	progress     bool    // the client can show progress of the server
-	supports     support // what the client has declared that affects the form of results
+	progress     bool          // the client can show progress of the server
+	conversions  []*conversion // of results for the client
 
 	open         []*request // its unanswered requests
 	inFlight     int

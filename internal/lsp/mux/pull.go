@@ -1,0 +1,139 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp/document"
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+const methodPull = "textDocument/diagnostic"
+
+// pulling requests the diagnostics of open documents from a server that returns them only on request, such as tsgo. They are then published to all clients like
+// those of other servers. Servers for CSS, HTML and JSON also offer to return diagnostics, but publish them and answer each request with an error.
+type pulling struct {
+	offered bool // the server may answer requests for diagnostics
+	related bool // the diagnostics of a document depend on other documents
+	paused  bool // the server has refused a request for now; cleared by Tick
+	// due are the URIs of the documents whose diagnostics must be requested; the last one is next.
+	due []string
+	// published are the documents that the server publishes itself, by key.
+	published map[string]bool
+	// asked is the document of the pending request, and version its version at the server.
+	asked   string
+	version int64
+}
+
+// offers reads the server's capability to return diagnostics.
+func (p *pulling) offers(capability json.RawMessage) {
+	var options struct {
+		InterFileDependencies bool `json:"interFileDependencies"`
+	}
+	p.offered = on(capability)
+	p.related = json.Unmarshal(capability, &options) == nil && options.InterFileDependencies
+	p.published = map[string]bool{}
+}
+
+// note records that a notification about a document was sent to the server.
+func (p *pulling) note(n *document.Notification, all []string) {
+	if !p.offered {
+		return
+	}
+	p.due = slices.DeleteFunc(p.due, func(uri string) bool { return uri == n.URI })
+	if n.Method == "textDocument/didClose" {
+		delete(p.published, document.Key(n.URI))
+		return
+	}
+	if p.related {
+		p.everything(all)
+		p.due = slices.DeleteFunc(p.due, func(uri string) bool { return uri == n.URI })
+	}
+	p.due = append(p.due, n.URI)
+}
+
+// everything makes the diagnostics of all documents due.
+func (p *pulling) everything(all []string) {
+	if !p.offered {
+		return
+	}
+	for _, uri := range all {
+		if !slices.Contains(p.due, uri) {
+			p.due = append(p.due, uri)
+		}
+	}
+}
+
+// pullNext requests the diagnostics of the next document that is due.
+func (m *Mux) pullNext() {
+	b := m.server
+	if b == nil || !b.ready || m.holding || b.fault != "" || !b.pull.offered || b.pull.paused || b.pull.asked != "" {
+		return
+	}
+	for len(b.pull.due) > 0 {
+		last := len(b.pull.due) - 1
+		uri := b.pull.due[last]
+		b.pull.due = b.pull.due[:last]
+		version, open := m.documents.ServerVersion(uri)
+		if !open || b.pull.published[document.Key(uri)] {
+			continue
+		}
+		b.pull.asked, b.pull.version = uri, version
+		m.request(b, ownPull, methodPull, encode(map[string]any{"textDocument": map[string]string{"uri": uri}}))
+		return
+	}
+}
+
+// pulled handles the answer to a request for diagnostics.
+func (m *Mux) pulled(b *backend, body []byte, e *wire.Envelope) {
+	uri, version := b.pull.asked, b.pull.version
+	b.pull.asked = ""
+	answer := body[e.ResultSpan.Start:e.ResultSpan.End]
+	if e.IsError {
+		var refused struct {
+			Code int `json:"code"`
+		}
+		_ = json.Unmarshal(answer, &refused)
+		switch refused.Code {
+		case codeMethodNotFound:
+			b.pull = pulling{}
+		case codeServerCancelled, codeContentModified, codeRequestCancelled:
+			b.pull.paused = true
+			if !slices.Contains(b.pull.due, uri) {
+				b.pull.due = append(b.pull.due, uri)
+			}
+			m.nudge()
+		}
+		return
+	}
+	var report struct {
+		Kind  string          `json:"kind"`
+		Items json.RawMessage `json:"items"`
+	}
+	if json.Unmarshal(answer, &report) == nil && report.Kind == "full" && !b.pull.published[document.Key(uri)] {
+		if len(report.Items) == 0 {
+			report.Items = json.RawMessage("[]")
+		}
+		m.record(uri, &version, report.Items)
+	}
+}
+
+// pullLate gives up a request for diagnostics that the server does not answer, and lets refused ones be sent again.
+func (m *Mux) pullLate(b *backend, now time.Time) {
+	b.pull.paused = false
+	if b.pull.asked == "" {
+		return
+	}
+	for _, r := range b.pending {
+		if r.own == ownPull && now.Sub(r.sent) >= m.config.Limits.RequestTimeout {
+			b.pull.asked = ""
+			m.landed(r)
+			m.forget(r)
+			return
+		}
+	}
+}
