@@ -16,7 +16,7 @@ PLAIN := CGO_ENABLED=0 GOFLAGS="$(shell go env GOFLAGS) -trimpath"
 # Timeout of the tests of one package.
 TIMEOUT ?= 15m
 # Packages to test: make test PACKAGES=./internal/lifecycle/...
-PACKAGES ?= $(shell go list ./... | grep -vE '/test/(e2e|performance|races|chaos|cluster|faults|hostile)$$')
+PACKAGES ?= $(shell go list ./... | grep -vE '/test/(e2e|performance|races|chaos|cluster|faults|hostile|languageservers)$$')
 # Number of chaos cycles: make chaos CYCLES=2000 SEED=7
 CYCLES ?= 200
 # Additional arguments for berth up: make run UP="--keep"
@@ -242,6 +242,11 @@ test-e2e: build controlplane gopls ## Run the end-to-end tests with Vite, Next, 
 test-e2e-user: build controlplane gopls ## Run the end-to-end tests as an ordinary user. Needs root.
 	@$(PLAIN) go test -c -o $(BIN)/e2e.test ./test/e2e
 	@hack/as-user.sh -test.timeout 40m -ginkgo.v -ginkgo.label-filter="$(LABELS)"
+
+.PHONY: test-languageservers
+test-languageservers: gopls ## Compare 17 language servers, shared by several clients, with the same servers alone. Needs node, npm and clangd.
+	@echo "testing language servers (the first run installs them with npm)" >&2
+	@go test -race -count=1 -timeout 20m -v ./test/languageservers
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## Format the code.

@@ -56,16 +56,7 @@ func (a *app) podLogs(ctx context.Context, to *connection, object process.Object
 	if err != nil {
 		return fmt.Errorf("connect to the API server %s: %w", to.config.Host, err)
 	}
-	from := podOutput{api: api, follow: opts.Follow, timestamps: opts.timestamps, out: out}
-	if opts.since > 0 {
-		from.since = ptr.To(max(1, int64(opts.since.Seconds())))
-	}
-	if opts.Tail >= 0 {
-		from.tail = ptr.To(opts.Tail)
-	}
-	if opts.maxBytes > 0 {
-		from.maxBytes = ptr.To(opts.maxBytes)
-	}
+	from := newPodOutput(api, opts, out)
 	var printed int64 // the incarnation whose output was printed
 	for {
 		newest, err := to.newestPod(ctx, object)
@@ -101,6 +92,20 @@ type podOutput struct {
 	follow      bool
 	timestamps  bool
 	out         io.Writer
+}
+
+func newPodOutput(api kubernetes.Interface, opts logOptions, out io.Writer) *podOutput {
+	from := &podOutput{api: api, follow: opts.Follow, timestamps: opts.timestamps, out: out}
+	if opts.since > 0 {
+		from.since = ptr.To(max(1, int64(opts.since.Seconds())))
+	}
+	if opts.Tail >= 0 {
+		from.tail = ptr.To(opts.Tail)
+	}
+	if opts.maxBytes > 0 {
+		from.maxBytes = ptr.To(opts.maxBytes)
+	}
+	return from
 }
 
 // print copies the output of a Pod. started is false if the Pod has no output yet or no longer exists.

@@ -40,8 +40,8 @@ var clientKinds = map[string]json.RawMessage{
 			}
 		}
 	}`),
-	// minimal declares nothing that is optional, like a client written in an hour.
-	"minimal": json.RawMessage(`{"textDocument": {"synchronization": {}}}`),
+	// minimal declares only that it shows diagnostics, like a client written in an hour.
+	"minimal": json.RawMessage(`{"textDocument": {"synchronization": {}, "publishDiagnostics": {}}}`),
 	// agent reads plain text, and needs to know for which text the diagnostics are.
 	"agent": json.RawMessage(`{
 		"workspace": {"configuration": true, "workspaceFolders": true, "workspaceEdit": {"documentChanges": true}},

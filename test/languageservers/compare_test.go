@@ -5,7 +5,6 @@ package languageservers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,6 +17,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/test/lspclient"
 )
 
@@ -31,6 +31,8 @@ type session struct {
 	server  server
 	uri     string
 	version int
+	// pulls: diagnostics must be requested.
+	pulls bool
 }
 
 // open opens the main file, and waits until the server has read the project.
@@ -43,7 +45,7 @@ func (s server) open(t *testing.T, c *lspclient.Client, folder string) *session 
 		if s.ready == "" {
 			return ""
 		}
-		return opened.answer(s.ready, opened.params(s.ready))
+		return fmt.Sprint(opened.answer(s.ready, opened.params(s.ready)))
 	}).WithTimeout(patience).Should(ContainSubstring(s.understands))
 	return opened
 }
@@ -55,8 +57,11 @@ func (s *session) edit(text string) {
 	NewWithT(s.t).Expect(s.Change(s.uri, s.version, text)).To(Succeed())
 }
 
-// answer returns the result of a request as JSON, or the text of the error.
-func (s *session) answer(method string, params any) string {
+// failure is an error that a server has answered.
+type failure string
+
+// answer returns the canonical result of a request, or a failure.
+func (s *session) answer(method string, params any) any {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
@@ -64,7 +69,7 @@ func (s *session) answer(method string, params any) string {
 	err := s.Call(ctx, method, params, &result)
 	var refused *lspclient.Error
 	if errors.As(err, &refused) {
-		return fmt.Sprintf("error %d", refused.Code)
+		return failure(fmt.Sprintf("error %d", refused.Code))
 	}
 	NewWithT(s.t).Expect(err).NotTo(HaveOccurred(), method)
 	return canonical(method, result)
@@ -108,69 +113,64 @@ func (s *session) params(method string) map[string]any {
 	case "textDocument/codeAction":
 		return map[string]any{"textDocument": document, "range": lspclient.Range{Start: at, End: at}, "context": map[string]any{"diagnostics": []any{}}}
 	case "workspace/symbol":
-		return map[string]any{"query": "greet"}
+		return map[string]any{"query": "example.test greet"}
 	}
 	return lspclient.PositionParams(s.uri, at)
 }
 
 // answers asks all questions.
-func (s *session) answers() map[string]string {
+func (s *session) answers() map[string]any {
 	s.t.Helper()
-	all := map[string]string{}
+	all := map[string]any{}
 	for _, method := range questions {
 		if method == completion && s.server.complete == "" {
 			continue
 		}
 		all[method] = s.answer(method, s.params(method))
 	}
+	if s.server.complaint != "" {
+		all["diagnostics"] = s.diagnosticsOfMistake()
+	}
 	return all
 }
 
-// diagnosticsOfMistake changes the text to the mistake, and returns the diagnostics as JSON, and the code actions for the first one.
-func (s *session) diagnosticsOfMistake() map[string]string {
+// diagnosticsOfMistake changes the text to the mistake and back, and returns the diagnostics of the mistake.
+func (s *session) diagnosticsOfMistake() any {
 	s.t.Helper()
 	g := NewWithT(s.t)
 	right := s.server.files[s.server.main]
 	wrong := strings.Replace(right, s.server.from, s.server.mistake, 1)
 	g.Expect(wrong).NotTo(Equal(right))
+	complains := func(text string) bool { return strings.Contains(text, s.server.complaint) }
 	s.edit(wrong)
+	found := s.diagnostics(complains)
+	s.edit(right)
+	s.diagnostics(func(text string) bool { return !complains(text) })
+	return canonical("diagnostics", found)
+}
+
+// diagnostics waits for diagnostics for which the condition holds.
+func (s *session) diagnostics(condition func(text string) bool) (found any) {
+	s.t.Helper()
+	g := NewWithT(s.t)
+	if s.pulls {
+		g.Eventually(func() string {
+			var report struct{ Items []lspclient.Diagnostic }
+			params := map[string]any{"textDocument": map[string]any{"uri": s.uri}}
+			g.Expect(s.Call(s.t.Context(), "textDocument/diagnostic", params, &report)).To(Succeed())
+			found = report.Items
+			return fmt.Sprint(found)
+		}).WithTimeout(patience).Should(Satisfy(condition))
+		return found
+	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
-	found, err := s.WaitForDiagnostics(ctx, s.uri, func(d lspclient.Diagnostics) bool { return strings.Contains(fmt.Sprint(d.All), s.server.complaint) })
+	published, err := s.WaitForDiagnostics(ctx, s.uri, func(d lspclient.Diagnostics) bool { return condition(fmt.Sprint(d.All)) })
 	g.Expect(err).NotTo(HaveOccurred())
-	if found.Version != nil {
-		g.Expect(*found.Version).To(BeEquivalentTo(s.version), "the version of the text to which the diagnostics belong")
+	if published.Version != nil {
+		g.Expect(*published.Version).To(BeEquivalentTo(s.version), "the version of the text to which the diagnostics belong")
 	}
-	s.edit(right)
-	_, err = s.WaitForDiagnostics(ctx, s.uri, func(d lspclient.Diagnostics) bool { return !strings.Contains(fmt.Sprint(d.All), s.server.complaint) })
-	g.Expect(err).NotTo(HaveOccurred())
-	return map[string]string{"diagnostics": canonical("diagnostics", found.All)}
-}
-
-// canonical returns a result as text, without the parts that differ from one server process to the next.
-func canonical(_ string, result any) string {
-	text, _ := json.Marshal(result)
-	var tree any
-	_ = json.Unmarshal(text, &tree)
-	text, _ = json.Marshal(strip(tree))
-	return string(text)
-}
-
-// strip removes data that only the server understands and IDs of results.
-func strip(tree any) any {
-	switch node := tree.(type) {
-	case []any:
-		for i := range node {
-			node[i] = strip(node[i])
-		}
-	case map[string]any:
-		delete(node, "data")
-		delete(node, "resultId")
-		for key := range node {
-			node[key] = strip(node[key])
-		}
-	}
-	return tree
+	return published.All
 }
 
 // folder returns a new folder with the project.
@@ -185,20 +185,29 @@ func (s server) folder(t *testing.T) string {
 	return folder
 }
 
+// answered returns the questions to which there is an answer with content, sorted.
+func answered(answers map[string]any) (all []string) {
+	for question, answer := range answers {
+		if _, failed := answer.(failure); !failed && !slices.Contains([]string{"null", "[]", "{}"}, encoded(answer)) {
+			all = append(all, strings.TrimSuffix(strings.TrimPrefix(question, "textDocument/"), "/full"))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 func TestServers_AnswerLikeAlone(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
 		s := servers[name]
 		t.Run(name, func(t *testing.T) {
 			folder := s.folder(t)
 			kinds := slices.Sorted(maps.Keys(clientKinds))
-			want, got := map[string]map[string]string{}, map[string]map[string]string{}
+			alone := map[string]map[string]any{}
 			for _, kind := range kinds {
 				t.Run("alone/"+kind, func(t *testing.T) {
 					c := s.open(t, s.alone(t, folder, clientKinds[kind]), folder)
-					want[kind] = c.answers()
-					if s.complaint != "" {
-						maps.Copy(want[kind], c.diagnosticsOfMistake())
-					}
+					c.pulls = s.pulls
+					alone[kind] = c.answers()
 				})
 			}
 			connect := s.shared(t, folder)
@@ -209,17 +218,31 @@ func TestServers_AnswerLikeAlone(t *testing.T) {
 			for _, kind := range kinds {
 				t.Run("shared/"+kind, func(t *testing.T) {
 					clients[kind].t = t
-					got[kind] = clients[kind].answers()
-					if s.complaint != "" {
-						maps.Copy(got[kind], clients[kind].diagnosticsOfMistake())
-					}
-					for _, question := range slices.Sorted(maps.Keys(want[kind])) {
-						if got[kind][question] != want[kind][question] {
-							t.Errorf("%s\nalone:  %.600s\nshared: %.600s", question, want[kind][question], got[kind][question])
+					answers := clients[kind].answers()
+					t.Logf("answered: %s", strings.Join(answered(answers), ", "))
+					for question, got := range answers {
+						want := alone[kind][question]
+						if difference := compare(kind, question, want, got); difference != "" {
+							t.Errorf("%s: %s\nalone:  %.600s\nshared: %.600s", question, difference, encoded(want), encoded(got))
 						}
 					}
 				})
 			}
 		})
 	}
+}
+
+// TestServers_OtherEncodingIsRefused tests that a server that counts positions in bytes is not used, because it would change the wrong parts of a text.
+func TestServers_OtherEncodingIsRefused(t *testing.T) {
+	g := NewWithT(t)
+	s := servers["clangd"]
+	s.command = append(slices.Clone(s.command), "--offset-encoding=utf-8")
+	m, _ := s.multiplexer(t, s.folder(t))
+	report := func() lsp.Report {
+		var r lsp.Report
+		m.Fill(&r)
+		return r
+	}
+	g.Eventually(func() string { return report().Unhealthy }).WithTimeout(patience).Should(Equal(lsp.ReasonProtocolError))
+	g.Expect(report().Message).To(ContainSubstring("counts positions in utf-8"))
 }

@@ -37,9 +37,6 @@ func (s server) program(t *testing.T, folder string) *exec.Cmd {
 		dir, err := npm.Install(t.Context(), "npm", func() { t.Log("installing the language servers with npm") })
 		g.Expect(err).NotTo(HaveOccurred())
 		path = filepath.Join(dir, "node_modules", ".bin", path)
-		if s.options == nil {
-			s.options = map[string]any{}
-		}
 	}
 	command := exec.CommandContext(context.WithoutCancel(t.Context()), path, s.command[1:]...)
 	command.Dir = folder
@@ -87,26 +84,52 @@ func (s server) initializationOptions(t *testing.T) map[string]any {
 // alone starts a server for one client, and connects the client.
 func (s server) alone(t *testing.T, folder string, capabilities json.RawMessage) *lspclient.Client {
 	t.Helper()
-	return s.initialize(t, lspclient.New(s.start(t, folder), lspclient.Options{}), folder, capabilities)
+	c := lspclient.New(s.start(t, folder), lspclient.Options{AnswerRequest: s.answerRequest})
+	return s.initialize(t, c, folder, capabilities)
+}
+
+// answerRequest answers a request of a server with its settings.
+func (s server) answerRequest(method string, params json.RawMessage) (any, *lspclient.Error) {
+	if method != "workspace/configuration" {
+		return nil, nil
+	}
+	var p struct {
+		Items []struct{ Section string }
+	}
+	_ = json.Unmarshal(params, &p) // an invalid request gets an empty list
+	values := make([]any, len(p.Items))
+	for i, item := range p.Items {
+		values[i] = s.settings[item.Section]
+	}
+	return values, nil
 }
 
 // shared starts a server that clients share, and returns the function that connects a client.
 func (s server) shared(t *testing.T, folder string) (connect func(capabilities json.RawMessage) *lspclient.Client) {
 	t.Helper()
-	options, err := json.Marshal(s.initializationOptions(t))
-	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	m := mux.New(mux.Options{
-		Config: lsp.Config{Language: s.language, Folders: []string{folder}, InitializationOptions: options},
-		Log: t.Logf,
-	})
-	running := s.start(t, folder)
-	m.Attach(1, running, running)
-	t.Cleanup(func() { m.Quit("the test is over") })
+	m, _ := s.multiplexer(t, folder)
 	return func(capabilities json.RawMessage) *lspclient.Client {
 		near, far := net.Pipe()
 		go m.Serve(far)
 		return s.initialize(t, lspclient.New(near, lspclient.Options{}), folder, capabilities)
 	}
+}
+
+// multiplexer starts a server behind a multiplexer.
+func (s server) multiplexer(t *testing.T, folder string) (*mux.Mux, *lspclient.Program) {
+	t.Helper()
+	options, err := json.Marshal(s.initializationOptions(t))
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	config := lsp.Config{Language: s.language, Folders: []string{folder}, InitializationOptions: options}
+	if s.settings != nil {
+		config.Settings, err = json.Marshal(s.settings)
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	}
+	m := mux.New(mux.Options{Config: config, Log: t.Logf})
+	running := s.start(t, folder)
+	m.Attach(1, running, running)
+	t.Cleanup(func() { m.Quit("the test is over") })
+	return m, running
 }
 
 func (s server) initialize(t *testing.T, c *lspclient.Client, folder string, capabilities json.RawMessage) *lspclient.Client {

@@ -8,12 +8,16 @@ type server struct {
 	language string   // the identifier of the language of the main file
 	command  []string // a program without a directory is one of the npm project, unless it is gopls or clangd
 	options  map[string]any
+	// settings are the settings of the server, by section. Some servers report nothing without them.
+	settings map[string]any
 	files    map[string]string
 	main     string
 	// symbol is a word in the main file that the questions are about, and complete a text after whose end completions are requested; empty: none.
 	symbol, complete string
 	// mistake replaces the text from in the main file. complaint is a part of the diagnostic that the server then sends; empty: the server sends no diagnostics.
 	mistake, from, complaint string
+	// pulls: the server sends no diagnostics unless they are requested.
+	pulls bool
 	// understands is a part of the answer to the request ready that shows that the server has read the project; empty: any answer.
 	ready, understands string
 }
@@ -26,13 +30,13 @@ const (
 
 var goFiles = map[string]string{
 	"go.mod":    "module example.test/hello\n\ngo 1.24\n",
-	"main.go":   "package main\n\nimport \"fmt\"\n\n// Greeter greets.\ntype Greeter struct{ name string }\n\n// Greet returns a greeting.\nfunc (g Greeter) Greet() string { return helper(g.name) }\n\nfunc main() {\n\tg := Greeter{name: \"world\"}\n\tfmt.Println(g.Greet())\n}\n",
+	"main.go":   "package main\n\nimport \"fmt\"\n\n// Greeter greets.\ntype Greeter struct{ name string }\n\n// Greet returns a greeting.\nfunc (g Greeter) Greet() string { return helper(g.name) }\n\nfunc main() {\n\tg :=  Greeter{name: \"world\"}\n\tfmt.Println(g.Greet())\n}\n",
 	"helper.go": "package main\n\nfunc helper(name string) string { return \"hello \" + name }\n",
 }
 
 var typescriptFiles = map[string]string{
 	"tsconfig.json": "{\"compilerOptions\": {\"strict\": true, \"module\": \"esnext\", \"moduleResolution\": \"bundler\", \"target\": \"esnext\", \"types\": []}}\n",
-	"main.ts":       "import { helper } from \"./helper\";\n\n/** Greets. */\nexport class Greeter {\n  constructor(private name: string) {}\n  /** Returns a greeting. */\n  greet(): string {\n    return helper(this.name);\n  }\n}\n\nexport const text = new Greeter(\"world\").greet();\n",
+	"main.ts":       "import { helper } from \"./helper\";\n\n/** Greets. */\nexport class Greeter {\n  constructor(private name: string) {}\n  /** Returns a greeting. */\n  greet(): string {\n    return helper(this.name);\n  }\n}\n\nexport const text =  new Greeter(\"world\").greet();\n",
 	"helper.ts":     "export function helper(name: string): string {\n  return \"hello \" + name;\n}\n",
 }
 
@@ -52,18 +56,18 @@ var servers = map[string]server{
 		files: map[string]string{
 			"compile_flags.txt": "-std=c++17\n",
 			"helper.h":          "#pragma once\n\n/// Returns twice the count.\ninline int helper(int count) { return 2 * count; }\n",
-			"main.cpp":          "#include \"helper.h\"\n\nstruct Greeter {\n  int count;\n  int greet() const { return helper(count); }\n};\n\nint main() {\n  Greeter g{1};\n  return g.greet();\n}\n",
+			"main.cpp":          "#include \"helper.h\"\n\nstruct Greeter {\n  int count;\n  int greet() const { return helper(count); }\n};\n\nint main() {\n  Greeter  g{1};\n  return g.greet();\n}\n",
 		},
 		symbol: "helper(", complete: "return g.", from: "helper(count)", mistake: "helped(count)", complaint: "undeclared identifier 'helped'", ready: hover, understands: "helper",
 	},
 	"typescript-language-server": {
 		language: "typescript", command: []string{"typescript-language-server", "--stdio"}, options: map[string]any{"disableAutomaticTypingAcquisition": true},
 		files: typescriptFiles, main: "main.ts", symbol: "helper(", complete: "(this.", from: "helper(this", mistake: "helped(this", complaint: "Cannot find name 'helped'",
-		ready: hover, understands: "helper",
+		ready: hover, understands: "helper(name",
 	},
 	"tsgo": {
-		language: "typescript", command: []string{"tsgo", "--lsp", "--stdio"}, files: typescriptFiles, main: "main.ts",
-		symbol: "helper(", complete: "(this.", from: "helper(this", mistake: "helped(this", complaint: "Cannot find name 'helped'", ready: hover, understands: "helper",
+		language: "typescript", command: []string{"tsgo", "--lsp", "--stdio"}, files: typescriptFiles, main: "main.ts", pulls: true,
+		symbol: "helper(", complete: "(this.", from: "helper(this", mistake: "helped(this", complaint: "Cannot find name 'helped'", ready: hover, understands: "helper(name",
 	},
 	"pyright": {
 		language: "python", command: []string{"pyright-langserver", "--stdio"}, files: pythonFiles, main: "main.py",
@@ -83,7 +87,7 @@ var servers = map[string]server{
 	"vscode-css-language-server": {
 		language: "css", command: []string{"vscode-css-language-server", "--stdio"}, main: "main.css",
 		files:  map[string]string{"main.css": ":root {\n  --accent: #ff0000;\n}\n\n.button {\n  color: var(--accent);\n}\n"},
-		symbol: "color: var", complete: "  co", from: "color: var(--accent);", mistake: "color: ;", complaint: "expected", ready: hover, understands: "color",
+		symbol: "color: var", complete: "  co", from: "color: var(--accent);", mistake: "color: ;", complaint: "expected", settings: map[string]any{"css": map[string]any{"validate": true}}, ready: hover, understands: "color",
 	},
 	"vscode-html-language-server": {
 		language: "html", command: []string{"vscode-html-language-server", "--stdio"}, main: "main.html",
@@ -94,11 +98,6 @@ var servers = map[string]server{
 		language: "json", command: []string{"vscode-json-language-server", "--stdio"}, main: "main.json",
 		files:  map[string]string{"main.json": "{\n  \"name\": \"hello\",\n  \"parts\": [1, 2, 3]\n}\n"},
 		symbol: "name", from: "[1, 2, 3]", mistake: "[1, 2, }", complaint: "expected", ready: documentSymbols, understands: "parts",
-	},
-	"vscode-markdown-language-server": {
-		language: "markdown", command: []string{"vscode-markdown-language-server", "--stdio"}, main: "main.md",
-		files:  map[string]string{"main.md": "# Title\n\nText with a [link](#part).\n\n## Part\n\nMore text.\n"},
-		symbol: "#part", ready: documentSymbols, understands: "Part",
 	},
 	"yaml-language-server": {
 		language: "yaml", command: []string{"yaml-language-server", "--stdio"}, main: "main.yaml",
@@ -124,15 +123,10 @@ var servers = map[string]server{
 		},
 		symbol: "greet()}", from: "\"hello \" + name", mistake: "\"hello \" + nam", complaint: "Cannot find name 'nam'", ready: hover, understands: "greet",
 	},
-	"tailwindcss-language-server": {
-		language: "css", command: []string{"tailwindcss-language-server", "--stdio"}, main: "main.css",
-		files: map[string]string{"main.css": "@import \"tailwindcss\";\n\n.button {\n  @apply font-bold;\n}\n"},
-		ready: documentSymbols,
-	},
 	"biome": {
 		language: "javascript", command: []string{"biome", "lsp-proxy"}, main: "main.js",
 		files: map[string]string{"biome.json": "{}\n", "main.js": "export function greet(name) {\n  return 'hello ' + name;\n}\n"},
-		from:  "'hello ' + name", mistake: "'hello ' + ", complaint: "xpected",
+		from:  "'hello ' + name", mistake: "'hello ' + ", complaint: "xpected", ready: "textDocument/formatting", understands: "newText",
 	},
 	"graphql-language-service": {
 		language: "graphql", command: []string{"graphql-lsp", "server", "-m", "stream"}, main: "main.graphql",
@@ -141,7 +135,7 @@ var servers = map[string]server{
 			"schema.graphql":      "type Query {\n  greeting: String\n}\n",
 			"main.graphql":        "query Greet {\n  greeting\n}\n",
 		},
-		symbol: "greeting", ready: hover,
+		symbol: "greeting", ready: hover, understands: "greeting",
 	},
 	"intelephense": {
 		language: "php", command: []string{"intelephense", "--stdio"}, main: "main.php",

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// conversion changes results for clients that have not declared a capability. The server is told that its clients have all capabilities, because some servers offer a
+// conversion changes results for clients that have not declared a capability. The multiplexer declares all capabilities to the server, because some servers offer a
 // feature only then, and because a server has one answer for all clients.
 type conversion struct {
 	methods []string

@@ -78,16 +78,16 @@ func TestConvert_ChangesNothingForClientsThatSupportEverything(t *testing.T) {
 
 func TestPlainText(t *testing.T) {
 	for markdown, want := range map[string]string{
-		"```go\nfunc f(a *int, b *int)\n```":          "func f(a *int, b *int)",
-		"### function `helper`  \n\n---\n→ `int`  ":   "function helper\n\n→ int",
-		"**bold** and *thin* and __both__ and _all_":  "bold and thin and both and all",
-		"snake_case_name a*b*c":                       "snake_case_name a*b*c",
-		"[link](https://example.com) ![image](x.png)": "link image",
-		`a \* b \_ c &lt;T&gt; &nbsp;d`:               "a * b _ c <T> \u00a0d",
-		"`**kept**` x":                                "**kept** x",
-		"text\r\n\r\n\r\n\r\nmore":                    "text\n\nmore",
-		"```\nnever closed":                           "never closed",
-		"":                                            "",
+		"```go\nfunc f(a *int, b *int)\n```":         "func f(a *int, b *int)",
+		"### function `helper`  \n\n---\n→ `int`  ":  "function helper\n\n→ int",
+		"**bold** and *thin* and __both__ and _all_": "bold and thin and both and all",
+		"snake_case_name a*b*c":                      "snake_case_name a*b*c",
+		"![icon](x.png) [link](https://example.com)": "link: https://example.com",
+		`a \* b \_ c &lt;T&gt; &nbsp;d`:              "a * b _ c <T> \u00a0d",
+		"`**kept**` x":                               "**kept** x",
+		"text\r\n\r\n\r\n\r\nmore":                   "text\n\nmore",
+		"```\nnever closed":                          "never closed",
+		"":                                           "",
 	} {
 		NewWithT(t).Expect(plainText(markdown)).To(Equal(want), markdown)
 	}

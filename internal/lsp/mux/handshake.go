@@ -151,7 +151,7 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	}
 	if used := made.result.encoding(); used != utf16 {
 		m.markFaulty(b, lsp.ReasonProtocolError, "the language server counts positions in "+abridged([]byte(used))+
-			", but was told that its clients support only utf-16: remove the option that selects another encoding, such as --offset-encoding")
+			", but all clients support utf-16 only: remove the option that selects another encoding, such as --offset-encoding")
 		return
 	}
 	b.pull.offers(made.result.Capabilities[pull])

@@ -11,7 +11,8 @@ import (
 
 var (
 	codeSpan   = regexp.MustCompile("``[^\n]+?``|`[^`\n]+`")
-	linkText   = regexp.MustCompile(`!?\[([^\]\n]*)\]\([^)\n]*\)`)
+	image      = regexp.MustCompile(`!\[[^\]\n]*\]\([^)\n]*\) ?`)
+	link       = regexp.MustCompile(`\[([^\]\n]*)\]\(<?([^)>\s]*)[^)\n]*\)`)
 	strong     = regexp.MustCompile(`\*\*([^*\n]+)\*\*|\b__([^_\n]+)__\b`)
 	emphasis   = regexp.MustCompile(`(^|[\s(])(?:\*([^*\s][^*\n]*)\*|_([^_\n]+)_)`)
 	escaped    = regexp.MustCompile("\\\\([!-/:-@\\[-`{-~])")
@@ -50,7 +51,7 @@ func plainLine(line string) string {
 		if span == nil {
 			span = []int{len(line), len(line)}
 		}
-		text := linkText.ReplaceAllString(line[:span[0]], "$1")
+		text := link.ReplaceAllString(image.ReplaceAllString(line[:span[0]], ""), "$1: $2")
 		text = strong.ReplaceAllString(text, "$1$2")
 		text = emphasis.ReplaceAllString(text, "$1$2$3")
 		out.WriteString(html.UnescapeString(escaped.ReplaceAllString(text, "$1")))
