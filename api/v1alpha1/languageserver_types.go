@@ -216,7 +216,8 @@ type HoldPolicy struct {
 
 // LanguageServerHealth states when Berth treats a running server as failed.
 type LanguageServerHealth struct {
-	// pingAfterSeconds is how long a ready server may send nothing before Berth pings it, in seconds. 1 to 3600. Defaults to 10.
+	// pingAfterSeconds is how long a server that has finished indexing may send nothing before Berth pings it, in seconds; at most half of
+	// hangTimeoutSeconds counts. 1 to 3600. Defaults to 10.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1

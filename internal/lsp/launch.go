@@ -91,8 +91,8 @@ type Hold struct {
 
 // Health configures when a running server counts as unhealthy.
 type Health struct {
-	// PingAfter is how long the server may be silent before it is pinged (default 10 s). HangTimeout is how long a silent server may owe an answer before it
-	// counts as hung (default 60 s). While the process tree of the server uses CPU, the timeout is five times as long.
+	// PingAfter is how long the server may be silent before it is pinged (default 10 s), at most half of HangTimeout. HangTimeout is how long a server that does
+	// not answer may be silent before it counts as hung (default 60 s). While the process tree of the server uses CPU, the timeout is five times as long.
 	PingAfter   time.Duration `json:"pingAfter,omitempty"`
 	HangTimeout time.Duration `json:"hangTimeout,omitempty"`
 	// Canary is sent periodically, if its method is set, to detect a server whose answers are empty.

@@ -70,7 +70,7 @@ func (m *Mux) wantsCPU(now time.Time) *backend {
 	m.lock()
 	defer m.unlock()
 	b := m.server
-	if m.options.CPU == nil || b == nil || !b.indexed || b.fault != "" || now.Sub(b.heard()) < m.config.Health.PingAfter {
+	if m.options.CPU == nil || b == nil || !b.indexed || b.fault != "" || now.Sub(b.heard()) < pingAfter(m.config.Health) {
 		return nil
 	}
 	begins := !b.silence.since.Equal(b.heard())
@@ -183,11 +183,17 @@ func (m *Mux) timeOut(r *request) {
 	})
 }
 
-// examineSilence pings a silent server, and marks it as hung if it owes an answer for too long. Any output ends the silence.
+// pingAfter returns how long a server may be silent before it is pinged: at most half of HangTimeout, so that it has the other half to answer.
+func pingAfter(health lsp.Health) time.Duration {
+	return min(health.PingAfter, health.HangTimeout/2)
+}
+
+// examineSilence pings a silent server, and marks it as hung if it has been silent for HangTimeout and has owed an answer since it was pinged. The second condition
+// matters after the machine was suspended: the server has then been silent for long, but was not asked. Any output ends the silence.
 func (m *Mux) examineSilence(b *backend, now time.Time) {
 	heard, health := b.heard(), m.config.Health
 	silent := now.Sub(heard)
-	if silent < health.PingAfter {
+	if silent < pingAfter(health) {
 		return
 	}
 	if !b.pinged {
@@ -204,7 +210,7 @@ func (m *Mux) examineSilence(b *backend, now time.Time) {
 	if b.silence.since.Equal(heard) && b.silence.computes() {
 		patience *= busyFactor
 	}
-	if silent = min(silent, now.Sub(owedSince)); silent >= patience {
+	if silent >= patience && now.Sub(owedSince) >= patience-pingAfter(health) {
 		m.markFaulty(b, lsp.ReasonHung, fmt.Sprintf("the language server has pending requests but has sent nothing for %s", silent.Round(time.Second)))
 	}
 }

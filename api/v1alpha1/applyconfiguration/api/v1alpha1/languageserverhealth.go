@@ -10,7 +10,8 @@ package v1alpha1
 //
 // LanguageServerHealth states when Berth treats a running server as failed.
 type LanguageServerHealthApplyConfiguration struct {
-	// pingAfterSeconds is how long a ready server may send nothing before Berth pings it, in seconds. 1 to 3600. Defaults to 10.
+	// pingAfterSeconds is how long a server that has finished indexing may send nothing before Berth pings it, in seconds; at most half of
+	// hangTimeoutSeconds counts. 1 to 3600. Defaults to 10.
 	PingAfterSeconds *int32 `json:"pingAfterSeconds,omitempty"`
 	// hangTimeoutSeconds is how long a server with an unanswered request, such as the ping, may send nothing before Berth restarts it, in seconds. A
 	// server that uses the CPU has five times as long. 1 to 3600. Defaults to 60.
