@@ -109,27 +109,40 @@ func (s server) shared(t *testing.T, folder string) (connect func(capabilities j
 	t.Helper()
 	m, _ := s.multiplexer(t, folder)
 	return func(capabilities json.RawMessage) *lspclient.Client {
-		near, far := net.Pipe()
-		go m.Serve(far)
-		return s.initialize(t, lspclient.New(near, lspclient.Options{}), folder, capabilities)
+		return s.connect(t, m, folder, capabilities)
 	}
+}
+
+// connect connects a client to a multiplexer.
+func (s server) connect(t *testing.T, m *mux.Mux, folder string, capabilities json.RawMessage) *lspclient.Client {
+	t.Helper()
+	near, far := net.Pipe()
+	go m.Serve(far)
+	return s.initialize(t, lspclient.New(near, lspclient.Options{}), folder, capabilities)
 }
 
 // multiplexer starts a server behind a multiplexer.
 func (s server) multiplexer(t *testing.T, folder string) (*mux.Mux, *lspclient.Program) {
 	t.Helper()
-	options, err := json.Marshal(s.initializationOptions(t))
-	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	config := lsp.Config{Language: s.language, Folders: []string{folder}, InitializationOptions: options}
-	if s.settings != nil {
-		config.Settings, err = json.Marshal(s.settings)
-		NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	}
-	m := mux.New(mux.Options{Config: config, Log: t.Logf})
+	m := mux.New(mux.Options{Config: s.config(t, folder), Log: t.Logf})
 	running := s.start(t, folder)
 	m.Attach(1, running, running)
 	t.Cleanup(func() { m.Quit("the test is over") })
 	return m, running
+}
+
+// config is the configuration of the multiplexer.
+func (s server) config(t *testing.T, folder string) lsp.Config {
+	t.Helper()
+	config := lsp.Config{Language: s.language, Folders: []string{folder}}
+	var err error
+	config.InitializationOptions, err = json.Marshal(s.initializationOptions(t))
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	if s.settings != nil {
+		config.Settings, err = json.Marshal(s.settings)
+		NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	}
+	return config
 }
 
 func (s server) initialize(t *testing.T, c *lspclient.Client, folder string, capabilities json.RawMessage) *lspclient.Client {

@@ -41,14 +41,14 @@ func notification(method string, p params) Notification {
 // didOpen opens a document at the server.
 func (s *Set) didOpen(d *document, text string) Notification {
 	s.version++
-	d.open, d.server, d.version = true, text, s.version
+	d.open, d.server, d.version, d.awaiting = true, text, s.version, nil
 	return notification("textDocument/didOpen", params{TextDocument: textDocument{d.uri, d.language, d.version, &text}})
 }
 
 // didChange changes the text of a document that the server has open.
 func (s *Set) didChange(d *document, text string, events []event) Notification {
 	s.version++
-	d.server, d.version = text, s.version
+	d.server, d.version, d.awaiting = text, s.version, nil
 	return notification("textDocument/didChange", params{TextDocument: textDocument{URI: d.uri, Version: d.version}, ContentChanges: events})
 }
 

@@ -137,6 +137,7 @@ type world struct {
 	disk    map[string]string               // the saved text of each open document
 	kept    map[string]bool                 // documents in quarantine
 	author  map[string]int                  // the client that opened, changed or saved a document last
+	told    [sessionCount]map[string]bool   // the documents for whose text each client has received diagnostics
 	down    bool
 }
 
@@ -149,17 +150,19 @@ func FuzzViews(f *testing.F) {
 		t.Logf("seed %d", seed)
 		w := &world{t: t, random: rand.New(rand.NewPCG(seed, 0)), set: NewSet(Limits{}), server: newServer(t), disk: map[string]string{}, kept: map[string]bool{}, author: map[string]int{}}
 		for i := range w.clients {
-			w.clients[i] = map[string]string{}
+			w.clients[i], w.told[i] = map[string]string{}, map[string]bool{}
 		}
 		for range steps {
 			w.step()
 			w.check()
 		}
+		w.replay()
+		w.checkDiagnosticsArrive()
 		for i := range w.clients {
 			w.drop(i)
 			w.check()
 		}
-		if documents, bytes, _ := w.set.Stats(); documents != 0 || bytes != 0 || len(w.server.texts) != 0 || len(w.set.sessions) != 0 || len(w.set.unsettled) != 0 {
+		if documents, bytes, _ := w.set.Stats(); documents != 0 || bytes != 0 || len(w.server.texts) != 0 || len(w.set.sessions) != 0 || len(w.set.unsettled)+len(w.set.undelivered) != 0 {
 			t.Fatalf("left: %d documents, %d bytes, the server has %v", documents, bytes, w.server.texts)
 		}
 	})
@@ -182,11 +185,14 @@ func (w *world) step() {
 	case dice < 64:
 		w.set.Detach()
 		w.server, w.down = newServer(w.t), true
+		w.nothingTold()
 	case dice < 67 && (w.down || dice == 66):
 		w.replay()
 	case dice < 69 && w.holders(uri) > 0:
 		w.disk[uri] = w.randomText()
 		w.set.OnDisk(uri, w.disk[uri])
+	case dice < 74:
+		w.publish(uri)
 	case dice < 80:
 		w.checkViewOne(i, uri)
 	case dice < 88:
@@ -240,6 +246,7 @@ func (w *world) open(i int, uri string) {
 		w.t.Fatal(err)
 	}
 	w.clients[i][uri], w.disk[uri], w.author[uri] = text, text, i
+	delete(w.told[i], uri)
 	w.deliver(told)
 }
 
@@ -270,6 +277,7 @@ func (w *world) change(i int, uri string) {
 	}
 	if text := string(utf16.Decode(units)); text != w.clients[i][uri] {
 		w.clients[i][uri], w.author[uri] = text, i
+		delete(w.told[i], uri)
 	}
 	w.deliver(told)
 }
@@ -304,6 +312,7 @@ func (w *world) save(i int, uri string) {
 func (w *world) close(i int, uri string) {
 	told := w.set.Close(Session(i), clientSpelling(i, uri))
 	delete(w.clients[i], uri)
+	delete(w.told[i], uri)
 	w.forget()
 	w.deliver(told)
 }
@@ -311,6 +320,7 @@ func (w *world) close(i int, uri string) {
 func (w *world) drop(i int) {
 	told := w.set.Drop(Session(i))
 	clear(w.clients[i])
+	clear(w.told[i])
 	w.forget()
 	w.deliver(told)
 }
@@ -333,6 +343,7 @@ func (w *world) forget() {
 
 func (w *world) replay() {
 	w.server, w.down = newServer(w.t), false
+	w.nothingTold()
 	clear(w.kept)
 	w.deliver(w.set.Replay(func(uri string) bool {
 		uri, _ = url.PathUnescape(uri)
@@ -388,7 +399,51 @@ func (w *world) checkViewOne(i int, uri string) {
 	}
 }
 
-// checkRestore checks that the server has the text of the author of each document.
+func (w *world) nothingTold() {
+	for i := range w.told {
+		clear(w.told[i])
+	}
+}
+
+// publish sends the diagnostics of the server's text of a document. It reports whether there are any.
+func (w *world) publish(uri string) bool {
+	version, open := w.server.versions[uri], false
+	if _, open = w.server.texts[uri]; !open || w.down {
+		return false
+	}
+	sessions, all := w.set.Published(uri, &version)
+	for i, client := range w.clients {
+		if _, holds := client[uri]; holds && (all || slices.Contains(sessions, Session(i))) {
+			w.told[i][uri] = true
+		}
+	}
+	w.set.Delivered(uri, &version)
+	return true
+}
+
+// checkDiagnosticsArrive checks that each client receives the diagnostics of its text when nothing else happens, and that the server then has the texts of the
+// authors and changes no more.
+func (w *world) checkDiagnosticsArrive() {
+	for range 4 * sessionCount {
+		for uri := range w.disk {
+			w.publish(uri)
+		}
+		w.deliver(w.set.Restore())
+	}
+	for i, client := range w.clients {
+		for uri, text := range client {
+			if !w.kept[uri] && !w.told[i][uri] {
+				w.t.Fatalf("client %d has %q of %s, and has received no diagnostics for it", i, text, uri)
+			}
+		}
+	}
+	w.checkRestore()
+	if told := w.set.Restore(); len(told) > 0 || w.set.Awaits() {
+		w.t.Fatalf("Restore returns %v although all diagnostics are delivered", told)
+	}
+}
+
+// checkRestore checks that the server has the text of the author of each document, or a text whose diagnostics are due.
 func (w *world) checkRestore() {
 	w.deliver(w.set.Restore())
 	if w.down {
@@ -396,13 +451,23 @@ func (w *world) checkRestore() {
 	}
 	for uri := range w.disk {
 		author, known := w.author[uri]
-		if text := w.clients[author][uri]; known && !w.kept[uri] && w.server.text(uri) != text {
+		if text := w.clients[author][uri]; known && !w.kept[uri] && w.server.text(uri) != text && !w.due(uri) {
 			w.t.Fatalf("client %d wrote %q of %s last, the server has %q", author, text, uri, w.server.text(uri))
 		}
 		if _, open := w.server.texts[uri]; open == w.kept[uri] {
 			w.t.Fatalf("%s is open at the server: %v", uri, open)
 		}
 	}
+}
+
+// due reports whether the server has the text of a client that has not received its diagnostics, and the author has.
+func (w *world) due(uri string) bool {
+	for i, client := range w.clients {
+		if text, holds := client[uri]; holds && text == w.server.text(uri) && !w.told[i][uri] {
+			return w.told[w.author[uri]][uri]
+		}
+	}
+	return false
 }
 
 func (w *world) check() {

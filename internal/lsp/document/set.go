@@ -42,11 +42,13 @@ type Set struct {
 	unsettled map[string]*document
 	// displaced are the documents whose text at the server was changed for a question of a session other than the author.
 	displaced map[string]*document
-	seed      maphash.Seed
-	detached  bool
-	version   int64 // the last version sent for any document; a reopened document receives a higher version than before
-	bytes     int64
-	switches  int64
+	// undelivered are the documents of several sessions of which one has received no diagnostics for its text.
+	undelivered map[string]*document
+	seed        maphash.Seed
+	detached    bool
+	version     int64 // the last version sent for any document; a reopened document receives a higher version than before
+	bytes       int64
+	switches    int64
 }
 
 type holder struct {
@@ -64,6 +66,8 @@ type document struct {
 	version int64   // the server's version
 	author  Session // the session that opened, changed or saved the document last
 
+	awaiting *view // the server has this text only until it has sent diagnostics for it; nil: it has the text for another reason
+
 	switched   bool // the server was switched to another view, and the views have not all been equal since
 	quarantine bool // withheld from this incarnation
 	savedBytes int
@@ -76,11 +80,12 @@ type view struct {
 	text    string
 	version int64 // the session's version
 	served  int64 // the server's last version with this text; 0: none
+	due     bool  // the session has received no diagnostics for this text
 }
 
 // NewSet returns an empty Set.
 func NewSet(limits Limits) *Set {
-	s := &Set{documents: map[string]*document{}, sessions: map[Session]*holder{}, unsettled: map[string]*document{}, displaced: map[string]*document{}, seed: maphash.MakeSeed()}
+	s := &Set{documents: map[string]*document{}, sessions: map[Session]*holder{}, unsettled: map[string]*document{}, displaced: map[string]*document{}, undelivered: map[string]*document{}, seed: maphash.MakeSeed()}
 	s.Limit(limits)
 	return s
 }
@@ -121,7 +126,7 @@ func (s *Set) Open(session Session, uri, languageID string, version int64, text 
 	}
 	h.keys[key] = struct{}{}
 	h.bytes += len(text)
-	d.views[session] = &view{text: d.share(text), version: version}
+	d.views[session] = &view{text: d.share(text), version: version, due: true}
 	s.saved(d, text)
 	d.author = session
 	told := s.show(d, session)
@@ -173,7 +178,7 @@ func (s *Set) set(d *document, key string, session Session, version int64, text 
 	if text == v.text {
 		return nil, nil
 	}
-	v.text, v.served, d.author = d.share(text), 0, session
+	v.text, v.served, v.due, d.author = d.share(text), 0, true, session
 	var told []Notification
 	if followed {
 		if len(events) == 0 {
@@ -226,6 +231,9 @@ func (s *Set) Close(session Session, uri string) []Notification {
 	if delete(h.keys, key); len(h.keys) == 0 {
 		delete(s.sessions, session)
 	}
+	if d.awaiting == d.views[session] {
+		d.awaiting = nil
+	}
 	delete(d.views, session)
 	if len(d.views) > 0 {
 		told := s.leave(d)
@@ -236,6 +244,7 @@ func (s *Set) Close(session Session, uri string) []Notification {
 	delete(s.documents, key)
 	delete(s.unsettled, key)
 	delete(s.displaced, key)
+	delete(s.undelivered, key)
 	if !d.open {
 		return nil
 	}

@@ -66,22 +66,6 @@ func (s *Set) Contested(uri string) bool {
 	return d != nil && (!d.equal() || !s.isSaved(d, d.views[d.author].text))
 }
 
-// Restore returns the notifications that give the server again the texts of the authors, after all questions for which View or ViewOne switched it are answered.
-// The server then sends the diagnostics that the switch has interrupted.
-func (s *Set) Restore() []Notification {
-	if len(s.displaced) == 0 {
-		return nil
-	}
-	var told []Notification
-	for _, key := range slices.Sorted(maps.Keys(s.displaced)) {
-		d := s.displaced[key]
-		told = append(told, s.show(d, d.author)...)
-		s.settle(d, key)
-	}
-	clear(s.displaced)
-	return told
-}
-
 // live reports whether the server receives the document.
 func (s *Set) live(d *document) bool { return !s.detached && !d.quarantine }
 
@@ -105,7 +89,7 @@ func (s *Set) show(d *document, session Session) []Notification {
 	v := d.views[session]
 	switch {
 	case v == nil:
-		d.open, d.server = false, ""
+		d.open, d.server, d.awaiting = false, "", nil
 		s.switches++
 		return []Notification{didClose(d)}
 	case d.open:
@@ -136,6 +120,11 @@ func (s *Set) settle(d *document, key string) {
 	}
 	if d.equal() {
 		d.switched = false
+	}
+	if len(d.views) > 1 && slices.ContainsFunc(slices.Collect(maps.Values(d.views)), func(v *view) bool { return v.due }) {
+		s.undelivered[key] = d
+	} else {
+		delete(s.undelivered, key)
 	}
 	bytes := d.size()
 	s.bytes += bytes - d.bytes
@@ -271,9 +260,9 @@ func (s *Set) Detach() {
 	clear(s.displaced)
 	for key, d := range s.documents {
 		for _, v := range d.views {
-			v.served = 0
+			v.served, v.due = 0, true
 		}
-		d.open, d.server, d.switched = false, "", false
+		d.open, d.server, d.switched, d.awaiting = false, "", false, nil
 		s.settle(d, key)
 	}
 }

@@ -178,6 +178,15 @@ func (m *Mux) record(uri string, version *int64, list json.RawMessage) {
 		m.published[key] = made
 	}
 	m.show(made)
+	m.documents.Delivered(uri, version)
+	m.restoreTexts()
+}
+
+// restoreTexts gives the server the texts of the authors, or texts whose diagnostics are due, unless the answer to a question depends on the texts that it has.
+func (m *Mux) restoreTexts() {
+	if m.server != nil && m.server.viewing == 0 {
+		m.emit(m.documents.Restore())
+	}
 }
 
 // holds reports whether a client has a document open. publish keeps empty diagnostics of such a document too, because some clients may receive them only later.
@@ -235,6 +244,7 @@ func (m *Mux) showTo(p *publication, s *session) {
 	}
 	if all {
 		m.sendPublication(s, p)
+		m.documents.Delivered(p.uri, p.version)
 	}
 }
 

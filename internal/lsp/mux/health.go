@@ -23,6 +23,9 @@ const (
 	outputPatience   = 3 * time.Second  // how long a server may take to exit after its output has ended
 	staleDiagnostics = 60 * time.Second // how long old diagnostics are kept after a restart if the server does not publish them again
 
+	// diagnosticsPatience is how long the server keeps a text only for its diagnostics.
+	diagnosticsPatience = 10 * time.Second
+
 	cpuPeriod    = 2 * time.Second // the interval between two measurements of a silent server's CPU time
 	lateInARow   = 3               // how many different requests must time out without a success before the server counts as hung
 	canaryInARow = 3               // how many consecutive canary requests must fail before the server is restarted
@@ -59,9 +62,23 @@ func (m *Mux) Tick(now time.Time) {
 		}
 		m.pullLate(b, now)
 	}
+	m.stopAwaiting(now)
 	m.pump()
 	m.changed = m.changed || m.dirty
 	m.dirty = false
+}
+
+// stopAwaiting lets the server have the texts of the authors again if it sends no diagnostics for another text.
+func (m *Mux) stopAwaiting(now time.Time) {
+	switch {
+	case !m.documents.Awaits():
+		m.awaitingSince = time.Time{}
+	case m.awaitingSince.IsZero():
+		m.awaitingSince = now
+	case now.Sub(m.awaitingSince) >= diagnosticsPatience:
+		m.awaitingSince = time.Time{}
+		m.documents.StopAwaiting()
+	}
 }
 
 // wantsCPU returns the server if its CPU time has to be measured, and nil otherwise. A measurement is needed when the server has just fallen silent. It is

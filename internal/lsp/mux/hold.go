@@ -131,9 +131,7 @@ func (m *Mux) pump() {
 		return
 	}
 	m.sendWaiting()
-	if m.server.viewing == 0 {
-		m.emit(m.documents.Restore())
-	}
+	m.restoreTexts()
 	m.pullNext()
 }
 

@@ -77,6 +77,7 @@ type Mux struct {
 	registrations  []*registration
 	files          fileWatch
 	published      map[string]*publication
+	awaitingSince  time.Time            // since when Tick has found that documents.Awaits; zero: it does not
 	quarantine     map[string]time.Time // when the quarantine of a request ends, by method and URI
 	suspects       *suspects            // the documents that may have caused a crash
 	fatalLast      map[string]bool      // requests that must not be replayed and were in flight at the last crash

@@ -1,0 +1,89 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/lsp"
+)
+
+// lastText returns the text and version that a server received last for a document.
+func lastText(s *fakeServer) (text string, version int64) {
+	for _, m := range s.all() {
+		var p struct {
+			TextDocument struct {
+				Text    string
+				Version int64
+			}
+			ContentChanges []struct{ Text string }
+		}
+		if m.Method != "textDocument/didOpen" && m.Method != "textDocument/didChange" {
+			continue
+		}
+		_ = json.Unmarshal(m.Params, &p)
+		text, version = p.TextDocument.Text, p.TextDocument.Version
+		if len(p.ContentChanges) > 0 {
+			text = p.ContentChanges[0].Text
+		}
+	}
+	return text, version
+}
+
+// conflict returns a server, and two clients that have changed the same document in different ways before the server has sent diagnostics for any text.
+func conflict(b *fixture) (s *fakeServer, one, two *fakeClient) {
+	s = b.serve(nil)
+	one, two = b.join(), b.join()
+	for i, c := range []*fakeClient{one, two} {
+		c.openDocument("file:///a.go", "disk")
+		c.changeDocument("file:///a.go", 10+i, fmt.Sprintf("text %d", i))
+		c.sync()
+	}
+	return s, one, two
+}
+
+func awaitText(b *fixture, s *fakeServer, want string) {
+	b.t.Helper()
+	b.Eventually(func() string { text, _ := lastText(s); return text }).Should(Equal(want))
+}
+
+// publishLast publishes diagnostics for the newest text.
+func publishLast(s *fakeServer) {
+	text, version := lastText(s)
+	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"textDocument/publishDiagnostics","params":{"uri":"file:///a.go","version":%d,"diagnostics":[{"message":%q}]}}`, version, text))
+}
+
+func TestDiagnostics_OfEachTextArrive(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
+	s, one, two := conflict(b)
+	awaitText(b, s, "text 1")
+	publishLast(s)
+	awaitText(b, s, "text 0")
+	publishLast(s)
+	awaitText(b, s, "text 1")
+	b.Expect(shown(one, "file:///a.go")).To(Equal([]string{"10 [{text 0}]"}))
+	b.Expect(shown(two, "file:///a.go")).To(Equal([]string{"11 [{text 1}]"}))
+	publishLast(s)
+	b.Eventually(func() []string { return shown(two, "file:///a.go") }).Should(HaveLen(2))
+	b.tick(diagnosticsPatience)
+	awaitText(b, s, "text 1")
+}
+
+func TestDiagnostics_ThatDoNotArriveAreNotAwaitedForever(t *testing.T) {
+	b := newFixture(t, lsp.Config{})
+	s, one, _ := conflict(b)
+	awaitText(b, s, "text 1")
+	publishLast(s)
+	awaitText(b, s, "text 0")
+	b.tick(0)
+	b.tick(diagnosticsPatience)
+	awaitText(b, s, "text 1")
+	publishLast(s)
+	one.sync()
+	awaitText(b, s, "text 1")
+}

@@ -1,0 +1,208 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package languageservers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/mux"
+	"github.com/berth-dev/berth/internal/lsp/watch"
+	"github.com/berth-dev/berth/test/lspclient"
+)
+
+// edited are the servers whose diagnostics are tested after edits: from in the main file is replaced by to, which contains an undefined name. helper is another
+// file of the project, and comment the beginning of a comment.
+var edited = []struct{ server, from, to, helper, comment string }{
+	{"gopls", "helper(g.name)", "%s(g.name)", "helper.go", "// "},
+	{"clangd", "helper(count)", "%s(count)", "helper.h", "// "},
+	{unversioned, "helper(this", "%s(this", "helper.ts", "// "},
+	{"basedpyright", "helper(self", "%s(self", "helper.py", "# "},
+	{"tsgo", "helper(this", "%s(this", "helper.ts", "// "},
+}
+
+// unversioned is a server that does not state for which text its diagnostics are. While two clients have different texts of a file, nobody can know, so neither
+// receives them.
+const unversioned = "typescript-language-server"
+
+// undefined matches the names that the edits add.
+var undefined = regexp.MustCompile(`missing_\d+_end`)
+
+// editor edits the main file of a project. Each text has one undefined name, and the diagnostics for it must mention this name and no other.
+type editor struct {
+	*lspclient.Client
+	uri, text, from, to string
+	version             int
+	took                []time.Duration
+	missing, stale      int
+}
+
+// edit makes one edit, and waits for its diagnostics. It counts those that do not arrive, and those for an earlier text that claim to be for this one.
+func (e *editor) edit(ctx context.Context) {
+	e.version++
+	name := fmt.Sprintf("missing_%d_end", e.version)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	began := time.Now()
+	if e.Change(e.uri, e.version, strings.Replace(e.text, e.from, fmt.Sprintf(e.to, name), 1)) != nil {
+		e.missing++
+		return
+	}
+	_, err := e.WaitForDiagnostics(ctx, e.uri, func(d lspclient.Diagnostics) bool {
+		names := undefined.FindAllString(fmt.Sprint(d.All), -1)
+		right := len(names) > 0 && !slices.ContainsFunc(names, func(n string) bool { return n != name })
+		if !right && d.Version != nil && *d.Version == int64(e.version) {
+			e.stale++
+		}
+		return right
+	})
+	if err != nil {
+		e.missing++
+	}
+	e.took = append(e.took, time.Since(began))
+}
+
+// percentile returns a percentile of the durations.
+func percentile(all []time.Duration, percent int) time.Duration {
+	sorted := slices.Sorted(slices.Values(all))
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, len(sorted)*percent/100)].Round(100 * time.Microsecond)
+}
+
+// replaceable is a multiplexer whose server the test replaces.
+type replaceable struct {
+	*mux.Mux
+	start       func() *lspclient.Program
+	running     *lspclient.Program
+	incarnation int64
+}
+
+func (r *replaceable) attach() {
+	r.incarnation++
+	r.running = r.start()
+	r.Attach(r.incarnation, r.running, r.running)
+}
+
+func (r *replaceable) restart() {
+	r.Hold("the test restarts the server")
+	_ = r.running.Kill()
+	r.Detach(r.incarnation, lsp.Asked)
+	r.attach()
+}
+
+// TestServers_DiagnosticsAfterEdits edits a file while other things happen. EDITS is the number of edits in each situation.
+func TestServers_DiagnosticsAfterEdits(t *testing.T) {
+	edits := 4
+	if text := os.Getenv("EDITS"); text != "" {
+		edits, _ = strconv.Atoi(text)
+	}
+	for _, c := range edited {
+		s := servers[c.server]
+		t.Run(c.server, func(t *testing.T) {
+			g := NewWithT(t)
+			folder := s.folder(t)
+			uri, text := lspclient.URI(folder, s.main), s.files[s.main]
+			helperURI, helper := lspclient.URI(folder, c.helper), s.files[c.helper]
+			capabilities := clientKinds["editor"]
+
+			newEditor := func(client *lspclient.Client) *editor {
+				g.Expect(client.Open(uri, s.language, 0, text)).To(Succeed())
+				return &editor{Client: client, uri: uri, text: text, from: c.from, to: c.to}
+			}
+			var alone time.Duration
+			measure := func(situation string, e *editor) {
+				e.took, e.missing, e.stale = nil, 0, 0
+				for range edits {
+					e.edit(t.Context())
+				}
+				t.Logf("%s, %s: %d edits, %d missing, %d stale, p50 %s, p99 %s", c.server, situation, edits, e.missing, e.stale, percentile(e.took, 50), percentile(e.took, 99))
+				if e.missing+e.stale > 0 {
+					t.Errorf("%s, %s: %d missing and %d stale diagnostics", c.server, situation, e.missing, e.stale)
+				}
+			}
+			if !s.pulls {
+				t.Run("without Berth", func(t *testing.T) {
+					e := newEditor(s.alone(t, folder, capabilities))
+					e.edit(t.Context()) // reads the project
+					measure("without Berth", e)
+					alone = percentile(e.took, 50)
+				})
+			}
+			m := &replaceable{start: func() *lspclient.Program { return s.start(t, folder) }, Mux: mux.New(mux.Options{
+				Config: s.config(t, folder), Log: t.Logf,
+				Watch: func(folders []string, deliver func([]watch.Change)) (func(), error) {
+					watcher, err := watch.Start(folders, deliver, func(line string) { t.Log(line) })
+					if err != nil {
+						return nil, err
+					}
+					return watcher.Close, nil
+				},
+			})}
+			t.Cleanup(func() { m.Quit("the test is over") })
+			m.attach()
+			connect := func() *lspclient.Client { return s.connect(t, m.Mux, folder, capabilities) }
+			e := newEditor(connect())
+			e.edit(t.Context())
+			measure("one client", e)
+			if alone > 0 {
+				t.Logf("%s: %.2f of the time without Berth at p50", c.server, float64(percentile(e.took, 50))/float64(alone))
+			}
+			other := connect()
+			with := func(situation string, every time.Duration, act func(n int)) {
+				ctx, cancel := context.WithCancel(t.Context())
+				var busy sync.WaitGroup
+				busy.Go(func() {
+					for n := 0; ctx.Err() == nil; n++ {
+						act(n)
+						select {
+						case <-time.After(every):
+						case <-ctx.Done():
+						}
+					}
+				})
+				measure(situation, e)
+				cancel()
+				busy.Wait()
+			}
+			// basedpyright interrupts its analysis for each question: alone, it sends no diagnostics at all while it is asked every 0.2 s.
+			with("a client that reads", 500*time.Millisecond, func(n int) {
+				about := helperURI
+				if n%4 == 3 {
+					about = uri
+				}
+				_ = other.Call(t.Context(), documentSymbols, map[string]any{"textDocument": map[string]any{"uri": about}}, nil)
+			})
+			g.Expect(other.Open(helperURI, s.language, 0, helper)).To(Succeed())
+			with("a client that edits another file", time.Second, func(n int) {
+				_ = other.Change(helperURI, n+1, fmt.Sprintf("%s%s%d\n", helper, c.comment, n))
+			})
+			g.Expect(other.CloseDocument(helperURI)).To(Succeed())
+			with("changes on disk", time.Second, func(n int) {
+				_ = os.WriteFile(filepath.Join(folder, c.helper), fmt.Appendf(nil, "%s%s%d\n", helper, c.comment, n), 0o600)
+			})
+			with("restarts of the server", 10*time.Second, func(int) { m.restart() })
+			if c.server == unversioned {
+				return
+			}
+			g.Expect(other.Open(uri, s.language, 0, text)).To(Succeed())
+			with("a client that edits the same file", 2*time.Second, func(n int) {
+				_ = other.Change(uri, n+1, fmt.Sprintf("%s%s%d\n", text, c.comment, n))
+			})
+		})
+	}
+}
