@@ -127,8 +127,11 @@ func TestServers_DiagnosticsAfterEdits(t *testing.T) {
 			var alone time.Duration
 			measure := func(situation string, e *editor) {
 				e.took, e.missing, e.stale = nil, 0, 0
+				typing := time.NewTicker(100 * time.Millisecond) // otherwise a fast server has seen all edits before anything else happens
+				defer typing.Stop()
 				for range edits {
 					e.edit(t.Context())
+					<-typing.C
 				}
 				t.Logf("%s, %s: %d edits, %d missing, %d stale, p50 %s, p99 %s", c.server, situation, edits, e.missing, e.stale, percentile(e.took, 50), percentile(e.took, 99))
 				if e.missing+e.stale > 0 {
