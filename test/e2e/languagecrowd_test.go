@@ -5,7 +5,9 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
 	"strconv"
 	"sync"
 	"syscall"
@@ -13,6 +15,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -86,8 +89,15 @@ var _ = Describe("A language server with many clients", func() {
 		Entry("with typescript-language-server", NodeTimeout(lifecycleTimeout), "typescript-language-server"),
 	)
 
+	// KILLS is the number of kills, one every five seconds: KILLS=24 takes two minutes.
 	It("withholds no document after another program has killed the server several times", NodeTimeout(2*lifecycleTimeout), func(ctx context.Context) {
-		const crowd, kills = 4, 4
+		const crowd, documents = 4, 50
+		kills, every := int64(4), time.Duration(0)
+		if text := os.Getenv("KILLS"); text != "" {
+			many, err := strconv.ParseInt(text, 10, 64)
+			Expect(err).NotTo(HaveOccurred())
+			kills, every = many, 5*time.Second
+		}
 		t := languageProjects["gopls"]
 		s, folder := t.languageServer(ctx, "killed")
 		s.create(ctx)
@@ -96,11 +106,30 @@ var _ = Describe("A language server with many clients", func() {
 		for i := range crowd {
 			clients = append(clients, t.connectUser(ctx, fmt.Sprintf("client %d", i), s, folder, socketConnector(ctx, s)))
 		}
-		for n := range int64(kills) {
+		names := map[string]string{} // the name that the unsaved text of each document declares
+		for i := range documents {
+			uri := lspclient.URI(folder, fmt.Sprintf("unsaved%d.go", i))
+			names[uri] = fmt.Sprintf("unsaved%d", i)
+			Expect(clients[i%crowd].Open(uri, t.language, 1, "package main\n")).To(Succeed())
+			Expect(clients[i%crowd].Change(uri, 2, "package main\n\nfunc "+names[uri]+"() {}\n")).To(Succeed())
+		}
+		for n := range kills {
+			pause := time.After(every)
 			signalTo(s.status().Process.PID, s.mark, syscall.SIGKILL)
 			s.waitForIncarnation(ctx, n+2)
+			<-pause
 		}
+		recovered := time.Now()
 		forAll(clients, func(p *lspUser) { p.waitForCorrectAnswers(ctx) })
+		for i := range documents {
+			uri := lspclient.URI(folder, fmt.Sprintf("unsaved%d.go", i))
+			var symbols json.RawMessage
+			Expect(clients[i%crowd].Call(ctx, "textDocument/documentSymbol", map[string]any{"textDocument": map[string]any{"uri": uri}}, &symbols)).To(Succeed())
+			Expect(string(symbols)).To(ContainSubstring(names[uri]), "the unsaved text of the client")
+		}
+		AddReportEntry(fmt.Sprintf("after %d kills all clients have correct answers about %d unsaved documents within %s", kills, documents, time.Since(recovered).Round(time.Millisecond)))
+		Expect(s.read(ctx)).To(Succeed())
+		Expect(meta.IsStatusConditionFalse(s.languageServer().Status.Conditions, "Healthy")).To(BeFalse(), "nothing is withheld")
 		forAll(clients, func(p *lspUser) { p.disconnect(ctx) })
 	})
 
