@@ -182,7 +182,8 @@ func TestServers_DiagnosticsAfterEdits(t *testing.T) {
 				cancel()
 				busy.Wait()
 			}
-			// basedpyright interrupts its analysis for each question: alone, it sends no diagnostics at all while it is asked every 0.2 s.
+			// Some servers send no diagnostics while something else happens too often, also alone: basedpyright interrupts its analysis for each question, and
+			// gopls interrupts that of a file when another file changes, and resumes it after a second without changes.
 			with("a client that reads", 500*time.Millisecond, func(n int) {
 				about := helperURI
 				if n%4 == 3 {
@@ -191,11 +192,11 @@ func TestServers_DiagnosticsAfterEdits(t *testing.T) {
 				_ = other.Call(t.Context(), documentSymbols, map[string]any{"textDocument": map[string]any{"uri": about}}, nil)
 			})
 			g.Expect(other.Open(helperURI, s.language, 0, helper)).To(Succeed())
-			with("a client that edits another file", time.Second, func(n int) {
+			with("a client that edits another file", 3*time.Second, func(n int) {
 				_ = other.Change(helperURI, n+1, fmt.Sprintf("%s%s%d\n", helper, c.comment, n))
 			})
 			g.Expect(other.CloseDocument(helperURI)).To(Succeed())
-			with("changes on disk", time.Second, func(n int) {
+			with("changes on disk", 3*time.Second, func(n int) {
 				_ = os.WriteFile(filepath.Join(folder, c.helper), fmt.Appendf(nil, "%s%s%d\n", helper, c.comment, n), 0o600)
 			})
 			with("restarts of the server", 10*time.Second, func(int) { m.restart() })
