@@ -16,6 +16,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -100,6 +101,9 @@ var _ = Describe("A language server with many clients", func() {
 		}
 		t := languageProjects["gopls"]
 		s, folder := t.languageServer(ctx, "killed")
+		// By default the breaker opens after five failures in three minutes, and the back-off grows to a minute.
+		s.languageServer().Spec.Breaker.FailureThreshold = ptr.To[int32](64)
+		s.languageServer().Spec.Backoff.MaxSeconds = ptr.To[int32](1)
 		s.create(ctx)
 		s.waitUntilReady(ctx)
 		var clients []*lspUser
