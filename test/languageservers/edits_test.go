@@ -34,7 +34,7 @@ var edited = []struct{ server, from, to, helper, comment string }{
 	{"tsgo", "helper(this", "%s(this", "helper.ts", "// "},
 }
 
-// unversioned is a server that does not state for which text its diagnostics are. While two clients have different texts of a file, nobody can know, so neither
+// unversioned is a server that does not state to which text its diagnostics belong. While two clients have different texts of a file, that is unknown, so neither
 // receives them.
 const unversioned = "typescript-language-server"
 
