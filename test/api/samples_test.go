@@ -24,7 +24,11 @@ func TestSamples_AreAccepted(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "config", "samples", "*", "*.yaml"))
 	g := NewWithT(t)
 	g.Expect(err).NotTo(HaveOccurred())
+	languageServers, err := filepath.Glob(filepath.Join("..", "..", "samples", "language-servers", "*.yaml"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(languageServers).NotTo(BeEmpty())
 	g.Expect(len(files)).To(BeNumerically(">=", 3))
+	files = append(files, languageServers...)
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			g := NewWithT(t)

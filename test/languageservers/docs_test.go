@@ -21,12 +21,12 @@ func TestServers_AreDocumented(t *testing.T) {
 	g := NewWithT(t)
 	document, err := os.ReadFile("../../docs/language-servers.md")
 	g.Expect(err).NotTo(HaveOccurred())
-	samples, err := filepath.Glob("../../config/samples/language-servers/*.yaml")
+	samples, err := filepath.Glob("../../samples/language-servers/*.yaml")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(samples).To(HaveLen(len(servers)))
 	g.Expect(strings.Count(string(document), "\n| [")).To(Equal(len(servers)))
 	for name, s := range servers {
-		text, err := os.ReadFile(filepath.Join("../../config/samples/language-servers", name+".yaml"))
+		text, err := os.ReadFile(filepath.Join("../../samples/language-servers", name+".yaml"))
 		g.Expect(err).NotTo(HaveOccurred())
 		var sample v1alpha1.LanguageServer
 		g.Expect(yaml.UnmarshalStrict(text, &sample)).To(Succeed(), name)
@@ -39,7 +39,7 @@ func TestServers_AreDocumented(t *testing.T) {
 		if s.settings != nil {
 			g.Expect(sample.Spec.Settings.Raw).To(MatchJSON(asJSON(s.settings)), name)
 		}
-		g.Expect(string(document)).To(ContainSubstring("| ["+name+"](../config/samples/language-servers/"+name+".yaml) | `"+s.language+"` | "), name)
+		g.Expect(string(document)).To(ContainSubstring("| ["+name+"](../samples/language-servers/"+name+".yaml) | `"+s.language+"` | "), name)
 	}
 }
 
