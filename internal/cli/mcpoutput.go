@@ -81,10 +81,7 @@ func (t *toolContext) logs(ctx context.Context, _ *mcp.CallToolRequest, input lo
 		limit = min(input.Lines, maxLogLines)
 	}
 	opts := endpoint.LogOptions{Tail: int64(limit)}
-	if input.Search != "" {
-		opts.Tail = searchLines
-	}
-	if input.Cursor != "" {
+	if input.Search != "" || input.Cursor != "" {
 		opts.Tail = searchLines
 	}
 	text, cursor, err := t.output(ctx, ref, object, input.Cursor, opts)

@@ -42,9 +42,6 @@ func (s server) open(t *testing.T, c *lspclient.Client, folder string) *session 
 	g := NewWithT(t)
 	g.Expect(c.Open(opened.uri, s.language, 1, s.files[s.main])).To(Succeed())
 	g.Eventually(func() string {
-		if s.ready == "" {
-			return ""
-		}
 		return fmt.Sprint(opened.answer(s.ready, opened.params(s.ready)))
 	}).WithTimeout(patience).Should(ContainSubstring(s.understands))
 	return opened
@@ -237,7 +234,7 @@ func TestServers_OtherEncodingIsRefused(t *testing.T) {
 	g := NewWithT(t)
 	s := servers["clangd"]
 	s.command = append(slices.Clone(s.command), "--offset-encoding=utf-8")
-	m, _ := s.multiplexer(t, s.folder(t))
+	m := s.multiplexer(t, s.folder(t))
 	report := func() lsp.Report {
 		var r lsp.Report
 		m.Fill(&r)

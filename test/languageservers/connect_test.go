@@ -6,6 +6,7 @@ package languageservers
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -41,7 +42,6 @@ func (s server) program(t *testing.T, folder string) *exec.Cmd {
 	command := exec.CommandContext(context.WithoutCancel(t.Context()), path, s.command[1:]...)
 	command.Dir = folder
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	command.Cancel = nil
 	return command
 }
 
@@ -66,7 +66,7 @@ func (s server) start(t *testing.T, folder string) *lspclient.Program {
 	return running
 }
 
-// lspOptions returns the initialization options of the server.
+// initializationOptions returns the initialization options of the server.
 func (s server) initializationOptions(t *testing.T) map[string]any {
 	t.Helper()
 	if s.command[0] != "typescript-language-server" {
@@ -74,10 +74,8 @@ func (s server) initializationOptions(t *testing.T) map[string]any {
 	}
 	dir, err := npm.Install(t.Context(), "npm", nil)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	options := map[string]any{"tsserver": map[string]any{"path": filepath.Join(dir, "node_modules", "typescript", "lib")}}
-	for key, value := range s.options {
-		options[key] = value
-	}
+	options := maps.Clone(s.options)
+	options["tsserver"] = map[string]any{"path": filepath.Join(dir, "node_modules", "typescript", "lib")}
 	return options
 }
 
@@ -107,7 +105,7 @@ func (s server) answerRequest(method string, params json.RawMessage) (any, *lspc
 // shared starts a server that clients share, and returns the function that connects a client.
 func (s server) shared(t *testing.T, folder string) (connect func(capabilities json.RawMessage) *lspclient.Client) {
 	t.Helper()
-	m, _ := s.multiplexer(t, folder)
+	m := s.multiplexer(t, folder)
 	return func(capabilities json.RawMessage) *lspclient.Client {
 		return s.connect(t, m, folder, capabilities)
 	}
@@ -122,13 +120,13 @@ func (s server) connect(t *testing.T, m *mux.Mux, folder string, capabilities js
 }
 
 // multiplexer starts a server behind a multiplexer.
-func (s server) multiplexer(t *testing.T, folder string) (*mux.Mux, *lspclient.Program) {
+func (s server) multiplexer(t *testing.T, folder string) *mux.Mux {
 	t.Helper()
 	m := mux.New(mux.Options{Config: s.config(t, folder), Log: t.Logf})
 	running := s.start(t, folder)
 	m.Attach(1, running, running)
 	t.Cleanup(func() { m.Quit("the test is over") })
-	return m, running
+	return m
 }
 
 // config is the configuration of the multiplexer.

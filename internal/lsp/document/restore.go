@@ -59,12 +59,12 @@ func (d *document) lacking() (oldest Session, found bool) {
 func (s *Set) Delivered(uri string, version *int64) {
 	key := Key(uri)
 	d := s.documents[key]
-	if d == nil || !s.live(d) || version == nil && (!d.open || d.switched) {
+	if d == nil {
 		return
 	}
-	at := d.version
-	if version != nil {
-		at = *version
+	at, known := s.described(d, version)
+	if !known {
+		return
 	}
 	for _, v := range d.views {
 		if v.served != 0 && v.served == at {

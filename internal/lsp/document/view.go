@@ -219,12 +219,9 @@ func (s *Set) Published(uri string, version *int64) (sessions []Session, all boo
 	if d == nil {
 		return nil, true
 	}
-	if !s.live(d) || version == nil && (!d.open || d.switched) {
+	at, known := s.described(d, version)
+	if !known {
 		return nil, false
-	}
-	at := d.version
-	if version != nil {
-		at = *version
 	}
 	for session, v := range d.views {
 		if v.served != 0 && v.served == at {
@@ -236,6 +233,17 @@ func (s *Set) Published(uri string, version *int64) (sessions []Session, all boo
 		return nil, true
 	}
 	return sessions, false
+}
+
+// described returns the version of the text that diagnostics describe. known is false if it cannot be determined.
+func (s *Set) described(d *document, version *int64) (at int64, known bool) {
+	switch {
+	case !s.live(d):
+		return 0, false
+	case version != nil:
+		return *version, true
+	}
+	return d.version, d.open && !d.switched
 }
 
 // ClientVersion returns the version by which a session knows its text of a document.

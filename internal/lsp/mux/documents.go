@@ -182,7 +182,8 @@ func (m *Mux) record(uri string, version *int64, list json.RawMessage) {
 	m.restoreTexts()
 }
 
-// restoreTexts gives the server the texts of the authors, or texts whose diagnostics are due, unless the answer to a question depends on the texts that it has.
+// restoreTexts switches the server back to the texts of the authors, or to texts whose diagnostics are due. It does nothing while a pending question depends on the
+// texts that the server has.
 func (m *Mux) restoreTexts() {
 	if m.server != nil && m.server.viewing == 0 {
 		m.emit(m.documents.Restore())

@@ -39,19 +39,15 @@ func (p *pulling) offers(capability json.RawMessage) {
 	p.published = map[string]bool{}
 }
 
-// note records that a notification about a document was sent to the server.
+// note records that a notification about a document was sent to the server. all are the URIs of the open documents.
 func (p *pulling) note(n *document.Notification, all []string) {
-	if !p.offered {
-		return
+	if p.related {
+		p.everything(all)
 	}
 	p.due = slices.DeleteFunc(p.due, func(uri string) bool { return uri == n.URI })
 	if n.Method == "textDocument/didClose" {
 		delete(p.published, document.Key(n.URI))
 		return
-	}
-	if p.related {
-		p.everything(all)
-		p.due = slices.DeleteFunc(p.due, func(uri string) bool { return uri == n.URI })
 	}
 	p.due = append(p.due, n.URI)
 }

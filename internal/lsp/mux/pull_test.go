@@ -112,7 +112,7 @@ func TestPull_EndsForServersThatPublish(t *testing.T) {
 	c.openDocument("file:///b.go", "other")
 	second := b.await(s.peer, methodPull, 2)
 	b.Expect(string(second.Params)).To(ContainSubstring("b.go"))
-	b.Expect(shown(c, "file:///a.go")).To(Equal([]string{"0 [{published}]"}))
+	b.Eventually(func() []string { return shown(c, "file:///a.go") }).Should(Equal([]string{"0 [{published}]"}))
 	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"no"}}`, second.ID, codeMethodNotFound))
 	c.changeDocument("file:///b.go", 8, "two")
 	c.request("1", "textDocument/hover", hoverParams("file:///b.go"))
