@@ -4,6 +4,7 @@
 package lsp
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/berth-dev/berth/internal/facts"
@@ -11,6 +12,22 @@ import (
 
 // Protocol is the version of the control protocol. A manager accepts this version and the previous one.
 const Protocol = 1
+
+// MethodDiagnostics is a request of the multiplexer for the diagnostics of a document that the client has open. Its parameters are uri and, optionally, contentHash
+// and timeoutMs; its result is a Diagnosis.
+const MethodDiagnostics = "berth/diagnostics"
+
+// Diagnosis is the result of MethodDiagnostics.
+type Diagnosis struct {
+	URI     string `json:"uri"`
+	Version int64  `json:"version"` // the client's version of the text
+	// ContentHash identifies the client's text: the first 16 hexadecimal digits of its SHA-256.
+	ContentHash string `json:"contentHash"`
+	// Settled reports whether Diagnostics are those of the text. If it is false, Reason explains why, and Diagnostics may be incomplete or those of an earlier text.
+	Settled     bool            `json:"settled"`
+	Reason      string          `json:"reason,omitempty"`
+	Diagnostics json.RawMessage `json:"diagnostics"` // as the server has sent them
+}
 
 // None is the phase of a multiplexer before the first start.
 const None facts.Phase = "None"

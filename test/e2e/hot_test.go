@@ -14,6 +14,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
 // hotProject is an npm project, and the file in it that the spec edits. That file contains the text "version 0", which the page shows.
@@ -65,6 +67,8 @@ var _ = DescribeTable("Hot reload works in a browser at status.url, and again af
 			Expect(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)).To(Succeed())
 		}
 		s := create("hot", dir, h.command...).create(ctx).waitUntilReady(ctx)
+		// A server can be Ready before it prints the URL that determines the host of status.url.
+		s.waitForCondition(ctx, v1alpha1.ConditionURLDetected, v1alpha1.ReasonDetected)
 		url := s.server().Status.URL
 		p := openPage(url)
 		Eventually(p.text).WithTimeout(startTimeout).Should(ContainSubstring("version 0"), url)
@@ -87,6 +91,7 @@ var _ = DescribeTable("Hot reload works in a browser at status.url, and again af
 		replaces()
 		suiteBerth.run(ctx, "restart", s.path())
 		s.waitForIncarnation(ctx, 2)
+		s.waitForCondition(ctx, v1alpha1.ConditionURLDetected, v1alpha1.ReasonDetected)
 		Expect(s.server().Status.URL).To(Equal(url))
 		replaces()
 	},

@@ -7,10 +7,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,9 +18,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	"k8s.io/utils/clock"
-
-	"github.com/berth-dev/berth/internal/cli/code"
 )
 
 // unknownName matches the names that the spec below puts into the program.
@@ -58,9 +53,6 @@ var _ = DescribeTable("berth mcp answers questions about code for the content on
 			}
 		}
 		AddReportEntry(fmt.Sprintf("%s: %d edits, %d stale, %d not settled, %s", name, len(took), stale, unsettled, percentiles(took)))
-		if os.Getenv("EDITS") != "" {
-			AddReportEntry(fmt.Sprintf("%s, the server alone: %s", name, percentiles(project.alone(ctx, dir, editCount()))))
-		}
 		Expect(stale).To(BeZero())
 		Expect(unsettled).To(BeZero())
 
@@ -112,39 +104,6 @@ func (p languageProject) edit(main string, i int) (unknown string) {
 	}
 	Expect(os.WriteFile(main, []byte(text), 0o644)).To(Succeed())
 	return unknown
-}
-
-// alone measures how long the same questions take without Berth: the client of berth mcp is connected to the server itself.
-func (p languageProject) alone(ctx context.Context, dir string, edits int) (took []time.Duration) {
-	GinkgoHelper()
-	command := p.command(ctx)
-	server := exec.Command(command[0], command[1:]...)
-	server.Dir = dir
-	in, err := server.StdinPipe()
-	Expect(err).NotTo(HaveOccurred())
-	out, err := server.StdoutPipe()
-	Expect(err).NotTo(HaveOccurred())
-	Expect(server.Start()).To(Succeed())
-	defer func() { _ = server.Wait() }() // it is killed
-	defer func() { Expect(server.Process.Kill()).To(Succeed()) }()
-	client, err := code.New(ctx, pipes{out, in}, dir, p.language, clock.RealClock{})
-	Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = client.Close() }() // the server has gone
-	main := filepath.Join(dir, p.main)
-	for i := range edits {
-		p.edit(main, i)
-		begun := time.Now()
-		_, err := client.Diagnostics(ctx, []string{main})
-		Expect(err).NotTo(HaveOccurred())
-		took = append(took, time.Since(begun))
-	}
-	return took
-}
-
-// pipes are the standard output and input of a server.
-type pipes struct {
-	io.Reader
-	io.WriteCloser
 }
 
 func percentiles(took []time.Duration) string {

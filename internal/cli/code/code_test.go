@@ -5,7 +5,10 @@ package code
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,20 +21,21 @@ import (
 	"github.com/sourcegraph/jsonrpc2"
 	"go.uber.org/goleak"
 	"k8s.io/utils/clock"
+
+	"github.com/berth-dev/berth/internal/lsp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const timeout = 30 * time.Second
 
-// server is a language server in memory. publish decides what it publishes for a document.
+// server is a language server in memory.
 type server struct {
 	mu      sync.Mutex
 	conn    *jsonrpc2.Conn
 	texts   map[string]string
 	version map[string]int
 	log     []string
-	publish func(s *server, uri string)
 	answer  func(method string, params json.RawMessage) any
 }
 
@@ -60,9 +64,6 @@ func (s *server) Handle(ctx context.Context, conn *jsonrpc2.Conn, request *jsonr
 		s.mu.Lock()
 		s.texts[p.TextDocument.URI], s.version[p.TextDocument.URI] = text, p.TextDocument.Version
 		s.mu.Unlock()
-		if s.publish != nil {
-			s.publish(s, p.TextDocument.URI)
-		}
 	}
 	if request.Notif {
 		return
@@ -75,16 +76,6 @@ func (s *server) Handle(ctx context.Context, conn *jsonrpc2.Conn, request *jsonr
 		result = map[string]any{"capabilities": map[string]any{}}
 	}
 	_ = conn.Reply(ctx, request.ID, result)
-}
-
-// send publishes one diagnostic with a message. version is nil or the version of the document.
-func (s *server) send(uri, message string, version any) {
-	s.mu.Lock()
-	conn := s.conn
-	s.mu.Unlock()
-	_ = conn.Notify(context.Background(), "textDocument/publishDiagnostics", map[string]any{
-		"uri": uri, "version": version, "diagnostics": []any{map[string]any{"message": message, "severity": 1, "code": 42, "range": span{}}},
-	})
 }
 
 func (s *server) journal() string {
@@ -114,78 +105,64 @@ func write(t *testing.T, path, text string) {
 	NewWithT(t).Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
 }
 
-func TestDiagnostics_WaitsForTheContentOnDisk(t *testing.T) {
+// inquiry are the parameters of lsp.MethodDiagnostics.
+type inquiry struct {
+	URI         string
+	ContentHash string
+	TimeoutMs   int64
+}
+
+func TestDiagnostics_AreThoseOfTheContentOnDisk(t *testing.T) {
 	g := NewWithT(t)
 	file := filepath.Join(t.TempDir(), "a.go")
-	s := &server{publish: func(s *server, uri string) {
-		text, version := s.texts[uri], s.version[uri]
-		// Like a server that computes: first the diagnostics of the previous content, later the right ones.
-		s.send(uri, "stale", version-1)
-		time.AfterFunc(50*time.Millisecond, func() { s.send(uri, text, version) })
-	}}
+	var asked inquiry
+	s := &server{}
+	s.answer = func(method string, params json.RawMessage) any {
+		if method != lsp.MethodDiagnostics {
+			return nil
+		}
+		_ = json.Unmarshal(params, &asked)
+		text, _ := json.Marshal(s.texts[asked.URI])
+		return lsp.Diagnosis{Settled: true, Diagnostics: fmt.Appendf(nil, `[{"message":%s,"code":42,"range":{}}]`, text)}
+	}
 	c := connect(t, s)
 	for _, text := range []string{"one", "two", "three"} {
 		write(t, file, text)
-		reports, err := c.Diagnostics(t.Context(), []string{file})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		reports, err := c.Diagnostics(ctx, []string{file})
+		cancel()
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(reports).To(HaveLen(1))
-		g.Expect(reports[0].Settled).To(BeTrue(), reports[0].Reason)
-		g.Expect(reports[0].Diagnostics).To(Equal([]Diagnostic{{Line: 1, Column: 1, Severity: "error", Message: text, Code: "42"}}))
+		sum := sha256.Sum256([]byte(text))
+		g.Expect(asked.ContentHash).To(Equal(hex.EncodeToString(sum[:8])))
+		g.Expect(asked.TimeoutMs).To(And(BeNumerically(">", 30_000), BeNumerically("<", 60_000)), "the server stops waiting before the client does")
+		g.Expect(reports).To(Equal([]Report{{
+			File: file, Settled: true, SHA256: asked.ContentHash, Diagnostics: []Diagnostic{{Line: 1, Column: 1, Severity: "error", Message: text, Code: "42"}},
+		}}))
 	}
 	g.Expect(s.journal()).To(ContainSubstring("didOpen a.go"))
 	g.Expect(strings.Count(s.journal(), "didChange a.go")).To(Equal(2))
 	g.Expect(strings.Count(s.journal(), "didSave a.go")).To(Equal(2))
 }
 
-func TestDiagnostics_AreNotSettledWithoutProof(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "a.go")
-	for name, test := range map[string]struct {
-		publish func(s *server, uri string)
-		reason  string
-	}{
-		"no version":      {func(s *server, uri string) { s.send(uri, "x", nil) }, "does not state for which content"},
-		"another version": {func(s *server, uri string) { s.send(uri, "x", 7) }, "no diagnostics for this content in time"},
-		"nothing":         {nil, "no diagnostics for this content in time"},
-		"work": {func(s *server, uri string) {
-			s.send(uri, "x", s.version[uri])
-			_ = s.conn.Notify(context.Background(), "$/progress", map[string]any{"token": "t", "value": map[string]string{"kind": "begin"}})
-		}, "still working (1 tasks"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := NewWithT(t)
-			c := connect(t, &server{publish: test.publish})
-			write(t, file, "text")
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			reports, err := c.Diagnostics(ctx, []string{file})
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(reports[0].Settled).To(BeFalse())
-			g.Expect(reports[0].Reason).To(ContainSubstring(test.reason))
-		})
-	}
-}
-
-func TestDiagnostics_OfOtherFilesWaitLonger(t *testing.T) {
+func TestDiagnostics_AreNotSettledWithoutAnAnswer(t *testing.T) {
 	g := NewWithT(t)
-	dir := t.TempDir()
-	a, b := filepath.Join(dir, "a.go"), filepath.Join(dir, "b.go")
-	s := &server{}
-	s.publish = func(s *server, uri string) {
-		s.send(uri, s.texts[uri], s.version[uri])
-		if strings.HasSuffix(uri, "a.go") && s.version[uriOf(b)] > 0 {
-			version := s.version[uriOf(b)]
-			time.AfterFunc(time.Second, func() { s.send(uriOf(b), "because of a", version) })
+	file := filepath.Join(t.TempDir(), "a.go")
+	write(t, file, "text")
+	released := make(chan struct{})
+	c := connect(t, &server{answer: func(method string, _ json.RawMessage) any {
+		if method == lsp.MethodDiagnostics {
+			<-released
 		}
-	}
-	c := connect(t, s)
-	write(t, a, "a")
-	write(t, b, "b")
-	_, err := c.Diagnostics(t.Context(), []string{a, b})
+		return nil
+	}})
+	defer close(released)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	reports, err := c.Diagnostics(ctx, []string{file})
 	g.Expect(err).NotTo(HaveOccurred())
-	write(t, a, "changed")
-	reports, err := c.Diagnostics(t.Context(), []string{b})
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(reports[0].Diagnostics[0].Message).To(Equal("because of a"), "a change of another file changes the diagnostics of this one")
+	g.Expect(reports).To(HaveLen(1))
+	g.Expect(reports[0].Settled).To(BeFalse())
+	g.Expect(reports[0].Reason).To(Equal("the server has not answered in time"))
 }
 
 func TestClient_KeepsDocumentsEqualToFiles(t *testing.T) {

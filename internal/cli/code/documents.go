@@ -43,9 +43,8 @@ var languages = map[string]string{
 // Language returns the language identifier of a file, or an empty string if it is unknown.
 func Language(path string) string { return languages[strings.ToLower(filepath.Ext(path))] }
 
-// sync opens the files at the server, and makes all open documents equal to the files on disk. It returns copies of the documents of the files, and when the server
-// was last sent a change of any document.
-func (c *Client) sync(ctx context.Context, paths ...string) (wanted []document, changedAt time.Time, err error) {
+// sync opens the files at the server, and makes all open documents equal to the files on disk. It returns copies of the documents of the files.
+func (c *Client) sync(ctx context.Context, paths ...string) (wanted []document, err error) {
 	c.syncing.Lock()
 	defer c.syncing.Unlock()
 	newest := 0
@@ -57,7 +56,7 @@ func (c *Client) sync(ctx context.Context, paths ...string) (wanted []document, 
 			continue
 		}
 		if err := c.refresh(ctx, d); err != nil {
-			return nil, c.changedAt, err
+			return nil, err
 		}
 	}
 	slices.Sort(paths)
@@ -66,25 +65,25 @@ func (c *Client) sync(ctx context.Context, paths ...string) (wanted []document, 
 		if d == nil {
 			d = &document{path: path}
 			if err := c.open(ctx, d); err != nil {
-				return nil, c.changedAt, err
+				return nil, err
 			}
 		} else if err := c.refresh(ctx, d); err != nil {
-			return nil, c.changedAt, err
+			return nil, err
 		}
 		if c.documents[path] == nil {
-			return nil, c.changedAt, fmt.Errorf("%s does not exist", path)
+			return nil, fmt.Errorf("%s does not exist", path)
 		}
 		d.used = newest + 1
 		wanted = append(wanted, *d)
 	}
-	return wanted, c.changedAt, c.evict(ctx, paths)
+	return wanted, c.evict(ctx, paths)
 }
 
 func (c *Client) open(ctx context.Context, d *document) error {
 	if _, err := d.read(c.clock.Now()); err != nil {
 		return err
 	}
-	d.version, c.changedAt = 1, c.clock.Now()
+	d.version = 1
 	language := Language(d.path)
 	if language == "" {
 		language = c.language
@@ -101,13 +100,11 @@ func (c *Client) refresh(ctx context.Context, d *document) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		delete(c.documents, d.path)
-		c.changedAt = c.clock.Now()
 		return c.conn.Notify(ctx, "textDocument/didClose", map[string]any{"textDocument": map[string]any{"uri": uriOf(d.path)}})
 	case err != nil || !changed:
 		return err
 	}
 	d.version++
-	c.changedAt = c.clock.Now()
 	id := map[string]any{"uri": uriOf(d.path), "version": d.version}
 	err = c.conn.Notify(ctx, "textDocument/didChange", map[string]any{"textDocument": id, "contentChanges": []any{map[string]any{"text": d.text}}})
 	if err != nil {
@@ -159,9 +156,6 @@ func (c *Client) evict(ctx context.Context, keep []string) error {
 			return nil
 		}
 		delete(c.documents, oldest.path)
-		c.mu.Lock()
-		delete(c.published, oldest.path)
-		c.mu.Unlock()
 		if err := c.conn.Notify(ctx, "textDocument/didClose", map[string]any{"textDocument": map[string]any{"uri": uriOf(oldest.path)}}); err != nil {
 			return err
 		}

@@ -45,7 +45,7 @@ func (c *Client) Rename(ctx context.Context, path string, where Where, to string
 
 // Format returns the edit that formats a file, or nil if the file is formatted.
 func (c *Client) Format(ctx context.Context, path string) (*Edit, error) {
-	if _, _, err := c.sync(ctx, path); err != nil {
+	if _, err := c.sync(ctx, path); err != nil {
 		return nil, err
 	}
 	var raw json.RawMessage

@@ -59,16 +59,12 @@ type symbolNode struct {
 	ContainerName  string       `json:"containerName"`
 }
 
-type publishedDiagnostics struct {
-	URI         string `json:"uri"`
-	Version     *int   `json:"version"`
-	Diagnostics []struct {
-		Range    span            `json:"range"`
-		Severity int             `json:"severity"`
-		Code     json.RawMessage `json:"code"`
-		Source   string          `json:"source"`
-		Message  string          `json:"message"`
-	} `json:"diagnostics"`
+type diagnostic struct {
+	Range    span            `json:"range"`
+	Severity int             `json:"severity"`
+	Code     json.RawMessage `json:"code"`
+	Source   string          `json:"source"`
+	Message  string          `json:"message"`
 }
 
 // symbolKinds are the names of the symbol kinds of the protocol, which begin with 1.

@@ -67,7 +67,7 @@ func (c *Client) places(ctx context.Context, method, path string, where Where, e
 
 // at synchronizes a file and returns the parameters of a request for a position in it.
 func (c *Client) at(ctx context.Context, path string, where Where) (map[string]any, error) {
-	documents, _, err := c.sync(ctx, path)
+	documents, err := c.sync(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ type Symbol struct {
 
 // FileSymbols returns the symbols of a file, at most 200.
 func (c *Client) FileSymbols(ctx context.Context, path string) ([]Symbol, error) {
-	if _, _, err := c.sync(ctx, path); err != nil {
+	if _, err := c.sync(ctx, path); err != nil {
 		return nil, err
 	}
 	var nodes []symbolNode
@@ -158,7 +158,7 @@ func (c *Client) FileSymbols(ctx context.Context, path string) ([]Symbol, error)
 
 // WorkspaceSymbols returns the symbols of the workspace that match a query, at most 200.
 func (c *Client) WorkspaceSymbols(ctx context.Context, query string) ([]Symbol, error) {
-	if _, _, err := c.sync(ctx); err != nil {
+	if _, err := c.sync(ctx); err != nil {
 		return nil, err
 	}
 	var nodes []symbolNode

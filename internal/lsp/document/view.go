@@ -262,6 +262,15 @@ func (s *Set) ServerVersion(uri string) (version int64, open bool) {
 	return 0, false
 }
 
+// Text returns the text of a document in a session, and the server's last version with this text, or 0 if there is none. open is false if the session does not have
+// the document open.
+func (s *Set) Text(session Session, uri string) (text string, served int64, open bool) {
+	if d := s.documents[Key(uri)]; d != nil && d.views[session] != nil {
+		return d.views[session].text, d.views[session].served, true
+	}
+	return "", 0, false
+}
+
 // Detach marks the server as lost. Until Replay, views change but no notifications are returned.
 func (s *Set) Detach() {
 	s.detached = true

@@ -47,6 +47,8 @@ type backend struct {
 
 	work          map[string]*work // progress that belongs to no request, by token
 	workAt        time.Time        // when such progress was last received
+	diagnosedAt   time.Time        // when diagnostics were last received
+	toldAt        time.Time        // when a change of a document or file was last sent
 	worked        bool             // such progress was received
 	busyStatus    bool             // the server reports that it is not quiescent
 	responsive    bool             // the server has answered the ping that follows the initialized notification

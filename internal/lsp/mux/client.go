@@ -6,6 +6,7 @@ package mux
 import (
 	"encoding/json"
 
+	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
@@ -55,6 +56,10 @@ func (m *Mux) handleClientRequest(s *session, body []byte, e *wire.Envelope) {
 	default:
 		r := m.newRequest(s, body, e)
 		s.open = append(s.open, r)
+		if r.method == lsp.MethodDiagnostics {
+			m.inquire(r, body[e.ParamsSpan.Start:e.ParamsSpan.End])
+			return
+		}
 		m.submit(r)
 	}
 }
@@ -135,6 +140,7 @@ func (m *Mux) handleClientNotification(s *session, body []byte, e *wire.Envelope
 	case "workspace/didChangeWatchedFiles":
 		if m.serves() {
 			m.server.put(body) // a server that is starting, and the next server, read the files themselves
+			m.server.toldAt = m.now()
 		}
 	default:
 		m.forward(s, body, e)

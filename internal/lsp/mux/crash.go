@@ -71,6 +71,7 @@ func (m *Mux) detach(b *backend, ending lsp.Ending) {
 		r.stale = true
 	}
 	m.server, m.holding = nil, false
+	m.repeatInquiries()
 	clear(m.timedOut)
 	b.release()
 	m.urgent = true

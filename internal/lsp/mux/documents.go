@@ -6,6 +6,8 @@ package mux
 import (
 	"encoding/json"
 	"net/url"
+	"slices"
+	"time"
 
 	"github.com/berth-dev/berth/internal/lsp/document"
 )
@@ -18,6 +20,9 @@ func (m *Mux) emit(list []document.Notification) {
 	for i := range list {
 		n := &list[i]
 		m.server.put(notificationBody(n.Method, n.Params))
+		if n.Method != "textDocument/didSave" {
+			m.server.toldAt = m.now()
+		}
 		if pull := &m.server.pull; pull.offered {
 			pull.note(n, m.documents.URIs())
 		}
@@ -137,9 +142,9 @@ type publication struct {
 	uri         string
 	version     *int64 // of the server's text
 	diagnostics json.RawMessage
-	body        []byte // as sent to clients that do not have the document open
-	// stale: published by an earlier incarnation.
-	stale bool
+	body        []byte    // as sent to clients that do not have the document open
+	at          time.Time // when it was published
+	stale       bool      // by an earlier incarnation
 }
 
 // maxPublications is the maximum number of documents whose diagnostics are kept for clients that connect later.
@@ -168,7 +173,8 @@ func (m *Mux) publish(b *backend, params json.RawMessage) {
 // record keeps the newest diagnostics of a document, and sends them to the clients that may see them.
 func (m *Mux) record(uri string, version *int64, list json.RawMessage) {
 	body := notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": uri, "diagnostics": list}))
-	made := &publication{uri: uri, version: version, diagnostics: list, body: body}
+	made := &publication{uri: uri, version: version, diagnostics: list, body: body, at: m.now()}
+	m.server.diagnosedAt = made.at
 	key := normal(uri)
 	_, known := m.published[key]
 	switch {
@@ -178,8 +184,10 @@ func (m *Mux) record(uri string, version *int64, list json.RawMessage) {
 		m.published[key] = made
 	}
 	m.show(made)
+	m.see(made)
 	m.documents.Delivered(uri, version)
 	m.restoreTexts()
+	m.settleAll()
 }
 
 // restoreTexts switches the server back to the texts of the authors, or to texts whose diagnostics are due. It does nothing while a pending question depends on the
@@ -236,17 +244,19 @@ func (m *Mux) showKnown(s *session, uri string) {
 
 // showTo sends diagnostics to one session if it is allowed to see them. Those of an earlier server have versions that this server gives to other texts.
 func (m *Mux) showTo(p *publication, s *session) {
-	if p.stale {
-		return
-	}
-	sessions, all := m.documents.Published(p.uri, p.version)
-	for i := 0; i < len(sessions) && !all; i++ {
-		all = sessions[i] == s.key
-	}
-	if all {
+	if m.mayShow(p, s) {
 		m.sendPublication(s, p)
 		m.documents.Delivered(p.uri, p.version)
 	}
+}
+
+// mayShow reports whether a session is allowed to see diagnostics.
+func (m *Mux) mayShow(p *publication, s *session) bool {
+	if p.stale {
+		return false
+	}
+	sessions, all := m.documents.Published(p.uri, p.version)
+	return all || slices.Contains(sessions, s.key)
 }
 
 // clearStale clears diagnostics that the new server has not published again.

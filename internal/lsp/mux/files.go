@@ -79,6 +79,7 @@ func (m *Mux) filesChanged(changes []watch.Change) {
 	}
 	for part := range slices.Chunk(wanted, maxFileChanges) {
 		m.server.put(notificationBody(methodWatched, encode(map[string]any{"changes": part})))
+		m.server.toldAt = m.now()
 	}
 	if len(wanted) > 0 {
 		m.server.pull.everything(m.documents.URIs())

@@ -64,6 +64,7 @@ func (m *Mux) Tick(now time.Time) {
 	}
 	m.stopAwaiting(now)
 	m.pump()
+	m.settleAll()
 	m.changed = m.changed || m.dirty
 	m.dirty = false
 }

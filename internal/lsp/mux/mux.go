@@ -76,6 +76,7 @@ type Mux struct {
 	resting        time.Duration // time until the next Tick
 	registrations  []*registration
 	files          fileWatch
+	inquiries      []*request
 	published      map[string]*publication
 	awaitingSince  time.Time            // since when Tick has found that documents.Awaits; zero: it does not
 	quarantine     map[string]time.Time // when the quarantine of a request ends, by method and URI

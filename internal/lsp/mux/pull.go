@@ -64,6 +64,12 @@ func (p *pulling) everything(all []string) {
 	}
 }
 
+// owes reports whether the diagnostics of a document must be requested, or are requested.
+func (p *pulling) owes(uri string) bool {
+	same := func(other string) bool { return document.Key(other) == document.Key(uri) }
+	return p.asked != "" && same(p.asked) || slices.ContainsFunc(p.due, same)
+}
+
 // pullNext requests the diagnostics of the next document that is due.
 func (m *Mux) pullNext() {
 	b := m.server

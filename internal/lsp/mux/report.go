@@ -71,10 +71,11 @@ func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
 }
 
 // Intervals between calls of Tick: busyRest while requests or indexing are in progress, otherwise idleRest. Tick is not called while there are no clients, no
-// server and no quarantine.
+// server and no quarantine. An inquiry waits until the server is quiet, so that Tick is called more often.
 const (
-	busyRest = 200 * time.Millisecond
-	idleRest = time.Second
+	inquiryRest = 50 * time.Millisecond
+	busyRest    = 200 * time.Millisecond
+	idleRest    = time.Second
 )
 
 // rest returns the time until the next Tick. 0 means that Tick is not called before the next nudge.
@@ -84,6 +85,8 @@ func (m *Mux) rest() time.Duration {
 	b := m.server
 	busy := len(m.waiting) > 0 || m.dirty || b != nil && (!b.indexed || len(b.pending) > 0)
 	switch {
+	case len(m.inquiries) > 0:
+		m.resting = inquiryRest
 	case busy:
 		m.resting = busyRest
 	case b != nil || len(m.sessions) > 0 || len(m.suspects.withheld)+len(m.quarantine) > 0:
@@ -96,7 +99,7 @@ func (m *Mux) rest() time.Duration {
 
 // nudge makes the next Tick run soon, unless the interval is busyRest already. It is called when something begins that has a timeout.
 func (m *Mux) nudge() {
-	if m.resting == busyRest {
+	if m.resting == busyRest || m.resting == inquiryRest {
 		return
 	}
 	m.resting = busyRest

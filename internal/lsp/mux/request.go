@@ -91,6 +91,7 @@ type request struct {
 	uri      []byte
 	body     []byte
 	spans    spans
+	inquiry  *inquiry // not nil: this request is sent in place of a request for diagnostics
 
 	arrived, since, sent time.Time
 	// held: the request waits, or waited, for a server that accepts requests.
@@ -138,6 +139,9 @@ func (m *Mux) blank() *request {
 
 // forget releases a request that was answered or will not be answered. The caller has already removed the request from its list.
 func (m *Mux) forget(r *request) {
+	if r.inquiry != nil {
+		m.dropInquiry(r)
+	}
 	if s := r.session; s != nil && !r.notification {
 		if i := slices.Index(s.open, r); i >= 0 {
 			s.open = slices.Delete(s.open, i, i+1)

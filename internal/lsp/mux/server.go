@@ -64,6 +64,11 @@ func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
 	if !e.IsError {
 		clear(m.timedOut)
 	}
+	if r.inquiry != nil {
+		m.diagnosed(r, body, e)
+		m.pump()
+		return
+	}
 	m.relay(r, body, e)
 	m.forget(r)
 	m.pump()

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/berth-dev/berth/internal/lsp/document"
@@ -146,6 +147,7 @@ func (m *Mux) leave(s *session) {
 		_ = s.conn.Close()
 	}
 	delete(m.sessions, s.key)
+	m.inquiries = slices.DeleteFunc(m.inquiries, func(r *request) bool { return r.session == s })
 	for _, r := range s.open {
 		m.abandon(r)
 	}

@@ -1,0 +1,132 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/url"
+	"slices"
+)
+
+// diagnosis is how the multiplexer gets a server to compute the diagnostics of a text.
+type diagnosis uint8
+
+const (
+	// byMarker sends a request for the symbols of the document. When the server answers it, it has the text. Its diagnostics then follow.
+	byMarker diagnosis = iota
+	// byGopls sends the command of gopls that publishes the diagnostics of a file before it answers.
+	byGopls
+	// byTSServer sends commands of typescript-language-server that pass requests to tsserver, which processes messages in order. The answers contain the
+	// diagnostics. The diagnostics that typescript-language-server publishes state no version.
+	byTSServer
+)
+
+// commands are the commands of these servers.
+var commands = map[diagnosis]string{byGopls: "gopls.diagnose_files", byTSServer: "typescript.tsserverRequest"}
+
+// tsserverRequests are the requests that return the diagnostics of a file.
+var tsserverRequests = []string{"syntacticDiagnosticsSync", "semanticDiagnosticsSync", "suggestionDiagnosticsSync"}
+
+// diagnosisOf selects by the commands that the server offers.
+func (m *Mux) diagnosisOf() diagnosis {
+	var offered struct {
+		Commands []string `json:"commands"`
+	}
+	if json.Unmarshal(m.promised["executeCommandProvider"], &offered) == nil {
+		for how, command := range commands {
+			if slices.Contains(offered.Commands, command) {
+				return how
+			}
+		}
+	}
+	return byMarker
+}
+
+// steps returns the number of requests.
+func (d diagnosis) steps() int {
+	if d == byTSServer {
+		return len(tsserverRequests)
+	}
+	return 1
+}
+
+// request returns the request of a step.
+func (d diagnosis) request(uri string, step int) (method string, params json.RawMessage) {
+	switch d {
+	case byGopls:
+		return methodExecute, encode(map[string]any{"command": commands[d], "arguments": []any{map[string]any{"Files": []string{uri}}}})
+	case byTSServer:
+		return methodExecute, encode(map[string]any{"command": commands[d], "arguments": []any{tsserverRequests[step], map[string]string{"file": pathOf(uri)}}})
+	}
+	return "textDocument/documentSymbol", encode(map[string]any{"textDocument": map[string]string{"uri": uri}})
+}
+
+// pathOf returns the path of a file URI, and other URIs unchanged.
+func pathOf(uri string) string {
+	if parsed, err := url.Parse(uri); err == nil && parsed.Scheme == "file" {
+		return parsed.Path
+	}
+	return uri
+}
+
+// read reads the answer to a command. It returns why the command failed, or an empty string.
+func (d diagnosis) read(q *inquiry, answer []byte, isError bool) (failure string) {
+	if isError {
+		return "the server has answered: " + abridged(answer)
+	}
+	if d != byTSServer {
+		return ""
+	}
+	var result struct {
+		Success bool           `json:"success"`
+		Message string         `json:"message"`
+		Body    []tsDiagnostic `json:"body"`
+	}
+	if err := json.Unmarshal(answer, &result); err != nil || !result.Success {
+		return "tsserver has answered: " + cmp.Or(result.Message, abridged(answer))
+	}
+	q.found = append(q.found, result.Body...)
+	return ""
+}
+
+// tsDiagnostic is a diagnostic in an answer of tsserver.
+type tsDiagnostic struct {
+	Start    tsPosition `json:"start"`
+	End      tsPosition `json:"end"`
+	Text     string     `json:"text"`
+	Category string     `json:"category"`
+	Code     int        `json:"code"`
+	Source   string     `json:"source"`
+}
+
+// tsPosition is a position in an answer of tsserver. Both numbers count from 1, Offset in UTF-16 code units.
+type tsPosition struct {
+	Line   int `json:"line"`
+	Offset int `json:"offset"`
+}
+
+func (p tsPosition) compare(other tsPosition) int {
+	return cmp.Or(cmp.Compare(p.Line, other.Line), cmp.Compare(p.Offset, other.Offset))
+}
+
+func (p tsPosition) convert() map[string]int {
+	return map[string]int{"line": p.Line - 1, "character": p.Offset - 1}
+}
+
+// severityOf is the severity for each category of tsserver. An unused name is a suggestion.
+var severityOf = map[string]int{"error": 1, "warning": 2, "message": 3, "suggestion": 4}
+
+// converted returns diagnostics of tsserver as those of the protocol, by position.
+func converted(found []tsDiagnostic) json.RawMessage {
+	slices.SortStableFunc(found, func(a, b tsDiagnostic) int { return a.Start.compare(b.Start) })
+	list := []any{}
+	for _, d := range found {
+		list = append(list, map[string]any{
+			"range":    map[string]any{"start": d.Start.convert(), "end": d.End.convert()},
+			"severity": cmp.Or(severityOf[d.Category], 1), "code": d.Code, "source": cmp.Or(d.Source, "typescript"), "message": d.Text,
+		})
+	}
+	return encode(list)
+}

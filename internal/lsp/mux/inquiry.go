@@ -1,0 +1,243 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/document"
+	"github.com/berth-dev/berth/internal/lsp/wire"
+)
+
+const (
+	// quiet is how long a server must have received no new text and sent no diagnostics and no progress before its diagnostics count as complete.
+	quiet = 400 * time.Millisecond
+	// quietAfterOthers is the same if another document has changed since the server published the diagnostics, because the server publishes them again only if
+	// they differ.
+	quietAfterOthers = 2 * time.Second
+	// inquiryPatience is how long an inquiry waits if the client sets no timeout. A client can set at most maxInquiryPatience.
+	inquiryPatience, maxInquiryPatience = 10 * time.Second, 10 * time.Minute
+	// maxInquiries is the maximum number of unanswered inquiries of all clients.
+	maxInquiries = 1000
+)
+
+// inquiry is a request lsp.MethodDiagnostics. The multiplexer first sends the server another request in its place, whose answer shows that the server has the text:
+// a server processes messages in order. Then the inquiry waits until the published diagnostics are those of the text.
+type inquiry struct {
+	uri, text string // text is the client's text when it sent the inquiry
+	deadline  time.Time
+	method    diagnosis
+	step      int
+	answered  bool           // the server has answered the requests in place of the inquiry
+	failure   string         // the error with which the server has answered them; empty if there is none
+	seen      *publication   // the diagnostics that this server has published for the text
+	found     []tsDiagnostic // the diagnostics in the answers, of the method byTSServer
+}
+
+// inquire adds an inquiry of a client and sends the first request in its place.
+func (m *Mux) inquire(r *request, params json.RawMessage) {
+	var p struct {
+		URI         string `json:"uri"`
+		ContentHash string `json:"contentHash"`
+		TimeoutMs   int64  `json:"timeoutMs"`
+	}
+	if err := json.Unmarshal(params, &p); err != nil || p.URI == "" {
+		m.fail(r, codeInvalidParams, lsp.MethodDiagnostics+` requires the parameter "uri"`, nil)
+		return
+	}
+	text, _, open := m.documents.Text(r.session.key, p.URI)
+	switch {
+	case !open:
+		m.fail(r, codeInvalidParams, p.URI+" is not open in this client; send textDocument/didOpen first", nil)
+		return
+	case len(m.inquiries) >= maxInquiries:
+		m.failWaiting(r, false)
+		return
+	}
+	patience := inquiryPatience
+	if p.TimeoutMs > 0 {
+		patience = min(time.Duration(p.TimeoutMs)*time.Millisecond, maxInquiryPatience)
+	}
+	r.inquiry = &inquiry{uri: p.URI, text: text, deadline: m.now().Add(patience)}
+	m.inquiries = append(m.inquiries, r)
+	if hash := contentHash(text); p.ContentHash != "" && p.ContentHash != hash {
+		m.conclude(r, fmt.Sprintf("this client has sent another text of the document, with the hash %s", hash))
+		return
+	}
+	m.diagnose(r)
+}
+
+// contentHash identifies a text: the first 16 hexadecimal digits of its SHA-256.
+func contentHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8])
+}
+
+// diagnose sends the next request in place of an inquiry. It is treated like any request of the client: it waits for a server that restarts, and is sent again
+// after a crash.
+func (m *Mux) diagnose(r *request) {
+	q := r.inquiry
+	if q.step == 0 {
+		q.method = m.diagnosisOf()
+	}
+	method, params := q.method.request(q.uri, q.step)
+	var e wire.Envelope
+	r.body = requestBody(r.id, method, params)
+	if err := wire.Scan(r.body, &e); err != nil {
+		m.conclude(r, err.Error()) // cannot happen: the body is valid
+		return
+	}
+	r.method, r.class, r.uri = method, read, append(r.uri[:0], q.uri...)
+	r.spans, r.workRaw, r.partRaw = spans{id: e.IDSpan}, nil, nil
+	m.submit(r)
+}
+
+// diagnosed handles the answer to a request that was sent in place of an inquiry.
+func (m *Mux) diagnosed(r *request, body []byte, e *wire.Envelope) {
+	q, answer := r.inquiry, body[e.ResultSpan.Start:e.ResultSpan.End]
+	if r.cancelled {
+		m.fail(r, codeRequestCancelled, "canceled", nil)
+		return
+	}
+	// A server without document symbols answers with an error, after it has processed the text.
+	if q.method != byMarker {
+		q.failure = q.method.read(q, answer, e.IsError)
+	}
+	if q.step++; q.failure == "" && q.step < q.method.steps() {
+		m.diagnose(r)
+		return
+	}
+	q.answered = true
+	if q.seen == nil {
+		m.documents.Await(r.session.key, q.uri)
+	}
+	m.settle(r)
+}
+
+// see keeps published diagnostics for the inquiries about their text.
+func (m *Mux) see(p *publication) {
+	for _, r := range m.inquiries {
+		_, served, _ := m.documents.Text(r.session.key, r.inquiry.uri)
+		if p.version != nil && *p.version == served && normal(p.uri) == normal(r.inquiry.uri) {
+			r.inquiry.seen = p
+		}
+	}
+}
+
+// settleAll answers the inquiries whose diagnostics are now known, and those whose time is up.
+func (m *Mux) settleAll() {
+	for _, r := range slices.Clone(m.inquiries) {
+		m.settle(r)
+	}
+}
+
+// settle answers an inquiry if its diagnostics are known, if they will not be known, or if its time is up.
+func (m *Mux) settle(r *request) {
+	text, served, open := m.documents.Text(r.session.key, r.inquiry.uri)
+	late := !m.now().Before(r.inquiry.deadline)
+	switch {
+	case !open || text != r.inquiry.text:
+		m.conclude(r, "the client has changed the document meanwhile")
+	case r.inquiry.answered && r.inquiry.failure != "":
+		m.conclude(r, r.inquiry.failure)
+	case r.inquiry.answered && r.inquiry.method == byTSServer:
+		m.conclude(r, "")
+	case r.inquiry.answered && m.serves():
+		if doubt, final := m.doubt(r.inquiry, served); final || late {
+			m.conclude(r, doubt)
+		}
+	case !late:
+	case !m.serves() && m.reason != "":
+		m.conclude(r, "the language server is restarting ("+m.reason+")")
+	default:
+		m.conclude(r, "the server has not processed the content in time")
+	}
+}
+
+// doubt returns why the published diagnostics of a document may not be those of the server's version served; empty if they are. final is true if waiting longer does
+// not change this.
+func (m *Mux) doubt(q *inquiry, served int64) (reason string, final bool) {
+	b, p := m.server, m.published[normal(q.uri)]
+	if q.seen != nil {
+		p, served = q.seen, *q.seen.version
+	}
+	idle := m.now().Sub(latest(b.diagnosedAt, b.workAt, b.toldAt))
+	switch {
+	case p == nil || p.stale:
+		return "the server has sent no diagnostics for this file", false
+	case p.version == nil:
+		return "the server does not state for which content its diagnostics are", idle >= quiet
+	case *p.version != served:
+		return "the server has sent no diagnostics for this content in time", false
+	case b.pull.offered && !b.pull.published[document.Key(q.uri)]:
+		if b.pull.owes(q.uri) {
+			return "the server has not answered the request for diagnostics in time", false
+		}
+		return "", true
+	case q.method == byGopls:
+		return "", true
+	case len(b.work) > 0 || b.busyStatus:
+		return fmt.Sprintf("the server is still working (%d tasks in progress)", len(b.work)), false
+	case p.at.Before(b.toldAt) && idle < quietAfterOthers:
+		return "other documents have changed, and may change the diagnostics of this one", false
+	case idle < quiet:
+		return "the server is still sending diagnostics", false
+	}
+	return "", true
+}
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// conclude answers an inquiry. doubt is why the diagnostics may not be those of the text; empty if they are.
+func (m *Mux) conclude(r *request, doubt string) {
+	q, s := r.inquiry, r.session
+	result := lsp.Diagnosis{
+		URI: q.uri, ContentHash: contentHash(q.text), Settled: doubt == "", Reason: doubt, Diagnostics: json.RawMessage("[]"),
+	}
+	if version, open := m.documents.ClientVersion(s.key, q.uri); open {
+		result.Version = version
+	}
+	p := m.published[normal(q.uri)]
+	switch {
+	case q.method == byTSServer:
+		result.Diagnostics = converted(q.found)
+	case q.seen != nil:
+		result.Diagnostics = q.seen.diagnostics
+	case p != nil && m.mayShow(p, s):
+		result.Diagnostics = p.diagnostics
+	}
+	m.send(s, resultBody(r.id, encode(result)))
+	if r.place == inFlight { // its answer is discarded
+		s.open = slices.DeleteFunc(s.open, func(open *request) bool { return open == r })
+		m.dropInquiry(r)
+		m.abandon(r)
+		return
+	}
+	m.take(r)
+	m.forget(r)
+}
+
+func (m *Mux) dropInquiry(r *request) {
+	m.inquiries = slices.DeleteFunc(m.inquiries, func(other *request) bool { return other == r })
+	r.inquiry = nil
+}
+
+// repeatInquiries starts the inquiries again that wait for diagnostics of a server that is gone.
+func (m *Mux) repeatInquiries() {
+	for _, r := range slices.Clone(m.inquiries) {
+		q := r.inquiry
+		waits := q.answered
+		q.answered, q.seen = false, nil
+		if waits {
+			q.step, q.found, q.failure = 0, nil, ""
+			m.diagnose(r)
+		}
+	}
+}
