@@ -73,7 +73,7 @@ func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
 // Intervals between calls of Tick: busyRest while requests or indexing are in progress, otherwise idleRest. Tick is not called while there are no clients, no
 // server and no quarantine. An inquiry waits until the server is quiet, so that Tick is called more often.
 const (
-	inquiryRest = 50 * time.Millisecond
+	inquiryRest = 20 * time.Millisecond
 	busyRest    = 200 * time.Millisecond
 	idleRest    = time.Second
 )
