@@ -244,7 +244,7 @@ test-e2e-user: build controlplane gopls ## Run the end-to-end tests as an ordina
 	@hack/as-user.sh -test.timeout 40m -ginkgo.v -ginkgo.label-filter="$(LABELS)"
 
 .PHONY: test-languageservers
-test-languageservers: gopls ## Compare 17 language servers, shared by several clients, with the same servers alone. Needs node, npm and clangd. EDITS=400 edits more often.
+test-languageservers: gopls ## Compare 17 language servers, shared by several clients, with the same servers alone. Needs node, npm and clangd. EDITS=400 edits more often, WORKTREES=10 compares more worktrees.
 	@echo "testing language servers (the first run installs them with npm)" >&2
 	@go test -race -count=1 -timeout 120m -v ./test/languageservers
 

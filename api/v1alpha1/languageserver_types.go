@@ -102,7 +102,8 @@ type LanguageServerSpec struct {
 // Workspace contains the directories that a language server analyzes.
 type Workspace struct {
 	// folders are the directories of the workspace, 1 to 16 absolute paths of at most 4096 characters. The first is the root of the workspace, and the
-	// directory in which the server is started unless spec.process.workingDir is set.
+	// directory in which the server is started unless spec.process.workingDir is set. A change of the other folders restarts the server only if the server
+	// cannot change its folders while it runs, or if updatePolicy is OnRestart.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16

@@ -34,6 +34,8 @@ type Reporter interface {
 	Endpoint(uid types.UID) string
 	// Keep sets whether the multiplexer must exist even if no server is running. It may be called repeatedly.
 	Keep(uid types.UID, keep bool)
+	// SetFolders changes the folders of the workspace of a running server.
+	SetFolders(ctx context.Context, uid types.UID, folders []string) error
 	// Gone reports whether the multiplexer has exited and is not started again before the next start of the server.
 	Gone(ctx context.Context, uid types.UID) bool
 }

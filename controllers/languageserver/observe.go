@@ -27,7 +27,7 @@ const unheardRetry = time.Second
 const shortestWait = 100 * time.Millisecond
 
 // ObserveRunning implements process.Kind: it copies the report of the multiplexer on the running server to the status.
-func (k *Kind) ObserveRunning(_ context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
+func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	server := languageServer(object)
 	before := server.Status.DeepCopy()
 	k.noteAsked(server)
@@ -59,7 +59,7 @@ func (k *Kind) ObserveRunning(_ context.Context, object process.Object, current 
 		k.served(server, servingSince(current, report, k.clock.Now()))
 	}
 	settled := equality.Semantic.DeepEqual(before, &server.Status)
-	return sooner(k.count(server, report, !settled), k.untilIdle(server, report)), nil
+	return sooner(k.setFolders(ctx, server, report), sooner(k.count(server, report, !settled), k.untilIdle(server, report))), nil
 }
 
 // lookWithout handles a backend without a multiplexer: a running process counts as serving, and its use is unknown.

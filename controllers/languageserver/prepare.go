@@ -21,7 +21,7 @@ import (
 )
 
 // Prepare implements process.Kind: it sets the configuration of the multiplexer and the owner of the object.
-func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *facts.Incarnation, plan *process.StartSpec) error {
+func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.StartSpec) error {
 	server := languageServer(object)
 	k.keep(server, true)
 	plan.Probed = true
@@ -35,11 +35,15 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *facts.Inca
 	if plan.Process.Dir == "" && len(server.Spec.Workspace.Folders) > 0 {
 		plan.Process.Dir = server.Spec.Workspace.Folders[0]
 	}
-	config, err := config(&server.Spec)
+	started, err := config(&server.Spec, k.foldersOf(server, current))
 	if err != nil {
 		return err
 	}
-	plan.Fingerprint = []string{"lsp=" + string(config)}
+	plan.Fingerprint = []string{"lsp=" + string(started)}
+	config, err := config(&server.Spec, server.Spec.Workspace.Folders)
+	if err != nil {
+		return err
+	}
 	if inPod(server) {
 		return k.preparePod(ctx, server, config, plan)
 	}
@@ -48,7 +52,7 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *facts.Inca
 }
 
 // config returns the part of the spec beyond the process, in the format of the multiplexer. The same spec always results in the same bytes.
-func config(spec *v1alpha1.LanguageServerSpec) ([]byte, error) {
+func config(spec *v1alpha1.LanguageServerSpec, folders []string) ([]byte, error) {
 	options, err := canonical(spec.InitializationOptions)
 	if err != nil {
 		return nil, fmt.Errorf("read spec.initializationOptions: %w", err)
@@ -63,7 +67,7 @@ func config(spec *v1alpha1.LanguageServerSpec) ([]byte, error) {
 	}
 	text, err := json.Marshal(lsp.Config{
 		Language:              spec.Language,
-		Folders:               spec.Workspace.Folders,
+		Folders:               folders,
 		InitializationOptions: options,
 		Settings:              settings,
 		Limits:                limits(&spec.Limits),

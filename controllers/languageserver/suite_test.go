@@ -46,6 +46,9 @@ type backend struct {
 	kept   map[types.UID]bool
 	socket string
 	gone   bool
+	// folders are those of the last call of SetFolders, which returns refusal.
+	folders []string
+	refusal error
 }
 
 func (b *backend) Report(types.UID) (lsp.Report, bool) {
@@ -54,8 +57,12 @@ func (b *backend) Report(types.UID) (lsp.Report, bool) {
 	}
 	return *b.report, true
 }
-func (b *backend) Endpoint(types.UID) string             { return b.socket }
-func (b *backend) Keep(uid types.UID, keep bool)         { b.kept[uid] = keep }
+func (b *backend) Endpoint(types.UID) string     { return b.socket }
+func (b *backend) Keep(uid types.UID, keep bool) { b.kept[uid] = keep }
+func (b *backend) SetFolders(_ context.Context, _ types.UID, folders []string) error {
+	b.folders = folders
+	return b.refusal
+}
 func (b *backend) Gone(context.Context, types.UID) bool  { return b.gone }
 func (b *backend) changeReport(change func(*lsp.Report)) { change(b.report) }
 

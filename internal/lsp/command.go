@@ -14,6 +14,8 @@ const (
 	Stop Verb = "Stop"
 	// Kill sends SIGKILL to the whole process tree of Incarnation.
 	Kill Verb = "Kill"
+	// SetFolders sets the folders of the workspace to Folders, for this and the next servers. A server that does not support that ignores it.
+	SetFolders Verb = "SetFolders"
 	// Quit makes the multiplexer exit if no server is alive. Clients receive the reason, and their connections are closed.
 	Quit Verb = "Quit"
 )
@@ -24,6 +26,8 @@ type Command struct {
 	Verb        Verb    `json:"verb"`
 	Incarnation int64   `json:"incarnation,omitempty"`
 	Launch      *Launch `json:"launch,omitempty"`
+	// Folders are absolute paths; the first one is the root, which must not change.
+	Folders []string `json:"folders,omitempty"`
 	// Reason is sent to clients: why the server restarts or the multiplexer exits.
 	Reason string `json:"reason,omitempty"`
 }

@@ -80,6 +80,11 @@ type Report struct {
 	// IndexedBySettled or IndexedByProgressTimeout.
 	Indexed   bool   `json:"indexed,omitempty"`
 	IndexedBy string `json:"indexedBy,omitempty"`
+	// StartFolders are the folders of the workspace with which the server was started, and Folders the current ones. FoldersChange is true if the server accepts
+	// changes of its folders while it runs.
+	StartFolders  []string `json:"startFolders,omitempty"`
+	Folders       []string `json:"folders,omitempty"`
+	FoldersChange bool     `json:"foldersChange,omitempty"`
 	// ServerName and ServerVersion are from the initialize result.
 	ServerName    string `json:"serverName,omitempty"`
 	ServerVersion string `json:"serverVersion,omitempty"`

@@ -93,6 +93,37 @@ var _ = Describe("LanguageServer", func() {
 		p.disconnect(ctx)
 	})
 
+	It("learns of another folder while it runs", Label(anyUser), NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		t := languageProjects["gopls"]
+		s, folder := t.languageServer(ctx, "folders")
+		s.create(ctx).waitUntilReady(ctx)
+		p := t.connectUser(ctx, "the editor", s, folder, socketConnector(ctx, s))
+		p.waitForCorrectAnswers(ctx)
+		worktree := GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(worktree, "go.mod"), []byte(t.files["go.mod"]), 0o600)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(worktree, "a.go"), []byte("package main\n\nfunc onlyInTheWorktree() {}\n"), 0o600)).To(Succeed())
+		found := func() (string, error) {
+			var symbols []struct{ Name string }
+			err := p.Call(ctx, "workspace/symbol", map[string]any{"query": "onlyInTheWorktree"}, &symbols)
+			return fmt.Sprint(symbols), err
+		}
+		Expect(found()).NotTo(ContainSubstring("onlyInTheWorktree"))
+		s.patch(ctx, func() {
+			spec := &s.languageServer().Spec
+			spec.Workspace.Folders = append(spec.Workspace.Folders, worktree)
+		})
+		Eventually(found).WithTimeout(startTimeout).Should(ContainSubstring("onlyInTheWorktree"))
+		Expect(s.read(ctx)).To(Succeed())
+		Expect(s.status().Incarnation).To(BeEquivalentTo(1), "the same server")
+		Expect(s.condition(v1alpha1.ConditionDriftDetected).Status).NotTo(BeEquivalentTo("True"))
+		s.patch(ctx, func() {
+			spec := &s.languageServer().Spec
+			spec.Workspace.Folders = spec.Workspace.Folders[:1]
+		})
+		Eventually(found).WithTimeout(startTimeout).ShouldNot(ContainSubstring("onlyInTheWorktree"))
+		p.disconnect(ctx)
+	})
+
 	It("sleeps without a client, and starts for the next one", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
 		t := languageProjects["gopls"]
 		s, folder := t.languageServer(ctx, "sleeper")

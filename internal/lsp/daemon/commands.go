@@ -60,6 +60,8 @@ func (p *program) Do(command lsp.Command) lsp.Answer {
 		if err != nil {
 			code = lsp.CodeUnavailable
 		}
+	case lsp.SetFolders:
+		p.mux.SetFolders(command.Folders)
 	case lsp.Quit:
 		code, err = p.leave(command.Reason)
 	default:

@@ -60,6 +60,7 @@ func Until(run func(context.Context) error) int {
 type multiplexer interface {
 	Serve(conn net.Conn)
 	Configure(config lsp.Config)
+	SetFolders(folders []string)
 	Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader)
 	Hold(reason string)
 	Detach(incarnation int64, ending lsp.Ending)

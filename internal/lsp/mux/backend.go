@@ -35,6 +35,10 @@ type backend struct {
 	shut        chan struct{} // closed when the server has answered shutdown
 	drained     chan struct{} // if not nil, closed when the server owes no client an answer
 
+	startFolders  []string // the folders of the workspace in initialize, and those that the server has now
+	folders       []string
+	foldersChange bool // the server accepts changes of its folders
+
 	attachedAt time.Time
 	ready      bool // initialized and up to date
 	readyAt    time.Time
@@ -79,6 +83,7 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 	b := &backend{
 		incarnation: incarnation, stdin: stdin, stdout: stdout, out: newQueue(unreadBytes), attachedAt: m.now(),
 		read: make(chan struct{}), written: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
+		startFolders: m.config.Folders, folders: m.config.Folders,
 		pending: map[int64]*request{}, tokens: map[int64]*request{}, work: map[string]*work{},
 	}
 	b.lastHeard.Store(b.attachedAt.UnixNano())

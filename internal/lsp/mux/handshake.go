@@ -154,6 +154,7 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 			", but all clients support utf-16 only: remove the option that selects another encoding, such as --offset-encoding")
 		return
 	}
+	b.foldersChange = changesFolders(made.result.Capabilities["workspace"])
 	b.pull.offers(made.result.Capabilities[pull])
 	if err := made.withoutPull(); err != nil {
 		m.log("cannot change the answer of the language server to initialize: " + err.Error())
@@ -174,6 +175,7 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	m.suspects.started(m.now())
 	b.out.setLimit(b.out.backlog() + unreadBytes)
 	b.ready, b.readyAt = true, m.now()
+	m.syncFolders()
 	b.workAt = b.readyAt
 	b.silence = silence{}
 	m.counters.StartupNanos = int64(b.readyAt.Sub(b.attachedAt))

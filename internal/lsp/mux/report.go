@@ -31,8 +31,10 @@ func (m *Mux) Fill(r *lsp.Report) {
 		r.ServerName, r.ServerVersion = abridged([]byte(m.answer.result.ServerInfo.Name)), m.answer.result.version()
 	}
 	r.Initialized, r.Indexed, r.IndexedBy = false, false, ""
+	r.Folders, r.StartFolders, r.FoldersChange = m.config.Folders, nil, false
 	b := m.server
 	if b != nil {
+		r.StartFolders, r.FoldersChange = b.startFolders, b.foldersChange
 		r.Initialized, r.Indexed, r.IndexedBy = b.ready, b.indexed, b.indexedBy
 		for _, pending := range b.pending {
 			if pending.own != ofClient {

@@ -70,6 +70,21 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, ver
 	return tell(ctx, client, lsp.Command{Verb: verb, Incarnation: incarnation}, timeout)
 }
 
+// SetFolders changes the folders of the workspace of a running server. It returns an error if the multiplexer cannot be reached.
+func (r *Runtime) SetFolders(ctx context.Context, uid types.UID, folders []string) error {
+	l := r.known(uid)
+	if l == nil {
+		return errSilent
+	}
+	l.mu.Lock()
+	client := l.client
+	l.mu.Unlock()
+	if client == nil {
+		return errSilent
+	}
+	return tell(ctx, client, lsp.Command{Verb: lsp.SetFolders, Folders: folders}, askTimeout)
+}
+
 // tell sends a command to a multiplexer.
 func tell(ctx context.Context, client *control.Client, command lsp.Command, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -11,7 +11,8 @@ package v1alpha1
 // Workspace contains the directories that a language server analyzes.
 type WorkspaceApplyConfiguration struct {
 	// folders are the directories of the workspace, 1 to 16 absolute paths of at most 4096 characters. The first is the root of the workspace, and the
-	// directory in which the server is started unless spec.process.workingDir is set.
+	// directory in which the server is started unless spec.process.workingDir is set. A change of the other folders restarts the server only if the server
+	// cannot change its folders while it runs, or if updatePolicy is OnRestart.
 	Folders []string `json:"folders,omitempty"`
 }
 
