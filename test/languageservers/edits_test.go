@@ -105,12 +105,82 @@ func (r *replaceable) restart() {
 	r.attach()
 }
 
+// editCount is the number of edits in each situation: the value of the environment variable EDITS, or 4.
+func editCount() int {
+	if n, err := strconv.Atoi(os.Getenv("EDITS")); err == nil {
+		return n
+	}
+	return 4
+}
+
+// edits are the edits of one server in one situation after another.
+type edits struct {
+	t      *testing.T
+	server string
+	// alone is the p50 without Berth in each situation in which it was measured.
+	alone map[string]time.Duration
+}
+
+// measure edits the file while act is called repeatedly, with a pause. It fails the test if diagnostics are missing or stale.
+func (m *edits) measure(e *editor, berth bool, situation string, pause time.Duration, act func(n int)) {
+	ctx, cancel := context.WithCancel(m.t.Context())
+	var busy sync.WaitGroup
+	if act != nil {
+		busy.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				act(n)
+				select {
+				case <-time.After(pause):
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	e.took, e.missing, e.stale = nil, 0, 0
+	typing := time.NewTicker(100 * time.Millisecond) // otherwise a fast server has seen all edits before anything else happens
+	defer typing.Stop()
+	for range editCount() {
+		e.edit(m.t.Context())
+		<-typing.C
+	}
+	cancel()
+	busy.Wait()
+	half, note := percentile(e.took, 50), ""
+	switch alone := m.alone[situation]; {
+	case !berth:
+		m.alone[situation] = half
+		note = ", without Berth"
+	case alone > 0:
+		note = fmt.Sprintf(", %.2f of the time without Berth at p50", float64(half)/float64(alone))
+	}
+	m.t.Logf("%s, %s%s: %d edits, %d missing, %d stale, p50 %s, p99 %s", m.server, situation, note, len(e.took), e.missing, e.stale, half, percentile(e.took, 99))
+	if e.missing+e.stale > 0 {
+		m.t.Errorf("%s, %s: %d missing and %d stale diagnostics", m.server, situation, e.missing, e.stale)
+	}
+}
+
+// reads returns a function that asks for the symbols of the files: three times those of the helper file, then those of the edited file. Some servers send no
+// diagnostics while they are asked too often, also alone: basedpyright interrupts its analysis for each question.
+func reads(ctx context.Context, c *lspclient.Client, helper, edited string) func(n int) {
+	return func(n int) {
+		about := helper
+		if n%4 == 3 {
+			about = edited
+		}
+		_ = c.Call(ctx, documentSymbols, map[string]any{"textDocument": map[string]any{"uri": about}}, nil)
+	}
+}
+
+const (
+	oneClient = "one client"
+	reading   = "questions at the same time"
+	// readPause and changePause are the pauses between questions, and between other changes. gopls interrupts the analysis of a file when another file changes, and
+	// resumes it after a second without changes.
+	readPause, changePause = 500 * time.Millisecond, 3 * time.Second
+)
+
 // TestServers_DiagnosticsAfterEdits edits a file while other things happen. EDITS is the number of edits in each situation.
 func TestServers_DiagnosticsAfterEdits(t *testing.T) {
-	edits := 4
-	if text := os.Getenv("EDITS"); text != "" {
-		edits, _ = strconv.Atoi(text)
-	}
 	for _, c := range edited {
 		s := servers[c.server]
 		t.Run(c.server, func(t *testing.T) {
@@ -118,95 +188,58 @@ func TestServers_DiagnosticsAfterEdits(t *testing.T) {
 			folder := s.folder(t)
 			uri, text := lspclient.URI(folder, s.main), s.files[s.main]
 			helperURI, helper := lspclient.URI(folder, c.helper), s.files[c.helper]
-			capabilities := clientKinds["editor"]
-
 			newEditor := func(client *lspclient.Client) *editor {
 				g.Expect(client.Open(uri, s.language, 0, text)).To(Succeed())
-				return &editor{Client: client, uri: uri, text: text, from: c.from, to: c.to}
+				e := &editor{Client: client, uri: uri, text: text, from: c.from, to: c.to}
+				e.edit(t.Context()) // the server reads the project
+				return e
 			}
-			var alone time.Duration
-			measure := func(situation string, e *editor) {
-				e.took, e.missing, e.stale = nil, 0, 0
-				typing := time.NewTicker(100 * time.Millisecond) // otherwise a fast server has seen all edits before anything else happens
-				defer typing.Stop()
-				for range edits {
-					e.edit(t.Context())
-					<-typing.C
-				}
-				t.Logf("%s, %s: %d edits, %d missing, %d stale, p50 %s, p99 %s", c.server, situation, edits, e.missing, e.stale, percentile(e.took, 50), percentile(e.took, 99))
-				if e.missing+e.stale > 0 {
-					t.Errorf("%s, %s: %d missing and %d stale diagnostics", c.server, situation, e.missing, e.stale)
-				}
-			}
+			m := &edits{t: t, server: c.server, alone: map[string]time.Duration{}}
 			if !s.pulls {
 				t.Run("without Berth", func(t *testing.T) {
-					e := newEditor(s.alone(t, folder, capabilities))
-					e.edit(t.Context()) // reads the project
-					measure("without Berth", e)
-					alone = percentile(e.took, 50)
+					e := newEditor(s.alone(t, folder, clientKinds["editor"]))
+					m.measure(e, false, oneClient, 0, nil)
+					m.measure(e, false, reading, readPause, reads(t.Context(), e.Client, helperURI, uri))
 				})
 			}
-			m := &replaceable{start: func() *lspclient.Program { return s.start(t, folder) }, Mux: mux.New(mux.Options{
-				Config: s.config(t, folder), Log: t.Logf,
-				Watch: func(folders []string, deliver func([]watch.Change)) (func(), error) {
-					watcher, err := watch.Start(folders, deliver, func(line string) { t.Log(line) })
-					if err != nil {
-						return nil, err
-					}
-					return watcher.Close, nil
-				},
-			})}
-			t.Cleanup(func() { m.Quit("the test is over") })
-			m.attach()
-			connect := func() *lspclient.Client { return s.connect(t, m.Mux, folder, capabilities) }
-			e := newEditor(connect())
-			e.edit(t.Context())
-			measure("one client", e)
-			if alone > 0 {
-				t.Logf("%s: %.2f of the time without Berth at p50", c.server, float64(percentile(e.took, 50))/float64(alone))
-			}
-			other := connect()
-			with := func(situation string, every time.Duration, act func(n int)) {
-				ctx, cancel := context.WithCancel(t.Context())
-				var busy sync.WaitGroup
-				busy.Go(func() {
-					for n := 0; ctx.Err() == nil; n++ {
-						act(n)
-						select {
-						case <-time.After(every):
-						case <-ctx.Done():
-						}
-					}
-				})
-				measure(situation, e)
-				cancel()
-				busy.Wait()
-			}
-			// Some servers send no diagnostics while something else happens too often, also alone: basedpyright interrupts its analysis for each question, and
-			// gopls interrupts that of a file when another file changes, and resumes it after a second without changes.
-			with("a client that reads", 500*time.Millisecond, func(n int) {
-				about := helperURI
-				if n%4 == 3 {
-					about = uri
-				}
-				_ = other.Call(t.Context(), documentSymbols, map[string]any{"textDocument": map[string]any{"uri": about}}, nil)
-			})
+			shared := s.replaceable(t, folder)
+			e, other := newEditor(s.connect(t, shared.Mux, folder, clientKinds["editor"])), s.connect(t, shared.Mux, folder, clientKinds["editor"])
+			m.measure(e, true, oneClient, 0, nil)
+			m.measure(e, true, reading, readPause, reads(t.Context(), other, helperURI, uri))
 			g.Expect(other.Open(helperURI, s.language, 0, helper)).To(Succeed())
-			with("a client that edits another file", 3*time.Second, func(n int) {
+			m.measure(e, true, "a client that edits another file", changePause, func(n int) {
 				_ = other.Change(helperURI, n+1, fmt.Sprintf("%s%s%d\n", helper, c.comment, n))
 			})
 			g.Expect(other.CloseDocument(helperURI)).To(Succeed())
-			with("changes on disk", 3*time.Second, func(n int) {
+			m.measure(e, true, "changes on disk", changePause, func(n int) {
 				_ = os.WriteFile(filepath.Join(folder, c.helper), fmt.Appendf(nil, "%s%s%d\n", helper, c.comment, n), 0o600)
 			})
-			with("restarts of the server", 10*time.Second, func(int) { m.restart() })
+			m.measure(e, true, "restarts of the server", 10*time.Second, func(int) { shared.restart() })
 			if c.server == unversioned {
 				return
 			}
 			g.Expect(other.Open(uri, s.language, 0, text)).To(Succeed())
-			with("a client that edits the same file", 2*time.Second, func(n int) {
+			m.measure(e, true, "a client that edits the same file", 2*time.Second, func(n int) {
 				_ = other.Change(uri, n+1, fmt.Sprintf("%s%s%d\n", text, c.comment, n))
 			})
 		})
 	}
+}
+
+// replaceable starts a server behind a multiplexer that watches the folder.
+func (s server) replaceable(t *testing.T, folder string) *replaceable {
+	t.Helper()
+	m := &replaceable{start: func() *lspclient.Program { return s.start(t, folder) }, Mux: mux.New(mux.Options{
+		Config: s.config(t, folder), Log: t.Logf,
+		Watch: func(folders []string, deliver func([]watch.Change)) (func(), error) {
+			watcher, err := watch.Start(folders, deliver, func(line string) { t.Log(line) })
+			if err != nil {
+				return nil, err
+			}
+			return watcher.Close, nil
+		},
+	})}
+	t.Cleanup(func() { m.Quit("the test is over") })
+	m.attach()
+	return m
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/control"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -58,6 +59,7 @@ func testMain(m *testing.M) int {
 		fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
 		return 1
 	}
+	defer conformance.RemoveWorkload()
 	code := m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
