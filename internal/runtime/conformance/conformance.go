@@ -40,6 +40,8 @@ type Features struct {
 	Sockets bool
 	// Container: programs run in the PID namespace and with the environment of a container. A signal is reported as exit code 128+n, unless Berth sent the signal.
 	Container bool
+	// Unchecked: CheckProgram does not know the programs, for example because they are in an image.
+	Unchecked bool
 	// Results: the backend implements runtime.ResultStore.
 	Results bool
 	// MostResult is the maximum size of a result file, in bytes, if it is less than runtime.MostResultBytes; otherwise 0.

@@ -173,7 +173,8 @@ func testForget(s *suite) {
 	}
 	// The UID counts as new again.
 	s.Expect(s.Runtime.Start(s.ctx, s.process(uid, 1, "exit", "3"))).To(Succeed())
-	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Code).To(BeEquivalentTo(3))
+	ended := s.awaitPhase(uid, facts.Exited).Exit
+	s.Expect(ended.Code).To(BeEquivalentTo(3), "%+v", ended)
 }
 
 func testPreviousExit(s *suite) {

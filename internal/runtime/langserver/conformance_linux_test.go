@@ -5,7 +5,13 @@ package langserver
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -13,13 +19,64 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
+// whole is a Runtime with one channel of events: those of its backend for multiplexers, and its own.
+type whole struct {
+	*Runtime
+	events chan types.UID
+}
+
+func newWhole(t *testing.T, r *Runtime) whole {
+	w := whole{r, make(chan types.UID, 1000)}
+	put := func(uid types.UID) {
+		select {
+		case w.events <- uid:
+		default: // a reader that has 1000 events to read does not need another one
+		}
+	}
+	r.OnChange(put)
+	go func() {
+		for {
+			select {
+			case uid, open := <-r.Events():
+				if !open {
+					return
+				}
+				put(uid)
+			case <-r.Lifetime().Done():
+				return
+			}
+		}
+	}()
+	return w
+}
+
+// Events implements runtime.Runtime.
+func (w whole) Events() <-chan types.UID { return w.events }
+
+// workload returns a program that does what the workload of the suite does, with its output on stderr, because the standard output of a language server belongs to
+// the multiplexer.
+func workload(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "workload")
+	script := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" >&2\n", conformance.Workload(t))
+	NewWithT(t).Expect(os.WriteFile(path, []byte(script), 0o700)).To(Succeed())
+	return path
+}
+
+// notOfServers are the tests of the suite that do not apply.
+var notOfServers = map[string]string{
+	"lists everything":              "List returns the multiplexers, as the backend of the multiplexers numbers them",
+	"lists the processes of a tree": "the backend of the multiplexers lists them",
+}
+
 func TestConformance_OnHost(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
 		f := newFixture(t)
 		return conformance.Harness{
-			Features: conformance.Features{Processes: true, Logs: true},
-			Runtime:  f.Runtime,
-			Program:  conformance.Workload(t),
+			Features: conformance.Features{Processes: true},
+			Runtime:  newWhole(t, f.Runtime),
+			Program:  workload(t),
+			Without:  notOfServers,
 			Prepare: func(p *runtime.Process) {
 				p.Config, _ = json.Marshal(lsp.Config{Language: "test", Folders: []string{f.dir}})
 			},
@@ -27,7 +84,7 @@ func TestConformance_OnHost(t *testing.T) {
 				t.Helper()
 				f.close()
 				f.open()
-				return f.Runtime
+				return newWhole(t, f.Runtime)
 			},
 		}
 	})
@@ -37,9 +94,10 @@ func TestConformance_InPods(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
 		f := newPodFixture(t)
 		return conformance.Harness{
-			Features: conformance.Features{Processes: true, Logs: true},
-			Runtime:  f.Runtime,
-			Program:  conformance.Workload(t),
+			Features: conformance.Features{Processes: true, Unchecked: true},
+			Runtime:  newWhole(t, f.Runtime),
+			Program:  workload(t),
+			Without:  notOfServers,
 			Prepare: func(p *runtime.Process) {
 				p.Config, _ = json.Marshal(PodConfig{
 					Config: lsp.Config{Language: "test", Folders: []string{f.dir}}, Secret: "lsp-" + string(p.UID), Pod: pod.Config{Namespace: "team", Image: "gopls:1"},
@@ -49,7 +107,7 @@ func TestConformance_InPods(t *testing.T) {
 				t.Helper()
 				f.Runtime.Close()
 				f.startManager()
-				return f.Runtime
+				return newWhole(t, f.Runtime)
 			},
 		}
 	})

@@ -98,11 +98,14 @@ func (l *link) follow() {
 	}
 }
 
-// lost reports whether the multiplexer is gone. If so, it discards the last report.
+// lost reports whether the multiplexer is gone, or the object was forgotten: a later multiplexer then has another link. If so, it discards the last report.
 func (l *link) lost(ctx context.Context) bool {
 	l.mu.Lock()
-	generation := l.generation
+	generation, forgotten := l.generation, l.forgotten
 	l.mu.Unlock()
+	if forgotten {
+		return true
+	}
 	held, err := l.runtime.multiplexer(ctx, l.uid)
 	if err != nil || (held != nil && held.Alive()) {
 		return false
@@ -134,8 +137,8 @@ func (l *link) connect(ctx context.Context) bool {
 	stop := context.AfterFunc(ctx, client.Close)
 	defer stop()
 	l.mu.Lock()
-	if l.generation != generation {
-		client.Close() // the connection may lead to the previous multiplexer
+	if l.generation != generation || l.forgotten {
+		client.Close() // the connection may lead to another multiplexer
 	} else {
 		l.client, l.quitting = client, false
 		l.hears()

@@ -41,11 +41,15 @@ func (l *link) start(ctx context.Context, p runtime.Process) error {
 	if err != nil {
 		return err
 	}
+	noted := l.runtime.site.noted(l.uid, held)
+	if noted == p.Incarnation && held != nil && held.Phase == facts.Running { // the multiplexer may have started it for an earlier manager
+		l.watch()
+		l.await(ctx)
+	}
 	newest, err := l.newestNumber(ctx)
 	if err != nil {
 		return err
 	}
-	noted := l.runtime.site.noted(l.uid, held)
 	switch {
 	case p.Incarnation < max(newest, noted):
 		return fmt.Errorf("%w: %d", runtime.ErrStale, max(newest, noted))
@@ -96,6 +100,10 @@ func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp
 	case held.Phase == facts.Unknown:
 		l.mu.Unlock()
 		return fmt.Errorf("%w: %s", runtime.ErrOldAlive, held.Message)
+	case l.pending != nil: // it is older, because it is not the newest incarnation
+		pending := l.pending.Incarnation
+		l.mu.Unlock()
+		return fmt.Errorf("%w: incarnation %d is being started", runtime.ErrOldAlive, pending)
 	case quitting || held.LeaderExit != nil || held.StopSent:
 		l.mu.Unlock()
 		return fmt.Errorf("%w: the multiplexer of the previous incarnation is being stopped", runtime.ErrOldAlive)
