@@ -8,7 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,14 +20,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/cli/bridge"
+	"github.com/berth-dev/berth/internal/lsp/bridge"
 	"github.com/berth-dev/berth/internal/lsp/control"
 )
 
 func (a *app) lspCommand() *cobra.Command {
 	command := &cobra.Command{Use: "lsp", Short: "Connect to language servers, and print diagnostics", Example: "  berth lsp connect gopls\n  berth lsp diagnostics main.go"}
 	group(command)
-	command.AddCommand(a.lspConnectCommand(), a.lspDiagnosticsCommand())
+	command.AddCommand(a.lspConnectCommand(), a.lspSocketCommand(), a.lspDiagnosticsCommand())
 	return command
 }
 
@@ -43,28 +47,84 @@ func (a *app) lspConnectCommand() *cobra.Command {
 		},
 	}
 	flags.add(command)
-	// Editors add these flags to every language server that they start.
+	ignoreEditorFlags(command)
+	return command
+}
+
+// ignoreEditorFlags accepts the flags that editors add to every language server that they start.
+func ignoreEditorFlags(command *cobra.Command) {
 	command.Flags().Bool("stdio", true, "ignored; accepted for compatibility with editors")
 	command.Flags().Int("clientProcessId", 0, "ignored; the command exits at the end of its standard input")
 	_ = command.Flags().MarkHidden("stdio")
 	_ = command.Flags().MarkHidden("clientProcessId")
-	return command
 }
 
 func (a *app) lspConnect(ctx context.Context, flags *connectionFlags, word string) error {
-	ref, err := parseLanguageServer(word)
+	dialer, err := a.lspDialer(flags, word)
 	if err != nil {
 		return err
+	}
+	place, err := dialer.look(ctx)
+	if err != nil {
+		return err
+	}
+	if place != "" && !strings.HasPrefix(place, "https://") && a.in == os.Stdin {
+		if err := becomeBridge(place); err != nil {
+			return err
+		}
+	}
+	return bridge.Run(ctx, bridge.Options{In: a.in, Out: a.raw, Dial: dialer.dial, Say: a.say})
+}
+
+// becomeBridge replaces this program with berth-lsp, which needs less memory. It returns if berth-lsp is not in the directory of this program.
+func becomeBridge(socket string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return nil //nolint:nilerr // this program can serve the editor, too
+	}
+	program := filepath.Join(filepath.Dir(self), "berth-lsp")
+	find := slices.Clone(os.Args)
+	connect := slices.Index(find, "connect")
+	if _, err := os.Stat(program); err != nil || connect < 0 {
+		return nil //nolint:nilerr // as above
+	}
+	find[0], find[connect] = self, "socket"
+	return syscall.Exec(program, append([]string{"berth-lsp", "connect", socket}, find...), os.Environ())
+}
+
+// lspSocketCommand is the command with which berth-lsp finds the socket of a server again.
+func (a *app) lspSocketCommand() *cobra.Command {
+	flags := &connectionFlags{}
+	command := &cobra.Command{
+		Use: "socket NAME", Short: "Wait for the socket of a LanguageServer and print its path", Hidden: true, Args: needs(cobra.ExactArgs(1)),
+		RunE: func(command *cobra.Command, args []string) error {
+			dialer, err := a.lspDialer(flags, args[0])
+			if err != nil {
+				return err
+			}
+			conn, err := dialer.dial(command.Context())
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(a.out, dialer.last)
+			return errors.Join(err, conn.Close())
+		},
+	}
+	flags.add(command)
+	ignoreEditorFlags(command)
+	return command
+}
+
+func (a *app) lspDialer(flags *connectionFlags, word string) (*languageServerDialer, error) {
+	ref, err := parseLanguageServer(word)
+	if err != nil {
+		return nil, err
 	}
 	to, err := a.connect(flags)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	dialer := &languageServerDialer{app: a, to: to, key: client.ObjectKey{Namespace: to.namespace, Name: ref}}
-	if _, err := dialer.look(ctx); err != nil {
-		return err
-	}
-	return bridge.Run(ctx, bridge.Options{In: a.in, Out: a.raw, Dial: dialer.dial, Say: a.say})
+	return &languageServerDialer{app: a, to: to, key: client.ObjectKey{Namespace: to.namespace, Name: ref}}, nil
 }
 
 // parseLanguageServer parses NAME, or languageserver/NAME as in the other commands.

@@ -45,8 +45,12 @@ func (s *Set) restore(d *document, key string) []Notification {
 	return told
 }
 
-// lacking returns the oldest session that has received no diagnostics for its text.
+// lacking returns the oldest session that has received no diagnostics for its text. It returns none if the server does not state for which text its diagnostics
+// are, because then a switch to the text of the session would only make unclear which session may see the next diagnostics.
 func (d *document) lacking() (oldest Session, found bool) {
+	if d.unversioned {
+		return 0, false
+	}
 	for session, v := range d.views {
 		if v.due && (!found || session < oldest) {
 			oldest, found = session, true
@@ -62,6 +66,7 @@ func (s *Set) Delivered(uri string, version *int64) {
 	if d == nil {
 		return
 	}
+	d.unversioned = version == nil
 	at, known := s.described(d, version)
 	if !known {
 		return

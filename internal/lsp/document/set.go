@@ -68,11 +68,12 @@ type document struct {
 
 	awaiting *view // the server has this text only until it has sent diagnostics for it; nil: it has the text for another reason
 
-	switched   bool // the server was switched to another view, and the views have not all been equal since
-	quarantine bool // withheld from this incarnation
-	savedBytes int
-	savedHash  uint64
-	bytes      int64 // size of the texts that are held for the document
+	unversioned bool // the last diagnostics of the server stated no version
+	switched    bool // the server was switched to another view, and the views have not all been equal since
+	quarantine  bool // withheld from this incarnation
+	savedBytes  int
+	savedHash   uint64
+	bytes       int64 // size of the texts that are held for the document
 }
 
 // view is the document in one session.

@@ -87,3 +87,25 @@ func TestDiagnostics_ThatDoNotArriveAreNotAwaitedForever(t *testing.T) {
 	one.sync()
 	awaitText(b, s, "text 1")
 }
+
+// TestDiagnostics_WithoutVersionDoNotSwitchTexts tests what happens if the diagnostics for the first text arrive after a client has changed the text, and the server
+// states no version: Berth cannot know that they are late, and must not take the new text away from the server.
+func TestDiagnostics_WithoutVersionDoNotSwitchTexts(t *testing.T) {
+	const uri = "file:///a.ts"
+	b := newFixture(t, lsp.Config{})
+	s := b.serve(nil)
+	one, two := b.join(), b.join()
+	one.openDocument(uri, "text")
+	two.openDocument(uri, "text")
+	two.sync()
+	one.changeDocument(uri, 8, "mistake")
+	one.sync()
+	s.publishFor(uri, "null", "of the first text")
+	one.shows(uri, "of the first text")
+	one.sync()
+	text, _ := lastText(s)
+	b.Expect(text).To(Equal("mistake"))
+	s.publishFor(uri, "null", "of the mistake")
+	one.shows(uri, "of the mistake")
+	b.Expect(shown(two, uri)).NotTo(ContainElement(ContainSubstring("of the mistake")))
+}

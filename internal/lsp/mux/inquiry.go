@@ -115,7 +115,7 @@ func (m *Mux) diagnosed(r *request, body []byte, e *wire.Envelope) {
 		return
 	}
 	q.answered = true
-	if q.seen == nil {
+	if q.seen == nil && q.method != byTSServer {
 		m.documents.Await(r.session.key, q.uri)
 	}
 	m.settle(r)
