@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -34,13 +35,14 @@ func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
 	socket, command := args[0], args[1:]
+	said := &unrepeated{to: os.Stderr}
 	err := Run(ctx, Options{
 		In: os.Stdin, Out: os.Stdout, Say: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) },
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			if conn, err := control.Connect(ctx, socket); err == nil {
 				return conn, nil
 			}
-			path, err := find(ctx, command)
+			path, err := find(ctx, command, said)
 			if err != nil {
 				return nil, err
 			}
@@ -60,11 +62,25 @@ func Main(args []string) int {
 	return 1
 }
 
-// find runs the command that prints the path of the socket.
-func find(ctx context.Context, command []string) (string, error) {
+// unrepeated passes on what is written, unless it is the same as before.
+type unrepeated struct {
+	to   io.Writer
+	last string
+}
+
+func (u *unrepeated) Write(text []byte) (int, error) {
+	if string(text) == u.last {
+		return len(text), nil
+	}
+	u.last = string(text)
+	return u.to.Write(text)
+}
+
+// find runs the command that prints the path of the socket, with its messages on stderr.
+func find(ctx context.Context, command []string, stderr io.Writer) (string, error) {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	cmd.Stdout, cmd.Stderr = &out, stderr
 	err := cmd.Run()
 	var failed *exec.ExitError
 	if errors.As(err, &failed) && failed.ExitCode() == exitMissing {
