@@ -6,6 +6,8 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"time"
 
 	"github.com/berth-dev/berth/internal/facts"
@@ -182,12 +184,34 @@ func (p *program) cpu() time.Duration {
 	return used
 }
 
-// sample measures the memory of the server every samplePeriod.
+// sample measures the memory of the server every samplePeriod, and returns the unused memory of the multiplexer to the system when clients pause.
 func (p *program) sample(ctx context.Context) {
+	var frames int64
+	returned := true
 	for ctx.Err() == nil {
 		p.measure()
+		var now lsp.Report
+		p.mux.Fill(&now)
+		switch {
+		case now.Counters.Frames != frames:
+			frames, returned = now.Counters.Frames, false
+		case !returned && residentHeap() > keptHeap:
+			debug.FreeOSMemory()
+			returned = true
+		}
 		pause(ctx, samplePeriod)
 	}
+}
+
+// keptHeap is how much memory of its heap the multiplexer may keep in a pause, in bytes. Without a limit it would keep what a large text once needed, because its
+// heap grows too little afterwards for the next garbage collection.
+const keptHeap = 4 << 20
+
+// residentHeap returns how much memory of the system the heap of this program uses, in bytes.
+func residentHeap() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse + m.HeapIdle - m.HeapReleased
 }
 
 func (p *program) measure() {

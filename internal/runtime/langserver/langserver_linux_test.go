@@ -7,10 +7,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
@@ -330,4 +333,32 @@ func TestStart_OnClosedRuntimeReturnsContextError(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	f.Expect(errors.Is(f.Start(ctx, f.process(uid, 2)), context.Canceled)).To(BeTrue())
+}
+
+func TestMultiplexer_ReturnsMemoryAfterLargeTexts(t *testing.T) {
+	f := newFixture(t)
+	f.start(uid, 1)
+	f.awaitReady(uid, 1)
+	client := f.connect(uid)
+	private := func() int64 {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.multiplexer(uid).PID))
+		f.Expect(err).NotTo(HaveOccurred())
+		_, after, _ := strings.Cut(string(text), "RssAnon:")
+		kibibytes, err := strconv.ParseInt(strings.Fields(after)[0], 10, 64)
+		f.Expect(err).NotTo(HaveOccurred())
+		return kibibytes << 10
+	}
+	notify := func(method string, document map[string]any) {
+		client.send(map[string]any{"jsonrpc": "2.0", "method": method, "params": map[string]any{"textDocument": document}})
+	}
+	text := strings.Repeat("one line of text\n", 1<<16)
+	for i := range 8 {
+		notify("textDocument/didOpen", map[string]any{"uri": fmt.Sprintf("file:///%d.test", i), "languageId": "test", "version": 1, "text": text})
+	}
+	client.hover()
+	f.Expect(private()).To(BeNumerically(">", 16<<20))
+	for i := range 8 {
+		notify("textDocument/didClose", map[string]any{"uri": fmt.Sprintf("file:///%d.test", i)})
+	}
+	f.Eventually(private).WithTimeout(patience).WithPolling(100 * time.Millisecond).Should(BeNumerically("<", 12<<20))
 }
