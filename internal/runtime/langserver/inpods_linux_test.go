@@ -5,7 +5,9 @@ package langserver
 
 import (
 	"context"
+	"slices"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
@@ -198,4 +200,31 @@ func TestPods_SecretIsRecreatedButNotTakenOver(t *testing.T) {
 	f.Expect(secret.Data).To(HaveKey(transport.ManagerToken))
 	f.image = "none"
 	f.Expect(f.Start(t.Context(), f.process("third", 1))).To(MatchError(ContainSubstring("no image is known")))
+}
+
+// TestPods_RestartIsAsFastAsOnAHost compares the backends alone, without an API server.
+func TestPods_RestartIsAsFastAsOnAHost(t *testing.T) {
+	median := func(f *fixture, client *editor, process func(incarnation int64) runtime.Process) time.Duration {
+		var took []time.Duration
+		for n := int64(1); n <= 9; n++ {
+			begun := time.Now()
+			f.Expect(f.Stop(t.Context(), uid, n)).To(Succeed())
+			f.await(uid, n, facts.Exited)
+			f.Expect(f.Start(t.Context(), process(n+1))).To(Succeed())
+			f.await(uid, n+1, facts.Running)
+			client.hover()
+			took = append(took, time.Since(begun))
+		}
+		slices.Sort(took)
+		return took[len(took)/2]
+	}
+	onHost := newFixture(t)
+	onHost.start(uid, 1)
+	there := median(onHost, onHost.connect(uid), func(n int64) runtime.Process { return onHost.process(uid, n) })
+	pods := newPodFixture(t)
+	pods.start(uid, 1)
+	pods.awaitReady(uid, 1)
+	here := median(pods.fixture, pods.connect(uid), func(n int64) runtime.Process { return pods.process(uid, n) })
+	t.Logf("restart until an editor receives an answer, median: on a host %s, in a Pod %s, %.2f×", there, here, float64(here)/float64(there))
+	pods.Expect(here).To(BeNumerically("<", 5*there))
 }
