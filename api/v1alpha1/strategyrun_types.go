@@ -180,19 +180,10 @@ type StrategyRun struct {
 	// status is the observed state. Only Berth writes it.
 	// +optional
 	Status StrategyRunStatus `json:"status,omitempty"`
-
-	// Resolved is the process spec of the run: the copy that the run made of its strategy or, before the start, would make now. The controller sets it
-	// in every reconciliation; it is never stored.
-	Resolved *ProcessSpec `json:"-"`
 }
 
-// GetProcessSpec returns the process spec of the run, which is empty until the controller has resolved it.
-func (r *StrategyRun) GetProcessSpec() *ProcessSpec {
-	if r.Resolved == nil {
-		r.Resolved = &ProcessSpec{}
-	}
-	return r.Resolved
-}
+// GetProcessSpec returns an empty spec, because the process of a run is that of its Strategy.
+func (r *StrategyRun) GetProcessSpec() *ProcessSpec { return &ProcessSpec{} }
 
 // GetProcessStatus returns the part of the status that all process kinds share.
 func (r *StrategyRun) GetProcessStatus() *ProcessStatus { return &r.Status.ProcessStatus }

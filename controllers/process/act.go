@@ -92,7 +92,7 @@ func (r *Reconciler) do(ctx context.Context, v *scope) error {
 		}
 		process := v.plan.Process
 		process.Incarnation = incarnation
-		process.Origin = facts.Origin{SpecHash: v.hash, RestartToken: v.object.GetProcessSpec().RestartToken}
+		process.Origin = facts.Origin{SpecHash: v.hash, RestartToken: v.spec().RestartToken}
 		err := v.runtime.Start(ctx, process)
 		if err == nil {
 			countStart(r.Kind.Resource(), v)

@@ -61,7 +61,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 		return nil
 	}
 	if blocked == nil { // a blocked start does not need the values of the environment variables
-		if variables, blocked, err = r.resolve(ctx, v.object); err != nil {
+		if variables, blocked, err = r.resolve(ctx, v); err != nil {
 			return err
 		}
 	}
@@ -70,7 +70,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 	if err := r.Kind.Prepare(ctx, v.object, v.current, &v.plan); err != nil {
 		return fmt.Errorf("prepare the start: %w", err)
 	}
-	v.hash, err = specHash(v.object.GetProcessSpec(), v.plan.Fingerprint)
+	v.hash, err = specHash(v.spec(), v.plan.Fingerprint)
 	if err != nil || v.plan.Blocked != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 // process returns the process that the spec describes, before variables are expanded. Its incarnation number is that of the running incarnation, or else the
 // next number.
 func (r *Reconciler) process(v *scope) runtime.Process {
-	template := v.object.GetProcessSpec().Process
+	template := v.spec().Process
 	next := v.object.GetProcessStatus().Incarnation + 1
 	if v.current != nil {
 		next = v.current.Number
@@ -126,7 +126,7 @@ func commandLine(verb string, kind Kind, object Object) string {
 
 // desired returns what the spec requests, with defaults for unset fields.
 func (v *scope) desired(kind Kind) lifecycle.Desired {
-	spec := v.object.GetProcessSpec()
+	spec := v.spec()
 	restart := commandLine("restart", kind, v.object)
 	if _, resolves := kind.(SpecResolver); resolves {
 		restart = "" // an object whose process spec comes from another object has no restartToken

@@ -52,9 +52,9 @@ type resolver struct {
 }
 
 // resolve reads the values of the environment. A missing reference blocks the start; the returned Blocked names it.
-func (r *Reconciler) resolve(ctx context.Context, object Object) ([]variable, *lifecycle.Blocked, error) {
-	reads := &resolver{reader: r.Reader, namespace: object.GetNamespace(), data: map[string]map[string]string{}}
-	env := object.GetProcessSpec().Process.Env
+func (r *Reconciler) resolve(ctx context.Context, v *scope) ([]variable, *lifecycle.Blocked, error) {
+	reads := &resolver{reader: r.Reader, namespace: v.object.GetNamespace(), data: map[string]map[string]string{}}
+	env := v.spec().Process.Env
 	variables := make([]variable, 0, len(env))
 	for i := range env {
 		resolved, missing, err := reads.variable(ctx, &env[i])

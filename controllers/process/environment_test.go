@@ -150,7 +150,7 @@ func TestResolve_ReadsValuesOrBlocks(t *testing.T) {
 			g := NewWithT(t)
 			object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "i"}}
 			object.Spec.Process.Env = []v1alpha1.EnvVar{tc.env}
-			variables, blocked, err := r.resolve(t.Context(), object)
+			variables, blocked, err := r.resolve(t.Context(), &scope{object: object})
 			g.Expect(err).NotTo(HaveOccurred())
 			if tc.wantMissing != "" {
 				g.Expect(blocked).NotTo(BeNil())

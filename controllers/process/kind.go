@@ -74,8 +74,8 @@ type Traits struct {
 
 // SpecResolver is implemented by kinds whose process spec comes from another object.
 type SpecResolver interface {
-	// ResolveSpec sets the process spec of the object in memory. It is called first in every reconcile; the spec is not written to the API server.
-	ResolveSpec(ctx context.Context, object Object) error
+	// ResolveSpec returns the process spec of the object. It is called first in every reconcile.
+	ResolveSpec(ctx context.Context, object Object) (*v1alpha1.ProcessSpec, error)
 }
 
 // StatusDeriver is implemented by kinds whose own status depends on the decision.

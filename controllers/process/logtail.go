@@ -24,7 +24,7 @@ const logTailRead = 16 << 10
 // readLogTail adds the end of the output to the exit of an incarnation that failed, unless the status already contains this exit. An exit without output is not an
 // error, because the tail only helps people.
 func (v *scope) readLogTail(ctx context.Context, found []facts.Incarnation) {
-	if !tailPermitted(v.object.GetProcessSpec().Process) {
+	if !tailPermitted(v.spec().Process) {
 		return
 	}
 	for i := range found {

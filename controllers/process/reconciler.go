@@ -60,6 +60,8 @@ const staleRequeue = 50 * time.Millisecond
 // scope holds what one reconcile knows about its object.
 type scope struct {
 	object Object
+	// resolved is the process spec if it comes from another object; otherwise nil. Use the method spec.
+	resolved *v1alpha1.ProcessSpec
 	// base is the object before this reconcile changes its status.
 	base Object
 	now  time.Time
@@ -92,6 +94,14 @@ type scope struct {
 	written bool
 	// retries holds the delays after which the steps of this reconcile requested another check.
 	retries []time.Duration
+}
+
+// spec returns the process spec of the object.
+func (v *scope) spec() *v1alpha1.ProcessSpec {
+	if v.resolved != nil {
+		return v.resolved
+	}
+	return v.object.GetProcessSpec()
 }
 
 // Reconcile advances one object by one step: observe, decide, write, and only then act. Only a pre-start acts before the write.
@@ -139,9 +149,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *Reconciler) begin(ctx context.Context, object Object) (*scope, error) {
 	v := &scope{object: object, now: r.Clock.Now().Truncate(time.Microsecond)}
 	if resolver, resolves := r.Kind.(SpecResolver); resolves {
-		if err := resolver.ResolveSpec(ctx, object); err != nil {
+		spec, err := resolver.ResolveSpec(ctx, object)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name(r.Kind, object), err)
 		}
+		v.resolved = spec
 	}
 	v.traits = r.Kind.Traits(object)
 	v.runtime = r.Runtimes.For(v.traits.Runtime)
@@ -178,7 +190,7 @@ func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error)
 // spec to a label, and sets the host label of an object that this host takes.
 func (r *Reconciler) claim(ctx context.Context, v *scope) error {
 	defer func() { v.base = copyOf(v.object) }()
-	session := v.object.GetProcessSpec().Session
+	session := v.spec().Session
 	labelled := session == "" || v.object.GetLabels()[v1alpha1.LabelSession] == session
 	claimed := controllerutil.ContainsFinalizer(v.object, v1alpha1.FinalizerProcess)
 	if v.want == lifecycle.DesiredDeleted && !v.take || labelled && claimed && !v.take {
@@ -203,10 +215,7 @@ func (r *Reconciler) claim(ctx context.Context, v *scope) error {
 			v.object.SetAnnotations(annotations)
 		}
 	}
-	err := r.keepResolved(v.object, func() error {
-		return r.Client.Patch(ctx, v.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	})
-	if err != nil {
+	if err := r.Client.Patch(ctx, v.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return consistency.StaleOr(err, "write finalizers and labels")
 	}
 	r.stateCache.writes.Record(v.object)
@@ -222,18 +231,6 @@ func setLabel(object Object, name, value string) {
 	object.SetLabels(labels)
 }
 
-// keepResolved calls the function do, and then restores the resolved spec of the object. do overwrites the object with the response of the API server,
-// which does not contain the resolved spec.
-func (r *Reconciler) keepResolved(object Object, do func() error) error {
-	if _, resolves := r.Kind.(SpecResolver); !resolves {
-		return do()
-	}
-	resolved := object.GetProcessSpec().DeepCopy()
-	err := do()
-	*object.GetProcessSpec() = *resolved
-	return err
-}
-
 // want returns the desired state of the process.
 func (r *Reconciler) want(ctx context.Context, v *scope) lifecycle.DesiredState {
 	object := v.object
@@ -242,7 +239,7 @@ func (r *Reconciler) want(ctx context.Context, v *scope) lifecycle.DesiredState 
 		return lifecycle.DesiredDeleted
 	case v.move:
 		return lifecycle.DesiredMoved
-	case object.GetProcessSpec().State == v1alpha1.StateStopped:
+	case v.spec().State == v1alpha1.StateStopped:
 		return lifecycle.DesiredStopped
 	case r.Kind.Asleep(ctx, object, v.now):
 		return lifecycle.DesiredAsleep

@@ -51,7 +51,7 @@ func (r *Reconciler) forget(object Object) {
 // expire deletes an object that has been at rest without a process for spec.ttlSecondsAfterStopped, after checking the object and the process again. It
 // deletes only the version that it checked, so an object that a user changes in the meantime is kept.
 func (r *Reconciler) expire(ctx context.Context, v *scope) error {
-	ttl := v.object.GetProcessSpec().TTLSecondsAfterStopped
+	ttl := v.spec().TTLSecondsAfterStopped
 	if ttl == nil || v.step.Expires.IsZero() || v.want == lifecycle.DesiredDeleted {
 		return nil
 	}

@@ -33,8 +33,7 @@ func (r *Reconciler) write(ctx context.Context, v *scope) error {
 		return nil
 	}
 	incarnation := v.object.GetProcessStatus().Incarnation
-	err = r.keepResolved(v.object, func() error { return r.Client.Status().Patch(ctx, v.object, patch) })
-	if err != nil {
+	if err := r.Client.Status().Patch(ctx, v.object, patch); err != nil {
 		return consistency.StaleOr(err, "write the status")
 	}
 	v.written = true

@@ -154,14 +154,14 @@ func (k *Kind) keeper(run *v1alpha1.StrategyRun) runtime.ResultStore {
 	return k.Runtime(run).Capabilities().Results
 }
 
-// ResolveSpec sets the process spec of the run: the one that was copied from the strategy when the run started, otherwise the current one of the strategy.
-func (k *Kind) ResolveSpec(ctx context.Context, object process.Object) error {
+// ResolveSpec returns the process spec of the run: the one that was copied from the strategy when the run started, otherwise the current one of the strategy.
+func (k *Kind) ResolveSpec(ctx context.Context, object process.Object) (*v1alpha1.ProcessSpec, error) {
 	run := runOf(object)
 	pinned := run.Status.Pinned
 	if !started(run) && run.Status.Outcome == "" && run.DeletionTimestamp.IsZero() {
 		strategy, err := k.strategy(ctx, run)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		pinned = pin(strategy)
 	}
@@ -175,8 +175,7 @@ func (k *Kind) ResolveSpec(ctx context.Context, object process.Object) error {
 	if run.Spec.State == v1alpha1.RunCancelled || run.Status.Outcome != "" {
 		spec.State = v1alpha1.StateStopped
 	}
-	run.Resolved = spec
-	return nil
+	return spec, nil
 }
 
 // strategy reads the strategy from the API server and not from the cache, so that every run respects a breaker that opened or was reset a moment ago.
