@@ -30,13 +30,20 @@ type ProcessTemplate struct {
 	// +listMapKey=name
 	Env []EnvVar `json:"env,omitempty"`
 
+	// envFrom lists Secrets and ConfigMaps in the same namespace. Each of their keys becomes an environment variable. A later source overrides an earlier one,
+	// and env overrides all. At most 16.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +listType=atomic
+	EnvFrom []EnvFromSource `json:"envFrom,omitempty"`
+
 	// stop is how Berth stops the process.
 	// +optional
 	// +kubebuilder:default={}
 	Stop StopPolicy `json:"stop,omitzero"`
 
 	// logTail is whether status.lastExit.logTail contains the last lines of output of a process that failed: OnFailure or None. Unset means OnFailure, or None
-	// if env takes a value from a Secret, because the program may print it. Changing it does not restart the process.
+	// if env or envFrom takes a value from a Secret, because the program may print it. Changing it does not restart the process.
 	// +optional
 	LogTail LogTail `json:"logTail,omitempty"`
 }
@@ -71,6 +78,38 @@ type EnvVar struct {
 	// valueFrom is the source of the value. It must not be set together with value.
 	// +optional
 	ValueFrom *EnvVarSource `json:"valueFrom,omitempty"`
+}
+
+// EnvFromSource selects a Secret or a ConfigMap in the same namespace. Exactly one of secretRef and configMapRef must be set.
+// +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.configMapRef)",message="set exactly one of secretRef and configMapRef"
+type EnvFromSource struct {
+	// prefix precedes the names of the variables, at most 64 characters.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z][-._a-zA-Z0-9]*$`
+	Prefix string `json:"prefix,omitempty"`
+
+	// secretRef selects a Secret.
+	// +optional
+	SecretRef *EnvFromRef `json:"secretRef,omitempty"`
+
+	// configMapRef selects a ConfigMap.
+	// +optional
+	ConfigMapRef *EnvFromRef `json:"configMapRef,omitempty"`
+}
+
+// EnvFromRef selects an object in the same namespace.
+type EnvFromRef struct {
+	// name is the name of the object, at most 253 characters.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// presence states what happens if the object does not exist: Required blocks the start until it exists, Optional sets no variables. Unset: Required.
+	// +optional
+	Presence Presence `json:"presence,omitempty"`
 }
 
 // EnvVarSource selects a key of a Secret or of a ConfigMap in the same namespace. Exactly one of its fields must be set.

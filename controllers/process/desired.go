@@ -106,8 +106,9 @@ func specHash(spec *v1alpha1.ProcessSpec, words []string) (string, error) {
 		Command []string
 		Dir     string
 		Env     []v1alpha1.EnvVar
+		EnvFrom []v1alpha1.EnvFromSource `json:",omitempty"`
 		Words   []string
-	}{spec.Process.Command, spec.Process.WorkingDir, spec.Process.Env, words})
+	}{spec.Process.Command, spec.Process.WorkingDir, spec.Process.Env, spec.Process.EnvFrom, words})
 	if err != nil {
 		return "", fmt.Errorf("fingerprint the spec: %w", err)
 	}

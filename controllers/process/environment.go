@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -55,7 +56,13 @@ type resolver struct {
 func (r *Reconciler) resolve(ctx context.Context, v *scope) ([]variable, *lifecycle.Blocked, error) {
 	reads := &resolver{reader: r.Reader, namespace: v.object.GetNamespace(), data: map[string]map[string]string{}}
 	env := v.spec().Process.Env
-	variables := make([]variable, 0, len(env))
+	variables, missing, err := reads.sources(ctx, v.spec().Process.EnvFrom)
+	if err != nil {
+		return nil, nil, err
+	}
+	if missing != "" {
+		return nil, invalidEnvironment("spec.process.envFrom: %s.", missing), nil
+	}
 	for i := range env {
 		resolved, missing, err := reads.variable(ctx, &env[i])
 		if err != nil {
@@ -68,7 +75,7 @@ func (r *Reconciler) resolve(ctx context.Context, v *scope) ([]variable, *lifecy
 			return nil, invalidEnvironment("Environment variable %s: %s.", env[i].Name, missing), nil
 		}
 		if !resolved.unset {
-			variables = append(variables, resolved)
+			variables = override(variables, resolved)
 		}
 	}
 	return variables, nil, nil
@@ -101,29 +108,83 @@ func (r *resolver) variable(ctx context.Context, env *v1alpha1.EnvVar) (v variab
 	return v, missing, err
 }
 
+// maxSourceVariables is the maximum number of variables from all sources of an object.
+const maxSourceVariables = 1000
+
+// sources returns the variables of envFrom, in the order of the sources and of their keys.
+func (r *resolver) sources(ctx context.Context, sources []v1alpha1.EnvFromSource) (variables []variable, missing string, err error) {
+	for i := range sources {
+		kind, ref := "ConfigMap", sources[i].ConfigMapRef
+		if sources[i].SecretRef != nil {
+			kind, ref = "Secret", sources[i].SecretRef
+		}
+		if ref == nil {
+			return nil, "each source must name a Secret or a ConfigMap", nil
+		}
+		data, missing, err := r.object(ctx, kind, ref.Name, ref.Presence == v1alpha1.PresenceOptional)
+		if missing != "" || err != nil {
+			return nil, missing, err
+		}
+		for _, key := range slices.Sorted(maps.Keys(data)) {
+			v := variable{name: sources[i].Prefix + key, value: data[key], literal: true, secret: kind == "Secret"}
+			switch {
+			case !variableName.MatchString(v.name) || loaderVariable.MatchString(v.name):
+				return nil, fmt.Sprintf("the key %s of %s %s cannot become an environment variable; remove it, or select the other keys with env", key, kind, ref.Name), nil
+			case strings.ContainsRune(v.value, 0):
+				return nil, fmt.Sprintf("the value of the key %s of %s %s contains a zero byte; remove it", key, kind, ref.Name), nil
+			case len(variables) == maxSourceVariables:
+				return nil, fmt.Sprintf("the sources have more than %d keys; select the keys with env", maxSourceVariables), nil
+			}
+			variables = override(variables, v)
+		}
+	}
+	return variables, "", nil
+}
+
+// override appends a variable in place of an earlier one with the same name.
+func override(variables []variable, v variable) []variable {
+	return append(slices.DeleteFunc(variables, func(earlier variable) bool { return earlier.name == v.name }), v)
+}
+
+// variableName and loaderVariable are the names that the schema of env permits, and the exceptions from it.
+var (
+	variableName   = regexp.MustCompile(`^[-._a-zA-Z][-._a-zA-Z0-9]{0,255}$`)
+	loaderVariable = regexp.MustCompile(`^(LD_PRELOAD|LD_AUDIT|LD_LIBRARY_PATH|DYLD_INSERT_LIBRARIES|DYLD_LIBRARY_PATH|DYLD_FRAMEWORK_PATH)$`)
+)
+
 // key reads one key of a Secret or a ConfigMap. unset reports that an optional reference does not exist.
 func (r *resolver) key(ctx context.Context, kind string, ref v1alpha1.KeyRef) (value string, unset bool, missing string, err error) {
 	optional := ref.Presence == v1alpha1.PresenceOptional
-	data, read := r.data[kind+"/"+ref.Name]
-	if !read {
-		data, err = r.read(ctx, kind, ref.Name)
-		switch {
-		case apierrors.IsNotFound(err) && optional:
-			return "", true, "", nil
-		case apierrors.IsNotFound(err):
-			return "", false, fmt.Sprintf("%s %s does not exist in namespace %s; create it", kind, ref.Name, r.namespace), nil
-		case apierrors.IsForbidden(err):
-			return "", false, fmt.Sprintf("the manager has no permission to read %s %s in namespace %s; bind its service account to the ClusterRole berth-manager-environment there", kind, ref.Name, r.namespace), nil
-		case err != nil:
-			return "", false, "", fmt.Errorf("read %s %s: %w", kind, ref.Name, err)
-		}
-		r.data[kind+"/"+ref.Name] = data
+	data, missing, err := r.object(ctx, kind, ref.Name, optional)
+	if missing != "" || err != nil {
+		return "", false, missing, err
 	}
 	value, there := data[ref.Key]
 	if !there && !optional {
 		return "", false, fmt.Sprintf("%s %s has no key %s; add it", kind, ref.Name, ref.Key), nil
 	}
 	return value, !there, "", nil
+}
+
+// object reads the data of a Secret or a ConfigMap. The data of an optional object that does not exist are empty.
+func (r *resolver) object(ctx context.Context, kind, name string, optional bool) (data map[string]string, missing string, err error) {
+	data, read := r.data[kind+"/"+name]
+	if read {
+		return data, "", nil
+	}
+	data, err = r.read(ctx, kind, name)
+	switch {
+	case apierrors.IsNotFound(err) && optional:
+		return nil, "", nil
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Sprintf("%s %s does not exist in namespace %s; create it", kind, name, r.namespace), nil
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Sprintf("the manager has no permission to read %s %s in namespace %s; bind its service account to the ClusterRole berth-manager-environment there", kind, name, r.namespace), nil
+	case err != nil:
+		return nil, "", fmt.Errorf("read %s %s: %w", kind, name, err)
+	}
+	r.data[kind+"/"+name] = data
+	return data, "", nil
 }
 
 func (r *resolver) read(ctx context.Context, kind, name string) (map[string]string, error) {

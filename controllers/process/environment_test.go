@@ -4,6 +4,7 @@
 package process
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -165,6 +166,69 @@ func TestResolve_ReadsValuesOrBlocks(t *testing.T) {
 				return
 			}
 			g.Expect(variables).To(Equal([]variable{tc.want}))
+		})
+	}
+}
+
+func TestResolve_ReadsAllKeysOfASource(t *testing.T) {
+	object := func(name string, data map[string]string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: data}
+	}
+	many := map[string]string{}
+	for i := range maxSourceVariables + 1 {
+		many[fmt.Sprintf("K%d", i)] = ""
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}, Data: map[string][]byte{"TOKEN": []byte("hidden"), "B": []byte("of the Secret")}}
+	r := &Reconciler{Reader: fakeclient.NewClientBuilder().WithScheme(testScheme()).WithObjects(
+		secret, object("c", map[string]string{"A": "$(X)", "B": "of the ConfigMap"}), object("number", map[string]string{"1": ""}),
+		object("loader", map[string]string{"PRELOAD": "/evil.so"}), object("zero", map[string]string{"A": "a\x00b"}), object("many", many)).Build()}
+	from := func(prefix, configMap, secret string) v1alpha1.EnvFromSource {
+		source := v1alpha1.EnvFromSource{Prefix: prefix}
+		if configMap != "" {
+			source.ConfigMapRef = &v1alpha1.EnvFromRef{Name: configMap}
+		} else if secret != "" {
+			source.SecretRef = &v1alpha1.EnvFromRef{Name: secret}
+		}
+		return source
+	}
+	resolve := func(g *WithT, env []v1alpha1.EnvVar, sources ...v1alpha1.EnvFromSource) ([]variable, string) {
+		instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "i"}}
+		instance.Spec.Process.Env, instance.Spec.Process.EnvFrom = env, sources
+		variables, blocked, err := r.resolve(t.Context(), &scope{object: instance})
+		g.Expect(err).NotTo(HaveOccurred())
+		if blocked != nil {
+			g.Expect(blocked.Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment))
+			return nil, blocked.Message
+		}
+		return variables, ""
+	}
+	g := NewWithT(t)
+	variables, _ := resolve(g, []v1alpha1.EnvVar{{Name: "A", Value: "of env"}, {Name: "URL", Value: "$(X_A)"}}, from("", "c", ""), from("X_", "c", ""), from("", "", "s"))
+	g.Expect(variables).To(Equal([]variable{
+		{name: "X_A", value: "$(X)", literal: true}, {name: "X_B", value: "of the ConfigMap", literal: true},
+		{name: "B", value: "of the Secret", literal: true, secret: true}, {name: "TOKEN", value: "hidden", literal: true, secret: true},
+		{name: "A", value: "of env"}, {name: "URL", value: "$(X_A)"},
+	}), "later sources and env override earlier ones")
+	optional := from("", "none", "")
+	optional.ConfigMapRef.Presence = v1alpha1.PresenceOptional
+	variables, message := resolve(g, nil, optional)
+	g.Expect(variables).To(BeEmpty())
+	g.Expect(message).To(BeEmpty())
+	for name, test := range map[string]struct {
+		source  v1alpha1.EnvFromSource
+		message string
+	}{
+		"missing":      {from("", "none", ""), "spec.process.envFrom: ConfigMap none does not exist in namespace ns; create it."},
+		"neither":      {from("A", "", ""), "each source must name a Secret or a ConfigMap"},
+		"invalid name": {from("", "number", ""), "the key 1 of ConfigMap number cannot become an environment variable"},
+		"loader":       {from("LD_", "loader", ""), "the key PRELOAD of ConfigMap loader cannot become an environment variable"},
+		"zero byte":    {from("", "zero", ""), "the value of the key A of ConfigMap zero contains a zero byte"},
+		"too many":     {from("", "many", ""), "more than 1000 keys"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			_, message := resolve(g, nil, test.source)
+			g.Expect(message).To(ContainSubstring(test.message))
 		})
 	}
 }

@@ -83,5 +83,5 @@ func tailPermitted(process v1alpha1.ProcessTemplate) bool {
 	}
 	return !slices.ContainsFunc(process.Env, func(variable v1alpha1.EnvVar) bool {
 		return variable.ValueFrom != nil && variable.ValueFrom.SecretKeyRef != nil
-	})
+	}) && !slices.ContainsFunc(process.EnvFrom, func(source v1alpha1.EnvFromSource) bool { return source.SecretRef != nil })
 }

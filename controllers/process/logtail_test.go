@@ -66,6 +66,9 @@ func TestReadLogTail_OnlyOfNewFailures(t *testing.T) {
 		"already recorded": {found: failure(3), change: func(i *v1alpha1.Instance, _ *keepsLog) { i.Status.LastExit = &v1alpha1.ProcessExit{Incarnation: 3} }},
 		"not permitted":    {found: failure(3), change: func(i *v1alpha1.Instance, _ *keepsLog) { i.Spec.Process.LogTail = v1alpha1.LogTailNone }},
 		"with a Secret":    {found: failure(3), change: func(i *v1alpha1.Instance, _ *keepsLog) { i.Spec.Process.Env = []v1alpha1.EnvVar{secret} }},
+		"with the keys of a Secret": {found: failure(3), change: func(i *v1alpha1.Instance, _ *keepsLog) {
+			i.Spec.Process.EnvFrom = []v1alpha1.EnvFromSource{{SecretRef: &v1alpha1.EnvFromRef{Name: "s"}}}
+		}},
 		"permitted with a Secret": {found: failure(3), want: "starting\nconfig missing", change: func(i *v1alpha1.Instance, _ *keepsLog) {
 			i.Spec.Process.Env, i.Spec.Process.LogTail = []v1alpha1.EnvVar{secret}, v1alpha1.LogTailOnFailure
 		}},

@@ -22,8 +22,9 @@ func Program(strategy *v1alpha1.Strategy) string {
 		Command []string
 		Dir     string
 		Env     []v1alpha1.EnvVar
+		EnvFrom []v1alpha1.EnvFromSource `json:",omitempty"`
 		Runtime *v1alpha1.RuntimeSpec
-	}{strategy.Spec.Process.Command, strategy.Spec.Process.WorkingDir, strategy.Spec.Process.Env, strategy.Spec.Runtime})
+	}{strategy.Spec.Process.Command, strategy.Spec.Process.WorkingDir, strategy.Spec.Process.Env, strategy.Spec.Process.EnvFrom, strategy.Spec.Runtime})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:fingerprintBytes])
 }

@@ -57,6 +57,16 @@ var refusals = []refusal{
 		message:  "set exactly one of secretKeyRef and configMapKeyRef",
 	},
 	{
+		name: "a source that is a secret and a config map", kinds: kindsWithProgram,
+		fragment: `{spec: {process: {envFrom: [{secretRef: {name: s}, configMapRef: {name: s}}]}}}`,
+		message:  "set exactly one of secretRef and configMapRef",
+	},
+	{
+		name: "a source without a name", kinds: kindsWithProgram,
+		fragment: `{spec: {process: {envFrom: [{prefix: A_}]}}}`,
+		message:  "set exactly one of secretRef and configMapRef",
+	},
+	{
 		name: "a variable with an empty valueFrom", kinds: kindsWithProgram,
 		fragment: `{spec: {process: {env: [{name: A, valueFrom: {}}]}}}`,
 		message:  "set exactly one of secretKeyRef and configMapKeyRef",

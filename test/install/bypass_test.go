@@ -40,6 +40,7 @@ func TestEnvironmentPolicy_RefusesBypassingVariables(t *testing.T) {
 		{"default", "Instance", pod(`env: [{name: LD_PRELOAD, value: /tmp/evil.so}]`), "environment", "the variable LD_PRELOAD"},
 		{"default", "Instance", pod(`env: [{name: LOG, value: debug}]`), "", ""},
 		{"default", "Instance", pod(`envFrom: [{secretRef: {name: a}}]`), "environment", "the source envFrom of a container"},
+		{"default", "Instance", `process: {command: [gohello], envFrom: [{secretRef: {name: a}}]}`, "environment", "the source spec.process.envFrom"},
 	} {
 		t.Run(c.namespace+": "+c.spec, func(t *testing.T) { expectCase(t, c) })
 	}
@@ -48,6 +49,7 @@ func TestEnvironmentPolicy_RefusesBypassingVariables(t *testing.T) {
 	free["commands"], free["directories"] = "*", "*"
 	setParameters(t, free, policyCase{"default", "Instance", env(`{name: HOME, value: /etc}`), "", ""})
 	expectCase(t, policyCase{"default", "Instance", pod(`envFrom: [{secretRef: {name: a}}]`), "", ""})
+	expectCase(t, policyCase{"default", "Instance", `process: {command: [gohello], envFrom: [{secretRef: {name: a}}]}`, "", ""})
 }
 
 // TestVolumePolicy_ProtectsBerthVolumes checks that no spec can replace or mount a volume that Berth adds to the Pod of a language server.

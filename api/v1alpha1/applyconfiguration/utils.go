@@ -55,6 +55,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.DockerRuntimeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("DockerSource"):
 		return &apiv1alpha1.DockerSourceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EnvFromRef"):
+		return &apiv1alpha1.EnvFromRefApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EnvFromSource"):
+		return &apiv1alpha1.EnvFromSourceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EnvVar"):
 		return &apiv1alpha1.EnvVarApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EnvVarSource"):

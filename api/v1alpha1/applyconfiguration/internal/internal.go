@@ -482,6 +482,27 @@ var schemaYAML = typed.YAMLObject(`types:
         map:
           elementType:
             namedType: com.github.berth-dev.berth.api.v1alpha1.LabelText
+- name: com.github.berth-dev.berth.api.v1alpha1.EnvFromRef
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+    - name: presence
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.Presence
+- name: com.github.berth-dev.berth.api.v1alpha1.EnvFromSource
+  map:
+    fields:
+    - name: configMapRef
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.EnvFromRef
+    - name: prefix
+      type:
+        scalar: string
+    - name: secretRef
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.EnvFromRef
 - name: com.github.berth-dev.berth.api.v1alpha1.EnvVar
   map:
     fields:
@@ -1551,6 +1572,12 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+    - name: envFrom
+      type:
+        list:
+          elementType:
+            namedType: com.github.berth-dev.berth.api.v1alpha1.EnvFromSource
+          elementRelationship: atomic
     - name: logTail
       type:
         namedType: com.github.berth-dev.berth.api.v1alpha1.LogTail

@@ -23,10 +23,13 @@ type ProcessTemplateApplyConfiguration struct {
 	WorkingDir *string `json:"workingDir,omitempty"`
 	// env lists environment variables. A program with the runtime Host or Tmux also inherits the environment of the manager. At most 256.
 	Env []EnvVarApplyConfiguration `json:"env,omitempty"`
+	// envFrom lists Secrets and ConfigMaps in the same namespace. Each of their keys becomes an environment variable. A later source overrides an earlier one,
+	// and env overrides all. At most 16.
+	EnvFrom []EnvFromSourceApplyConfiguration `json:"envFrom,omitempty"`
 	// stop is how Berth stops the process.
 	Stop *StopPolicyApplyConfiguration `json:"stop,omitempty"`
 	// logTail is whether status.lastExit.logTail contains the last lines of output of a process that failed: OnFailure or None. Unset means OnFailure, or None
-	// if env takes a value from a Secret, because the program may print it. Changing it does not restart the process.
+	// if env or envFrom takes a value from a Secret, because the program may print it. Changing it does not restart the process.
 	LogTail *apiv1alpha1.LogTail `json:"logTail,omitempty"`
 }
 
@@ -63,6 +66,19 @@ func (b *ProcessTemplateApplyConfiguration) WithEnv(values ...*EnvVarApplyConfig
 			panic("nil value passed to WithEnv")
 		}
 		b.Env = append(b.Env, *values[i])
+	}
+	return b
+}
+
+// WithEnvFrom adds the given value to the EnvFrom field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the EnvFrom field.
+func (b *ProcessTemplateApplyConfiguration) WithEnvFrom(values ...*EnvFromSourceApplyConfiguration) *ProcessTemplateApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithEnvFrom")
+		}
+		b.EnvFrom = append(b.EnvFrom, *values[i])
 	}
 	return b
 }
