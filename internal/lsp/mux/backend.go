@@ -81,7 +81,7 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 	}
 	limits := m.config.Limits
 	b := &backend{
-		incarnation: incarnation, stdin: stdin, stdout: stdout, out: newQueue(unreadBytes), attachedAt: m.now(),
+		incarnation: incarnation, stdin: stdin, stdout: stdout, out: newQueue(m.options.UnreadBytes), attachedAt: m.now(),
 		read: make(chan struct{}), written: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
 		startFolders: m.config.Folders, folders: m.config.Folders,
 		pending: map[int64]*request{}, tokens: map[int64]*request{}, work: map[string]*work{},

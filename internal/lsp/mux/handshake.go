@@ -173,7 +173,7 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	b.out.setLimit(0)
 	m.emit(m.documents.Replay(m.isWithheld))
 	m.suspects.started(m.now())
-	b.out.setLimit(b.out.backlog() + unreadBytes)
+	b.out.setLimit(b.out.backlog() + m.options.UnreadBytes)
 	b.ready, b.readyAt = true, m.now()
 	m.syncFolders()
 	b.workAt = b.readyAt

@@ -31,7 +31,7 @@ const (
 	canaryInARow = 3               // how many consecutive canary requests must fail before the server is restarted
 	busyFactor   = 5               // how many times HangTimeout a server that uses CPU may be silent
 	startFactor  = 6               // how many times StartupTimeout a server that sends messages may take to start
-	// unreadBytes is the maximum number of bytes queued for a server that does not read, in addition to the documents that it receives at its start.
+	// unreadBytes is the default of Options.UnreadBytes.
 	unreadBytes = 64 << 20
 	doesNotRead = "the language server does not read its standard input"
 )

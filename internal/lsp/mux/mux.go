@@ -4,6 +4,7 @@
 package mux
 
 import (
+	"cmp"
 	"encoding/json"
 	"net"
 	"sync"
@@ -32,6 +33,9 @@ type Options struct {
 	Now func() time.Time
 	// Watch watches folders on disk until stop is called, which waits for the calls of deliver; nil: changes on disk are not reported to the server.
 	Watch func(folders []string, deliver func([]watch.Change)) (stop func(), err error)
+	// UnreadBytes is the maximum number of bytes queued for a server that does not read, in addition to the documents that it receives at its start
+	// (default 64 MiB).
+	UnreadBytes int
 	// CPU returns the CPU time of the server's tree; nil: unknown.
 	CPU func() time.Duration
 }
@@ -100,6 +104,7 @@ func newMux(options Options) *Mux {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
+	options.UnreadBytes = cmp.Or(options.UnreadBytes, unreadBytes)
 	config := options.Config.WithDefaults()
 	m := &Mux{
 		options: options, config: config, budget: wire.NewBudget(readingBytes),

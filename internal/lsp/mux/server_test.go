@@ -345,9 +345,14 @@ func TestConfiguration_IsBounded(t *testing.T) {
 	}
 }
 
+func withUnreadBytes(limit int) func(*Options) {
+	return func(o *Options) { o.UnreadBytes = limit }
+}
+
 func TestServer_UnreadInputRequestsRestart(t *testing.T) {
-	large := strings.Repeat("x", 1<<20)
-	b := newFixture(t, lsp.Config{Settings: json.RawMessage(`{"large":"` + large + `"}`), Limits: lsp.Limits{DocumentBytes: 1}})
+	const limit = 4 << 20
+	large := strings.Repeat("x", 1<<18)
+	b := newFixture(t, lsp.Config{Settings: json.RawMessage(`{"large":"` + large + `"}`), Limits: lsp.Limits{DocumentBytes: 1}}, withUnreadBytes(limit))
 	reads := make(chan struct{})
 	var stop sync.Once
 	defer stop.Do(func() { close(reads) })
@@ -357,7 +362,7 @@ func TestServer_UnreadInputRequestsRestart(t *testing.T) {
 		}
 	})
 	s.send(`{"jsonrpc":"2.0","id":"stop","method":"workspace/workspaceFolders"}`)
-	for i := range 3 * unreadBytes >> 20 {
+	for i := range 3 * limit >> 18 {
 		s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":"c%d","method":"workspace/configuration","params":{"items":[{"section":"large"}]}}`, i))
 	}
 	b.Eventually(func() bool { return b.report().Restart }).Should(BeTrue())
@@ -365,15 +370,15 @@ func TestServer_UnreadInputRequestsRestart(t *testing.T) {
 	b.mux.lock()
 	backlog := b.mux.server.out.backlog()
 	b.mux.unlock()
-	b.Expect(backlog).To(BeNumerically("<=", unreadBytes+2<<20))
+	b.Expect(backlog).To(BeNumerically("<=", limit+2<<18))
 	stop.Do(func() { close(reads) })
 }
 
 // A new server receives the documents of all clients at once. A long queue at that time does not mean that the server does not read.
 func TestServer_ReplayedDocumentsMayExceedQueueLimit(t *testing.T) {
-	b := newFixture(t, lsp.Config{})
+	b := newFixture(t, lsp.Config{}, withUnreadBytes(1<<20))
 	first := b.serve(nil)
-	text := strings.Repeat("x", 30<<20)
+	text := strings.Repeat("x", 1<<20)
 	const clients = 4
 	for i := range clients {
 		c := b.join()
