@@ -253,9 +253,10 @@ fmt: $(BIN)/golangci-lint ## Format the code.
 	@$(BIN)/golangci-lint fmt ./...
 
 .PHONY: lint
-lint: $(BIN)/golangci-lint ## Lint the code.
+lint: $(BIN)/golangci-lint ## Lint the code, and check the API types against the conventions of Kubernetes.
 	@echo "linting" >&2
 	@$(PLAIN) $(BIN)/golangci-lint run --timeout 20m ./...
+	@cd hack/apilint && $(PLAIN) go build -o $(BIN)/apilint . && cd $(ROOT) && $(BIN)/apilint ./api/v1alpha1
 
 # Built without optimizations: this halves the build time, which saves more time than the slower linter costs.
 $(BIN)/golangci-lint: hack/tools/go.mod

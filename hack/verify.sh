@@ -71,7 +71,7 @@ kustomized() {
   done
 }
 chart() { (cd hack/install && go run ./chart -check); }
-installation() { (cd hack/install && go mod tidy -diff && go vet ./... && go test -count=1 ./...); }
+installation() { (cd hack/install && go mod tidy -diff && go vet ./... && go test -count=1 ./...) && (cd hack/apilint && go mod tidy -diff && go vet ./...); }
 readme() { grep -q 'make run' README.md && grep -q 'make test' README.md; }
 scripts() { local f; for f in hack/*.sh hack/*/*.sh .ci/run; do bash -n "$f" || return 1; done; }
 

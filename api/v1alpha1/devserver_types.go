@@ -245,7 +245,9 @@ type DevServerStatus struct {
 // +kubebuilder:selectablefield:JSONPath=`.spec.session`
 // +kubebuilder:selectablefield:JSONPath=`.spec.state`
 type DevServer struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the metadata that all Kubernetes objects have.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is the desired state.

@@ -168,7 +168,9 @@ type InstanceStatus struct {
 // +kubebuilder:selectablefield:JSONPath=`.spec.session`
 // +kubebuilder:selectablefield:JSONPath=`.spec.state`
 type Instance struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the metadata that all Kubernetes objects have.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is the desired state.

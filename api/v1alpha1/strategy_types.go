@@ -197,7 +197,9 @@ type StrategyTotals struct {
 // +kubebuilder:selectablefield:JSONPath=`.spec.runtime.type`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name must have at most 63 characters, because it is the value of a label of its runs"
 type Strategy struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the metadata that all Kubernetes objects have.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is the desired state.

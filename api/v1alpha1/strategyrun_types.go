@@ -170,7 +170,9 @@ type PinnedStrategy struct {
 // +kubebuilder:selectablefield:JSONPath=`.spec.strategyRef.name`
 // +kubebuilder:selectablefield:JSONPath=`.status.outcome`
 type StrategyRun struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the metadata that all Kubernetes objects have.
+	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// spec is the desired state.

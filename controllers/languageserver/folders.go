@@ -15,27 +15,38 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// foldersOf returns the folders for the fingerprint of an incarnation. While the running server can change its folders, they are those with which it was started:
-// then a change of spec.workspace.folders requires no restart. The root, which is the first folder, never changes while a server runs.
+// foldersOf returns the folders for the fingerprint of an incarnation. If the server can change its folders while it runs, they are those with which it was started,
+// so that a change of spec.workspace.folders requires no restart. The same applies while the server has not stated yet whether it can, and while the multiplexer
+// cannot be reached, if this manager has heard from it before.
 func (k *Kind) foldersOf(server *v1alpha1.LanguageServer, current *facts.Incarnation) []string {
-	if current != nil && current.Phase == facts.Running {
-		if report, known := k.report(server); known && report.Incarnation == current.Number && changesFolders(server, report) {
-			return report.StartFolders
+	folders := server.Spec.Workspace.Folders
+	if current == nil || !current.Alive() {
+		return folders
+	}
+	m := k.memory(server.UID)
+	m.enter(current.Number)
+	if report, known := k.report(server); known && report.Incarnation == current.Number {
+		m.startFolders = nil
+		if report.FoldersChange || !report.Initialized {
+			m.startFolders = report.StartFolders
 		}
 	}
-	return server.Spec.Workspace.Folders
+	if mayChange(server, m.startFolders) {
+		return m.startFolders
+	}
+	return folders
 }
 
-// changesFolders reports whether the server changes to the folders of the spec without a restart.
-func changesFolders(server *v1alpha1.LanguageServer, report lsp.Report) bool {
+// mayChange reports whether a server that was started with some folders may change to those of the spec without a restart. The root, which is the first folder,
+// never changes while a server runs.
+func mayChange(server *v1alpha1.LanguageServer, started []string) bool {
 	folders := server.Spec.Workspace.Folders
-	return report.FoldersChange && server.Spec.UpdatePolicy != v1alpha1.UpdateOnRestart &&
-		len(folders) > 0 && len(report.StartFolders) > 0 && folders[0] == report.StartFolders[0]
+	return server.Spec.UpdatePolicy != v1alpha1.UpdateOnRestart && len(folders) > 0 && len(started) > 0 && folders[0] == started[0]
 }
 
 // setFolders passes the folders of the spec to a running server that can change to them. retry is how long to wait before the next attempt; 0 if none is needed.
 func (k *Kind) setFolders(ctx context.Context, server *v1alpha1.LanguageServer, report lsp.Report) (retry time.Duration) {
-	if !changesFolders(server, report) || slices.Equal(report.Folders, server.Spec.Workspace.Folders) {
+	if !report.FoldersChange || !mayChange(server, report.StartFolders) || slices.Equal(report.Folders, server.Spec.Workspace.Folders) {
 		return 0
 	}
 	if err := k.reporter(server).SetFolders(ctx, server.UID, server.Spec.Workspace.Folders); err != nil {

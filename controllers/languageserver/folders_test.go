@@ -44,12 +44,21 @@ func TestFolders_ChangeWithoutRestart(t *testing.T) {
 	s.observe(server)
 	s.Expect(s.backend.folders).To(BeNil(), "nothing has changed")
 
+	s.backend.report.FoldersChange, s.backend.report.Initialized = false, false
+	s.Expect(fingerprint(&current)).To(Equal(before), "the server has not stated yet whether it can change its folders")
+	report := s.backend.report
+	report.FoldersChange, report.Initialized = true, true
+	s.backend.report = nil
+	unknown := current
+	unknown.Phase = facts.Unknown
+	s.Expect(fingerprint(&unknown)).To(Equal(before), "the multiplexer cannot be reached")
+	s.backend.report = report
 	for name, change := range map[string]func(){
-		"another root":                    func() { server.Spec.Workspace.Folders = []string{"/other", "/worktree"} },
-		"restarts on request only":        func() { server.Spec.UpdatePolicy = v1alpha1.UpdateOnRestart },
-		"a server that keeps its folders": func() { s.backend.report.FoldersChange = false },
-		"another incarnation":             func() { s.backend.report.Incarnation = 2 },
-		"no report":                       func() { s.backend.report = nil },
+		"another root":                           func() { server.Spec.Workspace.Folders = []string{"/other", "/worktree"} },
+		"restarts on request only":               func() { server.Spec.UpdatePolicy = v1alpha1.UpdateOnRestart },
+		"a server that keeps its folders":        func() { s.backend.report.FoldersChange = false },
+		"another incarnation, and a new manager": func() { s.restartManager(); s.backend.report.Incarnation = 2 },
+		"no report, and a new manager":           func() { s.restartManager(); s.backend.report = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			report, spec := *s.backend.report, server.Spec.DeepCopy()

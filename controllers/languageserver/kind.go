@@ -65,6 +65,8 @@ type objectCache struct {
 	incarnation int64
 	asked       time.Time
 	trouble     string
+	// startFolders are the folders with which the incarnation was started, if it may change them while it runs.
+	startFolders []string
 }
 
 // +kubebuilder:rbac:groups=berth.dev,resources=languageservers,verbs=get;list;watch;patch;delete

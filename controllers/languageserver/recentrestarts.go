@@ -26,7 +26,7 @@ const maxRestarts = 10
 // enter makes m describe the given incarnation. It drops the data of any other incarnation.
 func (m *objectCache) enter(incarnation int64) {
 	if m.incarnation != incarnation {
-		m.incarnation, m.asked, m.trouble = incarnation, time.Time{}, ""
+		m.incarnation, m.asked, m.trouble, m.startFolders = incarnation, time.Time{}, "", nil
 	}
 }
 

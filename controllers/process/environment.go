@@ -132,16 +132,16 @@ func (r *resolver) sources(ctx context.Context, sources []v1alpha1.EnvFromSource
 				return nil, fmt.Sprintf("the key %s of %s %s cannot become an environment variable; remove it, or select the other keys with env", key, kind, ref.Name), nil
 			case strings.ContainsRune(v.value, 0):
 				return nil, fmt.Sprintf("the value of the key %s of %s %s contains a zero byte; remove it", key, kind, ref.Name), nil
-			case len(variables) == maxSourceVariables:
+			}
+			if variables = override(variables, v); len(variables) > maxSourceVariables {
 				return nil, fmt.Sprintf("the sources have more than %d keys; select the keys with env", maxSourceVariables), nil
 			}
-			variables = override(variables, v)
 		}
 	}
 	return variables, "", nil
 }
 
-// override appends a variable in place of an earlier one with the same name.
+// override removes an earlier variable with the same name and appends v, so that v can refer to all variables before it.
 func override(variables []variable, v variable) []variable {
 	return append(slices.DeleteFunc(variables, func(earlier variable) bool { return earlier.name == v.name }), v)
 }

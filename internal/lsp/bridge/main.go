@@ -35,7 +35,7 @@ func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	defer stop()
 	socket, command := args[0], args[1:]
-	said := &unrepeated{to: os.Stderr}
+	said := &unrepeated{to: os.Stderr, before: map[string]bool{}}
 	err := Run(ctx, Options{
 		In: os.Stdin, Out: os.Stdout, Say: func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) },
 		Dial: func(ctx context.Context) (net.Conn, error) {
@@ -47,6 +47,7 @@ func Main(args []string) int {
 				return nil, err
 			}
 			socket = path
+			clear(said.before)
 			return control.Connect(ctx, socket)
 		},
 	})
@@ -62,17 +63,22 @@ func Main(args []string) int {
 	return 1
 }
 
-// unrepeated passes on what is written, unless it is the same as before.
+// unrepeated passes on messages, each only once.
 type unrepeated struct {
-	to   io.Writer
-	last string
+	to     io.Writer
+	before map[string]bool
 }
 
+// maxBefore is the maximum number of messages that are remembered.
+const maxBefore = 100
+
 func (u *unrepeated) Write(text []byte) (int, error) {
-	if string(text) == u.last {
+	if u.before[string(text)] {
 		return len(text), nil
 	}
-	u.last = string(text)
+	if len(u.before) < maxBefore {
+		u.before[string(text)] = true
+	}
 	return u.to.Write(text)
 }
 

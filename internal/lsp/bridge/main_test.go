@@ -13,7 +13,7 @@ import (
 func TestFind_RunsTheCommandThatPrintsTheSocket(t *testing.T) {
 	g := NewWithT(t)
 	var stderr bytes.Buffer
-	said := &unrepeated{to: &stderr}
+	said := &unrepeated{to: &stderr, before: map[string]bool{}}
 	find := func(script string) (string, error) { return find(t.Context(), []string{"sh", "-c", script}, said) }
 	g.Expect(find("echo /run/lsp.sock")).To(Equal("/run/lsp.sock"))
 	_, err := find("echo gone >&2; exit 3")

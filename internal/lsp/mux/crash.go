@@ -156,6 +156,9 @@ func (m *Mux) interruptedRead(r *request, ending lsp.Ending) {
 		m.failWaiting(r, true)
 		return
 	}
+	if r.inquiry != nil {
+		m.rewind(r)
+	}
 	m.wait(r, true)
 	slices.SortStableFunc(m.waiting, func(one, other *request) int { return cmp.Compare(one.sequence, other.sequence) })
 }

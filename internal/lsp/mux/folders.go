@@ -19,7 +19,7 @@ func (m *Mux) SetFolders(folders []string) {
 	m.syncFolders()
 }
 
-// syncFolders tells the server which folders were added and removed since it was told last.
+// syncFolders notifies the server of the folders that were added and removed since the last notification.
 func (m *Mux) syncFolders() {
 	b := m.server
 	if b == nil || !b.ready || !b.foldersChange || m.holding || b.fault != "" || slices.Equal(b.folders, m.config.Folders) {
@@ -31,6 +31,8 @@ func (m *Mux) syncFolders() {
 	event := map[string]any{"added": without(m.config.Folders, b.folders), "removed": without(b.folders, m.config.Folders)}
 	b.folders, b.toldAt = m.config.Folders, m.now()
 	b.put(notificationBody("workspace/didChangeWorkspaceFolders", encode(map[string]any{"event": event})))
+	b.pull.everything(m.documents.URIs())
+	m.pullNext()
 }
 
 // changesFolders reports whether a server accepts changes of its folders. capability is the capability workspace of the server.

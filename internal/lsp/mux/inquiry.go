@@ -63,7 +63,7 @@ func (m *Mux) inquire(r *request, params json.RawMessage) {
 	}
 	patience := inquiryPatience
 	if p.TimeoutMs > 0 {
-		patience = min(time.Duration(p.TimeoutMs)*time.Millisecond, maxInquiryPatience)
+		patience = time.Duration(min(p.TimeoutMs, maxInquiryPatience.Milliseconds())) * time.Millisecond
 	}
 	r.inquiry = &inquiry{uri: p.URI, text: text, deadline: m.now().Add(patience)}
 	m.inquiries = append(m.inquiries, r)
@@ -83,6 +83,13 @@ func contentHash(text string) string {
 // diagnose sends the next request in place of an inquiry. It is treated like any request of the client: it waits for a server that restarts, and is sent again
 // after a crash.
 func (m *Mux) diagnose(r *request) {
+	m.rewrite(r)
+	r.sent = time.Time{} // this request was not sent before
+	m.submit(r)
+}
+
+// rewrite gives an inquiry the form of the next request in its place.
+func (m *Mux) rewrite(r *request) {
 	q := r.inquiry
 	if q.step == 0 {
 		q.method = m.diagnosisOf()
@@ -90,13 +97,16 @@ func (m *Mux) diagnose(r *request) {
 	method, params := q.method.request(q.uri, q.step)
 	var e wire.Envelope
 	r.body = requestBody(r.id, method, params)
-	if err := wire.Scan(r.body, &e); err != nil {
-		m.conclude(r, err.Error()) // cannot happen: the body is valid
-		return
-	}
+	_ = wire.Scan(r.body, &e) // the body is valid, because the id was scanned before
 	r.method, r.class, r.uri = method, read, append(r.uri[:0], q.uri...)
 	r.spans, r.workRaw, r.partRaw = spans{id: e.IDSpan}, nil, nil
-	m.submit(r)
+}
+
+// rewind makes an inquiry begin again, at the next server.
+func (m *Mux) rewind(r *request) {
+	q := r.inquiry
+	q.step, q.answered, q.failure, q.seen, q.found = 0, false, "", nil, nil
+	m.rewrite(r)
 }
 
 // diagnosed handles the answer to a request that was sent in place of an inquiry.
@@ -183,8 +193,10 @@ func (m *Mux) doubt(q *inquiry, served int64) (reason string, final bool) {
 		return "", true
 	case q.method == byGopls:
 		return "", true
-	case len(b.work) > 0 || b.busyStatus:
+	case len(b.work) > 0:
 		return fmt.Sprintf("the server is still working (%d tasks in progress)", len(b.work)), false
+	case b.busyStatus:
+		return "the server is still working", false
 	case p.at.Before(b.toldAt) && idle < quietAfterOthers:
 		return "other documents have changed, and may change the diagnostics of this one", false
 	case idle < quiet:
@@ -206,7 +218,7 @@ func (m *Mux) conclude(r *request, doubt string) {
 	}
 	p := m.published[normal(q.uri)]
 	switch {
-	case q.method == byTSServer:
+	case q.method == byTSServer && doubt == "":
 		result.Diagnostics = converted(q.found)
 	case q.seen != nil:
 		result.Diagnostics = q.seen.diagnostics
@@ -216,6 +228,7 @@ func (m *Mux) conclude(r *request, doubt string) {
 	m.send(s, resultBody(r.id, encode(result)))
 	if r.place == inFlight { // its answer is discarded
 		s.open = slices.DeleteFunc(s.open, func(open *request) bool { return open == r })
+		s.inFlight--
 		m.dropInquiry(r)
 		m.abandon(r)
 		return
@@ -232,12 +245,9 @@ func (m *Mux) dropInquiry(r *request) {
 // repeatInquiries starts the inquiries again that wait for diagnostics of a server that is gone.
 func (m *Mux) repeatInquiries() {
 	for _, r := range slices.Clone(m.inquiries) {
-		q := r.inquiry
-		waits := q.answered
-		q.answered, q.seen = false, nil
-		if waits {
-			q.step, q.found, q.failure = 0, nil, ""
-			m.diagnose(r)
+		if r.inquiry.answered {
+			m.rewind(r)
+			m.submit(r)
 		}
 	}
 }

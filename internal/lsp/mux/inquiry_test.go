@@ -291,3 +291,44 @@ func TestInquiry_OtherDocumentsMayChangeTheDiagnostics(t *testing.T) {
 	b.Expect(d.Settled).To(BeTrue(), d.Reason)
 	b.Expect(text).To(ContainSubstring("because of b"))
 }
+
+func TestInquiry_ThatEndsInFlightLeavesRoomForOtherRequests(t *testing.T) {
+	const uri = "file:///a.go"
+	b := newFixture(t, lsp.Config{Limits: lsp.Limits{InFlight: 1}})
+	s := b.serve(nil)
+	c := b.join()
+	c.openDocument(uri, "one")
+	c.inquire("1", uri, `,"timeoutMs":1000`)
+	b.await(s.peer, symbols, 1)
+	d, _ := c.diagnosis("1", time.Second)
+	b.Expect(d.Settled).To(BeFalse())
+	c.request("2", "textDocument/hover", hoverParams(uri))
+	s.answer(b.await(s.peer, "textDocument/hover", 1), "null")
+	c.awaitAnswer("2")
+}
+
+func TestInquiry_DoesNotMixAnswersOfTwoServers(t *testing.T) {
+	const uri = "file:///a.ts"
+	capabilities := fmt.Sprintf(`{"capabilities":{"executeCommandProvider":{"commands":[%q]}}}`, commands[byTSServer])
+	answer := func(message string) string {
+		return fmt.Sprintf(`{"success":true,"body":[{"start":{"line":1,"offset":1},"end":{"line":1,"offset":2},"text":%q,"category":"error","code":1}]}`, message)
+	}
+	b := newFixture(t, lsp.Config{})
+	s := b.attach(capabilities, nil)
+	c := b.join()
+	c.openDocument(uri, "one")
+	c.inquire("1", uri, "")
+	s.answer(b.await(s.peer, methodExecute, 1), answer("of the lost server"))
+	b.await(s.peer, methodExecute, 2)
+	b.crash(s)
+	next := b.attach(capabilities, func(s *fakeServer, m message) {
+		if m.Method == methodExecute {
+			s.answer(m, answer("of the next server"))
+		}
+	})
+	d, text := c.diagnosis("1", 0)
+	b.Expect(d.Settled).To(BeTrue(), d.Reason)
+	b.Expect(text).NotTo(ContainSubstring("lost"))
+	b.Expect(next.received(methodExecute)).To(HaveLen(3))
+	b.Expect(b.report().Counters.Replayed).To(BeEquivalentTo(1), "the second and third request were not sent before")
+}

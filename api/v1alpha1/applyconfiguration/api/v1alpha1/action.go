@@ -20,7 +20,8 @@ import (
 // Action is a template for plans: the arguments that plans accept, and the strategies that the phases of a plan run. An Action by itself runs
 // nothing.
 type ActionApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the metadata that all Kubernetes objects have.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the template for plans.
 	Spec *ActionSpecApplyConfiguration `json:"spec,omitempty"`

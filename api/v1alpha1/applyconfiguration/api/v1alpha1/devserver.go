@@ -19,7 +19,8 @@ import (
 //
 // DevServer is a development server. Its URL is in status.url.
 type DevServerApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the metadata that all Kubernetes objects have.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the desired state.
 	Spec *DevServerSpecApplyConfiguration `json:"spec,omitempty"`

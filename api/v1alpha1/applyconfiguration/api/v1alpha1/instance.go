@@ -19,7 +19,8 @@ import (
 //
 // Instance is a session of a coding agent: a program in a terminal that keeps running while no client is attached.
 type InstanceApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the metadata that all Kubernetes objects have.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the desired state.
 	Spec *InstanceSpecApplyConfiguration `json:"spec,omitempty"`

@@ -20,7 +20,8 @@ import (
 // InstanceDiscovery finds existing tmux sessions and containers, and creates an Instance for each one that has none. It never changes or deletes an
 // Instance.
 type InstanceDiscoveryApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the metadata that all Kubernetes objects have.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the desired state.
 	Spec *InstanceDiscoverySpecApplyConfiguration `json:"spec,omitempty"`

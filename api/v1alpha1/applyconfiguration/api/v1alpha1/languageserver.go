@@ -19,7 +19,8 @@ import (
 //
 // LanguageServer is a language server that editors and agents share. Its address stays the same while the server restarts.
 type LanguageServerApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the metadata that all Kubernetes objects have.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the desired state.
 	Spec *LanguageServerSpecApplyConfiguration `json:"spec,omitempty"`

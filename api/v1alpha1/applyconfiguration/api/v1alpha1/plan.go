@@ -19,7 +19,8 @@ import (
 //
 // Plan is one execution of an Action: it runs the strategies of its phases, one phase after the other, up to its target phase.
 type PlanApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the metadata that all Kubernetes objects have.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the desired state.
 	Spec *PlanSpecApplyConfiguration `json:"spec,omitempty"`

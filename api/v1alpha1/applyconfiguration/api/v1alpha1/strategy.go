@@ -19,7 +19,8 @@ import (
 //
 // Strategy is a template for runs: a program, a timeout, and a circuit breaker that all runs share.
 type StrategyApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the metadata that all Kubernetes objects have.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the desired state.
 	Spec *StrategySpecApplyConfiguration `json:"spec,omitempty"`

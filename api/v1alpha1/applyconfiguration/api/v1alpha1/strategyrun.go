@@ -19,7 +19,8 @@ import (
 //
 // StrategyRun is one execution of a Strategy: a process that Berth starts once.
 type StrategyRunApplyConfiguration struct {
-	v1.TypeMetaApplyConfiguration    `json:""`
+	v1.TypeMetaApplyConfiguration `json:""`
+	// metadata is the metadata that all Kubernetes objects have.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the desired state.
 	Spec *StrategyRunSpecApplyConfiguration `json:"spec,omitempty"`
