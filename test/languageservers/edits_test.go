@@ -29,14 +29,10 @@ import (
 var edited = []struct{ server, from, to, helper, comment string }{
 	{"gopls", "helper(g.name)", "%s(g.name)", "helper.go", "// "},
 	{"clangd", "helper(count)", "%s(count)", "helper.h", "// "},
-	{unversioned, "helper(this", "%s(this", "helper.ts", "// "},
+	{"typescript-language-server", "helper(this", "%s(this", "helper.ts", "// "},
 	{"basedpyright", "helper(self", "%s(self", "helper.py", "# "},
 	{"tsgo", "helper(this", "%s(this", "helper.ts", "// "},
 }
-
-// unversioned is a server that does not state to which text its diagnostics belong. While two clients have different texts of a file, that is unknown, so neither
-// receives them.
-const unversioned = "typescript-language-server"
 
 // undefined matches the names that the edits add.
 var undefined = regexp.MustCompile(`missing_\d+_end`)
@@ -215,9 +211,6 @@ func TestServers_DiagnosticsAfterEdits(t *testing.T) {
 				_ = os.WriteFile(filepath.Join(folder, c.helper), fmt.Appendf(nil, "%s%s%d\n", helper, c.comment, n), 0o600)
 			})
 			m.measure(e, true, "restarts of the server", 10*time.Second, func(int) { shared.restart() })
-			if c.server == unversioned {
-				return
-			}
 			g.Expect(other.Open(uri, s.language, 0, text)).To(Succeed())
 			m.measure(e, true, "a client that edits the same file", 2*time.Second, func(n int) {
 				_ = other.Change(uri, n+1, fmt.Sprintf("%s%s%d\n", text, c.comment, n))

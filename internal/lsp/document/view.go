@@ -66,6 +66,12 @@ func (s *Set) Contested(uri string) bool {
 	return d != nil && (!d.equal() || !s.isSaved(d, d.views[d.author].text))
 }
 
+// Conflicting reports whether sessions have different texts of a document.
+func (s *Set) Conflicting(uri string) bool {
+	d := s.documents[Key(uri)]
+	return d != nil && !d.equal()
+}
+
 // live reports whether the server receives the document.
 func (s *Set) live(d *document) bool { return !s.detached && !d.quarantine }
 

@@ -29,12 +29,12 @@ var commands = map[diagnosis]string{byGopls: "gopls.diagnose_files", byTSServer:
 // tsserverRequests are the requests that return the diagnostics of a file.
 var tsserverRequests = []string{"syntacticDiagnosticsSync", "semanticDiagnosticsSync", "suggestionDiagnosticsSync"}
 
-// diagnosisOf selects by the commands that the server offers.
-func (m *Mux) diagnosisOf() diagnosis {
+// diagnosisOf selects by the commands that a server with these capabilities offers.
+func diagnosisOf(capabilities map[string]json.RawMessage) diagnosis {
 	var offered struct {
 		Commands []string `json:"commands"`
 	}
-	if json.Unmarshal(m.promised["executeCommandProvider"], &offered) == nil {
+	if json.Unmarshal(capabilities["executeCommandProvider"], &offered) == nil {
 		for how, command := range commands {
 			if slices.Contains(offered.Commands, command) {
 				return how
@@ -71,13 +71,13 @@ func pathOf(uri string) string {
 	return uri
 }
 
-// read reads the answer to a command. It returns why the command failed, or an empty string.
-func (d diagnosis) read(q *inquiry, answer []byte, isError bool) (failure string) {
+// read reads the answer to a command. It returns the diagnostics in the answer, if the method has any, and why the command failed, or an empty string.
+func (d diagnosis) read(answer []byte, isError bool) (found []tsDiagnostic, failure string) {
 	if isError {
-		return "the server has answered: " + abridged(answer)
+		return nil, "the server has answered: " + abridged(answer)
 	}
 	if d != byTSServer {
-		return ""
+		return nil, ""
 	}
 	var result struct {
 		Success bool           `json:"success"`
@@ -85,10 +85,9 @@ func (d diagnosis) read(q *inquiry, answer []byte, isError bool) (failure string
 		Body    []tsDiagnostic `json:"body"`
 	}
 	if err := json.Unmarshal(answer, &result); err != nil || !result.Success {
-		return "tsserver has answered: " + cmp.Or(result.Message, abridged(answer))
+		return nil, "tsserver has answered: " + cmp.Or(result.Message, abridged(answer))
 	}
-	q.found = append(q.found, result.Body...)
-	return ""
+	return result.Body, ""
 }
 
 // tsDiagnostic is a diagnostic in an answer of tsserver.

@@ -164,7 +164,10 @@ func (m *Mux) publish(b *backend, params json.RawMessage) {
 	if len(p.Diagnostics) == 0 {
 		p.Diagnostics = json.RawMessage("[]")
 	}
-	if b.pull.offered {
+	switch {
+	case b.pull.conflicts && m.documents.Conflicting(p.URI):
+		return // it is not known for which text these diagnostics are, and those of each text are requested
+	case b.pull.offered && !b.pull.conflicts:
 		b.pull.published[document.Key(p.URI)] = true
 	}
 	m.record(p.URI, p.Version, p.Diagnostics)

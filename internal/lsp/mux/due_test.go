@@ -109,3 +109,34 @@ func TestDiagnostics_WithoutVersionDoNotSwitchTexts(t *testing.T) {
 	one.shows(uri, "of the mistake")
 	b.Expect(shown(two, uri)).NotTo(ContainElement(ContainSubstring("of the mistake")))
 }
+
+func TestDiagnostics_WithoutVersionAreRequestedWhileTextsDiffer(t *testing.T) {
+	const uri = "file:///a.go"
+	b := newFixture(t, lsp.Config{})
+	s := b.attach(fmt.Sprintf(`{"capabilities":{"executeCommandProvider":{"commands":[%q]}}}`, commands[byTSServer]), func(s *fakeServer, m message) {
+		if m.Method == methodExecute { // tsserver answers with the diagnostics of the text that it has
+			text, _ := lastText(s)
+			s.answer(m, fmt.Sprintf(`{"success":true,"body":[{"start":{"line":1,"offset":1},"end":{"line":1,"offset":2},"text":%q,"category":"error","code":1}]}`, text))
+		}
+	})
+	one, two := b.join(), b.join()
+	one.openDocument(uri, "same")
+	two.openDocument(uri, "same")
+	two.sync()
+	s.publishFor(uri, "null", "published")
+	one.shows(uri, "published")
+	two.shows(uri, "published")
+	b.Expect(s.received(methodExecute)).To(BeEmpty(), "all clients have the same text")
+
+	one.changeDocument(uri, 8, "of one")
+	one.shows(uri, "8 [{of one}")
+	two.changeDocument(uri, 8, "of two")
+	two.shows(uri, "8 [{of two}")
+	s.publishFor(uri, "null", "of an unknown text")
+	one.changeDocument(uri, 9, "of one again")
+	one.shows(uri, "9 [{of one again}")
+	for _, c := range []*fakeClient{one, two} {
+		b.Expect(shown(c, uri)).NotTo(ContainElement(ContainSubstring("unknown")))
+	}
+	b.Expect(shown(two, uri)).NotTo(ContainElement(ContainSubstring("of one")))
+}

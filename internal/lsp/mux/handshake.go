@@ -155,7 +155,7 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 		return
 	}
 	b.foldersChange = changesFolders(made.result.Capabilities["workspace"])
-	b.pull.offers(made.result.Capabilities[pull])
+	b.pull.offers(made.result.Capabilities[pull], diagnosisOf(made.result.Capabilities))
 	if err := made.withoutPull(); err != nil {
 		m.log("cannot change the answer of the language server to initialize: " + err.Error())
 	}

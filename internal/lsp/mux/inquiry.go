@@ -92,7 +92,10 @@ func (m *Mux) diagnose(r *request) {
 func (m *Mux) rewrite(r *request) {
 	q := r.inquiry
 	if q.step == 0 {
-		q.method = m.diagnosisOf()
+		q.method = byMarker
+		if m.answer != nil {
+			q.method = diagnosisOf(m.answer.result.Capabilities)
+		}
 	}
 	method, params := q.method.request(q.uri, q.step)
 	var e wire.Envelope
@@ -118,7 +121,9 @@ func (m *Mux) diagnosed(r *request, body []byte, e *wire.Envelope) {
 	}
 	// A server without document symbols answers with an error, after it has processed the text.
 	if q.method != byMarker {
-		q.failure = q.method.read(q, answer, e.IsError)
+		var found []tsDiagnostic
+		found, q.failure = q.method.read(answer, e.IsError)
+		q.found = append(q.found, found...)
 	}
 	if q.step++; q.failure == "" && q.step < q.method.steps() {
 		m.diagnose(r)

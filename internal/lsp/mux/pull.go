@@ -16,10 +16,17 @@ const methodPull = "textDocument/diagnostic"
 
 // pulling requests the diagnostics of open documents from a server that returns them only on request, such as tsgo. They are then published to all clients like
 // those of other servers. Servers for CSS, HTML and JSON also offer to return diagnostics, but publish them and answer each request with an error.
+//
+// typescript-language-server publishes diagnostics, but does not state for which text they are. While clients have different texts of a document, its diagnostics are
+// therefore requested with the commands of byTSServer.
 type pulling struct {
 	offered bool // the server may answer requests for diagnostics
-	related bool // the diagnostics of a document depend on other documents
-	paused  bool // the server has refused a request for now; cleared by Tick
+	// conflicts: the server publishes, so that diagnostics are only requested of documents of which clients have different texts.
+	conflicts bool
+	step      int            // the number of the pending command, and what the commands before it have returned
+	found     []tsDiagnostic // for the same document
+	related   bool           // the diagnostics of a document depend on other documents
+	paused    bool           // the server has refused a request for now; cleared by Tick
 	// due are the URIs of the documents whose diagnostics must be requested; the last one is next.
 	due []string
 	// published are the documents that the server publishes itself, by key.
@@ -29,13 +36,14 @@ type pulling struct {
 	version int64
 }
 
-// offers reads the server's capability to return diagnostics.
-func (p *pulling) offers(capability json.RawMessage) {
+// offers reads the server's capability to return diagnostics. how is the method for inquiries about its documents.
+func (p *pulling) offers(capability json.RawMessage, how diagnosis) {
 	var options struct {
 		InterFileDependencies bool `json:"interFileDependencies"`
 	}
-	p.offered = on(capability)
-	p.related = json.Unmarshal(capability, &options) == nil && options.InterFileDependencies
+	p.conflicts = how == byTSServer
+	p.offered = on(capability) || p.conflicts
+	p.related = p.conflicts || json.Unmarshal(capability, &options) == nil && options.InterFileDependencies
 	p.published = map[string]bool{}
 }
 
@@ -81,20 +89,34 @@ func (m *Mux) pullNext() {
 		uri := b.pull.due[last]
 		b.pull.due = b.pull.due[:last]
 		version, open := m.documents.ServerVersion(uri)
-		if !open || b.pull.published[document.Key(uri)] {
+		if !open || b.pull.published[document.Key(uri)] || b.pull.conflicts && !m.documents.Conflicting(uri) {
 			continue
 		}
-		b.pull.asked, b.pull.version = uri, version
-		m.request(b, ownPull, methodPull, encode(map[string]any{"textDocument": map[string]string{"uri": uri}}))
+		b.pull.asked, b.pull.version, b.pull.step, b.pull.found = uri, version, 0, nil
+		m.pullStep(b)
 		return
 	}
+}
+
+// pullStep sends the next request for the diagnostics of the document whose turn it is.
+func (m *Mux) pullStep(b *backend) {
+	if b.pull.conflicts {
+		method, params := byTSServer.request(b.pull.asked, b.pull.step)
+		m.request(b, ownPull, method, params)
+		return
+	}
+	m.request(b, ownPull, methodPull, encode(map[string]any{"textDocument": map[string]string{"uri": b.pull.asked}}))
 }
 
 // pulled handles the answer to a request for diagnostics.
 func (m *Mux) pulled(b *backend, body []byte, e *wire.Envelope) {
 	uri, version := b.pull.asked, b.pull.version
-	b.pull.asked = ""
 	answer := body[e.ResultSpan.Start:e.ResultSpan.End]
+	if b.pull.conflicts {
+		m.pulledStep(b, answer, e.IsError)
+		return
+	}
+	b.pull.asked = ""
 	if e.IsError {
 		var refused struct {
 			Code int `json:"code"`
@@ -121,6 +143,25 @@ func (m *Mux) pulled(b *backend, body []byte, e *wire.Envelope) {
 			report.Items = json.RawMessage("[]")
 		}
 		m.record(uri, &version, report.Items)
+	}
+}
+
+// pulledStep handles the answer to a command of byTSServer. A failed command is not repeated, because the next change of the document has the same effect.
+func (m *Mux) pulledStep(b *backend, answer []byte, isError bool) {
+	p := &b.pull
+	uri, version := p.asked, p.version
+	found, failure := byTSServer.read(answer, isError)
+	p.found = append(p.found, found...)
+	now, open := m.documents.ServerVersion(uri)
+	p.step++
+	switch {
+	case failure != "" || !open || now != version: // the new text is due
+		p.asked = ""
+	case p.step < byTSServer.steps():
+		m.pullStep(b)
+	default:
+		p.asked = ""
+		m.record(uri, &version, converted(p.found))
 	}
 }
 
