@@ -128,7 +128,7 @@ func (r *resolver) sources(ctx context.Context, sources []v1alpha1.EnvFromSource
 		for _, key := range slices.Sorted(maps.Keys(data)) {
 			v := variable{name: sources[i].Prefix + key, value: data[key], literal: true, secret: kind == "Secret"}
 			switch {
-			case !variableName.MatchString(v.name) || loaderVariable.MatchString(v.name):
+			case !variableName.MatchString(v.name):
 				return nil, fmt.Sprintf("the key %s of %s %s cannot become an environment variable; remove it, or select the other keys with env", key, kind, ref.Name), nil
 			case strings.ContainsRune(v.value, 0):
 				return nil, fmt.Sprintf("the value of the key %s of %s %s contains a zero byte; remove it", key, kind, ref.Name), nil
@@ -146,11 +146,8 @@ func override(variables []variable, v variable) []variable {
 	return append(slices.DeleteFunc(variables, func(earlier variable) bool { return earlier.name == v.name }), v)
 }
 
-// variableName and loaderVariable are the names that the schema of env permits, and the exceptions from it.
-var (
-	variableName   = regexp.MustCompile(`^[-._a-zA-Z][-._a-zA-Z0-9]{0,255}$`)
-	loaderVariable = regexp.MustCompile(`^(LD_PRELOAD|LD_AUDIT|LD_LIBRARY_PATH|DYLD_INSERT_LIBRARIES|DYLD_LIBRARY_PATH|DYLD_FRAMEWORK_PATH)$`)
-)
+// variableName matches the names that the schema of env permits. The backends refuse variables of the loader, such as LD_PRELOAD.
+var variableName = regexp.MustCompile(`^[-._a-zA-Z][-._a-zA-Z0-9]{0,255}$`)
 
 // key reads one key of a Secret or a ConfigMap. unset reports that an optional reference does not exist.
 func (r *resolver) key(ctx context.Context, kind string, ref v1alpha1.KeyRef) (value string, unset bool, missing string, err error) {
