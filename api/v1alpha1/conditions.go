@@ -59,7 +59,7 @@ const (
 	ConditionAwaitingInput = "AwaitingInput"
 )
 
-// Reasons of conditions, events and exits.
+// Reasons of conditions, events and exits. docs/architecture.md lists what a new reason needs.
 const (
 	// ReasonPending means that the reconciler has seen the object and has not acted yet.
 	ReasonPending = "Pending"

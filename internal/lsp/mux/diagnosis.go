@@ -10,12 +10,13 @@ import (
 	"slices"
 )
 
-// diagnosis is how the multiplexer gets a server to compute the diagnostics of a text.
-type diagnosis uint8
+// diagnosisMethod is how the multiplexer gets a server to compute the diagnostics of a text. inquiry.go answers the request berth/diagnostics, and decides when
+// diagnostics are settled.
+type diagnosisMethod uint8
 
 const (
 	// byMarker sends a request for the symbols of the document. When the server answers it, it has the text. Its diagnostics then follow.
-	byMarker diagnosis = iota
+	byMarker diagnosisMethod = iota
 	// byGopls sends the command of gopls that publishes the diagnostics of a file before it answers.
 	byGopls
 	// byTSServer sends commands of typescript-language-server that pass requests to tsserver, which processes messages in order. The answers contain the
@@ -24,13 +25,13 @@ const (
 )
 
 // commands are the commands of these servers.
-var commands = map[diagnosis]string{byGopls: "gopls.diagnose_files", byTSServer: "typescript.tsserverRequest"}
+var commands = map[diagnosisMethod]string{byGopls: "gopls.diagnose_files", byTSServer: "typescript.tsserverRequest"}
 
 // tsserverRequests are the requests that return the diagnostics of a file.
 var tsserverRequests = []string{"syntacticDiagnosticsSync", "semanticDiagnosticsSync", "suggestionDiagnosticsSync"}
 
 // diagnosisOf selects by the commands that a server with these capabilities offers.
-func diagnosisOf(capabilities map[string]json.RawMessage) diagnosis {
+func diagnosisOf(capabilities map[string]json.RawMessage) diagnosisMethod {
 	var offered struct {
 		Commands []string `json:"commands"`
 	}
@@ -45,7 +46,7 @@ func diagnosisOf(capabilities map[string]json.RawMessage) diagnosis {
 }
 
 // steps returns the number of requests.
-func (d diagnosis) steps() int {
+func (d diagnosisMethod) steps() int {
 	if d == byTSServer {
 		return len(tsserverRequests)
 	}
@@ -53,7 +54,7 @@ func (d diagnosis) steps() int {
 }
 
 // request returns the request of a step.
-func (d diagnosis) request(uri string, step int) (method string, params json.RawMessage) {
+func (d diagnosisMethod) request(uri string, step int) (method string, params json.RawMessage) {
 	switch d {
 	case byGopls:
 		return methodExecute, encode(map[string]any{"command": commands[d], "arguments": []any{map[string]any{"Files": []string{uri}}}})
@@ -72,7 +73,7 @@ func pathOf(uri string) string {
 }
 
 // read reads the answer to a command. It returns the diagnostics in the answer, if the method has any, and why the command failed, or an empty string.
-func (d diagnosis) read(answer []byte, isError bool) (found []tsDiagnostic, failure string) {
+func (d diagnosisMethod) read(answer []byte, isError bool) (found []tsDiagnostic, failure string) {
 	if isError {
 		return nil, "the server has answered: " + abridged(answer)
 	}

@@ -28,12 +28,12 @@ const (
 	maxInquiries = 1000
 )
 
-// inquiry is a request lsp.MethodDiagnostics. The multiplexer first sends the server another request in its place, whose answer shows that the server has the text:
+// inquiry is a request berth/diagnostics (lsp.MethodDiagnostics). The multiplexer first sends the server another request in its place, whose answer shows that the server has the text:
 // a server processes messages in order. Then the inquiry waits until the published diagnostics are those of the text.
 type inquiry struct {
 	uri, text string // text is the client's text when it sent the inquiry
 	deadline  time.Time
-	method    diagnosis
+	method    diagnosisMethod
 	step      int
 	answered  bool           // the server has answered the requests in place of the inquiry
 	failure   string         // the error with which the server has answered them; empty if there is none

@@ -37,7 +37,7 @@ type pulling struct {
 }
 
 // offers reads the server's capability to return diagnostics. how is the method for inquiries about its documents.
-func (p *pulling) offers(capability json.RawMessage, how diagnosis) {
+func (p *pulling) offers(capability json.RawMessage, how diagnosisMethod) {
 	var options struct {
 		InterFileDependencies bool `json:"interFileDependencies"`
 	}
