@@ -96,6 +96,10 @@ func items(n int64, schema schemaProps) []any {
 	list := make([]any, 0, n)
 	for i := range n {
 		if schema.Items.Schema.Type == "object" {
+			if schema.Items.Schema.Properties["secretRef"].Type != "" {
+				list = append(list, map[string]any{"secretRef": map[string]any{"name": "s"}})
+				continue
+			}
 			if schema.XListMapKeys != nil && schema.XListMapKeys[0] == "target" {
 				list = append(list, map[string]any{"target": fmt.Sprintf("/N%d", i)})
 				continue
@@ -127,7 +131,7 @@ func setPath(content map[string]any, path []string, value any) {
 		content[name] = value
 	case isList:
 		first := item(name == "inputs", "A")
-		if name == "mounts" { // an item of mounts has no field "name"
+		if name == "mounts" || name == "envFrom" { // their items have no field "name"
 			first = map[string]any{}
 		}
 		content[name] = []any{first}
