@@ -4,11 +4,13 @@
 package code
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,7 +88,7 @@ func (d *document) hash() string {
 
 var severities = []string{"error", "warning", "information", "hint"}
 
-// describe converts the diagnostics of the protocol.
+// describe converts the diagnostics of the protocol, and sorts them by position.
 func describe(list json.RawMessage) []Diagnostic {
 	var found []diagnostic
 	_ = json.Unmarshal(list, &found) // what the server has sent wrongly is left out
@@ -104,5 +106,6 @@ func describe(list json.RawMessage) []Diagnostic {
 			Line: d.Range.Start.Line + 1, Column: d.Range.Start.Character + 1, Severity: severity, Message: d.Message, Source: d.Source, Code: code,
 		})
 	}
+	slices.SortStableFunc(all, func(a, b Diagnostic) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
 	return all
 }

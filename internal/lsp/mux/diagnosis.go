@@ -99,16 +99,15 @@ type tsDiagnostic struct {
 	Category string     `json:"category"`
 	Code     int        `json:"code"`
 	Source   string     `json:"source"`
+	// Unnecessary and Deprecated are shown as faded and struck out text.
+	Unnecessary bool `json:"reportsUnnecessary"`
+	Deprecated  bool `json:"reportsDeprecated"`
 }
 
 // tsPosition is a position in an answer of tsserver. Both numbers count from 1, Offset in UTF-16 code units.
 type tsPosition struct {
 	Line   int `json:"line"`
 	Offset int `json:"offset"`
-}
-
-func (p tsPosition) compare(other tsPosition) int {
-	return cmp.Or(cmp.Compare(p.Line, other.Line), cmp.Compare(p.Offset, other.Offset))
 }
 
 func (p tsPosition) convert() map[string]int {
@@ -118,15 +117,25 @@ func (p tsPosition) convert() map[string]int {
 // severityOf is the severity for each category of tsserver. An unused name is a suggestion.
 var severityOf = map[string]int{"error": 1, "warning": 2, "message": 3, "suggestion": 4}
 
-// converted returns diagnostics of tsserver as those of the protocol, by position.
+// converted returns diagnostics of tsserver as those of the protocol, in the same order.
 func converted(found []tsDiagnostic) json.RawMessage {
-	slices.SortStableFunc(found, func(a, b tsDiagnostic) int { return a.Start.compare(b.Start) })
 	list := []any{}
 	for _, d := range found {
-		list = append(list, map[string]any{
+		made := map[string]any{
 			"range":    map[string]any{"start": d.Start.convert(), "end": d.End.convert()},
 			"severity": cmp.Or(severityOf[d.Category], 1), "code": d.Code, "source": cmp.Or(d.Source, "typescript"), "message": d.Text,
-		})
+		}
+		var tags []int
+		if d.Unnecessary {
+			tags = append(tags, 1)
+		}
+		if d.Deprecated {
+			tags = append(tags, 2)
+		}
+		if len(tags) > 0 {
+			made["tags"] = tags
+		}
+		list = append(list, made)
 	}
 	return encode(list)
 }

@@ -139,4 +139,14 @@ func TestDiagnostics_WithoutVersionAreRequestedWhileTextsDiffer(t *testing.T) {
 		b.Expect(shown(c, uri)).NotTo(ContainElement(ContainSubstring("unknown")))
 	}
 	b.Expect(shown(two, uri)).NotTo(ContainElement(ContainSubstring("of one")))
+
+	two.changeDocument(uri, 9, "of one again")
+	two.shows(uri, "9 [{of one again}")
+	one.sync()
+	before := len(s.received(methodExecute))
+	one.changeDocument(uri, 10, "equal")
+	two.changeDocument(uri, 10, "equal")
+	b.Eventually(func() string { all := shown(one, uri); return all[len(all)-1] }).Should(ContainSubstring("equal"))
+	b.Eventually(func() int { b.mux.lock(); defer b.mux.unlock(); return len(b.mux.server.pull.replaced) }).Should(BeZero())
+	b.Expect(len(s.received(methodExecute))).To(BeNumerically(">", before))
 }

@@ -232,14 +232,14 @@ func TestInquiry_OfServersWithCommands(t *testing.T) {
 			`{"command":"typescript.tsserverRequest","arguments":["syntacticDiagnosticsSync",{"file":"/a.ts"}]}`))
 		s.answer(s.received(methodExecute)[0], `{"success":true,"body":[]}`)
 		s.answer(b.await(s.peer, methodExecute, 2), `{"success":true,"body":[
-			{"start":{"line":3,"offset":2},"end":{"line":3,"offset":4},"text":"second","category":"error","code":1},
-			{"start":{"line":1,"offset":7},"end":{"line":1,"offset":9},"text":"first","category":"suggestion","code":2}]}`)
+			{"start":{"line":3,"offset":2},"end":{"line":3,"offset":4},"text":"first","category":"error","code":1},
+			{"start":{"line":1,"offset":7},"end":{"line":1,"offset":9},"text":"second","category":"suggestion","code":2,"reportsUnnecessary":true}]}`)
 		s.answer(b.await(s.peer, methodExecute, 3), `{"success":true}`)
 		d, text := c.diagnosis("1", 0)
 		b.Expect(d.Settled).To(BeTrue(), d.Reason)
 		b.Expect(text).To(MatchJSON(`[
-			{"range":{"start":{"line":0,"character":6},"end":{"line":0,"character":8}},"severity":4,"code":2,"source":"typescript","message":"first"},
-			{"range":{"start":{"line":2,"character":1},"end":{"line":2,"character":3}},"severity":1,"code":1,"source":"typescript","message":"second"}]`))
+			{"range":{"start":{"line":2,"character":1},"end":{"line":2,"character":3}},"severity":1,"code":1,"source":"typescript","message":"first"},
+			{"range":{"start":{"line":0,"character":6},"end":{"line":0,"character":8}},"severity":4,"code":2,"source":"typescript","message":"second","tags":[1]}]`))
 		c.inquire("2", uri, "")
 		s.answer(b.await(s.peer, methodExecute, 4), `{"success":false,"message":"No content available."}`)
 		d, _ = c.diagnosis("2", 0)

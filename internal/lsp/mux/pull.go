@@ -23,10 +23,13 @@ type pulling struct {
 	offered bool // the server may answer requests for diagnostics
 	// conflicts: the server publishes, so that diagnostics are only requested of documents of which clients have different texts.
 	conflicts bool
-	step      int            // the number of the pending command, and what the commands before it have returned
-	found     []tsDiagnostic // for the same document
-	related   bool           // the diagnostics of a document depend on other documents
-	paused    bool           // the server has refused a request for now; cleared by Tick
+	// replaced are the URIs, by key, of the documents whose published diagnostics were replaced with requested ones. When the texts are equal again, the diagnostics
+	// are requested once more, because the server publishes them only if they differ from what it has published before.
+	replaced map[string]string
+	step     int            // the number of the pending command, and what the commands before it have returned
+	found    []tsDiagnostic // for the same document
+	related  bool           // the diagnostics of a document depend on other documents
+	paused   bool           // the server has refused a request for now; cleared by Tick
 	// due are the URIs of the documents whose diagnostics must be requested; the last one is next.
 	due []string
 	// published are the documents that the server publishes itself, by key.
@@ -44,7 +47,7 @@ func (p *pulling) offers(capability json.RawMessage, how diagnosisMethod) {
 	p.conflicts = how == byTSServer
 	p.offered = on(capability) || p.conflicts
 	p.related = p.conflicts || json.Unmarshal(capability, &options) == nil && options.InterFileDependencies
-	p.published = map[string]bool{}
+	p.published, p.replaced = map[string]bool{}, map[string]string{}
 }
 
 // note records that a notification about a document was sent to the server. all are the URIs of the open documents.
@@ -55,6 +58,7 @@ func (p *pulling) note(n *document.Notification, all []string) {
 	p.due = slices.DeleteFunc(p.due, func(uri string) bool { return uri == n.URI })
 	if n.Method == "textDocument/didClose" {
 		delete(p.published, document.Key(n.URI))
+		delete(p.replaced, document.Key(n.URI))
 		return
 	}
 	p.due = append(p.due, n.URI)
@@ -84,6 +88,13 @@ func (m *Mux) pullNext() {
 	if b == nil || !b.ready || m.holding || b.fault != "" || !b.pull.offered || b.pull.paused || b.pull.asked != "" {
 		return
 	}
+	for key, uri := range b.pull.replaced {
+		if version, open := m.documents.ServerVersion(uri); open && !m.documents.Conflicting(uri) {
+			delete(b.pull.replaced, key)
+			m.pull(b, uri, version)
+			return
+		}
+	}
 	for len(b.pull.due) > 0 {
 		last := len(b.pull.due) - 1
 		uri := b.pull.due[last]
@@ -92,10 +103,15 @@ func (m *Mux) pullNext() {
 		if !open || b.pull.published[document.Key(uri)] || b.pull.conflicts && !m.documents.Conflicting(uri) {
 			continue
 		}
-		b.pull.asked, b.pull.version, b.pull.step, b.pull.found = uri, version, 0, nil
-		m.pullStep(b)
+		m.pull(b, uri, version)
 		return
 	}
+}
+
+// pull requests the diagnostics of a document.
+func (m *Mux) pull(b *backend, uri string, version int64) {
+	b.pull.asked, b.pull.version, b.pull.step, b.pull.found = uri, version, 0, nil
+	m.pullStep(b)
 }
 
 // pullStep sends the next request for the diagnostics of the document whose turn it is.
@@ -154,8 +170,11 @@ func (m *Mux) pulledStep(b *backend, answer []byte, isError bool) {
 	p.found = append(p.found, found...)
 	now, open := m.documents.ServerVersion(uri)
 	p.step++
+	if m.documents.Conflicting(uri) || now != version {
+		p.replaced[document.Key(uri)] = uri
+	}
 	switch {
-	case failure != "" || !open || now != version: // the new text is due
+	case failure != "" || !open || now != version:
 		p.asked = ""
 	case p.step < byTSServer.steps():
 		m.pullStep(b)
