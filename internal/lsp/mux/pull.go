@@ -88,12 +88,8 @@ func (m *Mux) pullNext() {
 	if b == nil || !b.ready || m.holding || b.fault != "" || !b.pull.offered || b.pull.paused || b.pull.asked != "" {
 		return
 	}
-	for key, uri := range b.pull.replaced {
-		if version, open := m.documents.ServerVersion(uri); open && !m.documents.Conflicting(uri) {
-			delete(b.pull.replaced, key)
-			m.pull(b, uri, version)
-			return
-		}
+	if m.pullReplaced(b) {
+		return
 	}
 	for len(b.pull.due) > 0 {
 		last := len(b.pull.due) - 1
@@ -106,6 +102,18 @@ func (m *Mux) pullNext() {
 		m.pull(b, uri, version)
 		return
 	}
+}
+
+// pullReplaced requests the diagnostics of a document in pulling.replaced of which all clients have the same text again. It reports whether there is one.
+func (m *Mux) pullReplaced(b *backend) bool {
+	for key, uri := range b.pull.replaced {
+		if version, open := m.documents.ServerVersion(uri); open && !m.documents.Conflicting(uri) {
+			delete(b.pull.replaced, key)
+			m.pull(b, uri, version)
+			return true
+		}
+	}
+	return false
 }
 
 // pull requests the diagnostics of a document.
