@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -35,19 +36,20 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *fact
 	if plan.Process.Dir == "" && len(server.Spec.Workspace.Folders) > 0 {
 		plan.Process.Dir = server.Spec.Workspace.Folders[0]
 	}
-	started, err := config(&server.Spec, k.foldersOf(server, current))
+	wanted := server.Spec.Workspace.Folders
+	text, err := config(&server.Spec, wanted)
+	started := text
+	if folders := k.foldersOf(server, current); err == nil && !slices.Equal(folders, wanted) {
+		started, err = config(&server.Spec, folders)
+	}
 	if err != nil {
 		return err
 	}
 	plan.Fingerprint = []string{"lsp=" + string(started)}
-	config, err := config(&server.Spec, server.Spec.Workspace.Folders)
-	if err != nil {
-		return err
-	}
 	if inPod(server) {
-		return k.preparePod(ctx, server, config, plan)
+		return k.preparePod(ctx, server, text, plan)
 	}
-	plan.Process.Config = config
+	plan.Process.Config = text
 	return nil
 }
 

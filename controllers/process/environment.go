@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -108,8 +108,8 @@ func (r *resolver) variable(ctx context.Context, env *v1alpha1.EnvVar) (v variab
 	return v, missing, err
 }
 
-// maxSourceVariables is the maximum number of variables from all sources of an object.
-const maxSourceVariables = 1000
+// maxSourceVariables is the maximum number of variables from all sources of an object, and maxVariableName the maximum length of their names, as in env.
+const maxSourceVariables, maxVariableName = 1000, 256
 
 // sources returns the variables of envFrom, in the order of the sources and of their keys.
 func (r *resolver) sources(ctx context.Context, sources []v1alpha1.EnvFromSource) (variables []variable, missing string, err error) {
@@ -128,7 +128,7 @@ func (r *resolver) sources(ctx context.Context, sources []v1alpha1.EnvFromSource
 		for _, key := range slices.Sorted(maps.Keys(data)) {
 			v := variable{name: sources[i].Prefix + key, value: data[key], literal: true, secret: kind == "Secret"}
 			switch {
-			case !variableName.MatchString(v.name):
+			case len(v.name) > maxVariableName || len(validation.IsEnvVarName(v.name)) > 0: // the backends refuse variables of the loader, such as LD_PRELOAD
 				return nil, fmt.Sprintf("the key %s of %s %s cannot become an environment variable; remove it, or select the other keys with env", key, kind, ref.Name), nil
 			case strings.ContainsRune(v.value, 0):
 				return nil, fmt.Sprintf("the value of the key %s of %s %s contains a zero byte; remove it", key, kind, ref.Name), nil
@@ -145,9 +145,6 @@ func (r *resolver) sources(ctx context.Context, sources []v1alpha1.EnvFromSource
 func override(variables []variable, v variable) []variable {
 	return append(slices.DeleteFunc(variables, func(earlier variable) bool { return earlier.name == v.name }), v)
 }
-
-// variableName matches the names that the schema of env permits. The backends refuse variables of the loader, such as LD_PRELOAD.
-var variableName = regexp.MustCompile(`^[-._a-zA-Z][-._a-zA-Z0-9]{0,255}$`)
 
 // key reads one key of a Secret or a ConfigMap. unset reports that an optional reference does not exist.
 func (r *resolver) key(ctx context.Context, kind string, ref v1alpha1.KeyRef) (value string, unset bool, missing string, err error) {

@@ -10,11 +10,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,7 +43,7 @@ func (a *app) lspConnectCommand() *cobra.Command {
 			"  berth lsp connect gopls",
 		Args: needs(cobra.ExactArgs(1)),
 		RunE: func(command *cobra.Command, args []string) error {
-			return a.lspConnect(command.Context(), flags, args[0])
+			return a.lspConnect(command.Context(), flags, args[0], append(flagArguments(command.Flags()), args[0]))
 		},
 	}
 	flags.add(command)
@@ -59,7 +59,22 @@ func ignoreEditorFlags(command *cobra.Command) {
 	_ = command.Flags().MarkHidden("clientProcessId")
 }
 
-func (a *app) lspConnect(ctx context.Context, flags *connectionFlags, word string) error {
+// flagArguments returns the flags that were set, as arguments.
+func flagArguments(flags *pflag.FlagSet) (args []string) {
+	flags.Visit(func(flag *pflag.Flag) {
+		values := []string{flag.Value.String()}
+		if list, several := flag.Value.(pflag.SliceValue); several {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			args = append(args, "--"+flag.Name+"="+value)
+		}
+	})
+	return args
+}
+
+// lspConnect connects an editor. again are the arguments with which the command lsp socket finds the same server.
+func (a *app) lspConnect(ctx context.Context, flags *connectionFlags, word string, again []string) error {
 	dialer, err := a.lspDialer(flags, word)
 	if err != nil {
 		return err
@@ -69,27 +84,25 @@ func (a *app) lspConnect(ctx context.Context, flags *connectionFlags, word strin
 		return err
 	}
 	if place != "" && !strings.HasPrefix(place, "https://") && a.in == os.Stdin {
-		if err := becomeBridge(place); err != nil {
+		if err := becomeBridge(place, again); err != nil {
 			return err
 		}
 	}
 	return bridge.Run(ctx, bridge.Options{In: a.in, Out: a.raw, Dial: dialer.dial, Say: a.say})
 }
 
-// becomeBridge replaces this program with berth-lsp, which needs less memory. It returns if berth-lsp is not in the directory of this program.
-func becomeBridge(socket string) error {
+// becomeBridge replaces this program with berth-lsp, which needs less memory. It returns if berth-lsp is not in the directory of this program. again are the
+// arguments of the command lsp socket.
+func becomeBridge(socket string, again []string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return nil //nolint:nilerr // this program can serve the editor, too
 	}
 	program := filepath.Join(filepath.Dir(self), "berth-lsp")
-	find := slices.Clone(os.Args)
-	connect := slices.Index(find, "connect")
-	if _, err := os.Stat(program); err != nil || connect < 0 {
+	if _, err := os.Stat(program); err != nil {
 		return nil //nolint:nilerr // as above
 	}
-	find[0], find[connect] = self, "socket"
-	return syscall.Exec(program, append([]string{"berth-lsp", "connect", socket}, find...), os.Environ())
+	return syscall.Exec(program, append([]string{"berth-lsp", "connect", socket, self, "lsp", "socket"}, again...), os.Environ())
 }
 
 // lspSocketCommand is the command with which berth-lsp finds the socket of a server again.

@@ -4,6 +4,8 @@
 package lsp
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"time"
 
@@ -21,12 +23,18 @@ const MethodDiagnostics = "berth/diagnostics"
 type Diagnosis struct {
 	URI     string `json:"uri"`
 	Version int64  `json:"version"` // the client's version of the text
-	// ContentHash identifies the client's text: the first 16 hexadecimal digits of its SHA-256.
+	// ContentHash identifies the client's text; see the function of this name.
 	ContentHash string `json:"contentHash"`
 	// Settled reports whether Diagnostics are those of the text. If it is false, Reason explains why, and Diagnostics may be incomplete or those of an earlier text.
 	Settled     bool            `json:"settled"`
 	Reason      string          `json:"reason,omitempty"`
 	Diagnostics json.RawMessage `json:"diagnostics"` // as the server has sent them
+}
+
+// ContentHash identifies a text: the first 16 hexadecimal digits of its SHA-256.
+func ContentHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:8])
 }
 
 // None is the phase of a multiplexer before the first start.

@@ -156,7 +156,7 @@ func (m *edits) measure(e *editor, berth bool, situation string, pause time.Dura
 }
 
 // reads returns a function that asks for the symbols of the files: three times those of the helper file, then those of the edited file. Some servers send no
-// diagnostics while they are asked too often, also alone: basedpyright interrupts its analysis for each question.
+// diagnostics while clients send questions too often, also alone: basedpyright interrupts its analysis for each question.
 func reads(ctx context.Context, c *lspclient.Client, helper, edited string) func(n int) {
 	return func(n int) {
 		about := helper

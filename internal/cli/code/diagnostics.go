@@ -6,8 +6,6 @@ package code
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -48,7 +46,7 @@ func (c *Client) Diagnostics(ctx context.Context, paths []string) ([]Report, err
 	}
 	var calls []jsonrpc2.Waiter
 	for i := range documents {
-		params := map[string]any{"uri": uriOf(documents[i].path), "contentHash": documents[i].hash()}
+		params := map[string]any{"uri": uriOf(documents[i].path), "contentHash": lsp.ContentHash(documents[i].text)}
 		if end, ok := ctx.Deadline(); ok {
 			// The multiplexer stops waiting a little earlier, so that its answer arrives before the context ends.
 			params["timeoutMs"] = max(1, (time.Until(end) - answerTime).Milliseconds())
@@ -62,7 +60,7 @@ func (c *Client) Diagnostics(ctx context.Context, paths []string) ([]Report, err
 	var reports []Report
 	for i := range documents {
 		d := &documents[i]
-		report := Report{File: d.path, SHA256: d.hash(), Diagnostics: []Diagnostic{}}
+		report := Report{File: d.path, SHA256: lsp.ContentHash(d.text), Diagnostics: []Diagnostic{}}
 		var answer lsp.Diagnosis
 		switch err := explained(lsp.MethodDiagnostics, calls[i].Wait(ctx, &answer)); {
 		case errors.Is(err, context.DeadlineExceeded):
@@ -79,12 +77,6 @@ func (c *Client) Diagnostics(ctx context.Context, paths []string) ([]Report, err
 
 // answerTime is how much earlier than its client the multiplexer stops waiting.
 const answerTime = 200 * time.Millisecond
-
-// hash identifies the text of a document: the first 16 hexadecimal digits of its SHA-256.
-func (d *document) hash() string {
-	sum := sha256.Sum256([]byte(d.text))
-	return hex.EncodeToString(sum[:8])
-}
 
 var severities = []string{"error", "warning", "information", "hint"}
 

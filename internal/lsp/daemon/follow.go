@@ -195,8 +195,10 @@ func (p *program) sample(ctx context.Context) {
 		switch {
 		case now.Counters.Frames != frames:
 			frames, returned = now.Counters.Frames, false
-		case !returned && residentHeap() > keptHeap:
-			debug.FreeOSMemory()
+		case !returned:
+			if residentHeap() > keptHeap {
+				debug.FreeOSMemory()
+			}
 			returned = true
 		}
 		pause(ctx, samplePeriod)

@@ -79,8 +79,8 @@ func (s *Set) Delivered(uri string, version *int64) {
 	s.settle(d, key)
 }
 
-// Await makes the server send diagnostics of a session's text again, although the session may have received them.
-func (s *Set) Await(session Session, uri string) {
+// MarkDue makes the server send diagnostics of a session's text again, although the session may have received them.
+func (s *Set) MarkDue(session Session, uri string) {
 	key := Key(uri)
 	if d := s.documents[key]; d != nil && d.views[session] != nil {
 		d.views[session].due = true

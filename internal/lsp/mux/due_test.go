@@ -150,3 +150,25 @@ func TestDiagnostics_WithoutVersionAreRequestedWhileTextsDiffer(t *testing.T) {
 	b.Eventually(func() int { b.mux.lock(); defer b.mux.unlock(); return len(b.mux.server.pull.replaced) }).Should(BeZero())
 	b.Expect(len(s.received(methodExecute))).To(BeNumerically(">", before))
 }
+
+func TestDiagnostics_FailedCommandIsSentAgain(t *testing.T) {
+	const uri = "file:///a.go"
+	b := newFixture(t, lsp.Config{})
+	s := b.attach(fmt.Sprintf(`{"capabilities":{"executeCommandProvider":{"commands":[%q]}}}`, commands[byTSServer]), nil)
+	one, two := b.join(), b.join()
+	one.openDocument(uri, "same")
+	two.openDocument(uri, "same")
+	two.sync()
+	one.changeDocument(uri, 8, "different")
+	s.answer(b.await(s.peer, methodExecute, 1), `{"success":false,"message":"No content available."}`)
+	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return b.mux.server.pull.paused }).Should(BeTrue())
+	two.changeDocument(uri, 8, "different")
+	two.sync()
+	b.Expect(s.received(methodExecute)).To(HaveLen(1), "not immediately, because it may always fail")
+	b.tick(0)
+	for i := range 3 {
+		s.answer(b.await(s.peer, methodExecute, i+2), `{"success":true,"body":[]}`)
+	}
+	one.shows(uri, "8 []")
+	two.shows(uri, "8 []")
+}

@@ -4,8 +4,6 @@
 package mux
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -28,8 +26,8 @@ const (
 	maxInquiries = 1000
 )
 
-// inquiry is a request berth/diagnostics (lsp.MethodDiagnostics). The multiplexer first sends the server another request in its place, whose answer shows that the server has the text:
-// a server processes messages in order. Then the inquiry waits until the published diagnostics are those of the text.
+// inquiry is a request berth/diagnostics (lsp.MethodDiagnostics). The multiplexer first sends the server another request in its place, whose answer shows that the
+// server has the text, because a server processes messages in order. Then the inquiry waits until the published diagnostics are those of the text.
 type inquiry struct {
 	uri, text string // text is the client's text when it sent the inquiry
 	deadline  time.Time
@@ -67,17 +65,11 @@ func (m *Mux) inquire(r *request, params json.RawMessage) {
 	}
 	r.inquiry = &inquiry{uri: p.URI, text: text, deadline: m.now().Add(patience)}
 	m.inquiries = append(m.inquiries, r)
-	if hash := contentHash(text); p.ContentHash != "" && p.ContentHash != hash {
+	if hash := lsp.ContentHash(text); p.ContentHash != "" && p.ContentHash != hash {
 		m.conclude(r, fmt.Sprintf("this client has sent another text of the document, with the hash %s", hash))
 		return
 	}
 	m.diagnose(r)
-}
-
-// contentHash identifies a text: the first 16 hexadecimal digits of its SHA-256.
-func contentHash(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:8])
 }
 
 // diagnose sends the next request in place of an inquiry. It is treated like any request of the client: it waits for a server that restarts, and is sent again
@@ -88,7 +80,7 @@ func (m *Mux) diagnose(r *request) {
 	m.submit(r)
 }
 
-// rewrite gives an inquiry the form of the next request in its place.
+// rewrite turns an inquiry into the next request in its place.
 func (m *Mux) rewrite(r *request) {
 	q := r.inquiry
 	if q.step == 0 {
@@ -130,8 +122,11 @@ func (m *Mux) diagnosed(r *request, body []byte, e *wire.Envelope) {
 		return
 	}
 	q.answered = true
+	if p := m.published[normal(q.uri)]; q.seen == nil && p != nil && !p.stale {
+		m.see(p)
+	}
 	if q.seen == nil && q.method != byTSServer {
-		m.documents.Await(r.session.key, q.uri)
+		m.documents.MarkDue(r.session.key, q.uri)
 	}
 	m.settle(r)
 }
@@ -216,7 +211,7 @@ func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Ti
 func (m *Mux) conclude(r *request, doubt string) {
 	q, s := r.inquiry, r.session
 	result := lsp.Diagnosis{
-		URI: q.uri, ContentHash: contentHash(q.text), Settled: doubt == "", Reason: doubt, Diagnostics: json.RawMessage("[]"),
+		URI: q.uri, ContentHash: lsp.ContentHash(q.text), Settled: doubt == "", Reason: doubt, Diagnostics: json.RawMessage("[]"),
 	}
 	if version, open := m.documents.ClientVersion(s.key, q.uri); open {
 		result.Version = version

@@ -56,7 +56,7 @@ func TestInquiry_WaitsForTheDiagnosticsOfTheText(t *testing.T) {
 	s.publishFor(uri, "1", "of one")
 	c.shows(uri, "of one")
 	c.changeDocument(uri, 8, "two")
-	c.inquire("1", uri, `,"contentHash":"`+contentHash("two")+`"`)
+	c.inquire("1", uri, `,"contentHash":"`+lsp.ContentHash("two")+`"`)
 	s.answer(b.await(s.peer, symbols, 1), "[]")
 	c.sync()
 	b.tick(time.Second)
@@ -67,7 +67,7 @@ func TestInquiry_WaitsForTheDiagnosticsOfTheText(t *testing.T) {
 	d, text := c.diagnosis("1", quiet)
 	b.Expect(d.Settled).To(BeTrue(), d.Reason)
 	b.Expect(d.Version).To(BeEquivalentTo(8))
-	b.Expect(d.ContentHash).To(Equal(contentHash("two")))
+	b.Expect(d.ContentHash).To(Equal(lsp.ContentHash("two")))
 	b.Expect(text).To(ContainSubstring("of two"))
 	b.Expect(s.received(lsp.MethodDiagnostics)).To(BeEmpty(), "the server does not know the method")
 }
@@ -123,7 +123,7 @@ func TestInquiry_EndsWithoutAnAnswerOfTheServer(t *testing.T) {
 	d, _ = c.diagnosis("2", time.Second)
 	b.Expect(d.Reason).To(ContainSubstring("has changed the document"))
 
-	c.inquire("3", uri, `,"contentHash":"`+contentHash("one")+`"`)
+	c.inquire("3", uri, `,"contentHash":"`+lsp.ContentHash("one")+`"`)
 	d, _ = c.diagnosis("3", 0)
 	b.Expect(d.Reason).To(ContainSubstring("another text"))
 

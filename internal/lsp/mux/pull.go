@@ -26,10 +26,11 @@ type pulling struct {
 	// replaced are the URIs, by key, of the documents whose published diagnostics were replaced with requested ones. When the texts are equal again, the diagnostics
 	// are requested once more, because the server publishes them only if they differ from what it has published before.
 	replaced map[string]string
-	step     int            // the number of the pending command, and what the commands before it have returned
-	found    []tsDiagnostic // for the same document
-	related  bool           // the diagnostics of a document depend on other documents
-	paused   bool           // the server has refused a request for now; cleared by Tick
+	// step is the number of the pending command for the document asked, and found what the commands before it have returned.
+	step    int
+	found   []tsDiagnostic
+	related bool // the diagnostics of a document depend on other documents
+	paused  bool // the server has refused a request for now; cleared by Tick
 	// due are the URIs of the documents whose diagnostics must be requested; the last one is next.
 	due []string
 	// published are the documents that the server publishes itself, by key.
@@ -170,7 +171,7 @@ func (m *Mux) pulled(b *backend, body []byte, e *wire.Envelope) {
 	}
 }
 
-// pulledStep handles the answer to a command of byTSServer. A failed command is not repeated, because the next change of the document has the same effect.
+// pulledStep handles the answer to a command of byTSServer.
 func (m *Mux) pulledStep(b *backend, answer []byte, isError bool) {
 	p := &b.pull
 	uri, version := p.asked, p.version
@@ -178,11 +179,15 @@ func (m *Mux) pulledStep(b *backend, answer []byte, isError bool) {
 	p.found = append(p.found, found...)
 	now, open := m.documents.ServerVersion(uri)
 	p.step++
-	if m.documents.Conflicting(uri) || now != version {
+	if open && (failure != "" || now != version || m.documents.Conflicting(uri)) {
 		p.replaced[document.Key(uri)] = uri
 	}
 	switch {
-	case failure != "" || !open || now != version:
+	case failure != "":
+		p.asked, p.paused = "", true
+		p.everything([]string{uri})
+		m.nudge()
+	case now != version: // the new text is due
 		p.asked = ""
 	case p.step < byTSServer.steps():
 		m.pullStep(b)
@@ -200,6 +205,9 @@ func (m *Mux) pullLate(b *backend, now time.Time) {
 	}
 	for _, r := range b.pending {
 		if r.own == ownPull && now.Sub(r.sent) >= m.config.Limits.RequestTimeout {
+			if b.pull.conflicts {
+				b.pull.replaced[document.Key(b.pull.asked)] = b.pull.asked
+			}
 			b.pull.asked = ""
 			m.landed(r)
 			m.forget(r)
