@@ -153,12 +153,9 @@ func (b *backend) put(body []byte) {
 
 // add queues the bytes that the function frame appends to a buffer. If the queue is full, the message is lost and the server has to be restarted.
 func (b *backend) add(frame func(buffer []byte) []byte) {
-	buffer, ok := b.out.begin(needed, "")
-	if !ok {
+	if !b.out.add(needed, "", frame) {
 		b.overflow = true
-		return
 	}
-	b.out.end(frame(buffer), needed, "")
 }
 
 // request sends the server a request of the multiplexer itself.

@@ -96,12 +96,7 @@ func (m *Mux) initializeClient(s *session, body []byte, e *wire.Envelope) {
 // welcome answers the initialize request of a client.
 func (m *Mux) welcome(s *session) {
 	s.stage = initialized
-	buffer, ok := s.out.begin(needed, "")
-	if !ok {
-		m.tooSlow(s)
-		return
-	}
-	s.out.end(m.answer.envelope.AppendWithID(buffer, m.answer.body, s.initID), needed, "")
+	m.add(s, needed, "", func(buffer []byte) []byte { return m.answer.envelope.AppendWithID(buffer, m.answer.body, s.initID) })
 }
 
 // handleClientNotification handles a notification of a client.

@@ -34,8 +34,8 @@ type piece struct {
 // peer accepts without blocking, because waking the writer would cost more.
 type queue struct {
 	limit int
-	// attempt writes what the peer accepts without blocking, and returns the number of bytes written. If attempt is set, unflushed is set too: end adds the queue
-	// to unflushed, and the goroutine that removes the queue from there must call flush or signal. If attempt is nil, end wakes the writer.
+	// attempt writes what the peer accepts without blocking, and returns the number of bytes written. If attempt is set, unflushed is set too: add adds the queue
+	// into unflushed, and the goroutine that removes the queue from there must call flush or signal. If attempt is nil, add wakes the writer.
 	attempt   func([]byte) int
 	unflushed *[]*queue
 	// drained is called without any lock when everything is written, if callWhenDrained was called before.
@@ -63,33 +63,20 @@ func (q *queue) setLimit(limit int) {
 	q.limit = limit
 }
 
-// begin locks the queue and returns the buffer to append one frame to; the caller must then call end. If there is no room, even after everything that may be
-// dropped was dropped, the peer does not read: begin unlocks the queue and returns false.
-func (q *queue) begin(kind importance, key string) ([]byte, bool) {
+// add appends one frame: the function frame appends its bytes to a buffer. If there is no room, even after everything that may be dropped was dropped, the peer
+// does not read, and add returns false.
+func (q *queue) add(kind importance, key string, frame func(buffer []byte) []byte) bool {
 	q.mu.Lock()
-	if q.closed || q.failed {
-		return nil, true
-	}
-	if q.limit > 0 && q.writing+len(q.pending) > q.limit {
-		for drop := diagnostics; drop <= logging && q.writing+len(q.pending) > q.limit; drop++ {
-			q.drop(drop, kind, key)
-		}
-		if q.writing+len(q.pending) > q.limit {
-			q.mu.Unlock()
-			return nil, false
-		}
-	}
-	return q.pending, true
-}
-
-// end stores the buffer that begin returned, with one frame appended by the caller, and unlocks the queue.
-func (q *queue) end(buffer []byte, kind importance, key string) {
 	defer q.mu.Unlock()
 	if q.closed || q.failed {
-		return
+		return true
 	}
-	size := len(buffer) - len(q.pending)
-	q.pending = buffer
+	if !q.hasRoom(kind, key) {
+		return false
+	}
+	before := len(q.pending)
+	q.pending = frame(q.pending)
+	size := len(q.pending) - before
 	if n := len(q.pieces); kind == needed && n > 0 && q.pieces[n-1].kind == needed {
 		q.pieces[n-1].size += size
 	} else {
@@ -101,6 +88,16 @@ func (q *queue) end(buffer []byte, kind importance, key string) {
 	case !slices.Contains(*q.unflushed, q):
 		*q.unflushed = append(*q.unflushed, q)
 	}
+	return true
+}
+
+// hasRoom reports whether another frame may be queued. If the limit is reached, it first drops what may be dropped.
+func (q *queue) hasRoom(kind importance, key string) bool {
+	full := func() bool { return q.limit > 0 && q.writing+len(q.pending) > q.limit }
+	for drop := diagnostics; drop <= logging && full(); drop++ {
+		q.drop(drop, kind, key)
+	}
+	return !full()
 }
 
 // flush writes what the peer accepts without blocking, and leaves the rest to the writer. While the writer is writing, flush does nothing.

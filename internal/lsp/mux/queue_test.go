@@ -13,11 +13,7 @@ import (
 )
 
 func enqueue(q *queue, text string, kind importance, key string) bool {
-	buffer, ok := q.begin(kind, key)
-	if ok {
-		q.end(append(buffer, text...), kind, key)
-	}
-	return ok
+	return q.add(kind, key, func(buffer []byte) []byte { return append(buffer, text...) })
 }
 
 func TestQueue_DropsLeastImportantMessagesWhenFull(t *testing.T) {

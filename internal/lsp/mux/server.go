@@ -93,12 +93,7 @@ func (m *Mux) relay(r *request, body []byte, e *wire.Envelope) {
 			return
 		}
 	}
-	buffer, ok := s.out.begin(needed, "")
-	if !ok {
-		m.tooSlow(s)
-		return
-	}
-	s.out.end(e.AppendWithID(buffer, body, r.id), needed, "")
+	m.add(s, needed, "", func(buffer []byte) []byte { return e.AppendWithID(buffer, body, r.id) })
 }
 
 // replaced returns a copy of a body in which spans are replaced.

@@ -195,15 +195,14 @@ func (m *Mux) abandon(r *request) {
 func (m *Mux) send(s *session, body []byte) { m.sendAs(s, body, needed, "") }
 
 func (m *Mux) sendAs(s *session, body []byte, kind importance, key string) {
-	if s.closing {
-		return
-	}
-	buffer, ok := s.out.begin(kind, key)
-	if !ok {
+	m.add(s, kind, key, func(buffer []byte) []byte { return wire.AppendFrame(buffer, body) })
+}
+
+// add queues the bytes that the function frame appends to a buffer, and disconnects a client that does not read.
+func (m *Mux) add(s *session, kind importance, key string, frame func(buffer []byte) []byte) {
+	if !s.closing && !s.out.add(kind, key, frame) {
 		m.tooSlow(s)
-		return
 	}
-	s.out.end(wire.AppendFrame(buffer, body), kind, key)
 }
 
 // tooSlow disconnects a client that does not read.
