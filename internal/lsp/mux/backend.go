@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"sync/atomic"
 	"time"
@@ -33,7 +32,7 @@ type backend struct {
 	written     chan struct{} // closed when writing has ended
 	gone        chan struct{} // closed when the backend is detached
 	shut        chan struct{} // closed when the server has answered shutdown
-	drained     chan struct{} // if not nil, closed when the server owes no client an answer
+	flight      flight
 
 	startFolders  []string // the folders of the workspace in initialize, and those that the server has now
 	folders       []string
@@ -42,12 +41,6 @@ type backend struct {
 	attachedAt time.Time
 	ready      bool // initialized and up to date
 	readyAt    time.Time
-	next       int64
-	pending    map[int64]*request
-	owed       int // number of pending requests whose clients are connected
-	viewing    int // unanswered requests with request.viewing
-	executing  int
-	tokens     map[int64]*request // requests by the number in the progress token that replaced the token of the client
 
 	work          map[string]*work // progress that belongs to no request, by token
 	workAt        time.Time        // when such progress was last received
@@ -84,7 +77,7 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 		incarnation: incarnation, stdin: stdin, stdout: stdout, out: newQueue(m.options.UnreadBytes), attachedAt: m.now(),
 		read: make(chan struct{}), written: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
 		startFolders: m.config.Folders, folders: m.config.Folders,
-		pending: map[int64]*request{}, tokens: map[int64]*request{}, work: map[string]*work{},
+		flight: newFlight(), work: map[string]*work{},
 	}
 	b.lastHeard.Store(b.attachedAt.UnixNano())
 	b.reader = wire.NewReader(&listener{Reader: stdout, mux: m, backend: b},
@@ -134,18 +127,6 @@ func (l *listener) SetReadDeadline(t time.Time) error {
 
 func (b *backend) heard() time.Time { return time.Unix(0, b.lastHeard.Load()) }
 
-// number returns an unused number for a request or token, within the range that the protocol allows.
-func (b *backend) number() int64 {
-	for {
-		if b.next++; b.next > math.MaxInt32 {
-			b.next = 1
-		}
-		if b.pending[b.next] == nil && b.tokens[b.next] == nil {
-			return b.next
-		}
-	}
-}
-
 // put queues a message for the server.
 func (b *backend) put(body []byte) {
 	b.add(func(buffer []byte) []byte { return wire.AppendFrame(buffer, body) })
@@ -162,7 +143,7 @@ func (b *backend) add(frame func(buffer []byte) []byte) {
 func (m *Mux) request(b *backend, what requestOwner, method string, params []byte) {
 	r := m.blank()
 	r.own, r.method, r.arrived = what, method, m.now()
-	m.track(b, r)
+	b.flight.begin(r, r.arrived)
 	b.put(requestBody(fmt.Appendf(nil, "%d", r.number), method, params))
 }
 
@@ -228,13 +209,8 @@ func (m *Mux) Shutdown(ctx context.Context) error {
 		m.unlock()
 		return errors.New("no server is running")
 	}
-	drained := make(chan struct{})
-	if b.owed == 0 {
-		close(drained)
-	} else {
-		b.drained = drained
-	}
-	for _, r := range b.pending {
+	drained := b.flight.whenDrained()
+	for _, r := range b.flight.pending {
 		if r.own == ofClient && r.class != effect && r.class != unknown && !r.cancelled {
 			r.withdrawn = true
 			m.cancelAtServer(r)

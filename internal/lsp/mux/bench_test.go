@@ -21,7 +21,7 @@ import (
 func relay(size int) (once func(), sent func() int) {
 	m := newMux(Options{Config: lsp.Config{}})
 	b := &backend{
-		out: newQueue(0), ready: true, indexed: true, pending: map[int64]*request{}, tokens: map[int64]*request{}, work: map[string]*work{},
+		out: newQueue(0), ready: true, indexed: true, flight: newFlight(), work: map[string]*work{},
 	}
 	m.server = b
 	s := &session{key: 1, out: newQueue(8 << 20), stage: ready, asked: map[int64]*serverRequest{}}
@@ -40,7 +40,7 @@ func relay(size int) (once func(), sent func() int) {
 		body = append(body[:0], `{"jsonrpc":"2.0","result":"`...)
 		body = append(body, filler...)
 		body = append(body, `","id":`...)
-		body = strconv.AppendInt(body, b.next, 10)
+		body = strconv.AppendInt(body, b.flight.next, 10)
 		body = append(body, '}')
 		if err := wire.Scan(body, &answered); err != nil {
 			panic(err)

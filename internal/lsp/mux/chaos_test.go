@@ -132,7 +132,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	b.mux.lock()
 	defer b.mux.unlock()
 	b.Expect(b.mux.waiting).To(BeEmpty())
-	b.Expect(b.mux.server.tokens).To(BeEmpty())
+	b.Expect(b.mux.server.flight.tokens).To(BeEmpty())
 	for _, s := range b.mux.sessions {
 		b.Expect(s.open).To(BeEmpty())
 		b.Expect([]int{s.inFlight, s.waiting, s.waitingBytes}).To(Equal([]int{0, 0, 0}))

@@ -79,10 +79,9 @@ func (m *Mux) detach(b *backend, ending lsp.Ending) {
 
 // settleOwed settles the requests that a lost server has not answered, in order of arrival.
 func (m *Mux) settleOwed(b *backend, ending lsp.Ending) {
-	owed := slices.SortedFunc(maps.Values(b.pending), func(one, other *request) int { return cmp.Compare(one.sequence, other.sequence) })
 	fatal := map[string]bool{}
-	for _, r := range owed {
-		m.landed(r)
+	for _, r := range b.flight.inOrder() {
+		b.flight.end(r)
 		if r.own != ofClient {
 			m.forget(r)
 			continue

@@ -196,7 +196,7 @@ func (m *Mux) record(uri string, version *int64, list json.RawMessage) {
 // restoreTexts switches the server back to the texts of the authors, or to texts whose diagnostics are due. It does nothing while a pending question depends on the
 // texts that the server has.
 func (m *Mux) restoreTexts() {
-	if m.server != nil && m.server.viewing == 0 {
+	if m.server != nil && m.server.flight.viewing == 0 {
 		m.emit(m.documents.Restore())
 	}
 }

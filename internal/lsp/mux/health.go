@@ -171,7 +171,7 @@ func (m *Mux) examineWork(b *backend, now time.Time) {
 // examineAge cancels requests that the server has not answered within RequestTimeout. It fails a canceled request if the server does not answer within
 // cancelPatience.
 func (m *Mux) examineAge(b *backend, now time.Time) {
-	for _, r := range b.pending {
+	for _, r := range b.flight.pending {
 		switch {
 		case r.own != ofClient && r.own != ofNobody:
 		case r.late.IsZero() && now.Sub(r.sent) >= m.config.Limits.RequestTimeout:
@@ -179,7 +179,7 @@ func (m *Mux) examineAge(b *backend, now time.Time) {
 			m.counters.Cancelled++
 			m.cancelAtServer(r)
 		case !r.late.IsZero() && now.Sub(r.late) >= cancelPatience:
-			m.landed(r)
+			b.flight.end(r)
 			m.timeOut(r)
 		}
 	}
@@ -218,17 +218,11 @@ func (m *Mux) examineSilence(b *backend, now time.Time) {
 		b.pinged = true
 		m.request(b, ownPing, methodPing, nil)
 	}
-	owedSince := now
-	for _, r := range b.pending {
-		if r.sent.Before(owedSince) {
-			owedSince = r.sent
-		}
-	}
 	patience := health.HangTimeout
 	if b.silence.since.Equal(heard) && b.silence.computes() {
 		patience *= busyFactor
 	}
-	if silent >= patience && now.Sub(owedSince) >= patience-pingAfter(health) {
+	if silent >= patience && now.Sub(b.flight.owedSince(now)) >= patience-pingAfter(health) {
 		m.markFaulty(b, lsp.ReasonHung, fmt.Sprintf("the language server has pending requests but has sent nothing for %s", silent.Round(time.Second)))
 	}
 }
@@ -240,13 +234,10 @@ func (m *Mux) examineUse(b *backend, now time.Time) {
 		return
 	}
 	if b.canaryOwed {
-		for _, r := range b.pending {
-			if r.own == ownCanary && now.Sub(r.sent) >= m.config.Limits.RequestTimeout {
-				m.landed(r)
-				m.forget(r)
-				m.canaryFailed(b, "no answer")
-				return
-			}
+		if r := b.flight.ofMux(ownCanary); r != nil && now.Sub(r.sent) >= m.config.Limits.RequestTimeout {
+			b.flight.end(r)
+			m.forget(r)
+			m.canaryFailed(b, "no answer")
 		}
 		return
 	}

@@ -126,7 +126,7 @@ func TestHealth_UnansweredPingsRequestRestart(t *testing.T) {
 	for i := range 5 { // idle, but answers pings
 		b.tick(10 * time.Second)
 		b.await(s.peer, methodPing, i+2)
-		b.Eventually(func() int { b.mux.lock(); defer b.mux.unlock(); return len(b.mux.server.pending) }).Should(BeZero())
+		b.Eventually(func() int { b.mux.lock(); defer b.mux.unlock(); return len(b.mux.server.flight.pending) }).Should(BeZero())
 	}
 	s.freeze()
 	b.tick(10 * time.Second) // the ping is sent now
@@ -335,7 +335,7 @@ func TestCanary_ConsecutiveFailuresRequestRestart(t *testing.T) {
 	answered := func() {
 		b.t.Helper()
 		b.await(s.peer, "workspace/symbol", asked)
-		b.Eventually(func() int { b.mux.lock(); defer b.mux.unlock(); return len(b.mux.server.pending) }).Should(BeZero())
+		b.Eventually(func() int { b.mux.lock(); defer b.mux.unlock(); return len(b.mux.server.flight.pending) }).Should(BeZero())
 	}
 	answered()
 	next := func(with string) {

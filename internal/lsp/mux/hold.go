@@ -38,7 +38,7 @@ func (m *Mux) admits(r *request) bool {
 	if r.session.inFlight >= m.config.Limits.InFlight {
 		return false
 	}
-	return r.method != methodExecute || m.server.executing == 0
+	return r.method != methodExecute || m.server.flight.executing == 0
 }
 
 // submit sends a new request, or makes it wait. If the limits allow neither, the request fails.
@@ -84,7 +84,7 @@ func (m *Mux) take(r *request) {
 		}
 		m.stopsWaiting(r)
 	case inFlight:
-		m.landed(r)
+		m.server.flight.end(r)
 	}
 }
 
@@ -94,33 +94,6 @@ func (m *Mux) stopsWaiting(r *request) {
 	r.session.waitingBytes -= len(r.body)
 	if r.held && !r.notification {
 		m.counters.HeldNanos += int64(m.now().Sub(r.since))
-	}
-}
-
-// landed removes a request from the server's pending requests.
-func (m *Mux) landed(r *request) {
-	b := m.server
-	delete(b.pending, r.number)
-	m.dropTokens(r)
-	r.place = nowhere
-	if r.method == methodExecute && (r.own == ofClient || r.own == ofNobody) {
-		b.executing--
-	}
-	if r.session != nil {
-		r.session.inFlight--
-		b.paid()
-	}
-	if r.viewing {
-		r.viewing = false
-		b.viewing--
-	}
-}
-
-// paid decrements the number of answers that the server owes to connected clients.
-func (b *backend) paid() {
-	if b.owed--; b.owed == 0 && b.drained != nil {
-		close(b.drained)
-		b.drained = nil
 	}
 }
 
@@ -173,7 +146,7 @@ var ofOneDocument = map[string]bool{
 }
 
 // view switches the server to the texts that the client of a request must see.
-func (m *Mux) view(b *backend, r *request) {
+func (m *Mux) view(r *request) {
 	key, uri := r.session.key, m.open[string(r.uri)]
 	if ofOneDocument[r.method] {
 		m.emit(m.documents.ViewOne(key, uri))
@@ -182,15 +155,12 @@ func (m *Mux) view(b *backend, r *request) {
 		m.emit(m.documents.View(key, uri))
 		r.viewing = !r.notification
 	}
-	if r.viewing {
-		b.viewing++
-	}
 }
 
 // dispatch switches the server to the text of the client that made the request, and then sends the request with an ID that is unique in this incarnation.
 func (m *Mux) dispatch(r *request) {
 	b := m.server
-	m.view(b, r)
+	m.view(r)
 	if r.notification {
 		b.put(r.body)
 		m.forget(r)
@@ -199,35 +169,24 @@ func (m *Mux) dispatch(r *request) {
 	if !r.sent.IsZero() {
 		m.counters.Replayed++
 	}
-	m.track(b, r)
-	r.session.inFlight++
-	b.owed++
+	b.flight.begin(r, m.now())
 	m.dirty = true
-	if r.method == methodExecute {
-		b.executing++
-	}
 	replacements := m.replacements[:1]
 	replacements[0] = replace(r.spans.id, strconv.AppendInt(m.scratch[0][:0], r.number, 10))
 	if len(r.workRaw) > 0 {
-		r.workToken = b.number()
+		r.workToken = b.flight.number()
 		if !r.begun { // otherwise the client would receive the beginning of the progress twice
-			b.tokens[r.workToken] = r
+			b.flight.tokens[r.workToken] = r
 		}
 		replacements = append(replacements, replace(r.spans.work, appendToken(m.scratch[1][:0], r.workToken)))
 	}
 	if len(r.partRaw) > 0 {
-		r.partToken = b.number()
-		b.tokens[r.partToken] = r
+		r.partToken = b.flight.number()
+		b.flight.tokens[r.partToken] = r
 		replacements = append(replacements, replace(r.spans.part, appendToken(m.scratch[2][:0], r.partToken)))
 	}
 	b.add(func(buffer []byte) []byte { return wire.AppendReplaced(buffer, r.body, replacements) })
 	m.nudge()
-}
-
-// track assigns a number to a request and adds it to the pending ones.
-func (m *Mux) track(b *backend, r *request) {
-	r.number, r.place, r.sent = b.number(), inFlight, m.now()
-	b.pending[r.number] = r
 }
 
 func replace(span wire.Span, with []byte) wire.Replacement {

@@ -228,7 +228,6 @@ func (m *Mux) conclude(r *request, doubt string) {
 	m.send(s, resultBody(r.id, encode(result)))
 	if r.place == inFlight { // its answer is discarded
 		s.open = slices.DeleteFunc(s.open, func(open *request) bool { return open == r })
-		s.inFlight--
 		m.dropInquiry(r)
 		m.abandon(r)
 		return

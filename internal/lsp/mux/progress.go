@@ -63,7 +63,7 @@ func (m *Mux) progress(b *backend, body []byte, e *wire.Envelope, params json.Ra
 
 // requestProgress forwards progress or a partial result, with the token of the client.
 func (m *Mux) requestProgress(b *backend, number int64, body []byte, e *wire.Envelope, params json.RawMessage) {
-	r := b.tokens[number]
+	r := b.flight.tokens[number]
 	if r == nil || r.session == nil {
 		return
 	}
@@ -77,7 +77,7 @@ func (m *Mux) requestProgress(b *backend, number int64, body []byte, e *wire.Env
 		case "report":
 			kind = progressReport
 		case "end":
-			delete(b.tokens, number)
+			delete(b.flight.tokens, number)
 		}
 	}
 	m.sendAs(r.session, replaced(body, []wire.Replacement{replace(e.TokenSpan, token)}), kind, "")
@@ -98,7 +98,7 @@ func (m *Mux) cancelProgress(s *session, body []byte, e *wire.Envelope) {
 	if !m.serves() || len(e.Token) == 0 {
 		return
 	}
-	for number, r := range m.server.tokens {
+	for number, r := range m.server.flight.tokens {
 		if r.session == s && number == r.workToken && bytes.Equal(r.workRaw, e.Token) {
 			m.server.put(replaced(body, []wire.Replacement{replace(e.TokenSpan, appendToken(nil, number))}))
 			return
@@ -107,17 +107,6 @@ func (m *Mux) cancelProgress(s *session, body []byte, e *wire.Envelope) {
 	if w := m.server.work[string(e.Token)]; w != nil && w.to[s] {
 		m.server.put(body)
 	}
-}
-
-// dropTokens removes the tokens of a request that is no longer in flight.
-func (m *Mux) dropTokens(r *request) {
-	if r.workToken != 0 {
-		delete(m.server.tokens, r.workToken)
-	}
-	if r.partToken != 0 {
-		delete(m.server.tokens, r.partToken)
-	}
-	r.workToken, r.partToken = 0, 0
 }
 
 // endProgress ends all progress of a lost server.
@@ -129,7 +118,7 @@ func (m *Mux) endProgress(b *backend) {
 			}
 		}
 	}
-	for number, r := range b.tokens {
+	for number, r := range b.flight.tokens {
 		if r.session != nil && number == r.workToken && r.begun {
 			m.send(r.session, endOf(r.workRaw))
 		}

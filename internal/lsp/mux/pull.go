@@ -203,15 +203,12 @@ func (m *Mux) pullLate(b *backend, now time.Time) {
 	if b.pull.asked == "" {
 		return
 	}
-	for _, r := range b.pending {
-		if r.own == ownPull && now.Sub(r.sent) >= m.config.Limits.RequestTimeout {
-			if b.pull.conflicts {
-				b.pull.replaced[document.Key(b.pull.asked)] = b.pull.asked
-			}
-			b.pull.asked = ""
-			m.landed(r)
-			m.forget(r)
-			return
+	if r := b.flight.ofMux(ownPull); r != nil && now.Sub(r.sent) >= m.config.Limits.RequestTimeout {
+		if b.pull.conflicts {
+			b.pull.replaced[document.Key(b.pull.asked)] = b.pull.asked
 		}
+		b.pull.asked = ""
+		b.flight.end(r)
+		m.forget(r)
 	}
 }

@@ -6,7 +6,6 @@ package mux
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"strings"
 	"time"
 
@@ -91,7 +90,7 @@ func (m *Mux) refresh(b *backend, method, kind string) {
 
 // passOn forwards a request of the server to the client that caused it, if that client is known.
 func (m *Mux) passOn(b *backend, e *wire.Envelope, method string, params json.RawMessage) {
-	s := m.causer(b, method)
+	s := b.flight.causer(method)
 	if s == nil || s.stage != ready {
 		b.put(resultBody(e.ID, noAnswer(method, "no connected client requested it")))
 		return
@@ -114,35 +113,6 @@ func noAnswer(method, why string) json.RawMessage {
 		return json.RawMessage(`{"success":false}`)
 	}
 	return null
-}
-
-// causer returns the client whose pending request caused a request of the server. If several clients may have caused the request, causer returns nil, because
-// an edit must not reach the wrong client.
-func (m *Mux) causer(b *backend, method string) *session {
-	var commands, others []*session
-	add := func(list *[]*session, s *session) {
-		if !slices.Contains(*list, s) {
-			*list = append(*list, s)
-		}
-	}
-	for _, r := range b.pending {
-		switch {
-		case r.own == ofNobody && r.method == methodExecute:
-			return nil // the command of a client that is gone
-		case r.own != ofClient:
-		case r.method == methodExecute:
-			add(&commands, r.session)
-		case r.method == methodCodeAction || method != methodApplyEdit:
-			add(&others, r.session)
-		}
-	}
-	switch {
-	case len(commands) == 1:
-		return commands[0]
-	case len(commands) == 0 && len(others) == 1:
-		return others[0]
-	}
-	return nil
 }
 
 // ask sends a request to a client. id is the ID of the server's request if the answer is to be forwarded to the server, and nil otherwise.

@@ -36,7 +36,7 @@ func (m *Mux) Fill(r *lsp.Report) {
 	if b != nil {
 		r.StartFolders, r.FoldersChange = b.startFolders, b.foldersChange
 		r.Initialized, r.Indexed, r.IndexedBy = b.ready, b.indexed, b.indexedBy
-		for _, pending := range b.pending {
+		for _, pending := range b.flight.pending {
 			if pending.own != ofClient {
 				continue
 			}
@@ -85,7 +85,7 @@ func (m *Mux) rest() time.Duration {
 	m.lock()
 	defer m.unlock()
 	b := m.server
-	busy := len(m.waiting) > 0 || m.dirty || b != nil && (!b.indexed || len(b.pending) > 0)
+	busy := len(m.waiting) > 0 || m.dirty || b != nil && (!b.indexed || len(b.flight.pending) > 0)
 	switch {
 	case len(m.inquiries) > 0:
 		m.resting = inquiryRest

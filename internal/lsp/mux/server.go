@@ -40,11 +40,11 @@ func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
 	if !ok {
 		return
 	}
-	r := b.pending[number]
+	r := b.flight.pending[number]
 	if r == nil {
 		return
 	}
-	m.landed(r)
+	b.flight.end(r)
 	if r.own != ofClient {
 		what := r.own
 		m.forget(r)

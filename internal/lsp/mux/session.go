@@ -186,9 +186,7 @@ func (m *Mux) abandon(r *request) {
 		return // leave removes it from the waiting requests
 	}
 	m.cancelAtServer(r)
-	m.dropTokens(r)
-	m.server.paid()
-	r.own, r.session = ofNobody, nil
+	m.server.flight.disown(r)
 }
 
 // send queues a message for a client.
