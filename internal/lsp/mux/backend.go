@@ -33,37 +33,26 @@ type backend struct {
 	gone        chan struct{} // closed when the backend is detached
 	shut        chan struct{} // closed when the server has answered shutdown
 	flight      flight
+	health      health
 
 	startFolders  []string // the folders of the workspace in initialize, and those that the server has now
 	folders       []string
 	foldersChange bool // the server accepts changes of its folders
 
-	attachedAt time.Time
-	ready      bool // initialized and up to date
-	readyAt    time.Time
+	work        map[string]*work // progress that belongs to no request, by token
+	diagnosedAt time.Time        // when diagnostics were last received
+	toldAt      time.Time        // when a change of a document or file was last sent
+	pull        pulling
 
-	work          map[string]*work // progress that belongs to no request, by token
-	workAt        time.Time        // when such progress was last received
-	diagnosedAt   time.Time        // when diagnostics were last received
-	toldAt        time.Time        // when a change of a document or file was last sent
-	worked        bool             // such progress was received
-	busyStatus    bool             // the server reports that it is not quiescent
-	responsive    bool             // the server has answered the ping that follows the initialized notification
-	indexed       bool
-	indexedBy     string
-	overflow      bool   // the server does not read its input, and a message was lost
-	fault         string // why the server has to be restarted, or empty; a faulty server receives no more requests
-	faultMessage  string
-	endedAt       time.Time // when the server's output ended; zero until then
-	pinged        bool      // a ping is not answered yet
-	silence       silence
-	pull          pulling
-	canaryAt      time.Time
-	canaryOwed    bool
-	canaryBad     int
-	canaryMessage string
-	shutdownSent  bool
+	stopping     bool // Hold was called: the server receives no more requests
+	shutdownSent bool
 }
+
+// ready reports whether the server was initialized and has received the documents.
+func (b *backend) ready() bool { return !b.health.readyAt.IsZero() }
+
+// accepts reports whether the server accepts messages of clients. b may be nil.
+func (b *backend) accepts() bool { return b != nil && b.ready() && !b.stopping && b.health.fault == "" }
 
 // Attach connects a new server and returns immediately. In the background, the server is initialized and receives the open documents.
 func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) {
@@ -74,12 +63,12 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 	}
 	limits := m.config.Limits
 	b := &backend{
-		incarnation: incarnation, stdin: stdin, stdout: stdout, out: newQueue(m.options.UnreadBytes), attachedAt: m.now(),
+		incarnation: incarnation, stdin: stdin, stdout: stdout, out: newQueue(m.options.UnreadBytes),
 		read: make(chan struct{}), written: make(chan struct{}), gone: make(chan struct{}), shut: make(chan struct{}),
 		startFolders: m.config.Folders, folders: m.config.Folders,
-		flight: newFlight(), work: map[string]*work{},
+		flight: newFlight(), health: health{attachedAt: m.now(), timedOut: map[string]bool{}}, work: map[string]*work{},
 	}
-	b.lastHeard.Store(b.attachedAt.UnixNano())
+	b.lastHeard.Store(b.health.attachedAt.UnixNano())
 	b.reader = wire.NewReader(&listener{Reader: stdout, mux: m, backend: b},
 		wire.Limits{HeaderBytes: limits.HeaderBytes, MessageBytes: limits.MessageBytes, Skip: skipBytes}, nil)
 	b.out.attempt, b.out.unflushed = attempt(stdin), &m.unflushed
@@ -90,7 +79,7 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 			m.pump()
 		}
 	}
-	m.server, m.incarnation, m.holding, m.reason = b, incarnation, false, "the server is starting"
+	m.server, m.incarnation, m.reason = b, incarnation, "the server is starting"
 	m.counters.Incarnations++
 	m.changed = true
 	go m.readServer(b)
@@ -135,7 +124,7 @@ func (b *backend) put(body []byte) {
 // add queues the bytes that the function frame appends to a buffer. If the queue is full, the message is lost and the server has to be restarted.
 func (b *backend) add(frame func(buffer []byte) []byte) {
 	if !b.out.add(needed, "", frame) {
-		b.overflow = true
+		b.health.overflow = true
 	}
 }
 
@@ -154,7 +143,7 @@ func (m *Mux) readServer(b *backend) {
 		body, err := b.reader.Read()
 		if wire.Ended(err) {
 			m.lock()
-			b.endedAt = m.now()
+			b.health.endedAt = m.now()
 			m.nudge()
 			m.unlock()
 			return
@@ -176,10 +165,10 @@ func (m *Mux) readServer(b *backend) {
 
 // markFaulty marks the server for a restart. The server then receives no more requests and document changes.
 func (m *Mux) markFaulty(b *backend, reason, message string) {
-	if m.server != b || b.fault != "" || m.holding {
+	if m.server != b || b.health.fault != "" || b.stopping {
 		return
 	}
-	b.fault, b.faultMessage, m.reason = reason, message, message
+	b.health.fault, b.health.faultMessage, m.reason = reason, message, message
 	m.urgent = true
 	m.documents.Detach()
 	m.log(message)
@@ -189,10 +178,10 @@ func (m *Mux) markFaulty(b *backend, reason, message string) {
 func (m *Mux) Hold(reason string) {
 	m.lock()
 	defer m.unlock()
-	if m.server == nil || m.holding {
+	if m.server == nil || m.server.stopping {
 		return
 	}
-	m.holding, m.reason, m.changed = true, reason, true
+	m.server.stopping, m.reason, m.changed = true, reason, true
 	m.documents.Detach()
 }
 
@@ -234,7 +223,7 @@ func (m *Mux) Shutdown(ctx context.Context) error {
 
 func (m *Mux) askToEnd(ctx context.Context, b *backend) error {
 	m.lock()
-	if b.shutdownSent || !b.ready {
+	if b.shutdownSent || !b.ready() {
 		m.unlock()
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 
@@ -21,7 +22,7 @@ import (
 func relay(size int) (once func(), sent func() int) {
 	m := newMux(Options{Config: lsp.Config{}})
 	b := &backend{
-		out: newQueue(0), ready: true, indexed: true, flight: newFlight(), work: map[string]*work{},
+		out: newQueue(0), health: health{readyAt: time.Now(), indexed: true, timedOut: map[string]bool{}}, flight: newFlight(), work: map[string]*work{},
 	}
 	m.server = b
 	s := &session{key: 1, out: newQueue(8 << 20), stage: ready, asked: map[int64]*serverRequest{}}

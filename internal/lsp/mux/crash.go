@@ -51,10 +51,10 @@ func (m *Mux) Detach(incarnation int64, ending lsp.Ending) {
 
 func (m *Mux) detach(b *backend, ending lsp.Ending) {
 	why := map[lsp.Ending]string{lsp.Asked: "a stop was requested", lsp.Killed: "the server was killed", lsp.Crashed: "the server crashed"}[ending]
-	if b.fault != "" {
-		ending, why = lsp.Crashed, b.faultMessage
+	if b.health.fault != "" {
+		ending, why = lsp.Crashed, b.health.faultMessage
 	}
-	if !m.holding {
+	if !b.stopping {
 		m.reason = why
 	}
 	m.documents.Detach()
@@ -70,9 +70,8 @@ func (m *Mux) detach(b *backend, ending lsp.Ending) {
 	for _, r := range m.registrations {
 		r.stale = true
 	}
-	m.server, m.holding = nil, false
+	m.server = nil
 	m.repeatInquiries()
-	clear(m.timedOut)
 	b.release()
 	m.urgent = true
 }
@@ -179,7 +178,7 @@ func (m *Mux) suspect(b *backend, ending lsp.Ending) {
 		m.cleared(m.suspects.alone())
 		m.suspects.reset()
 		clear(m.fatalLast)
-	case ending == lsp.Crashed && b.ready:
+	case ending == lsp.Crashed && b.ready():
 		if cause := m.suspects.crashed(m.now()); cause != "" {
 			m.accuse(cause)
 		}

@@ -22,7 +22,7 @@ func (m *Mux) SetFolders(folders []string) {
 // syncFolders notifies the server of the folders that were added and removed since the last notification.
 func (m *Mux) syncFolders() {
 	b := m.server
-	if b == nil || !b.ready || !b.foldersChange || m.holding || b.fault != "" || slices.Equal(b.folders, m.config.Folders) {
+	if !b.accepts() || !b.foldersChange || slices.Equal(b.folders, m.config.Folders) {
 		return
 	}
 	without := func(paths, others []string) []folder {

@@ -126,10 +126,10 @@ func (m *Mux) answeredOwn(b *backend, what requestOwner, body []byte, e *wire.En
 	case ownInitialize:
 		m.introduced(b, body, e)
 	case ownPing:
-		b.pinged = false
-		b.responsive = true
+		b.health.pinged = false
+		b.health.responsive = true
 	case ownCanary:
-		m.canaryAnswered(b, body, e)
+		m.canaryResponse(b, body, e)
 	case ownShutdown:
 		close(b.shut)
 	case ownPull:
@@ -165,7 +165,7 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	if settings := m.config.Settings; len(settings) > 0 && string(settings) != "null" {
 		b.put(notificationBody("workspace/didChangeConfiguration", encode(map[string]any{"settings": settings})))
 	}
-	if m.holding {
+	if b.stopping {
 		return // the server is already being stopped
 	}
 	m.cleared(m.suspects.due(m.now()))
@@ -174,11 +174,11 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	m.emit(m.documents.Replay(m.isWithheld))
 	m.suspects.started(m.now())
 	b.out.setLimit(b.out.backlog() + m.options.UnreadBytes)
-	b.ready, b.readyAt = true, m.now()
+	b.health.readyAt = m.now()
 	m.syncFolders()
-	b.workAt = b.readyAt
-	b.silence = silence{}
-	m.counters.StartupNanos = int64(b.readyAt.Sub(b.attachedAt))
+	b.health.workAt = b.health.readyAt
+	b.health.silence = silence{}
+	m.counters.StartupNanos = int64(b.health.readyAt.Sub(b.health.attachedAt))
 	m.reason, m.changed = "", true
 	// The answer to this ping shows that the server has processed the initialized notification.
 	m.request(b, ownPing, methodPing, nil)

@@ -19,7 +19,7 @@ import (
 func (b *fixture) serveIndexed(more func(*fakeServer, message)) *fakeServer {
 	b.t.Helper()
 	s := b.serve(more)
-	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return b.mux.server.responsive }).Should(BeTrue())
+	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return b.mux.server.health.responsive }).Should(BeTrue())
 	b.tick(settleTime)
 	b.Expect(b.report().Indexed).To(BeTrue())
 	return s
@@ -112,7 +112,7 @@ func TestIndexing_EndsWhenServerIsQuiescent(t *testing.T) {
 			s.send(`{"jsonrpc":"2.0","method":"experimental/serverStatus","params":{"health":"ok","quiescent":false}}`)
 		}
 	})
-	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return b.mux.server.busyStatus }).Should(BeTrue())
+	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return b.mux.server.health.busyStatus }).Should(BeTrue())
 	b.tick(time.Minute)
 	b.Expect(b.report().Indexed).To(BeFalse())
 	s.send(`{"jsonrpc":"2.0","method":"experimental/serverStatus","params":{"health":"ok","quiescent":true}}`)
@@ -314,7 +314,7 @@ func TestServer_ClosedOutputRequestsRestart(t *testing.T) {
 	b := newFixture(t, lsp.Config{})
 	s := b.serve(nil)
 	_ = s.stdout.Close()
-	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return !b.mux.server.endedAt.IsZero() }).Should(BeTrue())
+	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return !b.mux.server.health.endedAt.IsZero() }).Should(BeTrue())
 	b.tick(0)
 	b.Expect(b.report().Restart).To(BeFalse(), "the server is probably exiting")
 	b.tick(outputPatience)

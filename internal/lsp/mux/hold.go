@@ -22,8 +22,7 @@ const (
 
 // serves reports whether the server accepts requests.
 func (m *Mux) serves() bool {
-	b := m.server
-	return b != nil && b.ready && !m.holding && b.fault == "" && (b.indexed || m.config.WhileIndexing != lsp.IndexingHold)
+	return m.server.accepts() && (m.server.health.indexed || m.config.WhileIndexing != lsp.IndexingHold)
 }
 
 // admits reports whether a request may be sent now. Commands are sent one at a time: an edit that the server requests then belongs to the client whose command
@@ -213,7 +212,7 @@ func (m *Mux) failWaiting(r *request, held bool) {
 	data := &detail{Reason: "Busy", Incarnation: m.incarnation, Retriable: true, RetryAfterMs: retryAfter.Milliseconds()}
 	message := "the language server is overloaded; retry later"
 	switch {
-	case held && m.server != nil && m.server.ready && !m.holding && m.server.fault == "":
+	case held && m.server.accepts():
 		data.Reason, message = "Indexing", "the language server is still indexing its workspace; retry later"
 	case held && m.incarnation == 0:
 		data.Reason, message = "Starting", "the language server has not started yet; retry later"

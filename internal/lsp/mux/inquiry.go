@@ -178,7 +178,7 @@ func (m *Mux) doubt(q *inquiry, served int64) (reason string, final bool) {
 	if q.seen != nil {
 		p, served = q.seen, *q.seen.version
 	}
-	idle := m.now().Sub(latest(b.diagnosedAt, b.workAt, b.toldAt))
+	idle := m.now().Sub(latest(b.diagnosedAt, b.health.workAt, b.toldAt))
 	switch {
 	case p == nil || p.stale:
 		return "the server has sent no diagnostics for this file", false
@@ -195,7 +195,7 @@ func (m *Mux) doubt(q *inquiry, served int64) (reason string, final bool) {
 		return "", true
 	case len(b.work) > 0:
 		return fmt.Sprintf("the server is still working (%d tasks in progress)", len(b.work)), false
-	case b.busyStatus:
+	case b.health.busyStatus:
 		return "the server is still working", false
 	case p.at.Before(b.toldAt) && idle < quietAfterOthers:
 		return "other documents have changed, and may change the diagnostics of this one", false

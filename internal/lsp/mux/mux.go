@@ -65,7 +65,6 @@ type Mux struct {
 	open           map[string]string // URIs of open documents, to look them up without allocation
 	server         *backend
 	incarnation    int64  // the newest attached incarnation
-	holding        bool   // no more requests are admitted to the current server
 	reason         string // why no server is available, for messages
 	answer         *initializeAnswer
 	promised       map[string]json.RawMessage // capabilities announced to clients
@@ -87,7 +86,6 @@ type Mux struct {
 	suspects       *suspects            // the documents that may have caused a crash
 	fatalLast      map[string]bool      // requests that must not be replayed and were in flight at the last crash
 	counters       lsp.Counters
-	timedOut       map[string]bool // requests that timed out since the last success
 	askedOfClients int64
 }
 
@@ -113,8 +111,8 @@ func newMux(options Options) *Mux {
 		documents: document.NewSet(documentLimits(config.Limits)),
 		open:      map[string]string{}, names: map[string]string{}, published: map[string]*publication{},
 		quarantine: map[string]time.Time{}, suspects: newSuspects(),
-		fatalLast: map[string]bool{}, timedOut: map[string]bool{},
-		reason: "the language server has not started yet",
+		fatalLast: map[string]bool{},
+		reason:    "the language server has not started yet",
 	}
 	m.documents.Detach()
 	m.idleSince = m.now()

@@ -27,7 +27,7 @@ func (m *Mux) createWork(b *backend, token []byte, params json.RawMessage) {
 	}
 	w := &work{token: bytes.Clone(token), to: map[*session]bool{}}
 	b.work[string(token)] = w
-	b.worked, b.workAt = true, m.now()
+	b.health.worked, b.health.workAt = true, m.now()
 	for _, s := range m.sessions {
 		if s.stage == ready && s.progress {
 			w.to[s] = true
@@ -46,7 +46,7 @@ func (m *Mux) progress(b *backend, body []byte, e *wire.Envelope, params json.Ra
 	if w == nil {
 		return // the token of the multiplexer's own initialize, or a token that was not created
 	}
-	b.workAt = m.now()
+	b.health.workAt = m.now()
 	kind := progressKind(params)
 	w.begun = true
 	importance := needed

@@ -86,7 +86,7 @@ func (p *pulling) owes(uri string) bool {
 // pullNext requests the diagnostics of the next document that is due.
 func (m *Mux) pullNext() {
 	b := m.server
-	if b == nil || !b.ready || m.holding || b.fault != "" || !b.pull.offered || b.pull.paused || b.pull.asked != "" {
+	if !b.accepts() || !b.pull.offered || b.pull.paused || b.pull.asked != "" {
 		return
 	}
 	if m.pullReplaced(b) {

@@ -35,7 +35,7 @@ func (m *Mux) Fill(r *lsp.Report) {
 	b := m.server
 	if b != nil {
 		r.StartFolders, r.FoldersChange = b.startFolders, b.foldersChange
-		r.Initialized, r.Indexed, r.IndexedBy = b.ready, b.indexed, b.indexedBy
+		r.Initialized, r.Indexed, r.IndexedBy = b.ready(), b.health.indexed, b.health.indexedBy
 		for _, pending := range b.flight.pending {
 			if pending.own != ofClient {
 				continue
@@ -52,10 +52,10 @@ func (m *Mux) Fill(r *lsp.Report) {
 // condition returns the most severe problem.
 func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
 	switch {
-	case b != nil && b.fault != "":
-		return b.fault, b.faultMessage, true
-	case b != nil && b.canaryBad > 0:
-		return lsp.ReasonCanaryFailed, b.canaryMessage, false
+	case b != nil && b.health.fault != "":
+		return b.health.fault, b.health.faultMessage, true
+	case b != nil && b.health.canaryBad > 0:
+		return lsp.ReasonCanaryFailed, b.health.canaryMessage, false
 	case len(m.suspects.alone()) > 0:
 		return lsp.ReasonQuarantined, fmt.Sprintf("%s is not sent to the language server, because its text makes the server crash; "+
 			"change the text, or restart the server, to send the document again", m.suspects.alone()[0]), false
@@ -85,7 +85,7 @@ func (m *Mux) rest() time.Duration {
 	m.lock()
 	defer m.unlock()
 	b := m.server
-	busy := len(m.waiting) > 0 || m.dirty || b != nil && (!b.indexed || len(b.flight.pending) > 0)
+	busy := len(m.waiting) > 0 || m.dirty || b != nil && (!b.health.indexed || len(b.flight.pending) > 0)
 	switch {
 	case len(m.inquiries) > 0:
 		m.resting = inquiryRest

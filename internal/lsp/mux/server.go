@@ -29,7 +29,7 @@ func (m *Mux) fromServer(b *backend, body []byte, e *wire.Envelope) {
 	case wire.Notification:
 		m.handleServerNotification(b, body, e)
 	}
-	if b.overflow {
+	if b.health.overflow {
 		m.markFaulty(b, lsp.ReasonHung, doesNotRead)
 	}
 }
@@ -62,7 +62,7 @@ func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
 		return
 	}
 	if !e.IsError {
-		clear(m.timedOut)
+		clear(b.health.timedOut)
 	}
 	if r.inquiry != nil {
 		m.diagnosed(r, body, e)
@@ -154,7 +154,7 @@ func (m *Mux) handleServerNotification(b *backend, body []byte, e *wire.Envelope
 			Quiescent *bool `json:"quiescent"`
 		}
 		if json.Unmarshal(params, &status) == nil && status.Quiescent != nil {
-			b.busyStatus, b.worked, b.workAt = !*status.Quiescent, true, m.now()
+			b.health.busyStatus, b.health.worked, b.health.workAt = !*status.Quiescent, true, m.now()
 		}
 		m.broadcast(body, needed)
 	case "$/cancelRequest":
