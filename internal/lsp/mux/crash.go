@@ -17,8 +17,6 @@ import (
 const (
 	// streamPatience is how long reading the last output of a server that has exited may take.
 	streamPatience = 2 * time.Second
-	// quarantineTime is how long documents and requests that were present at repeated crashes are withheld from servers.
-	quarantineTime = 10 * time.Minute
 	// soon is how long a crash is attributed to a text after the server has received it.
 	soon = 30 * time.Second
 	// poisonCrashes is the number of consecutive crashes after which documents are withheld. requestCrashes is the number of crashes after which a request of
@@ -78,20 +76,17 @@ func (m *Mux) detach(b *backend, ending lsp.Ending) {
 
 // settleOwed settles the requests that a lost server has not answered, in order of arrival.
 func (m *Mux) settleOwed(b *backend, ending lsp.Ending) {
-	fatal := map[string]bool{}
-	for _, r := range b.flight.inOrder() {
+	owed := b.flight.inOrder()
+	if ending == lsp.Crashed {
+		m.quarantine.crashedWith(owed, m.now())
+	}
+	for _, r := range owed {
 		b.flight.end(r)
 		if r.own != ofClient {
 			m.forget(r)
 			continue
 		}
-		if ending == lsp.Crashed && r.class != read && len(r.uri) > 0 {
-			fatal[poisonKey(r)] = true
-		}
 		m.interrupted(r, ending)
-	}
-	if ending == lsp.Crashed {
-		m.fatalLast = fatal
 	}
 }
 
@@ -119,19 +114,12 @@ func (m *Mux) interrupted(r *request, ending lsp.Ending) {
 	case r.class == bound, r.class == read && r.streamed:
 		m.fail(r, codeContentModified, "the language server restarted, and the request refers to data of the previous incarnation; send the request again", nil)
 	case r.class != read:
-		m.interruptedEffect(r, ending)
+		m.fail(r, codeRequestFailed, "the language server exited during this request; it is unknown whether the request took effect", &detail{
+			Reason: "Restarting", Incarnation: m.incarnation, Outcome: outcome(r),
+		})
 	default:
 		m.interruptedRead(r, ending)
 	}
-}
-
-func (m *Mux) interruptedEffect(r *request, ending lsp.Ending) {
-	if key := poisonKey(r); ending == lsp.Crashed && len(r.uri) > 0 && m.fatalLast[key] {
-		m.quarantine[key] = m.now().Add(quarantineTime)
-	}
-	m.fail(r, codeRequestFailed, "the language server exited during this request; it is unknown whether the request took effect", &detail{
-		Reason: "Restarting", Incarnation: m.incarnation, Outcome: outcome(r),
-	})
 }
 
 func (m *Mux) interruptedRead(r *request, ending lsp.Ending) {
@@ -146,7 +134,7 @@ func (m *Mux) interruptedRead(r *request, ending lsp.Ending) {
 		return
 	}
 	if r.crashes >= requestCrashes {
-		m.quarantine[poisonKey(r)] = m.now().Add(quarantineTime)
+		m.quarantine.add(r, m.now())
 		m.refusePoison(r)
 		return
 	}
@@ -174,12 +162,9 @@ func outcome(r *request) string {
 func (m *Mux) suspect(b *backend, ending lsp.Ending) {
 	switch {
 	case ending == lsp.Asked:
-		clear(m.quarantine)
-		m.cleared(m.suspects.alone())
-		m.suspects.reset()
-		clear(m.fatalLast)
+		m.cleared(m.quarantine.reset())
 	case ending == lsp.Crashed && b.ready():
-		if cause := m.suspects.crashed(m.now()); cause != "" {
+		if cause := m.quarantine.crashed(m.now()); cause != "" {
 			m.accuse(cause)
 		}
 	}
@@ -225,33 +210,18 @@ func (m *Mux) toHolders(key string, tell func(s *session, uri string)) {
 
 // admit sends a running server the withheld documents that it may receive.
 func (m *Mux) admit(now time.Time) {
-	for _, key := range slices.Concat(m.suspects.due(now), m.suspects.next(now)) {
+	for _, key := range slices.Concat(m.quarantine.due(now), m.quarantine.next(now)) {
 		m.cleared([]string{key})
 		m.emit(m.documents.Admit(key))
 	}
 }
 
-func poisonKey(r *request) string { return r.method + "\x00" + string(r.uri) }
-
-func (m *Mux) isWithheld(uri string) bool { return m.suspects.withheld[document.Key(uri)] != nil }
-
 // refusePoison reports whether a request or its document is quarantined, and fails such a request.
 func (m *Mux) refusePoison(r *request) bool {
-	if len(m.quarantine) == 0 && len(m.suspects.withheld) == 0 {
+	why, rest := m.quarantine.refuses(r, m.now())
+	if why == "" {
 		return false
 	}
-	message := "the language server crashed repeatedly during this request; such requests are rejected for up to 10 minutes, or until the server is restarted on request"
-	until, ok := m.quarantine[poisonKey(r)]
-	if v := m.suspects.withheld[document.Key(string(r.uri))]; v != nil {
-		until, ok = v.until, true
-		message = "the language server crashed repeatedly while this document was open; the document is withheld until its text changes, or for up to 10 minutes"
-		if !v.alone {
-			until = m.now().Add(soon)
-		}
-	}
-	if !ok {
-		return false
-	}
-	m.fail(r, codeRequestFailed, message, &detail{Reason: "Quarantined", Incarnation: m.incarnation, RetryAfterMs: max(until.Sub(m.now()).Milliseconds(), 1000)})
+	m.fail(r, codeRequestFailed, why, &detail{Reason: "Quarantined", Incarnation: m.incarnation, RetryAfterMs: max(rest.Milliseconds(), 1000)})
 	return true
 }

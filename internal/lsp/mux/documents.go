@@ -55,7 +55,7 @@ func (m *Mux) didOpen(s *session, params json.RawMessage) {
 	m.open[d.URI] = d.URI
 	m.changed = true
 	if len(list) > 0 || !m.serves() { // otherwise the server has this text already, or the document is withheld
-		m.suspects.changed(document.Key(d.URI), m.now())
+		m.quarantine.changed(document.Key(d.URI), m.now())
 	}
 	m.emit(list)
 	m.showKnown(s, d.URI)
@@ -80,7 +80,7 @@ func (m *Mux) didChange(s *session, params json.RawMessage) {
 		m.closed()
 		return
 	}
-	m.suspects.changed(document.Key(p.TextDocument.URI), m.now())
+	m.quarantine.changed(document.Key(p.TextDocument.URI), m.now())
 	if len(list) == 0 { // the server already has this text, but its diagnostics were not sent to this client
 		m.showKnown(s, p.TextDocument.URI)
 	}
@@ -118,7 +118,7 @@ func (m *Mux) closed() {
 		m.changed = true
 		delete(m.open, uri)
 		delete(m.published, normal(uri))
-		m.suspects.closed(document.Key(uri))
+		m.quarantine.closed(document.Key(uri))
 	}
 }
 

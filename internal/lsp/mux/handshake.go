@@ -168,11 +168,11 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	if b.stopping {
 		return // the server is already being stopped
 	}
-	m.cleared(m.suspects.due(m.now()))
+	m.cleared(m.quarantine.due(m.now()))
 	// The queue needs no limit for the open documents, because the limits of the clients bound their size.
 	b.out.setLimit(0)
-	m.emit(m.documents.Replay(m.isWithheld))
-	m.suspects.started(m.now())
+	m.emit(m.documents.Replay(m.quarantine.withholds))
+	m.quarantine.started(m.now())
 	b.out.setLimit(b.out.backlog() + m.options.UnreadBytes)
 	b.health.readyAt = m.now()
 	m.syncFolders()

@@ -81,10 +81,8 @@ type Mux struct {
 	files          fileWatch
 	inquiries      []*request
 	published      map[string]*publication
-	awaitingSince  time.Time            // since when Tick has found that documents.Awaits; zero: it does not
-	quarantine     map[string]time.Time // when the quarantine of a request ends, by method and URI
-	suspects       *suspects            // the documents that may have caused a crash
-	fatalLast      map[string]bool      // requests that must not be replayed and were in flight at the last crash
+	awaitingSince  time.Time // since when Tick has found that documents.Awaits; zero: it does not
+	quarantine     quarantine
 	counters       lsp.Counters
 	askedOfClients int64
 }
@@ -110,9 +108,8 @@ func newMux(options Options) *Mux {
 		sessions:  map[document.Session]*session{},
 		documents: document.NewSet(documentLimits(config.Limits)),
 		open:      map[string]string{}, names: map[string]string{}, published: map[string]*publication{},
-		quarantine: map[string]time.Time{}, suspects: newSuspects(),
-		fatalLast: map[string]bool{},
-		reason:    "the language server has not started yet",
+		quarantine: newQuarantine(),
+		reason:     "the language server has not started yet",
 	}
 	m.documents.Detach()
 	m.idleSince = m.now()

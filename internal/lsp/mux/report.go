@@ -4,7 +4,6 @@
 package mux
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -56,16 +55,8 @@ func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
 		return b.health.fault, b.health.faultMessage, true
 	case b != nil && b.health.canaryBad > 0:
 		return lsp.ReasonCanaryFailed, b.health.canaryMessage, false
-	case len(m.suspects.alone()) > 0:
-		return lsp.ReasonQuarantined, fmt.Sprintf("%s is not sent to the language server, because its text makes the server crash; "+
-			"change the text, or restart the server, to send the document again", m.suspects.alone()[0]), false
-	case len(m.quarantine) > 0:
-		for key := range m.quarantine {
-			method, uri, _ := strings.Cut(key, "\x00")
-			message = fmt.Sprintf("%s of %q is not sent to the language server, because it was in flight during repeated crashes; restart the server to send the request again", method, uri)
-			break
-		}
-		return lsp.ReasonQuarantined, message, false
+	case m.quarantine.problem() != "":
+		return lsp.ReasonQuarantined, m.quarantine.problem(), false
 	case b != nil && len(m.lost) > 0:
 		return lsp.ReasonCapabilityLost, "clients use features that the language server no longer has: " + strings.Join(m.lost, ", "), false
 	}
@@ -91,7 +82,7 @@ func (m *Mux) rest() time.Duration {
 		m.resting = inquiryRest
 	case busy:
 		m.resting = busyRest
-	case b != nil || len(m.sessions) > 0 || len(m.suspects.withheld)+len(m.quarantine) > 0:
+	case b != nil || len(m.sessions) > 0 || !m.quarantine.isEmpty():
 		m.resting = idleRest
 	default:
 		m.resting = 0

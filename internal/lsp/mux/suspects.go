@@ -48,13 +48,6 @@ func (s *suspects) closed(key string) {
 	delete(s.withheld, key)
 }
 
-// reset forgets everything.
-func (s *suspects) reset() {
-	clear(s.fresh)
-	clear(s.crashes)
-	clear(s.withheld)
-}
-
 // started records that a server has received all documents that are not withheld.
 func (s *suspects) started(now time.Time) {
 	s.tried = now

@@ -30,7 +30,7 @@ func (m *Mux) Tick(now time.Time) {
 	defer m.unlock()
 	m.expire(now)
 	m.giveUpLate(now)
-	m.lift(now)
+	m.changed = m.quarantine.lift(now) || m.changed
 	if b := m.server; b != nil {
 		if b.accepts() {
 			m.admit(now)
@@ -176,14 +176,4 @@ func isEmpty(result []byte) bool {
 		Items *[]json.RawMessage `json:"items"`
 	}
 	return json.Unmarshal(result, &list) == nil && list.Items != nil && len(*list.Items) == 0
-}
-
-// lift ends the quarantine of requests whose time has elapsed.
-func (m *Mux) lift(now time.Time) {
-	for key, until := range m.quarantine {
-		if !now.Before(until) {
-			delete(m.quarantine, key)
-			m.changed = true
-		}
-	}
 }
