@@ -130,7 +130,7 @@ func (b *backend) add(frame func(buffer []byte) []byte) {
 
 // request sends the server a request of the multiplexer itself.
 func (m *Mux) request(b *backend, what requestOwner, method string, params []byte) {
-	r := m.blank()
+	r := m.requests.blank()
 	r.own, r.method, r.arrived = what, method, m.now()
 	b.flight.begin(r, r.arrived)
 	b.put(requestBody(fmt.Appendf(nil, "%d", r.number), method, params))

@@ -131,7 +131,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	b.Expect(r.Counters.Replayed).NotTo(BeZero())
 	b.mux.lock()
 	defer b.mux.unlock()
-	b.Expect(b.mux.waiting).To(BeEmpty())
+	b.Expect(b.mux.waiting.list).To(BeEmpty())
 	b.Expect(b.mux.server.flight.tokens).To(BeEmpty())
 	for _, s := range b.mux.sessions {
 		b.Expect(s.open).To(BeEmpty())

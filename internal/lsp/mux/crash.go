@@ -4,7 +4,6 @@
 package mux
 
 import (
-	"cmp"
 	"io"
 	"maps"
 	"slices"
@@ -146,7 +145,6 @@ func (m *Mux) interruptedRead(r *request, ending lsp.Ending) {
 		m.rewind(r)
 	}
 	m.wait(r, true)
-	slices.SortStableFunc(m.waiting, func(one, other *request) int { return cmp.Compare(one.sequence, other.sequence) })
 }
 
 // outcome returns "unknown" for a request that may have an effect and was sent to a server.

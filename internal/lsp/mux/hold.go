@@ -5,7 +5,6 @@ package mux
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -63,14 +62,8 @@ func (m *Mux) submit(r *request) {
 
 // wait adds a request to the waiting list.
 func (m *Mux) wait(r *request, held bool) {
-	r.place, r.since, r.held = waits, m.now(), held
-	m.waiting = append(m.waiting, r)
-	r.session.waiting++
-	r.session.waitingBytes += len(r.body)
-	if held && !r.notification {
-		m.counters.HeldTotal++
-		m.changed = true
-	}
+	m.waiting.add(r, m.now(), held)
+	m.changed = m.changed || held && !r.notification
 	m.nudge()
 }
 
@@ -78,21 +71,9 @@ func (m *Mux) wait(r *request, held bool) {
 func (m *Mux) take(r *request) {
 	switch r.place {
 	case waits:
-		if i := slices.Index(m.waiting, r); i >= 0 {
-			m.waiting = slices.Delete(m.waiting, i, i+1)
-		}
-		m.stopsWaiting(r)
+		m.waiting.remove(r, m.now())
 	case inFlight:
 		m.server.flight.end(r)
-	}
-}
-
-func (m *Mux) stopsWaiting(r *request) {
-	r.place = nowhere
-	r.session.waiting--
-	r.session.waitingBytes -= len(r.body)
-	if r.held && !r.notification {
-		m.counters.HeldNanos += int64(m.now().Sub(r.since))
 	}
 }
 
@@ -108,25 +89,22 @@ func (m *Mux) pump() {
 }
 
 func (m *Mux) sendWaiting() {
-	if len(m.waiting) == 0 {
+	if len(m.waiting.list) == 0 {
 		return
 	}
-	m.pumps++
-	kept := m.waiting[:0]
-	for _, r := range m.waiting {
-		s := r.session
-		if s.blocked == m.pumps || !m.admits(r) {
-			s.blocked = m.pumps
-			kept = append(kept, r)
-			continue
+	m.waiting.rounds++
+	m.waiting.removeFunc(m.now(), func(r *request) bool {
+		if r.session.blocked == m.waiting.rounds || !m.admits(r) {
+			r.session.blocked = m.waiting.rounds
+			return false
 		}
-		m.stopsWaiting(r)
+		return true
+	}, func(r *request) {
 		if !m.refusePoison(r) {
 			m.dispatch(r)
 		}
-	}
-	clear(m.waiting[len(kept):])
-	if m.waiting = kept; len(kept) > 0 {
+	})
+	if len(m.waiting.list) > 0 {
 		m.server.out.callWhenDrained()
 	} else {
 		m.changed = true
@@ -225,19 +203,11 @@ func (m *Mux) failWaiting(r *request, held bool) {
 // expire fails requests that have waited for too long.
 func (m *Mux) expire(now time.Time) {
 	held := !m.serves()
-	for i := 0; i < len(m.waiting); {
-		r := m.waiting[i]
-		patience := m.config.Hold.Timeout
-		if !held {
-			patience = m.config.Limits.RequestTimeout
-		}
-		if now.Sub(r.since) < patience {
-			i++
-			continue
-		}
-		m.take(r)
-		m.failWaiting(r, held)
+	patience := m.config.Hold.Timeout
+	if !held {
+		patience = m.config.Limits.RequestTimeout
 	}
+	m.waiting.removeFunc(now, func(r *request) bool { return now.Sub(r.since) >= patience }, func(r *request) { m.failWaiting(r, held) })
 	for _, s := range m.sessions {
 		since := s.initSince
 		if m.server != nil && m.server.heard().After(since) {

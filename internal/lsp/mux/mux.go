@@ -69,13 +69,10 @@ type Mux struct {
 	answer         *initializeAnswer
 	promised       map[string]json.RawMessage // capabilities announced to clients
 	lost           []string                   // promised capabilities that the current server lacks
-	waiting        []*request                 // in order of arrival
-	sequence       int64
-	free           []*request
-	names          map[string]string
+	waiting        waiting
+	requests       requestPool
 	replacements   [3]wire.Replacement
 	scratch        [3][32]byte
-	pumps          int64         // number of calls of pump
 	resting        time.Duration // time until the next Tick
 	registrations  []*registration
 	files          fileWatch
@@ -107,10 +104,11 @@ func newMux(options Options) *Mux {
 		kick: make(chan struct{}, 1), over: make(chan struct{}),
 		sessions:  map[document.Session]*session{},
 		documents: document.NewSet(documentLimits(config.Limits)),
-		open:      map[string]string{}, names: map[string]string{}, published: map[string]*publication{},
+		open:      map[string]string{}, requests: requestPool{names: map[string]string{}}, published: map[string]*publication{},
 		quarantine: newQuarantine(),
 		reason:     "the language server has not started yet",
 	}
+	m.waiting.counters = &m.counters
 	m.documents.Detach()
 	m.idleSince = m.now()
 	return m

@@ -18,11 +18,7 @@ func (m *Mux) Fill(r *lsp.Report) {
 	r.Clients, r.OpenDocuments, r.IdleSince = len(m.sessions), documents, m.idleSince
 	r.Held, r.InFlight, r.OldestRequest = 0, 0, time.Time{}
 	if !m.serves() {
-		for _, waiting := range m.waiting {
-			if !waiting.notification {
-				r.Held++
-			}
-		}
+		r.Held = m.waiting.requests()
 	}
 	r.Counters = m.counters
 	r.Counters.ViewSwitches = switches
@@ -76,7 +72,7 @@ func (m *Mux) rest() time.Duration {
 	m.lock()
 	defer m.unlock()
 	b := m.server
-	busy := len(m.waiting) > 0 || m.dirty || b != nil && (!b.health.indexed || len(b.flight.pending) > 0)
+	busy := len(m.waiting.list) > 0 || m.dirty || b != nil && (!b.health.indexed || len(b.flight.pending) > 0)
 	switch {
 	case len(m.inquiries) > 0:
 		m.resting = inquiryRest

@@ -112,28 +112,24 @@ type request struct {
 
 type spans struct{ id, work, part wire.Span }
 
+// requestPool creates requests in the memory of earlier ones, because most messages are requests.
+type requestPool struct {
+	sequence int64
+	free     []*request
+	names    map[string]string // method names
+}
+
 // newRequest copies the required parts of a message, into the memory of earlier requests if possible.
 func (m *Mux) newRequest(s *session, body []byte, e *wire.Envelope) *request {
-	r := m.blank()
-	m.sequence++
-	r.session, r.sequence, r.arrived = s, m.sequence, m.now()
+	r := m.requests.blank()
+	m.requests.sequence++
+	r.session, r.sequence, r.arrived = s, m.requests.sequence, m.now()
 	r.notification = e.Kind == wire.Notification
-	r.method = m.intern(e.Method)
+	r.method = m.requests.intern(e.Method)
 	r.id, r.uri, r.body = append(r.id, e.ID...), append(r.uri, e.URI...), append(r.body, body...)
 	r.workRaw, r.partRaw = append(r.workRaw, e.WorkDoneToken...), append(r.partRaw, e.PartialResultToken...)
 	r.spans = spans{id: e.IDSpan, work: e.WorkDoneSpan, part: e.PartialSpan}
-	r.class = m.classOf(r)
-	return r
-}
-
-// blank returns an empty request, whose slices may have capacity.
-func (m *Mux) blank() *request {
-	n := len(m.free)
-	if n == 0 {
-		return &request{}
-	}
-	r := m.free[n-1]
-	m.free = m.free[:n-1]
+	r.class = classOf(r, m.config.Replay)
 	return r
 }
 
@@ -147,7 +143,23 @@ func (m *Mux) forget(r *request) {
 			s.open = slices.Delete(s.open, i, i+1)
 		}
 	}
-	if len(m.free) >= 64 {
+	m.requests.release(r)
+}
+
+// blank returns an empty request, whose slices may have capacity.
+func (p *requestPool) blank() *request {
+	n := len(p.free)
+	if n == 0 {
+		return &request{}
+	}
+	r := p.free[n-1]
+	p.free = p.free[:n-1]
+	return r
+}
+
+// release keeps the memory of a request.
+func (p *requestPool) release(r *request) {
+	if len(p.free) >= 64 {
 		return
 	}
 	id, uri, body, work, part := r.id[:0], r.uri[:0], r.body[:0], r.workRaw[:0], r.partRaw[:0]
@@ -155,26 +167,27 @@ func (m *Mux) forget(r *request) {
 		body = nil
 	}
 	*r = request{id: id, uri: uri, body: body, workRaw: work, partRaw: part}
-	m.free = append(m.free, r)
+	p.free = append(p.free, r)
 }
 
 // maxMethods is the maximum number of cached method names, because clients can use any names.
 const maxMethods = 512
 
-func (m *Mux) intern(name []byte) string {
-	if known, ok := m.names[string(name)]; ok {
+func (p *requestPool) intern(name []byte) string {
+	if known, ok := p.names[string(name)]; ok {
 		return known
 	}
 	text := string(name)
-	if len(m.names) < maxMethods && len(text) < 128 {
-		m.names[text] = text
+	if len(p.names) < maxMethods && len(text) < 128 {
+		p.names[text] = text
 	}
 	return text
 }
 
-func (m *Mux) classOf(r *request) class {
+// classOf returns the class of a request. replay are the methods that the spec declares to change nothing.
+func classOf(r *request, replay []string) class {
 	kind, ok := classes[r.method]
-	if !ok && slices.Contains(m.config.Replay, r.method) {
+	if !ok && slices.Contains(replay, r.method) {
 		return read
 	}
 	switch r.method {

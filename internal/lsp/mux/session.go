@@ -52,7 +52,7 @@ type session struct {
 	inFlight     int
 	waiting      int // number of requests and notifications that wait for a server; waitingBytes is their size
 	waitingBytes int
-	blocked      int64 // value of Mux.pumps when a request of this session had to keep waiting
+	blocked      int64 // value of waiting.rounds when a request of this session had to keep waiting
 	asked        map[int64]*serverRequest
 }
 
@@ -152,17 +152,7 @@ func (m *Mux) leave(s *session) {
 		m.abandon(r)
 	}
 	s.open = nil
-	kept := m.waiting[:0]
-	for _, r := range m.waiting {
-		if r.session == s {
-			r.place = nowhere
-			m.forget(r)
-			continue
-		}
-		kept = append(kept, r)
-	}
-	clear(m.waiting[len(kept):])
-	m.waiting = kept
+	m.waiting.removeFunc(m.now(), func(r *request) bool { return r.session == s }, m.forget)
 	m.emit(m.documents.Drop(s.key))
 	m.closed()
 	for number, q := range s.asked {
