@@ -26,7 +26,7 @@ func relay(size int) (once func(), sent func() int) {
 	}
 	m.server = b
 	s := &session{key: 1, out: newQueue(8 << 20), stage: ready, asked: map[int64]*serverRequest{}}
-	m.sessions[document.Session(1)] = s
+	m.clients.sessions[document.Session(1)] = s
 	question := []byte(`{"jsonrpc":"2.0","id":"client id","method":"textDocument/hover","params":{"textDocument":{"uri":"file:///a.go"},"position":{"line":1,"character":1}}}`)
 	filler := strings.Repeat("x", size)
 	var asked, answered wire.Envelope

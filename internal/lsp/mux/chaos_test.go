@@ -133,7 +133,7 @@ func TestEachRequestIsAnsweredOnce(t *testing.T) {
 	defer b.mux.unlock()
 	b.Expect(b.mux.waiting.list).To(BeEmpty())
 	b.Expect(b.mux.server.flight.tokens).To(BeEmpty())
-	for _, s := range b.mux.sessions {
+	for _, s := range b.mux.clients.sessions {
 		b.Expect(s.open).To(BeEmpty())
 		b.Expect([]int{s.inFlight, s.waiting, s.waitingBytes}).To(Equal([]int{0, 0, 0}))
 	}

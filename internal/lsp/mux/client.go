@@ -87,7 +87,7 @@ func (m *Mux) initializeClient(s *session, body []byte, e *wire.Envelope) {
 	s.progress = capable(s.capabilities, "window", "workDoneProgress")
 	s.stage, s.initSince = initializing, m.now()
 	s.initID = append([]byte(nil), e.ID...)
-	if m.answer != nil {
+	if m.features.answer != nil {
 		m.welcome(s)
 	}
 	m.nudge()
@@ -96,7 +96,9 @@ func (m *Mux) initializeClient(s *session, body []byte, e *wire.Envelope) {
 // welcome answers the initialize request of a client.
 func (m *Mux) welcome(s *session) {
 	s.stage = initialized
-	m.add(s, needed, "", func(buffer []byte) []byte { return m.answer.envelope.AppendWithID(buffer, m.answer.body, s.initID) })
+	m.add(s, needed, "", func(buffer []byte) []byte {
+		return m.features.answer.envelope.AppendWithID(buffer, m.features.answer.body, s.initID)
+	})
 }
 
 // handleClientNotification handles a notification of a client.

@@ -58,15 +58,13 @@ func (m *Mux) detach(b *backend, ending lsp.Ending) {
 	m.endProgress(b)
 	m.suspect(b, ending)
 	m.settleOwed(b, ending)
-	for _, s := range m.sessions {
+	for _, s := range m.clients.sessions {
 		maps.DeleteFunc(s.asked, func(_ int64, q *serverRequest) bool { return q.id != nil })
 	}
 	for _, p := range m.published {
 		p.stale = true
 	}
-	for _, r := range m.registrations {
-		r.stale = true
-	}
+	m.features.serverGone()
 	m.server = nil
 	m.repeatInquiries()
 	b.release()
@@ -198,8 +196,8 @@ func (m *Mux) toHolders(key string, tell func(s *session, uri string)) {
 		if document.Key(uri) != key {
 			continue
 		}
-		for _, s := range m.sessions {
-			if s.stage == ready && m.documents.Holds(s.key, uri) {
+		for s := range m.clients.ready() {
+			if m.documents.Holds(s.key, uri) {
 				tell(s, uri)
 			}
 		}

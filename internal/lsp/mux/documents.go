@@ -215,15 +215,13 @@ func (m *Mux) holds(key string) bool {
 func (m *Mux) show(p *publication) {
 	sessions, all := m.documents.Published(p.uri, p.version)
 	if all {
-		for _, s := range m.sessions {
-			if s.stage == ready {
-				m.sendPublication(s, p)
-			}
+		for s := range m.clients.ready() {
+			m.sendPublication(s, p)
 		}
 		return
 	}
 	for _, key := range sessions {
-		if s := m.sessions[key]; s != nil && s.stage == ready {
+		if s := m.clients.sessions[key]; s != nil && s.stage == ready {
 			m.sendPublication(s, p)
 		}
 	}

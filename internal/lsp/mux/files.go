@@ -36,7 +36,7 @@ type glob struct {
 // the folders of the spec change.
 func (m *Mux) watchFiles() {
 	m.files.globs = m.files.globs[:0]
-	for _, r := range m.registrations {
+	for _, r := range m.features.registrations {
 		if r.Method == methodWatched {
 			m.files.globs = append(m.files.globs, globs(r.Options, m.config.Folders)...)
 		}

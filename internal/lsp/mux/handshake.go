@@ -8,10 +8,8 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/berth-dev/berth/internal/lsp"
@@ -159,8 +157,8 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	if err := made.withoutPull(); err != nil {
 		m.log("cannot change the answer of the language server to initialize: " + err.Error())
 	}
-	m.answer = made
-	m.compare(made.result.Capabilities)
+	m.features.answer = made
+	m.features.compare(made.result.Capabilities, m.clients.haveInitialized())
 	b.put(notificationBody("initialized", json.RawMessage("{}")))
 	if settings := m.config.Settings; len(settings) > 0 && string(settings) != "null" {
 		b.put(notificationBody("workspace/didChangeConfiguration", encode(map[string]any{"settings": settings})))
@@ -182,7 +180,7 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	m.reason, m.changed = "", true
 	// The answer to this ping shows that the server has processed the initialized notification.
 	m.request(b, ownPing, methodPing, nil)
-	for _, s := range m.sessions {
+	for _, s := range m.clients.sessions {
 		if s.stage == initializing {
 			m.welcome(s)
 		}
@@ -195,23 +193,6 @@ func abridged(text []byte) string {
 		return strings.ToValidUTF8(string(text[:300]), "") + "…"
 	}
 	return string(text)
-}
-
-// compare records which of the capabilities that were announced to clients this server lacks. If no connected client has received an answer to initialize, the
-// capabilities of this server replace the announced ones.
-func (m *Mux) compare(offered map[string]json.RawMessage) {
-	known := slices.ContainsFunc(slices.Collect(maps.Values(m.sessions)), func(s *session) bool { return s.stage >= initialized })
-	if m.promised == nil || !known {
-		m.promised, m.lost = offered, nil
-		return
-	}
-	m.lost = nil
-	for name, was := range m.promised {
-		if on(was) && !on(offered[name]) {
-			m.lost = append(m.lost, name)
-		}
-	}
-	slices.Sort(m.lost)
 }
 
 // on reports whether a capability is set.
@@ -288,7 +269,7 @@ func section(settings json.RawMessage, path string) json.RawMessage {
 
 // catchUp sends a new client the registrations and diagnostics that the other clients have received.
 func (m *Mux) catchUp(s *session) {
-	m.announceTo(s, "client/registerCapability", m.registrations)
+	m.announceTo(s, "client/registerCapability", m.features.registrations)
 	for _, p := range m.published {
 		m.showTo(p, s)
 	}

@@ -208,7 +208,7 @@ func (m *Mux) expire(now time.Time) {
 		patience = m.config.Limits.RequestTimeout
 	}
 	m.waiting.removeFunc(now, func(r *request) bool { return now.Sub(r.since) >= patience }, func(r *request) { m.failWaiting(r, held) })
-	for _, s := range m.sessions {
+	for _, s := range m.clients.sessions {
 		since := s.initSince
 		if m.server != nil && m.server.heard().After(since) {
 			since = m.server.heard()

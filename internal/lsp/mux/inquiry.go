@@ -85,8 +85,8 @@ func (m *Mux) rewrite(r *request) {
 	q := r.inquiry
 	if q.step == 0 {
 		q.method = byMarker
-		if m.answer != nil {
-			q.method = diagnosisOf(m.answer.result.Capabilities)
+		if m.features.answer != nil {
+			q.method = diagnosisOf(m.features.answer.result.Capabilities)
 		}
 	}
 	method, params := q.method.request(q.uri, q.step)

@@ -221,7 +221,7 @@ func TestConfigure_NewLimitsApplyToConnectedClients(t *testing.T) {
 	b.await(c.peer, "window/logMessage", 1)
 	b.await(s.peer, "textDocument/didOpen", 1)
 	b.mux.lock()
-	for _, s := range b.mux.sessions {
+	for _, s := range b.mux.clients.sessions {
 		b.Expect(s.out.limit).To(Equal(4 << 10))
 	}
 	b.mux.unlock()

@@ -5,7 +5,6 @@ package mux
 
 import (
 	"cmp"
-	"encoding/json"
 	"net"
 	"sync"
 	"time"
@@ -49,39 +48,33 @@ type Mux struct {
 	over    chan struct{}  // closed by Quit
 	awake   sync.WaitGroup
 
-	mu             sync.Mutex
-	dirty          bool     // the result of Fill has changed; reported at the next Tick
-	changed        bool     // Changed is to be called when mu is released
-	urgent         bool     // Urgent is to be called when mu is released
-	messages       []string // to be logged when mu is released
-	unflushed      []*queue // to be flushed when mu is released
-	config         lsp.Config
-	configured     int // number of calls of Configure
-	quitting       bool
-	sessions       map[document.Session]*session
-	newestSession  document.Session
-	idleSince      time.Time
-	documents      *document.Set
-	open           map[string]string // URIs of open documents, to look them up without allocation
-	server         *backend
-	incarnation    int64  // the newest attached incarnation
-	reason         string // why no server is available, for messages
-	answer         *initializeAnswer
-	promised       map[string]json.RawMessage // capabilities announced to clients
-	lost           []string                   // promised capabilities that the current server lacks
-	waiting        waiting
-	requests       requestPool
-	replacements   [3]wire.Replacement
-	scratch        [3][32]byte
-	resting        time.Duration // time until the next Tick
-	registrations  []*registration
-	files          fileWatch
-	inquiries      []*request
-	published      map[string]*publication
-	awaitingSince  time.Time // since when Tick has found that documents.Awaits; zero: it does not
-	quarantine     quarantine
-	counters       lsp.Counters
-	askedOfClients int64
+	mu            sync.Mutex
+	dirty         bool     // the result of Fill has changed; reported at the next Tick
+	changed       bool     // Changed is to be called when mu is released
+	urgent        bool     // Urgent is to be called when mu is released
+	messages      []string // to be logged when mu is released
+	unflushed     []*queue // to be flushed when mu is released
+	config        lsp.Config
+	configured    int // number of calls of Configure
+	quitting      bool
+	clients       clients
+	documents     *document.Set
+	open          map[string]string // URIs of open documents, to look them up without allocation
+	server        *backend
+	incarnation   int64  // the newest attached incarnation
+	reason        string // why no server is available, for messages
+	features      features
+	waiting       waiting
+	requests      requestPool
+	replacements  [3]wire.Replacement
+	scratch       [3][32]byte
+	resting       time.Duration // time until the next Tick
+	files         fileWatch
+	inquiries     []*request
+	published     map[string]*publication
+	awaitingSince time.Time // since when Tick has found that documents.Awaits; zero: it does not
+	quarantine    quarantine
+	counters      lsp.Counters
 }
 
 // New returns a Mux without a server. Quit stops it.
@@ -102,7 +95,7 @@ func newMux(options Options) *Mux {
 	m := &Mux{
 		options: options, config: config, budget: wire.NewBudget(readingBytes),
 		kick: make(chan struct{}, 1), over: make(chan struct{}),
-		sessions:  map[document.Session]*session{},
+		clients:   clients{sessions: map[document.Session]*session{}},
 		documents: document.NewSet(documentLimits(config.Limits)),
 		open:      map[string]string{}, requests: requestPool{names: map[string]string{}}, published: map[string]*publication{},
 		quarantine: newQuarantine(),
@@ -110,7 +103,7 @@ func newMux(options Options) *Mux {
 	}
 	m.waiting.counters = &m.counters
 	m.documents.Detach()
-	m.idleSince = m.now()
+	m.clients.idleSince = m.now()
 	return m
 }
 
@@ -123,7 +116,7 @@ func (m *Mux) Configure(config lsp.Config) {
 	m.config = config.WithDefaults()
 	m.configured++
 	m.documents.Limit(documentLimits(m.config.Limits))
-	for _, s := range m.sessions {
+	for _, s := range m.clients.sessions {
 		s.out.setLimit(m.config.Limits.QueueBytes)
 	}
 }
@@ -212,7 +205,7 @@ func (m *Mux) Quit(reason string) {
 		close(m.over)
 	}
 	m.reason = reason
-	for _, s := range m.sessions {
+	for _, s := range m.clients.sessions {
 		m.dismiss(s, reason)
 	}
 	if m.server != nil {

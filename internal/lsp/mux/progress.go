@@ -28,8 +28,8 @@ func (m *Mux) createWork(b *backend, token []byte, params json.RawMessage) {
 	w := &work{token: bytes.Clone(token), to: map[*session]bool{}}
 	b.work[string(token)] = w
 	b.health.worked, b.health.workAt = true, m.now()
-	for _, s := range m.sessions {
-		if s.stage == ready && s.progress {
+	for s := range m.clients.ready() {
+		if s.progress {
 			w.to[s] = true
 			m.ask(s, b, nil, "window/workDoneProgress/create", bytes.Clone(params))
 		}

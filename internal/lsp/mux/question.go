@@ -81,8 +81,8 @@ func refreshed(method string) (string, bool) {
 }
 
 func (m *Mux) refresh(b *backend, method, kind string) {
-	for _, s := range m.sessions {
-		if s.stage == ready && capable(s.capabilities, "workspace", kind, "refreshSupport") {
+	for s := range m.clients.ready() {
+		if capable(s.capabilities, "workspace", kind, "refreshSupport") {
 			m.ask(s, b, nil, method, nil)
 		}
 	}
@@ -117,8 +117,8 @@ func noAnswer(method, why string) json.RawMessage {
 
 // ask sends a request to a client. id is the ID of the server's request if the answer is to be forwarded to the server, and nil otherwise.
 func (m *Mux) ask(s *session, b *backend, id []byte, method string, params json.RawMessage) {
-	m.askedOfClients++
-	number := m.askedOfClients
+	m.clients.asked++
+	number := m.clients.asked
 	s.asked[number] = &serverRequest{server: b, id: id, method: method, deadline: m.now().Add(questionPatience)}
 	m.send(s, requestBody(appendToken(nil, number), method, params))
 	m.nudge()
@@ -147,7 +147,7 @@ func (m *Mux) giveUp(s *session, number int64, q *serverRequest) {
 }
 
 func (m *Mux) giveUpLate(now time.Time) {
-	for _, s := range m.sessions {
+	for _, s := range m.clients.sessions {
 		for number, q := range s.asked {
 			if !now.Before(q.deadline) {
 				m.giveUp(s, number, q)

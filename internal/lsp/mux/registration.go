@@ -20,6 +20,77 @@ type registration struct {
 	stale bool
 }
 
+// features are what was announced to clients, and what of it the current server lacks.
+type features struct {
+	answer        *initializeAnswer          // of the last server; nil until the first one has answered
+	promised      map[string]json.RawMessage // capabilities announced to clients
+	lost          []string                   // promised capabilities that the current server lacks
+	registrations []*registration
+}
+
+// compare records which of the capabilities that were announced to clients this server lacks. If known is false, no connected client has received an answer to
+// initialize, and the capabilities of this server replace the announced ones.
+func (f *features) compare(offered map[string]json.RawMessage, known bool) {
+	f.lost = nil
+	if f.promised == nil || !known {
+		f.promised = offered
+		return
+	}
+	for name, was := range f.promised {
+		if on(was) && !on(offered[name]) {
+			f.lost = append(f.lost, name)
+		}
+	}
+	slices.Sort(f.lost)
+}
+
+// serverGone marks all registrations as those of an earlier incarnation.
+func (f *features) serverGone() {
+	for _, r := range f.registrations {
+		r.stale = true
+	}
+}
+
+const maxRegistrations = 10000
+
+// add adds registrations of the server. It returns those that clients do not know yet, and those that they replace.
+func (f *features) add(list []*registration) (fresh, replaced []*registration) {
+	for _, made := range list {
+		if made == nil {
+			continue
+		}
+		i := slices.IndexFunc(f.registrations, made.isSame)
+		switch {
+		case i >= 0 && bytes.Equal(f.registrations[i].Options, made.Options):
+			f.registrations[i].stale = false // clients know this registration already
+			continue
+		case i >= 0:
+			replaced = append(replaced, f.registrations[i])
+			f.registrations[i] = made
+		case len(f.registrations) < maxRegistrations:
+			f.registrations = append(f.registrations, made)
+		}
+		fresh = append(fresh, made)
+	}
+	return fresh, replaced
+}
+
+// remove removes the registrations for which the function returns true, and returns them.
+func (f *features) remove(remove func(*registration) bool) (removed []*registration) {
+	f.registrations = slices.DeleteFunc(f.registrations, func(r *registration) bool {
+		if !remove(r) {
+			return false
+		}
+		removed = append(removed, r)
+		return true
+	})
+	return removed
+}
+
+func (r *registration) isSame(other *registration) bool {
+	return r.ID == other.ID && r.Method == other.Method
+}
+
 func (m *Mux) register(params json.RawMessage) {
 	var p struct {
 		Registrations []*registration `json:"registrations"`
@@ -28,66 +99,37 @@ func (m *Mux) register(params json.RawMessage) {
 		m.log("cannot parse a registration of the language server: " + err.Error())
 		return
 	}
-	var fresh []*registration
-	for _, made := range p.Registrations {
-		if made == nil {
-			continue
-		}
-		i := slices.IndexFunc(m.registrations, func(old *registration) bool { return old.ID == made.ID && old.Method == made.Method })
-		switch {
-		case i >= 0 && bytes.Equal(m.registrations[i].Options, made.Options):
-			m.registrations[i].stale = false // clients know this registration already
-			continue
-		case i >= 0:
-			m.announce("client/unregisterCapability", m.registrations[i])
-			m.registrations[i] = made
-		case len(m.registrations) < maxRegistrations:
-			m.registrations = append(m.registrations, made)
-		}
-		fresh = append(fresh, made)
-	}
-	m.announce("client/registerCapability", fresh...)
+	fresh, replaced := m.features.add(p.Registrations)
+	m.unannounce(replaced)
+	m.announce("client/registerCapability", fresh)
 	m.watchFiles()
 }
 
-const maxRegistrations = 10000
-
 func (m *Mux) unregister(params json.RawMessage) {
 	var p struct {
-		List []registration `json:"unregisterations"` // spelled this way in the protocol
+		List []*registration `json:"unregisterations"` // spelled this way in the protocol
 	}
 	if err := json.Unmarshal(params, &p); err != nil {
 		m.log("cannot parse an unregistration of the language server: " + err.Error())
 		return
 	}
-	for _, made := range p.List {
-		m.registrations = slices.DeleteFunc(m.registrations, func(old *registration) bool {
-			if old.ID != made.ID || old.Method != made.Method {
-				return false
-			}
-			m.announce("client/unregisterCapability", old)
-			return true
-		})
-	}
+	m.unannounce(m.features.remove(func(r *registration) bool {
+		return slices.ContainsFunc(p.List, func(named *registration) bool { return named != nil && named.isSame(r) })
+	}))
 	m.watchFiles()
 }
 
 // unregisterStale removes registrations that the current server has not repeated.
 func (m *Mux) unregisterStale() {
-	m.registrations = slices.DeleteFunc(m.registrations, func(old *registration) bool {
-		if old.stale {
-			m.announce("client/unregisterCapability", old)
-		}
-		return old.stale
-	})
+	m.unannounce(m.features.remove(func(r *registration) bool { return r.stale }))
 	m.watchFiles()
 }
 
-func (m *Mux) announce(method string, list ...*registration) {
-	for _, s := range m.sessions {
-		if s.stage == ready {
-			m.announceTo(s, method, list)
-		}
+func (m *Mux) unannounce(list []*registration) { m.announce("client/unregisterCapability", list) }
+
+func (m *Mux) announce(method string, list []*registration) {
+	for s := range m.clients.ready() {
+		m.announceTo(s, method, list)
 	}
 }
 

@@ -15,15 +15,15 @@ func (m *Mux) Fill(r *lsp.Report) {
 	m.lock()
 	defer m.unlock()
 	documents, _, switches := m.documents.Stats()
-	r.Clients, r.OpenDocuments, r.IdleSince = len(m.sessions), documents, m.idleSince
+	r.Clients, r.OpenDocuments, r.IdleSince = len(m.clients.sessions), documents, m.clients.idleSince
 	r.Held, r.InFlight, r.OldestRequest = 0, 0, time.Time{}
 	if !m.serves() {
 		r.Held = m.waiting.requests()
 	}
 	r.Counters = m.counters
 	r.Counters.ViewSwitches = switches
-	if m.answer != nil {
-		r.ServerName, r.ServerVersion = abridged([]byte(m.answer.result.ServerInfo.Name)), m.answer.result.version()
+	if m.features.answer != nil {
+		r.ServerName, r.ServerVersion = abridged([]byte(m.features.answer.result.ServerInfo.Name)), m.features.answer.result.version()
 	}
 	r.Initialized, r.Indexed, r.IndexedBy = false, false, ""
 	r.Folders, r.StartFolders, r.FoldersChange = m.config.Folders, nil, false
@@ -53,8 +53,8 @@ func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
 		return lsp.ReasonCanaryFailed, b.health.canaryMessage, false
 	case m.quarantine.problem() != "":
 		return lsp.ReasonQuarantined, m.quarantine.problem(), false
-	case b != nil && len(m.lost) > 0:
-		return lsp.ReasonCapabilityLost, "clients use features that the language server no longer has: " + strings.Join(m.lost, ", "), false
+	case b != nil && len(m.features.lost) > 0:
+		return lsp.ReasonCapabilityLost, "clients use features that the language server no longer has: " + strings.Join(m.features.lost, ", "), false
 	}
 	return "", "", false
 }
@@ -78,7 +78,7 @@ func (m *Mux) rest() time.Duration {
 		m.resting = inquiryRest
 	case busy:
 		m.resting = busyRest
-	case b != nil || len(m.sessions) > 0 || !m.quarantine.isEmpty():
+	case b != nil || len(m.clients.sessions) > 0 || !m.quarantine.isEmpty():
 		m.resting = idleRest
 	default:
 		m.resting = 0

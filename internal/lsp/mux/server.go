@@ -166,9 +166,7 @@ func (m *Mux) handleServerNotification(b *backend, body []byte, e *wire.Envelope
 
 // broadcast sends a message to all clients that are ready.
 func (m *Mux) broadcast(body []byte, kind importance) {
-	for _, s := range m.sessions {
-		if s.stage == ready {
-			m.sendAs(s, body, kind, "")
-		}
+	for s := range m.clients.ready() {
+		m.sendAs(s, body, kind, "")
 	}
 }

@@ -64,20 +64,19 @@ func (m *Mux) join(conn net.Conn) (s *session, refusal string) {
 	switch {
 	case m.quitting:
 		return nil, m.reason
-	case len(m.sessions) >= limits.Clients:
+	case len(m.clients.sessions) >= limits.Clients:
 		m.counters.Rejected++
 		m.dirty = true
-		return nil, fmt.Sprintf("%d clients are already connected; close one, or raise the limit of clients", len(m.sessions))
+		return nil, fmt.Sprintf("%d clients are already connected; close one, or raise the limit of clients", len(m.clients.sessions))
 	}
-	m.newestSession++
 	s = &session{
-		key: m.newestSession, conn: conn, out: newQueue(limits.QueueBytes), asked: map[int64]*serverRequest{},
+		conn: conn, out: newQueue(limits.QueueBytes), asked: map[int64]*serverRequest{},
 		reader: wire.NewReader(conn, clientLimits(limits), m.budget), configured: m.configured,
 	}
 	s.out.attempt, s.out.unflushed = attempt(conn), &m.unflushed
-	m.sessions[s.key] = s
+	m.clients.add(s)
 	m.serving.Add(1)
-	m.changed, m.idleSince = true, time.Time{}
+	m.changed = true
 	m.nudge()
 	return s, ""
 }
@@ -146,7 +145,7 @@ func (m *Mux) leave(s *session) {
 		s.out.abort()
 		_ = s.conn.Close()
 	}
-	delete(m.sessions, s.key)
+	m.clients.remove(s, m.now())
 	m.inquiries = slices.DeleteFunc(m.inquiries, func(r *request) bool { return r.session == s })
 	for _, r := range s.open {
 		m.abandon(r)
@@ -162,9 +161,6 @@ func (m *Mux) leave(s *session) {
 		for _, w := range m.server.work {
 			delete(w.to, s)
 		}
-	}
-	if len(m.sessions) == 0 {
-		m.idleSince = m.now()
 	}
 	m.changed = true
 	m.pump()
