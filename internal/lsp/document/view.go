@@ -337,6 +337,9 @@ func (s *Set) URIs() []string {
 	return uris
 }
 
+// IsOpen reports whether any session has a document open.
+func (s *Set) IsOpen(uri string) bool { return s.documents[Key(uri)] != nil }
+
 // Holds reports whether a session has a document open.
 func (s *Set) Holds(session Session, uri string) bool {
 	d := s.documents[Key(uri)]

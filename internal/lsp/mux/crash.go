@@ -61,9 +61,7 @@ func (m *Mux) detach(b *backend, ending lsp.Ending) {
 	for _, s := range m.clients.sessions {
 		maps.DeleteFunc(s.asked, func(_ int64, q *serverRequest) bool { return q.id != nil })
 	}
-	for _, p := range m.published {
-		p.stale = true
-	}
+	m.published.serverGone()
 	m.features.serverGone()
 	m.server = nil
 	m.repeatInquiries()

@@ -122,7 +122,7 @@ func (m *Mux) diagnosed(r *request, body []byte, e *wire.Envelope) {
 		return
 	}
 	q.answered = true
-	if p := m.published[normal(q.uri)]; q.seen == nil && p != nil && !p.stale {
+	if p := m.published.of(q.uri); q.seen == nil && p != nil && !p.stale {
 		m.see(p)
 	}
 	if q.seen == nil && q.method != byTSServer {
@@ -135,7 +135,7 @@ func (m *Mux) diagnosed(r *request, body []byte, e *wire.Envelope) {
 func (m *Mux) see(p *publication) {
 	for _, r := range m.inquiries {
 		_, served, _ := m.documents.Text(r.session.key, r.inquiry.uri)
-		if p.version != nil && *p.version == served && normal(p.uri) == normal(r.inquiry.uri) {
+		if p.version != nil && *p.version == served && document.Key(p.uri) == document.Key(r.inquiry.uri) {
 			r.inquiry.seen = p
 		}
 	}
@@ -174,7 +174,7 @@ func (m *Mux) settle(r *request) {
 // doubt returns why the published diagnostics of a document may not be those of the server's version served; empty if they are. final is true if waiting longer does
 // not change this.
 func (m *Mux) doubt(q *inquiry, served int64) (reason string, final bool) {
-	b, p := m.server, m.published[normal(q.uri)]
+	b, p := m.server, m.published.of(q.uri)
 	if q.seen != nil {
 		p, served = q.seen, *q.seen.version
 	}
@@ -216,7 +216,7 @@ func (m *Mux) conclude(r *request, doubt string) {
 	if version, open := m.documents.ClientVersion(s.key, q.uri); open {
 		result.Version = version
 	}
-	p := m.published[normal(q.uri)]
+	p := m.published.of(q.uri)
 	switch {
 	case q.method == byTSServer && doubt == "":
 		result.Diagnostics = converted(q.found)

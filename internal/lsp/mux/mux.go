@@ -71,7 +71,7 @@ type Mux struct {
 	resting       time.Duration // time until the next Tick
 	files         fileWatch
 	inquiries     []*request
-	published     map[string]*publication
+	published     publications
 	awaitingSince time.Time // since when Tick has found that documents.Awaits; zero: it does not
 	quarantine    quarantine
 	counters      lsp.Counters
@@ -97,7 +97,7 @@ func newMux(options Options) *Mux {
 		kick: make(chan struct{}, 1), over: make(chan struct{}),
 		clients:   clients{sessions: map[document.Session]*session{}},
 		documents: document.NewSet(documentLimits(config.Limits)),
-		open:      map[string]string{}, requests: requestPool{names: map[string]string{}}, published: map[string]*publication{},
+		open:      map[string]string{}, requests: requestPool{names: map[string]string{}}, published: publications{},
 		quarantine: newQuarantine(),
 		reason:     "the language server has not started yet",
 	}
