@@ -8,7 +8,10 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"time"
+
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 // flight holds the requests that one incarnation of the server has received and not answered.
@@ -20,6 +23,9 @@ type flight struct {
 	drained chan struct{}      // if not nil, closed when owed becomes 0
 	// viewing is the number of pending requests with request.viewing, and executing that of commands.
 	viewing, executing int
+
+	replacements [3]wire.Replacement // memory of substitute
+	scratch      [3][32]byte
 }
 
 func newFlight() flight {
@@ -98,6 +104,26 @@ func (f *flight) whenDrained() <-chan struct{} {
 		f.drained = drained
 	}
 	return drained
+}
+
+// substitute assigns numbers to the progress tokens of a pending request. It returns what replaces the ID and the tokens of the client in the message to the
+// server. The result is valid until the next call.
+func (f *flight) substitute(r *request) []wire.Replacement {
+	replacements := f.replacements[:1]
+	replacements[0] = replace(r.spans.id, strconv.AppendInt(f.scratch[0][:0], r.number, 10))
+	if len(r.workRaw) > 0 {
+		r.workToken = f.number()
+		if !r.begun { // otherwise the client would receive the beginning of the progress twice
+			f.tokens[r.workToken] = r
+		}
+		replacements = append(replacements, replace(r.spans.work, appendToken(f.scratch[1][:0], r.workToken)))
+	}
+	if len(r.partRaw) > 0 {
+		r.partToken = f.number()
+		f.tokens[r.partToken] = r
+		replacements = append(replacements, replace(r.spans.part, appendToken(f.scratch[2][:0], r.partToken)))
+	}
+	return replacements
 }
 
 // dropTokens removes the tokens of a request that is no longer in flight.

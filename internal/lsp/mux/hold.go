@@ -5,7 +5,6 @@ package mux
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/berth-dev/berth/internal/lsp"
@@ -148,20 +147,7 @@ func (m *Mux) dispatch(r *request) {
 	}
 	b.flight.begin(r, m.now())
 	m.dirty = true
-	replacements := m.replacements[:1]
-	replacements[0] = replace(r.spans.id, strconv.AppendInt(m.scratch[0][:0], r.number, 10))
-	if len(r.workRaw) > 0 {
-		r.workToken = b.flight.number()
-		if !r.begun { // otherwise the client would receive the beginning of the progress twice
-			b.flight.tokens[r.workToken] = r
-		}
-		replacements = append(replacements, replace(r.spans.work, appendToken(m.scratch[1][:0], r.workToken)))
-	}
-	if len(r.partRaw) > 0 {
-		r.partToken = b.flight.number()
-		b.flight.tokens[r.partToken] = r
-		replacements = append(replacements, replace(r.spans.part, appendToken(m.scratch[2][:0], r.partToken)))
-	}
+	replacements := b.flight.substitute(r)
 	b.add(func(buffer []byte) []byte { return wire.AppendReplaced(buffer, r.body, replacements) })
 	m.nudge()
 }

@@ -160,7 +160,7 @@ func (m *Mux) settle(r *request) {
 	case r.inquiry.answered && r.inquiry.method == byTSServer:
 		m.conclude(r, "")
 	case r.inquiry.answered && m.serves():
-		if doubt, final := m.doubt(r.inquiry, served); final || late {
+		if doubt, final := r.inquiry.doubt(m.evidence(r.inquiry.uri, served)); final || late {
 			m.conclude(r, doubt)
 		}
 	case !late:
@@ -171,33 +171,52 @@ func (m *Mux) settle(r *request) {
 	}
 }
 
-// doubt returns why the published diagnostics of a document may not be those of the server's version served; empty if they are. final is true if waiting longer does
-// not change this.
-func (m *Mux) doubt(q *inquiry, served int64) (reason string, final bool) {
-	b, p := m.server, m.published.of(q.uri)
-	if q.seen != nil {
-		p, served = q.seen, *q.seen.version
+// evidence is what is known about the diagnostics of a document at one moment.
+type evidence struct {
+	published *publication // the newest diagnostics; nil if there are none
+	served    int64        // the server's version of the text
+	now       time.Time
+	active    time.Time // when the server last received a text, or sent diagnostics or progress
+	toldAt    time.Time // when the server last received a change of any document or file
+	tasks     int       // how many tasks of the server are in progress
+	busy      bool      // the server reports that it is working
+	// requested: the server returns the diagnostics of this document only on request; owed: the answer to such a request is outstanding.
+	requested, owed bool
+}
+
+func (m *Mux) evidence(uri string, served int64) evidence {
+	b := m.server
+	return evidence{
+		published: m.published.of(uri), served: served, now: m.now(), toldAt: b.toldAt, tasks: len(b.work), busy: b.health.busyStatus,
+		active:    latest(b.diagnosedAt, b.health.workAt, b.toldAt),
+		requested: b.pull.offered && !b.pull.published[document.Key(uri)], owed: b.pull.owes(uri),
 	}
-	idle := m.now().Sub(latest(b.diagnosedAt, b.health.workAt, b.toldAt))
+}
+
+// doubt returns why the published diagnostics of a document may not be those of the server's text; empty if they are. final is true if waiting longer does not
+// change this.
+func (q *inquiry) doubt(e evidence) (reason string, final bool) {
+	p := e.published
+	if q.seen != nil {
+		p, e.served = q.seen, *q.seen.version
+	}
+	idle := e.now.Sub(e.active)
 	switch {
 	case p == nil || p.stale:
 		return "the server has sent no diagnostics for this file", false
 	case p.version == nil:
 		return "the server does not state for which content its diagnostics are", idle >= quiet
-	case *p.version != served:
+	case *p.version != e.served:
 		return "the server has sent no diagnostics for this content in time", false
-	case b.pull.offered && !b.pull.published[document.Key(q.uri)]:
-		if b.pull.owes(q.uri) {
-			return "the server has not answered the request for diagnostics in time", false
-		}
+	case e.requested && e.owed:
+		return "the server has not answered the request for diagnostics in time", false
+	case e.requested, q.method == byGopls:
 		return "", true
-	case q.method == byGopls:
-		return "", true
-	case len(b.work) > 0:
-		return fmt.Sprintf("the server is still working (%d tasks in progress)", len(b.work)), false
-	case b.health.busyStatus:
+	case e.tasks > 0:
+		return fmt.Sprintf("the server is still working (%d tasks in progress)", e.tasks), false
+	case e.busy:
 		return "the server is still working", false
-	case p.at.Before(b.toldAt) && idle < quietAfterOthers:
+	case p.at.Before(e.toldAt) && idle < quietAfterOthers:
 		return "other documents have changed, and may change the diagnostics of this one", false
 	case idle < quiet:
 		return "the server is still sending diagnostics", false

@@ -48,12 +48,8 @@ type Mux struct {
 	over    chan struct{}  // closed by Quit
 	awake   sync.WaitGroup
 
-	mu            sync.Mutex
-	dirty         bool     // the result of Fill has changed; reported at the next Tick
-	changed       bool     // Changed is to be called when mu is released
-	urgent        bool     // Urgent is to be called when mu is released
-	messages      []string // to be logged when mu is released
-	unflushed     []*queue // to be flushed when mu is released
+	mu sync.Mutex
+	effects
 	config        lsp.Config
 	configured    int // number of calls of Configure
 	quitting      bool
@@ -66,8 +62,6 @@ type Mux struct {
 	features      features
 	waiting       waiting
 	requests      requestPool
-	replacements  [3]wire.Replacement
-	scratch       [3][32]byte
 	resting       time.Duration // time until the next Tick
 	files         fileWatch
 	inquiries     []*request
@@ -128,51 +122,6 @@ func documentLimits(limits lsp.Limits) document.Limits {
 // clientLimits returns the limits for reading from a client.
 func clientLimits(limits lsp.Limits) wire.Limits {
 	return wire.Limits{HeaderBytes: limits.HeaderBytes, MessageBytes: limits.ClientMessageBytes}
-}
-
-func (m *Mux) lock() { m.mu.Lock() }
-
-// unlock releases mu, and then flushes the queues and reports the changes that were recorded while mu was held.
-func (m *Mux) unlock() {
-	changed, urgent, messages := m.changed, m.urgent, m.messages
-	m.changed, m.urgent, m.messages = false, false, nil
-	queue := m.fetchUnflushed()
-	m.mu.Unlock()
-	if queue != nil {
-		queue.flush()
-	}
-	if urgent && m.options.Urgent != nil {
-		m.options.Urgent()
-	}
-	if changed && !urgent && m.options.Changed != nil {
-		m.options.Changed()
-	}
-	for _, message := range messages {
-		if m.options.Log != nil {
-			m.options.Log("%s", message)
-		}
-	}
-}
-
-// fetchUnflushed returns the queue that messages were added to, if there is only one; the caller must flush it. If there are several, fetchUnflushed wakes
-// their writers, which write concurrently, and returns nil.
-func (m *Mux) fetchUnflushed() (only *queue) {
-	if len(m.unflushed) == 1 {
-		only = m.unflushed[0]
-	} else {
-		for _, q := range m.unflushed {
-			q.signal()
-		}
-	}
-	clear(m.unflushed)
-	m.unflushed = m.unflushed[:0]
-	return only
-}
-
-func (m *Mux) log(message string) {
-	if len(m.messages) < 100 {
-		m.messages = append(m.messages, message)
-	}
 }
 
 // Serve serves one client until the connection ends, and closes the connection.
