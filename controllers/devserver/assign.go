@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/arbitration"
@@ -32,6 +33,14 @@ func (a assignment) own() int32 {
 
 func (a assignment) has(port int32) bool {
 	return port != 0 && (a.public == port || a.proxied && a.backend == port)
+}
+
+// heldBy reports whether the status of the object holds all ports of the assignment.
+func (a assignment) heldBy(dev *v1alpha1.DevServer) bool {
+	return !slices.ContainsFunc(a.list(), func(port int32) bool {
+		claim, _ := claimOn(dev, port)
+		return !claim.Holds
+	})
 }
 
 // list returns all ports of the assignment, with 0 for a port that is not chosen yet.

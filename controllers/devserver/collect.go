@@ -63,7 +63,7 @@ func (k *Kind) collect(ctx context.Context, dev *v1alpha1.DevServer, m *objectCa
 	s := snapshot{
 		now:      k.clock.Now(),
 		started:  current.StartedAt,
-		wasReady: meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady),
+		wasReady: recordsReady(dev, current.Number),
 		inPod:    inPod(dev),
 		podIP:    current.Address,
 		history:  m.history,
@@ -78,6 +78,11 @@ func (k *Kind) collect(ctx context.Context, dev *v1alpha1.DevServer, m *objectCa
 	s.proxyHost = proxyHost(s.ipv6Error)
 	s.reaches = k.reachable(ctx, dev, m, &s)
 	return s
+}
+
+// recordsReady reports whether the status records this incarnation as Ready. The status of a pre-started incarnation still describes the previous one.
+func recordsReady(dev *v1alpha1.DevServer, incarnation int64) bool {
+	return dev.Status.Incarnation == incarnation && meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady)
 }
 
 // readSockets lists the sockets of the object's own processes. If the backend cannot list sockets, readSockets assumes that the server listens on the port that

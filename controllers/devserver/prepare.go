@@ -35,6 +35,7 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *fact
 	if inPod(dev) {
 		return k.preparePod(ctx, dev, current, plan)
 	}
+	plan.RecordFirst = !next(dev).heldBy(dev) // until the status holds a port, another DevServer may claim the port
 	ports, blocked, err := k.assign(ctx, dev, current, plan.Blocked != nil)
 	if err != nil {
 		return err

@@ -87,8 +87,11 @@ func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step 
 		ctrl.LoggerFrom(ctx).V(1).Info("The proxy of a DevServer cannot listen", "port", dev.Status.Port, "error", err.Error())
 		return nil
 	}
-	if step.Action == lifecycle.StopProcess || step.Action == lifecycle.KillProcess {
+	switch {
+	case step.Action == lifecycle.StopProcess, step.Action == lifecycle.KillProcess:
 		k.proxies.End(dev.UID, step.Incarnation)
+	case step.PreStart: // the new process may listen on the port before the status shows that it is not ready
+		k.proxies.End(dev.UID, step.Incarnation-1)
 	}
 	ready := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil {

@@ -102,11 +102,10 @@ func (k *Kind) Runtime(object process.Object) runtime.Runtime {
 	return k.runtimes.For(typeOf(object.(*v1alpha1.Instance))) // New returns only Instances
 }
 
-// Traits implements process.Kind. An Instance may be started before its status is written, because it keeps its session or container across a restart. An
-// adopted session outlives the object unless the spec sets deletionPolicy: Terminate.
+// Traits implements process.Kind. An adopted session outlives the object unless the spec sets deletionPolicy: Terminate.
 func (*Kind) Traits(object process.Object) process.Traits {
 	instance := object.(*v1alpha1.Instance) // New returns only Instances
-	return process.Traits{Runtime: typeOf(instance), PreStart: true, KeepAdopted: instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate}
+	return process.Traits{Runtime: typeOf(instance), KeepAdopted: instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate}
 }
 
 // Prepare implements process.Kind: it sets the terminal, and the session or container. The terminal size is not part of the fingerprint, because attaching
@@ -118,8 +117,7 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *fact
 		Rows:    ptr.Deref(instance.Spec.Terminal.Rows, defaultRows),
 	}
 	plan.Process.StopSignal = stopSignal(instance, plan.Process.StopSignal)
-	instance.Status.SessionID = string(instance.UID)
-	plan.Variables = map[string]string{SessionID: instance.Status.SessionID}
+	plan.Variables = map[string]string{SessionID: string(instance.UID)}
 	config, err := configOf(instance)
 	if err != nil {
 		return err
@@ -178,7 +176,7 @@ func (k *Kind) handle(instance *v1alpha1.Instance) string {
 // show sets the parts of the status that running and stopped Instances have in common. It records the interruptToken in the status first; BeforeAction
 // interrupts the program after the write. Therefore each token causes at most one interrupt.
 func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
-	instance.Status.AttachCommand = command
+	instance.Status.AttachCommand, instance.Status.SessionID = command, string(instance.UID)
 	instance.Status.ObservedInterruptToken = instance.Spec.InterruptToken
 	if adopted {
 		k.set(instance, v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted, "Berth adopted a program that was already running.")

@@ -24,11 +24,7 @@ import (
 // act carries out the action of the step. If this reconcile wrote nothing, the decision may be based on a stale cache, so act first confirms that the
 // object is unchanged.
 func (r *Reconciler) act(ctx context.Context, v *scope) error {
-	if observer, observes := r.Kind.(ActionObserver); observes {
-		if err := observer.BeforeAction(ctx, v.object, v.base, v.step, v.written); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Cannot carry out an action that the status records as done")
-		}
-	}
+	r.beforeAction(ctx, v)
 	r.acknowledgeExit(ctx, v)
 	if v.step.Action == lifecycle.None || v.step.Action == "" {
 		return nil
@@ -39,6 +35,15 @@ func (r *Reconciler) act(ctx context.Context, v *scope) error {
 		}
 	}
 	return r.carryOut(ctx, v)
+}
+
+// beforeAction lets the kind act on the decision.
+func (r *Reconciler) beforeAction(ctx context.Context, v *scope) {
+	if observer, observes := r.Kind.(ActionObserver); observes {
+		if err := observer.BeforeAction(ctx, v.object, v.base, v.step, v.written); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Cannot carry out an action that the status records as done")
+		}
+	}
 }
 
 // carryOut carries out the action and records a failure.

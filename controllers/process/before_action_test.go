@@ -27,6 +27,7 @@ func (w *observerKind) BeforeAction(_ context.Context, object, _ Object, step li
 
 func TestBeforeAction_ComesAfterTheWriteAndBeforeTheAction(t *testing.T) {
 	b := newFixture(t, nil)
+	b.kind.recordFirst = true
 	var actions []lifecycle.Action
 	b.r.Kind = &observerKind{testKind: b.kind, decided: func(object Object, step lifecycle.Step) {
 		actions = append(actions, step.Action)
@@ -46,8 +47,28 @@ func TestBeforeAction_ComesAfterTheWriteAndBeforeTheAction(t *testing.T) {
 	b.Expect(actions).To(HaveLen(2), "once per reconcile")
 }
 
+func TestBeforeAction_ComesBeforeAPreStart(t *testing.T) {
+	b := newFixture(t, nil)
+	preStarts := 0
+	b.r.Kind = &observerKind{testKind: b.kind, decided: func(object Object, step lifecycle.Step) {
+		if !step.PreStart {
+			return
+		}
+		preStarts++
+		b.Expect(object.GetProcessStatus().Incarnation).To(Equal(step.Incarnation-1), "the start is not recorded yet")
+		b.Expect(b.rt.Live(testUID)).To(BeEmpty(), "the process is not started yet")
+	}}
+	b.reconcile()
+	b.reconcile()
+	b.crash()
+	b.reconcile()
+	b.Expect(preStarts).To(Equal(2), "the first start and the restart")
+	b.Expect(b.rt.Live(testUID)).To(Equal([]int64{2}))
+}
+
 func TestBeforeAction_IsNotCalledWhenTheWriteFails(t *testing.T) {
 	b := newFixture(t, nil)
+	b.kind.recordFirst = true
 	calls := 0
 	b.r.Kind = &observerKind{testKind: b.kind, decided: func(Object, lifecycle.Step) { calls++ }}
 	b.intercept = func(write int) error {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -70,6 +71,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 	if err := r.Kind.Prepare(ctx, v.object, v.current, &v.plan); err != nil {
 		return fmt.Errorf("prepare the start: %w", err)
 	}
+	v.plan.RecordFirst = v.plan.RecordFirst || v.reserves && !equality.Semantic.DeepEqual(v.base, v.object)
 	v.hash, err = specHash(v.spec(), v.plan.Fingerprint)
 	if err != nil || v.plan.Blocked != nil {
 		return err
@@ -155,11 +157,12 @@ func (v *scope) desired(kind Kind) lifecycle.Desired {
 			Window:    seconds(spec.Breaker.WindowSeconds, defaultBreakerWindow),
 			CoolDown:  seconds(spec.Breaker.CoolDownSeconds, defaultBreakerCoolDown),
 		},
-		Orphan:   v.orphan,
-		Reserve:  v.canPreStart,
-		KeepsEnd: v.runtime.Capabilities().KeepsBefore,
-		Blocked:  v.plan.Blocked,
-		Probed:   v.plan.Probed,
+		Orphan:      v.orphan,
+		Reserve:     v.reserves,
+		RecordFirst: v.plan.RecordFirst,
+		KeepsEnd:    v.runtime.Capabilities().KeepsBefore,
+		Blocked:     v.plan.Blocked,
+		Probed:      v.plan.Probed,
 	}
 }
 

@@ -41,14 +41,14 @@ type Kind interface {
 	Asleep(ctx context.Context, object Object, now time.Time) bool
 
 	// Prepare sets how to start the next incarnation of the object, or why it cannot be started. It may set fields of the kind's own status (such as an allocated
-	// port), which are then written together with the intent to start. plan.Process already holds argv (not expanded yet), environment, directory, UID and
+	// port), which are then written together with the intent to start, before the start. plan.Process already holds argv (not expanded yet), environment, directory, UID and
 	// incarnation.
 	// Prepare is called in every reconcile of an object that is not stopped, deleted or moved to another host, even while an incarnation is running: current is
 	// that incarnation, or nil.
 	Prepare(ctx context.Context, object Object, current *facts.Incarnation, plan *StartSpec) error
 
 	// ObserveRunning adds what the kind knows about the current incarnation, which is running: readiness, liveness, addresses. It sets fields of the kind's own
-	// status and its own conditions (through SetCondition). retry is how long to wait before the next check; 0 means that none is needed.
+	// status and its own conditions (through SetCondition). If the status does not record this incarnation yet, ObserveStopped is called before. retry is how long to wait before the next check; 0 means that none is needed.
 	ObserveRunning(ctx context.Context, object Object, current facts.Incarnation, observed *lifecycle.Observed) (retry time.Duration, err error)
 
 	// ObserveStopped is called instead of ObserveRunning while no incarnation is running, or while the program has exited and only other processes of its tree
@@ -66,8 +66,6 @@ type Traits struct {
 	Runtime v1alpha1.RuntimeType
 	// Finalizers are added to the object in its first reconcile, together with the process finalizer.
 	Finalizers []string
-	// PreStart permits starting the next incarnation before the status is written. It is for kinds that need no record of a start other than its number.
-	PreStart bool
 	// KeepAdopted leaves an adopted process running when the object is deleted.
 	KeepAdopted bool
 }
@@ -88,7 +86,7 @@ type StatusDeriver interface {
 // ActionObserver is implemented by kinds that must act on a decision themselves, for example kinds with a proxy.
 type ActionObserver interface {
 	// BeforeAction is called at most once per reconcile, before the action of the step is carried out. If the status has changed, the API server has acknowledged
-	// it by then. base is the object as it was read; written reports whether this reconcile wrote a status. An error is logged and not retried, so what the
+	// it by then. Before a pre-start, the object has the status that was read, which does not show yet that the previous incarnation has exited. base is the object as it was read; written reports whether this reconcile wrote a status. An error is logged and not retried, so what the
 	// kind does after a write happens at most once.
 	BeforeAction(ctx context.Context, object, base Object, step lifecycle.Step, written bool) error
 }
@@ -106,6 +104,9 @@ type StartSpec struct {
 	Fingerprint []string
 	// Blocked is why nothing can be started; nil if a start is possible.
 	Blocked *lifecycle.Blocked
+	// RecordFirst reports that the start must be recorded before it happens, because the status does not claim yet what the incarnation will use. A start for
+	// which Prepare changes the status is always recorded first.
+	RecordFirst bool
 	// Refused reports that the last action of the runtime for this object, usually the start, failed.
 	Refused bool
 	// Probed reports that Ready depends on the result of ObserveRunning.

@@ -35,7 +35,7 @@ func (r *Reconciler) observe(ctx context.Context, v *scope) error {
 	v.readLogTail(ctx, found)
 	v.found, v.observed.Incarnations = found, found
 	for i := range found {
-		if lifecycle.IsCurrent(v.canPreStart, v.object.GetProcessStatus(), found[i].Number) && found[i].Alive() {
+		if lifecycle.IsCurrent(v.reserves, v.object.GetProcessStatus(), found[i].Number) && found[i].Alive() {
 			v.current = &found[i]
 		}
 	}
@@ -52,7 +52,7 @@ func (v *scope) checkProgram() *lifecycle.ProgramCheck {
 	}
 	for i := range v.found {
 		failed := v.found[i].StartError
-		if failed == nil || !lifecycle.CanHeal(failed.Reason) || !lifecycle.IsCurrent(v.canPreStart, v.object.GetProcessStatus(), v.found[i].Number) {
+		if failed == nil || !lifecycle.CanHeal(failed.Reason) || !lifecycle.IsCurrent(v.reserves, v.object.GetProcessStatus(), v.found[i].Number) {
 			continue
 		}
 		failure, known := inspection.CheckProgram(v.plan.Process)
@@ -79,6 +79,9 @@ func (r *Reconciler) observeKind(ctx context.Context, v *scope) error {
 		v.observed.NotReady = "The program has exited; stopping the processes that it left behind."
 		r.Kind.ObserveStopped(ctx, v.object)
 	default:
+		if v.current.Number != v.object.GetProcessStatus().Incarnation { // a pre-started incarnation: the status still describes the previous one
+			r.Kind.ObserveStopped(ctx, v.object)
+		}
 		retry, err := r.Kind.ObserveRunning(ctx, v.object, *v.current, &v.observed)
 		if err != nil && v.want == lifecycle.DesiredRunning && v.object.GetProcessStatus().Stopping == nil {
 			return fmt.Errorf("inspect the process: %w", err)

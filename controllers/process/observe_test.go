@@ -83,6 +83,7 @@ func TestObserve_ShowsUnavailableRuntimeInStatusOfNewObject(t *testing.T) {
 
 	b.r.Runtimes = runtime.NewRegistry(b.rt, logr.Discard())
 	b.reconcile()
+	b.reconcile() // records the start
 	b.Expect(b.object().Status.Incarnation).To(Equal(int64(1)))
 	b.r.Runtimes = runtime.NewRegistry(silentRuntime{b.rt}, logr.Discard())
 	before := b.object().Status

@@ -5,10 +5,10 @@ package process
 
 import "context"
 
-// canPreStart reports whether the next incarnation of an object may be pre-started: its kind has nothing else to record, and its backend reports what an
-// incarnation was started with.
-func (r *Reconciler) canPreStart(v *scope) bool {
-	return v.traits.PreStart && v.runtime.Capabilities().KeepsOrigin
+// reserves reports whether the next incarnation of an object is reserved, so that it may be pre-started: the backend reports what an incarnation was started
+// with, and the process spec is part of the object. A spec that comes from another object must be recorded before the start, because that object may change.
+func reserves(v *scope) bool {
+	return v.resolved == nil && v.runtime.Capabilities().KeepsOrigin
 }
 
 // preStart starts the reserved incarnation before the start is recorded. A later write records the incarnation and its process together. If this manager
@@ -25,6 +25,7 @@ func (r *Reconciler) preStart(ctx context.Context, v *scope) error {
 			return err
 		}
 	}
+	r.beforeAction(ctx, v)
 	r.measure(v)
 	v.didPreStart = true
 	return r.carryOut(ctx, v)

@@ -75,8 +75,8 @@ type scope struct {
 	// runtime is the backend of the object. orphan reports that the process keeps running when the object is deleted or moves to another host.
 	runtime runtime.Runtime
 	orphan  bool
-	// canPreStart reports that the next incarnation may be pre-started.
-	canPreStart bool
+	// reserves reports that the next incarnation is reserved, so that it may be pre-started.
+	reserves bool
 	// found is what the runtime reports for this UID. current is the recorded or pre-started incarnation, if it is alive.
 	found   []facts.Incarnation
 	current *facts.Incarnation
@@ -125,7 +125,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return result, err
 	}
 	v.want = r.want(ctx, v)
-	v.canPreStart = r.canPreStart(v)
+	v.reserves = reserves(v)
 	steps := []func(context.Context, *scope) error{
 		r.claim, r.observe, r.prepare, r.observeKind, r.decide, r.preStart, r.write, r.act, r.release, r.expire,
 	}

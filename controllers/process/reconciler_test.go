@@ -52,6 +52,11 @@ type testKind struct {
 	variables map[string]string
 	forgotten []types.UID
 	refused   bool // StartSpec.Refused in the last call of Prepare
+	// recordFirst is the value of StartSpec.RecordFirst. port is a part of the status that Prepare sets before a start, and stops counts the calls of
+	// ObserveStopped.
+	recordFirst bool
+	port        string
+	stops       int
 }
 
 func (k *testKind) Resource() string           { return "instances" }
@@ -62,8 +67,12 @@ func (k *testKind) Asleep(context.Context, Object, time.Time) bool {
 	return false
 }
 
-func (k *testKind) Prepare(_ context.Context, _ Object, _ *facts.Incarnation, plan *StartSpec) error {
+func (k *testKind) Prepare(_ context.Context, object Object, current *facts.Incarnation, plan *StartSpec) error {
 	plan.Probed, plan.Variables, k.refused = k.probed, k.variables, plan.Refused
+	plan.RecordFirst = k.recordFirst
+	if current == nil {
+		object.(*v1alpha1.Instance).Status.AttachCommand = k.port
+	}
 	return nil
 }
 
@@ -73,7 +82,7 @@ func (k *testKind) ObserveRunning(_ context.Context, _ Object, _ facts.Incarnati
 	}
 	return 0, nil
 }
-func (k *testKind) ObserveStopped(context.Context, Object) {}
+func (k *testKind) ObserveStopped(context.Context, Object) { k.stops++ }
 func (k *testKind) Forget(uid types.UID)                   { k.forgotten = append(k.forgotten, uid) }
 
 // eventRecorder is a recorder that collects events.
@@ -153,6 +162,12 @@ func (b *fixture) reconcile() ctrl.Result {
 	return result
 }
 
+// crash lets the process fail after a run that was long enough for an immediate restart.
+func (b *fixture) crash() {
+	b.clock.SetTime(b.clock.Now().Add(time.Hour))
+	b.rt.Exit(testUID, facts.Exit{Known: true, Code: 1})
+}
+
 func (b *fixture) object() *v1alpha1.Instance {
 	b.t.Helper()
 	object := &v1alpha1.Instance{}
@@ -181,6 +196,7 @@ func conflictError(int) error {
 
 func TestStart_IsRecordedFirst(t *testing.T) {
 	b := newFixture(t, func(i *v1alpha1.Instance) { i.Spec.Session = "pr-1" })
+	b.kind.recordFirst = true
 	b.intercept = func(write int) error {
 		switch write {
 		case 1:
@@ -220,6 +236,7 @@ func hasFinalizer(o client.Object) bool {
 
 func TestConflict_PreventsAction(t *testing.T) {
 	b := newFixture(t, nil)
+	b.kind.recordFirst = true
 	b.intercept = func(write int) error {
 		if write == 2 {
 			return conflictError(write)

@@ -36,7 +36,7 @@ func (m *machine) reserve() {
 // and any manager that finds it adopts it.
 func (m *machine) canPreStart(record *v1alpha1.ProcessStatus) bool {
 	number := record.Incarnation + 1
-	if !m.desired.Reserve || !m.mayPreStart(record) || m.observed.LastError != "" || reserved(m.desired.Reserve, record) != number {
+	if !m.desired.Reserve || m.desired.RecordFirst || !m.mayPreStart(record) || m.observed.LastError != "" || reserved(m.desired.Reserve, record) != number {
 		return false
 	}
 	return m.step.Action == StartProcess && m.step.Incarnation == number &&

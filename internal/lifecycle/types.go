@@ -61,8 +61,10 @@ type Desired struct {
 	// Orphan reports that the process existed before Berth took it over and keeps running when the object is deleted or moves to another host.
 	Orphan bool
 	// Reserve permits a pre-start: the next incarnation may be started before a write records its start, because its number is already reserved. Set Reserve
-	// only if a start has to record nothing but the number, the object has a finalizer, and the runtime reports the Origin of each incarnation.
+	// only if the object has a finalizer and the runtime reports the Origin of each incarnation. Reserve stays the same for as long as the object exists.
 	Reserve bool
+	// RecordFirst forbids a pre-start: the next incarnation depends on a part of the status that is not written yet, such as a new port.
+	RecordFirst bool
 	// KeepsEnd reports that the runtime still returns the exit of an incarnation after the next one was started.
 	KeepsEnd bool
 	// Probed reports that the Ready condition depends on Observed.Ready. Otherwise a running process is ready.
