@@ -640,3 +640,15 @@ func TestObserve_IntervalGrowsWithServers(t *testing.T) {
 	}
 	s.g.Expect(s.rarely()).To(Equal(lookSettled))
 }
+
+// The status of a pre-started incarnation still reports that the previous one is ready.
+func TestReadiness_OfPreviousIncarnationDoesNotCount(t *testing.T) {
+	s := newFixture(t)
+	dev := server("web", 0, running(8080))
+	setReady(dev, true)
+	s.backend.listen(listenerOn("127.0.0.1", 8080))
+	observed, _ := s.observe(dev, 1)
+	s.g.Expect(observed.Ready).To(HaveValue(BeTrue()), "recorded by an earlier manager")
+	observed, _ = s.observe(dev, 2)
+	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "incarnation 2 has not responded yet")
+}

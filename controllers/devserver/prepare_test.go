@@ -5,6 +5,7 @@ package devserver
 
 import (
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,4 +102,38 @@ func TestPrepare_KeepsEarlierBlock(t *testing.T) {
 	s.g.Expect(s.Prepare(s.ctx(), dev, nil, plan)).To(Succeed())
 	s.g.Expect(plan.Blocked.Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment))
 	s.g.Expect(dev.Status.Port).To(BeZero(), "a blocked server needs no port")
+}
+
+func TestStart_IsRecordedFirstUnlessStatusHoldsPorts(t *testing.T) {
+	waiting := func(dev *v1alpha1.DevServer) {
+		ended("Crashed")(dev)
+		next := metav1.NewMicroTime(epoch.Add(time.Second))
+		dev.Status.NextRestartTime = &next
+		process.SetCondition(dev, epoch, v1alpha1.ConditionRestarting, metav1.ConditionTrue, v1alpha1.ReasonCrashed, "")
+	}
+	restarted := func(dev *v1alpha1.DevServer) { dev.Generation = 2 }
+	for name, test := range map[string]struct {
+		change      []func(*v1alpha1.DevServer)
+		recordFirst bool
+	}{
+		"the first start":                {nil, true},
+		"the first start on a set port":  {[]func(*v1alpha1.DevServer){fixedPort(8080)}, true},
+		"a restart after a crash":        {[]func(*v1alpha1.DevServer){running(8080)}, false},
+		"a restart after a back-off":     {[]func(*v1alpha1.DevServer){assignedPort(8080), waiting}, false},
+		"a restart on another port":      {[]func(*v1alpha1.DevServer){fixedPort(8081), running(8080)}, true},
+		"a start after a stop":           {[]func(*v1alpha1.DevServer){assignedPort(8080), ended("Stopped"), restarted}, true},
+		"a restart behind a proxy":       {[]func(*v1alpha1.DevServer){running(publicPort(t)), behindProxy, backendPort(20003)}, false},
+		"a restart that adds a proxy":    {[]func(*v1alpha1.DevServer){running(publicPort(t)), behindProxy}, true},
+		"a restart that removes a proxy": {[]func(*v1alpha1.DevServer){running(8080), backendPort(20003)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newFixture(t)
+			dev := server("web", 0, test.change...)
+			before := dev.DeepCopy()
+			plan := s.prepare(dev)
+			s.g.Expect(plan.Blocked).To(BeNil())
+			changed := dev.Status.Port != before.Status.Port || dev.Status.BackendPort != before.Status.BackendPort
+			s.g.Expect(plan.RecordFirst || changed).To(Equal(test.recordFirst))
+		})
+	}
 }

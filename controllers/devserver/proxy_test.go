@@ -216,6 +216,29 @@ func TestProxy_HoldsRequestsDuringRestart(t *testing.T) {
 	s.g.Expect(dev.Status.URL).To(Equal(address))
 }
 
+// A pre-started server may listen on its port before the status shows that the previous incarnation has exited.
+func TestProxy_HoldsRequestsFromPreStart(t *testing.T) {
+	s := newFixture(t)
+	dev, here := s.newProxiedServer(t)
+	s.awaitReadiness(dev, 1, true)
+	s.applyDecision(dev, true, "Running", lifecycle.Step{})
+	asked := here.requests.Load()
+	s.ObserveStopped(t.Context(), dev)
+	s.applyDecision(dev, true, "Running", lifecycle.Step{Action: lifecycle.StartProcess, Incarnation: 2, PreStart: true})
+	got := make(chan int, 1)
+	go func() {
+		status, _, _, _ := fetch(fmt.Sprintf("http://localhost:%d/", dev.Status.Port))
+		got <- status
+	}()
+	s.g.Consistently(got).WithTimeout(100 * time.Millisecond).ShouldNot(Receive())
+	s.g.Expect(here.requests.Load()).To(Equal(asked), "incarnation 2 is not ready yet")
+	dev.Status.Incarnation, dev.Status.Process.Incarnation = 2, 2
+	setReady(dev, false)
+	s.awaitReadiness(dev, 2, true)
+	s.applyDecision(dev, true, "Running", lifecycle.Step{})
+	s.g.Eventually(got).WithTimeout(long).Should(Receive(Equal(http.StatusOK)))
+}
+
 func TestProxy_Answers503WithReason(t *testing.T) {
 	s := newFixture(t)
 	dev, _ := s.newProxiedServer(t)

@@ -128,6 +128,10 @@ var broken = map[string]decider{
 		}
 		return Next(d, r, o, now)
 	},
+	"starts ahead with a port that is not recorded": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		d.RecordFirst = false
+		return Next(d, r, o, now)
+	},
 	"counts a start ahead twice": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		if step.PreStart {
@@ -149,7 +153,7 @@ var broken = map[string]decider{
 var littleTrouble = budget{toggles: 1, sleeps: 1, restarts: 1, specs: 1, edits: 1, deletes: 1, exits: 1}
 
 // crashTrouble is enough for the variants that concern pre-started incarnations.
-var crashTrouble = budget{toggles: 1, exits: 1, specs: 1}
+var crashTrouble = budget{toggles: 1, exits: 1, specs: 1, ports: 1}
 
 func TestExplorer_FindsEveryBrokenGuard(t *testing.T) {
 	defer func() { next = Next }()

@@ -53,6 +53,7 @@ func TestPreStart_IsSkippedWithoutPrecondition(t *testing.T) {
 		"the backend does not keep exits": func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.KeepsEnd = false },
 		"the last start failed":           func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.LastError = "no more processes" },
 		"no reservations":                 func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Reserve = false },
+		"a port that is not recorded":     func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RecordFirst = true },
 		"no reserved incarnation":         func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 0 },
 		"an old reservation":              func(_ *Desired, r *v1alpha1.ProcessStatus, _ *Observed) { r.ReservedIncarnation = 1 },
 		"a stop":                          func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.State = DesiredStopped },

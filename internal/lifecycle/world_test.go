@@ -23,8 +23,12 @@ type world struct {
 	desired Desired
 	deleted bool
 	status  v1alpha1.ProcessStatus
+	port    int // the part of the status that the kind sets before a start, such as a port
 	version int
 	gone    bool // the finalizer was removed
+
+	// freePort is the port that the kind would choose now. It differs from port while the port in the status is unavailable.
+	freePort int
 
 	processes []process
 	now       time.Time
@@ -42,6 +46,7 @@ type process struct {
 	exit     facts.Exit
 	started  time.Time
 	origin   facts.Origin
+	port     int
 }
 
 // manager is the state of a manager between two calls: it has read (and observed), or it has written and will act next. A crash clears it.
@@ -52,6 +57,7 @@ type manager struct {
 	desired  Desired
 	status   v1alpha1.ProcessStatus
 	observed Observed
+	port     int
 	step     Step
 }
 
@@ -65,7 +71,7 @@ const (
 
 // budget bounds how often each kind of trouble happens on one path.
 type budget struct {
-	toggles, sleeps, restarts, specs, edits, resets, deletes, exits, failedStarts, crashes, leaders int
+	toggles, sleeps, restarts, specs, edits, resets, deletes, exits, failedStarts, crashes, leaders, ports int
 }
 
 func newWorld(b budget, policy v1alpha1.RestartPolicy) world {
@@ -116,6 +122,10 @@ var moves = []move{
 	}},
 	{"reset is requested", func(w *world) bool {
 		return spend(&w.budget.resets) && !w.deleted && w.edit(func() { w.desired.ResetToken += "+"; w.desired.Generation++ })
+	}},
+	{"port in the status becomes unavailable", func(w *world) bool {
+		w.freePort++
+		return w.freePort == w.port+1 && spend(&w.budget.ports)
 	}},
 	{"object is deleted", func(w *world) bool {
 		return spend(&w.budget.deletes) && !w.deleted && w.edit(func() { w.deleted = true })
@@ -244,7 +254,11 @@ func (w *world) read() bool {
 	if w.deleted {
 		desired.State = DesiredDeleted
 	}
-	w.manager = manager{at: hasRead, version: w.version, deleted: w.deleted, desired: desired, status: w.status, observed: w.observe()}
+	w.manager = manager{at: hasRead, version: w.version, deleted: w.deleted, desired: desired, status: w.status, observed: w.observe(), port: w.port}
+	if desired.State == DesiredRunning && w.countLive() == 0 { // as process.Kind.Prepare does
+		w.manager.port = w.freePort
+		w.manager.desired.RecordFirst = w.port != w.freePort
+	}
 	return true
 }
 
@@ -280,22 +294,22 @@ func (w *world) write() bool {
 	}
 	step := next(m.desired, m.status, m.observed, w.now)
 	if step.PreStart { // a pre-start takes place even if the object has changed since the read
-		w.manager = manager{at: hasWritten, version: m.version, desired: m.desired, step: step}
+		w.manager = manager{at: hasWritten, version: m.version, desired: m.desired, step: step, port: m.port}
 		return true
 	}
 	if m.version != w.version || step.Action == Recheck {
 		w.manager = manager{}
 		return true
 	}
-	if !apiequality.Semantic.DeepEqual(step.Status, w.status) {
-		w.status = step.Status
+	if !apiequality.Semantic.DeepEqual(step.Status, w.status) || m.port != w.port {
+		w.status, w.port = step.Status, m.port
 		w.version++
 	}
 	if step.Action == None {
 		w.manager = manager{}
 		return true
 	}
-	w.manager = manager{at: hasWritten, version: w.version, desired: m.desired, step: step}
+	w.manager = manager{at: hasWritten, version: w.version, desired: m.desired, step: step, port: m.port}
 	return true
 }
 
@@ -309,7 +323,7 @@ func (w *world) act() bool {
 	case StartProcess:
 		if w.find(m.step.Incarnation) == nil {
 			origin := facts.Origin{SpecHash: m.desired.SpecHash, RestartToken: m.desired.RestartToken}
-			w.processes = append(w.processes, process{number: m.step.Incarnation, phase: facts.Starting, origin: origin})
+			w.processes = append(w.processes, process{number: m.step.Incarnation, phase: facts.Starting, origin: origin, port: m.port})
 		}
 	case StopProcess:
 		if p := w.find(m.step.Incarnation); p != nil && p.phase == facts.Running {
@@ -359,9 +373,9 @@ func (w *world) key() uint64 {
 	var b strings.Builder
 	w.writeStatusKey(&b, &w.status)
 	fmt.Fprint(&b, w.desired.State, w.desired.SpecHash, w.desired.RestartToken, w.desired.ResetToken, w.deleted, w.gone, w.budget,
-		w.desired.Generation == w.status.ObservedGeneration)
+		w.desired.Generation == w.status.ObservedGeneration, w.port == w.freePort)
 	for _, p := range w.processes {
-		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.ready, p.origin, p.exit.Code, p.exit.Signal, w.ageBucket(p.exit.FinishedAt), w.ageBucket(p.started))
+		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.ready, p.origin, p.port == w.port, p.exit.Code, p.exit.Signal, w.ageBucket(p.exit.FinishedAt), w.ageBucket(p.started))
 	}
 	w.writeManagerKey(&b, &w.manager)
 	w.writeManagerKey(&b, &w.deposed)
@@ -369,7 +383,7 @@ func (w *world) key() uint64 {
 }
 
 func (w *world) writeManagerKey(b *strings.Builder, m *manager) {
-	fmt.Fprint(b, "|", m.at)
+	fmt.Fprint(b, "|", m.at, m.port-w.port)
 	switch m.at {
 	case hasRead:
 		fmt.Fprint(b, m.version == w.version)
