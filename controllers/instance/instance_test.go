@@ -68,6 +68,21 @@ func TestPrepare_SetsTerminalSize(t *testing.T) {
 	}
 }
 
+func TestPrepare_LeavesStatusUnchanged(t *testing.T) {
+	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{UID: "one"}}
+	plan := process.StartSpec{}
+	if err := newKind().Prepare(t.Context(), instance, nil, &plan); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(v1alpha1.InstanceStatus{}, instance.Status); diff != "" || plan.RecordFirst {
+		t.Errorf("the first start of an Instance must not wait for a write (-want +got):\n%s", diff)
+	}
+	newKind().ObserveStopped(t.Context(), instance)
+	if want := map[string]string{SessionID: instance.Status.SessionID}; instance.Status.SessionID != "one" || !cmp.Equal(plan.Variables, want) {
+		t.Errorf("status.sessionID is %q, and the variables are %v", instance.Status.SessionID, plan.Variables)
+	}
+}
+
 func TestStopSignal_DefaultsByRuntime(t *testing.T) {
 	for _, tc := range []struct {
 		runtime    v1alpha1.RuntimeType

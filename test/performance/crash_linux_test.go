@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
 )
 
 const (
@@ -32,7 +33,8 @@ const (
 	crashPause = 100 * time.Millisecond
 )
 
-// TestCrash_TimeToRunning measures the time from SIGKILL until the restarted program reports that it runs, and compares it with pm2.
+// TestCrash_TimeToRunning measures the time from SIGKILL until the restarted program of an Instance and of a DevServer reports that it runs, and compares it
+// with pm2.
 func TestCrash_TimeToRunning(t *testing.T) {
 	g := NewWithT(t)
 	startManager(t, stateDirectory(t), 0)
@@ -41,6 +43,10 @@ func TestCrash_TimeToRunning(t *testing.T) {
 	instance := newInstance(namespace, "crashing", workloadPath, "report", ours.path)
 	g.Expect(k8s.Create(t.Context(), instance)).To(Succeed())
 	ourPID, _ := ours.next(t)
+	served := listen(t)
+	server := newDevServer(namespace, "crashing", workloadPath, "report-and-serve", served.path)
+	g.Expect(k8s.Create(t.Context(), server)).To(Succeed())
+	servedPID, _ := served.next(t)
 
 	pm2 := installPM2(t)
 	var theirs *startReports
@@ -50,11 +56,13 @@ func TestCrash_TimeToRunning(t *testing.T) {
 		pm2.start(t, theirs.path)
 		theirPID, _ = theirs.next(t)
 	}
-	var ratios, times, slowest, theirTimes, writes, excesses []float64
+	var ratios, times, slowest, servedRatios, servedTimes, theirTimes, writes, excesses []float64
 	for range rounds {
 		write := median(writeTimes(t, namespace))
 		took := crashTimes(t, ours, &ourPID, func() { resetFailures(t, instance) })
 		times, slowest = append(times, median(took)), append(slowest, percentile(took, 99))
+		servedTook := crashTimes(t, served, &servedPID, func() { resetFailures(t, server) })
+		servedTimes, servedRatios = append(servedTimes, median(servedTook)), append(servedRatios, median(servedTook)/median(took))
 		if pm2 != nil {
 			their := median(crashTimes(t, theirs, &theirPID, func() {}))
 			theirTimes, ratios = append(theirTimes, their), append(ratios, median(took)/their)
@@ -63,6 +71,8 @@ func TestCrash_TimeToRunning(t *testing.T) {
 		writes = append(writes, write)
 	}
 	addLimitedFigure("crash to running again: p50", median(times), 10, " ms")
+	addFigure("crash to running again: DevServer, p50", "%.1f ms", median(servedTimes))
+	addFigure("crash to running again: DevServer / Instance, p50", "%.2f×", median(servedRatios))
 	addFigure("one status write: p50", "%.1f ms", median(writes))
 	addFigure("crash to running again: p50 without that write", "%.1f ms", median(times)-median(writes))
 	addFigure("crash to running again: slowest of a round", "%.1f ms", median(slowest))
@@ -73,11 +83,14 @@ func TestCrash_TimeToRunning(t *testing.T) {
 		// takes most of the time. Therefore the limit is based on both pm2 and the time of a write.
 		g.Expect(median(excesses)).To(BeNumerically("<=", 0), "slower than three times pm2 and four writes, in milliseconds")
 	}
-	g.Eventually(func(g Gomega) { // the manager writes the status after the start
-		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
-		g.Expect(instance.Status.Incarnation).To(BeEquivalentTo(rounds*crashes + 1))
-	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
-	g.Expect(ptr.Deref(instance.Status.Breaker, v1alpha1.BreakerStatus{}).State).To(Equal(v1alpha1.BreakerClosed))
+	for _, object := range []process.Object{instance, server} {
+		status := object.GetProcessStatus()
+		g.Eventually(func(g Gomega) { // the manager writes the status after the start
+			g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(object), object)).To(Succeed())
+			g.Expect(status.Incarnation).To(BeEquivalentTo(rounds*crashes + 1))
+		}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
+		g.Expect(ptr.Deref(status.Breaker, v1alpha1.BreakerStatus{}).State).To(Equal(v1alpha1.BreakerClosed))
+	}
 }
 
 // writeTimes measures single status writes to an object at rest. Berth waits for one such write before a start, unless the start is a pre-start.
@@ -100,17 +113,17 @@ func writeTimes(t *testing.T, namespace string) (times []float64) {
 	return times
 }
 
-// resetFailures resets the failure count of the instance, so that the next restart is immediate. From the second consecutive failure on, Berth waits at
+// resetFailures resets the failure count of the object, so that the next restart is immediate. From the second consecutive failure on, Berth waits at
 // least one second before a restart.
-func resetFailures(t *testing.T, instance *v1alpha1.Instance) {
+func resetFailures(t *testing.T, object process.Object) {
 	t.Helper()
 	g := NewWithT(t)
 	token := strconv.FormatInt(time.Now().UnixNano(), 10)
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"resetToken":%q}}`, token))
-	g.Expect(k8s.Patch(t.Context(), instance, patch)).To(Succeed())
+	g.Expect(k8s.Patch(t.Context(), object, patch)).To(Succeed())
 	g.Eventually(func(g Gomega) {
-		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(instance), instance)).To(Succeed())
-		g.Expect(instance.Status.ObservedResetToken).To(Equal(token))
+		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(object), object)).To(Succeed())
+		g.Expect(object.GetProcessStatus().ObservedResetToken).To(Equal(token))
 	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
 }
 

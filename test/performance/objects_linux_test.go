@@ -72,6 +72,13 @@ func newInstance(namespace, name string, command ...string) *v1alpha1.Instance {
 	return instance
 }
 
+// newDevServer returns a DevServer that restarts like the Instance of newInstance.
+func newDevServer(namespace, name string, command ...string) *v1alpha1.DevServer {
+	server := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	server.Spec.ProcessSpec = newInstance(namespace, name, command...).Spec.ProcessSpec
+	return server
+}
+
 // inParallel calls the function do for each number from 0 to n-1, and fails the test if a call returns an error. The parameter width is the number of
 // goroutines.
 func inParallel(t *testing.T, n, width int, do func(i int) error) {

@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -39,6 +40,8 @@ func run(args []string) error {
 		idle()
 	case "report":
 		return report(args[1])
+	case "report-and-serve":
+		return errors.Join(sendPID(args[1]), serve())
 	case "tree":
 		return tree(args[1])
 	case "serve":
@@ -60,17 +63,24 @@ func idle() {
 	}
 }
 
-// report sends the PID of this process to a socket, to show that the program runs.
+// report sends the PID of this process to a socket and then does nothing.
 func report(socket string) error {
-	conn, err := net.Dial("unixgram", socket)
-	if err != nil {
-		return err
-	}
-	if _, err := conn.Write([]byte(strconv.Itoa(os.Getpid()))); err != nil {
+	if err := sendPID(socket); err != nil {
 		return err
 	}
 	idle()
 	return nil
+}
+
+// sendPID sends the PID of this process to a socket, to show that the program runs.
+func sendPID(socket string) error {
+	conn, err := net.Dial("unixgram", socket)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	_, err = conn.Write([]byte(strconv.Itoa(os.Getpid())))
+	return err
 }
 
 // tree makes the process the root of a tree of size processes.
