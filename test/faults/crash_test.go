@@ -85,37 +85,53 @@ func TestProcess_RandomCrashes(t *testing.T) {
 }
 
 // TestProcess_CrashIsRecordedInOneWrite crashes a process that ran for a minute, once under the current manager and once under a new manager. Each manager must
-// start the next incarnation before any write, and then record the crash and the start in one write.
+// start the next incarnation before any write, and then record the crash and the start in one write. If the process is then not ready yet, a second write
+// records that it is ready.
 func TestProcess_CrashIsRecordedInOneWrite(t *testing.T) {
-	for _, another := range []bool{false, true} {
-		t.Run(fmt.Sprintf("another manager %t", another), func(t *testing.T) {
-			w := newWorld(t, kindsUnderTest[0], faults{})
-			w.create()
-			manager := w.reconcileToRest("create", w.newReconciler(0))
-			w.clock.SetTime(w.clock.Now().Add(time.Minute))
-			if another {
-				manager = w.newReconciler(0)
-			}
-			writes, acts := w.writes, w.acts
-			w.faults.act = func(int, bool) error {
-				w.Expect(w.writes).To(Equal(writes), "no write may precede the start")
-				return nil
-			}
-			w.rt.Exit(uid, facts.Exit{Known: true, Code: 4})
-			w.reconcileToRest("crash", manager)
-			w.Expect(w.acts).To(Equal(acts+1), "one start")
-			w.Expect(w.writes).To(Equal(writes+1), "one write")
-			status := w.read().GetProcessStatus()
-			w.Expect(status.Incarnation).To(BeEquivalentTo(2))
-			w.Expect(status.ReservedIncarnation).To(BeEquivalentTo(3))
-			w.Expect(status.RestartCount).To(BeEquivalentTo(1))
-			w.Expect(status.Failures).To(BeEquivalentTo(1))
-			w.Expect(status.LastExit.Incarnation).To(BeEquivalentTo(1))
-			w.Expect(status.LastExit.Reason).To(Equal(v1alpha1.ReasonFailed))
-			w.Expect(*status.LastExit.ExitCode).To(BeEquivalentTo(4))
-			w.Expect(atRest(w.read())).To(BeTrue())
-		})
+	for _, s := range kindsUnderTest[:2] {
+		for _, another := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, another manager %t", s.name, another), func(t *testing.T) { crashRunningProcess(t, s, another) })
+		}
 	}
+}
+
+func crashRunningProcess(t *testing.T, s kindUnderTest, another bool) {
+	w := newWorld(t, s, faults{})
+	w.create()
+	manager := w.reconcileToRest("create", w.newReconciler(0))
+	w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	if another {
+		manager = w.newReconciler(0)
+	}
+	writes, acts := w.writes, w.acts
+	w.faults.act = func(int, bool) error {
+		w.Expect(w.writes).To(Equal(writes), "no write may precede the start")
+		return nil
+	}
+	w.faults.write = func(n int, applied bool) error {
+		if status := w.read().GetProcessStatus(); applied && n == writes+1 {
+			w.Expect(status.Incarnation).To(BeEquivalentTo(2))
+			w.Expect(status.Process).To(HaveField("Incarnation", int64(2)), "the crash, the start and the process are one write")
+		}
+		return nil
+	}
+	w.rt.Exit(uid, facts.Exit{Known: true, Code: 4})
+	w.reconcileToRest("crash", manager)
+	w.Expect(w.acts).To(Equal(acts+1), "one start")
+	if s.asynchronous {
+		w.Expect(w.writes).To(BeNumerically("<=", writes+2), "one write, and one when the process is ready")
+	} else {
+		w.Expect(w.writes).To(Equal(writes+1), "one write")
+	}
+	status := w.read().GetProcessStatus()
+	w.Expect(status.Incarnation).To(BeEquivalentTo(2))
+	w.Expect(status.ReservedIncarnation).To(BeEquivalentTo(3))
+	w.Expect(status.RestartCount).To(BeEquivalentTo(1))
+	w.Expect(status.Failures).To(BeEquivalentTo(1))
+	w.Expect(status.LastExit.Incarnation).To(BeEquivalentTo(1))
+	w.Expect(status.LastExit.Reason).To(Equal(v1alpha1.ReasonFailed))
+	w.Expect(*status.LastExit.ExitCode).To(BeEquivalentTo(4))
+	w.Expect(atRest(w.read())).To(BeTrue())
 }
 
 // TestProcess_FailedRestartIsReported checks that the status reports the failure when the start of a crashed process fails.
