@@ -176,13 +176,13 @@ func draw(log runtime.Log, columns, rows int) (terminal.View, error) {
 	return drawn.View(), nil
 }
 
-// DeriveStatus implements process.StatusDeriver: it adds an event to the step when the program begins to wait for input.
-func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, _ time.Time) {
+// DeriveStatus implements process.StatusDeriver: it returns an event when the program begins to wait for input.
+func (k *Kind) DeriveStatus(object, base process.Object, step lifecycle.Step, _ time.Time) []lifecycle.Event {
 	if step.Action == lifecycle.Recheck || isWaiting(base) || !isWaiting(object) {
-		return
+		return nil
 	}
 	message := meta.FindStatusCondition(object.GetProcessStatus().Conditions, v1alpha1.ConditionAwaitingInput).Message
-	step.Events = append(step.Events, lifecycle.Event{Reason: v1alpha1.ReasonAwaitingInput, Message: message})
+	return []lifecycle.Event{{Reason: v1alpha1.ReasonAwaitingInput, Message: message}}
 }
 
 func isWaiting(object process.Object) bool {

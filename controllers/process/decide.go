@@ -34,8 +34,8 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 		r.Restarts.plan(v.object.GetNamespace(), v.now)
 	}
 	*v.object.GetProcessStatus() = v.step.Status
-	if deriver, derives := r.Kind.(StatusDeriver); derives && !v.step.PreStart {
-		deriver.DeriveStatus(v.object, v.base, &v.step, v.now)
+	if deriver, derives := r.Kind.(StatusDeriver); derives && !v.step.PreStart && !v.step.Postponed {
+		v.step.Events = append(v.step.Events, deriver.DeriveStatus(v.object, v.base, v.step, v.now)...)
 	}
 	v.retries = append(v.retries, v.step.Requeue)
 	if v.plan.Blocked != nil {

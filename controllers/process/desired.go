@@ -163,6 +163,7 @@ func (v *scope) desired(kind Kind) lifecycle.Desired {
 		KeepsEnd:    v.runtime.Capabilities().KeepsBefore,
 		Blocked:     v.plan.Blocked,
 		Probed:      v.plan.Probed,
+		Once:        kind.Traits(v.object).Once,
 	}
 }
 

@@ -68,6 +68,8 @@ type Traits struct {
 	Finalizers []string
 	// KeepAdopted leaves an adopted process running when the object is deleted.
 	KeepAdopted bool
+	// Once is set for a process that runs once. It is read after Prepare.
+	Once *lifecycle.Once
 }
 
 // SpecResolver is implemented by kinds whose process spec comes from another object.
@@ -78,9 +80,9 @@ type SpecResolver interface {
 
 // StatusDeriver is implemented by kinds whose own status depends on the decision.
 type StatusDeriver interface {
-	// DeriveStatus may set the kind's own status and conditions. It is called after the decision and before the status is written, but not if the step pre-starts
-	// an incarnation. base is the object as it was read.
-	DeriveStatus(object, base Object, step *lifecycle.Step, now time.Time)
+	// DeriveStatus may set the kind's own status and conditions. It returns more events. It is called after the decision and before the status is written, but
+	// not if the step pre-starts an incarnation or postpones the write. base is the object as it was read.
+	DeriveStatus(object, base Object, step lifecycle.Step, now time.Time) []lifecycle.Event
 }
 
 // ActionObserver is implemented by kinds that must act on a decision themselves, for example kinds with a proxy.

@@ -123,7 +123,13 @@ func (k *Kind) Runtime(object process.Object) runtime.Runtime {
 // have been counted already.
 func (k *Kind) Traits(object process.Object) process.Traits {
 	run := runOf(object)
-	traits := process.Traits{Runtime: podspec.Type(k.placeOf(run))}
+	traits := process.Traits{
+		Runtime: podspec.Type(k.placeOf(run)),
+		Once:    &lifecycle.Once{Outcome: run.Status.Outcome, Cancelled: run.Spec.State == v1alpha1.RunCancelled},
+	}
+	if run.Status.FinishTime != nil {
+		traits.Once.FinishTime = run.Status.FinishTime.Time
+	}
 	if run.Status.Outcome == "" {
 		traits.Finalizers = []string{v1alpha1.FinalizerCount}
 	}

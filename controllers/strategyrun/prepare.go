@@ -6,11 +6,9 @@ package strategyrun
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -23,9 +21,6 @@ import (
 
 // pendingRetry is how soon to check again whether a strategy has a current status. The write of that status also triggers a reconcile.
 const pendingRetry = time.Second
-
-// briefly is how long the write of the start of a run is postponed, in case the run ends soon.
-const briefly = 250 * time.Millisecond
 
 // missingRetry is how soon to check again for a missing strategy. The creation of the strategy also triggers a reconcile.
 const missingRetry = time.Minute
@@ -114,149 +109,21 @@ func argumentVariables(arguments []v1alpha1.RunArgument) (map[string]string, *li
 	return variables, nil
 }
 
-// DeriveStatus implements process.StatusDeriver: it sets the outcome from the exit of the process. An outcome never changes.
-func (k *Kind) DeriveStatus(object, base process.Object, step *lifecycle.Step, now time.Time) {
-	run, before := runOf(object), runOf(base)
-	// There can be thousands of runs. Their status shows normal progress, and an event for each step would double the writes.
-	step.Events = slices.DeleteFunc(step.Events, func(event lifecycle.Event) bool { return !event.Warning })
-	if len(step.Events) > 1 {
-		// The event for Stalled repeats the event for the exit, and suggests a restart, which is not possible for a run. It is kept if it is the only event, as
-		// after a failed start.
-		step.Events = slices.DeleteFunc(step.Events, func(event lifecycle.Event) bool {
-			return event.Message == condition(run, v1alpha1.ConditionStalled).Message
-		})
+// DeriveStatus implements process.StatusDeriver: it sets the outcome, and when the run has ended. An outcome never changes.
+func (k *Kind) DeriveStatus(object, base process.Object, step lifecycle.Step, now time.Time) []lifecycle.Event {
+	run := runOf(object)
+	if runOf(base).Status.Outcome != "" {
+		return nil
 	}
-	if before.Status.Outcome != "" {
-		step.Events = nil
-		before.Status.DeepCopyInto(&run.Status)
-		run.Status.ObservedGeneration = run.Generation
-		for i := range run.Status.Conditions {
-			run.Status.Conditions[i].ObservedGeneration = run.Generation
-		}
-		if run.Status.FinishTime != nil {
-			step.Expires = run.Status.FinishTime.Time
-		}
-		return
-	}
-	leaveOut(run)
-	if run.Status.Outcome == "" {
-		run.Status.Outcome = outcome(run, step)
-	}
+	run.Status.Outcome = step.Outcome
 	k.collect(run, step)
-	if left := unrecorded(run, before, step, now); left > 0 {
-		before.Status.DeepCopyInto(&run.Status)
-		step.Events, step.Requeue = nil, left
-		return
-	}
 	if run.Status.Outcome == "" {
-		return
+		return nil
 	}
 	finished := metav1.NewMicroTime(now)
 	if end := run.Status.LastExit; end != nil && end.FinishTime != nil {
 		finished = *end.FinishTime
 	}
 	run.Status.FinishTime = &finished
-	conclude(run, now)
-}
-
-// leaveOut removes the parts of the status that have no meaning for a process that starts only once.
-func leaveOut(run *v1alpha1.StrategyRun) {
-	run.Status.Breaker = nil
-	meta.RemoveStatusCondition(&run.Status.Conditions, v1alpha1.ConditionRestarting)
-}
-
-// unrecorded returns how long the write that records the start of a process may still be postponed. It returns 0 if anything else must be written. If the
-// process ends within that time, one write is saved.
-func unrecorded(run, before *v1alpha1.StrategyRun, step *lifecycle.Step, now time.Time) time.Duration {
-	is := run.Status.Process
-	idle := step.Action == lifecycle.None || step.Action == ""
-	if run.Status.Outcome != "" || !idle || is == nil || is.StartTime == nil || before.Status.Process != nil || run.Status.Stopping != nil ||
-		before.Status.Incarnation != run.Status.Incarnation || before.Status.ObservedGeneration != run.Generation {
-		return 0
-	}
-	left := is.StartTime.Add(briefly).Sub(now)
-	if left > briefly {
-		return 0 // the clock was set back
-	}
-	return left
-}
-
-// outcome returns the outcome of a run. It returns "" while the run has not ended.
-func outcome(run *v1alpha1.StrategyRun, step *lifecycle.Step) v1alpha1.RunOutcome {
-	status := &run.Status
-	end := status.LastExit
-	ended := end != nil && end.Incarnation == status.Incarnation
-	switch {
-	case status.Incarnation > 0 && !ended:
-		return ""
-	case !ended: // not started
-		if step.Released || run.Spec.State == v1alpha1.RunCancelled {
-			return v1alpha1.RunWasCancelled
-		}
-		return ""
-	case end.Reason == v1alpha1.ReasonCompleted:
-		return v1alpha1.RunSucceeded
-	case end.Reason == v1alpha1.ReasonTimedOut:
-		return v1alpha1.RunTimedOut
-	case end.Reason == v1alpha1.ReasonStopped:
-		return v1alpha1.RunWasCancelled
-	default:
-		return v1alpha1.RunFailed
-	}
-}
-
-// conclude sets the final conditions of a run that has ended.
-func conclude(run *v1alpha1.StrategyRun, now time.Time) {
-	reason := string(run.Status.Outcome)
-	message := "The run " + describe(run) + "."
-	succeeded, failed := metav1.ConditionFalse, metav1.ConditionTrue
-	if run.Status.Outcome == v1alpha1.RunSucceeded {
-		succeeded, failed = failed, succeeded
-	}
-	if ready := condition(run, v1alpha1.ConditionReady); run.Status.Outcome == v1alpha1.RunSkipped && ready != nil {
-		message = ready.Message
-	}
-	process.SetCondition(run, now, v1alpha1.ConditionSucceeded, succeeded, reason, message)
-	process.SetCondition(run, now, v1alpha1.ConditionReady, succeeded, reason, message)
-	process.SetCondition(run, now, v1alpha1.ConditionReconciling, metav1.ConditionFalse, reason, "")
-	if failed == metav1.ConditionFalse {
-		message = "" // Ready and Succeeded contain it
-	}
-	process.SetCondition(run, now, v1alpha1.ConditionStalled, failed, reason, message)
-}
-
-func describe(run *v1alpha1.StrategyRun) string {
-	end := run.Status.LastExit
-	switch {
-	case run.Status.Outcome == v1alpha1.RunSucceeded:
-		return "ended with exit code 0"
-	case run.Status.Outcome == v1alpha1.RunWasCancelled:
-		return "was cancelled"
-	case run.Status.Outcome == v1alpha1.RunTimedOut:
-		return "exceeded its timeout and was stopped"
-	case end == nil:
-		return "failed"
-	}
-	how, more := "failed", strings.TrimSuffix(end.Message, ".")
-	switch {
-	case end.Reason == v1alpha1.ReasonLost:
-		how = "was lost"
-	case end.ExitCode != nil:
-		how = fmt.Sprintf("ended with exit code %d", *end.ExitCode)
-	case end.Signal != "":
-		how = "was terminated by " + end.Signal
-	}
-	if more != "" {
-		how += ": " + more
-	}
-	return how
-}
-
-func condition(run *v1alpha1.StrategyRun, conditionType string) *metav1.Condition {
-	for i := range run.Status.Conditions {
-		if run.Status.Conditions[i].Type == conditionType {
-			return &run.Status.Conditions[i]
-		}
-	}
 	return nil
 }

@@ -62,7 +62,7 @@ func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.StartSpec) error {
 }
 
 // collect records when the program was started. Once the run has its outcome, collect also records its results, in the same write as the outcome.
-func (k *Kind) collect(run *v1alpha1.StrategyRun, step *lifecycle.Step) {
+func (k *Kind) collect(run *v1alpha1.StrategyRun, step lifecycle.Step) {
 	for _, known := range []*v1alpha1.ProcessReference{run.Status.Process, step.Ended} {
 		if known != nil && known.StartTime != nil && run.Status.StartTime == nil {
 			run.Status.StartTime = known.StartTime.DeepCopy()

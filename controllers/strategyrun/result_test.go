@@ -98,7 +98,7 @@ func TestPlace_DoesNothingWithoutResultSupport(t *testing.T) {
 	kind := New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), nil)
 	g.Expect(kind.place(run, next)).To(Succeed())
 	g.Expect(next.Variables).To(BeEmpty())
-	kind.collect(run, &lifecycle.Step{})
+	kind.collect(run, lifecycle.Step{})
 	g.Expect(run.Status.Result).To(BeNil())
 }
 
@@ -108,11 +108,11 @@ func TestStartedAt_IsRecordedAfterExit(t *testing.T) {
 	at := ptr.To(metav1.NewMicroTime(time.Unix(1_800_000_000, 0)))
 	run := &v1alpha1.StrategyRun{}
 	kind := New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), nil)
-	kind.collect(run, &lifecycle.Step{})
+	kind.collect(run, lifecycle.Step{})
 	g.Expect(run.Status.StartTime).To(BeNil())
-	kind.collect(run, &lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartTime: at}})
+	kind.collect(run, lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartTime: at}})
 	g.Expect(run.Status.StartTime).To(Equal(at))
-	kind.collect(run, &lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartTime: ptr.To(metav1.NewMicroTime(at.Add(time.Hour)))}})
+	kind.collect(run, lifecycle.Step{Ended: &v1alpha1.ProcessReference{StartTime: ptr.To(metav1.NewMicroTime(at.Add(time.Hour)))}})
 	g.Expect(run.Status.StartTime).To(Equal(at), "the start time never changes")
 }
 

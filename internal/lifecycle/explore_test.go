@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -96,7 +97,43 @@ func (w *world) check() string {
 			return "a requested stop is recorded as " + end.Reason
 		}
 	}
+	if problem := w.checkOnce(); problem != "" {
+		return problem
+	}
 	return w.checkConvergence()
+}
+
+// checkOnce checks that a run starts once, and that its outcome is that of its process and never changes.
+func (w *world) checkOnce() string {
+	if w.once == nil {
+		return ""
+	}
+	if len(w.processes) > 1 || w.status.Incarnation > 1 {
+		return "a run was started twice"
+	}
+	if w.once.Outcome == "" {
+		return ""
+	}
+	recorded, now := w.ended.DeepCopy(), w.status.DeepCopy()
+	for _, s := range []*v1alpha1.ProcessStatus{recorded, now} {
+		s.ObservedGeneration = 0
+		for i := range s.Conditions {
+			s.Conditions[i].ObservedGeneration = 0
+		}
+	}
+	if !apiequality.Semantic.DeepEqual(recorded, now) {
+		return "the status of a run changes after its outcome was recorded"
+	}
+	for _, p := range w.processes {
+		if p.phase != facts.Exited && p.phase != facts.Failed {
+			continue // a replaced manager has started it, and it is about to be stopped
+		}
+		succeeded := p.phase == facts.Exited && p.exit.Code == 0 && p.exit.Signal == "" && !p.exit.Lost
+		if succeeded && w.once.Outcome != v1alpha1.RunSucceeded && !w.once.Cancelled || !succeeded && w.once.Outcome == v1alpha1.RunSucceeded {
+			return fmt.Sprintf("a run with the exit %+v has the outcome %s", p.exit, w.once.Outcome)
+		}
+	}
+	return ""
 }
 
 // checkCounts checks that every exit and every restart is recorded once.
@@ -157,6 +194,14 @@ func (w *world) settle() bool {
 func (w *world) checkFinalState() string {
 	state := trueConditions(&w.status)
 	switch {
+	case w.once != nil && !w.deleted:
+		if w.once.Outcome == "" && w.countLive() == 0 {
+			return "a run is at rest without an outcome"
+		}
+		if w.countLive() == 1 && (w.status.Process == nil || w.once.Outcome != "") {
+			return "a run is at rest, but its process is not recorded, or has an outcome"
+		}
+		return ""
 	case w.deleted:
 		return "at rest with a deletion timestamp, but the finalizer remains"
 	case w.desired.State == DesiredStopped && w.countLive() > 0:
@@ -231,7 +276,11 @@ func TestInterleavings_KeepInvariants(t *testing.T) {
 	plain.desired.Reserve, endless.desired.KeepsEnd = false, false
 	// A kind records ports only on a machine, where the lock of the state directory prevents two managers from starting processes.
 	deposed.leaders, deposed.toggles, deposed.ports = 1, 1, 0
-	for name, from := range map[string]world{"without reservations": plain, "without recorded exits": endless, "two managers": newWorld(deposed, v1alpha1.RestartAlways)} {
+	run := everyTrouble
+	run.toggles, run.restarts, run.specs, run.resets, run.ports, run.leaders = 1, 0, 0, 0, 0, 1
+	for name, from := range map[string]world{
+		"without reservations": plain, "without recorded exits": endless, "two managers": newWorld(deposed, v1alpha1.RestartAlways), "a run": newRun(run),
+	} {
 		states, whole, violation := explore(from, limit)
 		if violation != "" {
 			t.Fatalf("%s: %s", name, violation)

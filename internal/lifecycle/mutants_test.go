@@ -140,6 +140,32 @@ var broken = map[string]decider{
 		}
 		return step
 	},
+	"changes the outcome of a run": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		if d.Once != nil {
+			d.Once = &Once{Cancelled: d.Once.Cancelled, Outcome: d.Once.Outcome}
+		}
+		return Next(d, r, o, now)
+	},
+	"never records the process of a run": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		if d.Once != nil && step.Outcome == "" && r.Process == nil {
+			step.Status.Process = nil
+		}
+		return step
+	},
+	"takes any exit of a run for a success": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		if step.Outcome != "" {
+			step.Outcome = v1alpha1.RunSucceeded
+		}
+		return step
+	},
+	"restarts a run": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		if d.Once != nil {
+			d.Once, d.RestartPolicy = nil, v1alpha1.RestartAlways
+		}
+		return Next(d, r, o, now)
+	},
 	"does not requeue after the back-off": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		if r.NextRestartTime != nil && step.Action == StartProcess {
@@ -164,7 +190,11 @@ func TestExplorer_FindsEveryBrokenGuard(t *testing.T) {
 			if strings.Contains(name, "ahead") {
 				trouble = crashTrouble
 			}
-			states, _, violation := explore(newWorld(trouble, v1alpha1.RestartAlways), 150_000)
+			from := newWorld(trouble, v1alpha1.RestartAlways)
+			if strings.Contains(name, "a run") {
+				from = newRun(littleTrouble)
+			}
+			states, _, violation := explore(from, 150_000)
 			if violation == "" {
 				t.Fatalf("not found in %d states", states)
 			}

@@ -34,8 +34,11 @@ func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now
 	}
 	m.reserve()
 	m.concludeConditions()
-	m.step.Status = m.status
 	m.step.Events = m.eventsBetween(&record)
+	if m.desired.Once != nil {
+		m.runOnce(&record)
+	}
+	m.step.Status = m.status
 	return m.step
 }
 

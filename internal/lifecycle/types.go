@@ -69,6 +69,8 @@ type Desired struct {
 	KeepsEnd bool
 	// Probed reports that the Ready condition depends on Observed.Ready. Otherwise a running process is ready.
 	Probed bool
+	// Once is set for a process that runs once and then has an outcome.
+	Once *Once
 }
 
 // Hosted is the host of an object. It is zero if the object runs in a Pod, or if there is only this manager.
@@ -160,6 +162,10 @@ type Step struct {
 	Expires time.Time
 	// Events are emitted after the write.
 	Events []Event
+	// Outcome is the outcome of a process that runs once; empty while it has not ended.
+	Outcome v1alpha1.RunOutcome
+	// Postponed reports that Status is the record, although a process is observed that the record does not contain: its write can wait until Requeue.
+	Postponed bool
 }
 
 // Event is a change of the object that is reported to users. Reason is a condition reason.

@@ -27,6 +27,10 @@ type world struct {
 	version int
 	gone    bool // the finalizer was removed
 
+	// once is the run, if the process runs once. ended is the status with which its outcome was recorded.
+	once  *Once
+	ended v1alpha1.ProcessStatus
+
 	// freePort is the port that the kind would choose now. It differs from port while the port in the status is unavailable.
 	freePort int
 
@@ -74,6 +78,14 @@ type budget struct {
 	toggles, sleeps, restarts, specs, edits, resets, deletes, exits, failedStarts, crashes, leaders, ports int
 }
 
+// newRun returns a world whose process runs once.
+func newRun(b budget) world {
+	w := newWorld(b, v1alpha1.RestartNever)
+	w.desired.UpdatePolicy, w.desired.Reserve, w.desired.Probed = v1alpha1.UpdateOnRestart, false, false
+	w.once = &Once{}
+	return w
+}
+
 func newWorld(b budget, policy v1alpha1.RestartPolicy) world {
 	return world{
 		desired: Desired{UID: "uid", Generation: 1, State: DesiredRunning, SpecHash: "0", RestartToken: "0", ResetToken: "0", RestartPolicy: policy,
@@ -95,9 +107,12 @@ var moves = []move{
 	{"state is toggled", func(w *world) bool {
 		return spend(&w.budget.toggles) && !w.deleted && w.edit(func() {
 			w.desired.Generation++
-			if w.desired.State == DesiredRunning {
+			switch {
+			case w.once != nil: // a run that is cancelled stays so
+				w.desired.State, w.once = DesiredStopped, &Once{Outcome: w.once.Outcome, FinishTime: w.once.FinishTime, Cancelled: true}
+			case w.desired.State == DesiredRunning:
 				w.desired.State = DesiredStopped
-			} else {
+			default:
 				w.desired.State = DesiredRunning
 			}
 		})
@@ -238,6 +253,9 @@ func (w *world) passTime() bool {
 	if breaker := w.status.Breaker; breaker != nil && breaker.State == v1alpha1.BreakerOpen {
 		times = append(times, breaker.OpenTime.Add(w.desired.Breaker.CoolDown))
 	}
+	if n := len(w.processes); n > 0 && w.once != nil {
+		times = append(times, w.processes[n-1].started.Add(recordDelay))
+	}
 	times = slices.DeleteFunc(times, func(t time.Time) bool { return !t.After(w.now) })
 	if len(times) == 0 {
 		return false
@@ -251,6 +269,10 @@ func (w *world) read() bool {
 		return false
 	}
 	desired := w.desired
+	desired.Once = w.once
+	if w.once != nil && w.once.Outcome != "" {
+		desired.State = DesiredStopped // as StrategyRuns do
+	}
 	if w.deleted {
 		desired.State = DesiredDeleted
 	}
@@ -300,6 +322,9 @@ func (w *world) write() bool {
 	if m.version != w.version || step.Action == Recheck {
 		w.manager = manager{}
 		return true
+	}
+	if w.once != nil && step.Outcome != w.once.Outcome {
+		w.once, w.ended = &Once{Outcome: step.Outcome, FinishTime: w.now, Cancelled: w.once.Cancelled}, step.Status
 	}
 	if !apiequality.Semantic.DeepEqual(step.Status, w.status) || m.port != w.port {
 		w.status, w.port = step.Status, m.port
@@ -376,6 +401,12 @@ func (w *world) key() uint64 {
 		w.desired.Generation == w.status.ObservedGeneration, w.port == w.freePort)
 	for _, p := range w.processes {
 		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.ready, p.origin, p.port == w.port, p.exit.Code, p.exit.Signal, w.ageBucket(p.exit.FinishedAt), w.ageBucket(p.started))
+	}
+	if w.once != nil {
+		fmt.Fprint(&b, "once", w.once.Outcome, w.once.Cancelled)
+		for _, p := range w.processes {
+			fmt.Fprint(&b, p.started.Add(recordDelay).After(w.now))
+		}
 	}
 	w.writeManagerKey(&b, &w.manager)
 	w.writeManagerKey(&b, &w.deposed)
