@@ -25,7 +25,7 @@ import (
 func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.StartSpec) error {
 	server := languageServer(object)
 	k.keep(server, true)
-	plan.Probed = true
+	plan.Probed, plan.RecordFirst = true, true // status.recentRestarts is derived from the status that records a start
 	if plan.Blocked == nil {
 		blocked, err := k.owners.Set(ctx, server, server.Spec.InstanceRef)
 		if err != nil {

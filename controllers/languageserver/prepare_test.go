@@ -51,6 +51,7 @@ func withFullSpec(server *v1alpha1.LanguageServer) {
 func TestPrepare_PassesSpecToMultiplexer(t *testing.T) {
 	s := newFixture(t)
 	plan := s.prepare(gopls(withFullSpec))
+	s.Expect(plan.RecordFirst).To(BeTrue())
 	var got lsp.Config
 	s.Expect(json.Unmarshal(plan.Process.Config, &got)).To(Succeed())
 	want := lsp.Config{
