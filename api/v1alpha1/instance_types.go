@@ -15,6 +15,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Orphan' || has(self.adoption) && self.adoption != 'Never'",message="deletionPolicy Orphan requires adoption; set spec.adoption to IfExists or Required"
 // +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.docker) || has(self.runtime.docker.image) || has(self.adoption) && self.adoption == 'Required'",message="spec.runtime.docker.image is required unless spec.adoption is Required"
 // +kubebuilder:validation:XValidation:rule="!has(self.runtime) || !has(self.runtime.docker) || !has(self.runtime.docker.container) || has(self.adoption) && self.adoption != 'Never'",message="spec.runtime.docker.container names a container to adopt; set spec.adoption to IfExists or Required"
+// +kubebuilder:validation:XValidation:rule="has(self.process.command) || has(self.runtime) && (has(self.runtime.pod) || has(self.runtime.docker) && has(self.runtime.docker.image))",fieldPath=".process.command",reason="FieldValueRequired",message="command is required unless runtime.pod.image or runtime.docker.image names an image whose entrypoint runs instead; set process.command"
 type InstanceSpec struct {
 	ProcessSpec `json:",inline"`
 

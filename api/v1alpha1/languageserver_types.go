@@ -13,6 +13,7 @@ import (
 // +kubebuilder:validation:XValidation:rule=`(has(self.session) ? self.session : "") == (has(oldSelf.session) ? oldSelf.session : "")`,message="session is immutable; delete and recreate the object"
 // +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime.type == oldSelf.runtime.type)",message="runtime is immutable, except for the fields of pod; delete and recreate the object"
 // +kubebuilder:validation:XValidation:rule="has(self.instanceRef) == has(oldSelf.instanceRef) && (!has(self.instanceRef) || self.instanceRef == oldSelf.instanceRef)",message="instanceRef is immutable; delete and recreate the object"
+// +kubebuilder:validation:XValidation:rule="has(self.process.command)",fieldPath=".process.command",reason="FieldValueRequired",message="command is required, also in a Pod, because the multiplexer of a LanguageServer starts the server; set process.command"
 type LanguageServerSpec struct {
 	ProcessSpec `json:",inline"`
 

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// PodRuntime describes the Pod of an incarnation. Each incarnation is a separate Pod, whose container main runs the command of the spec. The Pod
+// PodRuntime describes the Pod of an incarnation. Each incarnation is a separate Pod, whose container main runs the command of the spec, or the
+// entrypoint of its image if the spec has no command. The Pod
 // meets the Pod Security Standard restricted unless template requests otherwise.
 type PodRuntime struct {
 	// image is the image of the container in which the program runs. At most 512 characters. It must specify a numeric user other than root, unless

@@ -6,14 +6,15 @@ package v1alpha1
 // ProcessTemplate describes the program to execute. Berth passes the command as argv, without a shell.
 type ProcessTemplate struct {
 	// command is the program and its arguments. $(NAME) is replaced by the value of the variable NAME, as in Kubernetes; $$(NAME) becomes the text
-	// $(NAME). A program without a slash in its name is looked up in PATH. 1 to 256 entries of at most 4096 characters.
-	// +required
+	// $(NAME). A program without a slash in its name is looked up in PATH. 1 to 256 entries of at most 4096 characters. Unset: the container runs the
+	// entrypoint and the command of its image. Required unless runtime.pod.image or runtime.docker.image is set, and always for a LanguageServer.
+	// +optional
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=4096
 	// +kubebuilder:validation:XValidation:rule="self[0].size() > 0",message="the program, command[0], must not be empty"
 	// +listType=atomic
-	Command []string `json:"command"`
+	Command []string `json:"command,omitempty"`
 
 	// workingDir is the directory in which the program starts; an absolute path of at most 4096 characters. Defaults to the first folder of the
 	// workspace for a LanguageServer, to the home directory of the manager's user for other programs on a machine, and to the working directory of the
