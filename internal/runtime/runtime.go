@@ -52,7 +52,7 @@ type Process struct {
 	Incarnation int64
 	// Name is the display name of the object, such as devservers/default/web. It is used only in messages, not to find the object.
 	Name string
-	// Command is argv, already expanded. It is never empty.
+	// Command is argv, already expanded. Empty: a container runs the entrypoint and the command of its image; other backends report the StartError CommandNotFound.
 	Command []string
 	// Dir is the absolute working directory; empty means the home directory.
 	Dir string

@@ -12,6 +12,7 @@ import (
 	gomegatypes "github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,8 +72,8 @@ func TestVolumePolicy_ProtectsBerthVolumes(t *testing.T) {
 	}
 }
 
-// TestCommandPolicy_ImageEntrypointNeedsPermission checks that a container without a command needs the entry image-entrypoint in the list of commands. Such a
-// container runs the entrypoint of its image, which the API server does not know.
+// TestCommandPolicy_ImageEntrypointNeedsPermission checks that an object or a container without a command needs the entry image-entrypoint in the list of
+// commands. It runs the entrypoint of its image, which the API server does not know.
 func TestCommandPolicy_ImageEntrypointNeedsPermission(t *testing.T) {
 	createNamespaces(t)
 	without := maps.Clone(strictParameters)
@@ -80,7 +81,25 @@ func TestCommandPolicy_ImageEntrypointNeedsPermission(t *testing.T) {
 	spec := func(words string) string {
 		return `{process: {command: [gohello]}, runtime: ` + podWithSidecar(words) + `}`
 	}
+	g := NewWithT(t)
+	bare := policyCase{"default", "Instance", `{process: {}, runtime: {type: Pod, pod: {image: local}}}`, "", ""}
+	setParameters(t, strictParameters, bare)
+	existing := newObject(g, bare)
+	existing.SetName("bare")
+	g.Eventually(func() error { return k8s.Create(t.Context(), existing) }, patience, poll).Should(Succeed())
+	t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), existing))).To(Succeed()) })
 	setParameters(t, without, policyCase{"default", "Instance", spec(`args: [--port=80]`), "commands", "the program image-entrypoint"})
+	bare.policy, bare.what = "commands", "the program image-entrypoint"
+	expectCase(t, bare)
+	for patch, matches := range map[string]gomegatypes.GomegaMatcher{
+		`{"spec": {"runtime": {"pod": {"image": "local/other"}}}}`: beRefusedBy("commands", "the program image-entrypoint"), // another image, another program
+		`{"spec": {"process": {"command": ["evil"]}}}`:             beRefusedBy("commands", "the program evil"),
+		`{"spec": {"process": {"command": ["gohello"]}}}`:          Succeed(),
+		`{"spec": {"state": "Stopped"}}`:                           Succeed(),
+	} {
+		err := k8s.Patch(t.Context(), existing.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll)
+		g.Expect(err).To(matches, patch)
+	}
 	expectCase(t, policyCase{"default", "Instance", spec(`command: [gohello]`), "", ""})
 	expectCase(t, policyCase{"default", "Instance", `{process: {command: [gohello]}, runtime: {type: Pod, pod: {image: local, template: {spec: {containers: [{name: main, tty: true}]}}}}}`, "", ""})
 }

@@ -203,6 +203,8 @@ func TestImagePolicy_ImagesAndContainerCommands(t *testing.T) {
 		{"default", "Strategy", spec(`{type: Pod, pod: {image: evil}}`), "images", "the image evil"},
 		{"default", "DevServer", spec(`{type: Pod, pod: {image: evil}}`), "images", "the image evil"},
 		{"team-a", "Instance", spec(`{type: Docker, docker: {image: evil}}`), "images", "the image evil"},
+		{"default", "Instance", `{process: {}, runtime: {type: Pod, pod: {image: evil}}}`, "images", "the image evil"},
+		{"default", "Strategy", `{process: {}, runtime: {type: Pod, pod: {image: local}}}`, "", ""},
 		{"default", "Instance", spec(podWithSidecar(`command: [/bin/sh]`)), "commands", "the program /bin/sh"},
 		{"default", "Instance", spec(podWithSidecar(`command: [gohello]`)), "", ""},
 		{"default", "Instance", spec(podWithSidecar(`args: [/bin/sh, -c, evil]`)), "commands", "the program /bin/sh"},

@@ -39,6 +39,9 @@ func (r *Runtime) create(ctx context.Context, e *entry, l launch) (pull bool, er
 		}
 		return false, &facts.StartError{Reason: v1alpha1.ReasonImageMissing, Message: fmt.Sprintf("the Docker Engine at %s does not have "+
 			"image %q; pull or build it there, or recreate the object with the pull policy IfNotPresent", r.client.DaemonHost(), l.config.Image)}
+	case len(l.process.Command) == 0 && strings.Contains(strings.ToLower(err.Error()), "no command"):
+		return false, &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound,
+			Message: fmt.Sprintf("image %q has neither an entrypoint nor a command; set spec.process.command, or use another image", l.config.Image)}
 	case cerrdefs.IsConflict(err):
 		return false, r.ours(ctx, e, l, name, err)
 	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsNotFound(err):

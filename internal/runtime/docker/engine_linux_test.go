@@ -116,6 +116,23 @@ func TestStart_ReportsMissingImage(t *testing.T) {
 	f.await("missing", facts.Exited)
 }
 
+func TestStart_WithoutCommandRunsEntrypointOfImage(t *testing.T) {
+	f := newFixture(t)
+	p := f.process("entrypoint", 1)
+	p.Command = nil
+	f.Expect(f.Start(f.ctx, p)).To(Succeed())
+	f.Expect(f.await("entrypoint", facts.Exited).Exit.Code).To(BeEquivalentTo(99), "the workload refuses to run without a mode")
+	f.Eventually(f.output("entrypoint")).WithTimeout(conformance.Timeout).Should(ContainSubstring("a mode is required"))
+
+	const bare = "berth-bare:latest"
+	f.Expect(testEngine.Image(f.ctx, bare, conformance.Workload(t), "ENTRYPOINT []")).To(Succeed())
+	p.UID, p.Config = "bare", config(func(c *Config) { c.Image = bare })
+	f.Expect(f.Start(f.ctx, p)).To(Succeed())
+	refused := f.await("bare", facts.Failed).StartError
+	f.Expect(refused.Reason).To(Equal(v1alpha1.ReasonCommandNotFound), refused.Message)
+	f.Expect(refused.Message).To(Equal(`image "berth-bare:latest" has neither an entrypoint nor a command; set spec.process.command, or use another image`))
+}
+
 func TestStart_RefusesInvalidConfig(t *testing.T) {
 	f := newFixture(t)
 	for text, change := range map[string]func(*Config){

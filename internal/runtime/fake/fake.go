@@ -91,8 +91,8 @@ func New(ctx context.Context, c clock.PassiveClock) *Runtime {
 	return r
 }
 
-// Program sets the behavior of processes that are started after this call and whose Process.Command begins with command. By default, a process runs until Stop
-// or Kill.
+// Program sets the behavior of processes that are started after this call and whose Process.Command begins with command, or is empty if command is "". By
+// default, a process runs until Stop or Kill.
 func (r *Runtime) Program(command string, program Program) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,9 +114,6 @@ func (r *Runtime) Start(_ context.Context, p runtime.Process) error {
 }
 
 func (r *Runtime) start(p runtime.Process) error {
-	if len(p.Command) == 0 {
-		return fmt.Errorf("start %s: the command is empty", p.Name)
-	}
 	w := r.workloads[p.UID]
 	if w == nil {
 		w = &workload{incarnations: map[int64]*incarnation{}}
@@ -159,7 +156,7 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 
 // behaviour returns the behavior that was set with Program, or else the behavior that the function set with Imitate returns, or else the default.
 func (r *Runtime) behaviour(command []string) Program {
-	if program, set := r.programs[command[0]]; set {
+	if program, set := r.programs[first(command)]; set {
 		return program
 	}
 	if r.imitate != nil {
@@ -168,6 +165,14 @@ func (r *Runtime) behaviour(command []string) Program {
 		}
 	}
 	return Program{}
+}
+
+// first returns the program that a command names, or "" for the entrypoint of an image.
+func first(command []string) string {
+	if len(command) == 0 {
+		return ""
+	}
+	return command[0]
 }
 
 // guard rejects the starts that every backend must reject. A test disables it with Unguarded to show that the caller does not rely on these checks.

@@ -134,6 +134,6 @@ func (r *Runtime) Members(_ context.Context, uid types.UID) ([]runtime.Member, e
 		return nil, nil
 	}
 	i := w.incarnations[w.newest]
-	program := runtime.Member{PID: i.PID, Name: i.process.Command[0]}
+	program := runtime.Member{PID: i.PID, Name: first(i.process.Command)}
 	return append([]runtime.Member{program}, slices.Clone(w.display.members)...), nil
 }

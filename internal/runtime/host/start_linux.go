@@ -26,8 +26,8 @@ func (h *Host) Start(ctx context.Context, p runtime.Process) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if p.Incarnation <= 0 || len(p.Command) == 0 {
-		return fmt.Errorf("start %s: an incarnation greater than 0 and a command are required", p.Name)
+	if p.Incarnation <= 0 {
+		return fmt.Errorf("start %s: the incarnation must be greater than 0", p.Name)
 	}
 	e, err := h.acquire(p.UID)
 	if err != nil {

@@ -59,6 +59,17 @@ func TestBuild_SetsPodFields(t *testing.T) {
 	g.Expect(string(text)).NotTo(ContainSubstring("hidden"), "permission to read Pods does not reveal secrets")
 }
 
+// The container of a process without a command runs the entrypoint of its image, also if a template names another program.
+func TestBuild_LeavesProgramToImage(t *testing.T) {
+	g := NewWithT(t)
+	for _, template := range []string{`{}`, `{"spec": {"containers": [{"name": "main", "command": ["sh"], "args": ["-c", "evil"]}]}}`} {
+		pod := buildPod(g, process(func(p *runtime.Process) {
+			p.Command, p.Config = nil, []byte(`{"namespace": "default", "image": "image:1", "template": `+template+`}`)
+		}))
+		g.Expect(pod.Spec.Containers).To(ConsistOf(And(HaveField("Command", BeEmpty()), HaveField("Args", BeEmpty()))), template)
+	}
+}
+
 // With a grace period of 0 the API server would remove the Pod object while the node still runs the Pod.
 func TestBuild_SetsMinimumGracePeriod(t *testing.T) {
 	g := NewWithT(t)
@@ -137,7 +148,6 @@ func TestParse_RefusesInvalidConfig(t *testing.T) {
 		"cannot parse the configuration": func(p *runtime.Process) { p.Config = []byte("{") },
 		"no image":                       func(p *runtime.Process) { p.Config = []byte(`{"namespace": "x"}`) },
 		"no namespace":                   func(p *runtime.Process) { p.Config = []byte(`{"image": "x"}`) },
-		"no command":                     func(p *runtime.Process) { p.Command = nil },
 		"invalid claim name": func(p *runtime.Process) {
 			p.Config = []byte(`{"namespace": "x", "image": "x", "claims": [{"name": "A b", "mountPath": "/x"}]}`)
 		},

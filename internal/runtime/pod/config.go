@@ -54,8 +54,6 @@ func parse(p runtime.Process) (Config, *facts.StartError) {
 		return c, failed("no namespace is set for the Pod")
 	case c.Image == "":
 		return c, failed("no image is set; set spec.runtime.pod.image")
-	case len(p.Command) == 0:
-		return c, failed("no command is set; set spec.process.command")
 	}
 	if _, known := signals[p.StopSignal]; p.StopSignal != "" && !known {
 		return c, failed("nodes do not support the signal %q; correct spec.process.stop.signal", p.StopSignal)

@@ -29,6 +29,9 @@ func hopeless(p *corev1.Pod) *facts.StartError {
 			continue
 		}
 		switch {
+		case w.Reason == "CreateContainerError" && strings.Contains(strings.ToLower(w.Message), "no command specified"):
+			return &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound,
+				Message: fmt.Sprintf("%simage %q has neither an entrypoint nor a command; set a command, or use another image", named(c), c.Image)}
 		case w.Reason == "InvalidImageName":
 			return failed("%sinvalid image name %q; correct it", named(c), c.Image)
 		case w.Reason == "ErrImageNeverPull":
@@ -52,22 +55,33 @@ func classify(p *corev1.Pod, said string) *facts.StartError {
 		}
 		return false
 	}
+	name := program(p)
 	switch {
 	case has("chdir to cwd", "working directory", "mkdir-ing cwd", "container init: mkdir ", "not a directory"):
 		return &facts.StartError{Reason: v1alpha1.ReasonWorkingDirMissing,
 			Message: "spec.process.workingDir is not a directory in the container: " + said}
 	case has("exec: ", "exec user process", "stat ") && has("executable file not found", "no such file or directory"):
-		return notFound(p)
+		if name == "" {
+			return ofImage(v1alpha1.ReasonCommandNotFound, said)
+		}
+		return notFound(p, name)
 	case has("exec: ", "exec user process") && has("permission denied", "is a directory"):
+		if name == "" {
+			return ofImage(v1alpha1.ReasonPermissionDenied, said)
+		}
 		return &facts.StartError{Reason: v1alpha1.ReasonPermissionDenied,
-			Message: fmt.Sprintf("%q is not an executable file in the container; correct spec.process.command or the mode of the file", program(p))}
+			Message: fmt.Sprintf("%q is not an executable file in the container; correct spec.process.command or the mode of the file", name)}
 	}
 	return failed("the node cannot start the container: %s", said)
 }
 
-func notFound(p *corev1.Pod) *facts.StartError {
+// ofImage returns why the program of an image could not be executed. The Pod does not contain the name of that program.
+func ofImage(reason, said string) *facts.StartError {
+	return &facts.StartError{Reason: reason, Message: "the node cannot execute the entrypoint of the image; set spec.process.command, or use another image: " + said}
+}
+
+func notFound(p *corev1.Pod, name string) *facts.StartError {
 	e := &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound}
-	name := program(p)
 	if strings.Contains(name, "/") {
 		e.Message = fmt.Sprintf("%s, or the interpreter that it names, does not exist in the container; correct spec.process.command, or use an image that has it", name)
 		return e
@@ -84,13 +98,12 @@ func notFound(p *corev1.Pod) *facts.StartError {
 	return e
 }
 
+// program returns the program that the spec names, or "" if the container runs the entrypoint of its image.
 func program(p *corev1.Pod) string {
-	for _, c := range p.Spec.Containers {
-		if c.Name == Container && len(c.Command) > 0 {
-			return strings.ReplaceAll(c.Command[0], "$$", "$")
-		}
+	if main := mainOf(p); main != nil && len(main.Command) > 0 {
+		return strings.ReplaceAll(main.Command[0], "$$", "$")
 	}
-	return "the program of the image"
+	return ""
 }
 
 // refusedBy returns a StartError if a retry of the rejected creation would fail in the same way, or nil if a retry may succeed.

@@ -158,13 +158,18 @@ func TestDescribe_ReportsStartErrors(t *testing.T) {
 		p.Annotations[AnnotationFailed] = `{"Reason":"StartFailed","Message":"no such image"}`
 	}
 	broken := func(p *corev1.Pod) { p.Annotations[AnnotationFailed] = `{` }
+	ofImage := func(p *corev1.Pod) { p.Spec.Containers[0].Command = nil }
 	const oci = "failed to create containerd task: OCI runtime create failed: unable to start container process: "
 	for name, test := range map[string]struct {
 		pod          *corev1.Pod
 		reason, says string
 	}{
-		"missing program":   {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`exec: "serve": executable file not found in $PATH`)), v1alpha1.ReasonCommandNotFound, "PATH=/bin:$HOME"},
-		"not executable":    {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`exec: "/x": permission denied`)), v1alpha1.ReasonPermissionDenied, "serve"},
+		"missing program": {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`exec: "serve": executable file not found in $PATH`)), v1alpha1.ReasonCommandNotFound, "PATH=/bin:$HOME"},
+		"not executable":  {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`exec: "/x": permission denied`)), v1alpha1.ReasonPermissionDenied, "serve"},
+		"missing entrypoint": {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`exec: "/run.sh": stat /run.sh: no such file or directory`), ofImage),
+			v1alpha1.ReasonCommandNotFound, "the entrypoint of the image; set spec.process.command, or use another image: " + oci + `exec: "/run.sh"`},
+		"entrypoint not executable": {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`exec: "/run.sh": permission denied`), ofImage),
+			v1alpha1.ReasonPermissionDenied, `exec: "/run.sh"`},
 		"missing directory": {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`chdir to cwd ("/x") failed`)), v1alpha1.ReasonWorkingDirMissing, "/x"},
 		"anything else":     {podWith(corev1.PodFailed, terminatedState(128, "ContainerCannotRun", "moon")), v1alpha1.ReasonStartFailed, "moon"},
 		"Berth gave up":     {podWith(corev1.PodFailed, terminatedState(137, "ContainerStatusUnknown", ""), given, deleted), v1alpha1.ReasonStartFailed, "no such image"},
@@ -189,6 +194,15 @@ func TestHopeless_DetectsPodsThatCannotRun(t *testing.T) {
 		"CreateContainerConfigError": "as root"} {
 		g.Expect(hopeless(podWith(corev1.PodPending, waitingState(reason, "container has runAsNonRoot")))).To(MatchError(ContainSubstring(says)))
 	}
+}
+
+func TestHopeless_DetectsImageWithoutEntrypoint(t *testing.T) {
+	g := NewWithT(t)
+	said := `failed to generate container "6a3c" spec: failed to generate spec: no command specified`
+	refused := hopeless(podWith(corev1.PodPending, waitingState("CreateContainerError", said)))
+	g.Expect(refused).To(MatchError(ContainSubstring("has neither an entrypoint nor a command")))
+	g.Expect(refused.Reason).To(Equal(v1alpha1.ReasonCommandNotFound))
+	g.Expect(hopeless(podWith(corev1.PodPending, waitingState("CreateContainerError", "context deadline exceeded")))).NotTo(HaveOccurred(), "the kubelet retries")
 }
 
 func TestSilent_DetectsUnresponsiveNodes(t *testing.T) {

@@ -23,8 +23,8 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if p.Incarnation <= 0 || len(p.Command) == 0 || !shim.ValidUID(string(p.UID)) {
-		return fmt.Errorf("start %s: a UID, an incarnation greater than 0 and a command are required", p.Name)
+	if p.Incarnation <= 0 || !shim.ValidUID(string(p.UID)) {
+		return fmt.Errorf("start %s: a UID and an incarnation greater than 0 are required", p.Name)
 	}
 	l := r.acquire(p.UID)
 	defer l.acting.Unlock()

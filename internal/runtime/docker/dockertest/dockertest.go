@@ -24,8 +24,8 @@ const Patience = 2 * time.Minute
 var ErrUnavailable = errors.New("no Docker Engine can be started here")
 
 // Image creates an image whose entry point is a static program, which is copied to /workload. Otherwise the file system of the image contains only the empty
-// directories /tmp and /work.
-func (e *Engine) Image(ctx context.Context, name, program string) error {
+// directories /tmp and /work. changes are more instructions of a Dockerfile.
+func (e *Engine) Image(ctx context.Context, name, program string, changes ...string) error {
 	binary, err := os.ReadFile(program)
 	if err != nil {
 		return fmt.Errorf("make the image %s: %w", name, err)
@@ -50,7 +50,7 @@ func (e *Engine) Image(ctx context.Context, name, program string) error {
 	}
 	defer func() { _ = api.Close() }()
 	answer, err := api.ImageImport(ctx, client.ImageImportSource{Source: &layer, SourceName: "-"}, name,
-		client.ImageImportOptions{Changes: []string{`ENTRYPOINT ["/workload"]`, "ENV FROM_IMAGE=yes"}})
+		client.ImageImportOptions{Changes: append([]string{`ENTRYPOINT ["/workload"]`, "ENV FROM_IMAGE=yes"}, changes...)})
 	if err != nil {
 		return fmt.Errorf("import the image %s: %w", name, err)
 	}
