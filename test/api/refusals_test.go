@@ -188,9 +188,34 @@ var refusals = []refusal{
 		message:  `unknown field "spec.command"`,
 	},
 	{
-		name: "no program", kinds: kindsWithProgram,
+		name: "no command and no runtime", kinds: []string{kindDevServer, kindStrategy},
 		fragment: `{spec: {process: {command: null}}}`,
-		message:  "spec.process.command: Required value",
+		message:  "command is required unless runtime.pod.image names an image whose entrypoint runs instead",
+	},
+	{
+		name: "no command and no runtime", kinds: instanceOnly,
+		fragment: `{spec: {process: {command: null}}}`,
+		message:  "command is required unless runtime.pod.image or runtime.docker.image names an image whose entrypoint runs instead",
+	},
+	{
+		name: "no command on a machine", kinds: kindsWithProgram,
+		fragment: `{spec: {process: {command: null}, runtime: {type: Host}}}`,
+		message:  "spec.process.command: Required value: command is required",
+	},
+	{
+		name: "no command in a tmux session", kinds: instanceOnly,
+		fragment: `{spec: {process: {command: null}, runtime: {type: Tmux}}}`,
+		message:  "spec.process.command: Required value: command is required",
+	},
+	{
+		name: "no command for a container to adopt", kinds: instanceOnly,
+		fragment: `{spec: {process: {command: null}, adoption: Required, runtime: {type: Docker, docker: {container: agent-1}}}}`,
+		message:  "spec.process.command: Required value: command is required",
+	},
+	{
+		name: "no command in a Pod", kinds: languageServerOnly,
+		fragment: `{spec: {process: {command: null}, runtime: {type: Pod, pod: {image: gopls}}}}`,
+		message:  "command is required, also in a Pod, because the multiplexer of a LanguageServer starts the server",
 	},
 	{
 		name: "the state OnDemand", kinds: []string{kindInstance, kindDevServer},

@@ -51,6 +51,22 @@ var transitions = []transition{
 		before: wholePod, after: `{spec: {runtime: {pod: {image: b, template: {spec: {hostname: web}}}}}}`,
 	},
 	{
+		name: "command removed on a machine", kinds: kindsWithProgram,
+		before: `{}`, after: `{spec: {process: {command: null}}}`, message: "command is required",
+	},
+	{
+		name: "command removed in a Pod", kinds: []string{kindDevServer, kindInstance, kindStrategy},
+		before: wholePod, after: `{spec: {process: {command: null}}}`,
+	},
+	{
+		name: "command removed for Docker", kinds: instanceOnly,
+		before: `{spec: {adoption: IfExists, runtime: {type: Docker, docker: {image: a, container: b}}}}`, after: `{spec: {process: {command: null}}}`,
+	},
+	{
+		name: "Pod replaced by a machine without a command", kinds: strategyOnly,
+		before: `{spec: {process: {command: null}, runtime: {type: Pod, pod: {image: a}}}}`, after: `{spec: {runtime: null}}`, message: "command is required",
+	},
+	{
 		name: "instanceRef set later", kinds: ownedKinds,
 		before: `{}`, after: `{spec: {instanceRef: {name: a}}}`, message: "instanceRef is immutable",
 	},
