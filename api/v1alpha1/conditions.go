@@ -172,7 +172,7 @@ const (
 	ReasonSuperseded = "Superseded"
 	// ReasonNotRestarting means that no restart is in progress.
 	ReasonNotRestarting = "NotRestarting"
-	// ReasonCommandNotFound means that the program of spec.process.command does not exist.
+	// ReasonCommandNotFound means that the program of spec.process.command or of the image does not exist.
 	ReasonCommandNotFound = "CommandNotFound"
 	// ReasonPermissionDenied means that the program is not executable, or that the working directory is not accessible.
 	ReasonPermissionDenied = "PermissionDenied"

@@ -94,6 +94,7 @@ func TestSpecHash_ChangesOnlyWithProgram(t *testing.T) {
 	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.RestartToken, s.ResetToken, s.State = "x", "y", v1alpha1.StateStopped })).To(Equal(same))
 	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.Stop.Signal = "SIGINT" })).To(Equal(same), "the stop signal does not concern the running process")
 	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"a b"} })).NotTo(Equal(same))
+	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.Command = nil })).NotTo(Equal(same), "the entrypoint of the image is another program")
 	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.WorkingDir = "/x" })).NotTo(Equal(same))
 	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.Env[0].Value = "w" })).NotTo(Equal(same))
 	g.Expect(hash(nil, "port=1")).NotTo(Equal(same))

@@ -82,13 +82,30 @@ func addPlanSpecs() {
 		Expect(k8s.Delete(ctx, run)).To(Succeed())
 		waitUntilGone(ctx, run)
 	}, SpecTimeout(2*timeout))
+
+	It("runs the entrypoint of the image if a Strategy has no command", func(ctx context.Context) {
+		namespace := namespaceOfSpec(ctx)
+		createStrategyInPod(ctx, namespace, "entrypoint")
+		run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "entrypoint"}}
+		run.Spec.StrategyRef.Name = "entrypoint"
+		Expect(k8s.Create(ctx, run)).To(Succeed())
+		Eventually(ctx, func(g Gomega, ctx context.Context) {
+			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(run), run)).To(Succeed())
+			g.Expect(run.Status.Outcome).To(Equal(v1alpha1.RunFailed))
+		}).Should(Succeed())
+		Expect(run.Status.LastExit.ExitCode).To(HaveValue(BeEquivalentTo(99)), "the workload refuses to run without a mode")
+		Expect(k8s.Delete(ctx, run)).To(Succeed())
+		waitUntilGone(ctx, run)
+	}, SpecTimeout(timeout))
 }
 
-// createStrategyInPod creates a strategy that runs the workload in a Pod.
+// createStrategyInPod creates a strategy that runs the workload in a Pod. Without a mode, the strategy has no command.
 func createStrategyInPod(ctx context.Context, namespace, name string, mode ...string) {
 	GinkgoHelper()
 	strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	strategy.Spec.Process.Command = append([]string{"/workload"}, mode...)
+	if len(mode) > 0 {
+		strategy.Spec.Process.Command = append([]string{"/workload"}, mode...)
+	}
 	strategy.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "localhost/berth/workload:test", ImagePullPolicy: v1alpha1.PullNever}}
 	// For some seconds after an installation the API server has not read the parameters of the policies and refuses all objects.
 	Eventually(ctx, func(ctx context.Context) error { return k8s.Create(ctx, strategy.DeepCopy()) }).Should(Succeed())

@@ -168,6 +168,31 @@ func TestInstance_RunsInDockerContainer(t *testing.T) {
 	w.deleteAndWait(missing)
 }
 
+func TestInstance_RunsEntrypointOfImage(t *testing.T) {
+	w := newWorld(t)
+	sleeping, bare := "berth-sleeping:latest", "berth-bare:latest"
+	w.Expect(engine.Image(w.ctx, sleeping, conformance.Workload(t), `CMD ["sleep"]`)).To(Succeed())
+	w.Expect(engine.Image(w.ctx, bare, conformance.Workload(t), "ENTRYPOINT []")).To(Succeed())
+	agent := newContainerInstance("agent", v1alpha1.DockerRuntime{Image: sleeping})
+	agent.Spec.Process.Command = nil
+	w.Expect(w.api.Create(w.ctx, agent)).To(Succeed())
+	w.waitForCondition(agent, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	before := agent.DeepCopy()
+	agent.Spec.Process.Command = []string{"/workload", "sleep"}
+	w.Expect(w.api.Patch(w.ctx, agent, kube.MergeFrom(before))).To(Succeed())
+	w.Eventually(func(g Gomega) {
+		g.Expect(w.api.Get(w.ctx, kube.ObjectKeyFromObject(agent), agent)).To(Succeed())
+		g.Expect(agent.Status.Incarnation).To(BeEquivalentTo(2), "a command is another program")
+	}).Should(Succeed())
+	w.deleteAndWait(agent)
+
+	empty := newContainerInstance("empty", v1alpha1.DockerRuntime{Image: bare})
+	empty.Spec.Process.Command = nil
+	w.Expect(w.api.Create(w.ctx, empty)).To(Succeed())
+	w.waitForCondition(empty, v1alpha1.ConditionStalled, v1alpha1.ReasonCommandNotFound)
+	w.deleteAndWait(empty)
+}
+
 func TestInstance_AdoptsContainerAndLeavesItRunning(t *testing.T) {
 	w := newWorld(t)
 	made, err := w.engine.ContainerCreate(w.ctx, client.ContainerCreateOptions{

@@ -29,9 +29,9 @@ func hopeless(p *corev1.Pod) *facts.StartError {
 			continue
 		}
 		switch {
-		case w.Reason == "CreateContainerError" && strings.Contains(strings.ToLower(w.Message), "no command specified"):
+		case c.Name == Container && w.Reason == "CreateContainerError" && strings.Contains(strings.ToLower(w.Message), "no command specified"):
 			return &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound,
-				Message: fmt.Sprintf("%simage %q has neither an entrypoint nor a command; set a command, or use another image", named(c), c.Image)}
+				Message: fmt.Sprintf("image %q has neither an entrypoint nor a command; set spec.process.command, or use another image", c.Image)}
 		case w.Reason == "InvalidImageName":
 			return failed("%sinvalid image name %q; correct it", named(c), c.Image)
 		case w.Reason == "ErrImageNeverPull":
