@@ -53,8 +53,8 @@ func TestHealth_Examine(t *testing.T) {
 		"reports no progress, has answered nothing":  {ready, vitals{now: at(10), heard: at(10)}, finding{}},
 		"reports no progress for long":               {ready, vitals{now: at(11), heard: at(11)}, finding{indexed: true, canary: true}},
 		"silent for a moment":                        {indexed(nil), vitals{now: at(20), heard: at(11), owedSince: at(20)}, finding{}},
-		"silent, is asked":                           {indexed(nil), vitals{now: at(20), heard: at(10), owedSince: at(20)}, finding{ping: true}},
-		"silent, was asked":                          {indexed(func(h *health) { h.pinged = true }), vitals{now: at(39), heard: at(10), owedSince: at(20)}, finding{}},
+		"silent, is pinged":                          {indexed(nil), vitals{now: at(20), heard: at(10), owedSince: at(20)}, finding{ping: true}},
+		"silent, was pinged":                         {indexed(func(h *health) { h.pinged = true }), vitals{now: at(39), heard: at(10), owedSince: at(20)}, finding{}},
 		"silent for too long":                        {indexed(func(h *health) { h.pinged = true }), vitals{now: at(40), heard: at(10), owedSince: at(20)}, hung},
 		"silent because the machine was suspended":   {indexed(nil), vitals{now: at(400), heard: at(10), owedSince: at(400)}, finding{ping: true, outdated: true}},
 		"silent but uses CPU": {indexed(func(h *health) {
