@@ -4,6 +4,7 @@
 package background
 
 import (
+	"sync"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -30,4 +31,38 @@ func TestTasks_NotifyCallsTheLatestFunction(t *testing.T) {
 	tasks.OnChange(func(uid types.UID) { woken = append(woken, uid) })
 	tasks.Notify("b")
 	g.Expect(woken).To(Equal([]types.UID{"b"}))
+}
+
+type counter struct {
+	Entry
+	n int
+}
+
+func TestEntries_SerializeTheCallsForOneUIDAndForget(t *testing.T) {
+	g := NewWithT(t)
+	entries := NewEntries(func(types.UID) *counter { return &counter{} })
+	var calls sync.WaitGroup
+	for range 100 {
+		calls.Go(func() {
+			e := entries.Acquire("a")
+			defer e.Unlock()
+			e.n++
+		})
+	}
+	calls.Wait()
+	g.Expect(entries.Get("a").n).To(Equal(100))
+	g.Expect(entries.UIDs()).To(Equal([]types.UID{"a"}))
+
+	old := entries.Acquire("a")
+	calls.Go(func() {
+		e := entries.Acquire("a") // waits for the lock of the old entry
+		defer e.Unlock()
+		e.n++
+	})
+	entries.Forget("a", old)
+	old.Unlock()
+	calls.Wait()
+	g.Expect(old.Gone()).To(BeTrue())
+	g.Expect(old.n).To(Equal(100))
+	g.Expect(entries.Get("a").n).To(Equal(1))
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/printable"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/logfile"
 	"github.com/berth-dev/berth/internal/shim"
@@ -225,15 +226,7 @@ func (r *Runtime) AttachCommand(uid types.UID) string {
 	}
 	words := []string{"docker"}
 	if host := r.client.DaemonHost(); host != client.DefaultDockerHost && host != os.Getenv(client.EnvOverrideHost) {
-		words = append(words, "--host", quote(host))
+		words = append(words, "--host", printable.Quote(host))
 	}
-	return strings.Join(append(words, "attach", "--sig-proxy=false", quote(e.record.ContainerName)), " ")
-}
-
-// quote quotes a word for a shell if necessary.
-func quote(word string) string {
-	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@") == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	return strings.Join(append(words, "attach", "--sig-proxy=false", printable.Quote(e.record.ContainerName)), " ")
 }

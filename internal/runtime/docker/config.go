@@ -5,13 +5,13 @@ package docker
 
 import (
 	"encoding/json"
-	"fmt"
 	"path"
+	"slices"
 	"strings"
 
-	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/oci"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -58,42 +58,29 @@ func parse(p runtime.Process) (Config, *facts.StartError) {
 	var c Config
 	if len(p.Config) > 0 {
 		if err := json.Unmarshal(p.Config, &c); err != nil {
-			return c, failed("cannot parse the configuration of the container: %v", err)
+			return c, oci.Failed("cannot parse the configuration of the container: %v", err)
 		}
 	}
 	switch {
 	case c.Image == "" && c.Container == "":
-		return c, failed("no image and no container are set; set spec.runtime.docker.image or spec.runtime.docker.container")
+		return c, oci.Failed("no image and no container are set; set spec.runtime.docker.image or spec.runtime.docker.container")
 	case c.Image == "" && c.Adopt != AdoptRequired && c.Adopt != AdoptIfExists:
-		return c, failed("no image is set, and container %q must not be adopted; set an image, or set adoption to Required or IfExists", c.Container)
+		return c, oci.Failed("no image is set, and container %q must not be adopted; set an image, or set adoption to Required or IfExists", c.Container)
 	case c.Container == "" && c.Adopt == AdoptRequired:
-		return c, failed("adoption is Required, but no container is set; set spec.runtime.docker.container")
+		return c, oci.Failed("adoption is Required, but no container is set; set spec.runtime.docker.container")
 	}
-	if !oneOf(c.Adopt, "", AdoptNever, AdoptIfExists, AdoptRequired) {
-		return c, failed("adoption must be Never, IfExists or Required, not %q", c.Adopt)
+	if !slices.Contains([]string{"", AdoptNever, AdoptIfExists, AdoptRequired}, c.Adopt) {
+		return c, oci.Failed("adoption must be Never, IfExists or Required, not %q", c.Adopt)
 	}
-	if !oneOf(c.Pull, "", PullNever, PullIfNotPresent) {
-		return c, failed("pull must be Never or IfNotPresent, not %q", c.Pull)
+	if !slices.Contains([]string{"", PullNever, PullIfNotPresent}, c.Pull) {
+		return c, oci.Failed("pull must be Never or IfNotPresent, not %q", c.Pull)
 	}
 	for _, m := range c.Mounts {
 		if !path.IsAbs(m.Source) || !path.IsAbs(m.Target) {
-			return c, failed("mount %q at %q: both must be absolute paths", m.Source, m.Target)
+			return c, oci.Failed("mount %q at %q: both must be absolute paths", m.Source, m.Target)
 		}
 	}
 	return c, nil
-}
-
-func oneOf(value string, allowed ...string) bool {
-	for _, a := range allowed {
-		if value == a {
-			return true
-		}
-	}
-	return false
-}
-
-func failed(format string, args ...any) *facts.StartError {
-	return &facts.StartError{Reason: v1alpha1.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
 }
 
 // environment returns the variables without duplicates; the last entry wins. The engine would pass on duplicates, and programs differ in which one they use.
@@ -103,10 +90,10 @@ func environment(given []string) ([]string, *facts.StartError) {
 	for _, variable := range given {
 		name, _, ok := strings.Cut(variable, "=")
 		if !ok || name == "" || strings.ContainsRune(variable, 0) {
-			return nil, failed("spec.process.env contains an entry that is not NAME=value; correct it")
+			return nil, oci.Failed("spec.process.env contains an entry that is not NAME=value; correct it")
 		}
 		if shim.Refused(name) {
-			return nil, failed("the variable %s is not permitted, because it changes how every program is loaded; remove it from spec.process.env", name)
+			return nil, oci.Failed("the variable %s is not permitted, because it changes how every program is loaded; remove it from spec.process.env", name)
 		}
 		if i, known := at[name]; known {
 			env[i] = variable

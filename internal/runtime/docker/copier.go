@@ -19,7 +19,6 @@ import (
 	"github.com/moby/moby/client"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/logfile"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -80,7 +79,7 @@ func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) 
 	if same && c.progress.Done {
 		return nil, nil
 	}
-	if c.log, err = logfile.OpenWriter(filepath.Join(dir, logFile), r.options.LogLimit); err != nil {
+	if c.log, err = logfile.OpenWriter(r.logPath(e.uid), r.options.LogLimit); err != nil {
 		return nil, err
 	}
 	if !same {
@@ -239,21 +238,9 @@ func unreadable(err error) bool {
 	return cerrdefs.IsNotFound(err) || cerrdefs.IsNotImplemented(err) || err != nil && strings.Contains(err.Error(), "does not support reading")
 }
 
-// OpenLog implements runtime.Logs.
-func (r *Runtime) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error) {
-	if !shim.ValidUID(string(uid)) {
-		return nil, fmt.Errorf("log of %q: %w", uid, runtime.ErrNotFound)
-	}
-	log, err := logfile.Open(filepath.Join(r.dir(uid), logFile))
-	if err != nil {
-		return nil, fmt.Errorf("log of %s: %w", uid, err)
-	}
-	return log, nil
-}
-
 // tail returns the last output of a UID, at most 1 KiB.
 func (r *Runtime) tail(uid types.UID) []byte {
-	log, err := logfile.Open(filepath.Join(r.dir(uid), logFile))
+	log, err := logfile.Open(r.logPath(uid))
 	if err != nil {
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime/oci"
 )
 
 // create creates the container of an incarnation and records it, or reports that its image has to be pulled first.
@@ -40,14 +41,13 @@ func (r *Runtime) create(ctx context.Context, e *entry, l launch) (pull bool, er
 		return false, &facts.StartError{Reason: v1alpha1.ReasonImageMissing, Message: fmt.Sprintf("the Docker Engine at %s does not have "+
 			"image %q; pull or build it there, or recreate the object with the pull policy IfNotPresent", r.client.DaemonHost(), l.config.Image)}
 	case len(l.process.Command) == 0 && strings.Contains(strings.ToLower(err.Error()), "no command"):
-		return false, &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound,
-			Message: fmt.Sprintf("image %q has neither an entrypoint nor a command; set spec.process.command, or use another image", l.config.Image)}
+		return false, oci.NoCommand(l.config.Image)
 	case cerrdefs.IsConflict(err):
 		return false, r.ours(ctx, e, l, name, err)
 	case cerrdefs.IsInvalidArgument(err), cerrdefs.IsNotFound(err):
-		return false, failed("the Docker Engine rejects the container: %v", err)
+		return false, oci.Failed("the Docker Engine rejects the container: %v", err)
 	}
-	if refused := classify(err.Error(), l.process.Command, l.env); refused != nil {
+	if refused := classify(err.Error(), first(l.process.Command), l.env); refused != nil {
 		return false, refused
 	}
 	return false, r.explain("create the container", err)

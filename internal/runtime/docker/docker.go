@@ -9,9 +9,8 @@
 package docker
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -25,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/background"
 	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 	"github.com/berth-dev/berth/internal/runtime/logfile"
 	"github.com/berth-dev/berth/internal/shim"
@@ -65,6 +65,7 @@ type Runtime struct {
 	runtime.Local
 	runtime.NoTerminals
 	runtime.NoInspection
+	*logfile.Logs
 
 	options Options
 	log     logr.Logger
@@ -72,24 +73,23 @@ type Runtime struct {
 	install string // value of LabelInstall; containers with another value belong to another install
 	single  *flock.Flock
 	events  *eventqueue.Queue
-	notice  *logfile.Notice // nil if the system has no inotify instance left
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
 	once   sync.Once
 
+	entries *background.Entries[*entry]
+
 	mu      sync.Mutex
-	entries map[types.UID]*entry
 	adopted map[string]types.UID // the UID of the object that has adopted a container, by container ID
 	engine  *engine              // nil until the engine has answered
 }
 
-// entry is the in-memory state of a UID. Its lock serializes the calls for one UID.
+// entry is the in-memory state of a UID.
 type entry struct {
-	mu   sync.Mutex
-	uid  types.UID
-	gone bool // removed from Runtime.entries; the caller must get a new entry
+	background.Entry
+	uid types.UID
 
 	record  record
 	copier  *copier
@@ -111,11 +111,11 @@ func New(options Options) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("invalid address of the Docker Engine (DOCKER_HOST): %w", err)
 	}
-	sum := sha256.Sum256([]byte(options.Dir))
 	r := &Runtime{
-		options: options, log: options.Logger, client: api, install: hex.EncodeToString(sum[:6]),
+		options: options, log: options.Logger, client: api, install: runtime.InstallID(options.Dir),
 		single: flock.New(filepath.Join(options.Dir, "manager.lock"), flock.SetPermissions(0o600)),
-		events: eventqueue.New(), entries: map[types.UID]*entry{}, adopted: map[string]types.UID{},
+		events: eventqueue.New(), adopted: map[string]types.UID{},
+		entries: background.NewEntries(func(uid types.UID) *entry { return &entry{uid: uid} }),
 	}
 	if err := r.lock(); err != nil {
 		return nil, errors.Join(err, api.Close())
@@ -123,7 +123,7 @@ func New(options Options) (*Runtime, error) {
 	if err := r.readRecords(); err != nil {
 		return nil, errors.Join(err, api.Close(), r.single.Close())
 	}
-	if r.notice, err = logfile.NewNotice(r.events.Add); err != nil {
+	if r.Logs, err = logfile.NewLogs(r.logPath, r.events.Add); err != nil {
 		r.log.Info("Cannot watch output files; polling them instead", "cause", err.Error())
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
@@ -136,25 +136,16 @@ func (o *Options) complete() error {
 	if o.Dir == "" {
 		return errors.New("docker runtime: no directory is set")
 	}
-	dir, err := filepath.Abs(o.Dir)
-	if err != nil {
-		return fmt.Errorf("directory %s: %w", o.Dir, err)
+	var err error
+	if o.Dir, err = runtime.InstallDir(o.Dir); err == nil {
+		err = os.MkdirAll(filepath.Join(o.Dir, "run"), 0o700)
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "run"), 0o700); err != nil {
+	if err != nil {
 		return fmt.Errorf("create the directory of the docker runtime: %w", err)
 	}
-	// Two paths to one directory must identify the same install.
-	if o.Dir, err = filepath.EvalSymlinks(dir); err != nil {
-		return fmt.Errorf("directory %s: %w", dir, err)
-	}
-	if o.LogLimit == 0 {
-		o.LogLimit = DefaultLogLimit
-	}
+	o.LogLimit = cmp.Or(o.LogLimit, DefaultLogLimit)
 	if o.LogLimit < 64<<10 {
 		return fmt.Errorf("a log limit of %d bytes is too small; set at least 64 KiB", o.LogLimit)
-	}
-	if o.Logger.GetSink() == nil {
-		o.Logger = logr.Discard()
 	}
 	return nil
 }
@@ -173,23 +164,13 @@ func (r *Runtime) lock() error {
 	return nil
 }
 
-// Run blocks until the context ends or the Runtime is closed, and returns nil. After the context has ended, the Runtime still accepts calls until it is closed,
-// so that workloads can be stopped.
-func (r *Runtime) Run(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-	case <-r.ctx.Done():
-	}
-	return nil
-}
-
 // Close releases all resources and leaves the containers running.
 func (r *Runtime) Close() error {
 	var err error
 	r.once.Do(func() {
 		r.cancel()
 		r.loops.Wait()
-		err = errors.Join(r.notice.Close(), r.client.Close(), r.single.Close())
+		err = errors.Join(r.StopWatching(), r.client.Close(), r.single.Close())
 	})
 	return err
 }
@@ -197,52 +178,26 @@ func (r *Runtime) Close() error {
 // Events implements runtime.Runtime.
 func (r *Runtime) Events() <-chan types.UID { return r.events.C() }
 
-func (r *Runtime) dir(uid types.UID) string { return filepath.Join(r.options.Dir, "run", string(uid)) }
+func (r *Runtime) dir(uid types.UID) string     { return filepath.Join(r.options.Dir, "run", string(uid)) }
+func (r *Runtime) logPath(uid types.UID) string { return filepath.Join(r.dir(uid), logFile) }
 
 // acquire returns the locked entry of a UID. It returns an error if the UID is invalid or the Runtime is closed.
 func (r *Runtime) acquire(uid types.UID) (*entry, error) {
 	if !shim.ValidUID(string(uid)) {
 		return nil, fmt.Errorf("invalid UID %q of a container: use letters, digits, dots, dashes and underscores only", uid)
 	}
-	for {
-		if r.ctx.Err() != nil {
-			return nil, errors.New("the docker runtime is closed")
-		}
-		r.mu.Lock()
-		e := r.entries[uid]
-		if e == nil {
-			e = &entry{uid: uid}
-			r.entries[uid] = e
-		}
-		r.mu.Unlock()
-		e.mu.Lock()
-		if !e.gone {
-			return e, nil
-		}
-		e.mu.Unlock()
+	e := r.entries.Acquire(uid)
+	if r.ctx.Err() != nil {
+		r.release(e)
+		return nil, errors.New("the docker runtime is closed")
 	}
+	return e, nil
 }
 
 // release unlocks an entry, and removes it if it holds no state.
 func (r *Runtime) release(e *entry) {
 	if e.record.Incarnation == 0 && e.pull == nil {
-		r.mu.Lock()
-		if r.entries[e.uid] == e {
-			delete(r.entries, e.uid)
-		}
-		r.mu.Unlock()
-		e.gone = true
+		r.entries.Forget(e.uid, e)
 	}
-	e.mu.Unlock()
-}
-
-// known returns the UIDs that have an entry.
-func (r *Runtime) known() map[types.UID]bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	uids := map[types.UID]bool{}
-	for uid := range r.entries {
-		uids[uid] = true
-	}
-	return uids
+	e.Unlock()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/moby/moby/api/types/events"
 	"github.com/moby/moby/client"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -136,10 +137,10 @@ func (r *Runtime) owner(message events.Message) types.UID {
 
 // wake reads the state of every known UID, because anything may have changed while the connection was lost.
 func (r *Runtime) wake(ctx context.Context) {
-	uids := r.known()
+	uids := sets.New(r.entries.UIDs()...)
 	if all, err := r.list(ctx, ""); err == nil {
 		for _, c := range all {
-			uids[types.UID(c.Labels[LabelUID])] = true
+			uids.Insert(types.UID(c.Labels[LabelUID]))
 		}
 	}
 	for uid := range uids {

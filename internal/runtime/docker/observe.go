@@ -10,8 +10,10 @@ import (
 
 	"github.com/moby/moby/api/types/container"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime/oci"
 )
 
 // drainTime is how long Observe withholds the exit of a container while the last output is copied.
@@ -33,10 +35,10 @@ func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
-	uids, of := r.known(), map[types.UID][]container.Summary{}
+	uids, of := sets.New(r.entries.UIDs()...), map[types.UID][]container.Summary{}
 	for _, c := range all {
 		uid := types.UID(c.Labels[LabelUID])
-		uids[uid] = true
+		uids.Insert(uid)
 		of[uid] = append(of[uid], c)
 	}
 	var list []facts.Incarnation
@@ -119,7 +121,7 @@ func (r *Runtime) newest(ctx context.Context, e *entry) (i facts.Incarnation, th
 	}
 	if c == nil {
 		if !d.Started { // removed before it ran, or forgotten after all containers were listed: there is nothing to stop
-			i.Phase, i.StartError = facts.Failed, failed("the container was removed before it was started")
+			i.Phase, i.StartError = facts.Failed, oci.Failed("the container was removed before it was started")
 			return i, false, nil
 		}
 		r.gone(e, &i)

@@ -10,6 +10,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime/oci"
 )
 
 // pull is an image pull in progress. No caller waits for it: the start continues when the image is available.
@@ -26,7 +27,7 @@ func (r *Runtime) pullFor(e *entry, l launch) {
 	r.loops.Go(func() {
 		defer cancel()
 		err := r.pullImage(ctx, l.config.Image)
-		e.mu.Lock()
+		e.Lock()
 		defer r.events.Add(e.uid)
 		defer r.release(e)
 		e.pull = nil
@@ -45,7 +46,7 @@ func (r *Runtime) pulled(ctx context.Context, e *entry, l launch, err error) err
 	ctx, cancel := context.WithTimeout(ctx, actTimeout)
 	defer cancel()
 	if err != nil { // the registry may be temporarily unavailable, so the reason is StartFailed, which is retried, instead of ImageMissing
-		return r.fail(ctx, e, failed("cannot pull image %q: %v", l.config.Image, err))
+		return r.fail(ctx, e, oci.Failed("cannot pull image %q: %v", l.config.Image, err))
 	}
 	l.config.Pull = PullNever
 	_, err = r.create(ctx, e, l)

@@ -80,15 +80,10 @@ func (r *Runtime) readRecords() error {
 		if !shim.ValidUID(string(uid)) {
 			continue
 		}
-		e := &entry{uid: uid}
-		known, err := shim.ReadFile(filepath.Join(r.dir(uid), recordFile), &e.record)
-		if err != nil {
+		e := r.entries.Get(uid)
+		if _, err := shim.ReadFile(filepath.Join(r.dir(uid), recordFile), &e.record); err != nil {
 			return fmt.Errorf("read the record of a container: %w; move the file away to continue without it", err)
 		}
-		if !known || e.record.Incarnation == 0 {
-			continue
-		}
-		r.entries[uid] = e
 		if e.record.Adopted {
 			r.adopted[e.record.Container] = uid
 		}

@@ -113,8 +113,8 @@ func (h *Host) beginCommand(p runtime.Process) (*command, error) {
 	e.commands[c] = struct{}{}
 	go func() {
 		h.followCommand(c)
-		e.mu.Lock()
-		defer e.mu.Unlock()
+		e.Lock()
+		defer e.Unlock()
 		delete(e.commands, c)
 		_ = unix.Close(c.pidfd)
 		close(c.done)

@@ -4,7 +4,6 @@
 package host
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/background"
 	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 	"github.com/berth-dev/berth/internal/runtime/logfile"
 	"github.com/berth-dev/berth/internal/shim"
@@ -32,6 +32,7 @@ type Host struct {
 	runtime.Local
 	runtime.NoTerminals
 	runtime.NoInspection
+	*logfile.Logs
 
 	options Options
 	log     logr.Logger
@@ -47,22 +48,18 @@ type Host struct {
 	socket  *net.UnixConn
 	tender  *orphanPoller
 	spares  warmShims
-	notice  *logfile.Notice // nil if the system has no inotify instance left
 	closed  chan struct{}
 	once    sync.Once
 	loops   sync.WaitGroup
 	// writeRequest is shim.WriteFile; a test replaces it to simulate a full disk.
 	writeRequest func(path string, value any, sync bool) error
-
-	mu      sync.Mutex
-	entries map[types.UID]*entry
+	entries      *background.Entries[*entry]
 }
 
-// entry is the in-memory state of a UID. Its lock serializes the calls for one UID.
+// entry is the in-memory state of a UID.
 type entry struct {
-	mu   sync.Mutex
-	uid  types.UID
-	gone bool // removed from Host.entries; the caller must get a new entry
+	background.Entry
+	uid types.UID
 	// commands run beside the process. They may outlive the incarnation until they are killed.
 	commands map[*command]struct{}
 
@@ -93,8 +90,9 @@ func New(options Options) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{
-		options: options, log: options.Logger, events: eventqueue.New(), closed: make(chan struct{}), entries: map[types.UID]*entry{},
-		spares: warmShims{wanted: make(chan struct{}, 1)}, writeRequest: shim.WriteFile,
+		options: options, log: options.Logger, events: eventqueue.New(), closed: make(chan struct{}),
+		entries: background.NewEntries(func(uid types.UID) *entry { return &entry{uid: uid, leader: -1} }),
+		spares:  warmShims{wanted: make(chan struct{}, 1)}, writeRequest: shim.WriteFile,
 		single: flock.New(filepath.Join(options.StateDir, lockName), flock.SetPermissions(0o600)),
 	}
 	if err := h.lockStateDir(); err != nil {
@@ -138,7 +136,8 @@ func (h *Host) open() error {
 		return err
 	}
 	h.tender = newTender()
-	if h.notice, err = logfile.NewNotice(h.events.Add); err != nil {
+	logPath := func(uid types.UID) string { return filepath.Join(h.dir(uid), shim.LogFile) }
+	if h.Logs, err = logfile.NewLogs(logPath, h.events.Add); err != nil {
 		h.log.Info("Cannot watch output files; polling them instead", "cause", err.Error())
 	}
 	h.loops.Go(func() { h.events.Run(h.closed) })
@@ -146,16 +145,6 @@ func (h *Host) open() error {
 	h.loops.Go(h.receive)
 	h.loops.Go(h.tend)
 	h.loops.Go(h.keepSpare)
-	return nil
-}
-
-// Run blocks until the context ends or the Host is closed, and returns nil. The Host still answers calls afterwards, so that the caller can stop workloads
-// before it calls Close.
-func (h *Host) Run(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-	case <-h.closed:
-	}
 	return nil
 }
 
@@ -171,21 +160,15 @@ func (h *Host) Close() error {
 			err = h.socket.Close()
 			_ = os.Remove(filepath.Join(h.options.StateDir, eventsName))
 		}
-		err = errors.Join(err, h.notice.Close())
+		err = errors.Join(err, h.StopWatching())
 		h.loops.Wait()
 		if h.watcher != nil {
 			h.watcher.close()
 		}
-		h.mu.Lock()
-		entries := h.entries
-		h.entries = map[types.UID]*entry{}
-		h.mu.Unlock()
-		for _, e := range entries {
-			e.mu.Lock()
+		for _, uid := range h.entries.UIDs() {
+			e := h.entries.Acquire(uid)
 			h.cancelCommands(e)
-			e.reset("")
-			e.gone = true
-			e.mu.Unlock()
+			h.release(e, false)
 		}
 		if h.cgroup != "" {
 			h.removeCgroup()
@@ -231,37 +214,21 @@ func (h *Host) acquire(uid types.UID) (*entry, error) {
 	if !shim.ValidUID(string(uid)) {
 		return nil, fmt.Errorf("invalid UID %q of a process: use letters, digits, dots, dashes and underscores only", uid)
 	}
-	for {
-		select {
-		case <-h.closed:
-			return nil, errors.New("the host runtime is closed")
-		default:
-		}
-		h.mu.Lock()
-		e := h.entries[uid]
-		if e == nil {
-			e = &entry{uid: uid, leader: -1}
-			h.entries[uid] = e
-		}
-		h.mu.Unlock()
-		e.mu.Lock()
-		if !e.gone {
-			return e, nil
-		}
-		e.mu.Unlock()
+	e := h.entries.Acquire(uid)
+	select {
+	case <-h.closed:
+		h.release(e, true) // Close empties the entry, or it is new and thus empty
+		return nil, errors.New("the host runtime is closed")
+	default:
+		return e, nil
 	}
 }
 
 // release unlocks an entry. If keep is false, release also removes the entry.
 func (h *Host) release(e *entry, keep bool) {
 	if !keep {
-		h.mu.Lock()
-		if h.entries[e.uid] == e {
-			delete(h.entries, e.uid)
-		}
-		h.mu.Unlock()
-		e.gone = true
+		h.entries.Forget(e.uid, e)
 		e.reset("")
 	}
-	e.mu.Unlock()
+	e.Unlock()
 }

@@ -6,7 +6,6 @@
 package host
 
 import (
-	"context"
 	"errors"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -29,12 +28,6 @@ func New(options Options) (*Host, error) {
 		return nil, err
 	}
 	return nil, errors.New("the host runtime needs Linux, because it identifies processes with pidfds; use another runtime on this system")
-}
-
-// Run blocks until the context ends.
-func (h *Host) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
 }
 
 // Close does nothing, because there is nothing to release.

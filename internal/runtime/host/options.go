@@ -9,9 +9,8 @@
 package host
 
 import (
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -54,16 +53,9 @@ func (o *Options) complete() error {
 	if o.StateDir == "" {
 		return errors.New("host runtime: no state directory is set")
 	}
-	dir, err := filepath.Abs(o.StateDir)
-	if err != nil {
-		return fmt.Errorf("state directory %s: %w", o.StateDir, err)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	var err error
+	if o.StateDir, err = runtime.InstallDir(o.StateDir); err != nil {
 		return fmt.Errorf("create the state directory: %w", err)
-	}
-	// Two paths of one directory must identify the same install.
-	if o.StateDir, err = filepath.EvalSymlinks(dir); err != nil {
-		return fmt.Errorf("state directory %s: %w", dir, err)
 	}
 	if o.RunAs != nil && os.Geteuid() != 0 {
 		return fmt.Errorf("only root can run programs as another user (%s)", o.RunAs.Name)
@@ -71,21 +63,13 @@ func (o *Options) complete() error {
 	if o.ResultsDir == "" {
 		o.ResultsDir = filepath.Join("/var/lib/berth", o.install())
 	}
-	if o.LogLimit == 0 {
-		o.LogLimit = DefaultLogLimit
-	}
+	o.LogLimit = cmp.Or(o.LogLimit, DefaultLogLimit)
 	if o.LogLimit < 64<<10 {
 		return fmt.Errorf("a log limit of %d bytes is too small; set at least 64 KiB", o.LogLimit)
-	}
-	if o.Logger.GetSink() == nil {
-		o.Logger = logr.Discard()
 	}
 	o.ShimPath, err = runtime.FindProgram("berth-shim", o.ShimPath)
 	return err
 }
 
 // install returns the name of the install, which is unique to the state directory.
-func (o *Options) install() string {
-	sum := sha256.Sum256([]byte(o.StateDir))
-	return "berth-" + hex.EncodeToString(sum[:6])
-}
+func (o *Options) install() string { return "berth-" + runtime.InstallID(o.StateDir) }

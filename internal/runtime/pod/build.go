@@ -26,6 +26,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/oci"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -149,17 +150,17 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *facts.StartError 
 	given := pod.Spec.Containers[0]
 	before, err := json.Marshal(corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: pod.Labels, Annotations: pod.Annotations}, Spec: pod.Spec})
 	if err != nil {
-		return failed("cannot encode the Pod: %v", err)
+		return oci.Failed("cannot encode the Pod: %v", err)
 	}
 	merged, err := strategicpatch.StrategicMergePatch(before, template, corev1.PodTemplateSpec{})
 	if err != nil {
-		return failed("cannot merge spec.runtime.pod.template: %v", err)
+		return oci.Failed("cannot merge spec.runtime.pod.template: %v", err)
 	}
 	// Field names are matched case-sensitively, as in the API server, because policies check the exact names.
 	var after corev1.PodTemplateSpec
 	unknown, err := strictjson.UnmarshalStrict(merged, &after)
 	if err = errors.Join(append(unknown, err)...); err != nil {
-		return failed("spec.runtime.pod.template does not result in a valid Pod: %v", err)
+		return oci.Failed("spec.runtime.pod.template does not result in a valid Pod: %v", err)
 	}
 	if refused := loads(after.Spec); refused != nil {
 		return refused
@@ -181,7 +182,7 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *facts.StartError 
 			return nil
 		}
 	}
-	return failed("spec.runtime.pod.template removes the container %s, which runs the program; keep it", Container)
+	return oci.Failed("spec.runtime.pod.template removes the container %s, which runs the program; keep it", Container)
 }
 
 // withOwn appends own, which is the Secret with the spec's environment, to named, the envFrom list after the merge with a template. A list in the template
@@ -200,7 +201,7 @@ func loads(spec corev1.PodSpec) *facts.StartError {
 	for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
 		for _, variable := range container.Env {
 			if shim.Refused(variable.Name) {
-				return failed("the variable %s is not permitted, because it changes how every program is loaded; remove it from the container %s of spec.runtime.pod.template",
+				return oci.Failed("the variable %s is not permitted, because it changes how every program is loaded; remove it from the container %s of spec.runtime.pod.template",
 					variable.Name, container.Name)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/oci"
 )
 
 // Claim is a volume that outlives incarnations: it is created with the first incarnation and deleted with the owner.
@@ -41,11 +42,11 @@ func checkClaims(claims []Claim) *facts.StartError {
 	for _, claim := range claims {
 		switch {
 		case len(validation.IsDNS1123Label(claim.Name)) > 0:
-			return failed("invalid claim name %q: use at most 63 characters of a-z, 0-9 and dashes", claim.Name)
+			return oci.Failed("invalid claim name %q: use at most 63 characters of a-z, 0-9 and dashes", claim.Name)
 		case seen[claim.Name]:
-			return failed("two claims have the name %s", claim.Name)
+			return oci.Failed("two claims have the name %s", claim.Name)
 		case !path.IsAbs(claim.MountPath):
-			return failed("claim %s must be mounted at an absolute path, not at %q", claim.Name, claim.MountPath)
+			return oci.Failed("claim %s must be mounted at an absolute path, not at %q", claim.Name, claim.MountPath)
 		}
 		seen[claim.Name] = true
 	}
@@ -75,7 +76,7 @@ func (r *Runtime) makeClaims(ctx context.Context, p runtime.Process, c Config) (
 		}
 		switch {
 		case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-			return failed("the API server rejects claim %s; correct it: %s", wanted.Name, err.Error()), nil
+			return oci.Failed("the API server rejects claim %s; correct it: %s", wanted.Name, err.Error()), nil
 		case err != nil:
 			return nil, fmt.Errorf("create PersistentVolumeClaim %s/%s: %w", c.Namespace, claim.Name, err)
 		case there.Labels[LabelUID] != string(p.UID):

@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/oci"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -47,16 +48,16 @@ type Config struct {
 func parse(p runtime.Process) (Config, *facts.StartError) {
 	var c Config
 	if err := json.Unmarshal(p.Config, &c); err != nil {
-		return c, failed("cannot parse the configuration of the Pod: %v", err)
+		return c, oci.Failed("cannot parse the configuration of the Pod: %v", err)
 	}
 	switch {
 	case c.Namespace == "":
-		return c, failed("no namespace is set for the Pod")
+		return c, oci.Failed("no namespace is set for the Pod")
 	case c.Image == "":
-		return c, failed("no image is set; set spec.runtime.pod.image")
+		return c, oci.Failed("no image is set; set spec.runtime.pod.image")
 	}
-	if _, known := signals[p.StopSignal]; p.StopSignal != "" && !known {
-		return c, failed("nodes do not support the signal %q; correct spec.process.stop.signal", p.StopSignal)
+	if _, known := oci.Signals[p.StopSignal]; p.StopSignal != "" && !known {
+		return c, oci.Failed("nodes do not support the signal %q; correct spec.process.stop.signal", p.StopSignal)
 	}
 	return c, checkClaims(c.Claims)
 }
@@ -75,10 +76,10 @@ func environment(p runtime.Process) (variables, *facts.StartError) {
 	for _, variable := range p.Env {
 		name, value, ok := strings.Cut(variable, "=")
 		if !ok || !variableName.MatchString(name) || strings.ContainsRune(value, 0) {
-			return variables{}, failed("spec.process.env contains an entry that is not NAME=value with a name of letters, digits, dots, dashes and underscores; correct it")
+			return variables{}, oci.Failed("spec.process.env contains an entry that is not NAME=value with a name of letters, digits, dots, dashes and underscores; correct it")
 		}
 		if shim.Refused(name) {
-			return variables{}, failed("the variable %s is not permitted, because it changes how every program is loaded; remove it from spec.process.env", name)
+			return variables{}, oci.Failed("the variable %s is not permitted, because it changes how every program is loaded; remove it from spec.process.env", name)
 		}
 		values[name] = value
 	}

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime/oci"
 )
 
 // initializing returns the init container for which the program waits, or nil if the program waits for none.
@@ -42,7 +43,7 @@ func failedInit(p *corev1.Pod) *facts.StartError {
 	if more != "" {
 		more = ": " + more
 	}
-	return failed("init container %s failed with exit code %d before the program started%s; see its output with berth logs", c.Name, t.ExitCode, more)
+	return oci.Failed("init container %s failed with exit code %d before the program started%s; see its output with berth logs", c.Name, t.ExitCode, more)
 }
 
 // Telling returns the name of the container whose output explains the state of a Pod: an init container that failed, or else the program's container.

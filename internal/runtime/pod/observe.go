@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/berth-dev/berth/internal/facts"
 )
@@ -53,14 +54,8 @@ func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 	if err := r.synced(ctx); err != nil {
 		return nil, fmt.Errorf("list Pods: %w", err)
 	}
-	uids := map[types.UID]bool{}
-	for _, uid := range r.store.uids() {
-		uids[uid] = true
-	}
 	r.mu.Lock()
-	for uid := range r.refused {
-		uids[uid] = true
-	}
+	uids := sets.KeySet(r.refused).Insert(r.store.uids()...)
 	r.mu.Unlock()
 	var list []facts.Incarnation
 	for uid := range uids {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime/oci"
 )
 
 // Reasons that a kubelet sets. The API packages do not define them.
@@ -25,11 +26,6 @@ const (
 	reasonStatusUnknown = "ContainerStatusUnknown"
 	reasonDeadline      = "DeadlineExceeded"
 )
-
-// signals are the signal numbers of Linux, because Pods run on Linux even if the manager runs on another system.
-var signals = map[string]int32{
-	"SIGHUP": 1, "SIGINT": 2, "SIGQUIT": 3, "SIGABRT": 6, "SIGKILL": 9, "SIGUSR1": 10, "SIGUSR2": 12, "SIGTERM": 15,
-}
 
 // mainStatus returns the status of the program's container, or nil if the kubelet has not reported one.
 func mainStatus(p *corev1.Pod) *corev1.ContainerStatus {
@@ -117,7 +113,7 @@ func neverRan(t *corev1.ContainerStateTerminated) bool {
 // reports a signal only if the Pod was being deleted, because the kubelet sends signals only then.
 func exitOf(p *corev1.Pod, t *corev1.ContainerStateTerminated) *facts.Exit {
 	e := &facts.Exit{Known: true, Code: t.ExitCode, FinishedAt: t.FinishedAt.Time}
-	by := func(signal string) bool { return endedBy(t.ExitCode, signal) }
+	by := func(signal string) bool { return oci.EndedBy(int(t.ExitCode), signal) }
 	asked, stop := deletedBefore(p, t.FinishedAt), stopSignal(p)
 	switch {
 	case t.Reason == reasonStatusUnknown:
@@ -129,7 +125,7 @@ func exitOf(p *corev1.Pod, t *corev1.ContainerStateTerminated) *facts.Exit {
 	case asked && by(stop):
 		e.Code, e.Signal = 0, stop
 	default:
-		e.Message = perhaps(t.ExitCode)
+		e.Message = oci.Perhaps(int(t.ExitCode))
 	}
 	why := takenAway(p, t.FinishedAt)
 	e.Lost = why != "" || asked && t.Reason != reasonOOM
@@ -140,21 +136,6 @@ func exitOf(p *corev1.Pod, t *corev1.ContainerStateTerminated) *facts.Exit {
 		e.Message = "the Pod was deleted"
 	}
 	return e
-}
-
-func endedBy(code int32, signal string) bool {
-	n, known := signals[signal]
-	return known && code == 128+n
-}
-
-// perhaps returns a message about the signal that an exit code may represent, or "" if the code represents no signal.
-func perhaps(code int32) string {
-	for name := range signals {
-		if endedBy(code, name) {
-			return fmt.Sprintf("exit code %d: either %s terminated the program, or the program exited with this code", code, name)
-		}
-	}
-	return ""
 }
 
 // skew is the assumed maximum difference between the clocks of a node and the API server.

@@ -167,7 +167,7 @@ func TestDescribe_ReportsStartErrors(t *testing.T) {
 		"missing program": {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`exec: "serve": executable file not found in $PATH`)), v1alpha1.ReasonCommandNotFound, "PATH=/bin:$HOME"},
 		"not executable":  {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`exec: "/x": permission denied`)), v1alpha1.ReasonPermissionDenied, "serve"},
 		"missing entrypoint": {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`exec: "/run.sh": stat /run.sh: no such file or directory`), ofImage),
-			v1alpha1.ReasonCommandNotFound, "the entrypoint of the image; set spec.process.command, or use another image: " + oci + `exec: "/run.sh"`},
+			v1alpha1.ReasonCommandNotFound, "the entrypoint of the image cannot be executed; set spec.process.command, or use another image: " + oci + `exec: "/run.sh"`},
 		"entrypoint not executable": {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`exec: "/run.sh": permission denied`), ofImage),
 			v1alpha1.ReasonPermissionDenied, `exec: "/run.sh"`},
 		"missing directory": {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`chdir to cwd ("/x") failed`)), v1alpha1.ReasonWorkingDirMissing, "/x"},

@@ -13,17 +13,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"regexp"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/keymutex"
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -90,9 +90,9 @@ type Runtime struct {
 	log     logr.Logger
 	events  *eventqueue.Queue
 	watched []cache.SharedIndexInformer // one for each namespace, or one for all
-	listed  func() bool                 // reports whether the first list of Pods has arrived
+	listed  []cache.InformerSynced      // report whether the first list of Pods has arrived
 	store   *store
-	locks   [64]sync.Mutex // serialize the calls for one UID
+	locks   keymutex.KeyMutex // serializes the calls for one UID
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -117,10 +117,7 @@ func New(options Options) (*Runtime, error) {
 		return nil, errors.New("pod runtime: no client is set")
 	}
 	r := &Runtime{client: options.Client, config: options.Config, log: options.Logger, events: eventqueue.New(), store: newStore(),
-		refused: map[types.UID]refusal{}, doubts: eventqueue.New()}
-	if r.log.GetSink() == nil {
-		r.log = logr.Discard()
-	}
+		refused: map[types.UID]refusal{}, doubts: eventqueue.New(), locks: keymutex.NewHashed(64)}
 	r.views.of, r.views.most = map[types.UID]*view{}, cmp.Or(options.Terminals, mostListened)
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	if err := r.watch(options.Namespaces); err != nil {
@@ -134,16 +131,6 @@ func New(options Options) (*Runtime, error) {
 	r.loops.Go(func() { r.doubts.Run(r.ctx.Done()) })
 	r.loops.Go(r.giveUpLoop)
 	return r, nil
-}
-
-// Run blocks until the context ends or the Runtime is closed, and returns nil. After the context has ended, the Runtime still accepts calls until it is closed,
-// so that workloads can be stopped.
-func (r *Runtime) Run(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-	case <-r.ctx.Done():
-	}
-	return nil
 }
 
 // Close releases all resources and leaves the Pods running.
@@ -162,25 +149,20 @@ func (r *Runtime) Belongs(uid types.UID, namespace string) { r.store.settle(uid,
 // Events implements runtime.Runtime.
 func (r *Runtime) Events() <-chan types.UID { return r.events.C() }
 
-var validUID = regexp.MustCompile(`^[a-zA-Z0-9]([-_.a-zA-Z0-9]{0,61}[a-zA-Z0-9])?$`)
-
 // acquire waits for the first list of Pods and locks the UID. The returned context ends after actTimeout. The caller calls release when it has finished.
 func (r *Runtime) acquire(ctx context.Context, uid types.UID) (acting context.Context, release func(), err error) {
-	if !validUID.MatchString(string(uid)) {
+	if uid == "" || len(validation.IsValidLabelValue(string(uid))) > 0 {
 		return nil, nil, fmt.Errorf("invalid UID %q of an object: use at most 63 letters, digits, dots, dashes and underscores, "+
 			"with a letter or digit at both ends", uid)
 	}
 	if err := r.synced(ctx); err != nil {
 		return nil, nil, err
 	}
-	hash := fnv.New32a()
-	_, _ = hash.Write([]byte(uid))
-	lock := &r.locks[hash.Sum32()%uint32(len(r.locks))]
-	lock.Lock()
+	r.locks.LockKey(string(uid))
 	acting, cancel := context.WithTimeout(ctx, actTimeout)
 	return acting, func() {
 		cancel()
-		lock.Unlock()
+		_ = r.locks.UnlockKey(string(uid))
 	}, nil
 }
 
@@ -189,12 +171,9 @@ func (r *Runtime) synced(ctx context.Context) error {
 	if r.ctx.Err() != nil {
 		return errors.New("the pod runtime is closed")
 	}
-	if r.listed() {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, syncPatience)
 	defer cancel()
-	if !cache.WaitForCacheSync(ctx.Done(), r.listed) {
+	if !cache.WaitForCacheSync(ctx.Done(), r.listed...) {
 		return errors.New("the list of Pods is not available yet: the API server does not respond, or the manager has no permission to list Pods")
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime/oci"
 )
 
 // reservedPrefix is the prefix of the names of volumes that Berth adds to a Pod for its own use, such as the one with the keys of a language server.
@@ -24,7 +25,7 @@ func touchesReserved(before, after corev1.PodSpec) *facts.StartError {
 		}
 		if !equality.Semantic.DeepEqual(volumesOf(before, volume.Name), volumesOf(after, volume.Name)) ||
 			!equality.Semantic.DeepEqual(mountsOfVolume(before, volume.Name), mountsOfVolume(after, volume.Name)) {
-			return failed("spec.runtime.pod.template changes or mounts the volume %s, which is reserved for Berth; remove it from the template", volume.Name)
+			return oci.Failed("spec.runtime.pod.template changes or mounts the volume %s, which is reserved for Berth; remove it from the template", volume.Name)
 		}
 	}
 	return nil

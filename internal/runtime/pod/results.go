@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/oci"
 )
 
 // Paths and volumes of the results and the inputs of a program in its container. A kubelet copies resultFile to the status of the Pod as the termination
@@ -51,7 +52,7 @@ func furnish(pod *corev1.Pod, p runtime.Process) *facts.StartError {
 	}
 	main := mainOf(pod)
 	if wordsMoved(main) {
-		return failed("spec.runtime.pod.template sets terminationMessagePath or terminationMessagePolicy of the container %s, which Berth uses for the result of a run; remove them", Container)
+		return oci.Failed("spec.runtime.pod.template sets terminationMessagePath or terminationMessagePolicy of the container %s, which Berth uses for the result of a run; remove them", Container)
 	}
 	main.TerminationMessagePath, main.TerminationMessagePolicy = resultFile, corev1.TerminationMessageReadFile
 	taken := map[string]bool{}
@@ -60,7 +61,7 @@ func furnish(pod *corev1.Pod, p runtime.Process) *facts.StartError {
 	}
 	for _, ours := range []string{resultFile, inputsFolder} {
 		if taken[ours] {
-			return failed("spec.runtime.pod mounts a volume at %s, which is reserved for the result and the inputs of a run; use another mount path", ours)
+			return oci.Failed("spec.runtime.pod mounts a volume at %s, which is reserved for the result and the inputs of a run; use another mount path", ours)
 		}
 	}
 	if !taken[artifactsFolder] {

@@ -53,7 +53,7 @@ func newTerminalFixture(t *testing.T) *terminalFixture {
 	main := mainStatus(f.pod)
 	main.ContainerID, main.State.Running = "containerd://x", &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
 	config := &rest.Config{Host: server.URL}
-	r := &Runtime{client: clientFor(t, config), config: config, log: logr.Discard(), events: eventqueue.New(), store: newStore(), listed: func() bool { return true }}
+	r := &Runtime{client: clientFor(t, config), config: config, log: logr.Discard(), events: eventqueue.New(), store: newStore()}
 	r.views.of, r.views.most = map[types.UID]*view{}, 1
 	r.ctx, r.cancel = context.WithCancel(t.Context())
 	r.loops.Go(func() { r.events.Run(r.ctx.Done()) })

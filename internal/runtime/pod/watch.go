@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime/oci"
 )
 
 // giveUpRetry is the delay before giveUpLoop retries a failed deletion.
@@ -31,21 +32,12 @@ func (r *Runtime) watch(namespaces []string) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
-	synced := make([]cache.InformerSynced, 0, len(namespaces))
 	for _, namespace := range namespaces {
 		heard, err := r.watchNamespace(namespace)
 		if err != nil {
 			return err
 		}
-		synced = append(synced, heard)
-	}
-	r.listed = func() bool {
-		for _, heard := range synced {
-			if !heard() {
-				return false
-			}
-		}
-		return true
+		r.listed = append(r.listed, heard)
 	}
 	return nil
 }
@@ -177,7 +169,7 @@ func givenUp(p *corev1.Pod) *facts.StartError {
 	}
 	var cause facts.StartError
 	if err := json.Unmarshal([]byte(text), &cause); err != nil {
-		return failed("the Pod cannot run; its annotation %s, which contains the cause, is invalid: %v", AnnotationFailed, err)
+		return oci.Failed("the Pod cannot run; its annotation %s, which contains the cause, is invalid: %v", AnnotationFailed, err)
 	}
 	return &cause
 }

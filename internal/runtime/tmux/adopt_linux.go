@@ -92,7 +92,7 @@ const (
 	noticeEvery = 10 * time.Millisecond
 )
 
-// lookAdopted determines the state of an adopted program. It records an exit, so that later calls return the same result. The caller holds l.acting.
+// lookAdopted determines the state of an adopted program. It records an exit, so that later calls return the same result. The caller holds the lock of l.
 func (l *link) lookAdopted(ctx context.Context, rec *record) facts.Incarnation {
 	if rec.Exit != nil {
 		return rec.incarnation(facts.Exited)
@@ -218,7 +218,7 @@ func (l *link) rest(rec *record, exit *facts.Exit) facts.Incarnation {
 }
 
 // members returns the processes of an adopted tree that have not exited, including those that are exiting and have already lost their environment. The caller
-// holds l.acting.
+// holds the lock of l.
 func (l *link) members(rec *record) ([]shim.Process, error) {
 	found, err := rec.tree().Members()
 	if err != nil {

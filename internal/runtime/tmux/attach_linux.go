@@ -41,8 +41,8 @@ func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out i
 }
 
 func (r *Runtime) watchable(ctx context.Context, uid types.UID, rec *record) error {
-	l := r.acquire(uid)
-	defer l.acting.Unlock()
+	l := r.links.Acquire(uid)
+	defer l.Unlock()
 	return l.living(ctx, rec)
 }
 

@@ -18,6 +18,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/berth-dev/berth/internal/printable"
 )
 
 // askTimeout is how long tmux may take to respond. A response takes milliseconds unless the tmux server is suspended or the machine is very busy.
@@ -163,21 +165,10 @@ func environment() []string {
 func sequence(command ...string) string {
 	words := make([]string, 0, len(command))
 	for _, word := range command {
-		words = append(words, quote(word))
+		words = append(words, printable.Quote(word))
 	}
 	return strings.Join(words, " ")
 }
 
-// quote quotes a word for a shell if necessary.
-func quote(word string) string {
-	plain := func(c rune) bool {
-		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_./", c)
-	}
-	if word != "" && strings.IndexFunc(word, func(c rune) bool { return !plain(c) }) < 0 {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
 // target returns a shell word that identifies exactly one session.
-func target(session string) string { return quote(literal("=" + session)) }
+func target(session string) string { return printable.Quote(literal("=" + session)) }

@@ -24,8 +24,8 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 	if rec == nil || !rec.Adopted {
 		return r.host.Observe(ctx, uid)
 	}
-	l := r.acquire(uid)
-	defer l.acting.Unlock()
+	l := r.links.Acquire(uid)
+	defer l.Unlock()
 	if rec, err = r.read(uid); err != nil {
 		return nil, err
 	}
@@ -60,8 +60,8 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, kil
 		}
 		return r.host.Stop(ctx, uid, incarnation)
 	}
-	l := r.acquire(uid)
-	defer l.acting.Unlock()
+	l := r.links.Acquire(uid)
+	defer l.Unlock()
 	if rec, err = r.read(uid); err != nil || rec == nil || !rec.Adopted || rec.Incarnation != incarnation || rec.Exit != nil || rec.BootID != r.boot {
 		return err
 	}
@@ -147,8 +147,8 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	if !shim.ValidUID(string(uid)) {
 		return r.host.Forget(ctx, uid)
 	}
-	l := r.acquire(uid)
-	defer l.acting.Unlock()
+	l := r.links.Acquire(uid)
+	defer l.Unlock()
 	rec, err := r.read(uid)
 	if err != nil {
 		return err
@@ -170,15 +170,15 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 		}
 	}
 	l.kick()
-	l.drop()
+	r.links.Forget(uid, l)
 	return nil
 }
 
 // Release releases an adopted session: it removes the mark and the record, and nothing else. It returns an error for a session that is not adopted, and nil if
 // the UID has no session.
 func (r *Runtime) Release(ctx context.Context, uid types.UID) error {
-	l := r.acquire(uid)
-	defer l.acting.Unlock()
+	l := r.links.Acquire(uid)
+	defer l.Unlock()
 	rec, err := r.read(uid)
 	if err != nil || rec == nil {
 		return err
@@ -198,6 +198,6 @@ func (r *Runtime) Release(ctx context.Context, uid types.UID) error {
 		return err
 	}
 	l.kick()
-	l.drop()
+	r.links.Forget(uid, l)
 	return nil
 }

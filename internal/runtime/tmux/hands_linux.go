@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/printable"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/terminal"
 )
@@ -29,8 +30,8 @@ func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	if rec == nil || !rec.Adopted {
 		return r.host.Type(ctx, uid, input)
 	}
-	l := r.acquire(uid)
-	defer l.acting.Unlock()
+	l := r.links.Acquire(uid)
+	defer l.Unlock()
 	if err := l.living(ctx, rec); err != nil {
 		return fmt.Errorf("type into session %s: %w", rec.Session, err)
 	}
@@ -144,9 +145,9 @@ func (r *Runtime) AttachCommand(uid types.UID) string {
 	if err != nil || rec == nil {
 		return ""
 	}
-	command := "tmux -L " + quote(rec.Socket) + " attach-session -t " + target(rec.Session)
+	command := "tmux -L " + printable.Quote(rec.Socket) + " attach-session -t " + target(rec.Session)
 	if dir := os.Getenv("TMUX_TMPDIR"); dir != "" {
-		command = "TMUX_TMPDIR=" + quote(dir) + " " + command
+		command = "TMUX_TMPDIR=" + printable.Quote(dir) + " " + command
 	}
 	return command
 }

@@ -34,7 +34,7 @@ func (r *Runtime) Keep(uid types.UID, keep bool) {
 	if rec, err := r.read(uid); err == nil && rec == nil {
 		return
 	}
-	l := r.link(uid)
+	l := r.links.Get(uid)
 	l.mu.Lock()
 	changed := l.keep != keep
 	l.keep = keep
@@ -46,8 +46,8 @@ func (r *Runtime) Keep(uid types.UID, keep bool) {
 
 // Tidy implements runtime.Terminals. It kills the session of a process that has exited.
 func (r *Runtime) Tidy(ctx context.Context, uid types.UID) error {
-	l := r.acquire(uid)
-	defer l.acting.Unlock()
+	l := r.links.Acquire(uid)
+	defer l.Unlock()
 	rec, err := r.read(uid)
 	if err != nil || rec == nil || rec.Adopted {
 		return err
@@ -79,8 +79,8 @@ func (l *link) run() {
 
 // tend reads the state and acts on it. It returns how long to wait before the next call, the processes whose exit ends the wait, and whether the link is done.
 func (l *link) tend(ctx context.Context) (wait time.Duration, processes []shim.Process, over bool) {
-	l.acting.Lock()
-	defer l.acting.Unlock()
+	l.Lock()
+	defer l.Unlock()
 	defer func() {
 		if over {
 			l.mu.Lock()
@@ -88,7 +88,7 @@ func (l *link) tend(ctx context.Context) (wait time.Duration, processes []shim.P
 			l.mu.Unlock()
 		}
 	}()
-	if l.gone {
+	if l.Gone() {
 		return 0, nil, true
 	}
 	rec, err := l.runtime.read(l.uid)

@@ -13,18 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime/background"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
 // link is the in-memory state of a UID. All of it can be rebuilt after a restart of the manager.
 type link struct {
+	background.Entry
+
 	runtime *Runtime
 	uid     types.UID
-	acting  sync.Mutex    // serializes changes of one UID
 	kicked  chan struct{} // requests an immediate check
 
-	// Guarded by acting.
-	gone       bool // forgotten; the caller must get a new link
+	// Guarded by the lock of the entry.
 	opened     time.Time
 	tries      int
 	met        []shim.Process // members of an adopted tree at the last check
@@ -37,28 +38,6 @@ type link struct {
 	mu        sync.Mutex
 	keep      bool
 	following bool
-}
-
-// acquire returns the link of a UID, and locks the mutex acting of that link.
-func (r *Runtime) acquire(uid types.UID) *link {
-	for {
-		l := r.link(uid)
-		l.acting.Lock()
-		if !l.gone {
-			return l
-		}
-		l.acting.Unlock()
-	}
-}
-
-// drop removes a link. The caller holds l.acting.
-func (l *link) drop() {
-	l.gone = true
-	l.runtime.mu.Lock()
-	defer l.runtime.mu.Unlock()
-	if l.runtime.links[l.uid] == l {
-		delete(l.runtime.links, l.uid)
-	}
 }
 
 // follow requests an immediate check of the session. It starts the goroutine that maintains the session, unless that goroutine is already running.

@@ -6,7 +6,6 @@ package tmux
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 
@@ -46,15 +45,8 @@ func (o *Options) complete() error {
 	if o.Dir == "" {
 		return errors.New("tmux runtime: no directory is set")
 	}
-	dir, err := filepath.Abs(o.Dir)
-	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
-	}
-	if err == nil {
-		// Two paths to one directory must identify the same install.
-		o.Dir, err = filepath.EvalSymlinks(dir)
-	}
-	if err != nil {
+	var err error
+	if o.Dir, err = runtime.InstallDir(o.Dir); err != nil {
 		return fmt.Errorf("directory of the tmux runtime: %w", err)
 	}
 	if o.Tmux == "" {
@@ -74,9 +66,6 @@ func (o *Options) complete() error {
 	}
 	if err := CheckSocketName(o.Socket); err != nil {
 		return err
-	}
-	if o.Logger.GetSink() == nil {
-		o.Logger = logr.Discard()
 	}
 	return nil
 }

@@ -26,8 +26,8 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if p.Incarnation <= 0 || !shim.ValidUID(string(p.UID)) {
 		return fmt.Errorf("start %s: a UID and an incarnation greater than 0 are required", p.Name)
 	}
-	l := r.acquire(p.UID)
-	defer l.acting.Unlock()
+	l := r.links.Acquire(p.UID)
+	defer l.Unlock()
 	if err := l.start(ctx, p); err != nil {
 		return fmt.Errorf("start incarnation %d of %s: %w", p.Incarnation, p.Name, err)
 	}
@@ -113,11 +113,11 @@ func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec 
 	return r.claimAmong(ctx, p, config, rec, next)
 }
 
-// claimAmong claims an existing session or creates one. It holds the claiming lock of the socket.
+// claimAmong claims an existing session or creates one. It holds the claiming lock of the socket: otherwise another adoption could check a session before this
+// one has recorded its claim.
 func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Config, rec, next *record) (adopted bool, err error) {
-	claiming := r.claiming(config.Socket)
-	claiming.Lock()
-	defer claiming.Unlock()
+	r.claims.LockKey(config.Socket)
+	defer func() { _ = r.claims.UnlockKey(config.Socket) }()
 	all, err := r.client(config.Socket).sessions(ctx)
 	if err != nil {
 		return false, err

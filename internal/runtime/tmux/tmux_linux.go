@@ -5,16 +5,14 @@ package tmux
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/keymutex"
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -34,9 +32,8 @@ type Runtime struct {
 	boot    string
 	log     logr.Logger
 
-	mu     sync.Mutex
-	links  map[types.UID]*link
-	claims map[string]*sync.Mutex
+	links  *background.Entries[*link]
+	claims keymutex.KeyMutex // by socket; see claimAmong
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -55,11 +52,13 @@ func New(host Host, options Options) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the boot ID: %w", err)
 	}
-	sum := sha256.Sum256([]byte(options.Dir))
 	r := &Runtime{
-		Inspection: host, Tasks: background.New(options.Wake), host: host, options: options, install: hex.EncodeToString(sum[:6]), boot: boot, log: options.Logger,
-		links: map[types.UID]*link{}, claims: map[string]*sync.Mutex{},
+		Inspection: host, Tasks: background.New(options.Wake), host: host, options: options, install: runtime.InstallID(options.Dir), boot: boot, log: options.Logger,
+		claims: keymutex.NewHashed(0),
 	}
+	r.links = background.NewEntries(func(uid types.UID) *link {
+		return &link{runtime: r, uid: uid, keep: true, kicked: make(chan struct{}, 1)}
+	})
 	if err := r.adoptAll(); err != nil {
 		r.Close()
 		return nil, err
@@ -74,7 +73,7 @@ func (r *Runtime) adoptAll() error {
 		return err
 	}
 	for _, uid := range uids {
-		r.link(uid).follow()
+		r.links.Get(uid).follow()
 	}
 	return nil
 }
@@ -153,31 +152,6 @@ func (r *Runtime) Sessions(ctx context.Context, socket string) ([]Session, error
 
 func (r *Runtime) client(socket string) client {
 	return client{program: r.options.Tmux, socket: socket}
-}
-
-// link returns the in-memory state of a UID.
-func (r *Runtime) link(uid types.UID) *link {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	l := r.links[uid]
-	if l == nil {
-		l = &link{runtime: r, uid: uid, keep: true, kicked: make(chan struct{}, 1)}
-		r.links[uid] = l
-	}
-	return l
-}
-
-// claiming returns the lock that serializes adoptions on a socket. Without this lock, another adoption could check a session before the first adoption has
-// recorded its claim.
-func (r *Runtime) claiming(socket string) *sync.Mutex {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.claims[socket]
-	if m == nil {
-		m = &sync.Mutex{}
-		r.claims[socket] = m
-	}
-	return m
 }
 
 // newest returns the newest incarnation of a UID that the host knows, or nil.

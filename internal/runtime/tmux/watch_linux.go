@@ -23,8 +23,8 @@ func (r *Runtime) LastActivity(ctx context.Context, uid types.UID) (time.Time, e
 	if rec == nil || !rec.Adopted {
 		return r.host.LastActivity(ctx, uid)
 	}
-	l := r.acquire(uid)
-	defer l.acting.Unlock()
+	l := r.links.Acquire(uid)
+	defer l.Unlock()
 	if l.active.IsZero() && rec.Exit == nil {
 		l.lookAdopted(ctx, rec)
 	}
@@ -52,8 +52,8 @@ func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member,
 	if rec == nil || !rec.Adopted {
 		return r.host.Members(ctx, uid)
 	}
-	l := r.acquire(uid)
-	defer l.acting.Unlock()
+	l := r.links.Acquire(uid)
+	defer l.Unlock()
 	found, err := l.members(rec)
 	if err != nil {
 		return nil, fmt.Errorf("list the processes of session %s: %w", rec.Session, err)

@@ -6,7 +6,6 @@ package docker
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -16,29 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/runtime/logfile"
-	"github.com/berth-dev/berth/internal/shim"
 )
-
-// LastActivity implements runtime.Logs. It returns the time at which the copy of the output last grew, and does not query the engine.
-func (r *Runtime) LastActivity(_ context.Context, uid types.UID) (time.Time, error) {
-	if !shim.ValidUID(string(uid)) {
-		return time.Time{}, fmt.Errorf("activity of %q: %w", uid, runtime.ErrNotFound)
-	}
-	at, err := logfile.LastActivity(filepath.Join(r.dir(uid), logFile))
-	if err != nil {
-		return time.Time{}, fmt.Errorf("activity of %s: %w", uid, err)
-	}
-	return at, nil
-}
-
-// Watch implements runtime.Logs.
-func (r *Runtime) Watch(_ context.Context, uid types.UID) error {
-	if !shim.ValidUID(string(uid)) {
-		return fmt.Errorf("watch %q: %w", uid, runtime.ErrNotFound)
-	}
-	return r.notice.Watch(uid, filepath.Join(r.dir(uid), logFile))
-}
 
 // Members implements runtime.Inspection. The engine determines the names and resources with ps.
 func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member, error) {
