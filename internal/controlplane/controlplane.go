@@ -245,9 +245,3 @@ func (c *ControlPlane) endWatch() {
 		<-c.watched
 	}
 }
-
-// abandon leaves the child running, as if this process had been killed. It is for tests.
-func (c *ControlPlane) abandon() error {
-	c.endWatch()
-	return c.lock.release()
-}

@@ -154,3 +154,9 @@ func expectPrivate(g Gomega, root string) {
 	})
 	g.Expect(err).NotTo(HaveOccurred())
 }
+
+// abandon leaves the child running, as if this process had been killed. It is for tests.
+func (c *ControlPlane) abandon() error {
+	c.endWatch()
+	return c.lock.release()
+}

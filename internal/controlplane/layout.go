@@ -30,7 +30,6 @@ func (l layout) log(name string) string    { return filepath.Join(l.root, "logs"
 func (l layout) oldLog(name string) string { return l.log(name) + ".old" }
 func (l layout) pid(name string) string    { return filepath.Join(l.root, "pids", name+".json") }
 func (l layout) lock() string              { return filepath.Join(l.root, "lock") }
-func (l layout) etcd() string              { return filepath.Join(l.root, "etcd") }
 func (l layout) ports() string             { return filepath.Join(l.root, "ports.json") }
 func (l layout) defaultAccess() string     { return filepath.Join(l.root, "kubeconfig") }
 

@@ -4,28 +4,27 @@
 package controlplane
 
 import (
-	"bytes"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/berth-dev/berth/internal/certs"
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
 const (
-	validity = 10 * 365 * 24 * time.Hour
 	// renewBefore is the remaining validity below which a certificate authority is replaced.
 	renewBefore = 30 * 24 * time.Hour
 
@@ -42,8 +41,7 @@ const (
 // administrator.
 type identity struct {
 	caPEM      []byte
-	ca         *x509.Certificate
-	caKey      *ecdsa.PrivateKey
+	ca         *tls.Certificate
 	adminToken string
 }
 
@@ -57,7 +55,8 @@ func loadIdentity(dir layout) (*identity, error) {
 	if id.adminToken, err = loadToken(dir.pki(fileAdminToken)); err != nil {
 		return nil, err
 	}
-	if err := id.writeTokens(dir); err != nil {
+	// The only user in the token file of the API server is the administrator, for the kubeconfig.
+	if err := statedir.Write(dir.pki(fileTokens), []byte(id.adminToken+",berth-admin,berth-admin,system:masters\n")); err != nil {
 		return nil, err
 	}
 	if _, err := os.Stat(dir.pki(fileServiceAccount)); errors.Is(err, fs.ErrNotExist) {
@@ -72,15 +71,6 @@ func loadIdentity(dir layout) (*identity, error) {
 	return id, nil
 }
 
-// writeTokens writes the token file of the API server. Its only user is the administrator, for the kubeconfig.
-func (id *identity) writeTokens(dir layout) error {
-	lines := id.adminToken + ",berth-admin,berth-admin,system:masters\n"
-	if have, err := os.ReadFile(dir.pki(fileTokens)); err == nil && string(have) == lines {
-		return nil
-	}
-	return statedir.Write(dir.pki(fileTokens), []byte(lines))
-}
-
 func loadToken(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -90,9 +80,7 @@ func loadToken(path string) (string, error) {
 		return token, nil
 	}
 	random := make([]byte, 32)
-	if _, err := rand.Read(random); err != nil {
-		return "", fmt.Errorf("create a token: %w", err)
-	}
+	_, _ = rand.Read(random) // it never returns an error
 	token := hex.EncodeToString(random)
 	return token, statedir.Write(path, []byte(token+"\n"))
 }
@@ -105,116 +93,55 @@ func (id *identity) loadCA(dir layout) error {
 			return fmt.Errorf("read the certificate authority: %w", err)
 		}
 	}
-	if certErr == nil && keyErr == nil {
-		cert, key, err := parsePair(certPEM, keyPEM)
-		if err == nil && time.Until(cert.NotAfter) > renewBefore {
-			id.caPEM, id.ca, id.caKey = certPEM, cert, key
-			return nil
-		}
+	if pair, err := tls.X509KeyPair(certPEM, keyPEM); err == nil && time.Until(pair.Leaf.NotAfter) > renewBefore {
+		id.caPEM, id.ca = certPEM, &pair
+		return nil
 	}
 	return id.makeCA(dir)
 }
 
-func (id *identity) makeCA(dir layout) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("create the certificate authority: %w", err)
-	}
-	template := &x509.Certificate{
+func (id *identity) makeCA(dir layout) (err error) {
+	id.ca, err = certs.Issue(x509.Certificate{
 		Subject:               pkix.Name{CommonName: "berth"},
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	certPEM, cert, err := sign(template, template, &key.PublicKey, key)
+	}, nil)
 	if err != nil {
 		return err
 	}
-	// If this process is killed between the two writes, the next start finds no matching pair and replaces both files.
-	if err := writeKey(dir.pki(fileCAKey), key); err != nil {
-		return err
-	}
-	if err := statedir.Write(dir.pki(fileCA), certPEM); err != nil {
-		return err
-	}
-	id.caPEM, id.ca, id.caKey = certPEM, cert, key
-	return nil
+	id.caPEM = certs.CertificatePEM(id.ca)
+	return writePair(dir.pki(fileCA), dir.pki(fileCAKey), id.ca)
 }
 
 // writeServing creates the certificate of the API server. Start replaces it unless it adopts a child. It expires no later than
 // the certificate authority.
 func (id *identity) writeServing(dir layout) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("create a key: %w", err)
-	}
-	template := &x509.Certificate{
+	pair, err := certs.Issue(x509.Certificate{
 		Subject:     pkix.Name{CommonName: program},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		DNSNames:    []string{"localhost"},
-	}
-	certPEM, _, err := sign(template, id.ca, &key.PublicKey, id.caKey)
+	}, id.ca)
 	if err != nil {
 		return err
 	}
-	if err := writeKey(dir.pki(fileServerKey), key); err != nil {
+	return writePair(dir.pki(fileServerCert), dir.pki(fileServerKey), pair)
+}
+
+// writePair writes the key first. If this process is killed between the two writes, the next start finds no matching pair and replaces both files.
+func writePair(cert, key string, pair *tls.Certificate) error {
+	if err := writeKey(key, pair.PrivateKey); err != nil {
 		return err
 	}
-	return statedir.Write(dir.pki(fileServerCert), certPEM)
+	return statedir.Write(cert, certs.CertificatePEM(pair))
 }
 
-func sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, key *ecdsa.PrivateKey) ([]byte, *x509.Certificate, error) {
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+func writeKey(path string, key crypto.PrivateKey) error {
+	text, err := certs.KeyPEM(key)
 	if err != nil {
-		return nil, nil, fmt.Errorf("create a certificate: %w", err)
+		return err
 	}
-	template.SerialNumber = serial
-	template.NotBefore = time.Now().Add(-time.Hour)
-	template.NotAfter = time.Now().Add(validity)
-	if parent != template && parent.NotAfter.Before(template.NotAfter) {
-		template.NotAfter = parent.NotAfter
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("create a certificate: %w", err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, nil, fmt.Errorf("create a certificate: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), cert, nil
-}
-
-func parsePair(certPEM, keyPEM []byte) (*x509.Certificate, *ecdsa.PrivateKey, error) {
-	certBlock, _ := pem.Decode(certPEM)
-	keyBlock, _ := pem.Decode(keyPEM)
-	if certBlock == nil || keyBlock == nil {
-		return nil, nil, errors.New("no PEM data")
-	}
-	cert, err := x509.ParseCertificate(certBlock.Bytes)
-	if err != nil {
-		return nil, nil, fmt.Errorf("parse a certificate: %w", err)
-	}
-	key, err := x509.ParseECPrivateKey(keyBlock.Bytes)
-	if err != nil {
-		return nil, nil, fmt.Errorf("parse a key: %w", err)
-	}
-	if !key.PublicKey.Equal(cert.PublicKey) {
-		return nil, nil, errors.New("the certificate does not match the private key")
-	}
-	return cert, key, nil
-}
-
-func writeKey(path string, key *ecdsa.PrivateKey) error {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	var out bytes.Buffer
-	if err := pem.Encode(&out, &pem.Block{Type: "EC PRIVATE KEY", Bytes: der}); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return statedir.Write(path, out.Bytes())
+	return statedir.Write(path, text)
 }

@@ -171,7 +171,7 @@ func TestChurnIsBounded(t *testing.T) {
 	batch := int64(len(changed)) << 19
 	for written := int64(0); written < amount; written += batch {
 		g.Expect(updateAll(ctx, api, changed, written)).To(Succeed(), progress.String)
-		if info, err := os.Stat(filepath.Join(c.dir.etcd(), "member", "snap", "db")); err == nil {
+		if info, err := os.Stat(filepath.Join(c.dir.root, "etcd", "member", "snap", "db")); err == nil {
 			// bbolt grows its file in steps of 16 MiB.
 			g.Expect(info.Size()).To(BeNumerically("<=", etcdQuota+32<<20))
 			largest = max(largest, info.Size())
@@ -181,7 +181,7 @@ func TestChurnIsBounded(t *testing.T) {
 			continue
 		}
 		// The write-ahead log contains up to 1000 changes until the next snapshot, and etcd keeps its last 5 files of 64 MiB.
-		disk = max(disk, totalSize(g, filepath.Join(c.dir.etcd(), "member")))
+		disk = max(disk, totalSize(g, filepath.Join(c.dir.root, "etcd", "member")))
 		g.Expect(disk).To(BeNumerically("<=", etcdQuota+32<<20+1000<<19+6*64<<20))
 		t.Logf("wrote %d MiB in %s: with a quota of %d MiB the file had at most %d MiB, with the write-ahead log %d MiB",
 			done>>20, time.Since(began).Round(time.Second), etcdQuota>>20, largest>>20, disk>>20)

@@ -32,7 +32,7 @@ func TestStart_TakesOverEarlierStateDirectory(t *testing.T) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		environment.BinaryAssetsDirectory = assets(t)
 	}
-	environment.ControlPlane.Etcd = &envtest.Etcd{DataDir: dir.etcd()}
+	environment.ControlPlane.Etcd = &envtest.Etcd{DataDir: filepath.Join(dir.root, "etcd")}
 	config, err := environment.Start()
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = environment.Stop() }() // stops what is left after an error

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
@@ -82,11 +84,11 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 		refuse(w, http.StatusNotImplemented, errNoOutput)
 		return
 	}
-	if s.serveScreen(w, r, logs, t) {
-		return
-	}
 	log, err := logs.OpenLog(r.Context(), t.object.GetUID())
 	if errors.Is(err, runtime.ErrNotFound) {
+		if s.serveScreen(w, r, t) {
+			return
+		}
 		// An object without output is not an error. A client that follows the output receives the response headers immediately.
 		begin(w, 0)
 		if query.follow && http.NewResponseController(w).Flush() == nil {
@@ -113,7 +115,12 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	}
 	begin(w, start)
-	if err := copyLog(r.Context(), http.NewResponseController(w), w, log, start, end, query.follow); err != nil && r.Context().Err() == nil {
+	s.send(w, r, t, log, start, end, query.follow)
+}
+
+// send sends the output after the response headers; see copyLog.
+func (s *Server) send(w http.ResponseWriter, r *http.Request, t target, log runtime.Log, start, end int64, follow bool) {
+	if err := copyLog(r.Context(), http.NewResponseController(w), w, log, start, end, follow); err != nil && r.Context().Err() == nil {
 		s.opts.Log.Info("An output stream ended early", "object", t.String(), "cause", err.Error())
 	}
 }
@@ -128,22 +135,14 @@ func (s *Server) followNew(w http.ResponseWriter, r *http.Request, logs runtime.
 		return
 	}
 	defer func() { _ = log.Close() }()
-	if err := copyLog(r.Context(), http.NewResponseController(w), w, log, 0, 0, true); err != nil && r.Context().Err() == nil {
-		s.opts.Log.Info("An output stream ended early", "object", t.String(), "cause", err.Error())
-	}
+	s.send(w, r, t, log, 0, 0, true)
 }
 
-// serveScreen responds with the current content of the terminal if no output is retained, as for an adopted session. It returns false if it did not respond.
-func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, logs runtime.Logs, t target) bool {
+// serveScreen responds with the current content of the terminal, if there is one: the output of an adopted session is not retained. It returns false if it did
+// not respond.
+func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, t target) bool {
 	terminals := s.runtimeOf(t).Capabilities().Terminals
 	if terminals == nil {
-		return false
-	}
-	log, err := logs.OpenLog(r.Context(), t.object.GetUID())
-	if err == nil {
-		_ = log.Close()
-	}
-	if !errors.Is(err, runtime.ErrNotFound) {
 		return false
 	}
 	view, err := terminals.Capture(r.Context(), t.object.GetUID())
@@ -164,20 +163,15 @@ func begin(w http.ResponseWriter, offset int64) {
 }
 
 // awaitLog waits until an object has output.
-func awaitLog(ctx context.Context, logs runtime.Logs, uid types.UID) (runtime.Log, error) {
-	tick := time.NewTicker(noLogRetry)
-	defer tick.Stop()
-	for {
-		log, err := logs.OpenLog(ctx, uid)
-		if !errors.Is(err, runtime.ErrNotFound) {
-			return log, err
+func awaitLog(ctx context.Context, logs runtime.Logs, uid types.UID) (log runtime.Log, err error) {
+	err = wait.PollUntilContextCancel(ctx, noLogRetry, true, func(ctx context.Context) (bool, error) {
+		log, err = logs.OpenLog(ctx, uid)
+		if errors.Is(err, runtime.ErrNotFound) {
+			return false, nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-tick.C:
-		}
-	}
+		return err == nil, err
+	})
+	return log, err
 }
 
 // span returns the range of the available output that the query selects.

@@ -6,16 +6,12 @@ package endpoint
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
 	stdlog "log"
-	"math/big"
 	"net"
 	"os"
 	"time"
@@ -24,7 +20,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/internal/certs"
 )
 
 const (
@@ -32,30 +31,22 @@ const (
 	keyCA  = "ca.crt"
 
 	publishRetry = time.Second
-	certValidity = 10 * 365 * 24 * time.Hour
 )
 
 // publish writes the address to the ConfigMap that clients read, and retries until it succeeds or the context is done.
 func (s *Server) publish(ctx context.Context) {
-	tick := time.NewTicker(publishRetry)
-	defer tick.Stop()
 	said := ""
-	for {
+	_ = wait.PollUntilContextCancel(ctx, publishRetry, true, func(ctx context.Context) (bool, error) {
 		err := s.publishOnce(ctx)
-		if err == nil {
+		switch {
+		case err == nil:
 			s.opts.Log.Info("Serving logs and terminals", "url", s.URL())
-			return
-		}
-		if ctx.Err() == nil && err.Error() != said {
+		case ctx.Err() == nil && err.Error() != said:
 			said = err.Error()
 			s.opts.Log.Error(err, "Cannot publish the address of the endpoint; berth logs and berth attach cannot find it until this succeeds; retrying")
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
+		return err == nil, nil
+	})
 }
 
 func (s *Server) publishOnce(ctx context.Context) error {
@@ -102,28 +93,17 @@ func certificate(opts Options) (*tls.Config, []byte, error) {
 		}
 		return config, lastCertificate(data), nil
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, fmt.Errorf("create a key: %w", err)
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, nil, fmt.Errorf("create a certificate: %w", err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: "berth-endpoint"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certValidity),
-		IsCA: true, BasicConstraintsValid: true,
+	pair, err := certs.Issue(x509.Certificate{
+		Subject: pkix.Name{CommonName: "berth-endpoint"}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, DNSNames: []string{"localhost"},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	}, nil)
 	if err != nil {
-		return nil, nil, fmt.Errorf("create a certificate: %w", err)
+		return nil, nil, err
 	}
-	config.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
-	return config, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	config.Certificates = []tls.Certificate{*pair}
+	return config, certs.CertificatePEM(pair), nil
 }
 
 func lastCertificate(data []byte) []byte {

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,26 +36,23 @@ func (s *Server) awake(ctx context.Context, t target) (leave func(), status int,
 	if !s.dozes(instance) {
 		return leave, http.StatusOK, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, wakeWithin)
-	defer cancel()
-	tick := time.NewTicker(wakePoll)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return leave, http.StatusConflict, fmt.Errorf("%s is idle and did not start again: see its conditions with berth status", t)
-		case <-tick.C:
-		}
+	status = http.StatusOK
+	err = wait.PollUntilContextTimeout(ctx, wakePoll, wakeWithin, false, func(ctx context.Context) (bool, error) {
 		now := &v1alpha1.Instance{}
-		if err := s.opts.Reader.Get(ctx, client.ObjectKeyFromObject(instance), now); client.IgnoreNotFound(err) != nil {
-			continue // the API server may be available again before the timeout
-		} else if err != nil || now.UID != instance.UID {
-			return leave, http.StatusNotFound, fmt.Errorf("%s was deleted", t)
+		err := s.opts.Reader.Get(ctx, client.ObjectKeyFromObject(instance), now)
+		switch {
+		case client.IgnoreNotFound(err) != nil:
+			return false, nil // the API server may be available again before the timeout
+		case err != nil || now.UID != instance.UID:
+			status = http.StatusNotFound
+			return false, fmt.Errorf("%s was deleted", t)
 		}
-		if !s.dozes(now) && settled(now) {
-			return leave, http.StatusOK, nil
-		}
+		return !s.dozes(now) && settled(now), nil
+	})
+	if wait.Interrupted(err) {
+		return leave, http.StatusConflict, fmt.Errorf("%s is idle and did not start again: see its conditions with berth status", t)
 	}
+	return leave, status, err
 }
 
 // dozes reports whether an Instance is asleep or falling asleep.

@@ -1,0 +1,66 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package certs issues certificates with ECDSA keys.
+package certs
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"time"
+)
+
+const validity = 10 * 365 * 24 * time.Hour
+
+// Issue generates a key and a certificate for it. The issuer signs the certificate; without an issuer, the certificate is self-signed. Unless the template sets
+// other times, the certificate is valid for ten years, but no longer than the issuer.
+func Issue(template x509.Certificate, issuer *tls.Certificate) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("create a key: %w", err)
+	}
+	if template.NotAfter.IsZero() {
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(validity)
+	}
+	signer := &tls.Certificate{Leaf: &template, PrivateKey: key}
+	if issuer != nil {
+		signer = issuer
+	}
+	if signer.Leaf.NotAfter.Before(template.NotAfter) {
+		template.NotAfter = signer.Leaf.NotAfter
+	}
+	// CreateCertificate chooses the serial number.
+	der, err := x509.CreateCertificate(rand.Reader, &template, signer.Leaf, key.Public(), signer.PrivateKey)
+	if err != nil {
+		return nil, fmt.Errorf("create a certificate: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("create a certificate: %w", err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+// CertificatePEM returns the certificate without its chain.
+func CertificatePEM(pair *tls.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
+}
+
+// KeyPEM returns a private key, such as the one of a certificate from Issue. The API server reads the public key of service accounts only from this format.
+func KeyPEM(key crypto.PrivateKey) ([]byte, error) {
+	private, is := key.(*ecdsa.PrivateKey)
+	if !is {
+		return nil, fmt.Errorf("encode a key: %T is not supported", key)
+	}
+	der, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		return nil, fmt.Errorf("encode a key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
+}
