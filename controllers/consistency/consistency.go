@@ -60,6 +60,25 @@ type version struct {
 	version string
 }
 
+// Read returns the object of a key, or nil if there is none. It reads from the API server, not the cache, if the cache does not have the object or has not seen
+// the last write of this process.
+func Read[T any, P interface {
+	*T
+	client.Object
+}](ctx context.Context, cache, live client.Reader, writes *Writes, key types.NamespacedName) (P, error) {
+	object := P(new(T))
+	err := cache.Get(ctx, key, object)
+	if err == nil && writes.Behind(object) || apierrors.IsNotFound(err) {
+		object = P(new(T))
+		err = live.Get(ctx, key, object)
+	}
+	if apierrors.IsNotFound(err) {
+		writes.Forget(key)
+		return nil, nil
+	}
+	return object, err
+}
+
 // Record stores the resource version that a write of this process created.
 func (w *Writes) Record(object client.Object) {
 	w.mu.Lock()

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -78,9 +77,9 @@ func (v *scope) again(after time.Duration) {
 
 // Reconcile advances one plan: it reads, decides, writes the status, and only then creates, cancels and releases runs.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	object, err := r.read(ctx, req.NamespacedName)
+	object, err := consistency.Read[v1alpha1.Plan](ctx, r.Client, r.Reader, &r.memory.writes, req.NamespacedName)
 	if err != nil {
-		return ctrl.Result{}, err
+		return ctrl.Result{}, fmt.Errorf("read the plan: %w", err)
 	}
 	if object == nil || !object.DeletionTimestamp.IsZero() {
 		return r.result(req, nil, r.abandon(ctx, req.NamespacedName))
@@ -119,25 +118,6 @@ func (r *Reconciler) result(req ctrl.Request, v *scope, err error) (ctrl.Result,
 	default:
 		return ctrl.Result{RequeueAfter: v.step.Requeue}, nil
 	}
-}
-
-// read returns the plan, or nil if there is none. It reads from the API server if the cache does not have the plan or has not seen the last write of this
-// manager.
-func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alpha1.Plan, error) {
-	object := &v1alpha1.Plan{}
-	err := r.Client.Get(ctx, key, object)
-	if err == nil && r.memory.writes.Behind(object) || apierrors.IsNotFound(err) {
-		object = &v1alpha1.Plan{}
-		err = r.Reader.Get(ctx, key, object)
-	}
-	if apierrors.IsNotFound(err) {
-		r.memory.writes.Forget(key)
-		return nil, nil //nolint:nilnil // absence is not an error
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the plan: %w", err)
-	}
-	return object, nil
 }
 
 // decide determines the next step and writes the status. A plan with a key begins under a lock, so that the second of two plans with the same key sees the

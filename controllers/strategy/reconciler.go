@@ -12,8 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -51,9 +49,9 @@ const atOnce = 16
 
 // Reconcile counts newly finished runs: it reads, decides, writes the status, and only then releases the counted runs.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	strategy, err := r.read(ctx, req.NamespacedName)
+	strategy, err := consistency.Read[v1alpha1.Strategy](ctx, r.Client, r.Reader, &r.memory.writes, req.NamespacedName)
 	if err != nil {
-		return ctrl.Result{}, err
+		return ctrl.Result{}, fmt.Errorf("read strategies/%s: %w", req.NamespacedName, err)
 	}
 	runs, err := r.runs(ctx, req.NamespacedName, strategy)
 	if err != nil {
@@ -92,25 +90,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		step.Again = left
 	}
 	return ctrl.Result{RequeueAfter: step.Again}, nil
-}
-
-// read returns the strategy, or nil if there is none. It reads from the API server if the cache does not have the strategy or has not seen the last write of
-// this manager.
-func (r *Reconciler) read(ctx context.Context, key types.NamespacedName) (*v1alpha1.Strategy, error) {
-	strategy := &v1alpha1.Strategy{}
-	err := r.Client.Get(ctx, key, strategy)
-	if err == nil && r.memory.writes.Behind(strategy) || apierrors.IsNotFound(err) {
-		strategy = &v1alpha1.Strategy{}
-		err = r.Reader.Get(ctx, key, strategy)
-	}
-	if apierrors.IsNotFound(err) {
-		r.memory.writes.Forget(key)
-		return nil, nil //nolint:nilnil // absence is not an error
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read strategies/%s: %w", key, err)
-	}
-	return strategy, nil
 }
 
 func desired(strategy *v1alpha1.Strategy) core.Desired {
