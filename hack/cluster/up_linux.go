@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // debian maps a program to the Debian package that contains it.
@@ -171,19 +173,13 @@ func freePorts() (ports, error) {
 
 // until calls the function try every 200 ms, until try succeeds. After two minutes, or when the context is done, it returns the last error of try.
 func until(ctx context.Context, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	every := time.NewTicker(200 * time.Millisecond)
-	defer every.Stop()
-	for {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-every.C:
-		case <-ctx.Done():
-			return fmt.Errorf("timed out: %w", err)
-		}
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		last = try(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("timed out: %w", last)
 	}
+	return nil
 }
