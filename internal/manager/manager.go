@@ -134,8 +134,8 @@ func setupInstances(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err := mgr.Add(waker); err != nil {
 		return fmt.Errorf("add controllers and servers to the manager: %w", err)
 	}
-	deps.Presence.OnUse(waker.tell)
-	deps.Runtimes.OnChange(waker.tell)
+	deps.Presence.OnUse(waker.Add)
+	deps.Runtimes.OnChange(waker.Add)
 	for _, setup := range []func(ctrl.Manager, process.Dependencies) error{instance.Setup, discovery.Setup} {
 		if err := setup(mgr, deps); err != nil {
 			return err

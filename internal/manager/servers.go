@@ -33,7 +33,7 @@ func setupLanguageServers(mgr ctrl.Manager, deps process.Dependencies, opts Opti
 		if err := mgr.Add(waker); err != nil {
 			return fmt.Errorf("add controllers and servers to the manager: %w", err)
 		}
-		telling.OnChange(waker.tell)
+		telling.OnChange(waker.Add)
 	}
 	deps.Runtimes = runtime.NewRegistry(base, mgr.GetLogger().WithName("runtimes"), pods)
 	return languageserver.Setup(mgr, deps)

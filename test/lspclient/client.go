@@ -73,13 +73,12 @@ type Client struct {
 	writing sync.Mutex
 	next    atomic.Int64
 
-	mu             sync.Mutex
-	pending        map[int64]chan Message
-	unexpected     []Message
-	serverRequests []string
-	diagnostics    map[string]Diagnostics
-	changed        chan struct{} // closed and replaced when diagnostics arrive
-	err            error
+	mu          sync.Mutex
+	pending     map[int64]chan Message
+	unexpected  []Message
+	diagnostics map[string]Diagnostics
+	changed     chan struct{} // closed and replaced when diagnostics arrive
+	err         error
 }
 
 // Dial connects to a socket.
@@ -123,13 +122,6 @@ func (c *Client) UnexpectedResponses() []Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.unexpected
-}
-
-// ServerRequests returns the methods of the requests that the server has sent.
-func (c *Client) ServerRequests() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return append([]string(nil), c.serverRequests...)
 }
 
 func (c *Client) read() {
@@ -206,9 +198,6 @@ func (c *Client) deliverResponse(m Message) {
 
 // answerRequest answers a request of the server.
 func (c *Client) answerRequest(m Message) {
-	c.mu.Lock()
-	c.serverRequests = append(c.serverRequests, m.Method)
-	c.mu.Unlock()
 	var result any
 	var refused *Error
 	switch {

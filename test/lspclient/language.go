@@ -222,14 +222,6 @@ func (c *Client) recordDiagnostics(params json.RawMessage) {
 	c.changed = make(chan struct{})
 }
 
-// Diagnostics returns the last published diagnostics of a document.
-func (c *Client) Diagnostics(uri string) (Diagnostics, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	d, ok := c.diagnostics[uri]
-	return d, ok
-}
-
 // WaitForDiagnostics waits until condition returns true for the last published diagnostics of a document.
 func (c *Client) WaitForDiagnostics(ctx context.Context, uri string, condition func(Diagnostics) bool) (Diagnostics, error) {
 	for {

@@ -202,18 +202,23 @@ func (r *Runtime) LeaderExit(uid types.UID, exit facts.Exit) {
 }
 
 // Announce sends a UID on Events although nothing has changed.
-func (r *Runtime) Announce(uid types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.happened(uid)
-}
+func (r *Runtime) Announce(uid types.UID) { r.events.Add(uid) }
 
 func (r *Runtime) change(uid types.UID, do func(*incarnation)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if i := r.newest(uid); i != nil {
 		do(i)
-		r.happened(uid)
+		r.events.Add(uid)
+	}
+}
+
+// with calls the function do with the state of a UID, if there is any.
+func (r *Runtime) with(uid types.UID, do func(*workload)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.workloads[uid]; w != nil {
+		do(w)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 )
 
 // Node is the name of the machine that the processes appear to run on.
@@ -31,7 +32,7 @@ type Runtime struct {
 	runtime.NoInspection
 
 	clock  clock.PassiveClock
-	events chan types.UID
+	events *eventqueue.Queue
 
 	mu         sync.Mutex
 	nextPID    int64
@@ -39,8 +40,6 @@ type Runtime struct {
 	calls      []Call
 	faults     []fault
 	violations []string
-	pending    []types.UID
-	wake       chan struct{}
 	programs   map[string]Program
 	imitate    func(command []string) (Program, bool)
 	unguarded  bool
@@ -80,14 +79,13 @@ var _ runtime.Runtime = (*Runtime)(nil)
 func New(ctx context.Context, c clock.PassiveClock) *Runtime {
 	r := &Runtime{
 		clock:     c,
-		events:    make(chan types.UID),
+		events:    eventqueue.New(),
 		nextPID:   1000,
 		workloads: map[types.UID]*workload{},
-		wake:      make(chan struct{}, 1),
 		programs:  map[string]Program{},
 		looks:     map[types.UID]int{},
 	}
-	go r.deliver(ctx)
+	go r.events.Run(ctx.Done())
 	return r
 }
 
@@ -136,7 +134,7 @@ func (r *Runtime) start(p runtime.Process) error {
 	if !i.program.Held {
 		r.run(i)
 	}
-	r.happened(p.UID)
+	r.events.Add(p.UID)
 	return nil
 }
 
@@ -227,7 +225,7 @@ func (r *Runtime) Stop(_ context.Context, uid types.UID, number int64) error {
 		if !i.program.IgnoreStop {
 			r.exit(i, facts.Exit{Known: true, Signal: i.process.StopSignal})
 		}
-		r.happened(uid)
+		r.events.Add(uid)
 		return nil
 	})
 }
@@ -241,7 +239,7 @@ func (r *Runtime) Kill(_ context.Context, uid types.UID, number int64) error {
 		if i := r.alive(uid, number); i != nil {
 			r.effect(call)
 			r.exit(i, facts.Exit{Known: true, Signal: "SIGKILL"})
-			r.happened(uid)
+			r.events.Add(uid)
 		}
 		return nil
 	})
@@ -317,41 +315,4 @@ func (r *Runtime) Forget(_ context.Context, uid types.UID) error {
 }
 
 // Events implements runtime.Runtime.
-func (r *Runtime) Events() <-chan types.UID { return r.events }
-
-// happened queues a UID for Events. It never blocks.
-func (r *Runtime) happened(uid types.UID) {
-	if !slices.Contains(r.pending, uid) {
-		r.pending = append(r.pending, uid)
-	}
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
-
-// deliver forwards events, merged, until the context ends.
-func (r *Runtime) deliver(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.wake:
-		}
-		for _, uid := range r.taken() {
-			select {
-			case <-ctx.Done():
-				return
-			case r.events <- uid:
-			}
-		}
-	}
-}
-
-func (r *Runtime) taken() []types.UID {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	pending := r.pending
-	r.pending = nil
-	return pending
-}
+func (r *Runtime) Events() <-chan types.UID { return r.events.C() }

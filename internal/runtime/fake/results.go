@@ -16,20 +16,12 @@ func (r *Runtime) Place(uid types.UID) runtime.ResultPaths {
 }
 
 // Results implements runtime.ResultStore. It returns what Leave set, until Forget.
-func (r *Runtime) Results(uid types.UID) runtime.Results {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if w := r.workloads[uid]; w != nil {
-		return w.results
-	}
-	return runtime.Results{}
+func (r *Runtime) Results(uid types.UID) (results runtime.Results) {
+	r.with(uid, func(w *workload) { results = w.results })
+	return results
 }
 
 // Leave sets the results of the started program of a UID.
 func (r *Runtime) Leave(uid types.UID, results runtime.Results) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if w := r.workloads[uid]; w != nil {
-		w.results = results
-	}
+	r.with(uid, func(w *workload) { w.results = results })
 }

@@ -29,53 +29,35 @@ type display struct {
 
 // Show sets the content of the terminal of a started UID. It emits an event if the UID is watched.
 func (r *Runtime) Show(uid types.UID, text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if w := r.workloads[uid]; w != nil {
+	r.with(uid, func(w *workload) {
 		w.display.text, w.display.active = text, r.clock.Now()
 		if w.display.watched {
 			w.display.watched = false
-			r.happened(uid)
+			r.events.Add(uid)
 		}
-	}
+	})
 }
 
 // Reads sets how the started program of a UID reads its terminal from now on. It emits no event.
 func (r *Runtime) Reads(uid types.UID, input facts.Input) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if w := r.workloads[uid]; w != nil {
-		w.display.input = input
-	}
+	r.with(uid, func(w *workload) { w.display.input = input })
 }
 
 // Spawn adds processes to the started program of a UID.
 func (r *Runtime) Spawn(uid types.UID, members ...runtime.Member) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if w := r.workloads[uid]; w != nil {
-		w.display.members = append(w.display.members, members...)
-	}
+	r.with(uid, func(w *workload) { w.display.members = append(w.display.members, members...) })
 }
 
 // Captured returns how often the terminal of a UID was read.
-func (r *Runtime) Captured(uid types.UID) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if w := r.workloads[uid]; w != nil {
-		return w.display.read
-	}
-	return 0
+func (r *Runtime) Captured(uid types.UID) (times int) {
+	r.with(uid, func(w *workload) { times = w.display.read })
+	return times
 }
 
 // Inspected returns how often the programs in the foreground of the terminal of a UID were inspected.
-func (r *Runtime) Inspected(uid types.UID) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if w := r.workloads[uid]; w != nil {
-		return w.display.inspected
-	}
-	return 0
+func (r *Runtime) Inspected(uid types.UID) (times int) {
+	r.with(uid, func(w *workload) { times = w.display.inspected })
+	return times
 }
 
 // LastActivity implements runtime.Logs.
