@@ -18,8 +18,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
-
-	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // app holds what all commands share. Tests substitute their own streams, clock, connection and runtime.
@@ -33,13 +31,7 @@ type app struct {
 	// connect connects to the API server that the flags select.
 	connect func(*connectionFlags) (*connection, error)
 	// newRuntime creates the runtime of berth up and berth manager.
-	newRuntime func(runtimeOptions) (openedRuntimes, error)
-}
-
-// openedRuntimes are the backends that this program opened and must close. The processes that they run outlive Close.
-type openedRuntimes interface {
-	Runtimes() *runtime.Registry
-	Close() error
+	newRuntime func(runtimeOptions) (*backends, error)
 }
 
 // Exit codes of the commands.

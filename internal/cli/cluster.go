@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
@@ -26,29 +28,6 @@ const (
 	managerContainer     = "manager"
 )
 
-// inCluster holds the backends for the cluster that the manager is connected to.
-type inCluster struct {
-	pods   *pod.Runtime
-	inPods *langserver.Runtime
-}
-
-// LanguageServersInPods returns the runtime of language servers in Pods. It returns nil if Pods are not enabled.
-func (c *inCluster) LanguageServersInPods() *langserver.Runtime {
-	if c == nil {
-		return nil
-	}
-	return c.inPods
-}
-
-// Close closes the backends. It does not affect running Pods.
-func (c *inCluster) Close() error {
-	if c == nil {
-		return nil
-	}
-	c.inPods.Close()
-	return c.pods.Close()
-}
-
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=pods/log,verbs=get
 // +kubebuilder:rbac:groups="",resources=pods/attach,verbs=get;create
@@ -56,9 +35,12 @@ func (c *inCluster) Close() error {
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
 
-// openPods opens the backends that run Pods and language servers in the cluster of the manager.
-func openPods(config *rest.Config, opts runtimeOptions) (*inCluster, error) {
-	config = rest.CopyConfig(config)
+// openPods opens the backends that run Pods and language servers in the cluster of the manager, unless opts.cluster is nil.
+func (b *backends) openPods(opts runtimeOptions) ([]runtime.Backend, error) {
+	if opts.cluster == nil {
+		return nil, nil
+	}
+	config := rest.CopyConfig(opts.cluster)
 	config.QPS = -1 // no client-side rate limit, as in the manager: the API server limits requests itself
 	api, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -68,14 +50,17 @@ func openPods(config *rest.Config, opts runtimeOptions) (*inCluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.closers = append(b.closers, pods.Close)
 	servers, err := langserver.NewInPods(pods, langserver.PodOptions{
 		Client: api, Logger: opts.log.WithName("lsp"),
 		Image: func(ctx context.Context) (langserver.Image, error) { return multiplexerImage(ctx, api, opts.image) },
 	})
 	if err != nil {
-		return nil, errors.Join(err, pods.Close())
+		return nil, err
 	}
-	return &inCluster{pods: pods, inPods: servers}, nil
+	b.closes(servers.Close)
+	b.serversInPods = servers
+	return []runtime.Backend{{Type: v1alpha1.RuntimePod, Runtime: pods}}, nil
 }
 
 // multiplexerImage returns the image named by the flag, or else the image of the Pod of the manager itself. The nodes can pull that image, because the

@@ -21,6 +21,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/controlplane"
+	"github.com/berth-dev/berth/internal/printable"
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
@@ -74,7 +75,7 @@ func (a *app) detach(ctx context.Context, command *cobra.Command, f *upFlags) er
 		if shown, ready = a.showNew(log, shown); ready {
 			down := "berth down"
 			if f.stateDir != defaultStateDir() {
-				down += " --state-dir " + quote(f.stateDir)
+				down += " --state-dir " + printable.Quote(f.stateDir)
 			}
 			path, err := publishLog(log)
 			if err != nil {
@@ -129,7 +130,7 @@ func (a *app) alreadyUp(ctx context.Context, owner *controlplane.Owner, f *upFla
 	if err != nil {
 		return fmt.Errorf("the berth up of process %d is not ready: %w", owner.PID, err)
 	}
-	_, err = fmt.Fprintln(a.out, readyPrefix+quote(path))
+	_, err = fmt.Fprintln(a.out, readyPrefix+printable.Quote(path))
 	return err
 }
 

@@ -84,7 +84,7 @@ func (a *app) endLeftovers(ctx context.Context, f *upFlags) (ended bool, err err
 		return false, err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	found, err := opened.Runtimes().List(ctx)
+	found, err := opened.registry.List(ctx)
 	if err != nil {
 		return false, fmt.Errorf("list running processes: %w", err)
 	}
@@ -103,7 +103,7 @@ func (a *app) endLeftovers(ctx context.Context, f *upFlags) (ended bool, err err
 		if locked := controlplane.StopLeftBehind(options); locked != nil {
 			return false, errors.Join(err, locked)
 		}
-		stopper := &processStopper{on: opened.Runtimes(), clock: a.clock, say: a.say}
+		stopper := &processStopper{on: opened.registry, clock: a.clock, say: a.say}
 		failed := stopper.endAll(context.WithoutCancel(ctx))
 		return true, errors.Join(fmt.Errorf("the stops were not recorded in the objects, so the next berth up counts each of them as a crash: %w", err), failed)
 	}

@@ -28,7 +28,6 @@ import (
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/manager"
-	"github.com/berth-dev/berth/internal/runtime/langserver"
 )
 
 // managerFlags holds the values of the flags of berth manager.
@@ -243,16 +242,8 @@ type assembled struct {
 }
 
 // assemble creates a manager and its endpoint. An endpoint address of 0 disables the endpoint.
-func assemble(config *rest.Config, on openedRuntimes, log logr.Logger, opts manager.Options, serve endpoint.Options) (*assembled, error) {
-	opts.Runtimes, opts.Logger = on.Runtimes(), log
-	if with, ok := on.(interface{ LanguageServers() *langserver.Runtime }); ok {
-		opts.LanguageServers = with.LanguageServers()
-	}
-	if with, ok := on.(interface{ LanguageServersInPods() *langserver.Runtime }); ok {
-		if servers := with.LanguageServersInPods(); servers != nil {
-			opts.LanguageServersInPods = servers
-		}
-	}
+func assemble(config *rest.Config, on *backends, log logr.Logger, opts manager.Options, serve endpoint.Options) (*assembled, error) {
+	opts.Runtimes, opts.Logger, opts.LanguageServers, opts.LanguageServersInPods = on.registry, log, on.servers, on.serversInPods
 	opts.Presence = activity.New(opts.Clock)
 	mgr, err := manager.New(config, opts)
 	if err != nil {
@@ -262,7 +253,7 @@ func assemble(config *rest.Config, on openedRuntimes, log logr.Logger, opts mana
 		return &assembled{Manager: mgr}, nil
 	}
 	serve.Presence = opts.Presence
-	serve.Client, serve.Reader, serve.Runtimes, serve.Log = mgr.GetClient(), mgr.GetAPIReader(), on.Runtimes(), log.WithName("endpoint")
+	serve.Client, serve.Reader, serve.Runtimes, serve.Log = mgr.GetClient(), mgr.GetAPIReader(), on.registry, log.WithName("endpoint")
 	served, err := endpoint.New(serve)
 	if err != nil {
 		return nil, err

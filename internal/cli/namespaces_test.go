@@ -63,9 +63,10 @@ func TestManager_NeedsOnlyNamespacedPermissions(t *testing.T) {
 	for _, file := range []string{"manager_role.yaml", "environment_role.yaml", "cluster/pods_role.yaml"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "config", "rbac", file))
 		g.Expect(err).NotTo(HaveOccurred())
-		objects, err := decodeAll(text)
+		manifests, err := parseManifests(file, text)
 		g.Expect(err).NotTo(HaveOccurred())
-		for _, o := range objects {
+		for _, m := range manifests {
+			o := m.object
 			if o.GetKind() == "ClusterRoleBinding" {
 				continue
 			}
@@ -152,11 +153,7 @@ subjects: [{kind: ServiceAccount, name: limited, namespace: default}]
 func applyAll(t *testing.T, api client.Client, text string) {
 	t.Helper()
 	g := NewWithT(t)
-	objects, err := decodeAll([]byte(text))
-	g.Expect(err).NotTo(HaveOccurred())
-	for _, o := range objects {
-		g.Expect(serverSideApply(t.Context(), api, o)).To(Succeed(), "%s %s", o.GetKind(), o.GetName())
-	}
+	g.Expect(applyEmbedded(t.Context(), api, "objects", []byte(text))).To(Succeed())
 }
 
 // limitedKubeconfig writes a copy of a kubeconfig in which a token replaces the credentials.

@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/docker"
 	"github.com/berth-dev/berth/internal/runtime/host"
@@ -26,103 +28,88 @@ import (
 // runtimeOptions configure the backends of a manager.
 type runtimeOptions struct {
 	stateDir, shim, lsp string
-	image               string     // image that contains berth-lsp-pod; empty: the image of the manager's own Pod
-	namespaces          []string   // namespaces whose Pods are watched; empty: all
-	runAs               *shim.User // user that programs on this machine run as; nil: the user of the manager
+	image               string       // image that contains berth-lsp-pod; empty: the image of the manager's own Pod
+	namespaces          []string     // namespaces whose Pods are watched; empty: all
+	runAs               *shim.User   // user that programs on this machine run as; nil: the user of the manager
+	cluster             *rest.Config // where Pods run; nil: no Pods
 	log                 logr.Logger
-	pods                *inCluster      // nil without Pods; newRuntime takes ownership and closes it
 	standby             context.Context // if set, newRuntime waits until no other manager uses the state directory, or this context ends
 }
 
-// machine holds the backends of this machine: processes, tmux sessions, Docker containers and language servers.
-type machine struct {
-	registry   *runtime.Registry
-	host       *host.Host
-	tmux       *tmux.Runtime // nil without tmux
-	docker     *docker.Runtime
-	servers    *langserver.Runtime
-	*inCluster // nil without Pods
+// backends are the backends that this program has opened and must close. The processes that they run outlive Close.
+type backends struct {
+	registry               *runtime.Registry
+	servers, serversInPods manager.LanguageServers // nil if the manager does not run language servers there
+	closers                []func() error
 }
 
-// Close closes all backends. It does not affect running processes.
-func (m *machine) Close() error {
+// Close closes the backends, the newest first.
+func (b *backends) Close() error {
 	var errs []error
-	errs = append(errs, m.inCluster.Close())
-	if m.docker != nil {
-		errs = append(errs, m.docker.Close())
+	for _, end := range slices.Backward(b.closers) {
+		errs = append(errs, end())
 	}
-	if m.tmux != nil {
-		m.tmux.Close()
-	}
-	if m.servers != nil {
-		m.servers.Close()
-	}
-	return errors.Join(append(errs, m.host.Close())...)
+	return errors.Join(errs...)
 }
 
-// Runtimes returns the backends.
-func (m *machine) Runtimes() *runtime.Registry { return m.registry }
+// closes adds a backend whose Close returns no error.
+func (b *backends) closes(end func()) {
+	b.closers = append(b.closers, func() error { end(); return nil })
+}
 
-// LanguageServers returns the runtime of language servers on this machine.
-func (m *machine) LanguageServers() *langserver.Runtime { return m.servers }
-
-func newHostRuntime(opts runtimeOptions) (openedRuntimes, error) {
-	if _, err := statedir.Make(opts.stateDir); err != nil {
-		return nil, errors.Join(err, opts.pods.Close())
+func newHostRuntime(opts runtimeOptions) (*backends, error) {
+	b := &backends{}
+	if err := b.openAll(opts); err != nil {
+		return nil, errors.Join(err, b.Close())
 	}
-	opened, err := host.New(host.Options{
+	return b, nil
+}
+
+// openAll opens the backends of this machine and, if opts.cluster is set, those of the cluster.
+func (b *backends) openAll(opts runtimeOptions) error {
+	members, err := b.openPods(opts)
+	if err != nil {
+		return err
+	}
+	if _, err := statedir.Make(opts.stateDir); err != nil {
+		return err
+	}
+	processes, err := host.New(host.Options{
 		StateDir: filepath.Join(opts.stateDir, "host"), ShimPath: opts.shim, Logger: opts.log.WithName("host"),
 		Standby: opts.standby, RunAs: opts.runAs,
 	})
 	if err != nil {
-		return nil, errors.Join(err, opts.pods.Close())
+		return err
 	}
-	m := &machine{host: opened, inCluster: opts.pods}
-	if err := m.open(opts); err != nil {
-		return nil, errors.Join(err, m.Close())
-	}
-	return m, nil
-}
-
-// open opens the backends other than the host.
-func (m *machine) open(opts runtimeOptions) (err error) {
-	m.servers, err = langserver.New(m.host, langserver.Options{
+	b.closers = append(b.closers, processes.Close)
+	servers, err := langserver.New(processes, langserver.Options{
 		Dir: filepath.Join(opts.stateDir, "lsp"), Program: opts.lsp, RunAs: opts.runAs, Logger: opts.log.WithName("lsp"),
 	})
 	if err != nil {
 		return err
 	}
-	sessions, err := m.openTmux(opts)
-	if err != nil {
+	b.closes(servers.Close)
+	b.servers = servers
+	// If tmux is not installed or not supported on this system, objects that need tmux report the reason.
+	sessions := runtime.Backend{Type: v1alpha1.RuntimeTmux}
+	switch opened, err := tmux.New(processes, tmux.Options{Dir: filepath.Join(opts.stateDir, "tmux"), Shim: opts.shim, Logger: opts.log.WithName("tmux")}); {
+	case err == nil:
+		b.closes(opened.Close)
+		sessions.Runtime = opened
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, errors.ErrUnsupported):
+		sessions.Missing = err.Error()
+	default:
 		return err
 	}
 	// Docker does not need a running engine until an object uses it.
-	m.docker, err = docker.New(docker.Options{Dir: filepath.Join(opts.stateDir, "docker"), Logger: opts.log.WithName("docker")})
+	containers, err := docker.New(docker.Options{Dir: filepath.Join(opts.stateDir, "docker"), Logger: opts.log.WithName("docker")})
 	if err != nil {
 		return err
 	}
-	members := []runtime.Backend{sessions, {Type: v1alpha1.RuntimeDocker, Runtime: m.docker}}
-	if m.inCluster != nil {
-		members = append(members, runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: m.pods})
-	}
-	m.registry = runtime.NewRegistry(m.host, opts.log.WithName("runtimes"), members...)
+	b.closers = append(b.closers, containers.Close)
+	members = append([]runtime.Backend{sessions, {Type: v1alpha1.RuntimeDocker, Runtime: containers}}, members...)
+	b.registry = runtime.NewRegistry(processes, opts.log.WithName("runtimes"), members...)
 	return nil
-}
-
-// openTmux opens the backend of tmux sessions. If tmux is not installed or not supported on this system, openTmux returns a placeholder without a runtime, and
-// objects that need tmux report the reason.
-func (m *machine) openTmux(opts runtimeOptions) (runtime.Backend, error) {
-	opened, err := tmux.New(m.host, tmux.Options{
-		Dir: filepath.Join(opts.stateDir, "tmux"), Shim: opts.shim, Logger: opts.log.WithName("tmux"),
-	})
-	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, errors.ErrUnsupported) {
-		return runtime.Backend{Type: v1alpha1.RuntimeTmux, Missing: err.Error()}, nil
-	}
-	if err != nil {
-		return runtime.Backend{}, err
-	}
-	m.tmux = opened
-	return runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: opened}, nil
 }
 
 // podsOnly is the message for objects that do not select the runtime Pod, if the manager serves only Pods.
@@ -133,40 +120,29 @@ const podsOnly = "This manager serves only the runtime Pod (--runtimes=Pod). Rec
 const noRuntime = "This manager was started without a runtime, so it runs no processes. Set --runtimes, " +
 	"or run berth manager on your machine."
 
-// clusterOnly holds the backends of a manager that runs nothing on its own machine.
-type clusterOnly struct {
-	registry *runtime.Registry
-	*inCluster
-}
-
-// Runtimes returns the backends.
-func (c *clusterOnly) Runtimes() *runtime.Registry { return c.registry }
-
 // openRuntimes opens the backends with the given names, and returns an error for an unknown name. Without names, the manager runs no processes, and each object
 // reports the message noRuntime.
-func (a *app) openRuntimes(names []string, config *rest.Config, opts runtimeOptions) (openedRuntimes, error) {
-	asked := map[v1alpha1.RuntimeType]bool{}
+func (a *app) openRuntimes(names []string, config *rest.Config, opts runtimeOptions) (*backends, error) {
+	onHost, reason := false, noRuntime
 	for _, name := range names {
-		kind := v1alpha1.RuntimeType(name)
-		if kind != v1alpha1.RuntimeHost && kind != v1alpha1.RuntimePod {
+		switch v1alpha1.RuntimeType(name) {
+		case v1alpha1.RuntimeHost:
+			onHost = true
+		case v1alpha1.RuntimePod:
+			opts.cluster, reason = config, podsOnly
+		default:
 			return nil, fmt.Errorf("--runtimes: unknown runtime %q; use %s, %s or both, or leave it empty to run no processes",
 				name, v1alpha1.RuntimeHost, v1alpha1.RuntimePod)
 		}
-		asked[kind] = true
 	}
-	if asked[v1alpha1.RuntimePod] {
-		var err error
-		if opts.pods, err = openPods(config, opts); err != nil {
-			return nil, err
-		}
-	}
-	switch {
-	case asked[v1alpha1.RuntimeHost]:
+	if onHost {
 		return a.newRuntime(opts)
-	case opts.pods != nil:
-		pods := runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: opts.pods.pods}
-		return &clusterOnly{runtime.NewRegistry(runtime.NoRuntime{Reason: podsOnly}, opts.log.WithName("runtimes"), pods), opts.pods}, nil
-	default:
-		return &clusterOnly{registry: runtime.NewRegistry(runtime.NoRuntime{Reason: noRuntime}, opts.log)}, nil
 	}
+	b := &backends{}
+	pods, err := b.openPods(opts)
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	b.registry = runtime.NewRegistry(runtime.NoRuntime{Reason: reason}, opts.log.WithName("runtimes"), pods...)
+	return b, nil
 }

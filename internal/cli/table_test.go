@@ -46,12 +46,6 @@ func TestClean_RemovesControlCharacters(t *testing.T) {
 	NewWithT(t).Expect(clean("a\x1b[31mb\x1b]0;title\x07c\nd\x7f")).To(Equal("ab\ufffd]0;title\ufffdc d\ufffd"))
 }
 
-func TestQuote_EscapesForShell(t *testing.T) {
-	g := NewWithT(t)
-	g.Expect(quote("/home/ann/.local/state")).To(Equal("/home/ann/.local/state"))
-	g.Expect(quote("/home/an n's")).To(Equal(`'/home/an n'\''s'`))
-}
-
 func TestRow_DeletedObjectIsNotReady(t *testing.T) {
 	g := NewWithT(t)
 	now := metav1.Now()

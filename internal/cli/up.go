@@ -9,11 +9,11 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,6 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/printable"
 )
 
 // showEvery is how often the table of berth up is refreshed. The objects come from the cache of the manager.
@@ -128,7 +129,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 		return err
 	}
 	defer claimAtCreation(ctx, api, name, log)()
-	_, _ = fmt.Fprintf(a.out, readyPrefix+"%s\n", quote(kubeconfig))
+	_, _ = fmt.Fprintf(a.out, readyPrefix+"%s\n", printable.Quote(kubeconfig))
 	failure := a.supervise(ctx, mgr, plane, !f.hideObjects)
 	switch {
 	case f.keep:
@@ -225,13 +226,13 @@ func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane
 	return failure
 }
 
-func (a *app) endWorkloads(ctx context.Context, config *rest.Config, opened openedRuntimes) error {
+func (a *app) endWorkloads(ctx context.Context, config *rest.Config, opened *backends) error {
 	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
 	if err != nil {
 		return fmt.Errorf("stop the processes: %w", err)
 	}
 	// The signal has canceled ctx, so endAll gets a context without cancellation. The grace periods bound how long endAll takes.
-	return (&processStopper{api, opened.Runtimes(), a.clock, a.say}).endAll(context.WithoutCancel(ctx))
+	return (&processStopper{api, opened.registry, a.clock, a.say}).endAll(context.WithoutCancel(ctx))
 }
 
 // showTable shows the objects in the cache of the manager until the context is done.
@@ -240,34 +241,15 @@ func (a *app) showTable(ctx context.Context, mgr *assembled) {
 		return
 	}
 	board := newBoard(a.raw, true)
-	tick := a.clock.NewTicker(showEvery)
-	defer tick.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		var rows []row
-		var failed error
 		for _, kind := range shownKinds() {
 			some, err := listShown(ctx, mgr.GetClient(), kind, "", false)
-			failed = errors.Join(failed, err)
+			if err != nil {
+				return
+			}
 			rows = append(rows, rowsOf(some)...)
 		}
-		if failed == nil {
-			board.show(rows, a.clock.Now())
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C():
-		}
-	}
-}
-
-// quote quotes a word for a shell, if necessary.
-func quote(word string) string {
-	plain := func(char rune) bool {
-		return char >= 'a' && char <= 'z' || char >= 'A' && char <= 'Z' || char >= '0' && char <= '9' || strings.ContainsRune("/._-+:@%", char)
-	}
-	if strings.TrimFunc(word, plain) == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		board.show(rows, a.clock.Now())
+	}, showEvery)
 }

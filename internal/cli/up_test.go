@@ -34,13 +34,12 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
-// persistentRuntime is a runtime whose processes outlive the program that opened it, as those of the host runtime do.
-type persistentRuntime struct{ runtime.Runtime }
-
-func (k persistentRuntime) Runtimes() *runtime.Registry {
-	return runtime.NewRegistry(k.Runtime, logr.Discard())
+// persistent returns a function that opens a runtime whose processes outlive the program that opened it, as those of the host runtime do.
+func persistent(opened runtime.Runtime) func(runtimeOptions) (*backends, error) {
+	return func(runtimeOptions) (*backends, error) {
+		return &backends{registry: runtime.NewRegistry(opened, logr.Discard())}, nil
+	}
 }
-func (persistentRuntime) Close() error { return nil }
 
 func TestEndAll_StopsProcessesAndKeepsAdoptedSessions(t *testing.T) {
 	g := NewWithT(t)
@@ -111,7 +110,7 @@ func TestUp_StopsProcessesUnlessKept(t *testing.T) {
 	args := []string{"--state-dir", state, "--kubeconfig", kubeconfig, "--assets", assets(t)}
 	up := func(more ...string) (*fixture, func() int) {
 		f := newFixture()
-		f.app.newRuntime = func(runtimeOptions) (openedRuntimes, error) { return persistentRuntime{fakeRuntime}, nil }
+		f.app.newRuntime = persistent(fakeRuntime)
 		return f, startUp(t, f, append(args, more...)...)
 	}
 

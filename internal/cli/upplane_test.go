@@ -28,7 +28,7 @@ func TestUp_SurvivesKilledControlPlane(t *testing.T) {
 	fakeRuntime := fake.New(t.Context(), clock.RealClock{})
 	state := t.TempDir()
 	f := newFixture()
-	f.app.newRuntime = func(runtimeOptions) (openedRuntimes, error) { return persistentRuntime{fakeRuntime}, nil }
+	f.app.newRuntime = persistent(fakeRuntime)
 	end := startUp(t, f, "--state-dir", state, "--assets", assets(t))
 	g.Eventually(f.out.String, 3*time.Minute).Should(ContainSubstring("export KUBECONFIG="), f.err.String)
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(state, "kubeconfig"))
