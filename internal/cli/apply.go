@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -68,19 +69,12 @@ func (a *app) applyCommand() *cobra.Command {
 // poll calls the function try every 100 ms, until try succeeds or the context is done. In the latter case poll returns the context error joined with the last
 // error of try.
 func poll(ctx context.Context, try func() error) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-tick.C:
-		}
-	}
+	var last error
+	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
+		last = try()
+		return last == nil, nil
+	})
+	return errors.Join(err, last)
 }
 
 func serverSideApply(ctx context.Context, api client.Client, object *unstructured.Unstructured) error {

@@ -11,6 +11,8 @@ import (
 	"io"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -219,23 +221,15 @@ func (t *attachment) again(ctx context.Context, lost error) (line, error) {
 
 // retry tries to connect until it succeeds or the context is done. It reads the kubeconfig at each attempt, because berth up may have another address after a
 // restart.
-func (t *attachment) retry(ctx context.Context) (line, error) {
-	tick := t.clock.NewTicker(reconnectEvery)
-	defer tick.Stop()
-	for {
-		_, to, err := t.reach(ctx, t.flags, t.ref.String())
-		if err == nil {
-			var conn line
-			if conn, err = t.connect(ctx, to); err == nil || errors.Is(err, errReplaced) {
-				return conn, err
-			}
+func (t *attachment) retry(ctx context.Context) (conn line, err error) {
+	_ = wait.PollUntilContextCancel(ctx, reconnectEvery, true, func(ctx context.Context) (bool, error) {
+		var to *connection
+		if _, to, err = t.reach(ctx, t.flags, t.ref.String()); err == nil {
+			conn, err = t.connect(ctx, to)
 		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-tick.C():
-		}
-	}
+		return err == nil || errors.Is(err, errReplaced), nil
+	}) // the last error of an attempt says more than that of the context
+	return conn, err
 }
 
 // status prints a line to stderr. It also works while the terminal is raw, where a line feed does not return the carriage.

@@ -58,10 +58,7 @@ func (a *app) restart(ctx context.Context, flags *connectionFlags, args []string
 	if err := refuseRuns(references, "restart"); err != nil {
 		return err
 	}
-	token, err := newToken(a.clock.Now())
-	if err != nil {
-		return err
-	}
+	token := newToken(a.clock.Now())
 	var errs []error
 	var changed []row
 	defer func() { a.warnSilent(ctx, to, changed...) }()
@@ -90,12 +87,10 @@ func (a *app) restart(ctx context.Context, flags *connectionFlags, args []string
 }
 
 // newToken returns a unique token that begins with the creation time in RFC 3339 format, for human readers.
-func newToken(now time.Time) (string, error) {
+func newToken(now time.Time) string {
 	random := make([]byte, 4)
-	if _, err := rand.Read(random); err != nil {
-		return "", fmt.Errorf("generate a token: %w", err)
-	}
-	return now.UTC().Format(time.RFC3339Nano) + "-" + hex.EncodeToString(random), nil
+	_, _ = rand.Read(random) // never fails
+	return now.UTC().Format(time.RFC3339Nano) + "-" + hex.EncodeToString(random)
 }
 
 func (a *app) stopCommand() *cobra.Command {
@@ -171,19 +166,17 @@ func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said
 
 // change applies a merge patch to fields of the spec and returns the updated object. It does not need the previous values of the fields.
 func (c *connection) change(ctx context.Context, ref reference, fields map[string]any) (process.Object, error) {
-	patch, err := json.Marshal(map[string]any{"spec": fields})
-	if err != nil {
-		return nil, fmt.Errorf("change %s: %w", ref, err)
-	}
 	object := ref.kind.object()
 	object.SetNamespace(c.namespace)
 	object.SetName(ref.name)
-	err = c.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("change %s: %w", ref, err)
+	return object, c.changeSpec(ctx, object, ref.String(), "change", listObjects, fields)
+}
+
+// changeSpec applies a merge patch to fields of the spec of an object. The other parameters are those of explainRequest.
+func (c *connection) changeSpec(ctx context.Context, object client.Object, name, doing, list string, fields map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"spec": fields})
+	if err == nil {
+		err = c.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%s %w in namespace %q: to list all objects, run berth status -A", ref, errMissing, c.namespace)
-	}
-	return object, nil
+	return explainRequest(err, object.GetNamespace(), name, doing, list)
 }

@@ -105,7 +105,7 @@ func connect(flags *connectionFlags) (*connection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server %s: %w", config.Host, err)
 	}
-	return &connection{config: config, client: api, namespace: namespace}, nil
+	return &connection{config: config, client: api, namespace: namespace, endpoint: flags.endpoint}, nil
 }
 
 func loadConfig(flags *connectionFlags) (*rest.Config, string, error) {
@@ -113,7 +113,7 @@ func loadConfig(flags *connectionFlags) (*rest.Config, string, error) {
 	rules.ExplicitPath = flags.kubeconfig
 	if flags.kubeconfig == "" && flags.overrides.ClusterInfo.Server == "" && !anyExists(rules.Precedence) {
 		own := controlplane.KubeconfigPath(defaultStateDir())
-		if _, err := os.Stat(own); err != nil {
+		if !anyExists([]string{own}) {
 			return nil, "", errors.New("no kubeconfig found: start a control plane with berth up, or set --kubeconfig or KUBECONFIG")
 		}
 		rules.ExplicitPath = own
@@ -135,12 +135,10 @@ func loadConfig(flags *connectionFlags) (*rest.Config, string, error) {
 }
 
 func anyExists(paths []string) bool {
-	for _, path := range paths {
-		if _, err := os.Stat(path); err == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(paths, func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
 }
 
 // defaultStateDir returns $XDG_STATE_HOME/berth, or ~/.local/state/berth if that variable is not an absolute path.

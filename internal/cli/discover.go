@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -59,18 +58,19 @@ func (a *app) discover(ctx context.Context, flags *connectionFlags, names []stri
 		return err
 	}
 	if len(names) == 0 {
-		if names, err = to.discoveries(ctx); err != nil {
-			return err
+		keys, err := to.keys(ctx, discoveryKind.list())
+		if err != nil {
+			return fmt.Errorf("list instancediscoveries: %w", err)
+		}
+		for _, key := range keys {
+			names = append(names, key.Name)
 		}
 	}
 	if len(names) == 0 {
 		a.say("no InstanceDiscovery in namespace %s", to.namespace)
 		return nil
 	}
-	token, err := newToken(a.clock.Now())
-	if err != nil {
-		return err
-	}
+	token := newToken(a.clock.Now())
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var errs []error
@@ -82,7 +82,7 @@ func (a *app) discover(ctx context.Context, flags *connectionFlags, names []stri
 	}
 	cells := [][]string{{"SOURCE", "NAME", "ID", "OUTCOME", "INSTANCE", "WHY"}}
 	for _, name := range names {
-		d, err := a.awaitDiscovery(ctx, to, name, token, timeout)
+		d, err := to.awaitDiscovery(ctx, name, token, timeout)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -116,53 +116,25 @@ func referenceFrom(namespace string, ref *v1alpha1.NamespacedReference) string {
 	return ref.Namespace + "/" + ref.Name
 }
 
-// discoveries returns the names of all InstanceDiscoveries in the namespace.
-func (c *connection) discoveries(ctx context.Context) ([]string, error) {
-	list := &v1alpha1.InstanceDiscoveryList{}
-	if err := c.client.List(ctx, list, client.InNamespace(c.namespace)); err != nil {
-		return nil, fmt.Errorf("list instancediscoveries: %w", err)
-	}
-	names := make([]string, 0, len(list.Items))
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
-	}
-	return names, nil
-}
-
 func (c *connection) refresh(ctx context.Context, name, token string) error {
 	d := &v1alpha1.InstanceDiscovery{}
 	d.Namespace, d.Name = c.namespace, name
-	patch := fmt.Appendf(nil, `{"spec":{"refreshToken":%q}}`, token)
-	err := c.client.Patch(ctx, d, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
-	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("instancediscovery/%s %w in namespace %q: to list all, run berth status disc -A", name, errMissing, c.namespace)
-	}
-	if err != nil {
-		return fmt.Errorf("refresh instancediscovery/%s: %w", name, err)
-	}
-	return nil
+	return c.changeSpec(ctx, d, "instancediscovery/"+name, "refresh", "all, run berth status disc -A", map[string]any{"refreshToken": token})
 }
 
 // awaitDiscovery polls until the manager has carried out the refresh request with the given token, or a later request.
-func (a *app) awaitDiscovery(ctx context.Context, to *connection, name, token string, timeout time.Duration) (*v1alpha1.InstanceDiscovery, error) {
-	tick := a.clock.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		d := &v1alpha1.InstanceDiscovery{}
-		err := to.client.Get(ctx, client.ObjectKey{Namespace: to.namespace, Name: name}, d)
+func (c *connection) awaitDiscovery(ctx context.Context, name, token string, timeout time.Duration) (d *v1alpha1.InstanceDiscovery, err error) {
+	err = wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
+		d = &v1alpha1.InstanceDiscovery{}
+		err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, d)
 		if err != nil && ctx.Err() == nil {
-			return nil, fmt.Errorf("read instancediscovery/%s: %w", name, err)
+			return false, fmt.Errorf("read instancediscovery/%s: %w", name, err)
 		}
-		if seen := d.Status.ObservedRefreshToken; err == nil && (seen == token || seen != "" && seen == d.Spec.RefreshToken) {
-			return d, nil
-		}
-		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return nil, fmt.Errorf("instancediscovery/%s did not search within %s: is a manager running?", name, timeout)
-			}
-			return nil, ctx.Err()
-		case <-tick.C():
-		}
+		seen := d.Status.ObservedRefreshToken
+		return err == nil && (seen == token || seen != "" && seen == d.Spec.RefreshToken), nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("instancediscovery/%s did not search within %s: is a manager running?", name, timeout)
 	}
+	return d, err
 }

@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -116,13 +117,13 @@ func (e *processStopper) end(ctx context.Context, incarnation facts.Incarnation,
 		e.say("%s: %v; killing it", incarnation.Name, err)
 		grace = 0
 	}
-	if grace > 0 && gone(ctx, e.clock, backend, incarnation, grace) {
+	if grace > 0 && gone(ctx, backend, incarnation, grace) {
 		return tidy(ctx, backend, incarnation)
 	}
 	if err := backend.Kill(ctx, types.UID(incarnation.UID), incarnation.Number); err != nil {
 		return fmt.Errorf("stop %s: %w", incarnation.Name, err)
 	}
-	if !gone(ctx, e.clock, backend, incarnation, killPatience) {
+	if !gone(ctx, backend, incarnation, killPatience) {
 		return fmt.Errorf("stop %s (process %d): the process did not exit; the next berth up continues to manage it", incarnation.Name, incarnation.PID)
 	}
 	return tidy(ctx, backend, incarnation)
@@ -163,22 +164,10 @@ func (e *processStopper) record(ctx context.Context, object process.Object, numb
 }
 
 // gone waits until no process of the incarnation is alive, for at most the duration patience. It reports whether none is alive.
-func gone(ctx context.Context, now clock.WithTicker, backend runtime.Runtime, incarnation facts.Incarnation, patience time.Duration) bool {
-	deadline := now.NewTimer(patience)
-	defer deadline.Stop()
-	tick := now.NewTicker(endPoll)
-	defer tick.Stop()
-	for {
+func gone(ctx context.Context, backend runtime.Runtime, incarnation facts.Incarnation, patience time.Duration) bool {
+	return wait.PollUntilContextTimeout(ctx, endPoll, patience, true, func(ctx context.Context) (bool, error) {
 		found, err := backend.Observe(ctx, types.UID(incarnation.UID))
-		if err == nil && !slices.ContainsFunc(found, func(i facts.Incarnation) bool { return i.Number == incarnation.Number && i.Alive() }) {
-			return true
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-deadline.C():
-			return false
-		case <-tick.C():
-		}
-	}
+		alive := func(i facts.Incarnation) bool { return i.Number == incarnation.Number && i.Alive() }
+		return err == nil && !slices.ContainsFunc(found, alive), nil
+	}) == nil
 }

@@ -4,7 +4,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -164,31 +163,21 @@ func (a *app) watchEvents(ctx context.Context, to *connection, opts []client.Lis
 				clean(event.Reason), clean(event.Message))
 		}
 	}
-	for first, failed := true, false; ; first = false {
-		found, err := to.events(ctx, opts...)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil && first:
-			return err
-		case err != nil && !failed:
-			failed = true
-			a.say("%v; retrying", explain(err))
-		case err == nil:
-			failed = false
-			kept := map[string]bool{}
-			for i := range found {
-				show(&found[i])
-				kept[occurrence(&found[i])] = true
-			}
-			printed = kept
-			_ = to.followEvents(ctx, opts, show) // after an error, the next list fails too or continues
-		}
-		select {
-		case <-ctx.Done():
-		case <-a.clock.After(watchEvery):
-		}
+	var found []corev1.Event
+	read := func() (err error) {
+		found, err = to.events(ctx, opts...)
+		return err
 	}
+	return a.follow(ctx, watchEvery, nil, read, func() (bool, error) {
+		kept := map[string]bool{}
+		for i := range found {
+			show(&found[i])
+			kept[occurrence(&found[i])] = true
+		}
+		printed = kept
+		_ = to.followEvents(ctx, opts, show) // after an error, the next list fails too or continues
+		return false, nil
+	})
 }
 
 // occurrence identifies the last occurrence of an event.
@@ -210,7 +199,7 @@ func (c *connection) followEvents(ctx context.Context, opts []client.ListOption,
 			switch {
 			case !open:
 				return nil
-			case is && cmp.Or(change.Type == watch.Added, change.Type == watch.Modified):
+			case is && (change.Type == watch.Added || change.Type == watch.Modified):
 				show(event)
 			}
 		}

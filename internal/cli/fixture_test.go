@@ -76,7 +76,7 @@ func newFixture(objects ...client.Object) *fixture {
 			if namespace == "" {
 				namespace = "default"
 			}
-			return &connection{config: &rest.Config{BearerToken: "token"}, client: f.api, namespace: namespace}, nil
+			return &connection{config: &rest.Config{BearerToken: "token"}, client: f.api, namespace: namespace, endpoint: flags.endpoint}, nil
 		},
 	}
 	return f

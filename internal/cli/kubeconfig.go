@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -28,15 +29,9 @@ func writeKubeconfig(path string, data []byte) error {
 	case err != nil:
 		return fmt.Errorf("add to the kubeconfig %s: %w", path, err)
 	default:
-		for name, cluster := range ours.Clusters {
-			merged.Clusters[name] = cluster
-		}
-		for name, user := range ours.AuthInfos {
-			merged.AuthInfos[name] = user
-		}
-		for name, context := range ours.Contexts {
-			merged.Contexts[name] = context
-		}
+		maps.Copy(merged.Clusters, ours.Clusters)
+		maps.Copy(merged.AuthInfos, ours.AuthInfos)
+		maps.Copy(merged.Contexts, ours.Contexts)
 		merged.CurrentContext = ours.CurrentContext
 	}
 	out, err := clientcmd.Write(*merged)

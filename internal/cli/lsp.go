@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -165,36 +166,28 @@ type languageServerDialer struct {
 }
 
 // dial waits until it can connect to the server. It tries the last known endpoint first: that needs no manager and, on this machine, no API server.
-func (d *languageServerDialer) dial(ctx context.Context) (net.Conn, error) {
+func (d *languageServerDialer) dial(ctx context.Context) (conn net.Conn, err error) {
 	if d.last != "" {
 		if conn, err := d.reach(ctx, d.last); err == nil {
 			return conn, nil
 		}
 	}
-	tick := d.app.clock.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
+	err = wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
 		place, err := d.look(ctx)
-		if err != nil {
-			return nil, err
+		if err != nil || place == "" {
+			return false, err
 		}
-		if place != "" {
-			conn, err := d.reach(ctx, place)
-			if err == nil {
-				d.last, d.said = place, ""
-				return conn, nil
-			}
-			if apierrors.IsForbidden(err) {
-				return nil, err
-			}
-			d.tell(fmt.Sprintf("no response from %s yet (%v); waiting", place, err))
+		switch conn, err = d.reach(ctx, place); {
+		case err == nil:
+			d.last, d.said = place, ""
+			return true, nil
+		case apierrors.IsForbidden(err):
+			return false, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-tick.C():
-		}
-	}
+		d.tell(fmt.Sprintf("no response from %s yet (%v); waiting", place, err))
+		return false, nil
+	})
+	return conn, err
 }
 
 // reach connects to an endpoint that the method look has returned: the path of a socket, or an https address in the cluster.

@@ -94,7 +94,6 @@ func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
 	if err != nil {
 		return err
 	}
-	to.endpoint = f.endpoint
 	quiet := *a
 	quiet.out = a.err // standard output carries the protocol
 	tools := &toolContext{app: &quiet, to: to, session: f.session, code: &languageClients{}}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -165,18 +166,12 @@ func (t *toolContext) approve(ctx context.Context, call *mcp.CallToolRequest, in
 }
 
 func (t *toolContext) retry(ctx context.Context, call *mcp.CallToolRequest, input planInput) (planSummary, error) {
-	token, err := newToken(t.app.clock.Now())
-	if err != nil {
-		return planSummary{}, err
-	}
+	token := newToken(t.app.clock.Now())
 	return t.changePlan(ctx, call, input.Name, input.waiting, func(plan *v1alpha1.Plan) (string, error) { return retryPlan(plan, token, input.Reason) })
 }
 
 func (t *toolContext) revert(ctx context.Context, call *mcp.CallToolRequest, input planInput) (planSummary, error) {
-	token, err := newToken(t.app.clock.Now())
-	if err != nil {
-		return planSummary{}, err
-	}
+	token := newToken(t.app.clock.Now())
 	return t.changePlan(ctx, call, input.Name, input.waiting, func(plan *v1alpha1.Plan) (string, error) {
 		return revertPlan(plan, token, input.Reason, v1alpha1.PhaseStrategize)
 	})
@@ -192,7 +187,7 @@ func (t *toolContext) cancel(ctx context.Context, call *mcp.CallToolRequest, inp
 }
 
 func (t *toolContext) changePlan(ctx context.Context, call *mcp.CallToolRequest, name string, wait waiting, decide decision) (planSummary, error) {
-	plan, said, err := t.app.changePlan(ctx, t.to, planName(name), t.app.answeredPlan, decide)
+	plan, said, err := t.app.changePlan(ctx, t.to, planName(name), answeredPlan, decide)
 	if err != nil {
 		return planSummary{}, err
 	}
@@ -200,39 +195,28 @@ func (t *toolContext) changePlan(ctx context.Context, call *mcp.CallToolRequest,
 }
 
 // settlePlan waits until a plan has completed all approved phases, if that is wanted, and returns its summary.
-func (t *toolContext) settlePlan(ctx context.Context, call *mcp.CallToolRequest, plan *v1alpha1.Plan, said string, wait waiting) (planSummary, error) {
-	if !wait.Wait {
-		summary := summarizePlan(plan)
-		summary.Result = said
+func (t *toolContext) settlePlan(ctx context.Context, call *mcp.CallToolRequest, plan *v1alpha1.Plan, said string, wanted waiting) (planSummary, error) {
+	summary := summarizePlan(plan)
+	summary.Result = said
+	if !wanted.Wait {
 		return summary, nil
 	}
-	limited, cancel := context.WithTimeout(ctx, wait.timeout())
-	defer cancel()
 	progress := progressOf(ctx, call)
-	tick := t.app.clock.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		now, err := t.to.plan(limited, plan.Name)
-		if err == nil && now.UID != plan.UID {
-			err = fmt.Errorf("plan/%s was deleted and recreated", plan.Name)
+	err := wait.PollUntilContextTimeout(ctx, pollEvery, wanted.timeout(), true, func(ctx context.Context) (bool, error) {
+		now, err := t.to.plan(ctx, plan.Name)
+		if err != nil {
+			return false, err
 		}
-		if err == nil {
-			summary := summarizePlan(now)
-			summary.Result = said
-			progress(strings.TrimSpace(strings.Join([]string{"plan/" + summary.Name, summary.Phase, summary.State, summary.Waiting}, " ")))
-			if done, err := arrived(now, plan.Generation); done || err != nil {
-				return summary, err
-			}
-		} else if limited.Err() == nil {
-			return planSummary{}, err
+		if now.UID != plan.UID {
+			return false, fmt.Errorf("plan/%s was deleted and recreated", plan.Name)
 		}
-		select {
-		case <-limited.Done():
-			if errors.Is(limited.Err(), context.DeadlineExceeded) && ctx.Err() == nil {
-				return planSummary{}, fmt.Errorf("plan/%s was not complete after %s: call plan_status, or wait longer with timeoutSeconds", plan.Name, wait.timeout())
-			}
-			return planSummary{}, ctx.Err()
-		case <-tick.C():
-		}
+		summary = summarizePlan(now)
+		summary.Result = said
+		progress(strings.TrimSpace(strings.Join([]string{"plan/" + summary.Name, summary.Phase, summary.State, summary.Waiting}, " ")))
+		return arrived(now, plan.Generation)
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("plan/%s was not complete after %s: call plan_status, or wait longer with timeoutSeconds", plan.Name, wanted.timeout())
 	}
+	return summary, err
 }

@@ -76,10 +76,7 @@ func (t *toolContext) restart(ctx context.Context, call *mcp.CallToolRequest, in
 	if object.GetProcessSpec().State == v1alpha1.StateStopped {
 		return objectSummary{}, fmt.Errorf("%s is stopped, so it cannot be restarted: call start", ref)
 	}
-	token, err := newToken(t.app.clock.Now())
-	if err != nil {
-		return objectSummary{}, err
-	}
+	token := newToken(t.app.clock.Now())
 	if object, err = t.to.change(ctx, ref, map[string]any{"restartToken": token}); err != nil {
 		return objectSummary{}, err
 	}

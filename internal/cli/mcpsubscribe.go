@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/internal/endpoint"
@@ -76,20 +77,11 @@ func (s *subscriptions) subscribe(ctx context.Context, request *mcp.SubscribeReq
 	s.watches[uri] = started
 	go func() {
 		defer close(started.stopped)
-		s.follow(limited, func() error { return watched(limited, ref, func() { s.notify(limited, uri) }) })
+		wait.UntilWithContext(limited, func(context.Context) {
+			_ = watched(limited, ref, func() { s.notify(limited, uri) }) // a client can read the resource, which returns the cause
+		}, notifyEvery)
 	}()
 	return nil
-}
-
-// follow repeats a watch until the context is done.
-func (s *subscriptions) follow(ctx context.Context, watch func() error) {
-	for ctx.Err() == nil {
-		_ = watch() // a client can read the resource, which returns the cause
-		select {
-		case <-ctx.Done():
-		case <-s.tools.app.clock.After(notifyEvery):
-		}
-	}
 }
 
 // unsubscribe ends a watch that no client needs any more.

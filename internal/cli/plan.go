@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -77,19 +78,11 @@ func (f *planFlags) addWait(command *cobra.Command) {
 
 func planName(word string) string { return strings.TrimPrefix(word, "plan/") }
 
-var errMissing = errors.New("does not exist")
-
 // plan reads a plan. If it does not exist, the error wraps errMissing and names the namespace.
 func (c *connection) plan(ctx context.Context, name string) (*v1alpha1.Plan, error) {
 	plan := &v1alpha1.Plan{}
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, plan)
-	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("plan/%s %w in namespace %q: to list the plans, run berth plan status", name, errMissing, c.namespace)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read plan/%s: %w", name, err)
-	}
-	return plan, nil
+	return plan, explainRequest(err, c.namespace, "plan/"+name, "read", "the plans, run berth plan status")
 }
 
 // planReader reads the plan that a decision applies to.
@@ -102,24 +95,15 @@ func readPlan(ctx context.Context, to *connection, name string) (*v1alpha1.Plan,
 
 // answeredPlan reads a plan and waits until its status reflects its current spec, because no decision may be based on an older status. It returns an error
 // after answerTimeout.
-func (a *app) answeredPlan(ctx context.Context, to *connection, name string) (*v1alpha1.Plan, error) {
-	deadline := a.clock.NewTimer(answerTimeout)
-	defer deadline.Stop()
-	tick := a.clock.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		plan, err := to.plan(ctx, name)
-		if err != nil || plan.Status.ObservedGeneration >= plan.Generation {
-			return plan, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-deadline.C():
-			return nil, fmt.Errorf("plan/%s: the manager has not processed an earlier request yet: is a manager running? Start one with berth up or berth manager", name)
-		case <-tick.C():
-		}
+func answeredPlan(ctx context.Context, to *connection, name string) (plan *v1alpha1.Plan, err error) {
+	err = wait.PollUntilContextTimeout(ctx, pollEvery, answerTimeout, true, func(ctx context.Context) (bool, error) {
+		plan, err = to.plan(ctx, name)
+		return err == nil && plan.Status.ObservedGeneration >= plan.Generation, err
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = fmt.Errorf("plan/%s: the manager has not processed an earlier request yet: is a manager running? Start one with berth up or berth manager", name)
 	}
+	return plan, err
 }
 
 // decision changes a plan in memory and returns a description of the result. It returns an error if the plan must not be changed that way.
@@ -160,11 +144,8 @@ func (a *app) request(ctx context.Context, flags *planFlags, name string, decide
 	if err != nil {
 		return err
 	}
-	token, err := newToken(a.clock.Now())
-	if err != nil {
-		return err
-	}
-	plan, said, err := a.changePlan(ctx, to, name, a.answeredPlan, func(plan *v1alpha1.Plan) (string, error) { return decide(plan, token) })
+	token := newToken(a.clock.Now())
+	plan, said, err := a.changePlan(ctx, to, name, answeredPlan, func(plan *v1alpha1.Plan) (string, error) { return decide(plan, token) })
 	if err != nil {
 		return err
 	}
@@ -213,19 +194,5 @@ func arrived(plan *v1alpha1.Plan, generation int64) (bool, error) {
 
 // completePlans completes the names of existing plans.
 func (a *app) completePlans(flags *connectionFlags) cobra.CompletionFunc {
-	return func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		to, err := a.connect(flags)
-		if err != nil || len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		list := &v1alpha1.PlanList{}
-		if err := to.client.List(command.Context(), list, client.InNamespace(to.namespace)); err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var names []cobra.Completion
-		for i := range list.Items {
-			names = append(names, list.Items[i].Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
+	return a.completeNames(flags, planKind.list)
 }

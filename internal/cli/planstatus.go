@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -79,11 +80,7 @@ func (a *app) printPlans(ctx context.Context, to *connection, args []string, pri
 	if err != nil {
 		return err
 	}
-	objects := make([]client.Object, 0, len(found))
-	for _, one := range found {
-		objects = append(objects, one.object)
-	}
-	return printObjects(printer, a.out, objects, wanted.name != "")
+	return printObjects(printer, a.out, objectsOf(found), wanted.name != "")
 }
 
 // finished reports whether a plan is applied or cancelled. Nothing more happens to such a plan, unless an applied plan is reverted.
@@ -145,36 +142,43 @@ func (c *connection) runsOf(ctx context.Context, plan *v1alpha1.Plan) ([]v1alpha
 // change. Once it has read the plan, it retries when the API server is temporarily unavailable.
 func (a *app) followPlan(ctx context.Context, to *connection, name string, enough func(*v1alpha1.Plan) (bool, error)) error {
 	board := newBoard(a.raw, false)
-	tick := a.clock.NewTicker(followEvery)
-	defer tick.Stop()
-	for seen, failed := false, false; ; {
-		plan, tree, err := to.look(ctx, name)
+	var plan *v1alpha1.Plan
+	var tree *tree
+	read := func() (err error) {
+		plan, tree, err = to.look(ctx, name)
+		return err
+	}
+	return a.follow(ctx, followEvery, errMissing, read, func() (bool, error) {
+		now := a.clock.Now()
+		if board.size != nil {
+			board.draw(tree.lines(now))
+		} else {
+			tree.tell(board, now)
+		}
+		return enough(plan)
+	})
+}
+
+// follow calls the function read at each interval and, after each successful read, the function show, until show returns true or an error. An error of the first
+// read ends it, as does one that wraps the error fatal. follow prints any other error of a read and retries.
+func (a *app) follow(ctx context.Context, interval time.Duration, fatal error, read func() error, show func() (done bool, err error)) error {
+	seen, failed := false, false
+	return wait.PollUntilContextCancel(ctx, interval, true, func(context.Context) (bool, error) {
+		err := read()
 		switch {
 		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil && (!seen || errors.Is(err, errMissing)):
-			return err
-		case err != nil && !failed:
-			failed = true
-			a.say("%v; retrying", explain(err))
+			return false, ctx.Err()
 		case err == nil:
 			seen, failed = true, false
-			now := a.clock.Now()
-			if board.size != nil {
-				board.draw(tree.lines(now))
-			} else {
-				tree.tell(board, now)
-			}
-			if done, err := enough(plan); done || err != nil {
-				return err
-			}
+			return show()
+		case !seen || errors.Is(err, fatal):
+			return false, err
+		case !failed:
+			failed = true
+			a.say("%v; retrying", explain(err))
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C():
-		}
-	}
+		return false, nil
+	})
 }
 
 func (c *connection) look(ctx context.Context, name string) (*v1alpha1.Plan, *tree, error) {

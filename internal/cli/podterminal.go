@@ -5,15 +5,18 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/pod"
@@ -49,38 +52,31 @@ const wakeWithin = 2 * time.Minute
 // wake starts a sleeping session in a Pod the same way as berth restart, because no manager sees connections to the Pod. It returns the updated session. A
 // session that is still falling asleep ignores restart requests, so wake waits until it is asleep.
 func (a *app) wake(ctx context.Context, to *connection, ref reference) (*v1alpha1.Instance, error) {
-	ctx, cancel := context.WithTimeout(ctx, wakeWithin)
-	defer cancel()
-	tick := a.clock.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		object, err := to.get(ctx, ref)
-		if err != nil {
-			return nil, err
+	var object process.Object
+	err := wait.PollUntilContextTimeout(ctx, pollEvery, wakeWithin, true, func(ctx context.Context) (awake bool, err error) {
+		if object, err = to.get(ctx, ref); err != nil {
+			return false, err
 		}
 		status := object.GetProcessStatus()
-		switch {
-		case !lifecycle.Asleep(status):
-			return object.(*v1alpha1.Instance), nil // a reference of another kind was rejected before
-		case !lifecycle.FallsAsleep(status):
+		if lifecycle.Asleep(status) && !lifecycle.FallsAsleep(status) {
 			if err := a.askAndAwait(ctx, to, ref); err != nil {
-				return nil, fmt.Errorf("start the idle process: %w", err)
+				return false, fmt.Errorf("start the idle process: %w", err)
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%s is still idle: see berth status %s", ref, ref)
-		case <-tick.C():
-		}
+		return !lifecycle.Asleep(status), nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("%s is still idle: see berth status %s", ref, ref)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return object.(*v1alpha1.Instance), nil // a reference of another kind was rejected before
 }
 
 // askAndAwait requests a new incarnation and waits until it is ready.
 func (a *app) askAndAwait(ctx context.Context, to *connection, ref reference) error {
-	token, err := newToken(a.clock.Now())
-	if err != nil {
-		return err
-	}
+	token := newToken(a.clock.Now())
 	changed, err := to.change(ctx, ref, map[string]any{"restartToken": token})
 	if err != nil {
 		return err

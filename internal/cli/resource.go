@@ -5,6 +5,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -131,7 +132,6 @@ func (a *app) reach(ctx context.Context, flags *connectionFlags, word string) (r
 	if err != nil {
 		return ref, nil, err
 	}
-	to.endpoint = flags.endpoint
 	if named {
 		ref, err = to.only(ctx, word)
 	}
@@ -194,31 +194,74 @@ func (c *connection) get(ctx context.Context, ref reference) (process.Object, er
 
 func (c *connection) read(ctx context.Context, ref reference, object client.Object) error {
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: ref.name}, object)
-	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%s %w in namespace %q: to list all objects, run berth status -A", ref, errMissing, c.namespace)
+	return explainRequest(err, c.namespace, ref.String(), "read", listObjects)
+}
+
+var errMissing = errors.New("does not exist")
+
+// listObjects is the parameter list of explainRequest for objects that berth status shows.
+const listObjects = "all objects, run berth status -A"
+
+// explainRequest returns the error of a request for an object, with its name and what the request does, such as read. If the object does not exist, the error wraps
+// errMissing and states how to list the existing ones. It returns nil if err is nil.
+func explainRequest(err error, namespace, name, doing, list string) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%s %w in namespace %q: to list %s", name, errMissing, namespace, list)
 	}
-	if err != nil {
-		return fmt.Errorf("read %s: %w", ref, err)
-	}
-	return nil
+	return fmt.Errorf("%s %s: %w", doing, name, err)
 }
 
 // listAll lists all objects of a kind in one namespace, or in all namespaces if namespace is empty.
 func listAll(ctx context.Context, reader client.Reader, kind *kind, namespace string, opts ...client.ListOption) ([]process.Object, error) {
-	list := kind.list()
-	if err := reader.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
-		return nil, fmt.Errorf("list %s: %w", kind.plural, err)
-	}
+	shown, err := listShown(ctx, reader, kind, namespace, true, opts...)
 	var objects []process.Object
-	err := meta.EachListItem(list, func(item runtime.Object) error {
-		objects = append(objects, item.(process.Object))
+	for _, one := range shown {
+		objects = append(objects, one.object.(process.Object))
+	}
+	return objects, err
+}
+
+// items lists objects in one namespace, or in all namespaces if namespace is empty.
+func items(ctx context.Context, reader client.Reader, list client.ObjectList, namespace string, opts ...client.ListOption) (objects []client.Object, err error) {
+	if err := reader.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
+		return nil, err
+	}
+	err = meta.EachListItem(list, func(item runtime.Object) error {
+		objects = append(objects, item.(client.Object))
 		return nil
 	})
 	return objects, err
 }
 
+// keys returns the names of the objects in the namespace, or in all namespaces if it is empty.
+func (c *connection) keys(ctx context.Context, list client.ObjectList) ([]client.ObjectKey, error) {
+	objects, err := items(ctx, c.client, list, c.namespace)
+	keys := make([]client.ObjectKey, 0, len(objects))
+	for _, object := range objects {
+		keys = append(keys, client.ObjectKeyFromObject(object))
+	}
+	return keys, err
+}
+
 func (c *connection) endpointObject(ref reference) endpoint.Object {
 	return endpoint.Object{Namespace: c.namespace, Resource: ref.kind.plural, Name: ref.name}
+}
+
+// completeNames completes the names of the objects of one kind, for a command that takes one name.
+func (a *app) completeNames(flags *connectionFlags, list func() client.ObjectList) cobra.CompletionFunc {
+	return func(command *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+		to, err := a.connect(flags)
+		if err == nil && len(args) == 0 {
+			keys, _ := to.keys(command.Context(), list()) // after an error, there are no completions
+			for _, key := range keys {
+				names = append(names, key.Name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
 }
 
 // completeReferences completes KIND/NAME of existing objects that have a process, and after KIND the names of its objects.

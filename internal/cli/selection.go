@@ -76,7 +76,6 @@ func (s *selection) open(ctx context.Context, a *app, flags *connectionFlags, ar
 	if err != nil {
 		return nil, nil, err
 	}
-	to.endpoint = flags.endpoint
 	references, err = a.selected(ctx, to, s, references)
 	return to, references, err
 }

@@ -13,7 +13,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -119,6 +118,14 @@ type shownObject struct {
 
 func (o shownObject) row() row { return o.kind.show(o.object) }
 
+func objectsOf(shown []shownObject) []client.Object {
+	objects := make([]client.Object, 0, len(shown))
+	for _, one := range shown {
+		objects = append(objects, one.object)
+	}
+	return objects
+}
+
 func rowsOf(objects []shownObject) []row {
 	rows := make([]row, 0, len(objects))
 	for _, object := range objects {
@@ -129,15 +136,7 @@ func rowsOf(objects []shownObject) []row {
 
 // listShown returns all objects of a kind. There may be thousands of finished runs, so it includes only the most recent ones unless everything is set.
 func listShown(ctx context.Context, reader client.Reader, kind *kind, namespace string, everything bool, opts ...client.ListOption) ([]shownObject, error) {
-	list := kind.list()
-	if err := reader.List(ctx, list, append(opts, client.InNamespace(namespace))...); err != nil {
-		return nil, fmt.Errorf("list %s: %w", kind.plural, err)
-	}
-	var objects []client.Object
-	err := meta.EachListItem(list, func(item runtime.Object) error {
-		objects = append(objects, item.(client.Object))
-		return nil
-	})
+	objects, err := items(ctx, reader, kind.list(), namespace, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", kind.plural, err)
 	}

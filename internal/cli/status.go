@@ -86,7 +86,6 @@ func (a *app) status(ctx context.Context, flags *statusFlags, args []string, pri
 	if err != nil {
 		return err
 	}
-	to.endpoint = flags.endpoint
 	if flags.allNamespaces {
 		to.namespace = ""
 		if named := namedOnly(wanted); named != "" {
@@ -106,40 +105,24 @@ func (a *app) status(ctx context.Context, flags *statusFlags, args []string, pri
 	slices.SortStableFunc(found, func(a, b shownObject) int {
 		return cmp.Or(cmp.Compare(a.object.GetNamespace(), b.object.GetNamespace()), cmp.Compare(a.kind.singular, b.kind.singular), cmp.Compare(a.object.GetName(), b.object.GetName()))
 	})
-	objects := make([]client.Object, 0, len(found))
-	for _, one := range found {
-		objects = append(objects, one.object)
-	}
-	return printObjects(printer, a.out, objects, len(wanted) == 1 && wanted[0].name != "")
+	return printObjects(printer, a.out, objectsOf(found), len(wanted) == 1 && wanted[0].name != "")
 }
 
 // statusWatch shows changes until the context is done. It returns an error if the first read fails; afterwards it retries when the API server is temporarily
 // unavailable.
 func (a *app) statusWatch(ctx context.Context, to *connection, wanted []reference, opts []client.ListOption) error {
 	board := newBoard(a.raw, to.namespace == "")
-	tick := a.clock.NewTicker(watchEvery)
-	defer tick.Stop()
-	for failed := false; ; {
-		// Slightly stale results are sufficient: the API server returns them from its watch cache.
-		found, err := to.objects(ctx, wanted, append(opts, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})...)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil && len(board.said) == 0 && board.drawn == 0:
-			return err // no read has succeeded yet
-		case err != nil && !failed:
-			failed = true
-			a.say("%v; retrying", explain(err))
-		case err == nil:
-			failed = false
-			board.show(rowsOf(found), a.clock.Now())
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C():
-		}
+	// Slightly stale results are sufficient: the API server returns them from its watch cache.
+	opts = append(opts, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
+	var found []shownObject
+	read := func() (err error) {
+		found, err = to.objects(ctx, wanted, opts...)
+		return err
 	}
+	return a.follow(ctx, watchEvery, nil, read, func() (bool, error) {
+		board.show(rowsOf(found), a.clock.Now())
+		return false, nil
+	})
 }
 
 func (a *app) statusOnce(ctx context.Context, to *connection, wanted []reference, rows []row, wide bool) error {

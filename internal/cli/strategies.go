@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -66,7 +66,8 @@ func (a *app) runStrategy(ctx context.Context, f *runFlags, name string, printer
 	if err != nil {
 		return err
 	}
-	if err := to.strategyExists(ctx, name); err != nil {
+	err = to.client.Get(ctx, client.ObjectKey{Namespace: to.namespace, Name: name}, &v1alpha1.Strategy{})
+	if err := explainRequest(err, to.namespace, "strategy/"+name, "read", listStrategies); err != nil {
 		return err
 	}
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{
@@ -106,54 +107,40 @@ func parseArguments(words []string) ([]v1alpha1.RunArgument, error) {
 	return arguments, nil
 }
 
-func (c *connection) strategyExists(ctx context.Context, name string) error {
-	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, &v1alpha1.Strategy{})
-	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("strategy/%s %w in namespace %q: to list all strategies, run berth status strategies -A", name, errMissing, c.namespace)
-	}
-	if err != nil {
-		return fmt.Errorf("read strategy/%s: %w", name, err)
-	}
-	return nil
-}
+// listStrategies is the parameter list of explainRequest for strategies.
+const listStrategies = "all strategies, run berth status strategies -A"
 
 // awaitOutcome polls until the run has ended, and returns an error unless the run succeeds. While the run is stalled, awaitOutcome prints why, for example that
 // the strategy is disabled. It prints the reason again only when the reason changes.
 func (a *app) awaitOutcome(ctx context.Context, to *connection, run *v1alpha1.StrategyRun, timeout time.Duration) error {
-	name := "strategyrun/" + run.Name
+	name, told := "strategyrun/"+run.Name, ""
 	waiting, cancel := context.WithCancel(ctx)
 	if timeout > 0 {
 		waiting, cancel = context.WithTimeout(ctx, timeout)
 	}
 	defer cancel()
-	tick := a.clock.NewTicker(pollEvery)
-	defer tick.Stop()
-	for told := ""; ; {
+	err := wait.PollUntilContextCancel(waiting, pollEvery, true, func(context.Context) (bool, error) {
 		err := to.client.Get(waiting, client.ObjectKeyFromObject(run), run)
 		switch {
 		case apierrors.IsNotFound(err):
-			return fmt.Errorf("%s was deleted, so its outcome is unknown", name)
+			return false, fmt.Errorf("%s was deleted, so its outcome is unknown", name)
 		case err != nil && waiting.Err() == nil:
-			return fmt.Errorf("read %s: %w", name, err)
-		case run.Status.Outcome == v1alpha1.RunSucceeded:
-			_, _ = fmt.Fprintln(a.out, strings.TrimSuffix(name+" succeeded: "+clean(said(run.Status.Result)), ": "))
-			return nil
-		case run.Status.Outcome != "":
-			return fmt.Errorf("%s: %s: %s To see its output, run: berth logs %s", name, run.Status.Outcome, clean(messageOf(run)), name)
-		}
-		if meta.IsStatusConditionTrue(run.Status.Conditions, v1alpha1.ConditionStalled) && messageOf(run) != told {
+			return false, fmt.Errorf("read %s: %w", name, err)
+		case run.Status.Outcome != "" && run.Status.Outcome != v1alpha1.RunSucceeded:
+			return false, fmt.Errorf("%s: %s: %s To see its output, run: berth logs %s", name, run.Status.Outcome, clean(messageOf(run)), name)
+		case run.Status.Outcome == "" && meta.IsStatusConditionTrue(run.Status.Conditions, v1alpha1.ConditionStalled) && messageOf(run) != told:
 			told = messageOf(run)
 			a.say("%s is waiting: %s", name, clean(told))
 		}
-		select {
-		case <-waiting.Done():
-			if ctx.Err() == nil {
-				return fmt.Errorf("%s has not ended after %s and continues to run: see berth status %s", name, timeout, name)
-			}
-			return ctx.Err()
-		case <-tick.C():
-		}
+		return run.Status.Outcome != "", nil
+	})
+	switch {
+	case err == nil:
+		_, _ = fmt.Fprintln(a.out, strings.TrimSuffix(name+" succeeded: "+clean(said(run.Status.Result)), ": "))
+	case waiting.Err() != nil && ctx.Err() == nil:
+		return fmt.Errorf("%s has not ended after %s and continues to run: see berth status %s", name, timeout, name)
 	}
+	return err
 }
 
 func messageOf(run *v1alpha1.StrategyRun) string {
@@ -225,10 +212,7 @@ func (a *app) reset(ctx context.Context, flags *connectionFlags, word string, na
 	if err != nil {
 		return err
 	}
-	token, err := newToken(a.clock.Now())
-	if err != nil {
-		return err
-	}
+	token := newToken(a.clock.Now())
 	keys := make([]client.ObjectKey, 0, len(names))
 	for _, name := range names {
 		keys = append(keys, client.ObjectKey{Namespace: to.namespace, Name: name})
@@ -237,8 +221,8 @@ func (a *app) reset(ctx context.Context, flags *connectionFlags, word string, na
 		if flags.allNamespaces {
 			to.namespace = ""
 		}
-		if keys, err = to.strategies(ctx); err != nil {
-			return err
+		if keys, err = to.keys(ctx, strategyKind.list()); err != nil {
+			return fmt.Errorf("list strategies: %w", err)
 		}
 		if len(keys) == 0 {
 			a.say("no strategies found")
@@ -247,33 +231,16 @@ func (a *app) reset(ctx context.Context, flags *connectionFlags, word string, na
 	return a.resetAll(ctx, to, keys, token)
 }
 
-func (c *connection) strategies(ctx context.Context) ([]client.ObjectKey, error) {
-	list := &v1alpha1.StrategyList{}
-	if err := c.client.List(ctx, list, client.InNamespace(c.namespace)); err != nil {
-		return nil, fmt.Errorf("list strategies: %w", err)
-	}
-	keys := make([]client.ObjectKey, 0, len(list.Items))
-	for i := range list.Items {
-		keys = append(keys, client.ObjectKeyFromObject(&list.Items[i]))
-	}
-	return keys, nil
-}
-
 // resetAll sets the token on each strategy. It continues after an error and returns all errors joined.
 func (a *app) resetAll(ctx context.Context, to *connection, keys []client.ObjectKey, token string) error {
 	var errs []error
 	for _, key := range keys {
 		s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-		patch := fmt.Appendf(nil, `{"spec":{"resetToken":%q}}`, token)
-		err := to.client.Patch(ctx, s, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
-		switch {
-		case apierrors.IsNotFound(err):
-			errs = append(errs, fmt.Errorf("strategy/%s %w in namespace %q: to list all strategies, run berth status strategies -A", key.Name, errMissing, key.Namespace))
-		case err != nil:
-			errs = append(errs, fmt.Errorf("reset strategy/%s: %w", key.Name, err))
-		default:
-			_, _ = fmt.Fprintf(a.out, "strategy/%s reset requested\n", key.Name)
+		if err := to.changeSpec(ctx, s, "strategy/"+key.Name, "reset", listStrategies, map[string]any{"resetToken": token}); err != nil {
+			errs = append(errs, err)
+			continue
 		}
+		_, _ = fmt.Fprintf(a.out, "strategy/%s reset requested\n", key.Name)
 	}
 	return errors.Join(errs...)
 }

@@ -63,7 +63,6 @@ func (a *app) top(ctx context.Context, flags *connectionFlags, args []string, ob
 	if err != nil {
 		return err
 	}
-	to.endpoint = flags.endpoint
 	found, err := to.objects(ctx, slices.DeleteFunc(wanted, func(ref reference) bool { return ref.kind.object == nil }), opts...)
 	if err != nil {
 		return err

@@ -53,7 +53,7 @@ func (a *app) useCommand() *cobra.Command {
 			}
 			return a.use(command.Context(), f, wanted, printer)
 		},
-		ValidArgsFunction: a.completeActions(&f.connectionFlags),
+		ValidArgsFunction: a.completeNames(&f.connectionFlags, func() client.ObjectList { return &v1alpha1.ActionList{} }),
 	}
 	f.add(command)
 	f.addWait(command)
@@ -213,11 +213,8 @@ func (c *connection) checkAction(ctx context.Context, wanted *v1alpha1.Plan) err
 	name := wanted.Spec.ActionRef.Name
 	action := &v1alpha1.Action{}
 	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, action)
-	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("action %s %w in namespace %q: to list all actions, run kubectl get actions -A", name, errMissing, c.namespace)
-	}
-	if err != nil {
-		return fmt.Errorf("read action %s: %w", name, err)
+	if err := explainRequest(err, c.namespace, "action "+name, "read", "all actions, run kubectl get actions -A"); err != nil {
+		return err
 	}
 	if action.Spec.State == v1alpha1.ActionArchived {
 		return fmt.Errorf("action %s is archived: set its spec.state to Active, or use another action", name)
@@ -246,19 +243,4 @@ func takes(action *v1alpha1.Action) string {
 		words = append(words, word)
 	}
 	return "the action takes " + strings.Join(words, ", ")
-}
-
-func (a *app) completeActions(flags *connectionFlags) cobra.CompletionFunc {
-	return func(command *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		to, err := a.connect(flags)
-		list := &v1alpha1.ActionList{}
-		if err != nil || len(args) > 0 || to.client.List(command.Context(), list, client.InNamespace(to.namespace)) != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		var names []cobra.Completion
-		for i := range list.Items {
-			names = append(names, list.Items[i].Name)
-		}
-		return names, cobra.ShellCompDirectiveNoFileComp
-	}
 }

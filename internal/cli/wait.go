@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
@@ -151,40 +152,33 @@ func (a *app) awaitReady(ctx context.Context, to *connection, ref reference, wan
 
 // await polls until done returns true or an error, at most for the timeout of wanted.
 func (a *app) await(ctx context.Context, to *connection, ref reference, wanted awaitOptions, done func(process.Object) (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, wanted.timeout)
-	defer cancel()
-	tick := a.clock.NewTicker(pollEvery)
-	defer tick.Stop()
 	failed := false
-	for {
+	err := wait.PollUntilContextTimeout(ctx, pollEvery, wanted.timeout, true, func(ctx context.Context) (bool, error) {
 		object, err := to.get(ctx, ref)
 		switch {
-		case err != nil && ctx.Err() == nil && !temporary(err):
-			return err
-		case err != nil && ctx.Err() == nil && !failed:
+		case err != nil && ctx.Err() != nil:
+			return false, ctx.Err()
+		case err != nil && !temporary(err):
+			return false, err
+		case err != nil:
+			if !failed {
+				a.say("%v; retrying", explain(err))
+			}
 			failed = true
-			a.say("%v; retrying", explain(err))
+			return false, nil
+		case wanted.progress != nil:
+			wanted.progress(object)
 		}
-		if err == nil {
-			if wanted.progress != nil {
-				wanted.progress(object)
-			}
-			switch reached, err := done(object); {
-			case err != nil:
-				return fmt.Errorf("%s: %w", ref, err)
-			case reached:
-				return nil
-			}
+		reached, err := done(object)
+		if err != nil {
+			err = fmt.Errorf("%s: %w", ref, err)
 		}
-		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("%w: %s is not %s after %s: see berth status %s and berth logs %s", errTimeout, ref, cmp.Or(wanted.goal, "ready"), wanted.timeout, ref, ref)
-			}
-			return ctx.Err()
-		case <-tick.C():
-		}
+		return reached, err
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%w: %s is not %s after %s: see berth status %s and berth logs %s", errTimeout, ref, cmp.Or(wanted.goal, "ready"), wanted.timeout, ref, ref)
 	}
+	return err
 }
 
 // answered reports whether the new incarnation is ready. It returns an error if that incarnation cannot become ready. An incarnation that was started for a
