@@ -25,12 +25,12 @@ import (
 	"github.com/berth-dev/berth/internal/plan"
 )
 
-// IndexPlan is the field index that finds the runs with the finalizer of their plan, by the name of the plan.
-const IndexPlan = "keptBy"
+// indexPlan is the field index that finds the runs with the finalizer of their plan, by the name of the plan.
+const indexPlan = "keptBy"
 
 const planKind = "Plan"
 
-// keptBy is the index function of IndexPlan.
+// keptBy is the index function of indexPlan.
 func keptBy(object client.Object) []string {
 	owner := metav1.GetControllerOf(object)
 	if owner == nil || owner.Kind != planKind || !controllerutil.ContainsFinalizer(object, v1alpha1.FinalizerPlan) {
@@ -73,7 +73,7 @@ func (r *Reconciler) listRuns(ctx context.Context, v *scope) error {
 
 func (r *Reconciler) kept(ctx context.Context, key types.NamespacedName) ([]*v1alpha1.StrategyRun, error) {
 	list := &v1alpha1.StrategyRunList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{IndexPlan: key.Name}); err != nil {
+	if err := r.Client.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{indexPlan: key.Name}); err != nil {
 		return nil, fmt.Errorf("list the runs: %w", err)
 	}
 	runs := make([]*v1alpha1.StrategyRun, len(list.Items))

@@ -24,8 +24,8 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 )
 
-// IndexBlocked is the field index that finds the plans that have not begun and are not duplicates. All of them have the same index value, the constant all.
-const IndexBlocked = "notBegun"
+// indexBlocked is the field index that finds the plans that have not begun and are not duplicates. All of them have the same index value, the constant all.
+const indexBlocked = "notBegun"
 
 const all = "all"
 
@@ -33,10 +33,10 @@ const all = "all"
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	deps = deps.WithDefaults()
 	indexer := mgr.GetFieldIndexer()
-	if err := indexer.IndexField(context.Background(), &v1alpha1.StrategyRun{}, IndexPlan, keptBy); err != nil {
+	if err := indexer.IndexField(context.Background(), &v1alpha1.StrategyRun{}, indexPlan, keptBy); err != nil {
 		return fmt.Errorf("index strategyruns by plan: %w", err)
 	}
-	if err := indexer.IndexField(context.Background(), &v1alpha1.Plan{}, IndexBlocked, notBegun); err != nil {
+	if err := indexer.IndexField(context.Background(), &v1alpha1.Plan{}, indexBlocked, notBegun); err != nil {
 		return fmt.Errorf("index plans that have not started: %w", err)
 	}
 	reconciler := &Reconciler{
@@ -60,7 +60,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	return nil
 }
 
-// notBegun is the index function of IndexBlocked.
+// notBegun is the index function of indexBlocked.
 func notBegun(object client.Object) []string {
 	if waiting := object.(*v1alpha1.Plan); begun(waiting) || waiting.Status.DuplicateOf != nil { // only Plans are indexed
 		return nil
@@ -68,10 +68,10 @@ func notBegun(object client.Object) []string {
 	return []string{all}
 }
 
-// blocked returns requests for the plans of IndexBlocked in the namespace of a new or changed object, because they may have waited for that object.
+// blocked returns requests for the plans of indexBlocked in the namespace of a new or changed object, because they may have waited for that object.
 func (r *Reconciler) blocked(ctx context.Context, object client.Object) []reconcile.Request {
 	list := &v1alpha1.PlanList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{IndexBlocked: all}); err != nil {
+	if err := r.Client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{indexBlocked: all}); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the plans that have not started")
 		return nil
 	}

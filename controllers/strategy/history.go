@@ -72,7 +72,7 @@ func (h *history) shorten(ctx context.Context, req ctrl.Request) error {
 		return client.IgnoreNotFound(err)
 	}
 	list := &v1alpha1.StrategyRunList{}
-	if err := h.client.List(ctx, list, client.InNamespace(req.Namespace), client.MatchingFields{IndexCounted: req.Name}); err != nil {
+	if err := h.client.List(ctx, list, client.InNamespace(req.Namespace), client.MatchingFields{indexCounted: req.Name}); err != nil {
 		return fmt.Errorf("list the finished runs of strategies/%s: %w", req, err)
 	}
 	runs := slices.DeleteFunc(list.Items, func(run v1alpha1.StrategyRun) bool {

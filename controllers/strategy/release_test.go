@@ -49,7 +49,7 @@ func newFixture(t *testing.T) *fixture {
 	run.Status.FinishTime = ptr.To(metav1.NewMicroTime(b.clock.Now()))
 	run.Status.Pinned = &v1alpha1.PinnedStrategy{UID: "strategy"}
 	b.api = fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(strategy, b.plan, run).
-		WithStatusSubresource(strategy, b.plan, run).WithIndex(run, IndexUncounted, uncountedOf).Build()
+		WithStatusSubresource(strategy, b.plan, run).WithIndex(run, indexUncounted, uncountedOf).Build()
 	b.counter = &Reconciler{Client: b.api, Reader: b.api, Recorder: events.NewFakeRecorder(16), Clock: b.clock}
 	return b
 }

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// IndexUncounted is the field index that finds runs that still have the finalizer, by their strategy. The cost of a lookup does not depend on the number of
+	// indexUncounted is the field index that finds runs that still have the finalizer, by their strategy. The cost of a lookup does not depend on the number of
 	// counted runs.
-	IndexUncounted = "uncountedOf"
-	// IndexCounted is the field index that finds finished runs that were counted, by their strategy.
-	IndexCounted = "countedOf"
+	indexUncounted = "uncountedOf"
+	// indexCounted is the field index that finds finished runs that were counted, by their strategy.
+	indexCounted = "countedOf"
 )
 
 // most is the maximum number of finished runs that one reconcile reads from the API server. The next reconcile continues with the rest.
@@ -50,7 +50,7 @@ func countedOf(object client.Object) []string {
 // also checks the runs in status.counted that the cache shows without the finalizer.
 func (r *Reconciler) runs(ctx context.Context, key types.NamespacedName, strategy *v1alpha1.Strategy) ([]*v1alpha1.StrategyRun, error) {
 	list := &v1alpha1.StrategyRunList{}
-	err := r.Client.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{IndexUncounted: key.Name})
+	err := r.Client.List(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{indexUncounted: key.Name})
 	if err != nil {
 		return nil, fmt.Errorf("list the runs of strategies/%s: %w", key, err)
 	}

@@ -25,7 +25,7 @@ import (
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	deps = deps.WithDefaults()
 	indexer := mgr.GetFieldIndexer()
-	for name, function := range map[string]client.IndexerFunc{IndexUncounted: uncountedOf, IndexCounted: countedOf} {
+	for name, function := range map[string]client.IndexerFunc{indexUncounted: uncountedOf, indexCounted: countedOf} {
 		if err := indexer.IndexField(context.Background(), &v1alpha1.StrategyRun{}, name, function); err != nil {
 			return fmt.Errorf("index strategyruns by %s: %w", name, err)
 		}

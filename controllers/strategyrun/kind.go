@@ -30,8 +30,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// IndexWaiting is the field index that finds the runs that have not started, by their strategy.
-const IndexWaiting = "waitsFor"
+// indexWaiting is the field index that finds the runs that have not started, by their strategy.
+const indexWaiting = "waitsFor"
 
 // defaultTimeout is the default of the API in seconds, for strategies that were stored before the API had this default.
 const defaultTimeout = 3600
@@ -60,7 +60,7 @@ var (
 // +kubebuilder:rbac:groups=berth.dev,resources=strategyruns/finalizers,verbs=update
 // +kubebuilder:rbac:groups=berth.dev,resources=strategies,verbs=get;list;watch
 
-// New returns the kind. cache reads from a cache with the index IndexWaiting, reader from the API server. runtimes are the backends that execute runs.
+// New returns the kind. cache reads from a cache with the index indexWaiting, reader from the API server. runtimes are the backends that execute runs.
 func New(cache, reader client.Reader, runtimes *runtime.Registry, now clock.PassiveClock) *Kind {
 	if now == nil {
 		now = clock.RealClock{}
@@ -70,7 +70,7 @@ func New(cache, reader client.Reader, runtimes *runtime.Registry, now clock.Pass
 
 // Setup registers the controller of StrategyRuns with the manager.
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.StrategyRun{}, IndexWaiting, waitsFor); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.StrategyRun{}, indexWaiting, waitsFor); err != nil {
 		return fmt.Errorf("index waiting strategyruns: %w", err)
 	}
 	kind := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtimes, deps.Clock)
@@ -80,7 +80,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	})
 }
 
-// waitsFor is the index function of IndexWaiting.
+// waitsFor is the index function of indexWaiting.
 func waitsFor(object client.Object) []string {
 	run := object.(*v1alpha1.StrategyRun) // only StrategyRuns are indexed
 	if run.Status.Outcome != "" || run.Status.Incarnation > 0 {
@@ -92,7 +92,7 @@ func waitsFor(object client.Object) []string {
 // waiting returns requests for the runs of a strategy that have not started, because they may have waited for a change of the strategy.
 func (k *Kind) waiting(ctx context.Context, object client.Object) []reconcile.Request {
 	list := &v1alpha1.StrategyRunList{}
-	err := k.client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{IndexWaiting: object.GetName()})
+	err := k.client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{indexWaiting: object.GetName()})
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the runs that wait for a strategy")
 		return nil

@@ -13,10 +13,10 @@ import (
 // howToGet is the advice for a user who does not have the program.
 const howToGet = "install it with `go install github.com/berth-dev/berth/cmd/berth-apiserver@latest`, or set its directory with --assets"
 
-// FindAssets returns the folder that contains berth-apiserver. It is the given folder or, if none is given, the first folder that contains the program among
-// KUBEBUILDER_ASSETS, the folder of this executable, and the folders in PATH. FindAssets never searches relative to the working directory, where another user may
+// findAssets returns the folder that contains berth-apiserver. It is the given folder or, if none is given, the first folder that contains the program among
+// KUBEBUILDER_ASSETS, the folder of this executable, and the folders in PATH. findAssets never searches relative to the working directory, where another user may
 // have placed a program with this name. The error explains how to get the program.
-func FindAssets(given string) (string, error) {
+func findAssets(given string) (string, error) {
 	if given != "" {
 		if !hasProgram(given) {
 			return "", fmt.Errorf("%s does not contain %s: %s", given, program, howToGet)

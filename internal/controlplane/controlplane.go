@@ -32,7 +32,7 @@ var formerPrograms = []string{"kube-controller-manager", "kube-apiserver", "etcd
 type Options struct {
 	// StateDir is the directory that contains everything that must survive a restart: data, keys, ports. It is created with mode 0700.
 	StateDir string
-	// Assets is the folder with berth-apiserver. If it is empty, FindAssets searches for it.
+	// Assets is the folder with berth-apiserver. If it is empty, findAssets searches for it.
 	Assets string
 	// Progress receives messages for the user, one line each, also after Start has returned. If Progress is nil, the messages are dropped.
 	Progress func(line string)
@@ -65,7 +65,7 @@ type ControlPlane struct {
 // it returns an error, it stops the processes that it has started.
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	setDefaults(&opts)
-	assets, err := FindAssets(opts.Assets)
+	assets, err := findAssets(opts.Assets)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func TestFindAssets_SearchesInOrder(t *testing.T) {
 			t.Setenv("KUBEBUILDER_ASSETS", test.env)
 			t.Setenv("PATH", test.path)
 			t.Chdir(cwd)
-			got, err := FindAssets(test.given)
+			got, err := findAssets(test.given)
 			if test.wantErr != "" {
 				g.Expect(err).To(MatchError(ContainSubstring(test.wantErr)))
 				return

@@ -185,8 +185,8 @@ func (c *Client) Log(ctx context.Context, object Object, opts LogOptions) (*Stre
 	if response.StatusCode != http.StatusOK {
 		return nil, refusal(response)
 	}
-	offset, _ := strconv.ParseInt(response.Header.Get(HeaderOffset), 10, 64) // the header is missing if there is no output
-	return &Stream{response.Body, response.Header.Get(HeaderScreen) != "", offset}, nil
+	offset, _ := strconv.ParseInt(response.Header.Get(headerOffset), 10, 64) // the header is missing if there is no output
+	return &Stream{response.Body, response.Header.Get(headerScreen) != "", offset}, nil
 }
 
 // Attach connects to the terminal of an object. size is the size of the window, or nil if unknown.

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// HeaderOffset is the response header with the offset at which the response begins, in bytes from the beginning of all output of the object. A client that
+	// headerOffset is the response header with the offset at which the response begins, in bytes from the beginning of all output of the object. A client that
 	// has read n bytes of the response can continue with ?offset= set to that offset plus n.
-	HeaderOffset = "Berth-Log-Offset"
-	// HeaderScreen is the response header that is "true" if the response is the current content of the terminal, because Berth does not retain the output.
-	HeaderScreen = "Berth-Log-Screen"
+	headerOffset = "Berth-Log-Offset"
+	// headerScreen is the response header that is "true" if the response is the current content of the terminal, because Berth does not retain the output.
+	headerScreen = "Berth-Log-Screen"
 
 	chunk = 32 << 10
 	// longLine is the maximum length of a line for tail, in bytes. A longer line counts as several lines, so that the response is also bounded for output
@@ -149,7 +149,7 @@ func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, t target) b
 	if err != nil {
 		return false
 	}
-	w.Header().Set(HeaderScreen, "true")
+	w.Header().Set(headerScreen, "true")
 	begin(w, 0)
 	_, _ = io.WriteString(w, view.Text+"\n")
 	return true
@@ -158,7 +158,7 @@ func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, t target) b
 func begin(w http.ResponseWriter, offset int64) {
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set(HeaderOffset, strconv.FormatInt(offset, 10))
+	w.Header().Set(headerOffset, strconv.FormatInt(offset, 10))
 	w.WriteHeader(http.StatusOK)
 }
 

@@ -22,11 +22,11 @@ const (
 	// MaxSize is the maximum size of all patterns of one object together, in instructions of the compiled programs. A literal character is one instruction, a
 	// counted repetition such as x{1,100} counts the instructions of x 100 times, and a class of many ranges such as \pL counts as largeClass.
 	MaxSize = 2048
-	// MaxRunes is the maximum number of range bounds in all character classes of one object together. \pL has about 1,300.
-	MaxRunes = 16 << 10
-	// MaxSteps is the maximum product of the size of the patterns and the length of the matched text in characters. A step takes between 5 and 15 ns, so that
+	// maxRunes is the maximum number of range bounds in all character classes of one object together. \pL has about 1,300.
+	maxRunes = 16 << 10
+	// maxSteps is the maximum product of the size of the patterns and the length of the matched text in characters. A step takes between 5 and 15 ns, so that
 	// matching takes at most about 50 ms.
-	MaxSteps = 4 << 20
+	maxSteps = 4 << 20
 
 	// A character class with more than smallClass range bounds counts as largeClass instructions, because package regexp searches such a class, which takes
 	// about as long as that many instructions.
@@ -102,9 +102,9 @@ func (s *Set) add(text string, whole bool) (*Pattern, error) {
 		return nil, fmt.Errorf("%s is %w: it compiles to about %d instructions, and all patterns of an object together may have at most %d; "+
 			"use * or + instead of large counts such as {1,900}", short(text), errTooLarge, size, MaxSize)
 	}
-	if runes > MaxRunes-s.runes {
+	if runes > maxRunes-s.runes {
 		return nil, fmt.Errorf("%s is %w: the character classes of all patterns of an object together may have at most %d ranges; "+
-			"use [a-z] instead of classes such as \\pL", short(text), errTooLarge, MaxRunes/2)
+			"use [a-z] instead of classes such as \\pL", short(text), errTooLarge, maxRunes/2)
 	}
 	compiled, err := regexp.Compile(text)
 	if err != nil {
@@ -132,9 +132,9 @@ func (s *Set) Err(list string) error {
 	return errors.New(strings.Join(wrong, "; "))
 }
 
-// MaxText returns the maximum length, in characters, of a text that may be matched with the patterns: at least MaxSteps/MaxSize - 1, which is 2,047, and more
+// MaxText returns the maximum length, in characters, of a text that may be matched with the patterns: at least maxSteps/MaxSize - 1, which is 2,047, and more
 // if the patterns are smaller than MaxSize together.
-func (s *Set) MaxText() int { return MaxSteps/max(s.size, 1) - 1 }
+func (s *Set) MaxText() int { return maxSteps/max(s.size, 1) - 1 }
 
 // MatchEnd returns the index of the first pattern that matches anywhere in the last part of the text, or -1. The function end selects that part, which has
 // at most MaxText characters.

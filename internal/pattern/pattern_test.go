@@ -187,7 +187,7 @@ func FuzzCompile(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, pattern, text string) {
 		set := Compile([]string{pattern, pattern})
-		if set.size > MaxSize || set.runes > MaxRunes {
+		if set.size > MaxSize || set.runes > maxRunes {
 			t.Errorf("size %d, %d runes", set.size, set.runes)
 		}
 		set.MatchEnd(text)

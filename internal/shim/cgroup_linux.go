@@ -68,8 +68,8 @@ func Populated(dir string) (bool, error) {
 	return !bytes.Contains(data, []byte("populated 0")), err
 }
 
-// KillCgroup kills all processes of a cgroup and its descendants in one operation. It returns nil if the cgroup does not exist.
-func KillCgroup(dir string) error {
+// killCgroup kills all processes of a cgroup and its descendants in one operation. It returns nil if the cgroup does not exist.
+func killCgroup(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, "cgroup.kill"), os.O_WRONLY, 0)
 	if err == nil {
 		_, err = f.WriteString("1")

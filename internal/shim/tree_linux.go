@@ -348,7 +348,7 @@ func (t Tree) stop() {
 // Kill sends SIGKILL to every member. It does not wait for their exit.
 func (t Tree) Kill() error {
 	if t.Cgroup != "" {
-		err := KillCgroup(t.Cgroup)
+		err := killCgroup(t.Cgroup)
 		if err == nil && t.Ancestor == 0 {
 			return nil
 		}

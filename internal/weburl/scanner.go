@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// MaxLine is how many bytes of a line are searched; the rest of the line is ignored.
-	MaxLine = 16 << 10
+	// maxLine is how many bytes of a line are searched; the rest of the line is ignored.
+	maxLine = 16 << 10
 	// maxPorts is the maximum number of ports for which an address is kept.
 	maxPorts = 64
 )
@@ -48,7 +48,7 @@ func (s *Scanner) add(part []byte) {
 	if s.long {
 		return
 	}
-	if room := MaxLine - len(s.line); len(part) > room {
+	if room := maxLine - len(s.line); len(part) > room {
 		part, s.long = part[:room], true
 	}
 	s.line = append(s.line, part...)

@@ -115,7 +115,7 @@ func TestScanner_LimitsMemory(t *testing.T) {
 		_, _ = s.Write(flood)
 	}
 	_, _ = s.Write([]byte(" http://localhost:1111/"))
-	g.Expect(len(s.line)).To(BeNumerically("<=", MaxLine))
+	g.Expect(len(s.line)).To(BeNumerically("<=", maxLine))
 	g.Expect(urlStrings(&s)).To(BeEmpty())
 	_, _ = s.Write([]byte("\nhttp://localhost:2222/\n"))
 	g.Expect(urlStrings(&s)).To(Equal([]string{"http://localhost:2222/"}))

@@ -41,7 +41,7 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 		}
 		return false, nil
 	}
-	if c.Config != nil && c.Config.Labels[LabelInstall] == r.install && c.Config.Labels[LabelUID] == string(e.uid) {
+	if c.Config != nil && c.Config.Labels[labelInstall] == r.install && c.Config.Labels[LabelUID] == string(e.uid) {
 		return false, nil // the container was created for this object
 	}
 	if refused := r.mayAdopt(e.uid, c, l.config); refused != nil {
@@ -88,7 +88,7 @@ func (r *Runtime) mayAdopt(uid types.UID, c *container.InspectResponse, config C
 		return taken("container %s is already adopted by another object (UID %s); delete that object, or recreate this one with another container", name, owner)
 	}
 	if c.Config != nil && c.Config.Labels[LabelUID] != "" {
-		return taken("Berth created container %s for %s; recreate this object with another container", name, c.Config.Labels[LabelName])
+		return taken("Berth created container %s for %s; recreate this object with another container", name, c.Config.Labels[labelName])
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (r *Runtime) Containers(ctx context.Context) ([]Container, error) {
 	defer r.mu.Unlock()
 	for _, c := range found.Items {
 		owner := r.adopted[c.ID]
-		if c.Labels[LabelInstall] == r.install {
+		if c.Labels[labelInstall] == r.install {
 			owner = types.UID(c.Labels[LabelUID])
 		}
 		all = append(all, Container{

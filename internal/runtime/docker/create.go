@@ -63,7 +63,7 @@ func (r *Runtime) ours(ctx context.Context, e *entry, l launch, name string, con
 		return fmt.Errorf("create the container: %w", conflict)
 	}
 	labels := c.Config.Labels
-	if labels[LabelInstall] != r.install || labels[LabelUID] != string(e.uid) || number(labels) != l.process.Incarnation {
+	if labels[labelInstall] != r.install || labels[LabelUID] != string(e.uid) || number(labels) != l.process.Incarnation {
 		return &facts.StartError{Reason: v1alpha1.ReasonContainerTaken,
 			Message: fmt.Sprintf("container %s already exists and does not belong to this object; remove or rename it", name)}
 	}
@@ -78,8 +78,8 @@ func (r *Runtime) inside(l launch) *container.Config {
 	config := &container.Config{
 		Image: l.config.Image, Env: l.env, WorkingDir: p.Dir, User: l.config.User, Tty: p.Terminal != nil, OpenStdin: true, StopSignal: p.StopSignal,
 		Labels: map[string]string{
-			LabelInstall: r.install, LabelUID: string(p.UID), LabelIncarnation: strconv.FormatInt(p.Incarnation, 10), LabelName: p.Name,
-			LabelOrigin: string(from),
+			labelInstall: r.install, LabelUID: string(p.UID), LabelIncarnation: strconv.FormatInt(p.Incarnation, 10), labelName: p.Name,
+			labelOrigin: string(from),
 		},
 	}
 	if len(p.Command) > 0 { // the whole argv: the entry point of the image is not prepended

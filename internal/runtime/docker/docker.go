@@ -38,8 +38,8 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 }
 
 const (
-	// DefaultLogLimit is the default of Options.LogLimit, in bytes.
-	DefaultLogLimit = 10 << 20
+	// defaultLogLimit is the default of Options.LogLimit, in bytes.
+	defaultLogLimit = 10 << 20
 	// lookTimeout limits a query of the engine, and actTimeout limits a request that changes something.
 	lookTimeout = 10 * time.Second
 	actTimeout  = time.Minute
@@ -54,7 +54,7 @@ type Options struct {
 	// Dir is the directory for the records and the output of this install. It is required. New creates it with mode 0700. Only one manager can use it at a
 	// time. Managers with different directories can share an engine, because a manager does not change the containers that another install created.
 	Dir string
-	// LogLimit is the disk space for the copied output of one UID, in bytes, at least 64 KiB. 0: DefaultLogLimit.
+	// LogLimit is the disk space for the copied output of one UID, in bytes, at least 64 KiB. 0: defaultLogLimit.
 	LogLimit int64
 	// Logger receives log messages; the zero value discards them.
 	Logger logr.Logger
@@ -70,7 +70,7 @@ type Runtime struct {
 	options Options
 	log     logr.Logger
 	client  *client.Client
-	install string // value of LabelInstall; containers with another value belong to another install
+	install string // value of labelInstall; containers with another value belong to another install
 	single  *flock.Flock
 	events  *eventqueue.Queue
 
@@ -143,7 +143,7 @@ func (o *Options) complete() error {
 	if err != nil {
 		return fmt.Errorf("create the directory of the docker runtime: %w", err)
 	}
-	o.LogLimit = cmp.Or(o.LogLimit, DefaultLogLimit)
+	o.LogLimit = cmp.Or(o.LogLimit, defaultLogLimit)
 	if o.LogLimit < 64<<10 {
 		return fmt.Errorf("a log limit of %d bytes is too small; set at least 64 KiB", o.LogLimit)
 	}

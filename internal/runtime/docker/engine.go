@@ -127,7 +127,7 @@ func (r *Runtime) owner(message events.Message) types.UID {
 	default:
 		return ""
 	}
-	if message.Actor.Attributes[LabelInstall] == r.install {
+	if message.Actor.Attributes[labelInstall] == r.install {
 		return types.UID(message.Actor.Attributes[LabelUID])
 	}
 	r.mu.Lock()

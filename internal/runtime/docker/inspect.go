@@ -24,17 +24,17 @@ const (
 	LabelUID = "berth.dev/uid"
 	// LabelIncarnation is the number of the incarnation.
 	LabelIncarnation = "berth.dev/incarnation"
-	// LabelOrigin identifies the spec from which the container was created.
-	LabelOrigin = "berth.dev/origin"
-	// LabelName is the display name of the object; it is not used for look-ups.
-	LabelName = "berth.dev/name"
-	// LabelInstall distinguishes installs that share an engine.
-	LabelInstall = "berth.dev/install"
+	// labelOrigin identifies the spec from which the container was created.
+	labelOrigin = "berth.dev/origin"
+	// labelName is the display name of the object; it is not used for look-ups.
+	labelName = "berth.dev/name"
+	// labelInstall distinguishes installs that share an engine.
+	labelInstall = "berth.dev/install"
 )
 
 // list returns the containers of this install for one UID, or for all UIDs if uid is empty.
 func (r *Runtime) list(ctx context.Context, uid types.UID) ([]container.Summary, error) {
-	filters := client.Filters{}.Add("label", LabelInstall+"="+r.install)
+	filters := client.Filters{}.Add("label", labelInstall+"="+r.install)
 	if uid != "" {
 		filters.Add("label", LabelUID+"="+string(uid))
 	}
@@ -65,7 +65,7 @@ func (r *Runtime) inspect(ctx context.Context, id string) (*container.InspectRes
 }
 
 func origin(labels map[string]string) (origin facts.Origin) {
-	_ = json.Unmarshal([]byte(labels[LabelOrigin]), &origin) // zero if the label is missing or not in this format
+	_ = json.Unmarshal([]byte(labels[labelOrigin]), &origin) // zero if the label is missing or not in this format
 	return origin
 }
 
@@ -88,7 +88,7 @@ func (e *entry) merge(all []container.Summary) {
 	for _, c := range all {
 		n := number(c.Labels)
 		if n > e.record.Incarnation {
-			e.record = record{UID: e.uid, Name: c.Labels[LabelName], Incarnation: n, Origin: origin(c.Labels)}
+			e.record = record{UID: e.uid, Name: c.Labels[labelName], Incarnation: n, Origin: origin(c.Labels)}
 		}
 		if n == e.record.Incarnation && e.record.Container == "" && e.record.Failed == nil {
 			e.record.Container, e.record.ContainerName = c.ID, nameOf(c.Names)

@@ -87,7 +87,7 @@ func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Su
 			return nil, nil, fmt.Errorf("observe %s: %w", uid, err)
 		}
 		if older != nil && isAlive(older.State.Status) {
-			i := facts.Incarnation{UID: string(uid), Number: number(c.Labels), Name: c.Labels[LabelName], Origin: origin(c.Labels)}
+			i := facts.Incarnation{UID: string(uid), Number: number(c.Labels), Name: c.Labels[labelName], Origin: origin(c.Labels)}
 			r.describe(&i, older)
 			found = append(found, i)
 		}

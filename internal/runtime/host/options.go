@@ -22,8 +22,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// DefaultLogLimit is the default of Options.LogLimit, in bytes.
-const DefaultLogLimit = 10 << 20
+// defaultLogLimit is the default of Options.LogLimit, in bytes.
+const defaultLogLimit = 10 << 20
 
 // Options configure where a Host keeps its state and how it runs processes.
 type Options struct {
@@ -37,7 +37,7 @@ type Options struct {
 	CgroupRoot string
 	// Containment forces a tier, Cgroup or Subreaper. If it is empty, the tier is Cgroup if that works, else Subreaper.
 	Containment string
-	// LogLimit is the disk space for the output of one UID, in bytes, at least 64 KiB. 0 means DefaultLogLimit.
+	// LogLimit is the disk space for the output of one UID, in bytes, at least 64 KiB. 0 means defaultLogLimit.
 	LogLimit int64
 	// RunAs is the user that programs run as; nil means the user of the manager. Running programs as another user requires root, and so does taking over such
 	// programs from an earlier manager.
@@ -63,7 +63,7 @@ func (o *Options) complete() error {
 	if o.ResultsDir == "" {
 		o.ResultsDir = filepath.Join("/var/lib/berth", o.install())
 	}
-	o.LogLimit = cmp.Or(o.LogLimit, DefaultLogLimit)
+	o.LogLimit = cmp.Or(o.LogLimit, defaultLogLimit)
 	if o.LogLimit < 64<<10 {
 		return fmt.Errorf("a log limit of %d bytes is too small; set at least 64 KiB", o.LogLimit)
 	}

@@ -102,9 +102,9 @@ func build(p runtime.Process, c Config, env variables) (*corev1.Pod, *facts.Star
 		pod.Labels[name] = value
 	}
 	maps.Copy(pod.Annotations, c.Annotations)
-	pod.Annotations[AnnotationName] = p.Name
+	pod.Annotations[annotationName] = p.Name
 	if t := p.Terminal; t != nil {
-		pod.Annotations[AnnotationTerminal] = strconv.Itoa(int(t.Columns)) + "x" + strconv.Itoa(int(t.Rows))
+		pod.Annotations[annotationTerminal] = strconv.Itoa(int(t.Columns)) + "x" + strconv.Itoa(int(t.Rows))
 	}
 	pod.Finalizers = []string{Finalizer}
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever

@@ -50,7 +50,7 @@ func ended(p *corev1.Pod) bool {
 
 // describe converts the status of a Pod to an Incarnation.
 func describe(p *corev1.Pod) facts.Incarnation {
-	i := facts.Incarnation{UID: p.Labels[LabelUID], Number: number(p), Name: p.Annotations[AnnotationName],
+	i := facts.Incarnation{UID: p.Labels[LabelUID], Number: number(p), Name: p.Annotations[annotationName],
 		Phase: facts.Starting, Node: p.Spec.NodeName, Containment: "Container", StopSent: p.DeletionTimestamp != nil,
 		PodName: p.Name, Address: p.Status.PodIP}
 	main := mainStatus(p)
@@ -144,7 +144,7 @@ const skew = 5 * time.Second
 // deletedBefore reports whether the deletion of a Pod was requested before its program ended. It computes the time of the request from the deletion timestamp
 // and the grace period; a second request with a shorter grace period changes both, so the result stays the same.
 func deletedBefore(p *corev1.Pod, end metav1.Time) bool {
-	if _, left := p.Annotations[AnnotationLeft]; left || p.DeletionTimestamp == nil {
+	if _, left := p.Annotations[annotationLeft]; left || p.DeletionTimestamp == nil {
 		return false
 	}
 	asked := p.DeletionTimestamp.Add(-time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second)
@@ -168,7 +168,7 @@ var notOfTheProgram = []string{"NodeLost", "NodeShutdown", "Shutdown", "Terminat
 // takenAway returns why the cluster terminated the Pod before its program ended, or "" if the cluster did not terminate it. An eviction after the
 // program has ended does not count.
 func takenAway(p *corev1.Pod, end metav1.Time) string {
-	if _, left := p.Annotations[AnnotationLeft]; left {
+	if _, left := p.Annotations[annotationLeft]; left {
 		return ""
 	}
 	for _, condition := range p.Status.Conditions {

@@ -25,7 +25,7 @@ var (
 func podWith(phase corev1.PodPhase, state corev1.ContainerState, change ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: podName("object", "web", 3), Namespace: "default", UID: "pod", ResourceVersion: "1", CreationTimestamp: began,
-			Labels: map[string]string{LabelUID: "object", LabelIncarnation: "3"}, Annotations: map[string]string{AnnotationName: "devservers/default/web"}},
+			Labels: map[string]string{LabelUID: "object", LabelIncarnation: "3"}, Annotations: map[string]string{annotationName: "devservers/default/web"}},
 		Spec: corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{{Name: Container, Command: []string{"serve"},
 			Env: []corev1.EnvVar{{Name: "PATH", Value: "/bin:$$HOME"}}}}},
 		Status: corev1.PodStatus{Phase: phase},
@@ -109,7 +109,7 @@ func TestDescribe_ReportsExits(t *testing.T) {
 	later := func(p *corev1.Pod) {
 		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = ptr.To(metav1.NewTime(ending.Add(time.Minute))), ptr.To[int64](30)
 	}
-	left := func(p *corev1.Pod) { p.Annotations[AnnotationLeft] = "true" }
+	left := func(p *corev1.Pod) { p.Annotations[annotationLeft] = "true" }
 	tooLong := func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "DeadlineExceeded", "too long" }
 	disrupted := withCondition(corev1.DisruptionTarget, corev1.ConditionTrue, "DeletionByPodGC", "node is gone")
 	evicted := func(p *corev1.Pod) { p.Status.Reason, p.Status.Message = "Evicted", "low on memory" }
@@ -155,9 +155,9 @@ func TestDescribe_ReportsExits(t *testing.T) {
 
 func TestDescribe_ReportsStartErrors(t *testing.T) {
 	given := func(p *corev1.Pod) {
-		p.Annotations[AnnotationFailed] = `{"Reason":"StartFailed","Message":"no such image"}`
+		p.Annotations[annotationFailed] = `{"Reason":"StartFailed","Message":"no such image"}`
 	}
-	broken := func(p *corev1.Pod) { p.Annotations[AnnotationFailed] = `{` }
+	broken := func(p *corev1.Pod) { p.Annotations[annotationFailed] = `{` }
 	ofImage := func(p *corev1.Pod) { p.Spec.Containers[0].Command = nil }
 	const oci = "failed to create containerd task: OCI runtime create failed: unable to start container process: "
 	for name, test := range map[string]struct {
@@ -173,7 +173,7 @@ func TestDescribe_ReportsStartErrors(t *testing.T) {
 		"missing directory": {podWith(corev1.PodFailed, terminatedState(128, "StartError", oci+`chdir to cwd ("/x") failed`)), v1alpha1.ReasonWorkingDirMissing, "/x"},
 		"anything else":     {podWith(corev1.PodFailed, terminatedState(128, "ContainerCannotRun", "moon")), v1alpha1.ReasonStartFailed, "moon"},
 		"Berth gave up":     {podWith(corev1.PodFailed, terminatedState(137, "ContainerStatusUnknown", ""), given, deleted), v1alpha1.ReasonStartFailed, "no such image"},
-		"unreadable":        {podWith(corev1.PodFailed, corev1.ContainerState{}, broken, deleted), v1alpha1.ReasonStartFailed, AnnotationFailed},
+		"unreadable":        {podWith(corev1.PodFailed, corev1.ContainerState{}, broken, deleted), v1alpha1.ReasonStartFailed, annotationFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, i := NewWithT(t), describe(test.pod)

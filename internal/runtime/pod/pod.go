@@ -45,12 +45,12 @@ const (
 	// LabelManagedBy is the common Kubernetes label; its value is ManagedBy.
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	ManagedBy      = "berth"
-	// AnnotationName is the display name of the object.
-	AnnotationName = "berth.dev/name"
-	// AnnotationFailed contains why Berth deleted a Pod whose program could never run: a reason and a message, as JSON.
-	AnnotationFailed = "berth.dev/start-failed"
-	// AnnotationLeft marks a Pod that Berth deleted because its program had ended while other containers were still running.
-	AnnotationLeft = "berth.dev/program-ended"
+	// annotationName is the display name of the object.
+	annotationName = "berth.dev/name"
+	// annotationFailed contains why Berth deleted a Pod whose program could never run: a reason and a message, as JSON.
+	annotationFailed = "berth.dev/start-failed"
+	// annotationLeft marks a Pod that Berth deleted because its program had ended while other containers were still running.
+	annotationLeft = "berth.dev/program-ended"
 	// Finalizer keeps a Pod until its exit was recorded.
 	Finalizer = "berth.dev/exit"
 	// Container is the name of the container in which the program runs.

@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// AnnotationTerminal contains the initial size of the terminal, such as 120x40.
-	AnnotationTerminal = "berth.dev/terminal"
+	// annotationTerminal contains the initial size of the terminal, such as 120x40.
+	annotationTerminal = "berth.dev/terminal"
 	// mostShown is how much of the end of the output is kept to reconstruct the screen, in bytes.
 	mostShown = 64 << 10
 	// lastLines is the number of last lines that are requested from a node. The node counts every 16 KiB of a longer line as one line.
@@ -98,7 +98,7 @@ func (r *Runtime) Capture(ctx context.Context, uid types.UID) (terminal.View, er
 
 // sizeOf returns the initial size of the terminal of a Pod, or zero if it is unknown.
 func sizeOf(p *corev1.Pod) (size runtime.Terminal) {
-	_, _ = fmt.Sscanf(p.Annotations[AnnotationTerminal], "%dx%d", &size.Columns, &size.Rows)
+	_, _ = fmt.Sscanf(p.Annotations[annotationTerminal], "%dx%d", &size.Columns, &size.Rows)
 	return size
 }
 

@@ -48,7 +48,7 @@ func newTerminalFixture(t *testing.T) *terminalFixture {
 	server := httptest.NewServer(http.HandlerFunc(f.serve))
 	f.pod = podVersion("pod", 1, 1)
 	f.pod.Namespace, f.pod.Name, f.pod.Spec.NodeName = "default", podName("object", "agent", 1), "node"
-	f.pod.Annotations = map[string]string{AnnotationTerminal: "100x30"}
+	f.pod.Annotations = map[string]string{annotationTerminal: "100x30"}
 	f.pod.Spec.Containers = []corev1.Container{{Name: Container, TTY: true}}
 	main := mainStatus(f.pod)
 	main.ContainerID, main.State.Running = "containerd://x", &corev1.ContainerStateRunning{StartedAt: metav1.Now()}

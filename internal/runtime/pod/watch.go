@@ -131,7 +131,7 @@ func (r *Runtime) giveUp(ctx context.Context, p *corev1.Pod) error {
 		return nil
 	}
 	if leftBehind(p) {
-		return r.markAndDelete(ctx, p, AnnotationLeft, "its program has ended", grace(p))
+		return r.markAndDelete(ctx, p, annotationLeft, "its program has ended", grace(p))
 	}
 	cause := hopeless(p)
 	if cause == nil {
@@ -141,7 +141,7 @@ func (r *Runtime) giveUp(ctx context.Context, p *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	return r.markAndDelete(ctx, p, AnnotationFailed, string(text), 1)
+	return r.markAndDelete(ctx, p, annotationFailed, string(text), 1)
 }
 
 // leftBehind reports whether the program has ended while other containers, which a template added, may still run.
@@ -163,13 +163,13 @@ func (r *Runtime) markAndDelete(ctx context.Context, p *corev1.Pod, annotation, 
 
 // givenUp returns the reason that giveUp recorded, or nil if giveUp recorded none.
 func givenUp(p *corev1.Pod) *facts.StartError {
-	text, there := p.Annotations[AnnotationFailed]
+	text, there := p.Annotations[annotationFailed]
 	if !there {
 		return nil
 	}
 	var cause facts.StartError
 	if err := json.Unmarshal([]byte(text), &cause); err != nil {
-		return oci.Failed("the Pod cannot run; its annotation %s, which contains the cause, is invalid: %v", AnnotationFailed, err)
+		return oci.Failed("the Pod cannot run; its annotation %s, which contains the cause, is invalid: %v", annotationFailed, err)
 	}
 	return &cause
 }

@@ -109,7 +109,7 @@ func TestAdopt_FollowsPolicy(t *testing.T) {
 	f := newFixture(t)
 	uid := newUID()
 	err := f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent", Adopt: Required}))
-	f.Expect(reasonOf(err)).To(Equal(ReasonSessionMissing))
+	f.Expect(reasonOf(err)).To(Equal(reasonSessionMissing))
 	f.Expect(err).To(MatchError(ContainSubstring("agent")))
 	f.Expect(f.observeAll(uid)).To(BeEmpty())
 

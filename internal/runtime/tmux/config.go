@@ -34,15 +34,15 @@ const (
 const (
 	// ReasonSessionTaken means that the session belongs to another owner or cannot be adopted now. A retry of the start can succeed, because that session may end.
 	ReasonSessionTaken = "SessionTaken"
-	// ReasonSessionMissing means that there is no session to adopt, but adoption is Required.
-	ReasonSessionMissing = "NothingToAdopt"
+	// reasonSessionMissing means that there is no session to adopt, but adoption is Required.
+	reasonSessionMissing = "NothingToAdopt"
 	// ReasonInvalidSession means that the configuration is invalid regardless of the state of tmux.
 	ReasonInvalidSession = "InvalidSession"
 )
 
 const (
-	// DefaultSocket is the name of Berth's tmux socket, as in tmux -L.
-	DefaultSocket = "berth"
+	// defaultSocket is the name of Berth's tmux socket, as in tmux -L.
+	defaultSocket = "berth"
 
 	defaultColumns, defaultRows = 120, 40
 	largestSize                 = 1000
@@ -93,10 +93,10 @@ func (c Config) complete(uid types.UID, socket string) (Config, error) {
 	if c.Adopt != Never && c.Adopt != IfExists && c.Adopt != Required {
 		return c, invalid("unknown adoption %q; use Never, IfExists or Required", c.Adopt)
 	}
-	if err := CheckSessionName(c.Session); err != nil {
+	if err := checkSessionName(c.Session); err != nil {
 		return c, invalid("%v", err)
 	}
-	if err := CheckSocketName(c.Socket); err != nil {
+	if err := checkSocketName(c.Socket); err != nil {
 		return c, invalid("%v", err)
 	}
 	return c, nil
@@ -109,8 +109,8 @@ func invalid(format string, args ...any) error {
 // SessionName returns the default name of the session of a UID.
 func SessionName(uid types.UID) string { return "berth-" + strings.ReplaceAll(string(uid), ".", "_") }
 
-// CheckSessionName returns an error if tmux would reject or change the name. tmux changes some names silently; Berth could then not find the session again.
-func CheckSessionName(name string) error {
+// checkSessionName returns an error if tmux would reject or change the name. tmux changes some names silently; Berth could then not find the session again.
+func checkSessionName(name string) error {
 	switch {
 	case name == "":
 		return fmt.Errorf("the session has no name; set one")
@@ -133,8 +133,8 @@ func CheckSessionName(name string) error {
 	return nil
 }
 
-// CheckSocketName returns an error if the name is not valid for a tmux socket.
-func CheckSocketName(name string) error {
+// checkSocketName returns an error if the name is not valid for a tmux socket.
+func checkSocketName(name string) error {
 	if name == "" || len(name) > 64 || name == "." || name == ".." || strings.HasPrefix(name, "-") {
 		return fmt.Errorf("invalid name %q of a tmux socket; use at most 64 letters and digits", name)
 	}

@@ -31,8 +31,8 @@ func (r *Runtime) Find(ctx context.Context, socket string) ([]runtime.Found, err
 func unfit(s *Session) string {
 	p := s.program()
 	switch {
-	case CheckSessionName(s.Name) != nil:
-		return CheckSessionName(s.Name).Error()
+	case checkSessionName(s.Name) != nil:
+		return checkSessionName(s.Name).Error()
 	case p == nil:
 		return "no program is running in the session"
 	case inside(s.server, p.id, p.pid):

@@ -33,7 +33,7 @@ type Options struct {
 	Tmux string
 	// Shim is the berth-shim program, which runs in the windows. Empty: berth-shim in the directory of the running executable, else from PATH.
 	Shim string
-	// Socket is the default name of the tmux socket. Empty: DefaultSocket.
+	// Socket is the default name of the tmux socket. Empty: defaultSocket.
 	Socket string
 	// Wake is called with the UID of each object whose state in tmux has changed. It must not block. OnChange can replace it later.
 	Wake func(types.UID)
@@ -62,9 +62,9 @@ func (o *Options) complete() error {
 		return err
 	}
 	if o.Socket == "" {
-		o.Socket = DefaultSocket
+		o.Socket = defaultSocket
 	}
-	if err := CheckSocketName(o.Socket); err != nil {
+	if err := checkSocketName(o.Socket); err != nil {
 		return err
 	}
 	return nil

@@ -205,6 +205,6 @@ func taken(format string, args ...any) error {
 }
 
 func missing(config Config) error {
-	return &facts.StartError{Reason: ReasonSessionMissing, Message: fmt.Sprintf(
+	return &facts.StartError{Reason: reasonSessionMissing, Message: fmt.Sprintf(
 		"no tmux session %q with a running program exists on socket %s, and adoption is Required; start the session, or set adoption to IfExists", config.Session, config.Socket)}
 }

@@ -144,7 +144,7 @@ func (r *Runtime) Sessions(ctx context.Context, socket string) ([]Session, error
 	if socket == "" {
 		socket = r.options.Socket
 	}
-	if err := CheckSocketName(socket); err != nil {
+	if err := checkSocketName(socket); err != nil {
 		return nil, err
 	}
 	return r.client(socket).sessions(ctx)

@@ -195,7 +195,7 @@ func TestSessionName_DoesNotMatchPrefix(t *testing.T) {
 
 	required := newUID()
 	err := f.Start(f.ctx, f.process(required, 1, Config{Session: "claude-foo", Adopt: Required}))
-	f.Expect(reasonOf(err)).To(Equal(ReasonSessionMissing))
+	f.Expect(reasonOf(err)).To(Equal(reasonSessionMissing))
 	f.expectAlive(longer)
 }
 
@@ -247,7 +247,7 @@ func TestSessionName_RefusesUnsafeNames(t *testing.T) {
 		err := f.Start(f.ctx, f.process(newUID(), 1, Config{Session: name}))
 		f.Expect(reasonOf(err)).To(Equal(ReasonInvalidSession), name)
 	}
-	f.Expect(CheckSessionName("a\xff")).NotTo(Succeed())
+	f.Expect(checkSessionName("a\xff")).NotTo(Succeed())
 	for _, name := range []string{"../a", "a b", "-a"} {
 		f.Expect(reasonOf(f.Start(f.ctx, f.process(newUID(), 1, Config{Socket: name})))).To(Equal(ReasonInvalidSession), name)
 	}
