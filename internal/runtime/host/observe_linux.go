@@ -11,8 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -81,16 +82,15 @@ func (h *Host) adopt() {
 	if err != nil {
 		h.log.Error(err, "Cannot list the processes that earlier managers started")
 	}
-	slots := make(chan struct{}, adopters)
-	var all sync.WaitGroup
+	var all errgroup.Group
+	all.SetLimit(adopters)
 	for _, uid := range uids {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
+		all.Go(func() error {
 			h.adoptOne(uid)
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait() // it returns no error
 }
 
 func (h *Host) adoptOne(uid types.UID) {
