@@ -9,9 +9,8 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -42,7 +41,7 @@ func (s *Server) awake(ctx context.Context, t target) (leave func(), status int,
 		err := s.opts.Reader.Get(ctx, client.ObjectKeyFromObject(instance), now)
 		switch {
 		case client.IgnoreNotFound(err) != nil:
-			return false, nil // the API server may be available again before the timeout
+			return false, nil //nolint:nilerr // the API server may be available again before the timeout
 		case err != nil || now.UID != instance.UID:
 			status = http.StatusNotFound
 			return false, fmt.Errorf("%s was deleted", t)
