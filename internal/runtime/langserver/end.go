@@ -59,12 +59,12 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, ver
 		return err
 	}
 	l.mu.Lock()
-	client, report, leaving := l.client, l.report, l.quitting || !l.keep
+	client, v := l.client, l.snapshot()
 	l.mu.Unlock()
 	switch {
-	case held.LeaderExit != nil || client == nil || report == nil:
+	case held.LeaderExit != nil || client == nil || v.report == nil:
 		return errSilent
-	case verb == lsp.Kill && leaving && !serverLives(*report):
+	case verb == lsp.Kill && v.leaving && !serverLives(*v.report):
 		return errors.New("its multiplexer is still running although the server has exited") // Kill then kills the multiplexer, the only process left
 	}
 	return tell(ctx, client, lsp.Command{Verb: verb, Incarnation: incarnation}, timeout)
@@ -113,53 +113,6 @@ func (l *link) takeBack(ctx context.Context, held *facts.Incarnation, incarnatio
 	return taken, nil
 }
 
-// serverLives reports whether a process of the server may be running.
-func serverLives(report lsp.Report) bool {
-	return report.Phase == facts.Starting || report.Phase == facts.Running
-}
-
-// retire sends Quit to a multiplexer that has no server and need not be kept.
-func (l *link) retire() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.retiring || !l.mayRetire() {
-		return
-	}
-	l.retiring = l.runtime.Go(l.quit)
-}
-
-func (l *link) mayRetire() bool {
-	return !l.keep && !l.quitting && l.client != nil && l.pending == nil && l.report != nil && !serverLives(*l.report)
-}
-
-func (l *link) quit() {
-	l.acting.Lock()
-	defer l.acting.Unlock()
-	l.mu.Lock()
-	l.retiring = false
-	if !l.mayRetire() { // the state has changed since retire checked it, for example because a start was requested
-		l.mu.Unlock()
-		return
-	}
-	l.quitting = true
-	client := l.client
-	l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(l.runtime.Lifetime(), askTimeout)
-	defer cancel()
-	answer, err := client.Do(ctx, lsp.Command{Verb: lsp.Quit, Reason: "the language server is stopped"})
-	if err == nil && answer.Code == "" {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	// A multiplexer that exits may close the connection before it answers, and needs no other command. If the multiplexer has rejected Quit or did not answer
-	// in time, close the connection: the method follow then reconnects, and Quit is sent again.
-	if l.client == client && (err == nil || ctx.Err() != nil) {
-		l.quitting = false
-		client.Close()
-	}
-}
-
 // Forget implements runtime.Runtime.
 func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	held, err := r.multiplexer(ctx, uid)
@@ -178,14 +131,11 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	if err := r.site.forget(uid); err != nil {
 		return fmt.Errorf("forget language server %s: %w", uid, err)
 	}
-	l.mu.Lock()
-	l.forgotten = true
-	l.mu.Unlock()
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.links[uid] == l {
 		delete(r.links, uid)
 	}
-	r.mu.Unlock()
 	return nil
 }
 

@@ -4,6 +4,7 @@
 package langserver
 
 import (
+	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -30,73 +31,51 @@ func (r *Runtime) Keep(uid types.UID, keep bool) {
 		l = r.link(uid)
 	}
 	l.mu.Lock()
-	l.keep = keep
-	l.mu.Unlock()
-	if keep {
-		l.revive()
-	} else {
-		l.retire()
-	}
-}
-
-// If the multiplexer should be running but is not, revive schedules its start after a back-off.
-func (l *link) revive() {
-	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.reviving || !l.mayRevive() {
-		return
+	l.keep = keep
+	switch {
+	case !keep:
+		l.recheck()
+	case l.phase == phaseNone && r.site.revives():
+		l.become(phaseReviving)
 	}
-	pause := reviveLast
-	if l.revived == 0 || time.Since(l.born) > longLife {
-		l.revived = 0
-		pause = 0
-	} else if l.revived < 12 {
-		pause = min(reviveFirst<<l.revived, reviveLast)
-	}
-	l.reviving = l.runtime.Go(func() { l.bring(pause) })
 }
 
-func (l *link) mayRevive() bool {
-	return l.keep && !l.watched && !l.forgotten && l.runtime.site.revives()
-}
-
-// bring starts a multiplexer after a pause, unless it is no longer needed or already running.
-func (l *link) bring(pause time.Duration) {
-	defer func() {
-		l.mu.Lock()
-		l.reviving = false
-		l.mu.Unlock()
-	}()
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	ctx := l.runtime.Lifetime()
-	select {
-	case <-ctx.Done():
+// revive starts a multiplexer without a server after the back-off. If the link changes first, it does nothing, and maintain decides again.
+func (l *link) revive(ctx context.Context) {
+	if !l.wait(ctx, l.delay()) {
 		return
-	case <-timer.C:
 	}
 	l.acting.Lock()
 	defer l.acting.Unlock()
-	l.mu.Lock()
-	needed := l.mayRevive()
-	l.mu.Unlock()
 	held, err := l.runtime.multiplexer(ctx, l.uid)
-	if err != nil || !needed || held == nil { // the first multiplexer is started with the first server
+	if next(l.view(), held, err == nil) != stepRevive {
 		return
 	}
 	state, err := l.runtime.site.state(ctx, l.uid)
-	if err != nil || state.Incarnation == 0 {
-		return
-	}
-	if !held.Alive() {
+	if err == nil && state.Incarnation > 0 { // the first multiplexer is started with the first server
 		if err := l.startMultiplexer(ctx, held.Name, held, nil, nil); err != nil {
 			l.runtime.log.Error(err, "Cannot restart the lost multiplexer of a language server", "uid", l.uid)
-			return
+		} else {
+			l.runtime.Notify(l.uid)
 		}
-		l.mu.Lock()
-		l.revived++
-		l.mu.Unlock()
 	}
-	l.watch()
-	l.runtime.Notify(l.uid)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase == phaseReviving { // no multiplexer was started; only another call of Keep tries again
+		l.phase = phaseNone
+	}
+}
+
+// delay returns the back-off before the next restart, and resets it after a long life.
+func (l *link) delay() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.born) > longLife {
+		l.revived = 0
+	}
+	if l.revived == 0 {
+		return 0
+	}
+	return min(reviveFirst<<min(l.revived, 12), reviveLast)
 }

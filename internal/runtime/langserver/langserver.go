@@ -147,11 +147,12 @@ func (r *Runtime) Endpoint(uid types.UID) string {
 
 // Report returns the latest report of the multiplexer. It returns false if no multiplexer is running or reachable.
 func (r *Runtime) Report(uid types.UID) (lsp.Report, bool) {
-	l := r.known(uid)
-	if l == nil {
-		return lsp.Report{}, false
+	if l := r.known(uid); l != nil {
+		if report := l.view().report; report != nil {
+			return *report, true
+		}
 	}
-	return l.newest()
+	return lsp.Report{}, false
 }
 
 // List implements runtime.Runtime. It returns the incarnations of the multiplexers, as the host numbers them.
@@ -197,7 +198,7 @@ func (r *Runtime) link(uid types.UID) *link {
 	defer r.mu.Unlock()
 	l := r.links[uid]
 	if l == nil {
-		l = &link{runtime: r, uid: uid, keep: true, heard: make(chan struct{}), since: time.Now()}
+		l = newLink(r, uid)
 		r.links[uid] = l
 	}
 	return l

@@ -27,132 +27,92 @@ const (
 	killTimeout  = time.Second
 )
 
-// link is the in-memory state of one UID: the connection to its multiplexer, the last report, and the pending start.
+// link is the in-memory state of one UID. The functions in judge.go decide from a snapshot of it, and the goroutine in maintain.go acts on these decisions.
+//
+// A link is forgotten as soon as Runtime.links does not contain it anymore.
 type link struct {
 	runtime *Runtime
 	uid     types.UID
 
-	// acting serializes starts and stops. It is locked before mu.
+	// acting serializes the commands Start, Stop, Kill and Quit and the starts of multiplexers. It is locked before mu, and held until the multiplexer or the
+	// Host has answered. mu cannot replace it: a command is answered only after its report was handled, and took locks mu to handle it.
 	acting sync.Mutex
 
-	mu        sync.Mutex
-	forgotten bool
-	watched   bool // a goroutine maintains the connection
+	mu         sync.Mutex
+	phase      phase
+	keep       bool          // the multiplexer remains when no server is running
+	maintained bool          // the goroutine maintain is running
+	changed    chan struct{} // makes maintain decide again; its capacity is 1
 	// generation is incremented with every multiplexer that is started, so that a late observation of the previous one is not applied to the new one.
 	generation int64
-	starting   bool // a multiplexer is being started; the other fields still describe the previous one
-	client     *control.Client
-	report     *lsp.Report   // the last report of the running multiplexer
-	since      time.Time     // the latest of: the start of the multiplexer, its last report, the end of the last connection
-	born       time.Time     // when this manager started the multiplexer; zero if an earlier manager did
-	heard      chan struct{} // closed after the first connection and report
-	hasHeard   bool
+	revived    int         // how often a multiplexer was started without a server since the last reset of the back-off
+	born       time.Time   // when this manager started the multiplexer; zero if an earlier manager did
+	since      time.Time   // the latest of: the start of the multiplexer, its last report, the end of the last connection
+	report     *lsp.Report // the last report of the running multiplexer
+
+	client *control.Client // nil while not connected
+	heard  chan struct{}   // closed by hear after the first connection and report
+	hear   func()
+
 	// pending is a start that was not sent to the multiplexer yet; cancelled is the number of a start that was canceled before it was sent.
 	pending   *lsp.Launch
 	offered   bool // pending may have been sent, but was not answered
 	cancelled int64
-
-	// told is the newest incarnation that was reported as exited.
-	told int64
-
-	keep     bool // the multiplexer remains when no server is running
-	bare     bool // the multiplexer was started without a server, and has not reported yet
-	reviving bool // bring is about to start a multiplexer without a server
-	revived  int  // how often bring has started a multiplexer since the last reset of the back-off
-	retiring bool // Quit is about to be sent
-	quitting bool // Quit was sent
+	told      int64 // the newest incarnation that was reported as exited
 }
 
-// watch maintains the connection for as long as a multiplexer is running.
+func newLink(r *Runtime, uid types.UID) *link {
+	heard := make(chan struct{})
+	return &link{
+		runtime: r, uid: uid, keep: true, since: time.Now(), changed: make(chan struct{}, 1), heard: heard, hear: sync.OnceFunc(func() { close(heard) }),
+	}
+}
+
+// watch maintains the connection to a multiplexer that the Host reports as alive.
 func (l *link) watch() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.watched || l.forgotten {
-		return
-	}
-	l.watched = l.runtime.Go(l.follow)
-}
-
-// follow connects and reconnects until the multiplexer is gone.
-func (l *link) follow() {
-	defer measures.drop(l.uid)
-	ctx := l.runtime.Lifetime()
-	pause := 5 * time.Millisecond
-	for ctx.Err() == nil {
-		if l.lost(ctx) {
-			l.runtime.Notify(l.uid)
-			return
-		}
-		if l.connect(ctx) {
-			pause = 5 * time.Millisecond
-			l.runtime.Notify(l.uid)
-			continue
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		}
-		timer.Stop()
-		pause = min(2*pause, 500*time.Millisecond)
+	if l.phase == phaseNone || l.phase == phaseReviving {
+		l.become(phaseRunning)
 	}
 }
 
-// lost reports whether the multiplexer is gone, or the object was forgotten: a later multiplexer then has another link. If so, it discards the last report.
-func (l *link) lost(ctx context.Context) bool {
-	l.mu.Lock()
-	generation, forgotten := l.generation, l.forgotten
-	l.mu.Unlock()
-	if forgotten {
-		return true
+// become sets the phase, and makes the goroutine act on it. It is called with mu held.
+func (l *link) become(p phase) {
+	l.phase = p
+	l.maintained = l.maintained || l.runtime.Go(l.maintain)
+	l.recheck()
+}
+
+// recheck makes the goroutine decide again, because something has changed.
+func (l *link) recheck() {
+	select {
+	case l.changed <- struct{}{}:
+	default: // an earlier change was not handled yet
 	}
-	held, err := l.runtime.multiplexer(ctx, l.uid)
-	if err != nil || (held != nil && held.Alive()) {
-		return false
-	}
+}
+
+// view returns a snapshot.
+func (l *link) view() view {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.generation != generation {
-		return false
-	}
-	l.watched, l.report, l.quitting = false, nil, false
-	return true
+	return l.snapshot()
 }
 
-// connect maintains one connection until the connection ends. It returns false if it could not connect.
-func (l *link) connect(ctx context.Context) bool {
-	dialing, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	l.mu.Lock()
-	generation := l.generation
-	l.mu.Unlock()
-	conn, err := l.runtime.site.dial(dialing, l.uid)
-	if err != nil {
-		return false
+// snapshot returns a snapshot. It is called with mu held.
+func (l *link) snapshot() view {
+	v := view{
+		phase: l.phase, forgotten: l.runtime.known(l.uid) != l, connected: l.client != nil, report: l.report, young: time.Since(l.since) < youth,
+		cancelled: l.cancelled, told: l.told, leaving: l.phase == phaseQuitting || !l.keep, generation: l.generation,
 	}
-	client, err := control.Converse(dialing, conn, func(report lsp.Report) { l.took(generation, report) }, func(error) {})
-	if err != nil {
-		return false
+	v.bare = l.phase == phaseBare && v.young
+	if !v.connected && time.Since(l.since) > l.runtime.site.silence() {
+		v.report = nil
 	}
-	stop := context.AfterFunc(ctx, client.Close)
-	defer stop()
-	l.mu.Lock()
-	if l.generation != generation || l.forgotten {
-		client.Close() // the connection may lead to another multiplexer
-	} else {
-		l.client, l.quitting = client, false
-		l.hears()
+	if l.pending != nil {
+		v.pending = l.pending.Incarnation
 	}
-	l.mu.Unlock()
-	l.deliver(ctx)
-	l.retire()
-	<-client.Ended()
-	l.mu.Lock()
-	if l.client == client {
-		l.client, l.since = nil, time.Now()
-	}
-	l.mu.Unlock()
-	return true
+	return v
 }
 
 // took handles a report of the multiplexer with that generation.
@@ -162,33 +122,14 @@ func (l *link) took(generation int64, report lsp.Report) {
 		l.mu.Unlock()
 		return
 	}
-	l.report, l.since, l.bare = &report, time.Now(), false
+	l.report, l.since = &report, time.Now()
 	measures.note(l.uid, report)
 	if l.pending != nil && l.pending.Incarnation <= report.Incarnation {
 		l.pending = nil // the report shows the start; the answer follows, or was lost
 	}
-	l.hears()
 	l.mu.Unlock()
-	l.retire()
+	l.recheck()
 	l.runtime.Notify(l.uid)
-}
-
-// hears closes l.heard if the multiplexer is connected and has sent a report. It is called with mu held.
-func (l *link) hears() {
-	if !l.hasHeard && l.client != nil && l.report != nil {
-		l.hasHeard = true
-		close(l.heard)
-	}
-}
-
-// newest returns the last report, unless it may be outdated because the connection was lost for too long.
-func (l *link) newest() (lsp.Report, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.report == nil || (l.client == nil && time.Since(l.since) > l.runtime.site.silence()) {
-		return lsp.Report{}, false
-	}
-	return *l.report, true
 }
 
 // deliver sends a start that was requested before the multiplexer was reachable.

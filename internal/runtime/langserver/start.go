@@ -60,7 +60,7 @@ func (l *link) start(ctx context.Context, p runtime.Process) error {
 	case held != nil && held.Alive():
 		return l.startIn(ctx, held, launch)
 	}
-	return l.startBoth(ctx, p, held, launch)
+	return l.startMultiplexer(ctx, p.Name, held, &p, launch)
 }
 
 // newestNumber returns the number of the newest incarnation of the server whose start was requested, as far as it is known.
@@ -71,14 +71,9 @@ func (l *link) newestNumber(ctx context.Context) (int64, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	newest := max(state.Incarnation, l.cancelled)
-	if l.report != nil {
-		newest = max(newest, l.report.Incarnation)
-	}
-	if l.pending != nil {
-		newest = max(newest, l.pending.Incarnation)
-	}
-	return newest, nil
+	v := l.snapshot()
+	v.report = l.report // even an outdated report shows which start was requested
+	return newestOf(v, state), nil
 }
 
 // replace stops a multiplexer that does not match the spec, even if the multiplexer cannot be reached. It always returns an error, so that the caller retries
@@ -95,7 +90,7 @@ func (l *link) replace(ctx context.Context, held *facts.Incarnation) error {
 // startIn starts a server in the running multiplexer. If this manager is not connected to the multiplexer, the start is sent later.
 func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp.Launch) error {
 	l.mu.Lock()
-	client, quitting := l.client, l.quitting
+	client := l.client
 	switch {
 	case held.Phase == facts.Unknown:
 		l.mu.Unlock()
@@ -104,7 +99,7 @@ func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp
 		pending := l.pending.Incarnation
 		l.mu.Unlock()
 		return fmt.Errorf("%w: incarnation %d is being started", runtime.ErrOldAlive, pending)
-	case quitting || held.LeaderExit != nil || held.StopSent:
+	case l.phase == phaseQuitting || held.LeaderExit != nil || held.StopSent:
 		l.mu.Unlock()
 		return fmt.Errorf("%w: the multiplexer of the previous incarnation is being stopped", runtime.ErrOldAlive)
 	}
@@ -123,19 +118,8 @@ func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp
 	return l.send(ctx, client, launch)
 }
 
-// startBoth starts a multiplexer, and starts the server in it as soon as the multiplexer can be reached.
-func (l *link) startBoth(ctx context.Context, p runtime.Process, held *facts.Incarnation, launch *lsp.Launch) error {
-	if err := l.startMultiplexer(ctx, p.Name, held, &p, launch); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	l.keep = true
-	l.mu.Unlock()
-	l.watch()
-	return nil
-}
-
-// startMultiplexer starts a multiplexer that replaces the previous one. If p and launch are nil, the multiplexer is started without a server.
+// startMultiplexer starts a multiplexer that replaces the previous one, and starts the server in it as soon as the multiplexer can be reached. If p and launch
+// are nil, the multiplexer is started without a server.
 func (l *link) startMultiplexer(ctx context.Context, name string, held *facts.Incarnation, p *runtime.Process, launch *lsp.Launch) error {
 	started, err := l.runtime.site.begin(ctx, l.uid, held, p)
 	if err != nil {
@@ -143,21 +127,32 @@ func (l *link) startMultiplexer(ctx context.Context, name string, held *facts.In
 	}
 	started.UID, started.Name = l.uid, name
 	l.mu.Lock()
-	l.starting = true
+	before := l.phase
+	l.phase = phaseStarting
 	l.mu.Unlock()
 	err = l.runtime.host.Start(ctx, started)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.starting = false
 	if err != nil {
+		l.phase = before
 		return fmt.Errorf("start the multiplexer: %w", err)
 	}
 	if l.pending != nil { // the pending start was lost with the previous multiplexer
 		l.cancelled = l.pending.Incarnation
 	}
+	if l.client != nil { // the network of a lost Pod may not close the connection
+		l.client.Close()
+	}
 	l.generation++
-	l.client, l.report, l.quitting, l.since, l.born = nil, nil, false, time.Now(), time.Now()
-	l.pending, l.offered, l.bare = launch, false, launch == nil
+	l.client, l.report, l.since, l.born = nil, nil, time.Now(), time.Now()
+	l.pending, l.offered = launch, false
+	if launch == nil {
+		l.revived++
+		l.become(phaseBare)
+	} else {
+		l.keep = true
+		l.become(phaseRunning)
+	}
 	return nil
 }
 
