@@ -113,6 +113,28 @@ func (l *link) takeBack(ctx context.Context, held *facts.Incarnation, incarnatio
 	return taken, nil
 }
 
+// Keep sets whether the multiplexer must keep running while no server runs. Pass true while clients may connect to a server that sleeps or is about to be
+// restarted, and false when the object is stopped or deleted. While keep is true, a lost multiplexer is started again if the site supports that (see Gone). The
+// first multiplexer of an object is started together with its first server.
+func (r *Runtime) Keep(uid types.UID, keep bool) {
+	l := r.known(uid)
+	if l == nil {
+		if state, err := r.site.state(r.Lifetime(), uid); !keep || err != nil || state.Incarnation == 0 {
+			return
+		}
+		l = r.link(uid)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.keep = keep
+	switch {
+	case !keep:
+		l.recheck()
+	case l.phase == phaseNone && r.site.revives():
+		l.become(phaseReviving)
+	}
+}
+
 // Forget implements runtime.Runtime.
 func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	held, err := r.multiplexer(ctx, uid)

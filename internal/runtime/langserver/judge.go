@@ -14,10 +14,11 @@ import (
 
 // phase is what this manager does with the multiplexer of a UID. Whether a multiplexer is running is for the Host to report.
 //
-//	none ── Start ──────────────────────► starting ──► running ── Quit ──► quitting
-//	none ── Keep ──► reviving ── delay ──► starting ──► bare ── report ──► running
+//	none ─── Start ──────────────────────► starting ──► running ─── Quit ───────► quitting
+//	none ─── Keep ──► reviving ── delay ──► starting ──► bare ─── connection ──► running
 //
-// A start that fails returns to the phase before it. When the Host reports that the multiplexer is gone, the phase is none again.
+// A failed start leads back to the phase before it, and a multiplexer that the Host reports as running leads from none and reviving to running. A multiplexer
+// that is gone leads to none. A new connection always leads to running, because Quit may have been lost with the previous one.
 type phase string
 
 const (
@@ -44,7 +45,6 @@ const (
 // view is a snapshot of a link.
 type view struct {
 	phase     phase
-	forgotten bool        // the object was forgotten: a later multiplexer has another link
 	connected bool        // this manager is connected to the multiplexer
 	report    *lsp.Report // nil if it may be outdated
 	young     bool        // the multiplexer was started or has reported recently
@@ -60,26 +60,36 @@ type view struct {
 
 // next decides what the goroutine of a link does. held is the newest multiplexer, or nil if there is none; it is valid only if observed is true.
 func next(v view, held *facts.Incarnation, observed bool) step {
-	alive, gone := observed && held != nil && held.Alive(), observed && (held == nil || !held.Alive())
-	switch {
-	case v.forgotten || v.phase == phaseNone:
+	switch v.phase {
+	case phaseNone:
 		return stepEnd
-	case v.phase == phaseStarting:
+	case phaseStarting:
 		return stepWait
-	case v.phase == phaseReviving && alive:
-		return stepConnect
-	case v.phase == phaseReviving && gone && held != nil && !v.leaving:
+	case phaseReviving:
+		switch {
+		case !observed || held == nil: // the first multiplexer is started with the first server
+			return stepEnd
+		case held.Alive():
+			return stepConnect
+		case v.leaving:
+			return stepEnd
+		}
 		return stepRevive
-	case v.phase == phaseReviving: // not needed, not known, or never started: the first multiplexer is started with the first server
-		return stepEnd
-	case v.connected && v.phase == phaseRunning && v.leaving && v.pending == 0 && v.report != nil && !serverLives(*v.report):
+	}
+	switch {
+	case v.connected && mayQuit(v):
 		return stepQuit
 	case v.connected:
 		return stepWait
-	case gone:
+	case observed && (held == nil || !held.Alive()):
 		return stepDiscard
 	}
 	return stepConnect
+}
+
+// mayQuit reports whether a multiplexer has no server and need not be kept.
+func mayQuit(v view) bool {
+	return v.phase == phaseRunning && v.leaving && v.pending == 0 && v.report != nil && !serverLives(*v.report)
 }
 
 // serverLives reports whether a process of the server may be running.

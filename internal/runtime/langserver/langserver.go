@@ -198,7 +198,7 @@ func (r *Runtime) link(uid types.UID) *link {
 	defer r.mu.Unlock()
 	l := r.links[uid]
 	if l == nil {
-		l = newLink(r, uid)
+		l = &link{runtime: r, uid: uid, keep: true, since: time.Now(), changed: make(chan struct{}, 1), heard: make(chan struct{})}
 		r.links[uid] = l
 	}
 	return l

@@ -275,6 +275,36 @@ func TestStart_RefusesOlderIncarnations(t *testing.T) {
 	f.Expect(f.Start(t.Context(), runtime.Process{UID: "../up", Incarnation: 1, Command: []string{"x"}})).NotTo(Succeed())
 }
 
+// slowHost is a Host that calls a function before a start returns.
+type slowHost struct {
+	Host
+	during func()
+}
+
+func (h slowHost) Start(ctx context.Context, p runtime.Process) error {
+	err := h.Host.Start(ctx, p)
+	h.during()
+	return err
+}
+
+func TestStart_ConnectsAfterMultiplexerHasStarted(t *testing.T) {
+	f := newFixture(t)
+	f.start(uid, 1)
+	f.signal(f.multiplexer(uid), unix.SIGKILL)
+	f.await(uid, 1, facts.Exited)
+	f.Runtime.host = slowHost{f.machine, func() {
+		f.observe(uid)
+		f.Consistently(func() bool {
+			l := f.known(uid)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.client != nil
+		}).WithTimeout(200*time.Millisecond).Should(BeFalse(), "it would count as the connection to the previous multiplexer")
+	}}
+	f.start(uid, 2)
+	f.awaitReady(uid, 2)
+}
+
 func TestStart_ReportsMultiplexerThatCannotRun(t *testing.T) {
 	f := newFixture(t)
 	f.setProgram("/etc/passwd")

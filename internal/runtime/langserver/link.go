@@ -28,8 +28,6 @@ const (
 )
 
 // link is the in-memory state of one UID. The functions in judge.go decide from a snapshot of it, and the goroutine in maintain.go acts on these decisions.
-//
-// A link is forgotten as soon as Runtime.links does not contain it anymore.
 type link struct {
 	runtime *Runtime
 	uid     types.UID
@@ -52,20 +50,13 @@ type link struct {
 
 	client *control.Client // nil while not connected
 	heard  chan struct{}   // closed by hear after the first connection and report
-	hear   func()
+	hear   sync.Once
 
 	// pending is a start that was not sent to the multiplexer yet; cancelled is the number of a start that was canceled before it was sent.
 	pending   *lsp.Launch
 	offered   bool // pending may have been sent, but was not answered
 	cancelled int64
 	told      int64 // the newest incarnation that was reported as exited
-}
-
-func newLink(r *Runtime, uid types.UID) *link {
-	heard := make(chan struct{})
-	return &link{
-		runtime: r, uid: uid, keep: true, since: time.Now(), changed: make(chan struct{}, 1), heard: heard, hear: sync.OnceFunc(func() { close(heard) }),
-	}
 }
 
 // watch maintains the connection to a multiplexer that the Host reports as alive.
@@ -102,8 +93,11 @@ func (l *link) view() view {
 // snapshot returns a snapshot. It is called with mu held.
 func (l *link) snapshot() view {
 	v := view{
-		phase: l.phase, forgotten: l.runtime.known(l.uid) != l, connected: l.client != nil, report: l.report, young: time.Since(l.since) < youth,
+		phase: l.phase, connected: l.client != nil, report: l.report, young: time.Since(l.since) < youth,
 		cancelled: l.cancelled, told: l.told, leaving: l.phase == phaseQuitting || !l.keep, generation: l.generation,
+	}
+	if l.runtime.known(l.uid) != l { // forgotten: a later multiplexer has another link
+		v.phase = phaseNone
 	}
 	v.bare = l.phase == phaseBare && v.young
 	if !v.connected && time.Since(l.since) > l.runtime.site.silence() {

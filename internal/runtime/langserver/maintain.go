@@ -11,10 +11,16 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/control"
 )
 
-// Pauses between attempts to connect to a multiplexer: each one is twice the previous one.
+// Attempts to connect to a multiplexer are separated by pauses: each one is twice the previous one, but at most lastPause.
+const firstPause, lastPause = 5 * time.Millisecond, 500 * time.Millisecond
+
+// Back-off between restarts of a multiplexer that exits repeatedly. The first restart is not delayed, the second is delayed by twice reviveFirst, and each
+// later delay is twice the previous one, but at most reviveLast.
 const (
-	firstPause = 5 * time.Millisecond
-	lastPause  = 500 * time.Millisecond
+	reviveFirst = 250 * time.Millisecond
+	reviveLast  = 5 * time.Minute
+	// longLife is the minimum time since the last start of a multiplexer for the back-off to be reset.
+	longLife = 10 * time.Minute
 )
 
 // maintain is the goroutine of a link, which runs while there is a multiplexer to connect to or to start. Only maintain connects, sends Quit and starts
@@ -40,11 +46,8 @@ func (l *link) maintain() {
 				continue
 			}
 		}
-		if l.wait(ctx, pause) {
-			pause = min(2*pause, lastPause)
-		} else {
-			pause = firstPause
-		}
+		l.wait(ctx, pause)
+		pause = min(2*pause, lastPause)
 	}
 }
 
@@ -96,8 +99,12 @@ func (l *link) connect(ctx context.Context) bool {
 	}
 	l.deliver(ctx)
 	for {
-		if next(l.view(), nil, false) == stepQuit {
+		switch next(l.view(), nil, false) {
+		case stepWait:
+		case stepQuit:
 			l.quit()
+		default: // another multiplexer was started, and the network has not closed the connection to this one
+			client.Close()
 		}
 		select {
 		case <-l.changed:
@@ -116,11 +123,11 @@ func (l *link) connect(ctx context.Context) bool {
 func (l *link) adopt(client *control.Client, generation int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if v := l.snapshot(); v.generation != generation || v.phase == phaseStarting || v.forgotten {
+	if v := l.snapshot(); v.generation != generation || v.phase == phaseStarting || v.phase == phaseNone {
 		return false
 	}
 	l.client, l.phase = client, phaseRunning
-	l.hear()
+	l.hear.Do(func() { close(l.heard) })
 	return true
 }
 
@@ -129,14 +136,13 @@ func (l *link) quit() {
 	l.acting.Lock()
 	defer l.acting.Unlock()
 	l.mu.Lock()
-	client, needed := l.client, next(l.snapshot(), nil, false) == stepQuit // a start may have been requested before acting was locked
-	if needed {
-		l.phase = phaseQuitting
-	}
-	l.mu.Unlock()
-	if !needed {
+	if next(l.snapshot(), nil, false) != stepQuit { // for example, a start was requested before acting was locked
+		l.mu.Unlock()
 		return
 	}
+	l.phase = phaseQuitting
+	client := l.client
+	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(l.runtime.Lifetime(), askTimeout)
 	defer cancel()
 	answer, err := client.Do(ctx, lsp.Command{Verb: lsp.Quit, Reason: "the language server is stopped"})
@@ -148,4 +154,41 @@ func (l *link) quit() {
 		l.phase = phaseRunning
 		client.Close()
 	}
+}
+
+// revive starts a multiplexer without a server after the back-off. If the link changes first, it does nothing, and maintain decides again.
+func (l *link) revive(ctx context.Context) {
+	if !l.wait(ctx, l.delay()) {
+		return
+	}
+	l.acting.Lock()
+	defer l.acting.Unlock()
+	held, err := l.runtime.multiplexer(ctx, l.uid)
+	if next(l.view(), held, err == nil) != stepRevive {
+		return
+	}
+	state, err := l.runtime.site.state(ctx, l.uid)
+	if err == nil && state.Incarnation > 0 { // the first multiplexer is started with the first server
+		if err := l.startMultiplexer(ctx, held.Name, held, nil, nil); err != nil {
+			l.runtime.log.Error(err, "Cannot restart the lost multiplexer of a language server", "uid", l.uid)
+		} else {
+			l.runtime.Notify(l.uid)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.phase == phaseReviving { // no multiplexer was started; only another call of Keep tries again
+		l.phase = phaseNone
+	}
+}
+
+// delay returns the back-off before the next restart, and resets it after a long life.
+func (l *link) delay() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.revived == 0 || time.Since(l.born) > longLife {
+		l.revived = 0
+		return 0
+	}
+	return min(reviveFirst<<min(l.revived, 12), reviveLast)
 }

@@ -46,10 +46,11 @@ func (l *link) start(ctx context.Context, p runtime.Process) error {
 		l.watch()
 		l.await(ctx)
 	}
-	newest, err := l.newestNumber(ctx)
+	state, err := l.runtime.site.state(ctx, l.uid)
 	if err != nil {
 		return err
 	}
+	newest := l.newestRequested(state)
 	switch {
 	case p.Incarnation < max(newest, noted):
 		return fmt.Errorf("%w: %d", runtime.ErrStale, max(newest, noted))
@@ -63,17 +64,13 @@ func (l *link) start(ctx context.Context, p runtime.Process) error {
 	return l.startMultiplexer(ctx, p.Name, held, &p, launch)
 }
 
-// newestNumber returns the number of the newest incarnation of the server whose start was requested, as far as it is known.
-func (l *link) newestNumber(ctx context.Context) (int64, error) {
-	state, err := l.runtime.site.state(ctx, l.uid)
-	if err != nil {
-		return 0, err
-	}
+// newestRequested returns the number of the newest incarnation of the server whose start was requested, as far as it is known.
+func (l *link) newestRequested(state lsp.Report) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	v := l.snapshot()
 	v.report = l.report // even an outdated report shows which start was requested
-	return newestOf(v, state), nil
+	return newestOf(v, state)
 }
 
 // replace stops a multiplexer that does not match the spec, even if the multiplexer cannot be reached. It always returns an error, so that the caller retries
@@ -90,28 +87,26 @@ func (l *link) replace(ctx context.Context, held *facts.Incarnation) error {
 // startIn starts a server in the running multiplexer. If this manager is not connected to the multiplexer, the start is sent later.
 func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp.Launch) error {
 	l.mu.Lock()
-	client := l.client
+	client, v := l.client, l.snapshot()
+	l.mu.Unlock()
 	switch {
 	case held.Phase == facts.Unknown:
-		l.mu.Unlock()
 		return fmt.Errorf("%w: %s", runtime.ErrOldAlive, held.Message)
-	case l.pending != nil: // it is older, because it is not the newest incarnation
-		pending := l.pending.Incarnation
-		l.mu.Unlock()
-		return fmt.Errorf("%w: incarnation %d is being started", runtime.ErrOldAlive, pending)
-	case l.phase == phaseQuitting || held.LeaderExit != nil || held.StopSent:
-		l.mu.Unlock()
+	case v.pending > 0: // it is older, because it is not the newest incarnation
+		return fmt.Errorf("%w: incarnation %d is being started", runtime.ErrOldAlive, v.pending)
+	case v.phase == phaseQuitting || held.LeaderExit != nil || held.StopSent:
 		return fmt.Errorf("%w: the multiplexer of the previous incarnation is being stopped", runtime.ErrOldAlive)
 	}
-	l.keep = true
-	l.mu.Unlock()
 	if err := l.runtime.site.note(ctx, l.uid, held, launch.Incarnation); err != nil {
 		return err
 	}
+	l.mu.Lock()
+	l.keep = true
 	if client == nil {
-		l.mu.Lock()
 		l.pending, l.offered = launch, false
-		l.mu.Unlock()
+	}
+	l.mu.Unlock()
+	if client == nil {
 		l.watch()
 		return nil
 	}
@@ -139,9 +134,6 @@ func (l *link) startMultiplexer(ctx context.Context, name string, held *facts.In
 	}
 	if l.pending != nil { // the pending start was lost with the previous multiplexer
 		l.cancelled = l.pending.Incarnation
-	}
-	if l.client != nil { // the network of a lost Pod may not close the connection
-		l.client.Close()
 	}
 	l.generation++
 	l.client, l.report, l.since, l.born = nil, nil, time.Now(), time.Now()
