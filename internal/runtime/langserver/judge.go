@@ -48,12 +48,12 @@ type view struct {
 	connected bool        // this manager is connected to the multiplexer
 	report    *lsp.Report // nil if it may be outdated
 	young     bool        // the multiplexer was started or has reported recently
-	pending   int64
-	cancelled int64
-	noted     int64 // the newest incarnation that the multiplexer was requested to start, if the site stores it
-	told      int64 // the newest incarnation reported as exited
-	leaving   bool  // the multiplexer must exit
-	bare      bool  // the multiplexer was just started without a server
+	pending   int64       // the incarnation of link.pending, or 0
+	cancelled int64       // link.cancelled
+	noted     int64       // the newest incarnation that the multiplexer was requested to start, if the site stores it
+	told      int64       // the newest incarnation reported as exited
+	leaving   bool        // the multiplexer must exit
+	bare      bool        // the multiplexer was just started without a server
 
 	generation int64
 }

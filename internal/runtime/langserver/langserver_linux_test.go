@@ -281,7 +281,7 @@ type slowHost struct {
 	during func()
 }
 
-func (h slowHost) Start(ctx context.Context, p runtime.Process) error {
+func (h *slowHost) Start(ctx context.Context, p runtime.Process) error {
 	err := h.Host.Start(ctx, p)
 	h.during()
 	return err
@@ -289,10 +289,12 @@ func (h slowHost) Start(ctx context.Context, p runtime.Process) error {
 
 func TestStart_ConnectsAfterMultiplexerHasStarted(t *testing.T) {
 	f := newFixture(t)
+	slow := &slowHost{f.machine, func() {}}
+	f.Runtime.host = slow
 	f.start(uid, 1)
 	f.signal(f.multiplexer(uid), unix.SIGKILL)
 	f.await(uid, 1, facts.Exited)
-	f.Runtime.host = slowHost{f.machine, func() {
+	slow.during = func() {
 		f.observe(uid)
 		f.Consistently(func() bool {
 			l := f.known(uid)
@@ -300,7 +302,7 @@ func TestStart_ConnectsAfterMultiplexerHasStarted(t *testing.T) {
 			defer l.mu.Unlock()
 			return l.client != nil
 		}).WithTimeout(200*time.Millisecond).Should(BeFalse(), "it would count as the connection to the previous multiplexer")
-	}}
+	}
 	f.start(uid, 2)
 	f.awaitReady(uid, 2)
 }

@@ -103,7 +103,7 @@ func (l *link) connect(ctx context.Context) bool {
 		case stepWait:
 		case stepQuit:
 			l.quit()
-		default: // another multiplexer was started, and the network has not closed the connection to this one
+		default: // another multiplexer was started, or the link was forgotten, and the network has not closed this connection
 			client.Close()
 		}
 		select {
@@ -123,7 +123,7 @@ func (l *link) connect(ctx context.Context) bool {
 func (l *link) adopt(client *control.Client, generation int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if v := l.snapshot(); v.generation != generation || v.phase == phaseStarting || v.phase == phaseNone {
+	if v := l.snapshot(); v.generation != generation || v.phase == phaseStarting || v.phase == phaseNone { // phaseNone: the link was forgotten
 		return false
 	}
 	l.client, l.phase = client, phaseRunning
