@@ -49,7 +49,7 @@ type podsOnHost struct {
 	loseResponses bool // starts succeed, but their responses are lost
 }
 
-// addresses counts the assigned loopback addresses.
+// addresses counts the assigned loopback addresses. They depend on the PID of the tests, so that two runs of the tests at the same time do not use the same ones.
 var addresses struct {
 	sync.Mutex
 	last int
@@ -98,7 +98,7 @@ func (p *podsOnHost) addressOf(uid types.UID) string {
 	if p.address[uid] == "" {
 		addresses.Lock()
 		addresses.last++
-		p.address[uid] = fmt.Sprintf("127.77.%d.%d", addresses.last/250, addresses.last%250+1)
+		p.address[uid] = fmt.Sprintf("127.%d.%d.%d", 1+os.Getpid()%254, addresses.last/250, addresses.last%250+1)
 		addresses.Unlock()
 	}
 	return p.address[uid]
