@@ -240,6 +240,8 @@ func testManagerCrash(s *suite) {
 func testExitWithoutManager(s *suite) {
 	ended, living := s.start("exit", "37"), s.start("sleep")
 	s.awaitPhase(living, facts.Running)
+	// A start that a manager has not delivered is lost with it.
+	s.await(ended, "executed", func(i facts.Incarnation) bool { return i.Phase == facts.Running || i.Phase == facts.Exited })
 	s.Runtime = s.Reopen(s.T)
 	s.Expect(s.awaitPhase(ended, facts.Exited).Exit.Code).To(BeEquivalentTo(37))
 	s.Runtime = s.Reopen(s.T)
