@@ -15,8 +15,9 @@ export KUBEBUILDER_ASSETS ?= $(BIN)
 PLAIN := CGO_ENABLED=0 GOFLAGS="$(shell go env GOFLAGS) -trimpath"
 # Timeout of the tests of one package.
 TIMEOUT ?= 15m
-# Packages to test: make test PACKAGES=./internal/lifecycle/...
-PACKAGES ?= $(shell go list ./... | grep -vE '/test/(e2e|performance|races|chaos|cluster|faults|hostile|languageservers)$$')
+# Packages to test: make test PACKAGES=./internal/lifecycle/... The slowest ones come first, so that none of them runs alone at the end.
+SLOWEST := ./test/integration ./internal/runtime/host ./test/soak ./internal/controlplane ./internal/runtime/langserver
+PACKAGES ?= $(SLOWEST) $(shell go list ./... | grep -vE '/test/(e2e|performance|races|chaos|cluster|faults|hostile|languageservers)$$')
 # Number of chaos cycles: make chaos CYCLES=2000 SEED=7
 CYCLES ?= 200
 # Additional arguments for berth up: make run UP="--keep"
