@@ -47,6 +47,9 @@ const (
 // ObserveRunning implements process.Kind. It collects the facts about the server, decides in a pure function, sets the status and runs the probes.
 func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	dev := devServer(object)
+	if dev.Status.Incarnation != current.Number { // a pre-started incarnation: the status still describes the previous one
+		clearObserved(dev)
+	}
 	m := k.cacheOf(dev.UID)
 	s := k.collect(ctx, dev, m, current)
 	d := decide(dev, s)
@@ -125,9 +128,7 @@ func (k *Kind) rarely() time.Duration {
 func (k *Kind) ObserveStopped(ctx context.Context, object process.Object) {
 	dev := devServer(object)
 	k.probes.Forget(dev.UID)
-	dev.Status.ObservedPorts = nil
-	meta.RemoveStatusCondition(&dev.Status.Conditions, v1alpha1.ConditionPortVerified)
-	meta.RemoveStatusCondition(&dev.Status.Conditions, v1alpha1.ConditionURLDetected)
+	clearObserved(dev)
 	k.cacheOf(dev.UID).incarnation = 0
 	if !proxied(dev) && !arbitration.Live(dev) {
 		dev.Status.BackendPort = 0 // a backend port without a proxy is obsolete
@@ -136,6 +137,13 @@ func (k *Kind) ObserveStopped(ctx context.Context, object process.Object) {
 		k.release(dev.UID)
 		k.ownAtRest(ctx, dev)
 	}
+}
+
+// clearObserved removes what the status says about an incarnation that ran.
+func clearObserved(dev *v1alpha1.DevServer) {
+	dev.Status.ObservedPorts = nil
+	meta.RemoveStatusCondition(&dev.Status.Conditions, v1alpha1.ConditionPortVerified)
+	meta.RemoveStatusCondition(&dev.Status.Conditions, v1alpha1.ConditionURLDetected)
 }
 
 // ownAtRest sets the owner of an object that should not run, so that the object is deleted with its Instance. Prepare, which otherwise sets the owner, is not

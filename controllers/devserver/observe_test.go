@@ -641,6 +641,18 @@ func TestObserve_IntervalGrowsWithServers(t *testing.T) {
 	s.g.Expect(s.rarely()).To(Equal(lookSettled))
 }
 
+// A pre-started incarnation uses the ports in the status, also if the proxy is disabled before its start is recorded.
+func TestObserve_PreStartedIncarnationKeepsItsPorts(t *testing.T) {
+	s := newFixture(t)
+	dev := server("web", 8080, running(8080))
+	ended(v1alpha1.ReasonFailed)(dev)
+	dev.Status.BackendPort, dev.Status.ObservedPorts, dev.Status.Process = 20001, []int32{20001, 9229}, nil
+	dev.Spec.Proxy = v1alpha1.ProxyDisabled
+	s.observe(dev, 2)
+	s.g.Expect(dev.Status.BackendPort).To(Equal(int32(20001)))
+	s.g.Expect(dev.Status.ObservedPorts).To(BeEmpty(), "incarnation 2 does not listen yet")
+}
+
 // The status of a pre-started incarnation still reports that the previous one is ready.
 func TestReadiness_OfPreviousIncarnationDoesNotCount(t *testing.T) {
 	s := newFixture(t)

@@ -73,7 +73,7 @@ func withoutIPv6(dev *v1alpha1.DevServer, ipv6Error error) string {
 		assigned(dev).public, ipv6Error)
 }
 
-// BeforeAction implements process.ActionObserver: it makes the proxy follow the status. The proxy forwards requests to the Ready incarnation, holds them while
+// BeforeAction implements process.ActionObserver: it makes the proxy follow the status or, before the status is written, a pre-start. The proxy forwards requests to the Ready incarnation, holds them while
 // an incarnation is expected to start, and otherwise refuses them. BeforeAction runs before the process is stopped, so that the proxy sends no request to a
 // process that is about to be stopped.
 func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step lifecycle.Step, _ bool) error {
@@ -88,10 +88,12 @@ func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step 
 		return nil
 	}
 	switch {
-	case step.Action == lifecycle.StopProcess, step.Action == lifecycle.KillProcess:
-		k.proxies.End(dev.UID, step.Incarnation)
 	case step.PreStart: // the new process may listen on the port before the status shows that it is not ready
 		k.proxies.End(dev.UID, step.Incarnation-1)
+		k.proxies.Hold(dev.UID, devproxy.Reason{Reason: v1alpha1.ReasonStarting, Message: "The server is starting."})
+		return nil
+	case step.Action == lifecycle.StopProcess, step.Action == lifecycle.KillProcess:
+		k.proxies.End(dev.UID, step.Incarnation)
 	}
 	ready := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil {

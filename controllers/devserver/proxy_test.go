@@ -224,7 +224,11 @@ func TestProxy_HoldsRequestsFromPreStart(t *testing.T) {
 	s.applyDecision(dev, true, "Running", lifecycle.Step{})
 	asked := here.requests.Load()
 	s.ObserveStopped(t.Context(), dev)
-	s.applyDecision(dev, true, "Running", lifecycle.Step{Action: lifecycle.StartProcess, Incarnation: 2, PreStart: true})
+	preStart := lifecycle.Step{Action: lifecycle.StartProcess, Incarnation: 2, PreStart: true}
+	s.applyDecision(dev, true, "Running", preStart)
+	setStalled(dev, true) // requests to an object at rest are refused, but this object starts again
+	s.applyDecision(dev, false, "Failed", preStart)
+	setStalled(dev, false)
 	got := make(chan int, 1)
 	go func() {
 		status, _, _, _ := fetch(fmt.Sprintf("http://localhost:%d/", dev.Status.Port))

@@ -41,14 +41,15 @@ type Kind interface {
 	Asleep(ctx context.Context, object Object, now time.Time) bool
 
 	// Prepare sets how to start the next incarnation of the object, or why it cannot be started. It may set fields of the kind's own status (such as an allocated
-	// port), which are then written together with the intent to start, before the start. plan.Process already holds argv (not expanded yet), environment, directory, UID and
-	// incarnation.
+	// port), which are then written together with the intent to start, before the start. plan.Process already holds argv (not expanded yet), environment,
+	// directory, UID and incarnation.
 	// Prepare is called in every reconcile of an object that is not stopped, deleted or moved to another host, even while an incarnation is running: current is
 	// that incarnation, or nil.
 	Prepare(ctx context.Context, object Object, current *facts.Incarnation, plan *StartSpec) error
 
 	// ObserveRunning adds what the kind knows about the current incarnation, which is running: readiness, liveness, addresses. It sets fields of the kind's own
-	// status and its own conditions (through SetCondition). If the status does not record this incarnation yet, ObserveStopped is called before. retry is how long to wait before the next check; 0 means that none is needed.
+	// status and its own conditions (through SetCondition). The status may still describe the previous incarnation, if the current one was pre-started. retry is
+	// how long to wait before the next check; 0 means that none is needed.
 	ObserveRunning(ctx context.Context, object Object, current facts.Incarnation, observed *lifecycle.Observed) (retry time.Duration, err error)
 
 	// ObserveStopped is called instead of ObserveRunning while no incarnation is running, or while the program has exited and only other processes of its tree
@@ -80,7 +81,7 @@ type SpecResolver interface {
 
 // StatusDeriver is implemented by kinds whose own status depends on the decision.
 type StatusDeriver interface {
-	// DeriveStatus may set the kind's own status and conditions. It returns more events. It is called after the decision and before the status is written, but
+	// DeriveStatus may set the kind's own status and conditions. It returns additional events. It is called after the decision and before the status is written, but
 	// not if the step pre-starts an incarnation or postpones the write. base is the object as it was read.
 	DeriveStatus(object, base Object, step lifecycle.Step, now time.Time) []lifecycle.Event
 }
@@ -88,8 +89,9 @@ type StatusDeriver interface {
 // ActionObserver is implemented by kinds that must act on a decision themselves, for example kinds with a proxy.
 type ActionObserver interface {
 	// BeforeAction is called at most once per reconcile, before the action of the step is carried out. If the status has changed, the API server has acknowledged
-	// it by then. Before a pre-start, the object has the status that was read, which does not show yet that the previous incarnation has exited. base is the object as it was read; written reports whether this reconcile wrote a status. An error is logged and not retried, so what the
-	// kind does after a write happens at most once.
+	// it by then. Before a pre-start, the ProcessStatus is the one that was read, which does not show yet that the previous incarnation has exited, and written
+	// is false. base is the object as it was read; written reports whether this reconcile wrote a status. An error is logged and not retried, so what the kind
+	// does after a write happens at most once.
 	BeforeAction(ctx context.Context, object, base Object, step lifecycle.Step, written bool) error
 }
 

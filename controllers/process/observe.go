@@ -79,9 +79,6 @@ func (r *Reconciler) observeKind(ctx context.Context, v *scope) error {
 		v.observed.NotReady = "The program has exited; stopping the processes that it left behind."
 		r.Kind.ObserveStopped(ctx, v.object)
 	default:
-		if v.current.Number != v.object.GetProcessStatus().Incarnation { // a pre-started incarnation: the status still describes the previous one
-			r.Kind.ObserveStopped(ctx, v.object)
-		}
 		retry, err := r.Kind.ObserveRunning(ctx, v.object, *v.current, &v.observed)
 		if err != nil && v.want == lifecycle.DesiredRunning && v.object.GetProcessStatus().Stopping == nil {
 			return fmt.Errorf("inspect the process: %w", err)

@@ -19,7 +19,7 @@ import (
 const validity = 10 * 365 * 24 * time.Hour
 
 // Issue generates a key and a certificate for it. The issuer signs the certificate; without an issuer, the certificate is self-signed. Unless the template sets
-// other times, the certificate is valid for ten years, but no longer than the issuer.
+// NotAfter, the certificate is valid for ten years, but no longer than the issuer.
 func Issue(template x509.Certificate, issuer *tls.Certificate) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

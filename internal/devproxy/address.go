@@ -241,7 +241,7 @@ func (a *address) end(incarnation int64) {
 	if a.left || now.backend == nil || now.backend.incarnation > incarnation {
 		return
 	}
-	a.setState(&state{version: now.version, reason: Reason{Reason: "Restarting", Message: "the server is being stopped"}})
+	a.setState(&state{version: now.version, reason: Reason{Reason: "Restarting", Message: "the server restarts"}})
 }
 
 // suspect holds requests because the server accepts no connections, although its status is Ready. The address opens again when the server accepts a connection.

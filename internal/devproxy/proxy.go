@@ -152,7 +152,7 @@ func (f *Proxies) Refuse(uid types.UID, reason Reason) {
 	}
 }
 
-// End permanently stops forwarding requests to this incarnation and older ones. The reconciler calls it before it stops the incarnation.
+// End permanently stops forwarding requests to this incarnation and older ones. The reconciler calls it before it stops the incarnation, or starts the next one.
 func (f *Proxies) End(uid types.UID, incarnation int64) {
 	if a := f.of(uid); a != nil {
 		a.end(incarnation)

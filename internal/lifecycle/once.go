@@ -22,7 +22,7 @@ const recordDelay = 250 * time.Millisecond
 type Once struct {
 	// Outcome is set before the process ends only for a run that is skipped.
 	Outcome v1alpha1.RunOutcome
-	// FinishTime is set when the outcome was recorded. The status does not change afterwards.
+	// FinishTime is set when the outcome was recorded. Afterwards only observedGeneration changes.
 	FinishTime time.Time
 	// Cancelled reports that the run must not start, or must stop.
 	Cancelled bool
@@ -38,7 +38,8 @@ func (m *machine) runOnce(record *v1alpha1.ProcessStatus) {
 		m.step.Outcome, m.step.Events, m.step.Expires = once.Outcome, nil, once.FinishTime
 		return
 	}
-	m.status.Breaker = nil // it has no meaning for a process that starts only once, nor has Restarting
+	// A process that starts only once has no breaker and no condition Restarting.
+	m.status.Breaker = nil
 	meta.RemoveStatusCondition(&m.status.Conditions, v1alpha1.ConditionRestarting)
 	m.step.Outcome = cmp.Or(once.Outcome, m.outcome())
 	m.step.Events = m.eventsOnce()
@@ -118,7 +119,7 @@ func (m *machine) finish() {
 	m.set(v1alpha1.ConditionStalled, !succeeded, reason, message)
 }
 
-// describeOnce returns what became of a run, for users.
+// describeOnce returns how a run ended, for users.
 func (m *machine) describeOnce() string {
 	end := m.status.LastExit
 	switch {

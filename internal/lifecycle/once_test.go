@@ -20,7 +20,7 @@ func desiredOnce() Desired {
 	return Desired{Generation: 1, State: DesiredRunning, SpecHash: "a", RestartPolicy: v1alpha1.RestartNever, UpdatePolicy: v1alpha1.UpdateOnRestart, Once: &Once{}}
 }
 
-func TestOnce_OmitsWhatHasNoMeaning(t *testing.T) {
+func TestOnce_OmitsBreakerAndRestarting(t *testing.T) {
 	g := NewWithT(t)
 	first := Next(desiredOnce(), v1alpha1.ProcessStatus{}, Observed{}, start)
 	g.Expect(first.Action).To(Equal(StartProcess))
@@ -52,7 +52,7 @@ func TestOnce_PostponesTheRecordOfTheProcess(t *testing.T) {
 		"the run is cancelled": func(d *Desired, _ *v1alpha1.ProcessStatus, _ *time.Time) {
 			d.State, d.Once.Cancelled = DesiredStopped, true
 		},
-		"the start was not recorded": func(_ *Desired, s *v1alpha1.ProcessStatus, _ *time.Time) {
+		"another process is recorded": func(_ *Desired, s *v1alpha1.ProcessStatus, _ *time.Time) {
 			s.Process = later.Status.Process.DeepCopy()
 			s.Process.PID++
 		},

@@ -64,9 +64,9 @@ func didClose(d *document) Notification {
 	return notification("textDocument/didClose", params{TextDocument: textDocument{URI: d.uri}})
 }
 
-// Key maps all spellings of a file URI to one key. Editors differ in what they escape, and without the key the server would see one document opened twice.
+// Key maps all spellings of a URI to one key. Editors differ in what they escape, and without the key the server would see one document opened twice.
 func Key(uri string) string {
-	if !strings.HasPrefix(uri, "file:") || !strings.Contains(uri, "%") {
+	if !strings.Contains(uri, "%") {
 		return uri
 	}
 	if plain, err := url.PathUnescape(uri); err == nil {

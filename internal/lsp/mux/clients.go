@@ -14,7 +14,7 @@ import (
 type clients struct {
 	sessions  map[document.Session]*session
 	newest    document.Session
-	idleSince time.Time // when the last client has left; zero while there are clients
+	idleSince time.Time // when the last client left; zero while there are clients
 	asked     int64     // number of requests that were sent to clients
 }
 

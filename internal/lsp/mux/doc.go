@@ -12,6 +12,7 @@
 //
 //	clients        the sessions of the connected clients
 //	document.Set   the texts of the clients, and which of them the server has (package document)
+//	requestPool    the memory of requests
 //	waiting        requests that wait for a server
 //	backend        one incarnation of the server, which consists of
 //	  flight         the requests that it has not answered

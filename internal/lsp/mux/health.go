@@ -26,7 +26,7 @@ const (
 	doesNotRead = "the language server does not read its standard input"
 )
 
-// health is what the multiplexer remembers to judge one incarnation of the server. Its methods read nothing else than their arguments. They send nothing: examine
+// health is what the multiplexer remembers to judge one incarnation of the server. Its methods read only it and their arguments. They send nothing: examine
 // returns what has to be done, and Mux does it.
 type health struct {
 	attachedAt time.Time
@@ -160,7 +160,7 @@ func (h *health) examineUse(v vitals, c *lsp.Config, f *finding) {
 	}
 }
 
-// canaryAnswered records the answer to the canary request. problem is why it shows that the server is not usable; empty if it does not. It returns true if
+// canaryAnswered records the answer to the canary request. problem states why the answer is not usable; empty if it is. It returns true if
 // the server has to be restarted.
 func (h *health) canaryAnswered(method, problem string) bool {
 	h.canaryOwed = false

@@ -15,7 +15,7 @@ import (
 // quarantineTime is how long documents and requests that were present at repeated crashes are withheld from servers.
 const quarantineTime = 10 * time.Minute
 
-// quarantine is what is withheld from servers, because servers have crashed with it: documents and requests.
+// quarantine holds the documents and requests that are withheld from servers, because servers crashed while processing them.
 type quarantine struct {
 	*suspects
 	requests map[string]time.Time // when the quarantine of a request ends, by poisonKey
@@ -75,7 +75,7 @@ func (q *quarantine) lift(now time.Time) (lifted bool) {
 }
 
 // refuses returns why a request must not be sent, and for how long; an empty string if it may be sent.
-func (q *quarantine) refuses(r *request, now time.Time) (why string, rest time.Duration) {
+func (q *quarantine) refuses(r *request, now time.Time) (why string, remaining time.Duration) {
 	if q.isEmpty() {
 		return "", 0
 	}

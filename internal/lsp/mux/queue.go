@@ -35,7 +35,7 @@ type piece struct {
 type queue struct {
 	limit int
 	// attempt writes what the peer accepts without blocking, and returns the number of bytes written. If attempt is set, unflushed is set too: add adds the queue
-	// into unflushed, and the goroutine that removes the queue from there must call flush or signal. If attempt is nil, add wakes the writer.
+	// to unflushed, and the goroutine that removes the queue from there must call flush or signal. If attempt is nil, add wakes the writer.
 	attempt   func([]byte) int
 	unflushed *[]*queue
 	// drained is called without any lock when everything is written, if callWhenDrained was called before.

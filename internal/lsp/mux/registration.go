@@ -20,7 +20,7 @@ type registration struct {
 	stale bool
 }
 
-// features are what was announced to clients, and what of it the current server lacks.
+// features holds the capabilities and registrations that were announced to clients, and the capabilities that the current server lacks.
 type features struct {
 	answer        *initializeAnswer          // of the last server; nil until the first one has answered
 	promised      map[string]json.RawMessage // capabilities announced to clients

@@ -151,7 +151,7 @@ func (m *Mux) canaryResponse(b *backend, body []byte, e *wire.Envelope) {
 	result := body[e.ResultSpan.Start:e.ResultSpan.End]
 	problem := ""
 	if e.IsError || isEmpty(result) {
-		problem = cmp.Or(abridged(result), "no result")
+		problem = cmp.Or(abridged(result), "an empty response")
 	}
 	m.canaryAnswered(b, problem)
 }

@@ -158,6 +158,7 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	if r.links[uid] == l {
 		delete(r.links, uid)
 	}
+	l.recheck()
 	return nil
 }
 

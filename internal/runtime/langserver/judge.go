@@ -12,12 +12,12 @@ import (
 
 // This file decides, without I/O, clock or lock: next decides what the goroutine of a link does, and judge decides what is reported about the server.
 
-// phase is what this manager does with the multiplexer of a UID. Whether a multiplexer is running is for the Host to report.
+// phase is what this manager does with the multiplexer of a UID. Only the Host reports whether a multiplexer is running.
 //
 //	none ─── Start ──────────────────────► starting ──► running ─── Quit ───────► quitting
 //	none ─── Keep ──► reviving ── delay ──► starting ──► bare ─── connection ──► running
 //
-// A failed start leads back to the phase before it, and a multiplexer that the Host reports as running leads from none and reviving to running. A multiplexer
+// A failed start leads back to the phase before it, and a failed revival to none. A multiplexer that the Host reports as running leads from none and reviving to running. A multiplexer
 // that is gone leads to none. A new connection always leads to running, because Quit may have been lost with the previous one.
 type phase string
 

@@ -46,8 +46,11 @@ func (l *link) maintain() {
 				continue
 			}
 		}
-		l.wait(ctx, pause)
-		pause = min(2*pause, lastPause)
+		if l.wait(ctx, pause) {
+			pause = min(2*pause, lastPause)
+		} else {
+			pause = firstPause
+		}
 	}
 }
 

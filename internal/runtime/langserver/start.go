@@ -97,11 +97,13 @@ func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp
 	case v.phase == phaseQuitting || held.LeaderExit != nil || held.StopSent:
 		return fmt.Errorf("%w: the multiplexer of the previous incarnation is being stopped", runtime.ErrOldAlive)
 	}
+	l.mu.Lock()
+	l.keep = true
+	l.mu.Unlock()
 	if err := l.runtime.site.note(ctx, l.uid, held, launch.Incarnation); err != nil {
 		return err
 	}
 	l.mu.Lock()
-	l.keep = true
 	if client == nil {
 		l.pending, l.offered = launch, false
 	}

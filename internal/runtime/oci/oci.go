@@ -38,7 +38,7 @@ func Failed(format string, args ...any) *facts.StartError {
 	return &facts.StartError{Reason: v1alpha1.ReasonStartFailed, Message: fmt.Sprintf(format, args...)}
 }
 
-// Refusal returns why a program could not be executed, according to the message of a container runtime, or nil if the message does not tell. It parses the
+// Refusal returns why a program could not be executed, according to the message of a container runtime, or nil if the message does not state a cause. It parses the
 // message because container runtimes return no error code. The program is "" if the image determines it; path is the value of PATH, or "" if it is unknown.
 func Refusal(said, program, path string) *facts.StartError {
 	has := Mentions(said)
