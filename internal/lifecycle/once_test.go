@@ -66,7 +66,7 @@ func TestOnce_PostponesTheRecordOfTheProcess(t *testing.T) {
 	}
 }
 
-func TestOnce_Outcome(t *testing.T) {
+func TestOnce_DerivesOutcomeFromExit(t *testing.T) {
 	exited := func(exit facts.Exit) []facts.Incarnation {
 		exit.Known = true
 		return []facts.Incarnation{{Number: 1, Phase: facts.Exited, Exit: &exit}}

@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestInquiry_Doubt(t *testing.T) {
+func TestInquiry_DoubtsUnlessDiagnosticsAreOfTheText(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	before := func(d time.Duration) time.Time { return now.Add(-d) }
 	version := func(n int64) *int64 { return &n }

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-func TestHealth_Examine(t *testing.T) {
+func TestHealth_ExamineFindsWhatIsToBeDone(t *testing.T) {
 	config := lsp.Config{
 		StartupTimeout: time.Minute, Limits: lsp.Limits{RequestTimeout: time.Minute},
 		Health: lsp.Health{PingAfter: 10 * time.Second, HangTimeout: 30 * time.Second, Canary: lsp.Canary{Method: "workspace/symbol", Period: time.Minute}},

@@ -22,7 +22,7 @@ func (d *record) exit(state *container.State) *facts.Exit {
 	case state.OOMKilled:
 		e.Message = "the container exceeded its memory limit"
 	default:
-		e.Message = oci.Perhaps(state.ExitCode)
+		e.Message = oci.SignalHint(state.ExitCode)
 	}
 	if state.Error != "" && e.Message == "" {
 		e.Message = state.Error

@@ -62,9 +62,9 @@ func TestNext_DecidesWhatToDoWithMultiplexer(t *testing.T) {
 	}
 }
 
-// TestNext_NeverEndsWhatIsNeeded checks, for all combinations of the facts, that the goroutine neither sends Quit to a multiplexer that is needed nor starts a
+// TestNext_NeverQuitsNeededMultiplexer checks, for all combinations of the facts, that the goroutine neither sends Quit to a multiplexer that is needed nor starts a
 // second one.
-func TestNext_NeverEndsWhatIsNeeded(t *testing.T) {
+func TestNext_NeverQuitsNeededMultiplexer(t *testing.T) {
 	g := NewWithT(t)
 	for _, p := range []phase{phaseNone, phaseReviving, phaseStarting, phaseBare, phaseRunning, phaseQuitting} {
 		for _, server := range []facts.Phase{lsp.None, facts.Starting, facts.Running, facts.Exited, facts.Failed} {

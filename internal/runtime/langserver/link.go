@@ -27,7 +27,7 @@ const (
 	killTimeout  = time.Second
 )
 
-// link is the in-memory state of one UID. The functions in judge.go decide from a snapshot of it, and the goroutine in maintain.go acts on these decisions.
+// link is the in-memory state of one UID. The functions in phase.go and judge.go decide from a snapshot of it, and the goroutine in maintain.go acts on these decisions.
 type link struct {
 	runtime *Runtime
 	uid     types.UID

@@ -23,8 +23,8 @@ func EndedBy(code int, signal string) bool {
 	return known && code == 128+n
 }
 
-// Perhaps returns a message about the signal that an exit code may represent, or "" if the code represents no signal.
-func Perhaps(code int) string {
+// SignalHint returns a message about the signal that an exit code may represent, or "" if the code represents no signal.
+func SignalHint(code int) string {
 	for name := range Signals {
 		if EndedBy(code, name) {
 			return fmt.Sprintf("exit code %d: either %s terminated the program, or the program exited with this code", code, name)

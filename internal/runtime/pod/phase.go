@@ -125,7 +125,7 @@ func exitOf(p *corev1.Pod, t *corev1.ContainerStateTerminated) *facts.Exit {
 	case asked && by(stop):
 		e.Code, e.Signal = 0, stop
 	default:
-		e.Message = oci.Perhaps(int(t.ExitCode))
+		e.Message = oci.SignalHint(int(t.ExitCode))
 	}
 	why := takenAway(p, t.FinishedAt)
 	e.Lost = why != "" || asked && t.Reason != reasonOOM
