@@ -24,9 +24,10 @@ type snapshot struct {
 	started time.Time
 	// wasReady reports that the status records this incarnation as Ready, from an earlier check or an earlier manager.
 	wasReady bool
-	// inPod reports that the server runs in a Pod; podIP is the address of the Pod, empty while it has none.
-	inPod bool
-	podIP string
+	// remote reports that the server does not run on this machine: its sockets and its output cannot be read, and commands cannot run beside it. address is its IP
+	// address, empty while it has none, and serviceHost the host at which clients reach it.
+	remote               bool
+	address, serviceHost string
 
 	listeners []runtime.Listener
 	// blind is why the sockets could not be read; empty if they could.
@@ -64,9 +65,10 @@ func (k *Kind) collect(ctx context.Context, dev *v1alpha1.DevServer, m *objectCa
 		now:      k.clock.Now(),
 		started:  current.StartedAt,
 		wasReady: recordsReady(dev, current.Number),
-		inPod:    inPod(dev),
-		podIP:    current.Address,
 		history:  m.history,
+	}
+	if inPod(dev) {
+		s.remote, s.address, s.serviceHost = true, current.Address, serviceHost(dev)
 	}
 	k.readSockets(ctx, dev, m, &s)
 	for _, port := range s.ports() {
@@ -88,12 +90,12 @@ func recordsReady(dev *v1alpha1.DevServer, incarnation int64) bool {
 // readSockets lists the sockets of the object's own processes. If the backend cannot list sockets, readSockets assumes that the server listens on the port that
 // it was given. The sockets of a Pod cannot be listed either; the server must respond at the address of the Pod to become Ready.
 func (k *Kind) readSockets(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache, s *snapshot) {
-	if s.inPod {
-		if s.podIP == "" {
+	if s.remote {
+		if s.address == "" {
 			s.blind = "The Pod has no IP address yet."
 			return
 		}
-		s.listeners = []runtime.Listener{{Address: s.podIP, Port: dev.Status.Port}}
+		s.listeners = []runtime.Listener{{Address: s.address, Port: dev.Status.Port}}
 		return
 	}
 	listeners, err := k.listeners(ctx, dev)
@@ -123,7 +125,7 @@ func (k *Kind) listeners(ctx context.Context, dev *v1alpha1.DevServer) ([]runtim
 // check.
 func (k *Kind) reachable(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache, s *snapshot) map[string]bool {
 	reaches := map[string]bool{}
-	if s.inPod || assigned(dev).proxied {
+	if s.remote || assigned(dev).proxied {
 		return reaches
 	}
 	check := func(host string, port int32) {

@@ -125,7 +125,7 @@ func (s *snapshot) ports() []int32 {
 
 // verifyPort determines status.observedPorts and the condition PortVerified, which reports whether the server listens on the port that it was given.
 func (d *decision) verifyPort(dev *v1alpha1.DevServer, s snapshot) {
-	if s.blind != "" || s.inPod {
+	if s.blind != "" || s.remote {
 		return
 	}
 	ports, given := s.ports(), assigned(dev).own()
@@ -160,9 +160,9 @@ func (d *decision) chooseURL(dev *v1alpha1.DevServer, s snapshot) {
 		return // status.url keeps the awaited port
 	}
 	hint, detected := match(s.urls, d.port)
-	disabled := s.inPod || dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled
+	disabled := s.remote || dev.Spec.URL.Detect == v1alpha1.URLDetectionDisabled
 	switch {
-	case s.inPod:
+	case s.remote:
 		d.urlDetected = &verdict{reason: v1alpha1.ReasonDetectionDisabled, message: "Berth does not search the output of Pods for a URL. spec.url sets scheme and path."}
 	case disabled:
 		d.urlDetected = &verdict{reason: v1alpha1.ReasonDetectionDisabled}
@@ -190,8 +190,8 @@ func (d *decision) chooseURL(dev *v1alpha1.DevServer, s snapshot) {
 // address returns host:port for status.url. printed is the host that the output names, or empty.
 func (d *decision) address(dev *v1alpha1.DevServer, s snapshot, printed string) string {
 	switch {
-	case s.inPod:
-		return join(serviceHost(dev), d.port)
+	case s.remote:
+		return join(s.serviceHost, d.port)
 	case assigned(dev).proxied:
 		return join(s.proxyHost, dev.Status.Port)
 	case s.reaches[join(printed, d.port)]:
@@ -239,7 +239,7 @@ func (d *decision) chooseTargets(dev *v1alpha1.DevServer, s snapshot) {
 		d.backend = serverURL(dev, s, ports.backend) // the port that the server was given
 	}
 	d.direct = d.url
-	if ports.proxied || s.inPod {
+	if ports.proxied || s.remote {
 		d.direct = serverURL(dev, s, d.port)
 		if address, err := url.Parse(d.url); err == nil {
 			d.direct += address.RequestURI()
@@ -259,5 +259,5 @@ func lower(scheme v1alpha1.URLScheme) string {
 
 // socket returns host:port for a port of the server, with the host at which the server last listened on that port.
 func (s *snapshot) socket(port int32) string {
-	return join(cmp.Or(s.hosts[port], s.podIP, "127.0.0.1"), port)
+	return join(cmp.Or(s.hosts[port], s.address, "127.0.0.1"), port)
 }

@@ -102,11 +102,14 @@ func TestDecide_ChoosesPortURLAndCondition(t *testing.T) {
 			backendPort: 4000, port: 4000, url: "http://127.0.0.1:3000/", verified: v1alpha1.ReasonListening, probePort: 4000, backend: "http://127.0.0.1:4000",
 		},
 		"in a Pod without an address": {
-			snapshot: snapshot{inPod: true, blind: "The Pod has no IP address yet."},
+			snapshot: snapshot{remote: true, blind: "The Pod has no IP address yet."},
 		},
 		"in a Pod": {
-			snapshot: snapshot{inPod: true, podIP: "10.0.0.7", listeners: []runtime.Listener{listenerOn("10.0.0.7", 3000)}, hosts: map[int32]string{3000: "10.0.0.7"}},
-			port:     3000, url: "http://web.default.svc:3000/", probePort: 3000, direct: "http://10.0.0.7:3000/",
+			snapshot: snapshot{
+				remote: true, address: "10.0.0.7", serviceHost: "web.default.svc",
+				listeners: []runtime.Listener{listenerOn("10.0.0.7", 3000)}, hosts: map[int32]string{3000: "10.0.0.7"},
+			},
+			port: 3000, url: "http://web.default.svc:3000/", probePort: 3000, direct: "http://10.0.0.7:3000/",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -164,7 +167,7 @@ func TestConclude_VerifiesPortOfPodByReadiness(t *testing.T) {
 		ready     *bool
 		condition string
 	}{{nil, ""}, {ptr.To(false), "False NotListening"}, {nil, "False NotListening"}, {ptr.To(true), ""}} {
-		f.conclude(dev, snapshot{inPod: true}, &lifecycle.Observed{Ready: c.ready})
+		f.conclude(dev, snapshot{remote: true}, &lifecycle.Observed{Ready: c.ready})
 		f.g.Expect(conditionSummary(dev, v1alpha1.ConditionPortVerified)).To(Equal(c.condition))
 	}
 }

@@ -88,7 +88,7 @@ func (k *Kind) setCondition(dev *v1alpha1.DevServer, conditionType string, v *ve
 // conclude adds what depends on the results of the probes. It sets the condition PortVerified of a Pod from its readiness, because the sockets of a Pod cannot
 // be read. It also makes a server not Ready while its proxy cannot listen on its port, even if the server itself responds.
 func (k *Kind) conclude(dev *v1alpha1.DevServer, s snapshot, observed *lifecycle.Observed) {
-	if s.inPod && observed.Ready != nil { // there is no result yet if the manager has just started
+	if s.remote && observed.Ready != nil { // there is no result yet if the manager has just started
 		v := &verdict{ok: *observed.Ready, reason: v1alpha1.ReasonListening}
 		if !v.ok {
 			v.reason, v.message = v1alpha1.ReasonNotListening, "The Pod does not respond."

@@ -32,11 +32,11 @@ func TestPodProbes_NeverReachThisMachine(t *testing.T) {
 	g := NewWithT(t)
 	k, m := &Kind{}, &objectCache{history: history{probePort: 80}}
 	http := &v1alpha1.Probe{HTTPGet: &v1alpha1.HTTPGetProbe{}}
-	_, known := k.config(&v1alpha1.DevServer{}, probe.Key{}, http, m, snapshot{inPod: true})
+	_, known := k.config(&v1alpha1.DevServer{}, probe.Key{}, http, m, snapshot{remote: true})
 	g.Expect(known).To(BeFalse(), "a Pod without an address is not probed on loopback")
-	config, known := k.config(&v1alpha1.DevServer{}, probe.Key{}, http, m, snapshot{inPod: true, podIP: "10.0.0.7"})
+	config, known := k.config(&v1alpha1.DevServer{}, probe.Key{}, http, m, snapshot{remote: true, address: "10.0.0.7"})
 	g.Expect(known).To(BeTrue())
 	g.Expect(config.Check.HTTP.URL).To(Equal("http://10.0.0.7:80/"))
-	_, known = k.config(&v1alpha1.DevServer{}, probe.Key{}, &v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"true"}}}, m, snapshot{inPod: true, podIP: "10.0.0.7"})
+	_, known = k.config(&v1alpha1.DevServer{}, probe.Key{}, &v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"true"}}}, m, snapshot{remote: true, address: "10.0.0.7"})
 	g.Expect(known).To(BeFalse(), "no command runs beside the manager")
 }

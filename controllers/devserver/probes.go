@@ -134,7 +134,7 @@ func (k *Kind) liveness(dev *v1alpha1.DevServer, m *objectCache, incarnation int
 
 // config converts a probe of the spec. It returns false while the target is unknown.
 func (k *Kind) config(dev *v1alpha1.DevServer, key probe.Key, spec *v1alpha1.Probe, m *objectCache, s snapshot) (probe.Config, bool) {
-	if s.inPod && (s.podIP == "" || spec.Exec != nil) {
+	if s.remote && (s.address == "" || spec.Exec != nil) {
 		return probe.Config{}, false // probes of a Pod need its address, and exec probes cannot run in a Pod
 	}
 	config := probe.Config{
