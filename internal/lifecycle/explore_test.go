@@ -212,7 +212,7 @@ func (w *world) checkFinalState() string {
 		return ""
 	case w.desired.State == DesiredAsleep && w.countLive() > 0:
 		return "asleep and at rest, but a process is alive"
-	case w.desired.State == DesiredAsleep && state[0] == v1alpha1.ConditionReady && w.status.LastExit.Reason != v1alpha1.ReasonStopped:
+	case w.desired.State == DesiredAsleep && Asleep(&w.status) && w.status.LastExit.Reason != v1alpha1.ReasonStopped:
 		return "the object sleeps after " + w.status.LastExit.Reason
 	case w.desired.State == DesiredAsleep && w.status.ObservedRestartToken != w.desired.RestartToken:
 		return "a sleeping object does not observe its restart token"
