@@ -168,7 +168,7 @@ test-faults: ## Test the controllers with a crash, a lost response or a stale re
 STATES ?= 200000
 
 .PHONY: explore
-explore: ## Explore interleavings of events in the life of one object: STATES=200000 states from each of seven initial states. Takes minutes.
+explore: ## Explore interleavings of events in the life of one object: STATES=200000 states from each of eight initial states. Takes minutes.
 	@EXPLORE_STATES=$(STATES) $(PLAIN) go test -count=1 -timeout 30m -v -run TestInterleavings ./internal/lifecycle
 
 .PHONY: cover
