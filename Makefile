@@ -154,7 +154,7 @@ clean: ## Remove bin/.
 .PHONY: test
 test: build controlplane ## Run the unit and integration tests, with -race if it is available. Builds what they need.
 	@race=$$(hack/race.sh); echo "testing $$race (compiling takes minutes the first time)" >&2; \
-	go test $$race -p 4 -count=1 -timeout $(TIMEOUT) $(PACKAGES)
+	go test $$race -p 2 -count=1 -timeout $(TIMEOUT) $(PACKAGES)
 
 .PHONY: test-integration
 test-integration: controlplane ## Test the controllers with a real API server and a fake runtime.
