@@ -125,7 +125,7 @@ func (k *Kind) Traits(object process.Object) process.Traits {
 	run := runOf(object)
 	traits := process.Traits{
 		Runtime: podspec.Type(k.placeOf(run)),
-		Once:    &lifecycle.Once{Outcome: run.Status.Outcome, Cancelled: run.Spec.State == v1alpha1.RunCancelled},
+		Once:    &lifecycle.Once{Outcome: run.Status.Outcome},
 	}
 	if run.Status.FinishTime != nil {
 		traits.Once.FinishTime = run.Status.FinishTime.Time

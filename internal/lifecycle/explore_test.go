@@ -129,7 +129,7 @@ func (w *world) checkOnce() string {
 			continue // a replaced manager has started it, and it is about to be stopped
 		}
 		succeeded := p.phase == facts.Exited && p.exit.Code == 0 && p.exit.Signal == "" && !p.exit.Lost
-		stopped := w.once.Cancelled || w.deleted // then the process may end with 0 before it gets the stop signal
+		stopped := w.desired.State == DesiredStopped || w.deleted // then the process may end with 0 before it gets the stop signal
 		if succeeded && w.once.Outcome != v1alpha1.RunSucceeded && !stopped || !succeeded && w.once.Outcome == v1alpha1.RunSucceeded {
 			return fmt.Sprintf("a run with the exit %+v has the outcome %s", p.exit, w.once.Outcome)
 		}

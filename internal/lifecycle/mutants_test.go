@@ -142,7 +142,7 @@ var broken = map[string]decider{
 	},
 	"changes the outcome of a run": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		if d.Once != nil {
-			d.Once = &Once{Cancelled: d.Once.Cancelled, Outcome: d.Once.Outcome}
+			d.Once = &Once{Outcome: d.Once.Outcome}
 		}
 		return Next(d, r, o, now)
 	},

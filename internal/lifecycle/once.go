@@ -24,8 +24,6 @@ type Once struct {
 	Outcome v1alpha1.RunOutcome
 	// FinishTime is set when the outcome was recorded. Afterwards only observedGeneration changes.
 	FinishTime time.Time
-	// Cancelled reports that the run must not start, or must stop.
-	Cancelled bool
 }
 
 // runOnce adjusts the decision to a process that runs once: it determines the outcome and the final conditions.
@@ -60,7 +58,7 @@ func (m *machine) outcome() v1alpha1.RunOutcome {
 	switch {
 	case m.status.Incarnation > 0 && !ended:
 		return ""
-	case !ended && (m.step.Released || m.desired.Once.Cancelled):
+	case !ended && (m.step.Released || m.desired.State == DesiredStopped):
 		return v1alpha1.RunWasCancelled
 	case !ended: // not started
 		return ""

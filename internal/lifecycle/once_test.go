@@ -50,7 +50,7 @@ func TestOnce_PostponesTheRecordOfTheProcess(t *testing.T) {
 	for name, change := range map[string]func(*Desired, *v1alpha1.ProcessStatus, *time.Time){
 		"the spec has changed": func(d *Desired, _ *v1alpha1.ProcessStatus, _ *time.Time) { d.Generation++ },
 		"the run is cancelled": func(d *Desired, _ *v1alpha1.ProcessStatus, _ *time.Time) {
-			d.State, d.Once.Cancelled = DesiredStopped, true
+			d.State = DesiredStopped
 		},
 		"another process is recorded": func(_ *Desired, s *v1alpha1.ProcessStatus, _ *time.Time) {
 			s.Process = later.Status.Process.DeepCopy()
@@ -89,11 +89,11 @@ func TestOnce_DerivesOutcomeFromExit(t *testing.T) {
 		"timed out": {func(_ *Desired, s *v1alpha1.ProcessStatus) { stopping(s, v1alpha1.ReasonTimedOut) }, exited(facts.Exit{Signal: "SIGTERM"}),
 			v1alpha1.RunTimedOut, "The run exceeded its timeout and was stopped."},
 		"cancelled": {func(d *Desired, s *v1alpha1.ProcessStatus) {
-			d.State, d.Once.Cancelled = DesiredStopped, true
+			d.State = DesiredStopped
 			stopping(s, v1alpha1.ReasonStopped)
 		}, exited(facts.Exit{Signal: "SIGTERM"}), v1alpha1.RunWasCancelled, "The run was cancelled."},
 		"cancelled before the start": {func(d *Desired, s *v1alpha1.ProcessStatus) {
-			d.State, d.Once.Cancelled = DesiredStopped, true
+			d.State = DesiredStopped
 			s.Incarnation = 0
 		}, nil, v1alpha1.RunWasCancelled, "The run was cancelled."},
 		"skipped": {func(d *Desired, s *v1alpha1.ProcessStatus) {

@@ -109,7 +109,7 @@ var moves = []move{
 			w.desired.Generation++
 			switch {
 			case w.once != nil: // a run that is cancelled stays so
-				w.desired.State, w.once = DesiredStopped, &Once{Outcome: w.once.Outcome, FinishTime: w.once.FinishTime, Cancelled: true}
+				w.desired.State = DesiredStopped
 			case w.desired.State == DesiredRunning:
 				w.desired.State = DesiredStopped
 			default:
@@ -324,7 +324,7 @@ func (w *world) write() bool {
 		return true
 	}
 	if w.once != nil && step.Outcome != w.once.Outcome {
-		w.once, w.ended = &Once{Outcome: step.Outcome, FinishTime: w.now, Cancelled: w.once.Cancelled}, step.Status
+		w.once, w.ended = &Once{Outcome: step.Outcome, FinishTime: w.now}, step.Status
 	}
 	if !apiequality.Semantic.DeepEqual(step.Status, w.status) || m.port != w.port {
 		w.status, w.port = step.Status, m.port
@@ -403,7 +403,7 @@ func (w *world) key() uint64 {
 		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.ready, p.origin, p.port == w.port, p.exit.Code, p.exit.Signal, w.ageBucket(p.exit.FinishedAt), w.ageBucket(p.started))
 	}
 	if w.once != nil {
-		fmt.Fprint(&b, "once", w.once.Outcome, w.once.Cancelled)
+		fmt.Fprint(&b, "once", w.once.Outcome)
 		for _, p := range w.processes {
 			fmt.Fprint(&b, p.started.Add(recordDelay).After(w.now))
 		}

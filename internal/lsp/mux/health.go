@@ -46,8 +46,7 @@ type health struct {
 	timedOut map[string]bool // requests that timed out since the last success
 
 	canaryAt      time.Time // when the next canary request is due
-	canaryOwed    bool
-	canaryBad     int // number of consecutive canary requests that failed
+	canaryBad     int       // number of consecutive canary requests that failed
 	canaryMessage string
 
 	fault        string // why the server has to be restarted, or empty; a faulty server receives no more requests
@@ -153,17 +152,16 @@ func (h *health) examineUse(v vitals, c *lsp.Config, f *finding) {
 	canary := c.Health.Canary
 	switch {
 	case canary.Method == "" || v.now.Before(h.canaryAt):
-	case h.canaryOwed:
-		f.canaryLate = !v.canarySent.IsZero() && v.now.Sub(v.canarySent) >= c.Limits.RequestTimeout
+	case !v.canarySent.IsZero():
+		f.canaryLate = v.now.Sub(v.canarySent) >= c.Limits.RequestTimeout
 	default:
-		f.canary, h.canaryOwed, h.canaryAt = true, true, v.now.Add(canary.Period)
+		f.canary, h.canaryAt = true, v.now.Add(canary.Period)
 	}
 }
 
 // canaryAnswered records the answer to the canary request. problem states why the answer is not usable; empty if it is. It returns true if
 // the server has to be restarted.
 func (h *health) canaryAnswered(method, problem string) bool {
-	h.canaryOwed = false
 	if problem == "" {
 		h.canaryBad = 0
 		return false

@@ -67,8 +67,8 @@ func TestHealth_ExamineFindsWhatIsToBeDone(t *testing.T) {
 			h.pinged, h.silence = true, silence{since: at(5), measured: at(6), last: at(9), newest: time.Second}
 		}), vitals{now: at(40), heard: at(10), owedSince: at(20)}, hung},
 		"the canary request is due":                     {indexed(func(h *health) { h.canaryAt = at(20) }), vitals{now: at(20), heard: at(20)}, finding{canary: true}},
-		"the canary request is in flight":               {indexed(func(h *health) { h.canaryAt, h.canaryOwed = at(20), true }), vitals{now: at(25), heard: at(25), canarySent: at(20)}, finding{}},
-		"the canary request is late":                    {indexed(func(h *health) { h.canaryAt, h.canaryOwed = at(20), true }), vitals{now: at(80), heard: at(80), canarySent: at(20)}, finding{canaryLate: true, outdated: true}},
+		"the canary request is in flight":               {indexed(func(h *health) { h.canaryAt = at(20) }), vitals{now: at(25), heard: at(25), canarySent: at(20)}, finding{}},
+		"the canary request is late":                    {indexed(func(h *health) { h.canaryAt = at(20) }), vitals{now: at(80), heard: at(80), canarySent: at(20)}, finding{canaryLate: true, outdated: true}},
 		"diagnostics of the earlier server are expired": {indexed(nil), vitals{now: at(61), heard: at(61)}, finding{outdated: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

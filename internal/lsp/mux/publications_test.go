@@ -1,0 +1,25 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mux
+
+import (
+	"encoding/json"
+	"testing"
+
+	. "github.com/onsi/gomega"
+)
+
+func TestPublications_KeepEmptyOnesOnlyForOpenDocuments(t *testing.T) {
+	g := NewWithT(t)
+	p := publications{}
+	publish := func(list string, open bool) {
+		p.keep(&publication{uri: "file:///a.go", diagnostics: json.RawMessage(list)}, open)
+	}
+	publish(`[{}]`, false)
+	g.Expect(p).To(HaveLen(1))
+	publish(`[]`, false)
+	g.Expect(p).To(BeEmpty(), "no client needs them, and a server publishes them for every file of a workspace")
+	publish(`[]`, true)
+	g.Expect(p).To(HaveLen(1), "a client may get them later")
+}
