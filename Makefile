@@ -108,6 +108,10 @@ manifests: ## Generate the CustomResourceDefinitions and the API reference, and 
 	@$(MAKE) --no-print-directory reference
 	@$(MAKE) --no-print-directory chart
 
+.PHONY: released-crds
+released-crds: ## Accept incompatible changes of the CustomResourceDefinitions: make verify then compares with the current ones.
+	@cd hack/crdify && $(PLAIN) go run . -update released $(ROOT)/config/crd/bases
+
 .PHONY: reference
 reference: ## Generate docs/reference: the API from the comments of api/v1alpha1, the commands from their help texts.
 	@hack/reference/generate.sh docs/reference

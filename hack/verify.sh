@@ -56,10 +56,10 @@ static_shim() {
 }
 static_lsp() {
   local program
-  # These programs use only the standard library and x/sys; creack/pty is a dependency of internal/shim, whose process types they use.
+  # These programs use only the standard library and x/sys; creack/pty is a dependency of internal/shim, which starts programs and finds their trees.
   for program in berth-lsp berth-lsp-pod; do
     CGO_ENABLED=0 go build -trimpath -o "$temp/$program" "./cmd/$program"
-    empty awk '/^[a-z0-9.-]+\.[a-z]+\// && !/^(github.com\/berth-dev\/berth\/(cmd\/berth-lsp(-pod)?$|internal\/(lsp|shim|facts|procstat|certs))|golang.org\/x\/sys\/|github.com\/creack\/pty$)/' <(go list -deps "./cmd/$program")
+    empty awk '/^[a-z0-9.-]+\.[a-z]+\// && !/^(github.com\/berth-dev\/berth\/(cmd\/berth-lsp(-pod)?$|internal\/(lsp|shim|facts|procstat|statedir|certs))|golang.org\/x\/sys\/|github.com\/creack\/pty$)/' <(go list -deps "./cmd/$program")
   done
 }
 kustomized() {
@@ -72,10 +72,12 @@ kustomized() {
 }
 chart() { (cd hack/install && go run ./chart -check); }
 installation() { (cd hack/install && go mod tidy -diff && go vet ./... && go test -count=1 ./...) && (cd hack/apilint && go mod tidy -diff && go vet ./...); }
+compatible() { (cd hack/crdify && go mod tidy -diff && go vet ./... && go test -count=1 ./... && go run . released ../../config/crd/bases); }
 readme() { grep -q 'make run' README.md && grep -q 'make test' README.md; }
 scripts() { local f; for f in hack/*.sh hack/*/*.sh .ci/run; do bash -n "$f" || return 1; done; }
 
 check "CustomResourceDefinitions are up to date" "run make manifests" crds
+check "CustomResourceDefinitions are compatible with the last release" "list the changes above in CHANGELOG.md, then run make released-crds" compatible
 check "deep-copy functions are up to date" "run make generate" deepcopies
 check "apply configurations are up to date" "run make generate" applies
 check "docs/reference is up to date" "run make reference" reference
