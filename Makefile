@@ -158,7 +158,7 @@ clean: ## Remove bin/.
 .PHONY: test
 test: build controlplane ## Run the unit and integration tests, with -race if it is available. Builds what they need.
 	@race=$$(hack/race.sh); echo "testing $$race (compiling takes minutes the first time)" >&2; \
-	go test $$race -p 2 -count=1 -timeout $(TIMEOUT) $(PACKAGES)
+	go test $$race -p 4 -count=1 -timeout $(TIMEOUT) $(PACKAGES)
 
 .PHONY: test-integration
 test-integration: controlplane ## Test the controllers with a real API server and a fake runtime.
@@ -172,7 +172,7 @@ test-faults: ## Test the controllers with a crash, a lost response or a stale re
 STATES ?= 200000
 
 .PHONY: explore
-explore: ## Explore interleavings of events in the life of one object: STATES=200000 states from each of eight initial states. Takes minutes.
+explore: ## Explore interleavings of events in the life of one object: STATES=200000 states from each of nine initial states. Takes minutes.
 	@EXPLORE_STATES=$(STATES) $(PLAIN) go test -count=1 -timeout 30m -v -run TestInterleavings ./internal/lifecycle
 
 .PHONY: cover

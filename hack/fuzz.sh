@@ -18,8 +18,7 @@ done <<'END'
 internal/runtime/tmux FuzzParseSessions output of tmux
 internal/runtime/docker FuzzNextFrame frames of Docker
 internal/runtime/host FuzzParseSockets /proc/net/tcp
-internal/shim FuzzParseStat /proc/PID/stat
-internal/procstat FuzzParse /proc/PID/stat
+internal/procstat FuzzParseStat /proc/PID/stat
 internal/lsp/wire FuzzReader LSP frames
 internal/lsp/wire FuzzScan LSP messages
 internal/lsp/control FuzzReadLine control socket of a language server

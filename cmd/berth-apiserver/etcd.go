@@ -112,27 +112,23 @@ func (d *database) keep(ctx context.Context) error {
 	tick := time.NewTicker(compactPoll)
 	defer tick.Stop()
 	for {
+		var cause error
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-d.Err():
-			return unlessDone(ctx, err)
+		case cause = <-d.Err():
 		case <-d.Server.StopNotify():
-			return unlessDone(ctx, nil)
 		case <-tick.C:
 			if err := d.compactIfLarge(ctx); err != nil && ctx.Err() == nil {
 				fmt.Fprintln(os.Stderr, "berth-apiserver:", err)
 			}
+			continue
 		}
+		if ctx.Err() != nil {
+			return nil // etcd is stopped on purpose
+		}
+		return errors.Join(errors.New("etcd stopped"), cause)
 	}
-}
-
-// unlessDone reports that etcd has stopped, or nil if the context is done, because etcd is then stopped on purpose.
-func unlessDone(ctx context.Context, cause error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return errors.Join(errors.New("etcd stopped"), cause)
 }
 
 // compactIfLarge shrinks the database file once it reaches half of the quota. etcd itself drops old revisions every two minutes, which leaves free pages in the

@@ -43,34 +43,11 @@ func flags(o options) []string {
 func serve(ctx context.Context, o options) error {
 	// The API server itself uses deprecated APIs, and its warnings would fill the log.
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
-	settings := server.NewOptions()
-	var sets cliflag.NamedFlagSets
-	settings.AddFlags(&sets)
-	all := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
-	for _, set := range sets.FlagSets {
-		all.AddFlagSet(set)
-	}
-	if err := all.Parse(flags(o)); err != nil {
-		return fmt.Errorf("configure the API server: %w", err)
-	}
-	completed, err := settings.Complete(ctx, nil, []net.IP{})
+	config, err := configure(ctx, o)
 	if err != nil {
 		return fmt.Errorf("configure the API server: %w", err)
 	}
-	if errs := completed.Validate(); len(errs) > 0 {
-		return fmt.Errorf("configure the API server: %w", utilerrors.NewAggregate(errs))
-	}
-	config, err := server.NewConfig(completed)
-	if err != nil {
-		return fmt.Errorf("configure the API server: %w", err)
-	}
-	// With more than one server, an API server waits five seconds before it reports that a new kind is served.
-	config.APIExtensions.ExtraConfig.MasterCount = 1
-	ready, err := config.Complete()
-	if err != nil {
-		return fmt.Errorf("configure the API server: %w", err)
-	}
-	chain, err := server.CreateServerChain(ready)
+	chain, err := server.CreateServerChain(config)
 	if err != nil {
 		return fmt.Errorf("create the API server: %w", err)
 	}
@@ -92,4 +69,31 @@ func serve(ctx context.Context, o options) error {
 		return fmt.Errorf("serve the API: %w", err)
 	}
 	return nil
+}
+
+func configure(ctx context.Context, o options) (server.CompletedConfig, error) {
+	settings := server.NewOptions()
+	var sets cliflag.NamedFlagSets
+	settings.AddFlags(&sets)
+	all := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
+	for _, set := range sets.FlagSets {
+		all.AddFlagSet(set)
+	}
+	if err := all.Parse(flags(o)); err != nil {
+		return server.CompletedConfig{}, err
+	}
+	completed, err := settings.Complete(ctx, nil, []net.IP{})
+	if err != nil {
+		return server.CompletedConfig{}, err
+	}
+	if errs := completed.Validate(); len(errs) > 0 {
+		return server.CompletedConfig{}, utilerrors.NewAggregate(errs)
+	}
+	config, err := server.NewConfig(completed)
+	if err != nil {
+		return server.CompletedConfig{}, err
+	}
+	// With more than one server, an API server waits five seconds before it reports that a new kind is served.
+	config.APIExtensions.ExtraConfig.MasterCount = 1
+	return config.Complete()
 }

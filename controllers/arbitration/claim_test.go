@@ -8,7 +8,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 var begin = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -34,16 +34,35 @@ func TestFirst_PrefersHolderThenAge(t *testing.T) {
 
 func TestReservations_TakePrecedenceUntilExpiry(t *testing.T) {
 	g := NewWithT(t)
-	clock := clocktesting.NewFakePassiveClock(begin)
-	r := NewReservations(clock)
+	var r Reservations[string, types.UID]
+	now := begin
+	settle := func(thing string, uid types.UID, claims ...Claim) types.UID {
+		return Settle(&r, thing, uid, claims, now).UID
+	}
 	young, old := Claim{UID: "b", Created: begin.Add(time.Second)}, Claim{UID: "a", Created: begin}
 
-	g.Expect(r.Settle("main", "b", []Claim{young}).UID).To(BeEquivalentTo("b"), "the younger object sees no other claim")
-	g.Expect(r.Settle("main", "a", []Claim{old, young}).UID).To(BeEquivalentTo("b"), "the reservation of the younger object takes precedence")
-	g.Expect(r.Settle("other", "a", []Claim{old, young}).UID).To(BeEquivalentTo("a"), "the older object wins a session that is not reserved")
+	g.Expect(settle("main", "b", young)).To(BeEquivalentTo("b"), "the younger object sees no other claim")
+	g.Expect(settle("main", "a", old, young)).To(BeEquivalentTo("b"), "the reservation of the younger object takes precedence")
+	g.Expect(settle("other", "a", old, young)).To(BeEquivalentTo("a"), "the older object wins a session that is not reserved")
 
-	r.Release("b")
-	g.Expect(r.Settle("main", "a", []Claim{old, young}).UID).To(BeEquivalentTo("a"), "after the release the older object wins")
-	clock.SetTime(begin.Add(time.Minute))
-	g.Expect(r.Settle("main", "0", []Claim{{UID: "0", Created: begin}, old}).UID).To(BeEquivalentTo("0"), "a reservation expires")
+	r.Release("b", now)
+	g.Expect(settle("main", "a", old, young)).To(BeEquivalentTo("a"), "after the release the older object wins")
+	now = begin.Add(time.Minute)
+	g.Expect(settle("main", "0", Claim{UID: "0", Created: begin}, old)).To(BeEquivalentTo("0"), "a reservation expires")
+}
+
+func TestReservations_TakeReturnsHolderUntilRelease(t *testing.T) {
+	g := NewWithT(t)
+	var r Reservations[string, string]
+	g.Expect(r.Holder("main", begin)).To(BeEmpty())
+	g.Expect(r.Take("main", "a", begin)).To(Equal("a"))
+	g.Expect(r.Take("main", "b", begin)).To(Equal("a"), "the thing is reserved for the other object")
+	g.Expect(r.Take("main", "a", begin)).To(Equal("a"))
+	g.Expect(r.Take("other", "b", begin)).To(Equal("b"))
+	g.Expect(r.Take("main", "b", begin.Add(ReservationTime))).To(Equal("b"), "the reservation has expired")
+	r.Release("b", begin.Add(ReservationTime))
+	g.Expect(r.given).To(BeEmpty())
+	r.Reserve("main", "a", begin)
+	r.Reserve("main", "b", begin)
+	g.Expect(r.Holder("main", begin)).To(Equal("b"))
 }

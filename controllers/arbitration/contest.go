@@ -50,7 +50,7 @@ type Contest struct {
 	NewList func() client.ObjectList
 }
 
-// Watch reconciles the competing objects when one of them may have released a thing. The reader must have the index.
+// Watch makes the controller reconcile the competing objects when one of them may have released a thing. The reader must have the index.
 func (c Contest) Watch(b *builder.Builder, reader client.Reader, kind client.Object) *builder.Builder {
 	rivals := func(ctx context.Context, object client.Object) []reconcile.Request {
 		return c.Rivals(ctx, reader, object)
@@ -83,7 +83,7 @@ func (c Contest) Rivals(ctx context.Context, reader client.Reader, object client
 	return requests
 }
 
-// Changed returns a predicate that passes the events that may free a thing for another object.
+// Changed returns a predicate that passes deletions, and updates that change whether or what an object claims.
 func (c Contest) Changed() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc:  func(event.CreateEvent) bool { return false },

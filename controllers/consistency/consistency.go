@@ -15,10 +15,13 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/internal/mergepatch"
 )
 
 // ErrStale ends a reconcile whose decision was based on a stale read. The reconcile takes no action, and is repeated after RetryAfter.
@@ -34,6 +37,30 @@ func StaleOr(err error, doing string) error {
 		return ErrStale
 	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// WriteStatus writes the status of object in one patch, if it differs from that of base. It returns ErrStale if the stored object is not base anymore.
+func WriteStatus(ctx context.Context, writer client.StatusClient, base, object client.Object) (written bool, err error) {
+	if equality.Semantic.DeepEqual(base, object) { // the usual case, and much cheaper than a patch
+		return false, nil
+	}
+	patch, err := mergepatch.Status(base, object)
+	if patch == nil || err != nil {
+		return false, err
+	}
+	if err := writer.Status().Patch(ctx, object, patch); err != nil {
+		return false, StaleOr(err, "write the status")
+	}
+	return true, nil
+}
+
+// Patch writes the differences between base and object, except those of the status. It returns ErrStale if the stored object is not base anymore, and wraps
+// any other error with the operation that failed.
+func Patch(ctx context.Context, writer client.Writer, base, object client.Object, doing string) error {
+	if err := writer.Patch(ctx, object, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		return StaleOr(err, doing)
+	}
+	return nil
 }
 
 // Confirm reads the object from the API server, not the cache, into live. It returns ErrStale if the object no longer exists, or if live has another UID or

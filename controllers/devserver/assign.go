@@ -68,15 +68,14 @@ func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *fac
 	k.claiming.Lock()
 	defer k.claiming.Unlock()
 	refusal := k.choosePorts(ctx, dev, current, all, &ports)
-	k.unreserve(dev.UID)
+	k.reserved.Release(dev.UID, k.clock.Now())
 	if refusal != nil {
 		return ports, refusal, nil
 	}
 	for _, port := range ports.list() {
-		if port == 0 {
-			continue // 0: the backend port is chosen only after the running incarnation has exited
+		if port != 0 { // the backend port is chosen only after the running incarnation has exited
+			k.reserved.Reserve(port, dev.UID, k.clock.Now())
 		}
-		k.reservations[port] = reservation{uid: dev.UID, until: k.clock.Now().Add(reservationTime)}
 	}
 	if current == nil {
 		dev.Status.Port, dev.Status.BackendPort = ports.public, ports.backend

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/arbitration"
 	"github.com/berth-dev/berth/controllers/owner"
 	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
@@ -43,8 +44,8 @@ type Kind struct {
 	// lister lists the DevServers that may claim a port.
 	lister listCoalescer
 	// claiming serializes the assignment of ports.
-	claiming     sync.Mutex
-	reservations map[int32]reservation
+	claiming sync.Mutex
+	reserved arbitration.Reservations[int32, types.UID] // ports
 
 	mu       sync.Mutex
 	began    time.Time // when this manager first assigned a port
@@ -114,7 +115,7 @@ func (*Kind) Asleep(context.Context, process.Object, time.Time) bool { return fa
 func (k *Kind) Forget(uid types.UID) {
 	k.probes.Forget(uid)
 	k.proxies.Close(uid)
-	k.release(uid)
+	k.reserved.Release(uid, k.clock.Now())
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.memories, uid)

@@ -134,7 +134,7 @@ func (k *Kind) ObserveStopped(ctx context.Context, object process.Object) {
 		dev.Status.BackendPort = 0 // a backend port without a proxy is obsolete
 	}
 	if !arbitration.Wants(dev) {
-		k.release(dev.UID)
+		k.reserved.Release(dev.UID, k.clock.Now())
 		k.ownAtRest(ctx, dev)
 	}
 }

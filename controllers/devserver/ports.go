@@ -12,7 +12,6 @@ import (
 	"time"
 	"unicode"
 
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -42,22 +41,15 @@ const (
 	conflictRetry = 2 * time.Second
 	// noPortRetry is how soon to retry when the range has no free port, or when the proxy is not permitted to listen on its port.
 	noPortRetry = 10 * time.Second
-	// reservationTime is how long a port stays reserved for an object whose status write is not visible yet. A write takes milliseconds.
-	reservationTime = 10 * time.Second
 	// longestCommand is the maximum length of a foreign command line in a message, in characters.
 	longestCommand = 120
 )
 
-// reservation keeps a port for an object from the decision until its status is visible to all readers.
-type reservation struct {
-	uid   types.UID
-	until time.Time
-}
-
 // contest returns a Blocked that names the other DevServer that owns the port. It returns nil if dev owns the port.
 func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, port int32) *lifecycle.Blocked {
 	own, _ := claimOn(dev, port)
-	own.Holds = own.Holds || k.reserved(port, dev.UID)
+	reservedFor := k.reserved.Holder(port, k.clock.Now())
+	own.Holds = own.Holds || reservedFor == dev.UID
 	claims := []arbitration.Claim{own}
 	for i := range all.Items {
 		other := &all.Items[i]
@@ -65,7 +57,7 @@ func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, por
 			continue
 		}
 		theirs, competes := claimOn(other, port)
-		reserved := k.reserved(port, other.UID)
+		reserved := reservedFor == other.UID
 		if competes || reserved { // the status of an object with a recent assignment may not be visible yet
 			theirs.Holds = theirs.Holds || reserved
 			claims = append(claims, theirs)
@@ -154,10 +146,10 @@ func (k *Kind) allocate(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, ex
 	size := uint32(k.ports.Last-k.ports.First) + 1 //nolint:gosec // validate keeps it from 1 to 65535
 	for i := range size {
 		port := k.ports.First + int32((hash.Sum32()%size+i)%size) //nolint:gosec // below 65535
-		if taken[port] || k.reservedByOther(port, dev.UID) || k.inspector != nil && !k.network.free(port) {
-			continue
+		reservedFor := k.reserved.Holder(port, k.clock.Now())
+		if !taken[port] && (reservedFor == "" || reservedFor == dev.UID) && (k.inspector == nil || k.network.free(port)) {
+			return port, nil
 		}
-		return port, nil
 	}
 	return 0, &lifecycle.Blocked{
 		Conflict: true,
@@ -166,30 +158,4 @@ func (k *Kind) allocate(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, ex
 			k.ports.First, k.ports.Last),
 		Retry: noPortRetry,
 	}
-}
-
-func (k *Kind) reserved(port int32, uid types.UID) bool {
-	r, ok := k.reservations[port]
-	return ok && r.uid == uid && k.clock.Now().Before(r.until)
-}
-
-func (k *Kind) reservedByOther(port int32, uid types.UID) bool {
-	r, ok := k.reservations[port]
-	return ok && r.uid != uid && k.clock.Now().Before(r.until)
-}
-
-// unreserve drops the reservations of a UID and those that have expired. The caller holds the lock k.claiming.
-func (k *Kind) unreserve(uid types.UID) {
-	for port, r := range k.reservations {
-		if r.uid == uid || !k.clock.Now().Before(r.until) {
-			delete(k.reservations, port)
-		}
-	}
-}
-
-// release drops the reservations of an object that should not run.
-func (k *Kind) release(uid types.UID) {
-	k.claiming.Lock()
-	defer k.claiming.Unlock()
-	k.unreserve(uid)
 }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/arbitration"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -109,7 +110,7 @@ func TestAllocatedPort_DiffersForConcurrentServers(t *testing.T) {
 	s.g.Expect(s.prepare(c).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonNoFreePort)))
 	s.Forget(a.UID)
 	s.g.Expect(s.prepare(c).Blocked).To(BeNil(), "the port of a forgotten object is free")
-	s.clock.Step(reservationTime)
+	s.clock.Step(arbitration.ReservationTime)
 	s.g.Expect(s.prepare(server("d", 0)).Blocked).To(BeNil(), "a reservation that was never written expires")
 }
 
@@ -120,7 +121,7 @@ func TestPortReservation_HoldsUntilExpiry(t *testing.T) {
 	a.Spec.State = v1alpha1.StateRunning
 	s.g.Expect(s.prepare(a).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "the other one may be starting now")
 	s.g.Expect(s.prepare(b).Blocked).To(BeNil())
-	s.clock.Step(reservationTime)
+	s.clock.Step(arbitration.ReservationTime)
 	s.g.Expect(s.prepare(a).Blocked).To(BeNil())
 }
 

@@ -138,8 +138,8 @@ func (k *Kind) config(dev *v1alpha1.DevServer, key probe.Key, spec *v1alpha1.Pro
 		return probe.Config{}, false // probes of a Pod need its address, and exec probes cannot run in a Pod
 	}
 	config := probe.Config{
-		Period:    seconds(spec.PeriodSeconds, defaultPeriod),
-		Timeout:   seconds(spec.TimeoutSeconds, defaultTimeout),
+		Period:    process.Seconds(spec.PeriodSeconds, defaultPeriod),
+		Timeout:   process.Seconds(spec.TimeoutSeconds, defaultTimeout),
 		Threshold: int(ptr.Deref(spec.FailureThreshold, defaultThreshold)),
 		Proven:    m.proven,
 	}
@@ -163,8 +163,4 @@ func (k *Kind) config(dev *v1alpha1.DevServer, key probe.Key, spec *v1alpha1.Pro
 		return config, m.plan.Blocked == nil
 	}
 	return config, false
-}
-
-func seconds(n *int32, otherwise int32) time.Duration {
-	return time.Duration(ptr.Deref(n, otherwise)) * time.Second
 }

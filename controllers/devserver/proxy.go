@@ -73,9 +73,9 @@ func withoutIPv6(dev *v1alpha1.DevServer, ipv6Error error) string {
 		assigned(dev).public, ipv6Error)
 }
 
-// BeforeAction implements process.ActionObserver: it makes the proxy follow the status or, before the status is written, a pre-start. The proxy forwards requests to the Ready incarnation, holds them while
-// an incarnation is expected to start, and otherwise refuses them. BeforeAction runs before the process is stopped, so that the proxy sends no request to a
-// process that is about to be stopped.
+// BeforeAction implements process.ActionObserver: it makes the proxy follow the status or, before the status is written, a pre-start. The proxy forwards
+// requests to the Ready incarnation, holds them while an incarnation is expected to start, and otherwise refuses them. BeforeAction runs before the process is
+// stopped, so that the proxy sends no request to a process that is about to be stopped.
 func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step lifecycle.Step, _ bool) error {
 	dev := devServer(object)
 	if !assigned(dev).proxied {

@@ -37,16 +37,11 @@ type Options struct {
 
 // Setup registers the controller of DevServers with the manager.
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
-	return Options{}.Setup(mgr, deps)
-}
-
-// Setup registers the controller of DevServers with the manager. It returns an error if Ports is invalid or a registration fails.
-func (o Options) Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.DevServer{}, IndexPort, byPort); err != nil {
 		return fmt.Errorf("index DevServers by port: %w", err)
 	}
 	wake := func(uid types.UID) { deps.Dispatcher.Wake(context.Background(), uid) }
-	kind, err := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtimes, deps.Clock, o, wake)
+	kind, err := New(mgr.GetClient(), mgr.GetAPIReader(), deps.Runtimes, deps.Clock, Options{}, wake)
 	if err != nil {
 		return err
 	}
@@ -83,12 +78,11 @@ func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, 
 	}
 	kind := &Kind{
 		client: cache, reader: reader, runtimes: runtimes, clock: now, timers: timers, ports: options.Ports,
-		owners:       owner.Setter{Client: cache, Reader: reader},
-		probes:       probe.NewManager(timers, wake),
-		proxies:      devproxy.New(options.Front),
-		network:      network{free: bindable, answers: answers, resolve: resolve},
-		reservations: map[int32]reservation{},
-		memories:     map[types.UID]*objectCache{},
+		owners:   owner.Setter{Client: cache, Reader: reader},
+		probes:   probe.NewManager(timers, wake),
+		proxies:  devproxy.New(options.Front),
+		network:  network{free: bindable, answers: answers, resolve: resolve},
+		memories: map[types.UID]*objectCache{},
 	}
 	here := runtimes.For("").Capabilities()
 	kind.inspector, kind.logs = here.Inspection, here.Logs

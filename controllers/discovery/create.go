@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +26,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass, t *candidate, entry *v
 	object := wanted(p.discovery, t)
 	r.Hosts.Label(object)
 	key := client.ObjectKeyFromObject(object)
-	if other, mine := r.promises.make(t.places()[0], key, p.now); !mine {
+	if other := r.reserved.Take(t.places()[0], key, p.now); other != key {
 		entry.Outcome, entry.Reason, entry.InstanceRef = v1alpha1.DiscoveryKnown, v1alpha1.ReasonAlreadyClaimed, reference(other)
 		return nil, false, nil
 	}
@@ -41,7 +39,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass, t *candidate, entry *v
 		holder, err = r.there(ctx, p.discovery, t, key, entry)
 		return holder, false, err
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
-		r.promises.drop(t.places()[0], key)
+		r.reserved.Release(key, p.now)
 		skip(entry, v1alpha1.ReasonRefused, conditions.Sentence("The API server rejects the Instance: "+err.Error()))
 		return nil, false, nil
 	}
@@ -107,47 +105,4 @@ func texts(of map[string]v1alpha1.LabelText) map[string]string {
 		all[name] = string(value)
 	}
 	return all
-}
-
-// promiseTime is how long a session or container is reserved for an Instance that the cache may not contain yet. The cache usually needs milliseconds.
-const promiseTime = 10 * time.Second
-
-// pendingClaims prevents two discoveries in different namespaces from both creating an Instance for the same session or container before one of these Instances
-// is in the cache. It only avoids unnecessary objects: without it, the younger Instance would get the condition Conflict.
-type pendingClaims struct {
-	mu   sync.Mutex
-	made map[string]pendingClaim
-}
-
-type pendingClaim struct {
-	key   types.NamespacedName
-	until time.Time
-}
-
-// make reserves a place for an Instance. If the place is already reserved for another Instance, make returns the key of that Instance.
-func (p *pendingClaims) make(place string, key types.NamespacedName, now time.Time) (holder types.NamespacedName, mine bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.made == nil {
-		p.made = map[string]pendingClaim{}
-	}
-	for other, given := range p.made {
-		if !now.Before(given.until) {
-			delete(p.made, other)
-		}
-	}
-	if given, promised := p.made[place]; promised && given.key != key {
-		return given.key, false
-	}
-	p.made[place] = pendingClaim{key: key, until: now.Add(promiseTime)}
-	return key, true
-}
-
-// drop removes a reservation.
-func (p *pendingClaims) drop(place string, key types.NamespacedName) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.made[place].key == key {
-		delete(p.made, place)
-	}
 }

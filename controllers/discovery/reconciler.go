@@ -11,16 +11,17 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/arbitration"
 	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/hosts"
-	"github.com/berth-dev/berth/internal/pattern"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -46,8 +47,9 @@ type Reconciler struct {
 	// Permission is checked before sessions and containers of this machine are listed; nil permits all namespaces.
 	Permission *process.Permission
 
-	promises pendingClaims
-	patterns pattern.Cache
+	// reserved holds the sessions and containers for which an Instance was created that the cache may not contain yet. It prevents two discoveries in different
+	// namespaces from both creating one; without it, the younger Instance would get the condition Conflict.
+	reserved arbitration.Reservations[string, types.NamespacedName]
 }
 
 // +kubebuilder:rbac:groups=berth.dev,resources=instancediscoveries,verbs=get;list;watch;patch

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/instance"
+	"github.com/berth-dev/berth/internal/pattern"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -101,7 +102,7 @@ func (r *Reconciler) search(ctx context.Context, p *pass) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	seen, patterns := map[string]bool{}, r.patterns.Compile(patternsOf(sources))
+	seen, patterns := map[string]bool{}, pattern.Compile(patternsOf(sources))
 	for i := range sources {
 		source := &sources[i]
 		if err := patterns.Errors[i]; err != nil {

@@ -4,21 +4,17 @@
 package discovery
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
@@ -40,7 +36,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("instancediscoveries").
 		For(&v1alpha1.InstanceDiscovery{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
-		Watches(&v1alpha1.Instance{}, gathered(), builder.WithPredicates(telling())).
+		Watches(&v1alpha1.Instance{}, process.EnqueueAfter(gather, discoveryOf), builder.WithPredicates(telling())).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: deps.Concurrency, RateLimiter: process.Retries(), ReconciliationTimeout: longestReconcile,
 		}).
@@ -51,21 +47,10 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	return nil
 }
 
-// gathered enqueues the discovery that created an Instance, with a delay.
-func gathered() handler.EventHandler {
-	later := func(object client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		if name := object.GetLabels()[v1alpha1.LabelDiscoveredBy]; name != "" {
-			queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: name}}, gather)
-		}
-	}
-	return handler.Funcs{
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			later(e.ObjectNew, queue)
-		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			later(e.Object, queue)
-		},
-	}
+// discoveryOf returns the key of the discovery that created an Instance.
+func discoveryOf(object client.Object) (types.NamespacedName, bool) {
+	name := object.GetLabels()[v1alpha1.LabelDiscoveredBy]
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: name}, name != ""
 }
 
 // telling returns a predicate that passes the events that may change the status of a discovery: an Instance has adopted or released its session or container,

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/consistency"
@@ -44,9 +43,8 @@ func (r *Reconciler) write(ctx context.Context, p *pass) error {
 		status.LastDiscoveryTime = ptr.To(metav1.NewMicroTime(p.now))
 	}
 	after := p.discovery.DeepCopy()
-	err := r.Client.Status().Patch(ctx, p.discovery, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
-		return consistency.StaleOr(err, "write the status")
+	if _, err := consistency.WriteStatus(ctx, r.Client, base, p.discovery); err != nil {
+		return err
 	}
 	r.emitEvents(p, base, after)
 	return nil

@@ -44,14 +44,8 @@ type objectCache struct {
 
 // cacheOf returns the cache of an object. Only one reconcile at a time uses it.
 func (k *Kind) cacheOf(uid types.UID) *objectCache {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	m := k.memories[uid]
-	if m == nil {
-		m = &objectCache{}
-		k.memories[uid] = m
-	}
-	return m
+	cached, _ := k.memories.LoadOrStore(uid, &objectCache{})
+	return cached.(*objectCache) // memories holds nothing else
 }
 
 // Asleep implements process.Kind: it reports whether the session has been unused for longer than its spec allows. Access through Berth or an edit of the spec
@@ -114,7 +108,7 @@ func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current f
 	again := k.showWaiting(ctx, instance, current, screenCheck{active, err, now})
 	anyway := !equality.Semantic.DeepEqual(before.Conditions, instance.Status.Conditions)
 	used, _ := k.present.Last(instance.UID)
-	return soonest(idleIn, again, k.note(instance, latest(active, used, current.StartedAt), now, anyway))
+	return process.Soonest(idleIn, again, k.note(instance, latest(active, used, current.StartedAt), now, anyway))
 }
 
 // resting sets the conditions Idle and AwaitingInput while no program is running.
@@ -182,15 +176,4 @@ func latest(times ...time.Time) time.Time {
 		}
 	}
 	return last
-}
-
-// soonest returns the shortest of the durations above 0. It returns 0 if there is none.
-func soonest(times ...time.Duration) time.Duration {
-	var shortest time.Duration
-	for _, t := range times {
-		if t > 0 && (shortest == 0 || t < shortest) {
-			shortest = t
-		}
-	}
-	return shortest
 }

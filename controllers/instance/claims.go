@@ -44,7 +44,7 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 			claims = append(claims, arbitration.Of(other, arbitration.Live(other)))
 		}
 	}
-	first := k.reserved.Settle(thing, instance.UID, claims)
+	first := arbitration.Settle(&k.reserved, thing, instance.UID, claims, k.clock.Now())
 	if first.UID == instance.UID || plan.Blocked != nil {
 		return nil
 	}

@@ -27,7 +27,6 @@ import (
 	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
-	"github.com/berth-dev/berth/internal/pattern"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -51,13 +50,10 @@ type Kind struct {
 	client   client.Client
 	runtimes *runtime.Registry
 	clock    clock.PassiveClock
-	reserved *arbitration.Reservations
-	present  *activity.Tracker // nil if there is no access through this manager
-	recorder process.Recorder  // nil disables events
-	patterns pattern.Cache     // spec.terminal.awaitingInput.patterns, compiled
-
-	mu       sync.Mutex
-	memories map[types.UID]*objectCache
+	reserved arbitration.Reservations[string, types.UID] // sessions and containers
+	present  *activity.Tracker
+	recorder process.Recorder // nil disables events
+	memories sync.Map         // an *objectCache for each types.UID
 }
 
 var (
@@ -85,7 +81,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 
 // New returns the kind. The client reads from a cache with the index IndexPlace.
 func New(cache client.Client, runtimes *runtime.Registry, now clock.PassiveClock) *Kind {
-	return &Kind{client: cache, runtimes: runtimes, clock: now, reserved: arbitration.NewReservations(now), memories: map[types.UID]*objectCache{}}
+	return &Kind{client: cache, runtimes: runtimes, clock: now, present: activity.New(now)}
 }
 
 // Resource implements process.Kind.
@@ -157,7 +153,7 @@ func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, curren
 // ObserveStopped implements process.Kind: it sets the status of an Instance that is not running.
 func (k *Kind) ObserveStopped(_ context.Context, object process.Object) {
 	instance := object.(*v1alpha1.Instance) // New returns only Instances
-	command := attachCommand(instance)
+	command := k.attachCommand(instance)
 	if arbitration.Wants(instance) && typeOf(instance) != v1alpha1.RuntimePod && !lifecycle.Asleep(&instance.Status.ProcessStatus) { // a restart keeps the session
 		command = cmp.Or(instance.Status.AttachCommand, command)
 	}
@@ -168,9 +164,9 @@ func (k *Kind) ObserveStopped(_ context.Context, object process.Object) {
 // handle returns the command that attaches to the running terminal. The command of the backend takes precedence.
 func (k *Kind) handle(instance *v1alpha1.Instance) string {
 	if terminals := k.Runtime(instance).Capabilities().Terminals; terminals != nil {
-		return cmp.Or(terminals.AttachCommand(instance.UID), attachCommand(instance))
+		return cmp.Or(terminals.AttachCommand(instance.UID), k.attachCommand(instance))
 	}
-	return attachCommand(instance)
+	return k.attachCommand(instance)
 }
 
 // show sets the parts of the status that running and stopped Instances have in common. It records the interruptToken in the status first; BeforeAction
@@ -187,7 +183,7 @@ func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
 		terminals.Keep(instance.UID, arbitration.Wants(instance))
 	}
 	if !arbitration.Wants(instance) && !arbitration.Live(instance) {
-		k.reserved.Release(instance.UID)
+		k.reserved.Release(instance.UID, k.clock.Now())
 	}
 }
 
@@ -215,11 +211,9 @@ func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, _ 
 
 // Forget implements process.Kind: it drops the data cached for the object.
 func (k *Kind) Forget(uid types.UID) {
-	k.reserved.Release(uid)
+	k.reserved.Release(uid, k.clock.Now())
 	k.present.Forget(uid)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.memories, uid)
+	k.memories.Delete(uid)
 }
 
 func (k *Kind) set(instance *v1alpha1.Instance, conditionType string, status metav1.ConditionStatus, reason, message string) {

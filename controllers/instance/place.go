@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
 )
 
 // defaultSocket is the tmux server of an Instance whose spec names none.
@@ -87,13 +88,9 @@ func configOf(instance *v1alpha1.Instance) ([]byte, error) {
 
 // attachCommand returns the command that attaches to the terminal and wakes a sleeping Instance, or "" for a Pod. For a running program, the backend may know a
 // shorter command (see handle).
-func attachCommand(instance *v1alpha1.Instance) string {
+func (k *Kind) attachCommand(instance *v1alpha1.Instance) string {
 	if typeOf(instance) == v1alpha1.RuntimePod {
 		return "" // the backend returns the command for a running Pod; without a running Pod there is no command
 	}
-	command := "berth attach instance/" + instance.Name
-	if instance.Namespace != "default" {
-		command += " -n " + instance.Namespace
-	}
-	return command
+	return process.CommandLine("attach", k, instance)
 }

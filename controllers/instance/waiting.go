@@ -18,6 +18,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/pattern"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/terminal"
 )
@@ -105,7 +106,7 @@ func (k *Kind) examineScreen(ctx context.Context, instance *v1alpha1.Instance) {
 	}
 	questions := terminal.Defaults()
 	if patterns := instance.Spec.Terminal.AwaitingInput.Patterns; len(patterns) > 0 {
-		questions = terminal.Of(k.patterns.Compile(patterns))
+		questions = terminal.Of(pattern.Compile(patterns))
 	}
 	k.waits(instance, terminal.Asks(view, k.input(ctx, instance), questions))
 }
@@ -118,7 +119,7 @@ func (k *Kind) waits(instance *v1alpha1.Instance, question string) {
 		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput, "The terminal shows a question ("+question+").")
 		return
 	}
-	if err := k.patterns.Compile(instance.Spec.Terminal.AwaitingInput.Patterns).Err("spec.terminal.awaitingInput.patterns"); err != nil {
+	if err := pattern.Compile(instance.Spec.Terminal.AwaitingInput.Patterns).Err("spec.terminal.awaitingInput.patterns"); err != nil {
 		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonInvalidPattern, err.Error()+". Correct the pattern.")
 		return
 	}

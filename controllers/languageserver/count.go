@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -22,73 +23,43 @@ const (
 	memoryStep = 16 << 20
 )
 
-// usageCounts are the parts of the status that change constantly while clients use the server. A change of these parts alone is not written immediately.
-type usageCounts struct {
-	clients, documents, held, oldest int32
-	memory                           int64
-	idle                             metav1.ConditionStatus
-}
-
-// count copies the counts of a report to the status: immediately if the status is written anyway, otherwise at most every countEvery. It returns when to
-// check again, 0 for never.
+// count copies the counts of a report to the status: immediately if the status is written anyway, otherwise at most every countEvery, because they change
+// constantly while clients use the server. It returns when to check again, 0 for never.
 func (k *Kind) count(server *v1alpha1.LanguageServer, report lsp.Report, anyway bool) time.Duration {
 	m, now := k.memory(server.UID), k.clock.Now()
-	fresh := counts(server, report, now)
 	retry := time.Duration(0)
 	if !report.OldestRequest.IsZero() {
 		retry = countEvery // the age of the request increases without a report
 	}
-	if !anyway && fresh == present(server) {
-		k.take(server, fresh) // updates the observed generation of the condition Idle
+	before := server.Status.DeepCopy()
+	k.take(server, report)
+	if !anyway && equality.Semantic.DeepEqual(before, &server.Status) {
 		return retry
 	}
 	if left := countEvery - now.Sub(m.counted); !anyway && left > 0 && left <= countEvery {
+		server.Status = *before
 		k.renew(server)
 		return sooner(left, retry)
 	}
 	m.counted = now
-	k.take(server, fresh)
 	return retry
 }
 
-// counts returns the figures for the status.
-func counts(server *v1alpha1.LanguageServer, report lsp.Report, now time.Time) usageCounts {
-	f := usageCounts{
-		clients: small(report.Clients), documents: small(report.OpenDocuments), held: small(report.Held),
-		memory: steadyMemory(size(server.Status.Memory), report.MemoryBytes),
-		idle:   metav1.ConditionTrue,
+// take copies the counts of a report to the status.
+func (k *Kind) take(server *v1alpha1.LanguageServer, report lsp.Report) {
+	status := &server.Status
+	status.Clients, status.OpenDocuments, status.HeldRequests = small(report.Clients), small(report.OpenDocuments), small(report.Held)
+	// A request that is answered soon is irrelevant, and reporting it would cost one write per request.
+	status.OldestRequestSeconds = 0
+	if age := k.clock.Since(report.OldestRequest); !report.OldestRequest.IsZero() && age >= countEvery {
+		status.OldestRequestSeconds = small(int(age / time.Second))
+	}
+	memory := steadyMemory(size(status.Memory), report.MemoryBytes)
+	status.Memory = nil
+	if memory > 0 {
+		status.Memory = resource.NewQuantity(memory, resource.BinarySI)
 	}
 	if report.Clients > 0 {
-		f.idle = metav1.ConditionFalse
-	}
-	// A request that is answered soon is irrelevant, and reporting it would cost one write per request.
-	if age := now.Sub(report.OldestRequest); !report.OldestRequest.IsZero() && age >= countEvery {
-		f.oldest = small(int(age / time.Second))
-	}
-	return f
-}
-
-// present returns the figures in the status.
-func present(server *v1alpha1.LanguageServer) usageCounts {
-	status := &server.Status
-	f := usageCounts{
-		clients: status.Clients, documents: status.OpenDocuments, held: status.HeldRequests, oldest: status.OldestRequestSeconds, memory: size(status.Memory),
-		idle: metav1.ConditionFalse, // an absent condition Idle is False
-	}
-	if idle := condition(server, v1alpha1.ConditionIdle); idle != nil {
-		f.idle = idle.Status
-	}
-	return f
-}
-
-func (k *Kind) take(server *v1alpha1.LanguageServer, f usageCounts) {
-	status := &server.Status
-	status.Clients, status.OpenDocuments, status.HeldRequests, status.OldestRequestSeconds = f.clients, f.documents, f.held, f.oldest
-	status.Memory = nil
-	if f.memory > 0 {
-		status.Memory = resource.NewQuantity(f.memory, resource.BinarySI)
-	}
-	if f.idle == metav1.ConditionFalse {
 		k.set(server, v1alpha1.ConditionIdle, metav1.ConditionFalse, v1alpha1.ReasonInUse, "")
 		return
 	}

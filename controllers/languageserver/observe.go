@@ -149,8 +149,7 @@ func (k *Kind) ObserveStopped(_ context.Context, object process.Object) {
 	report, known := k.report(server)
 	switch {
 	case !wanted(server), k.reporter(server) == nil:
-		nobody := lsp.Report{}
-		k.take(server, counts(server, nobody, k.clock.Now()))
+		k.take(server, lsp.Report{})
 	case known:
 		report.MemoryBytes = 0
 		settled := equality.Semantic.DeepEqual(before, &server.Status)

@@ -129,8 +129,8 @@ func (r *Reconciler) own(ctx context.Context, v *scope) (*plan.Blocked, error) {
 	v.plan.OwnerReferences = append(v.plan.OwnerReferences, metav1.OwnerReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: instanceKind, Name: name, UID: instance.UID,
 	})
-	if err := r.Client.Patch(ctx, v.plan, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
-		return nil, consistency.StaleOr(err, "set Instance "+name+" as the owner")
+	if err := consistency.Patch(ctx, r.Client, base, v.plan, "set Instance "+name+" as the owner"); err != nil {
+		return nil, err
 	}
 	r.memory.writes.Record(v.plan)
 	return nil, nil //nolint:nilnil // nothing blocks

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
@@ -158,14 +157,10 @@ func desired(object *v1alpha1.Plan) plan.Desired {
 
 // write writes the status in one patch, which fails if the plan has changed in the meantime, and then emits events.
 func (r *Reconciler) write(ctx context.Context, v *scope) error {
-	if equality.Semantic.DeepEqual(v.plan.Status, v.step.Status) {
-		return nil
-	}
 	base := v.plan.DeepCopy()
 	v.plan.Status = v.step.Status
-	err := r.Client.Status().Patch(ctx, v.plan, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
-		return consistency.StaleOr(err, "write the status")
+	if written, err := consistency.WriteStatus(ctx, r.Client, base, v.plan); !written {
+		return err
 	}
 	v.fresh = true
 	r.memory.writes.Record(v.plan)

@@ -214,10 +214,7 @@ func (r *Reconciler) cancel(ctx context.Context, run *v1alpha1.StrategyRun) erro
 	}
 	base := run.DeepCopy()
 	run.Spec.State = v1alpha1.RunCancelled
-	if err := r.Client.Patch(ctx, run, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
-		return consistency.StaleOr(err, "cancel run "+run.Name)
-	}
-	return nil
+	return consistency.Patch(ctx, r.Client, base, run, "cancel run "+run.Name)
 }
 
 // removeFinalizer removes the finalizer of the plan from a run.

@@ -70,16 +70,7 @@ func notBegun(object client.Object) []string {
 
 // blocked returns requests for the plans of indexBlocked in the namespace of a new or changed object, because they may have waited for that object.
 func (r *Reconciler) blocked(ctx context.Context, object client.Object) []reconcile.Request {
-	list := &v1alpha1.PlanList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{indexBlocked: all}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the plans that have not started")
-		return nil
-	}
-	requests := make([]reconcile.Request, len(list.Items))
-	for i := range list.Items {
-		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
-	}
-	return requests
+	return process.Requests(ctx, r.Client, &v1alpha1.PlanList{}, client.InNamespace(object.GetNamespace()), client.MatchingFields{indexBlocked: all})
 }
 
 // planOf returns the plan that a run belongs to.

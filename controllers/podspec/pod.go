@@ -4,6 +4,7 @@
 package podspec
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -61,14 +62,12 @@ func podConfig(spec *v1alpha1.PodRuntime) (pod.Config, error) {
 		Image: spec.Image, PullPolicy: corev1.PullPolicy(spec.ImagePullPolicy), NodeSelector: spec.NodeSelector, ServiceAccountName: spec.ServiceAccountName,
 		Resources: corev1.ResourceRequirements{Limits: quantities(spec.Resources.Limits), Requests: quantities(spec.Resources.Requests)},
 	}
-	var err error
-	if config.Volumes, err = readAll[corev1.Volume]("volumes", spec.Volumes); err != nil {
-		return config, err
-	}
-	if config.Mounts, err = readAll[corev1.VolumeMount]("volumeMounts", spec.VolumeMounts); err != nil {
-		return config, err
-	}
-	if config.Tolerations, err = readAll[corev1.Toleration]("tolerations", spec.Tolerations); err != nil {
+	err := cmp.Or(
+		readAll("volumes", spec.Volumes, &config.Volumes),
+		readAll("volumeMounts", spec.VolumeMounts, &config.Mounts),
+		readAll("tolerations", spec.Tolerations, &config.Tolerations),
+	)
+	if err != nil {
 		return config, err
 	}
 	for i, claim := range spec.VolumeClaimTemplates {
@@ -103,14 +102,14 @@ func quantities(of map[string]resource.Quantity) corev1.ResourceList {
 	return list
 }
 
-func readAll[T any](name string, parts []apiruntime.RawExtension) ([]T, error) {
-	all := make([]T, len(parts))
+func readAll[T any](name string, parts []apiruntime.RawExtension, into *[]T) error {
+	*into = make([]T, len(parts))
 	for i := range parts {
-		if err := readStrictly(fmt.Sprintf("%s[%d]", name, i), parts[i], &all[i]); err != nil {
-			return nil, err
+		if err := readStrictly(fmt.Sprintf("%s[%d]", name, i), parts[i], &(*into)[i]); err != nil {
+			return err
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // readStrictly decodes part and rejects unknown fields, because the API server does not check them. Field names are case-sensitive, so that another spelling

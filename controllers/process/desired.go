@@ -97,7 +97,7 @@ func (r *Reconciler) process(v *scope) runtime.Process {
 		Command:     append([]string(nil), template.Command...),
 		Dir:         template.WorkingDir,
 		StopSignal:  or(template.Stop.Signal, defaultStopSignal),
-		Grace:       seconds(template.Stop.GracePeriodSeconds, defaultGrace),
+		Grace:       Seconds(template.Stop.GracePeriodSeconds, defaultGrace),
 	}
 }
 
@@ -118,8 +118,8 @@ func specHash(spec *v1alpha1.ProcessSpec, words []string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// commandLine returns the berth command that applies a verb, such as logs, to the object.
-func commandLine(verb string, kind Kind, object Object) string {
+// CommandLine returns the berth command that applies a verb, such as logs, to the object.
+func CommandLine(verb string, kind Kind, object Object) string {
 	command := "berth " + verb + " " + strings.TrimSuffix(kind.Resource(), "s") + "/" + object.GetName()
 	if namespace := object.GetNamespace(); namespace != metav1.NamespaceDefault {
 		command += " -n " + namespace
@@ -130,7 +130,7 @@ func commandLine(verb string, kind Kind, object Object) string {
 // desired returns what the spec requests, with defaults for unset fields.
 func (v *scope) desired(kind Kind) lifecycle.Desired {
 	spec := v.spec()
-	restart := commandLine("restart", kind, v.object)
+	restart := CommandLine("restart", kind, v.object)
 	if _, resolves := kind.(SpecResolver); resolves {
 		restart = "" // an object whose process spec comes from another object has no restartToken
 	}
@@ -142,20 +142,20 @@ func (v *scope) desired(kind Kind) lifecycle.Desired {
 		SpecHash:      v.hash,
 		RestartToken:  spec.RestartToken,
 		ResetToken:    spec.ResetToken,
-		Logs:          commandLine("logs", kind, v.object),
+		Logs:          CommandLine("logs", kind, v.object),
 		Restart:       restart,
 		RestartPolicy: or(spec.RestartPolicy, v1alpha1.RestartAlways),
 		UpdatePolicy:  or(spec.UpdatePolicy, v1alpha1.UpdateRecreate),
-		Grace:         seconds(spec.Process.Stop.GracePeriodSeconds, defaultGrace),
+		Grace:         Seconds(spec.Process.Stop.GracePeriodSeconds, defaultGrace),
 		Backoff: lifecycle.Backoff{
-			Initial:    seconds(spec.Backoff.InitialSeconds, defaultBackoffInitial),
-			Max:        seconds(spec.Backoff.MaxSeconds, defaultBackoffMax),
-			ResetAfter: seconds(spec.Backoff.ResetAfterSeconds, defaultBackoffReset),
+			Initial:    Seconds(spec.Backoff.InitialSeconds, defaultBackoffInitial),
+			Max:        Seconds(spec.Backoff.MaxSeconds, defaultBackoffMax),
+			ResetAfter: Seconds(spec.Backoff.ResetAfterSeconds, defaultBackoffReset),
 		},
 		Breaker: lifecycle.Breaker{
 			Threshold: int(ptr.Deref(spec.Breaker.FailureThreshold, defaultBreakerThreshold)),
-			Window:    seconds(spec.Breaker.WindowSeconds, defaultBreakerWindow),
-			CoolDown:  seconds(spec.Breaker.CoolDownSeconds, defaultBreakerCoolDown),
+			Window:    Seconds(spec.Breaker.WindowSeconds, defaultBreakerWindow),
+			CoolDown:  Seconds(spec.Breaker.CoolDownSeconds, defaultBreakerCoolDown),
 		},
 		Orphan:      v.orphan,
 		Reserve:     v.reserves,
@@ -167,7 +167,8 @@ func (v *scope) desired(kind Kind) lifecycle.Desired {
 	}
 }
 
-func seconds(n *int32, otherwise int32) time.Duration {
+// Seconds converts a number of seconds, or otherwise if it is unset.
+func Seconds(n *int32, otherwise int32) time.Duration {
 	return time.Duration(ptr.Deref(n, otherwise)) * time.Second
 }
 

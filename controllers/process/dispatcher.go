@@ -5,11 +5,8 @@ package process
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -50,9 +47,6 @@ func NewDispatcher(cache client.Reader, backends []runtime.Runtime, stranger fun
 	return &Dispatcher{cache: cache, events: events, stranger: stranger}
 }
 
-// NeedLeaderElection makes the manager start the dispatcher together with the controllers.
-func (d *Dispatcher) NeedLeaderElection() bool { return true }
-
 // Start forwards events until the context ends. Events that arrive before a controller has its queue are not lost, because a controller begins by
 // reconciling all of its objects.
 func (d *Dispatcher) Start(ctx context.Context) error {
@@ -83,13 +77,9 @@ func (d *Dispatcher) forward(ctx context.Context, events <-chan types.UID) {
 // stranger.
 func (d *Dispatcher) Wake(ctx context.Context, uid types.UID) {
 	for _, s := range d.subscriptions() {
-		key, found, err := d.find(ctx, s.kind, uid)
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Cannot find the object of a process", "uid", uid)
-			continue
-		}
-		if found {
-			s.queue.Add(ctrl.Request{NamespacedName: key})
+		found := Requests(ctx, d.cache, s.kind.NewList(), client.MatchingFields{IndexUID: string(uid)})
+		if len(found) > 0 {
+			s.queue.Add(found[0])
 			return
 		}
 	}
@@ -100,22 +90,6 @@ func (d *Dispatcher) subscriptions() []*subscription {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return append([]*subscription(nil), d.kinds...)
-}
-
-// find returns the key of the object with that UID from the cache.
-func (d *Dispatcher) find(ctx context.Context, kind Kind, uid types.UID) (key types.NamespacedName, found bool, err error) {
-	list := kind.NewList()
-	if err := d.cache.List(ctx, list, client.MatchingFields{IndexUID: string(uid)}); err != nil {
-		return key, false, fmt.Errorf("list %s by UID: %w", kind.Resource(), err)
-	}
-	err = meta.EachListItem(list, func(item apiruntime.Object) error {
-		object, ok := item.(client.Object)
-		if ok {
-			key, found = client.ObjectKeyFromObject(object), true
-		}
-		return nil
-	})
-	return key, found, err
 }
 
 // source registers the queue of a controller with the dispatcher.

@@ -182,28 +182,21 @@ func (r *resolver) object(ctx context.Context, kind, name string, optional bool)
 }
 
 func (r *resolver) read(ctx context.Context, kind, name string) (map[string]string, error) {
-	key := types.NamespacedName{Namespace: r.namespace, Name: name}
-	if kind == "ConfigMap" {
-		var configMap corev1.ConfigMap
-		if err := r.reader.Get(ctx, key, &configMap); err != nil {
-			return nil, err
-		}
-		data := maps.Clone(configMap.Data)
-		if data == nil {
-			data = map[string]string{}
-		}
-		for k, v := range configMap.BinaryData {
-			data[k] = string(v)
-		}
-		return data, nil
-	}
+	var configMap corev1.ConfigMap
 	var secret corev1.Secret
-	if err := r.reader.Get(ctx, key, &secret); err != nil {
+	var object client.Object = &secret
+	if kind == "ConfigMap" {
+		object = &configMap
+	}
+	if err := r.reader.Get(ctx, types.NamespacedName{Namespace: r.namespace, Name: name}, object); err != nil {
 		return nil, err
 	}
-	data := make(map[string]string, len(secret.Data))
-	for k, v := range secret.Data {
-		data[k] = string(v)
+	data := map[string]string{}
+	maps.Copy(data, configMap.Data)
+	for _, binary := range []map[string][]byte{configMap.BinaryData, secret.Data} {
+		for key, value := range binary {
+			data[key] = string(value)
+		}
 	}
 	return data, nil
 }

@@ -7,14 +7,12 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/internal/lifecycle"
-	"github.com/berth-dev/berth/internal/mergepatch"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -96,15 +94,8 @@ func (r *Reconciler) leave(ctx context.Context, v *scope, owner string) (ctrl.Re
 	}
 	base := copyOf(v.object)
 	*v.object.GetProcessStatus() = lifecycle.HostUnavailable(*v.object.GetProcessStatus(), owner, v.object.GetGeneration(), metav1.NewTime(v.now.Truncate(time.Second)))
-	if equality.Semantic.DeepEqual(base, v.object) {
-		return ctrl.Result{RequeueAfter: hostRetry}, nil
-	}
-	patch, err := mergepatch.Status(base, v.object)
-	if err != nil {
+	if _, err := consistency.WriteStatus(ctx, r.Client, base, v.object); err != nil {
 		return ctrl.Result{}, err
-	}
-	if err := r.Client.Status().Patch(ctx, v.object, patch); err != nil {
-		return ctrl.Result{}, consistency.StaleOr(err, "report that the host is unavailable")
 	}
 	return ctrl.Result{RequeueAfter: hostRetry}, nil
 }

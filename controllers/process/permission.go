@@ -11,8 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -123,30 +121,13 @@ func (p *Permission) permits(ctx context.Context, reader client.Reader, namespac
 func (p *Permission) watch(b *builder.Builder, reader client.Reader, kind Kind) *builder.Builder {
 	enqueue := func(namespaceOf func(client.Object) string) handler.EventHandler {
 		return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, changed client.Object) []reconcile.Request {
-			return requests(ctx, reader, kind, namespaceOf(changed))
+			return Requests(ctx, reader, kind.NewList(), client.InNamespace(namespaceOf(changed))) // each start checks the permission, also if the list fails
 		})
 	}
 	// Watch whole objects: an informer of metadata leaks a goroutine when it stops with an event in flight.
 	b = b.Watches(&corev1.Namespace{}, enqueue(client.Object.GetName), builder.WithPredicates(permissionChanged()))
 	everywhere := func(client.Object) string { return "" }
 	return b.Watches(&corev1.ConfigMap{}, enqueue(everywhere), builder.WithPredicates(p.parametersChanged()))
-}
-
-// requests returns a request for each object of a kind in a namespace, or in all namespaces if namespace is empty. If the list fails, requests
-// returns none: a later event triggers the reconciles, and each start checks the permission anyway.
-func requests(ctx context.Context, reader client.Reader, kind Kind, namespace string) []reconcile.Request {
-	list := kind.NewList()
-	if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
-		return nil
-	}
-	var all []reconcile.Request
-	_ = apimeta.EachListItem(list, func(item apiruntime.Object) error {
-		if object, ok := item.(client.Object); ok {
-			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(object)})
-		}
-		return nil
-	})
-	return all
 }
 
 func permissionChanged() predicate.Predicate {

@@ -5,10 +5,12 @@ package process
 
 import "context"
 
-// reserves reports whether the next incarnation of an object is reserved, so that it may be pre-started: the backend reports what an incarnation was started
-// with, and the process spec is part of the object. A spec that comes from another object must be recorded before the start, because that object may change.
+// reserves reports whether the next incarnation of an object is reserved, so that it may be pre-started: the backend starts it quickly and reports what it was
+// started with, and the process spec is part of the object. A spec that comes from another object must be recorded before the start, because that object may
+// change.
 func reserves(v *scope) bool {
-	return v.resolved == nil && v.runtime.Capabilities().KeepsOrigin
+	backend := v.runtime.Capabilities()
+	return v.resolved == nil && backend.KeepsOrigin && !backend.SlowStart
 }
 
 // preStart starts the reserved incarnation before the start is recorded. A later write records the incarnation and its process together. If this manager

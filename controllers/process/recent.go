@@ -26,10 +26,6 @@ type Recent[T any] struct {
 func (r *Recent[T]) Store(uid types.UID, value T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.note(uid, value)
-}
-
-func (r *Recent[T]) note(uid types.UID, value T) {
 	if r.notes == nil {
 		r.notes = map[types.UID]T{}
 	}
@@ -51,7 +47,7 @@ func (r *Recent[T]) Get(uid types.UID) (value T, known bool) {
 	return value, known
 }
 
-// FirstObserved holds when the end of each run was first observed.
+// FirstObserved holds when the end of each run was first observed. Only one reconcile at a time asks for a run.
 type FirstObserved struct {
 	recent Recent[time.Time]
 }
@@ -69,10 +65,9 @@ func (s *FirstObserved) At(run *v1alpha1.StrategyRun, now time.Time) (at time.Ti
 	if since := now.Sub(run.Status.FinishTime.Time); since < 0 || since >= lately {
 		return time.Time{}, false
 	}
-	s.recent.mu.Lock()
-	defer s.recent.mu.Unlock()
-	if _, known := s.recent.notes[run.UID]; !known {
-		s.recent.note(run.UID, now)
+	if before, known := s.recent.Get(run.UID); known {
+		return before, true
 	}
-	return s.recent.notes[run.UID], true
+	s.recent.Store(run.UID, now)
+	return now, true
 }

@@ -142,7 +142,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 	}
 	r.stateCache.clearFailure(object.GetUID())
-	return ctrl.Result{RequeueAfter: soonest(v.retries)}, nil
+	return ctrl.Result{RequeueAfter: Soonest(v.retries...)}, nil
 }
 
 // begin resolves the spec of the object and determines its runtime.
@@ -215,8 +215,8 @@ func (r *Reconciler) claim(ctx context.Context, v *scope) error {
 			v.object.SetAnnotations(annotations)
 		}
 	}
-	if err := r.Client.Patch(ctx, v.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return consistency.StaleOr(err, "write finalizers and labels")
+	if err := consistency.Patch(ctx, r.Client, before, v.object, "write finalizers and labels"); err != nil {
+		return err
 	}
 	r.stateCache.writes.Record(v.object)
 	return nil
@@ -257,8 +257,8 @@ func copyOf(object Object) Object {
 	return object.DeepCopyObject().(Object) // a copy has the type of its original
 }
 
-// soonest returns the shortest duration above 0; 0 if there is none.
-func soonest(times []time.Duration) time.Duration {
+// Soonest returns the shortest duration above 0; 0 if there is none.
+func Soonest(times ...time.Duration) time.Duration {
 	var shortest time.Duration
 	for _, t := range times {
 		if t > 0 && (shortest == 0 || t < shortest) {

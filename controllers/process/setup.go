@@ -61,7 +61,7 @@ type Dependencies struct {
 	Restarts *Restarts
 	// Permission is checked before each start on this machine; nil permits every start.
 	Permission *Permission
-	// Presence records who uses the terminals of objects; nil means that they are never in use.
+	// Presence records who uses the terminals of objects.
 	Presence *activity.Tracker
 	// Concurrency is how many objects of one kind are reconciled concurrently; 0 means DefaultConcurrency.
 	Concurrency int

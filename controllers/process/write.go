@@ -5,41 +5,27 @@ package process
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/lifecycle"
-	"github.com/berth-dev/berth/internal/mergepatch"
 )
 
 // write writes the decided status to the API server, in one patch that fails if the object has changed in the meantime. If the status is unchanged, it
 // writes nothing.
 func (r *Reconciler) write(ctx context.Context, v *scope) error {
-	if equality.Semantic.DeepEqual(v.base, v.object) { // the usual case, and much cheaper than a patch
-		r.measure(v)
-		return nil
-	}
-	patch, err := mergepatch.Status(v.base, v.object)
+	written, err := consistency.WriteStatus(ctx, r.Client, v.base, v.object)
 	if err != nil {
-		return fmt.Errorf("compare the status: %w", err)
+		return err
 	}
-	if patch == nil {
-		r.measure(v)
-		return nil
+	if v.written = written; written {
+		r.stateCache.writes.Record(v.object)
+		ctrl.LoggerFrom(ctx).V(1).Info("Wrote the status", "action", v.step.Action, "incarnation", v.step.Status.Incarnation)
+		r.emitEvents(v)
 	}
-	incarnation := v.object.GetProcessStatus().Incarnation
-	if err := r.Client.Status().Patch(ctx, v.object, patch); err != nil {
-		return consistency.StaleOr(err, "write the status")
-	}
-	v.written = true
-	r.stateCache.writes.Record(v.object)
-	ctrl.LoggerFrom(ctx).V(1).Info("Wrote the status", "action", v.step.Action, "incarnation", incarnation)
-	r.emitEvents(v)
 	r.measure(v)
 	return nil
 }

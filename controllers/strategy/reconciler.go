@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -106,13 +105,9 @@ func (r *Reconciler) write(ctx context.Context, strategy *v1alpha1.Strategy, ste
 	strategy.Status = step.Status
 	strategy.Status.ObservedGeneration = strategy.Generation
 	concludeConditions(strategy, now)
-	if equality.Semantic.DeepEqual(base.Status, strategy.Status) {
-		return nil
-	}
 	decided := strategy.DeepCopy()
-	err := r.Client.Status().Patch(ctx, strategy, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	if err != nil {
-		return consistency.StaleOr(err, "write the status")
+	if written, err := consistency.WriteStatus(ctx, r.Client, base, strategy); !written {
+		return err
 	}
 	r.memory.writes.Record(strategy)
 	r.tell(base, decided)

@@ -42,7 +42,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err != nil {
 		return fmt.Errorf("set up the controller of strategies: %w", err)
 	}
-	return setupHistory(mgr, deps.Clock)
+	return setupHistory(mgr)
 }
 
 // strategyOf returns the strategy that a run belongs to.

@@ -44,9 +44,8 @@ type Kind struct {
 	clock    clock.PassiveClock
 	runtimes *runtime.Registry
 
-	mu sync.Mutex
-	// found holds the strategy of each run that has not started, as read at the beginning of the current reconcile; nil if there is none.
-	found map[types.UID]*v1alpha1.Strategy
+	// found holds the strategy of each run that has not started, by the UID of the run, as read at the beginning of the current reconcile; nil if there is none.
+	found sync.Map
 }
 
 var (
@@ -65,7 +64,7 @@ func New(cache, reader client.Reader, runtimes *runtime.Registry, now clock.Pass
 	if now == nil {
 		now = clock.RealClock{}
 	}
-	return &Kind{client: cache, reader: reader, runtimes: runtimes, clock: now, found: map[types.UID]*v1alpha1.Strategy{}}
+	return &Kind{client: cache, reader: reader, runtimes: runtimes, clock: now}
 }
 
 // Setup registers the controller of StrategyRuns with the manager.
@@ -91,17 +90,8 @@ func waitsFor(object client.Object) []string {
 
 // waiting returns requests for the runs of a strategy that have not started, because they may have waited for a change of the strategy.
 func (k *Kind) waiting(ctx context.Context, object client.Object) []reconcile.Request {
-	list := &v1alpha1.StrategyRunList{}
-	err := k.client.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{indexWaiting: object.GetName()})
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the runs that wait for a strategy")
-		return nil
-	}
-	requests := make([]reconcile.Request, len(list.Items))
-	for i := range list.Items {
-		requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
-	}
-	return requests
+	in, waiting := client.InNamespace(object.GetNamespace()), client.MatchingFields{indexWaiting: object.GetName()}
+	return process.Requests(ctx, k.client, &v1alpha1.StrategyRunList{}, in, waiting)
 }
 
 // Resource implements process.Kind.
@@ -147,9 +137,8 @@ func (k *Kind) placeOf(run *v1alpha1.StrategyRun) *v1alpha1.RuntimeSpec {
 		}
 		return run.Status.Pinned.Runtime
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if strategy := k.found[run.UID]; strategy != nil {
+	found, _ := k.found.Load(run.UID)
+	if strategy, _ := found.(*v1alpha1.Strategy); strategy != nil {
 		return strategy.Spec.Runtime
 	}
 	return nil
@@ -194,17 +183,13 @@ func (k *Kind) strategy(ctx context.Context, run *v1alpha1.StrategyRun) (*v1alph
 	if err != nil {
 		return nil, fmt.Errorf("read the strategy of the run: %w", err)
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.found[run.UID] = strategy
+	k.found.Store(run.UID, strategy)
 	return strategy, nil
 }
 
 func (k *Kind) take(uid types.UID) *v1alpha1.Strategy {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	strategy := k.found[uid]
-	delete(k.found, uid)
+	found, _ := k.found.LoadAndDelete(uid)
+	strategy, _ := found.(*v1alpha1.Strategy)
 	return strategy
 }
 

@@ -127,7 +127,7 @@ func TestPrepare_StartsOnlyPinnedProgram(t *testing.T) {
 	blocked := func() string {
 		kind, next := New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), nil), &process.StartSpec{}
 		run.Status = v1alpha1.StrategyRunStatus{}
-		kind.found["u"] = strategy
+		kind.found.Store(run.UID, strategy)
 		g.Expect(kind.Prepare(context.Background(), run, nil, next)).To(Succeed())
 		if next.Blocked == nil {
 			g.Expect(run.Status.Pinned.Process.Command).To(Equal(strategy.Spec.Process.Command))

@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/procstat"
 )
 
 // parts lists the processes of the cluster in the order in which they start.
@@ -28,16 +28,16 @@ var parts = []string{"containerd", "etcd", "kube-apiserver", "kube-controller-ma
 
 // identity distinguishes a process from a later one with the same PID.
 type identity struct {
-	shim.Process
+	procstat.Process
 	Boot string `json:"boot"`
 }
 
 func identify(pid int) (identity, error) {
-	boot, err := shim.BootID()
+	boot, err := procstat.BootID()
 	if err != nil {
 		return identity{}, err
 	}
-	process, err := shim.Identify(pid)
+	process, err := procstat.Identify(pid)
 	return identity{process, boot}, err
 }
 
@@ -74,11 +74,11 @@ func (c *cluster) recorded(part string) *identity {
 
 // alive reports whether the process, or a thread of it that still holds its ports, is running.
 func (i *identity) alive() bool {
-	boot, err := shim.BootID()
+	boot, err := procstat.BootID()
 	if err != nil || boot != i.Boot {
 		return false
 	}
-	alive, err := shim.Alive(i.Process)
+	alive, err := procstat.Alive(i.Process)
 	return alive && err == nil
 }
 
@@ -139,11 +139,11 @@ func (i *identity) gone(context.Context) error {
 
 // owns reports whether a process belongs to a Pod of this cluster, according to its cgroup, or is a shim of the cluster's containerd.
 func (c *cluster) owns(pid int) bool {
-	process, err := shim.Identify(pid)
+	process, err := procstat.Identify(pid)
 	if err != nil {
 		return false
 	}
-	if alive, err := shim.Alive(process); err != nil || !alive {
+	if alive, err := procstat.Alive(process); err != nil || !alive {
 		return false // a zombie still has a cgroup
 	}
 	proc := filepath.Join("/proc", strconv.Itoa(pid))

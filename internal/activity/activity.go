@@ -14,7 +14,7 @@ import (
 )
 
 // Tracker records the use of terminals. The record is only in memory, because users reconnect after a restart of the manager. A Tracker is safe for concurrent
-// use. A nil Tracker records nothing and reports that no object has a user.
+// use.
 type Tracker struct {
 	clock clock.PassiveClock
 
@@ -40,9 +40,6 @@ func New(now clock.PassiveClock) *Tracker {
 
 // OnUse sets the function that is called with the UID of an object when it is used. The function must not block.
 func (b *Tracker) OnUse(wake func(types.UID)) {
-	if b == nil {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.wake = wake
@@ -50,9 +47,6 @@ func (b *Tracker) OnUse(wake func(types.UID)) {
 
 // Use registers a user of the object uid until leave is called.
 func (b *Tracker) Use(uid types.UID) (leave func()) {
-	if b == nil {
-		return func() {}
-	}
 	b.mu.Lock()
 	p := b.page(uid)
 	p.users++
@@ -73,9 +67,6 @@ func (b *Tracker) Use(uid types.UID) (leave func()) {
 
 // Touch records that a user typed something.
 func (b *Tracker) Touch(uid types.UID) {
-	if b == nil {
-		return
-	}
 	b.mu.Lock()
 	p := b.page(uid)
 	quiet := b.clock.Since(p.last) >= tellEvery
@@ -100,9 +91,6 @@ func (b *Tracker) tell(uid types.UID) {
 
 // Last returns the time of the last activity, or the zero time if there was none, and whether the object has a user now.
 func (b *Tracker) Last(uid types.UID) (last time.Time, here bool) {
-	if b == nil {
-		return time.Time{}, false
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p := b.pages[uid]; p != nil {
@@ -114,9 +102,6 @@ func (b *Tracker) Last(uid types.UID) (last time.Time, here bool) {
 // Rest records that the process of an object is about to be put to sleep, and returns true. If the object has a user, it returns false, and the process must
 // not be put to sleep.
 func (b *Tracker) Rest(uid types.UID) bool {
-	if b == nil {
-		return true
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.page(uid)
@@ -126,9 +111,6 @@ func (b *Tracker) Rest(uid types.UID) bool {
 
 // Rise clears the record that Rest made.
 func (b *Tracker) Rise(uid types.UID) {
-	if b == nil {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p := b.pages[uid]; p != nil {
@@ -139,9 +121,6 @@ func (b *Tracker) Rise(uid types.UID) {
 // Resting reports whether an object is asleep or about to be. A caller that wants to use the object must first call Use and then wait until Resting returns
 // false.
 func (b *Tracker) Resting(uid types.UID) bool {
-	if b == nil {
-		return false
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.pages[uid]
@@ -150,9 +129,6 @@ func (b *Tracker) Resting(uid types.UID) bool {
 
 // Forget drops the record of a deleted object.
 func (b *Tracker) Forget(uid types.UID) {
-	if b == nil {
-		return
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.pages, uid)

@@ -60,15 +60,3 @@ func TestTracker_TouchNotifiesOnce(t *testing.T) {
 		t.Error("the activity is not forgotten")
 	}
 }
-
-func TestTracker_NilReportsNoActivity(t *testing.T) {
-	var b *Tracker
-	b.Use("a")()
-	b.Touch("a")
-	b.Rise("a")
-	b.Forget("a")
-	b.OnUse(nil)
-	if last, here := b.Last("a"); !last.IsZero() || here || !b.Rest("a") || b.Resting("a") {
-		t.Error("a nil Tracker reports activity")
-	}
-}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -47,7 +48,7 @@ func (a *app) adoptCommand() *cobra.Command {
 			"  # Move a dev server from a machine that no longer exists to this machine\n" +
 			"  berth adopt devserver/web --host-is-gone",
 		Args:              needs(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: a.completeReferences(&flags.connectionFlags),
+		ValidArgsFunction: a.completeReferences(&flags.connectionFlags, kinds),
 		RunE:              func(command *cobra.Command, args []string) error { return a.adopt(command.Context(), flags, args) },
 	}
 	flags.add(command)
@@ -59,7 +60,7 @@ func (a *app) adoptCommand() *cobra.Command {
 }
 
 func (a *app) adopt(ctx context.Context, flags *adoption, args []string) error {
-	references, err := parseReferences(args)
+	references, err := parseReferences(kinds, args, false)
 	if err != nil {
 		return err
 	}
@@ -122,20 +123,10 @@ func (a *app) adoptOne(ctx context.Context, to *connection, flags *adoption, ref
 // relabel assigns an object to the host target. If gone is true, it also records that the former host is lost. It fails if the object has changed since it was
 // read, because the host of the object may have changed too.
 func relabel(ctx context.Context, to *connection, object process.Object, target string, gone bool) error {
-	before, ok := object.DeepCopyObject().(client.Object)
-	if !ok {
-		return fmt.Errorf("%T is not a Kubernetes object", object)
-	}
-	set := func(values map[string]string, key, value string) map[string]string {
-		if values == nil {
-			values = map[string]string{}
-		}
-		values[key] = value
-		return values
-	}
-	object.SetLabels(set(object.GetLabels(), v1alpha1.LabelHost, target))
+	before := object.DeepCopyObject().(client.Object)
+	object.SetLabels(labels.Merge(object.GetLabels(), labels.Set{v1alpha1.LabelHost: target}))
 	if gone {
-		object.SetAnnotations(set(object.GetAnnotations(), v1alpha1.AnnotationLostHost, object.GetProcessStatus().HostName))
+		object.SetAnnotations(labels.Merge(object.GetAnnotations(), labels.Set{v1alpha1.AnnotationLostHost: object.GetProcessStatus().HostName}))
 	}
 	return to.client.Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldOwner))
 }

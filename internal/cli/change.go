@@ -24,9 +24,8 @@ import (
 const fieldOwner = "berth-cli"
 
 func (a *app) restartCommand() *cobra.Command {
-	flags := &connectionFlags{}
+	objects := &selection{refuseRuns: "restart"}
 	var wait waitFlags
-	var objects selection
 	command := &cobra.Command{
 		Use:   "restart KIND/NAME...",
 		Short: "Restart processes",
@@ -38,52 +37,32 @@ func (a *app) restartCommand() *cobra.Command {
 			"  berth restart devserver/web languageserver/gopls --wait\n\n" +
 			"  # Restart all dev servers with a label\n" +
 			"  berth restart devservers -l app=shop",
-		Args:              needs(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
-			return a.restart(command.Context(), flags, args, &objects, wait)
+			token := newToken(a.clock.Now())
+			return objects.each(command.Context(), a, args, func(to *connection, ref reference) error {
+				object, err := to.change(command.Context(), ref, map[string]any{"restartToken": token})
+				if err != nil {
+					return err
+				}
+				if object.GetProcessSpec().State == v1alpha1.StateStopped {
+					return fmt.Errorf("%s is stopped, so it cannot be restarted: run berth start %s", ref, ref)
+				}
+				objects.changed = append(objects.changed, object)
+				said := "restart requested"
+				if wait.enabled {
+					said = "restarted"
+					if err := a.awaitChange(command.Context(), to, ref, object, awaitOptions{timeout: wait.timeout, progress: a.sayProgress(ref)}); err != nil {
+						return err
+					}
+				}
+				_, err = fmt.Fprintf(a.out, "%s %s\n", ref, said)
+				return err
+			})
 		},
 	}
-	flags.add(command)
-	objects.add(command)
+	objects.addTo(a, command)
 	wait.add(command, "wait until the new incarnation is ready")
 	return command
-}
-
-func (a *app) restart(ctx context.Context, flags *connectionFlags, args []string, objects *selection, wait waitFlags) error {
-	to, references, err := objects.open(ctx, a, flags, args)
-	if err != nil {
-		return err
-	}
-	if err := refuseRuns(references, "restart"); err != nil {
-		return err
-	}
-	token := newToken(a.clock.Now())
-	var errs []error
-	var changed []row
-	defer func() { a.warnSilent(ctx, to, changed...) }()
-	for _, ref := range references {
-		object, err := to.change(ctx, ref, map[string]any{"restartToken": token})
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if object.GetProcessSpec().State == v1alpha1.StateStopped {
-			errs = append(errs, fmt.Errorf("%s is stopped, so it cannot be restarted: run berth start %s", ref, ref))
-			continue
-		}
-		changed = append(changed, makeRow(ref.kind, object))
-		if !wait.enabled {
-			_, _ = fmt.Fprintf(a.out, "%s restart requested\n", ref)
-			continue
-		}
-		if err := a.awaitReady(ctx, to, ref, awaitOptions{generation: object.GetGeneration(), token: token, timeout: wait.timeout, progress: a.sayProgress(ref)}); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		_, _ = fmt.Fprintf(a.out, "%s restarted\n", ref)
-	}
-	return errors.Join(errs...)
 }
 
 // newToken returns a unique token that begins with the creation time in RFC 3339 format, for human readers.
@@ -94,17 +73,19 @@ func newToken(now time.Time) string {
 }
 
 func (a *app) stopCommand() *cobra.Command {
-	return a.stateCommand("stop", "Stop processes and cancel runs", v1alpha1.StateStopped, "stop requested")
+	return a.stateCommand("stop", "Stop processes and cancel runs", v1alpha1.StateStopped)
 }
 
 func (a *app) startCommand() *cobra.Command {
-	return a.stateCommand("start", "Start stopped processes", v1alpha1.StateRunning, "start requested")
+	return a.stateCommand("start", "Start stopped processes", v1alpha1.StateRunning)
 }
 
-func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said string) *cobra.Command {
-	flags := &connectionFlags{}
+func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState) *cobra.Command {
+	objects := &selection{}
+	if state == v1alpha1.StateRunning {
+		objects.refuseRuns = name
+	}
 	var wait waitFlags
-	var objects selection
 	command := &cobra.Command{
 		Use:   name + " KIND/NAME...",
 		Short: short,
@@ -115,58 +96,46 @@ func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState, said
 			"  berth " + name + " devserver/web --wait --timeout 30s\n\n" +
 			"  # All dev servers of the namespace\n" +
 			"  berth " + name + " devservers --all",
-		Args:              needs(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
-			to, references, err := objects.open(command.Context(), a, flags, args)
-			if err != nil {
-				return err
-			}
-			if state == v1alpha1.StateRunning {
-				if err := refuseRuns(references, name); err != nil {
+			return objects.each(command.Context(), a, args, func(to *connection, ref reference) error {
+				if ref.kind.once {
+					return a.cancelRun(command.Context(), to, ref)
+				}
+				object, said, err := to.setState(command.Context(), ref, state)
+				if err != nil {
 					return err
 				}
-			}
-			var errs []error
-			var changed []row
-			for _, ref := range references {
-				if ref.kind.once {
-					errs = append(errs, a.cancelRun(command.Context(), to, ref))
-					continue
+				if said == "" {
+					said = name + " requested"
+					objects.changed = append(objects.changed, object)
 				}
-				if state == v1alpha1.StateRunning {
-					if before, err := to.get(command.Context(), ref); err == nil && before.GetProcessSpec().State == state {
-						_, _ = fmt.Fprintf(a.out, "%s already has the state Running; to retry it, run berth restart %s\n", ref, ref)
-						if wait.enabled {
-							errs = append(errs, a.awaitState(command.Context(), to, ref, before, wait.timeout))
-						}
-						continue
-					}
-				}
-				object, err := to.change(command.Context(), ref, map[string]any{"state": state})
-				if err != nil {
-					errs = append(errs, err)
-					continue
-				}
-				changed = append(changed, makeRow(ref.kind, object))
 				_, _ = fmt.Fprintf(a.out, "%s %s\n", ref, said)
-				if wait.enabled {
-					errs = append(errs, a.awaitState(command.Context(), to, ref, object, wait.timeout))
+				if !wait.enabled {
+					return nil
 				}
-			}
-			a.warnSilent(command.Context(), to, changed...)
-			return errors.Join(errs...)
+				return a.awaitChange(command.Context(), to, ref, object, awaitOptions{timeout: wait.timeout, progress: a.sayProgress(ref)})
+			})
 		},
 	}
-	flags.add(command)
-	objects.add(command)
+	objects.addTo(a, command)
 	wait.add(command, "wait until the change is complete")
 	return command
 }
 
+// setState sets spec.state and returns the updated object. If the object that is to run already has the state, setState changes nothing and returns a remark.
+func (c *connection) setState(ctx context.Context, ref reference, state v1alpha1.ProcessState) (object process.Object, remark string, err error) {
+	if state == v1alpha1.StateRunning {
+		if before, err := c.get(ctx, ref); err == nil && before.GetProcessSpec().State == state {
+			return before, fmt.Sprintf("already has the state Running; to retry it, run berth restart %s", ref), nil
+		}
+	}
+	object, err = c.change(ctx, ref, map[string]any{"state": state})
+	return object, "", err
+}
+
 // change applies a merge patch to fields of the spec and returns the updated object. It does not need the previous values of the fields.
 func (c *connection) change(ctx context.Context, ref reference, fields map[string]any) (process.Object, error) {
-	object := ref.kind.object()
+	object := ref.kind.newObject().(process.Object)
 	object.SetNamespace(c.namespace)
 	object.SetName(ref.name)
 	return object, c.changeSpec(ctx, object, ref.String(), "change", listObjects, fields)
@@ -179,4 +148,53 @@ func (c *connection) changeSpec(ctx context.Context, object client.Object, name,
 		err = c.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
 	}
 	return explainRequest(err, object.GetNamespace(), name, doing, list)
+}
+
+func (a *app) deleteCommand() *cobra.Command {
+	var wait waitFlags
+	objects := &selection{}
+	command := &cobra.Command{
+		Use:   "delete KIND/NAME...",
+		Short: "Delete objects and stop their processes",
+		Long:  "Delete deletes objects. Each object remains until its process has exited, unless the process was adopted and keeps running.",
+		Example: "  # Delete two objects, and wait until their processes have exited\n" +
+			"  berth delete devserver/web instance/shell --wait",
+		RunE: func(command *cobra.Command, args []string) error {
+			return objects.each(command.Context(), a, args, func(to *connection, ref reference) error {
+				var wanted awaitOptions
+				if wait.enabled {
+					wanted = awaitOptions{timeout: wait.timeout, progress: a.sayProgress(ref)}
+				}
+				said, err := a.remove(command.Context(), to, ref, wanted)
+				if err == nil {
+					_, err = fmt.Fprintln(a.out, said)
+				}
+				return err
+			})
+		},
+	}
+	objects.addTo(a, command)
+	wait.add(command, "wait until the objects and their processes are gone")
+	return command
+}
+
+// remove deletes an object. If wanted has a timeout, it waits until the object is gone. It returns a description of the result.
+func (a *app) remove(ctx context.Context, to *connection, ref reference, wanted awaitOptions) (string, error) {
+	object, err := to.get(ctx, ref)
+	if err != nil {
+		return "", err
+	}
+	uid := object.GetUID()
+	if err := to.client.Delete(ctx, object, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("delete %s: %w", ref, err)
+	}
+	if wanted.timeout == 0 {
+		return ref.String() + " deletion requested", nil
+	}
+	wanted.goal = "deleted"
+	err = a.await(ctx, to, ref, wanted, func(object process.Object) (bool, error) { return object.GetUID() != uid, nil })
+	if err != nil && !errors.Is(err, errMissing) {
+		return "", err
+	}
+	return ref.String() + " deleted", nil
 }

@@ -4,10 +4,13 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,6 +29,7 @@ import (
 	"github.com/berth-dev/berth/internal/controlplane"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // connectionFlags are the flags that select the API server and namespace, as in kubectl.
@@ -167,4 +171,32 @@ func explain(err error) error {
 	default:
 		return err
 	}
+}
+
+// writeKubeconfig merges data into the kubeconfig file at path and makes the context of data the current one. Other entries of the file are kept.
+func writeKubeconfig(path string, data []byte) error {
+	ours, err := clientcmd.Load(data)
+	if err != nil {
+		return fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	merged, err := clientcmd.LoadFromFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		merged = ours
+	case err != nil:
+		return fmt.Errorf("add to the kubeconfig %s: %w", path, err)
+	default:
+		maps.Copy(merged.Clusters, ours.Clusters)
+		maps.Copy(merged.AuthInfos, ours.AuthInfos)
+		maps.Copy(merged.Contexts, ours.Contexts)
+		merged.CurrentContext = ours.CurrentContext
+	}
+	out, err := clientcmd.Write(*merged)
+	if err != nil {
+		return fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, out) {
+		return nil
+	}
+	return statedir.Write(path, out)
 }

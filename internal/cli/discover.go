@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,25 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
-
-// discoveryKind is the kind InstanceDiscovery, which has no process. berth status prints one line for each object; berth discover prints more details.
-var discoveryKind = &kind{
-	singular: "instancediscovery", plural: "instancediscoveries", short: "disc",
-	shown: func() client.Object { return &v1alpha1.InstanceDiscovery{} },
-	list:  func() client.ObjectList { return &v1alpha1.InstanceDiscoveryList{} },
-	row: func(object client.Object) row {
-		d := object.(*v1alpha1.InstanceDiscovery)
-		t := d.Status.Totals
-		r := row{ready: "Unknown", reason: v1alpha1.ReasonPending, restarts: "0"}
-		r.address = fmt.Sprintf("%d found, %d created, %d known, %d skipped", t.Found, t.Created, t.Known, t.Skipped)
-		r.setReady(d.Status.Conditions)
-		return r
-	},
-}
 
 func (a *app) discoverCommand() *cobra.Command {
 	flags := &connectionFlags{}
@@ -58,12 +43,12 @@ func (a *app) discover(ctx context.Context, flags *connectionFlags, names []stri
 		return err
 	}
 	if len(names) == 0 {
-		keys, err := to.keys(ctx, discoveryKind.list())
+		all, err := listKind(ctx, to.client, discoveryKind, to.namespace, true)
 		if err != nil {
-			return fmt.Errorf("list instancediscoveries: %w", err)
+			return err
 		}
-		for _, key := range keys {
-			names = append(names, key.Name)
+		for _, d := range all {
+			names = append(names, d.GetName())
 		}
 	}
 	if len(names) == 0 {
@@ -88,20 +73,14 @@ func (a *app) discover(ctx context.Context, flags *connectionFlags, names []stri
 			continue
 		}
 		for _, found := range d.Status.Found {
-			why := found.Message
-			if why == "" {
-				why = found.Reason
-			}
-			instance := referenceFrom(d.Namespace, found.InstanceRef)
-			cells = append(cells, []string{found.Source, clean(found.Name), clean(found.ID), string(found.Outcome), instance, clean(why)})
+			instance, why := referenceFrom(d.Namespace, found.InstanceRef), clean(cmp.Or(found.Message, found.Reason))
+			cells = append(cells, []string{found.Source, clean(found.Name), clean(found.ID), string(found.Outcome), instance, why})
 		}
-		if r := discoveryKind.show(d); r.message != "" {
+		if r := rowOf(d); r.message != "" {
 			errs = append(errs, fmt.Errorf("%s: %s: %s", r.name, r.reason, r.message))
 		}
 	}
-	for _, line := range align(cells) {
-		_, _ = fmt.Fprintln(a.out, line)
-	}
+	errs = append(errs, a.print(align(cells)))
 	return errors.Join(errs...)
 }
 
@@ -126,7 +105,7 @@ func (c *connection) refresh(ctx context.Context, name, token string) error {
 func (c *connection) awaitDiscovery(ctx context.Context, name, token string, timeout time.Duration) (d *v1alpha1.InstanceDiscovery, err error) {
 	err = wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
 		d = &v1alpha1.InstanceDiscovery{}
-		err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, d)
+		err := c.client.Get(ctx, c.key(name), d)
 		if err != nil && ctx.Err() == nil {
 			return false, fmt.Errorf("read instancediscovery/%s: %w", name, err)
 		}

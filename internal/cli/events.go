@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,7 +34,7 @@ func (a *app) eventsCommand() *cobra.Command {
 			"  # The events of one object, and new ones as they occur\n" +
 			"  berth events devserver/web -w",
 		Args:              needs(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: a.completeShown(flags),
+		ValidArgsFunction: a.completeReferences(flags, shownKinds),
 		RunE: func(command *cobra.Command, args []string) error {
 			printer, err := format.printer(command)
 			if err != nil {
@@ -86,18 +85,18 @@ func (c *connection) eventOptions(ctx context.Context, args []string) ([]client.
 	if len(args) == 0 {
 		return opts, nil
 	}
-	ref, err := parseReferenceOf(args[0], findShown)
+	ref, err := parseReferenceOf(shownKinds, args[0])
 	if err != nil {
 		return nil, err
 	}
 	if c.namespace == "" {
 		return nil, fmt.Errorf("%s selects one object in one namespace: omit -A or the name", ref)
 	}
-	object, err := c.getShown(ctx, ref)
+	object, err := c.read(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
-	return append(opts, client.MatchingFields{eventUID: string(object.object.GetUID())}), nil
+	return append(opts, client.MatchingFields{eventUID: string(object.GetUID())}), nil
 }
 
 // events returns the events of objects of Berth, oldest first.
@@ -137,7 +136,7 @@ func eventTable(events []corev1.Event, now time.Time, namespaces bool) []string 
 			count = event.Series.Count
 		}
 		cells = append(cells, []string{
-			duration.HumanDuration(max(0, now.Sub(lastSeen(event)))), fmt.Sprint(count), event.Type, clean(event.Reason), involved(event, namespaces), clean(event.Message),
+			ageOf(lastSeen(event), now), fmt.Sprint(count), event.Type, clean(event.Reason), involved(event, namespaces), clean(event.Message),
 		})
 	}
 	return align(cells)
@@ -185,23 +184,32 @@ func occurrence(event *corev1.Event) string { return string(event.UID) + lastSee
 
 // followEvents calls show for each event that the API server reports, until the watch ends.
 func (c *connection) followEvents(ctx context.Context, opts []client.ListOption, show func(*corev1.Event)) error {
-	stream, err := c.client.Watch(ctx, &corev1.EventList{}, opts...)
+	return c.watch(ctx, "events", &corev1.EventList{}, func(change watch.EventType, object client.Object) {
+		if event, is := object.(*corev1.Event); is && (change == watch.Added || change == watch.Modified) {
+			show(event)
+		}
+	}, opts...)
+}
+
+// watch calls see for each change that the API server reports, until the API server ends the watch or reports an error.
+func (c *connection) watch(
+	ctx context.Context, what string, list client.ObjectList, see func(watch.EventType, client.Object), opts ...client.ListOption,
+) error {
+	stream, err := c.client.Watch(ctx, list, opts...)
 	if err != nil {
-		return fmt.Errorf("watch events: %w", err)
+		return fmt.Errorf("watch %s: %w", what, err)
 	}
 	defer stream.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case change, open := <-stream.ResultChan():
-			event, is := change.Object.(*corev1.Event)
-			switch {
-			case !open:
+		case event, open := <-stream.ResultChan():
+			object, is := event.Object.(client.Object)
+			if !open || !is {
 				return nil
-			case is && (change.Type == watch.Added || change.Type == watch.Modified):
-				show(event)
 			}
+			see(event.Type, object)
 		}
 	}
 }

@@ -117,30 +117,15 @@ func TestLoadConfig_FallsBackToKubeconfigOfUp(t *testing.T) {
 	g.Expect(namespace).To(Equal("mine"))
 }
 
-func TestLogFileIsBounded(t *testing.T) {
+func TestOpenLog_KeepsTheLogOfThePreviousManager(t *testing.T) {
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "manager.log")
-	l, err := openLogFile(path)
-	g.Expect(err).NotTo(HaveOccurred())
-	line := []byte(strings.Repeat("x", 1<<20))
-	for range 20 {
-		_, err := l.Write(line)
+	for _, line := range []string{"first\n", "second\n"} {
+		log, err := openLog(path)
 		g.Expect(err).NotTo(HaveOccurred())
-	}
-	g.Expect(l.Close()).To(Succeed())
-	for _, file := range []string{path, path + ".old"} {
-		info, err := os.Stat(file)
+		_, err = log.WriteString(line)
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(info.Size()).To(BeNumerically("<=", logFileLimit))
+		g.Expect(log.Close()).To(Succeed())
 	}
-	before, err := os.Stat(path)
-	g.Expect(err).NotTo(HaveOccurred())
-	again, err := openLogFile(path)
-	g.Expect(err).NotTo(HaveOccurred())
-	_, err = again.Write([]byte("next"))
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(again.Close()).To(Succeed())
-	after, err := os.Stat(path)
-	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(after.Size()).To(Equal(before.Size()+4), "the log of the previous manager is kept")
+	g.Expect(os.ReadFile(path)).To(Equal([]byte("first\nsecond\n")))
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,9 +22,8 @@ import (
 )
 
 func (a *app) logsCommand() *cobra.Command {
-	flags := &connectionFlags{}
+	objects := &selection{}
 	opts := logOptions{}
-	objects := selection{}
 	var asScreen bool
 	command := &cobra.Command{
 		Use:     "logs [-f] [--tail N] [--screen] KIND/NAME|KIND -l LABELS",
@@ -40,22 +40,22 @@ func (a *app) logsCommand() *cobra.Command {
 			"  # Follow the output of all dev servers with a label\n" +
 			"  berth logs -f --tail 20 devservers -l app=shop",
 		Args:              needs(cobra.ExactArgs(1)),
-		ValidArgsFunction: a.completeReferences(flags),
+		ValidArgsFunction: a.completeReferences(&objects.connectionFlags, kinds),
 		RunE: func(command *cobra.Command, args []string) error {
 			if asScreen && (opts.Follow || command.Flags().Changed("tail")) {
 				return &usageError{errors.New("--screen prints the current screen: it cannot be combined with --follow or --tail"), command.UsageString()}
 			}
 			if objects.labels == "" {
-				return a.logs(command.Context(), flags, args[0], opts, asScreen)
+				return a.logs(command.Context(), &objects.connectionFlags, args[0], opts, asScreen)
 			}
 			if asScreen {
 				return &usageError{errors.New("--screen prints one screen: it cannot be combined with -l"), command.UsageString()}
 			}
-			return a.logsOf(command.Context(), flags, args, &objects, opts)
+			return a.logsOf(command.Context(), args, objects, opts)
 		},
 	}
-	flags.add(command)
-	flags.addEndpoint(command)
+	objects.connectionFlags.add(command)
+	objects.addEndpoint(command)
 	command.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "follow the output, also across restarts")
 	command.Flags().Int64Var(&opts.Tail, "tail", -1, "number of lines to print from the end; a long line counts once per 16 KiB; -1 prints all")
 	command.Flags().DurationVar(&opts.since, "since", 0, "only output that is newer than this duration, such as 5m; needs the runtime Pod")
@@ -65,7 +65,7 @@ func (a *app) logsCommand() *cobra.Command {
 	return command
 }
 
-// logOptions select a part of the output. since, timestamps and maxBytes are for Pods: only they record the time of each line.
+// logOptions select a part of the output. since and timestamps are for Pods: only they record the time of each line.
 type logOptions struct {
 	endpoint.LogOptions
 	since      time.Duration
@@ -137,16 +137,20 @@ func (a *app) copyLogs(ctx context.Context, to *connection, ref reference, objec
 	} else if stream.Screen {
 		a.say("%s was adopted, so its output is not recorded: printing its current terminal screen", ref)
 	}
-	if _, err := io.Copy(out, stream); err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return fmt.Errorf("logs of %s: the manager shut down", ref)
-		}
-		return fmt.Errorf("logs of %s: %w", ref, err)
+	from := io.Reader(stream)
+	if opts.maxBytes > 0 {
+		from = io.LimitReader(stream, opts.maxBytes)
 	}
-	return nil
+	_, err = io.Copy(out, from)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("logs of %s: the manager shut down", ref)
+	}
+	return fmt.Errorf("logs of %s: %w", ref, err)
 }
 
 // screenLines writes text whose lines end in a bare line feed. A terminal does not return the carriage for a line feed, so a carriage return is added.
@@ -155,4 +159,77 @@ type screenLines struct{ to *terminal.Screen }
 func (l screenLines) Write(text []byte) (int, error) {
 	_, _ = l.to.Write(bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n")))
 	return len(text), nil
+}
+
+// manyLogs is the maximum number of objects whose output berth logs -l prints; each of them needs a connection.
+const manyLogs = 20
+
+// logsOf prints the output of several objects at the same time.
+func (a *app) logsOf(ctx context.Context, args []string, objects *selection, opts logOptions) error {
+	to, references, err := objects.open(ctx, a, args)
+	if err != nil {
+		return err
+	}
+	if len(references) > manyLogs {
+		return fmt.Errorf("%d objects match %q, and berth logs prints the output of at most %d: use a narrower selector", len(references), objects.labels, manyLogs)
+	}
+	var lines sync.Mutex
+	var printers sync.WaitGroup
+	errs := make([]error, len(references))
+	for i, ref := range references {
+		printers.Go(func() {
+			object, err := to.get(ctx, ref)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			out := &prefixed{out: a.raw, lines: &lines, prefix: ref.String() + ": "}
+			errs[i] = a.copyLogs(ctx, to, ref, object, opts, out)
+			out.end()
+		})
+	}
+	printers.Wait()
+	return errors.Join(errs...)
+}
+
+// prefixed writes whole lines with a prefix. Several writers share the lock lines, so that their lines are not mixed.
+type prefixed struct {
+	out     io.Writer
+	lines   *sync.Mutex
+	prefix  string
+	partial []byte
+}
+
+// longestPrefixed is the size in bytes at which an incomplete line is written, so that output without newlines does not fill the memory.
+const longestPrefixed = 64 << 10
+
+func (p *prefixed) Write(text []byte) (int, error) {
+	p.partial = append(p.partial, text...)
+	for {
+		end := bytes.IndexByte(p.partial, '\n') + 1
+		if end == 0 && len(p.partial) < longestPrefixed {
+			return len(text), nil
+		}
+		if end == 0 {
+			end = len(p.partial)
+		}
+		if err := p.line(p.partial[:end]); err != nil {
+			return 0, err
+		}
+		p.partial = p.partial[end:]
+	}
+}
+
+// end writes an incomplete last line.
+func (p *prefixed) end() {
+	if len(p.partial) > 0 {
+		_ = p.line(p.partial)
+	}
+}
+
+func (p *prefixed) line(text []byte) error {
+	p.lines.Lock()
+	defer p.lines.Unlock()
+	_, err := fmt.Fprintf(p.out, "%s%s\n", p.prefix, bytes.TrimSuffix(text, []byte("\n")))
+	return err
 }

@@ -30,24 +30,16 @@ import (
 	"github.com/berth-dev/berth/internal/manager"
 )
 
-// managerFlags holds the values of the flags of berth manager.
+// managerFlags holds the values of the flags of berth manager. Most flags set the options of a component directly.
 type managerFlags struct {
-	connection                connectionFlags
-	stateDir, shim, lsp       string
-	runAs                     string
-	image                     string
-	metrics, probes, endpoint string
-	endpointCert, endpointKey string
-	leaderElect               bool
-	leaderElectNamespace      string
-	runtimes, namespaces      []string
-	checkNamespaces           bool
-	metricsSecure             bool
-	metricsCertDir            string
-	verbose                   bool
-	logFormat                 string
-	concurrency               int
-	pprof                     string
+	runtimeOptions
+	connection             connectionFlags
+	manager                manager.Options
+	endpoint               endpoint.Options
+	runtimes               []string
+	checkNamespaces        bool
+	metricsSecure, verbose bool
+	logFormat              string
 }
 
 func (a *app) managerCommand() *cobra.Command {
@@ -70,20 +62,18 @@ func (a *app) managerCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&f.connection.kubeconfig, "kubeconfig", "", "kubeconfig to use; default: KUBECONFIG, then ~/.kube/config, then the one of berth up")
 	flags.StringVar(&f.connection.overrides.CurrentContext, "context", "", "context of the kubeconfig to use")
-	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "directory for the records of the processes on this machine")
-	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: the directory of this program, or PATH")
-	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: the directory of this program, or PATH")
-	flags.StringVar(&f.runAs, "run-as", "", runAsHelp)
-	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "address to serve metrics on, such as 127.0.0.1:8080; 0 disables them")
+	f.addTo(flags, "directory for the records of the processes on this machine")
+	flags.StringVar(&f.runAsName, "run-as", "", runAsHelp)
+	flags.StringVar(&f.manager.Metrics.BindAddress, "metrics-bind-address", "0", "address to serve metrics on, such as 127.0.0.1:8080; 0 disables them")
 	flags.BoolVar(&f.metricsSecure, "metrics-secure", false, "serve metrics over TLS, and only to clients whose token permits them to get /metrics")
-	flags.StringVar(&f.metricsCertDir, "metrics-cert-dir", "", "directory with tls.crt and tls.key for the metrics; default: generate a certificate")
-	flags.StringVar(&f.probes, "health-probe-bind-address", "0", "address to serve /healthz and /readyz on, such as :8081; 0 disables them")
-	flags.StringVar(&f.endpoint, "endpoint-bind-address", "127.0.0.1:0", "address to serve logs and terminals on; an address other than loopback needs a certificate; 0 disables them")
-	flags.StringVar(&f.endpointCert, "endpoint-cert-file", "", "certificate file for serving logs and terminals")
-	flags.StringVar(&f.endpointKey, "endpoint-key-file", "", "private key file of that certificate")
-	flags.BoolVar(&f.leaderElect, "leader-elect", false,
+	flags.StringVar(&f.manager.Metrics.CertDir, "metrics-cert-dir", "", "directory with tls.crt and tls.key for the metrics; default: generate a certificate")
+	flags.StringVar(&f.manager.HealthProbeBindAddress, "health-probe-bind-address", "0", "address to serve /healthz and /readyz on, such as :8081; 0 disables them")
+	flags.StringVar(&f.endpoint.Address, "endpoint-bind-address", "127.0.0.1:0", "address to serve logs and terminals on; an address other than loopback needs a certificate; 0 disables them")
+	flags.StringVar(&f.endpoint.CertFile, "endpoint-cert-file", "", "certificate file for serving logs and terminals")
+	flags.StringVar(&f.endpoint.KeyFile, "endpoint-key-file", "", "private key file of that certificate")
+	flags.BoolVar(&f.manager.LeaderElection, "leader-elect", false,
 		"run as one of several managers: wait while another manager uses the state directory; unless --runtimes is Host, also wait to be elected leader")
-	flags.StringVar(&f.leaderElectNamespace, "leader-election-namespace", endpoint.Namespace, "namespace of the installation, which contains the Leases of the leader and of hosts, and the ConfigMap berth-endpoint")
+	flags.StringVar(&f.manager.LeaderElectionNamespace, "leader-election-namespace", endpoint.Namespace, "namespace of the installation, which contains the Leases of the leader and of hosts, and the ConfigMap berth-endpoint")
 	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "runtimes to serve: Host (this machine, with Tmux and Docker) and Pod (the cluster); empty serves none")
 	flags.BoolVar(&f.checkNamespaces, "check-namespaces", true, "run programs on this machine only for namespaces that permit it with the label "+v1alpha1.LabelAllowRuntime+
 		" or the ConfigMap "+process.PolicyConfigMap)
@@ -92,8 +82,8 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.StringVar(&f.image, "multiplexer-image", "", "image that contains berth-lsp-pod, for language servers in Pods; default: the image of the Pod of this manager")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log debug messages")
 	flags.StringVar(&f.logFormat, "log-format", string(logText), "format of the log: text or json")
-	flags.IntVar(&f.concurrency, "concurrency", process.DefaultConcurrency, "number of objects of each kind that are reconciled at the same time, 1 to 1000")
-	flags.StringVar(&f.pprof, "pprof-bind-address", "0", "loopback address to serve Go profiles on, such as 127.0.0.1:6060, without authentication; 0 disables them")
+	flags.IntVar(&f.manager.Concurrency, "concurrency", process.DefaultConcurrency, "number of objects of each kind that are reconciled at the same time, 1 to 1000")
+	flags.StringVar(&f.manager.PprofBindAddress, "pprof-bind-address", "0", "loopback address to serve Go profiles on, such as 127.0.0.1:6060, without authentication; 0 disables them")
 	return command
 }
 
@@ -111,40 +101,47 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 	if err := f.validate(); err != nil {
 		return err
 	}
-	runAs, err := lookUpUser(f.runAs)
-	if err != nil {
+	if f.runAs, err = lookUpUser(f.runAsName); err != nil {
 		return err
 	}
 	level := slog.LevelInfo
 	if f.verbose {
 		level = slog.LevelDebug
 	}
-	log := useLogger(a.err, level, logFormat(f.logFormat))
-	options := runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, image: f.image, namespaces: f.namespaces, runAs: runAs, log: log}
-	if f.leaderElect {
-		options.standby = ctx
+	f.log = useLogger(a.err, level, logFormat(f.logFormat))
+	if f.manager.LeaderElection {
+		f.standby = ctx
 	}
-	opened, err := a.openRuntimes(f.runtimes, config, options)
+	opened, err := a.openRuntimes(f.runtimes, config, f.runtimeOptions)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, opened.Close()) }()
-	if err := ensureNamespace(ctx, config, f.leaderElectNamespace); err != nil {
+	if err := ensureNamespace(ctx, config, f.manager.LeaderElectionNamespace); err != nil {
 		return err
 	}
-	host, err := f.host()
+	opts, err := f.options()
 	if err != nil {
 		return err
 	}
-	mgr, err := assemble(config, opened, log, manager.Options{
-		Host: host, Namespaces: f.namespaces, PolicyNamespace: f.policyNamespace(host),
-		Metrics: f.metricsOptions(), HealthProbeBindAddress: f.probes, PprofBindAddress: f.pprof, Concurrency: f.concurrency,
-		LeaderElection: f.leaderElect && !f.onlyHost(), LeaderElectionNamespace: f.leaderElectNamespace,
-	}, endpoint.Options{Address: f.endpoint, CertFile: f.endpointCert, KeyFile: f.endpointKey, Namespace: f.leaderElectNamespace})
+	f.endpoint.Namespace = opts.LeaderElectionNamespace
+	mgr, err := assemble(config, opened, f.log, opts, f.endpoint)
 	if err != nil {
 		return err
 	}
 	return mgr.start(ctx)
+}
+
+// options returns the options of the manager. It returns an error if it cannot read the name of the host from the state directory.
+func (f *managerFlags) options() (opts manager.Options, err error) {
+	opts = f.manager
+	opts.Namespaces, opts.Metrics, opts.LeaderElection = f.namespaces, f.metricsOptions(), opts.LeaderElection && !f.onlyHost()
+	opts.Host, err = f.host()
+	// A manager that runs only Pods does not check namespaces, because the cluster decides which Pods may run.
+	if f.checkNamespaces && opts.Host.Name != "" {
+		opts.PolicyNamespace = opts.LeaderElectionNamespace
+	}
+	return opts, err
 }
 
 // machineRuntimes are the runtime types that a manager with the runtime Host serves.
@@ -159,10 +156,9 @@ func (f *managerFlags) onlyHost() bool {
 	return len(f.runtimes) > 0 && !slices.ContainsFunc(f.runtimes, func(name string) bool { return v1alpha1.RuntimeType(name) != v1alpha1.RuntimeHost })
 }
 
-// host returns the identity of this host among the hosts that use the API server. It returns an error if it cannot read the name of the host from the state
-// directory.
+// host returns the identity of this host among the hosts that use the API server.
 func (f *managerFlags) host() (manager.Host, error) {
-	host := manager.Host{Namespace: f.leaderElectNamespace, Lease: clusterLease}
+	host := manager.Host{Namespace: f.manager.LeaderElectionNamespace, Lease: clusterLease}
 	for _, name := range f.runtimes {
 		if kind := v1alpha1.RuntimeType(name); kind != v1alpha1.RuntimeHost {
 			host.Runtimes = append(host.Runtimes, kind)
@@ -178,27 +174,18 @@ func (f *managerFlags) host() (manager.Host, error) {
 	return host, nil
 }
 
-// policyNamespace returns the namespace of the ConfigMap with the policy, or an empty string if namespaces are not checked. A manager that runs only Pods does
-// not check namespaces, because the cluster decides which Pods may run.
-func (f *managerFlags) policyNamespace(host manager.Host) string {
-	if !f.checkNamespaces || host.Name == "" {
-		return ""
-	}
-	return f.leaderElectNamespace
-}
-
 // validate returns an error if a flag has an invalid value.
 func (f *managerFlags) validate() error {
 	if format := logFormat(f.logFormat); format != logText && format != logJSON {
 		return fmt.Errorf("--log-format must be text or json, not %q", f.logFormat)
 	}
-	if f.concurrency < 1 || f.concurrency > 1000 {
-		return fmt.Errorf("--concurrency must be between 1 and 1000, not %d", f.concurrency)
+	if f.manager.Concurrency < 1 || f.manager.Concurrency > 1000 {
+		return fmt.Errorf("--concurrency must be between 1 and 1000, not %d", f.manager.Concurrency)
 	}
-	if f.pprof != "0" {
-		host, _, err := net.SplitHostPort(f.pprof)
+	if f.manager.PprofBindAddress != "0" {
+		host, _, err := net.SplitHostPort(f.manager.PprofBindAddress)
 		if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsLoopback() {
-			return fmt.Errorf("--pprof-bind-address must be a loopback address with a port, such as 127.0.0.1:6060, not %q: profiles are served without authentication", f.pprof)
+			return fmt.Errorf("--pprof-bind-address must be a loopback address with a port, such as 127.0.0.1:6060, not %q: profiles are served without authentication", f.manager.PprofBindAddress)
 		}
 	}
 	return validNamespaces(f.namespaces)
@@ -225,9 +212,9 @@ func validNamespaces(namespaces []string) error {
 
 // metricsOptions returns how metrics are served: without authentication, or over TLS to callers that the API server authorizes.
 func (f *managerFlags) metricsOptions() metricsserver.Options {
-	options := metricsserver.Options{BindAddress: f.metrics}
+	options := f.manager.Metrics
 	if f.metricsSecure {
-		options.SecureServing, options.CertDir = true, f.metricsCertDir
+		options.SecureServing = true
 		options.FilterProvider = manager.ReviewMetrics
 		// HTTP/2 brings no advantage to scrapers and increases the attack surface.
 		options.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.MinVersion, c.NextProtos = tls.VersionTLS12, []string{"http/1.1"} }}

@@ -80,7 +80,7 @@ func (t *toolContext) apply(ctx context.Context, call *mcp.CallToolRequest, inpu
 		if object.GetProcessSpec().State == v1alpha1.StateStopped {
 			continue
 		}
-		if output.Results[i].objectSummary, err = t.settle(ctx, call, ref, object, input.waiting); err != nil {
+		if output.Results[i].objectSummary, err = t.settle(ctx, &target{call, ref, object}, input.waiting); err != nil {
 			return output, err
 		}
 	}
@@ -125,7 +125,8 @@ func (i *applyInput) fromFields(api client.Client) (*unstructured.Unstructured, 
 	case len(i.Command) == 0:
 		return nil, fmt.Errorf("%s: command is required, for example [\"npm\", \"run\", \"dev\"]", ref)
 	}
-	template := map[string]any{"command": anyList(i.Command)}
+	template := map[string]any{}
+	_ = unstructured.SetNestedStringSlice(template, i.Command, "command") // fails only for a path below another value
 	if i.WorkingDir != "" {
 		template["workingDir"] = i.WorkingDir
 	}
@@ -145,21 +146,13 @@ func (i *applyInput) fromFields(api client.Client) (*unstructured.Unstructured, 
 		spec["workspace"] = map[string]any{"folders": []any{i.WorkingDir}}
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	gvk, err := api.GroupVersionKindFor(ref.kind.object())
+	gvk, err := api.GroupVersionKindFor(ref.kind.object)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", ref, err)
 	}
 	object.SetGroupVersionKind(gvk)
 	object.SetName(ref.name)
 	return object, nil
-}
-
-func anyList(words []string) []any {
-	list := make([]any, len(words))
-	for i, word := range words {
-		list[i] = word
-	}
-	return list
 }
 
 // admit completes an object with the namespace and the session of the tools. It returns an error if the object is not one that the tools may write.
@@ -221,12 +214,12 @@ func (t *toolContext) applyOne(ctx context.Context, object *unstructured.Unstruc
 		result = "unchanged"
 	}
 	summary := objectSummary{Name: name, Ready: "Unknown", Reason: v1alpha1.ReasonPending}
-	if kind := kindNamed(shownKinds(), object.GetKind()); kind != nil && !dryRun {
-		shown, err := t.to.getShown(ctx, reference{kind: kind, name: object.GetName()})
+	if kind := kindNamed(shownKinds, object.GetKind()); kind != nil && !dryRun {
+		shown, err := t.to.read(ctx, reference{kind: kind, name: object.GetName()})
 		if err != nil {
 			return applyResult{}, err
 		}
-		summary = summarize(shown.row())
+		summary = summarize(rowOf(shown))
 	}
 	return applyResult{summary, result}, nil
 }

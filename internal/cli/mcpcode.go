@@ -39,7 +39,9 @@ type codeInput struct {
 	Server string `json:"server,omitempty"`
 }
 
-func (i *codeInput) where() code.Where { return code.Where{Line: i.Line, Symbol: i.Symbol} }
+func (i codeInput) fileAndServer() (file, server string) { return i.File, i.Server }
+
+func (i codeInput) where() code.Where { return code.Where{Line: i.Line, Symbol: i.Symbol} }
 
 type placesOutput struct {
 	Places []code.Place `json:"places"`
@@ -84,16 +86,37 @@ type formatOutput struct {
 
 func (t *toolContext) addCodeTools(box *toolbox) {
 	addTool(box, "diagnostics", reads, "Errors and warnings for exactly the content of files on disk; settled: false if that is not certain.", t.diagnostics)
-	addTool(box, "definition", reads, "Where a symbol is defined.", func(ctx context.Context, _ *mcp.CallToolRequest, input codeInput) (placesOutput, error) {
-		return t.places(ctx, input, (*code.Client).Definition)
-	})
-	addTool(box, "references", reads, "Where a symbol is used.", func(ctx context.Context, _ *mcp.CallToolRequest, input codeInput) (placesOutput, error) {
-		return t.places(ctx, input, (*code.Client).References)
-	})
-	addTool(box, "hover", reads, "Type and documentation of a symbol.", t.hover)
+	addTool(box, "definition", reads, "Where a symbol is defined.", onServer(t, func(ctx context.Context, client *languageClient, path string, input codeInput) (placesOutput, error) {
+		places, err := client.Definition(ctx, path, input.where())
+		return placesOutput{places}, client.explain(err)
+	}))
+	addTool(box, "references", reads, "Where a symbol is used.", onServer(t, func(ctx context.Context, client *languageClient, path string, input codeInput) (placesOutput, error) {
+		places, err := client.References(ctx, path, input.where())
+		return placesOutput{places}, client.explain(err)
+	}))
+	addTool(box, "hover", reads, "Type and documentation of a symbol.", onServer(t, func(ctx context.Context, client *languageClient, path string, input codeInput) (hoverOutput, error) {
+		text, err := client.Hover(ctx, path, input.where())
+		return hoverOutput{text}, client.explain(err)
+	}))
 	addTool(box, "symbols", reads, "Symbols of a file or of the workspace.", t.symbols)
-	addTool(box, "rename", destroys, "Rename a symbol in all files.", t.rename)
-	addTool(box, "format", idempotent, "Format a file.", t.format)
+	addTool(box, "rename", destroys, "Rename a symbol in all files.", onServer(t, rename))
+	addTool(box, "format", idempotent, "Format a file.", onServer(t, format))
+}
+
+// onServer returns the function of a tool that asks the language server of a file. It connects to the server before it calls ask.
+func onServer[In interface{ fileAndServer() (string, string) }, Out any](
+	t *toolContext, ask func(ctx context.Context, client *languageClient, path string, input In) (Out, error),
+) func(context.Context, *mcp.CallToolRequest, In) (Out, error) {
+	return func(ctx context.Context, _ *mcp.CallToolRequest, input In) (output Out, err error) {
+		ctx, cancel := context.WithTimeout(ctx, codeWait)
+		defer cancel()
+		file, server := input.fileAndServer()
+		client, path, err := t.code.find(ctx, t, file, server)
+		if err != nil {
+			return output, err
+		}
+		return ask(ctx, client, path, input)
+	}
 }
 
 func (t *toolContext) diagnostics(ctx context.Context, _ *mcp.CallToolRequest, input diagnosticsInput) (diagnosticsOutput, error) {
@@ -130,62 +153,29 @@ func (t *toolContext) diagnostics(ctx context.Context, _ *mcp.CallToolRequest, i
 	return output, nil
 }
 
-func (t *toolContext) places(
-	ctx context.Context, input codeInput, ask func(*code.Client, context.Context, string, code.Where) ([]code.Place, error),
-) (placesOutput, error) {
-	ctx, cancel := context.WithTimeout(ctx, codeWait)
-	defer cancel()
-	client, path, err := t.code.find(ctx, t, input.File, input.Server)
-	if err != nil {
-		return placesOutput{}, err
-	}
-	places, err := ask(client.Client, ctx, path, input.where())
-	return placesOutput{Places: places}, client.explain(err)
-}
+func (i symbolsInput) fileAndServer() (file, server string) { return i.File, i.Server }
 
-func (t *toolContext) hover(ctx context.Context, _ *mcp.CallToolRequest, input codeInput) (hoverOutput, error) {
-	ctx, cancel := context.WithTimeout(ctx, codeWait)
-	defer cancel()
-	client, path, err := t.code.find(ctx, t, input.File, input.Server)
-	if err != nil {
-		return hoverOutput{}, err
-	}
-	text, err := client.Hover(ctx, path, input.where())
-	return hoverOutput{Text: text}, client.explain(err)
-}
-
-func (t *toolContext) symbols(ctx context.Context, _ *mcp.CallToolRequest, input symbolsInput) (symbolsOutput, error) {
+func (t *toolContext) symbols(ctx context.Context, call *mcp.CallToolRequest, input symbolsInput) (symbolsOutput, error) {
 	if (input.File == "") == (input.Query == "") {
 		return symbolsOutput{}, errors.New("set either file or query")
 	}
-	ctx, cancel := context.WithTimeout(ctx, codeWait)
-	defer cancel()
-	client, path, err := t.code.find(ctx, t, input.File, input.Server)
-	if err != nil {
-		return symbolsOutput{}, err
-	}
-	var symbols []code.Symbol
-	if input.File != "" {
-		symbols, err = client.FileSymbols(ctx, path)
-	} else {
-		symbols, err = client.WorkspaceSymbols(ctx, input.Query)
-	}
-	return symbolsOutput{Symbols: symbols}, client.explain(err)
+	return onServer(t, func(ctx context.Context, client *languageClient, path string, _ symbolsInput) (output symbolsOutput, err error) {
+		if input.File != "" {
+			output.Symbols, err = client.FileSymbols(ctx, path)
+		} else {
+			output.Symbols, err = client.WorkspaceSymbols(ctx, input.Query)
+		}
+		return output, client.explain(err)
+	})(ctx, call, input)
 }
 
-func (t *toolContext) rename(ctx context.Context, _ *mcp.CallToolRequest, input renameInput) (editsOutput, error) {
-	ctx, cancel := context.WithTimeout(ctx, codeWait)
-	defer cancel()
-	client, path, err := t.code.find(ctx, t, input.File, input.Server)
-	if err != nil {
-		return editsOutput{}, err
-	}
+func rename(ctx context.Context, client *languageClient, path string, input renameInput) (editsOutput, error) {
 	edits, err := client.Rename(ctx, path, input.where(), input.NewName)
 	if err != nil {
 		return editsOutput{}, client.explain(err)
 	}
 	for i := range edits {
-		if !client.contains(edits[i].File) {
+		if !inside(client.folders, edits[i].File) {
 			return editsOutput{}, fmt.Errorf("the language server wants to change %s, which is outside its workspace", edits[i].File)
 		}
 	}
@@ -195,13 +185,9 @@ func (t *toolContext) rename(ctx context.Context, _ *mcp.CallToolRequest, input 
 	return editsOutput{Edits: edits, Applied: input.Apply && err == nil}, err
 }
 
-func (t *toolContext) format(ctx context.Context, _ *mcp.CallToolRequest, input formatInput) (formatOutput, error) {
-	ctx, cancel := context.WithTimeout(ctx, codeWait)
-	defer cancel()
-	client, path, err := t.code.find(ctx, t, input.File, input.Server)
-	if err != nil {
-		return formatOutput{}, err
-	}
+func (i formatInput) fileAndServer() (file, server string) { return i.File, i.Server }
+
+func format(ctx context.Context, client *languageClient, path string, input formatInput) (formatOutput, error) {
 	edit, err := client.Format(ctx, path)
 	if err != nil || edit == nil {
 		return formatOutput{}, client.explain(err)

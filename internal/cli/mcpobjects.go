@@ -5,13 +5,13 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
+	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/printable"
 )
@@ -58,21 +58,49 @@ type named struct {
 	Name string `json:"name" jsonschema:"KIND/NAME"`
 }
 
+func (n named) objectName() string { return n.Name }
+
+// target is the object of a call of a tool.
+type target struct {
+	call   *mcp.CallToolRequest
+	ref    reference
+	object process.Object
+}
+
+// onObject returns the function of a tool that needs an object with a process. It reads the object before it calls do.
+func onObject[In interface{ objectName() string }, Out any](
+	t *toolContext, do func(context.Context, *target, In) (Out, error),
+) func(context.Context, *mcp.CallToolRequest, In) (Out, error) {
+	return func(ctx context.Context, call *mcp.CallToolRequest, input In) (output Out, err error) {
+		ref, object, err := t.find(ctx, input.objectName())
+		if err != nil {
+			return output, err
+		}
+		return do(ctx, &target{call, ref, object}, input)
+	}
+}
+
+// resultOutput is the output of the tools that return only a description of their effect.
+type resultOutput struct {
+	Result string `json:"result"`
+}
+
 func (t *toolContext) list(ctx context.Context, _ *mcp.CallToolRequest, input listInput) (listOutput, error) {
 	wanted := t.kinds()
 	if input.Kind != "" {
-		one := kindNamed(wanted, input.Kind)
-		if one == nil {
-			return listOutput{}, fmt.Errorf("unknown kind %q: use %s", input.Kind, kindList(wanted))
+		one, err := findKind(wanted, input.Kind)
+		if err != nil {
+			return listOutput{}, err
 		}
 		wanted = []*kind{one}
 	}
 	output := listOutput{Objects: []objectSummary{}}
 	for _, kind := range wanted {
-		rows, err := t.rowsOf(ctx, kind, input.Kind != "")
+		objects, err := listKind(ctx, t.to.client, kind, t.to.namespace, input.Kind != "")
 		if err != nil {
 			return listOutput{}, err
 		}
+		rows := rowsOf(slices.DeleteFunc(objects, func(object client.Object) bool { return !t.mayShow(object) }))
 		sortRows(rows)
 		for _, r := range rows {
 			switch {
@@ -90,42 +118,18 @@ func (t *toolContext) list(ctx context.Context, _ *mcp.CallToolRequest, input li
 // kinds returns the kinds that the tools show.
 func (t *toolContext) kinds() []*kind {
 	if t.session == "" {
-		return shownKinds()
+		return shownKinds
 	}
-	var found []*kind
-	for _, kind := range kinds {
-		if !kind.once {
-			found = append(found, kind)
-		}
-	}
-	return found
+	return slices.DeleteFunc(slices.Clone(kinds), func(kind *kind) bool { return kind.once })
 }
 
-func kindList(kinds []*kind) string {
-	var names []string
-	for _, kind := range kinds {
-		names = append(names, kind.singular)
-	}
-	return strings.Join(names, ", ")
-}
-
-// rowsOf returns the rows of the objects of a kind that the tools may see.
-func (t *toolContext) rowsOf(ctx context.Context, kind *kind, everything bool) ([]row, error) {
+// mayShow reports whether an object belongs to the session of the tools, if they are limited to one.
+func (t *toolContext) mayShow(object client.Object) bool {
 	if t.session == "" {
-		objects, err := listShown(ctx, t.to.client, kind, t.to.namespace, everything)
-		return rowsOf(objects), err
+		return true
 	}
-	objects, err := listAll(ctx, t.to.client, kind, t.to.namespace)
-	if err != nil {
-		return nil, err
-	}
-	var rows []row
-	for _, object := range objects {
-		if object.GetProcessSpec().Session == t.session {
-			rows = append(rows, kind.show(object))
-		}
-	}
-	return rows, nil
+	process, is := object.(process.Object)
+	return is && process.GetProcessSpec().Session == t.session
 }
 
 // find reads an object that has a process. It returns an error if the object does not exist or belongs to another session.
@@ -134,15 +138,12 @@ func (t *toolContext) find(ctx context.Context, name string) (reference, process
 	if err != nil {
 		return ref, nil, err
 	}
-	object := ref.kind.object()
-	err = t.to.client.Get(ctx, client.ObjectKey{Namespace: t.to.namespace, Name: ref.name}, object)
+	object, err := t.to.get(ctx, ref)
 	switch {
-	case client.IgnoreNotFound(err) != nil:
-		return ref, nil, fmt.Errorf("read %s: %w", ref, err)
-	case err != nil, t.session != "" && object.GetProcessSpec().Session != t.session:
+	case errors.Is(err, errMissing), err == nil && !t.mayShow(object):
 		return ref, nil, fmt.Errorf("%s does not exist in %s: call list to see all objects", ref, t.scope())
 	}
-	return ref, object, nil
+	return ref, object, err
 }
 
 // scope describes which objects the tools see, for messages.
@@ -154,45 +155,24 @@ func (t *toolContext) scope() string {
 }
 
 func (t *toolContext) get(ctx context.Context, _ *mcp.CallToolRequest, input named) (objectDetail, error) {
-	if ref, err := parseReferenceOf(input.Name, findShown); err == nil && ref.kind.object == nil && t.session == "" {
-		object, err := t.to.getShown(ctx, ref)
+	if ref, err := parseReferenceOf(shownKinds, input.Name); err == nil && !ref.kind.hasProcess() && t.session == "" {
+		object, err := t.to.read(ctx, ref)
 		if err != nil {
 			return objectDetail{}, err
 		}
-		r := object.row()
+		r := rowOf(object)
 		return objectDetail{objectSummary: summarize(r), Notes: r.notes}, nil
 	}
 	ref, object, err := t.find(ctx, input.Name)
 	if err != nil {
 		return objectDetail{}, err
 	}
-	r := ref.kind.show(object)
+	r := rowOf(object)
 	detail := objectDetail{objectSummary: summarize(r), Notes: r.notes, LastExit: describeExit(object.GetProcessStatus().LastExit), Next: nextStep(object, r, toolNames)}
 	if r.explains {
 		limited, cancel := context.WithTimeout(ctx, outputTimeout)
 		defer cancel()
-		detail.Output = printable.Tail(t.to.tail(limited, ref))
+		detail.Output = printable.Tail(t.app.tail(limited, t.to, ref))
 	}
 	return detail, nil
-}
-
-// describeExit describes the exit of the previous process in one line.
-func describeExit(exit *v1alpha1.ProcessExit) string {
-	if exit == nil {
-		return ""
-	}
-	words := []string{exit.Reason}
-	switch {
-	case exit.Signal != "":
-		words = append(words, "signal "+exit.Signal)
-	case exit.ExitCode != nil:
-		words = append(words, fmt.Sprintf("exit code %d", *exit.ExitCode))
-	}
-	if exit.FinishTime != nil {
-		words = append(words, "at "+exit.FinishTime.UTC().Format("2006-01-02T15:04:05Z"))
-	}
-	if exit.Message != "" {
-		words = append(words, clean(exit.Message))
-	}
-	return strings.Join(words, ", ")
 }

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
-
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/printable"
@@ -34,7 +32,7 @@ const (
 )
 
 type logsInput struct {
-	Name   string `json:"name" jsonschema:"KIND/NAME"`
+	named
 	Lines  int    `json:"lines,omitempty" jsonschema:"default 50, at most 1000"`
 	Search string `json:"search,omitempty" jsonschema:"only lines that match this RE2 expression"`
 	Cursor string `json:"cursor,omitempty" jsonschema:"only output after the cursor of an earlier result"`
@@ -47,14 +45,10 @@ type logsOutput struct {
 }
 
 type sendInput struct {
-	Name      string `json:"name" jsonschema:"KIND/NAME"`
+	named
 	Text      string `json:"text,omitempty"`
 	NoEnter   bool   `json:"noEnter,omitempty" jsonschema:"do not type Enter after the text"`
 	Interrupt bool   `json:"interrupt,omitempty" jsonschema:"type Ctrl-C first"`
-}
-
-type sendOutput struct {
-	Result string `json:"result"`
 }
 
 type screenOutput struct {
@@ -62,16 +56,12 @@ type screenOutput struct {
 }
 
 func (t *toolContext) addOutputTools(box *toolbox) {
-	addTool(box, "logs", reads, "Read the output of an object, including output from before its restarts.", t.logs)
-	addTool(box, "screen", reads, "Read the current screen of an instance as plain text.", t.screen)
-	addTool(box, "send", changes, "Type text and Enter into the terminal of an object.", t.send)
+	addTool(box, "logs", reads, "Read the output of an object, including output from before its restarts.", onObject(t, t.logs))
+	addTool(box, "screen", reads, "Read the current screen of an instance as plain text.", onObject(t, t.screen))
+	addTool(box, "send", changes, "Type text and Enter into the terminal of an object.", onObject(t, t.send))
 }
 
-func (t *toolContext) logs(ctx context.Context, _ *mcp.CallToolRequest, input logsInput) (logsOutput, error) {
-	ref, object, err := t.find(ctx, input.Name)
-	if err != nil {
-		return logsOutput{}, err
-	}
+func (t *toolContext) logs(ctx context.Context, of *target, input logsInput) (logsOutput, error) {
 	search, err := regexp.Compile(input.Search)
 	if err != nil {
 		return logsOutput{}, fmt.Errorf("search is not a valid RE2 expression: %w", err)
@@ -84,7 +74,7 @@ func (t *toolContext) logs(ctx context.Context, _ *mcp.CallToolRequest, input lo
 	if input.Search != "" || input.Cursor != "" {
 		opts.Tail = searchLines
 	}
-	text, cursor, err := t.output(ctx, ref, object, input.Cursor, opts)
+	text, cursor, err := t.output(ctx, of.ref, of.object, input.Cursor, opts)
 	if err != nil {
 		return logsOutput{}, err
 	}
@@ -193,30 +183,22 @@ func selectLines(text []byte, search *regexp.Regexp, limit int) (lines []string,
 	return lines[first:], first > 0
 }
 
-func (t *toolContext) screen(ctx context.Context, _ *mcp.CallToolRequest, input named) (screenOutput, error) {
-	ref, object, err := t.find(ctx, input.Name)
-	if err != nil {
-		return screenOutput{}, err
-	}
-	text, err := t.app.screen(ctx, t.to, ref, object)
+func (t *toolContext) screen(ctx context.Context, of *target, _ named) (screenOutput, error) {
+	text, err := t.app.screen(ctx, t.to, of.ref, of.object)
 	return screenOutput{Screen: printable.Text(text)}, err
 }
 
-func (t *toolContext) send(ctx context.Context, _ *mcp.CallToolRequest, input sendInput) (sendOutput, error) {
-	ref, _, err := t.find(ctx, input.Name)
-	if err != nil {
-		return sendOutput{}, err
-	}
+func (t *toolContext) send(ctx context.Context, of *target, input sendInput) (resultOutput, error) {
 	var words []string
 	if input.Text != "" || !input.NoEnter && !input.Interrupt {
 		words = []string{input.Text}
 	}
 	typed, err := keys(words, input.Interrupt, input.NoEnter)
 	if err != nil {
-		return sendOutput{}, fmt.Errorf("%s: nothing to send: set text or interrupt", ref)
+		return resultOutput{}, fmt.Errorf("%s: nothing to send: set text or interrupt", of.ref)
 	}
-	if err := t.app.typeInto(ctx, t.to, ref, typed); err != nil {
-		return sendOutput{}, err
+	if err := t.app.typeInto(ctx, t.to, of.ref, typed); err != nil {
+		return resultOutput{}, err
 	}
-	return sendOutput{Result: "typed; call screen or logs to see the effect"}, nil
+	return resultOutput{"typed; call screen or logs to see the effect"}, nil
 }

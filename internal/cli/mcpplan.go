@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,7 +35,7 @@ func summarizePlan(plan *v1alpha1.Plan) planSummary {
 	summary := planSummary{
 		Name: plan.Name, Action: plan.Spec.ActionRef.Name, Phase: string(s.CurrentPhase), State: string(s.State), Waiting: clean(s.Waiting),
 	}
-	if stalled := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled); stalled != nil && meta.IsStatusConditionTrue(s.Conditions, stalled.Type) {
+	if stalled := stalledBy(s.Conditions); stalled != nil {
 		summary.Message = stalled.Reason + ": " + clean(stalled.Message)
 	}
 	return summary
@@ -86,34 +85,26 @@ func (t *toolContext) addPlanTools(box *toolbox) {
 	addTool(box, "plan_status", reads, "Show plans, or one plan with its runs and results.", t.planStatus)
 	addTool(box, "use", changes, "Create a plan from an action. Each of its phases strategize, execute and apply needs approval, except up to the phase to.", t.use)
 	addTool(box, "approve", changes, "Approve the next phase of a plan.", t.approve)
-	addTool(box, "retry", changes, "Run the failed phase of a plan again.", t.retry)
-	addTool(box, "revert", destroys, "Stop the runs of a plan and return it to its first phase.", t.revert)
+	addTool(box, "retry", changes, "Run the failed phase of a plan again.", t.planTool(retryPlan))
+	addTool(box, "revert", destroys, "Stop the runs of a plan and return it to its first phase.", t.planTool(revertPlan))
 	addTool(box, "cancel", destroys, "Stop the runs of a plan and end it for good.", t.cancel)
 }
 
 func (t *toolContext) planStatus(ctx context.Context, _ *mcp.CallToolRequest, input planStatusInput) (planStatusOutput, error) {
 	output := planStatusOutput{Plans: []planSummary{}}
 	if input.Name == "" {
-		list := &v1alpha1.PlanList{}
-		if err := t.to.client.List(ctx, list, client.InNamespace(t.to.namespace), client.Limit(listLimit)); err != nil {
-			return output, fmt.Errorf("list plans: %w", err)
+		plans, err := t.to.plans(ctx, client.Limit(listLimit))
+		for i := range plans {
+			output.Plans = append(output.Plans, summarizePlan(&plans[i]))
 		}
-		slices.SortFunc(list.Items, func(a, b v1alpha1.Plan) int { return strings.Compare(a.Name, b.Name) })
-		for i := range list.Items {
-			output.Plans = append(output.Plans, summarizePlan(&list.Items[i]))
-		}
-		return output, nil
+		return output, err
 	}
-	plan, err := t.to.plan(ctx, planName(input.Name))
+	tree, err := t.to.planTree(ctx, planName(input.Name))
 	if err != nil {
 		return output, err
 	}
-	runs, err := t.to.runsOf(ctx, plan)
-	if err != nil {
-		return output, err
-	}
-	output.Plans = append(output.Plans, summarizePlan(plan))
-	for _, run := range newTree(plan, runs).runs {
+	output.Plans = append(output.Plans, summarizePlan(tree.plan))
+	for _, run := range tree.runs {
 		output.Runs = append(output.Runs, runSummary{
 			Run: "strategyrun/" + run.name, Strategy: run.strategy, Phase: string(run.phase), Attempt: run.attempt, State: run.word,
 			Message: clean(run.message), Result: clean(run.result),
@@ -139,55 +130,44 @@ func (t *toolContext) use(ctx context.Context, call *mcp.CallToolRequest, input 
 		return planSummary{}, err
 	}
 	wanted.Namespace = t.to.namespace
-	created, err := t.to.begin(ctx, wanted)
+	plan, existed, err := t.to.begin(ctx, wanted)
 	if err != nil {
 		return planSummary{}, err
 	}
 	said := "created"
-	if created.there {
+	if existed {
 		said = "already exists"
 	}
-	return t.settlePlan(ctx, call, created.plan, said, input.waiting)
+	return t.settlePlan(ctx, call, plan, said, input.waiting)
 }
 
 func (t *toolContext) approve(ctx context.Context, call *mcp.CallToolRequest, input approveInput) (planSummary, error) {
-	var target v1alpha1.PlanPhase
-	var err error
+	request := &planRequest{}
 	if input.To != "" {
-		if target, err = parsePhase(input.To); err != nil {
+		var err error
+		if request.target, err = parsePhase(input.To); err != nil {
 			return planSummary{}, err
 		}
 	}
-	return t.changePlan(ctx, call, input.Name, input.waiting, func(plan *v1alpha1.Plan) (string, error) {
-		said, err := approve(plan, target)
-		target = plan.Spec.TargetPhase // a repetition after a conflict approves the same phase
-		return said, err
-	})
+	return t.changePlan(ctx, call, input.Name, approve, request, input.waiting)
 }
 
-func (t *toolContext) retry(ctx context.Context, call *mcp.CallToolRequest, input planInput) (planSummary, error) {
-	token := newToken(t.app.clock.Now())
-	return t.changePlan(ctx, call, input.Name, input.waiting, func(plan *v1alpha1.Plan) (string, error) { return retryPlan(plan, token, input.Reason) })
-}
-
-func (t *toolContext) revert(ctx context.Context, call *mcp.CallToolRequest, input planInput) (planSummary, error) {
-	token := newToken(t.app.clock.Now())
-	return t.changePlan(ctx, call, input.Name, input.waiting, func(plan *v1alpha1.Plan) (string, error) {
-		return revertPlan(plan, token, input.Reason, v1alpha1.PhaseStrategize)
-	})
-}
-
-func (t *toolContext) cancel(ctx context.Context, call *mcp.CallToolRequest, input planInput) (planSummary, error) {
-	name := planName(input.Name)
-	plan, said, err := t.app.changePlan(ctx, t.to, name, readPlan, func(plan *v1alpha1.Plan) (string, error) { return cancelPlan(plan, input.Reason) })
-	if err != nil {
-		return planSummary{}, err
+// planTool returns the function of a tool that applies a decision to a plan.
+func (t *toolContext) planTool(decide decision) func(context.Context, *mcp.CallToolRequest, planInput) (planSummary, error) {
+	return func(ctx context.Context, call *mcp.CallToolRequest, input planInput) (planSummary, error) {
+		return t.changePlan(ctx, call, input.Name, decide, &planRequest{token: newToken(t.app.clock.Now()), reason: input.Reason}, input.waiting)
 	}
-	return t.settlePlan(ctx, call, plan, said, waiting{})
 }
 
-func (t *toolContext) changePlan(ctx context.Context, call *mcp.CallToolRequest, name string, wait waiting, decide decision) (planSummary, error) {
-	plan, said, err := t.app.changePlan(ctx, t.to, planName(name), answeredPlan, decide)
+// cancel does not wait, because a cancelled plan completes no phase.
+func (t *toolContext) cancel(ctx context.Context, call *mcp.CallToolRequest, input planInput) (planSummary, error) {
+	return t.changePlan(ctx, call, input.Name, cancelPlan, &planRequest{reason: input.Reason, immediate: true}, waiting{})
+}
+
+func (t *toolContext) changePlan(
+	ctx context.Context, call *mcp.CallToolRequest, name string, decide decision, request *planRequest, wait waiting,
+) (planSummary, error) {
+	plan, said, err := t.to.changePlan(ctx, planName(name), decide, request)
 	if err != nil {
 		return planSummary{}, err
 	}
@@ -207,13 +187,10 @@ func (t *toolContext) settlePlan(ctx context.Context, call *mcp.CallToolRequest,
 		if err != nil {
 			return false, err
 		}
-		if now.UID != plan.UID {
-			return false, fmt.Errorf("plan/%s was deleted and recreated", plan.Name)
-		}
 		summary = summarizePlan(now)
 		summary.Result = said
 		progress(strings.TrimSpace(strings.Join([]string{"plan/" + summary.Name, summary.Phase, summary.State, summary.Waiting}, " ")))
-		return arrived(now, plan.Generation)
+		return arrived(now, plan)
 	})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		err = fmt.Errorf("plan/%s was not complete after %s: call plan_status, or wait longer with timeoutSeconds", plan.Name, wanted.timeout())

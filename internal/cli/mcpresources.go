@@ -9,9 +9,15 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/endpoint"
 )
 
@@ -28,29 +34,29 @@ func (t *toolContext) addResources(server *mcp.Server) {
 	}, t.readLog)
 }
 
-// resourceName returns the KIND/NAME of a URI.
-func (t *toolContext) resourceName(uri string) (string, error) {
+// resource reads the object of a URI.
+func (t *toolContext) resource(ctx context.Context, uri string) (reference, process.Object, error) {
 	namespace, name, ok := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(uri, "/log"), resourcePrefix), "/")
 	if !ok || namespace != t.to.namespace {
-		return "", fmt.Errorf("%s: this server serves only namespace %q: %w", uri, t.to.namespace, mcp.ResourceNotFoundError(uri))
+		return reference{}, nil, fmt.Errorf("%s: this server serves only namespace %q: %w", uri, t.to.namespace, mcp.ResourceNotFoundError(uri))
 	}
-	return name, nil
+	ref, object, err := t.find(ctx, name)
+	if err != nil {
+		return ref, nil, fmt.Errorf("%w: %w", err, mcp.ResourceNotFoundError(uri))
+	}
+	return ref, object, nil
 }
 
 func (t *toolContext) readObject(ctx context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 	uri := request.Params.URI
-	name, err := t.resourceName(uri)
+	ref, object, err := t.resource(ctx, uri)
 	if err != nil {
 		return nil, err
-	}
-	_, object, err := t.find(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", err, mcp.ResourceNotFoundError(uri))
 	}
 	object.SetManagedFields(nil)
 	text, err := json.MarshalIndent(object, "", "  ")
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", name, err)
+		return nil, fmt.Errorf("encode %s: %w", ref, err)
 	}
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: uri, MIMEType: "application/json", Text: string(text)}}}, nil
 }
@@ -59,13 +65,9 @@ var everyLine = regexp.MustCompile("")
 
 func (t *toolContext) readLog(ctx context.Context, request *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 	uri := request.Params.URI
-	name, err := t.resourceName(uri)
+	ref, object, err := t.resource(ctx, uri)
 	if err != nil {
 		return nil, err
-	}
-	ref, object, err := t.find(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", err, mcp.ResourceNotFoundError(uri))
 	}
 	text, _, err := t.output(ctx, ref, object, "", endpoint.LogOptions{Tail: maxLogLines})
 	if err != nil {
@@ -73,4 +75,124 @@ func (t *toolContext) readLog(ctx context.Context, request *mcp.ReadResourceRequ
 	}
 	lines, _ := selectLines(text, everyLine, maxLogLines)
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: uri, MIMEType: "text/plain", Text: strings.Join(lines, "\n")}}}, nil
+}
+
+const (
+	// maxSubscriptions is the maximum number of resources that the clients of a server subscribe to, because each needs a connection.
+	maxSubscriptions = 50
+	// notifyEvery is the minimum interval between two notifications about one resource. It is also how long to wait before a failed watch is repeated.
+	notifyEvery = time.Second
+)
+
+// subscriptions watch the resources that clients subscribed to, and notify the clients of changes.
+type subscriptions struct {
+	tools *toolContext
+	ctx   context.Context // ends all watches
+	// notify tells the subscribed clients that the resource has changed.
+	notify func(ctx context.Context, uri string)
+
+	mu      sync.Mutex
+	watches map[string]*resourceWatch // by URI
+}
+
+// resourceWatch is the watch of one resource, for one or more clients.
+type resourceWatch struct {
+	clients int
+	stop    context.CancelFunc
+	stopped chan struct{}
+}
+
+func newSubscriptions(ctx context.Context, tools *toolContext) *subscriptions {
+	return &subscriptions{tools: tools, ctx: ctx, watches: map[string]*resourceWatch{}}
+}
+
+// subscribe starts a watch, unless another client has done so.
+func (s *subscriptions) subscribe(ctx context.Context, request *mcp.SubscribeRequest) error {
+	uri := request.Params.URI
+	ref, _, err := s.tools.resource(ctx, uri)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.watches[uri]; known != nil {
+		known.clients++
+		return nil
+	}
+	if len(s.watches) >= maxSubscriptions {
+		return fmt.Errorf("%s: at most %d resources can be subscribed to at the same time: unsubscribe from others", uri, maxSubscriptions)
+	}
+	watched := s.tools.watchObject
+	if strings.HasSuffix(uri, "/log") {
+		watched = s.tools.watchLog
+	}
+	limited, stop := context.WithCancel(s.ctx)
+	started := &resourceWatch{clients: 1, stop: stop, stopped: make(chan struct{})}
+	s.watches[uri] = started
+	go func() {
+		defer close(started.stopped)
+		wait.UntilWithContext(limited, func(context.Context) {
+			_ = watched(limited, ref, func() { s.notify(limited, uri) }) // a client can read the resource, which returns the cause
+		}, notifyEvery)
+	}()
+	return nil
+}
+
+// unsubscribe ends a watch that no client needs any more.
+func (s *subscriptions) unsubscribe(_ context.Context, request *mcp.UnsubscribeRequest) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.watches[request.Params.URI]; known != nil {
+		if known.clients--; known.clients == 0 {
+			known.stop()
+			<-known.stopped
+			delete(s.watches, request.Params.URI)
+		}
+	}
+	return nil
+}
+
+// close ends all watches and waits for them.
+func (s *subscriptions) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, known := range s.watches {
+		known.stop()
+		<-known.stopped
+	}
+	s.watches = nil
+}
+
+// watchObject calls changed when the object has changed, until the API server ends the watch. The first event of a watch is the current state.
+func (t *toolContext) watchObject(ctx context.Context, ref reference, changed func()) error {
+	return t.to.watch(ctx, ref.String(), ref.kind.newList(), func(_ watch.EventType, object client.Object) {
+		if object.GetName() == ref.name {
+			changed()
+		}
+	}, client.InNamespace(t.to.namespace), client.MatchingFields{"metadata.name": ref.name})
+}
+
+// watchLog calls changed when the output of the object has grown, until the manager ends the stream.
+func (t *toolContext) watchLog(ctx context.Context, ref reference, changed func()) error {
+	object, err := t.to.get(ctx, ref)
+	if err != nil {
+		return err
+	}
+	grown := &growth{clock: t.app.clock.Now, changed: changed}
+	return t.app.copyLogs(ctx, t.to, ref, object, logOptions{LogOptions: endpoint.LogOptions{Follow: true, Tail: 0}}, grown)
+}
+
+// growth calls changed when output arrives, at most once in notifyEvery.
+type growth struct {
+	clock   func() time.Time
+	changed func()
+	told    time.Time
+}
+
+func (g *growth) Write(text []byte) (int, error) {
+	if now := g.clock(); now.Sub(g.told) >= notifyEvery {
+		g.told = now
+		g.changed()
+	}
+	return len(text), nil
 }

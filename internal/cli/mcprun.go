@@ -35,7 +35,7 @@ func (w waiting) timeout() time.Duration {
 }
 
 type changeInput struct {
-	Name string `json:"name" jsonschema:"KIND/NAME"`
+	named
 	waiting
 }
 
@@ -43,72 +43,71 @@ func (t *toolContext) addRunTools(box *toolbox) {
 	addTool(box, "list", reads, "List objects with their state and address.", t.list)
 	addTool(box, "get", reads, "Why an object is not ready, its last output, and what to do next.", t.get)
 	addTool(box, "apply", idempotent, "Create or change a dev server, instance or language server from a few fields, or any Berth objects from a manifest.", t.apply)
-	addTool(box, "start", idempotent, "Start a stopped object.", t.start)
-	addTool(box, "stop", destroys, "Stop the process of an object, or cancel a strategyrun. The object remains.", t.stop)
-	addTool(box, "restart", destroys, "Restart the process of an object, also if Berth no longer retries.", t.restart)
-	addTool(box, "delete", destroys, "Stop the process of an object and delete the object.", t.remove)
+	addTool(box, "start", idempotent, "Start a stopped object.", onObject(t, t.start))
+	addTool(box, "stop", destroys, "Stop the process of an object, or cancel a strategyrun. The object remains.", onObject(t, t.stop))
+	addTool(box, "restart", destroys, "Restart the process of an object, also if Berth no longer retries.", onObject(t, t.restart))
+	addTool(box, "delete", destroys, "Stop the process of an object and delete the object.", onObject(t, t.remove))
 }
 
-func (t *toolContext) start(ctx context.Context, call *mcp.CallToolRequest, input changeInput) (objectSummary, error) {
-	ref, object, err := t.find(ctx, input.Name)
-	if err != nil {
-		return objectSummary{}, err
+func (t *toolContext) start(ctx context.Context, of *target, input changeInput) (objectSummary, error) {
+	if of.ref.kind.once {
+		return objectSummary{}, fmt.Errorf("%s is executed once, so it cannot be started again: create a new StrategyRun", of.ref)
 	}
-	if ref.kind.once {
-		return objectSummary{}, fmt.Errorf("%s is executed once, so it cannot be started again: create a new StrategyRun", ref)
+	if of.object.GetProcessSpec().State == v1alpha1.StateStopped {
+		return t.change(ctx, of, map[string]any{"state": v1alpha1.StateRunning}, input.waiting)
 	}
-	if object.GetProcessSpec().State == v1alpha1.StateStopped {
-		if object, err = t.to.change(ctx, ref, map[string]any{"state": v1alpha1.StateRunning}); err != nil {
-			return objectSummary{}, err
-		}
-	}
-	return t.settle(ctx, call, ref, object, input.waiting)
+	return t.settle(ctx, of, input.waiting)
 }
 
-func (t *toolContext) restart(ctx context.Context, call *mcp.CallToolRequest, input changeInput) (objectSummary, error) {
-	ref, object, err := t.find(ctx, input.Name)
-	if err != nil {
+func (t *toolContext) restart(ctx context.Context, of *target, input changeInput) (objectSummary, error) {
+	if err := refuseRuns("restart", of.ref); err != nil {
 		return objectSummary{}, err
 	}
-	if err := refuseRuns([]reference{ref}, "restart"); err != nil {
-		return objectSummary{}, err
+	if of.object.GetProcessSpec().State == v1alpha1.StateStopped {
+		return objectSummary{}, fmt.Errorf("%s is stopped, so it cannot be restarted: call start", of.ref)
 	}
-	if object.GetProcessSpec().State == v1alpha1.StateStopped {
-		return objectSummary{}, fmt.Errorf("%s is stopped, so it cannot be restarted: call start", ref)
-	}
-	token := newToken(t.app.clock.Now())
-	if object, err = t.to.change(ctx, ref, map[string]any{"restartToken": token}); err != nil {
-		return objectSummary{}, err
-	}
-	return t.settle(ctx, call, ref, object, input.waiting)
+	return t.change(ctx, of, map[string]any{"restartToken": newToken(t.app.clock.Now())}, input.waiting)
 }
 
-// settle waits for an object to be ready, if that is wanted, and returns its summary.
-func (t *toolContext) settle(ctx context.Context, call *mcp.CallToolRequest, ref reference, object process.Object, wait waiting) (objectSummary, error) {
+func (t *toolContext) stop(ctx context.Context, of *target, input changeInput) (objectSummary, error) {
+	run, once := of.object.(*v1alpha1.StrategyRun)
+	switch {
+	case once && run.Status.Outcome != "":
+		return summarize(rowOf(run)), nil // it has already ended
+	case once:
+		return t.change(ctx, of, map[string]any{"state": v1alpha1.RunCancelled}, input.waiting)
+	}
+	return t.change(ctx, of, map[string]any{"state": v1alpha1.StateStopped}, input.waiting)
+}
+
+// change changes fields of the spec of an object. If that is wanted, it waits until the change has taken effect. It returns the summary of the object.
+func (t *toolContext) change(ctx context.Context, of *target, fields map[string]any, wait waiting) (objectSummary, error) {
+	var err error
+	if of.object, err = t.to.change(ctx, of.ref, fields); err != nil {
+		return objectSummary{}, err
+	}
+	return t.settle(ctx, of, wait)
+}
+
+// settle waits until the last change of an object has taken effect, if that is wanted, and returns the summary of the object.
+func (t *toolContext) settle(ctx context.Context, of *target, wait waiting) (objectSummary, error) {
 	if wait.Wait {
-		wanted := awaitOptions{
-			generation: object.GetGeneration(), token: object.GetProcessSpec().RestartToken, timeout: wait.timeout(), progress: reportProgress(ctx, call, ref.kind),
-		}
-		if err := t.app.awaitReady(ctx, t.to, ref, wanted); err != nil {
+		if err := t.app.awaitChange(ctx, t.to, of.ref, of.object, awaitOptions{timeout: wait.timeout(), progress: reportProgress(ctx, of.call)}); err != nil {
 			return objectSummary{}, fmt.Errorf("%w; call get for the last output and what to do next", err)
 		}
 	}
-	return t.summary(ctx, ref)
-}
-
-func (t *toolContext) summary(ctx context.Context, ref reference) (objectSummary, error) {
-	object, err := t.to.get(ctx, ref)
+	object, err := t.to.get(ctx, of.ref)
 	if err != nil {
 		return objectSummary{}, err
 	}
-	return summarize(ref.kind.show(object)), nil
+	return summarize(rowOf(object)), nil
 }
 
 // reportProgress returns a function that notifies the client of each change of the state of an object.
-func reportProgress(ctx context.Context, call *mcp.CallToolRequest, kind *kind) func(process.Object) {
+func reportProgress(ctx context.Context, call *mcp.CallToolRequest) func(process.Object) {
 	progress := progressOf(ctx, call)
 	return func(object process.Object) {
-		r := kind.show(object)
+		r := rowOf(object)
 		progress(strings.TrimSpace(r.name + " " + r.reason + " " + r.message))
 	}
 }
@@ -129,45 +128,11 @@ func progressOf(ctx context.Context, call *mcp.CallToolRequest) func(text string
 	}
 }
 
-func (t *toolContext) stop(ctx context.Context, call *mcp.CallToolRequest, input changeInput) (objectSummary, error) {
-	ref, object, err := t.find(ctx, input.Name)
-	if err != nil {
-		return objectSummary{}, err
-	}
-	run, once := object.(*v1alpha1.StrategyRun)
-	switch {
-	case once && run.Status.Outcome != "":
-		return summarize(ref.kind.show(run)), nil // it has already ended
-	case once:
-		object, err = t.to.change(ctx, ref, map[string]any{"state": v1alpha1.RunCancelled})
-	default:
-		object, err = t.to.change(ctx, ref, map[string]any{"state": v1alpha1.StateStopped})
-	}
-	if err != nil {
-		return objectSummary{}, err
-	}
-	if input.Wait {
-		wanted := awaitOptions{generation: object.GetGeneration(), timeout: input.timeout(), progress: reportProgress(ctx, call, ref.kind)}
-		if err := t.app.awaitStopped(ctx, t.to, ref, wanted); err != nil {
-			return objectSummary{}, err
-		}
-	}
-	return t.summary(ctx, ref)
-}
-
-type deleteOutput struct {
-	Result string `json:"result"`
-}
-
-func (t *toolContext) remove(ctx context.Context, call *mcp.CallToolRequest, input changeInput) (deleteOutput, error) {
-	ref, _, err := t.find(ctx, input.Name)
-	if err != nil {
-		return deleteOutput{}, err
-	}
+func (t *toolContext) remove(ctx context.Context, of *target, input changeInput) (resultOutput, error) {
 	var wanted awaitOptions
 	if input.Wait {
-		wanted = awaitOptions{timeout: input.timeout(), progress: reportProgress(ctx, call, ref.kind)}
+		wanted = awaitOptions{timeout: input.timeout(), progress: reportProgress(ctx, of.call)}
 	}
-	said, err := t.app.remove(ctx, t.to, ref, wanted)
-	return deleteOutput{Result: said}, err
+	said, err := t.app.remove(ctx, t.to, of.ref, wanted)
+	return resultOutput{said}, err
 }

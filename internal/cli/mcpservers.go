@@ -121,8 +121,6 @@ func (c *languageClients) connect(ctx context.Context, t *toolContext, object *v
 	return found, nil
 }
 
-func (c *languageClient) contains(path string) bool { return inside(c.folders, path) }
-
 // explain names the language server in an error.
 func (c *languageClient) explain(err error) error {
 	switch {
@@ -181,7 +179,7 @@ func (t *toolContext) languageServer(ctx context.Context, file, server string) (
 		if file != "" {
 			score = fit(object, filepath.Clean(file))
 		}
-		if t.session != "" && object.Spec.Session != t.session || score == 0 || score < highest {
+		if !t.mayShow(object) || score == 0 || score < highest {
 			continue
 		}
 		if score > highest {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/manager"
 )
 
 // limitedObjects are two namespaces with one Instance each, and a Secret in the namespace "watched". The manager serves only that namespace.
@@ -106,13 +107,13 @@ func TestManager_NeedsOnlyNamespacedPermissions(t *testing.T) {
 }
 
 func TestManagerFlags_Validate(t *testing.T) {
-	valid := managerFlags{logFormat: "json", concurrency: 8, pprof: "127.0.0.1:6060"}
+	valid := managerFlags{logFormat: "json", manager: manager.Options{Concurrency: 8, PprofBindAddress: "127.0.0.1:6060"}}
 	NewWithT(t).Expect(valid.validate()).To(Succeed())
 	for want, change := range map[string]func(*managerFlags){
 		`--log-format must be text or json, not "xml"`:    func(f *managerFlags) { f.logFormat = "xml" },
-		"--concurrency must be between 1 and 1000, not 0": func(f *managerFlags) { f.concurrency = 0 },
-		`--pprof-bind-address must be a loopback address`: func(f *managerFlags) { f.pprof = "0.0.0.0:6060" },
-		`such as 127.0.0.1:6060, not ":6060"`:             func(f *managerFlags) { f.pprof = ":6060" },
+		"--concurrency must be between 1 and 1000, not 0": func(f *managerFlags) { f.manager.Concurrency = 0 },
+		`--pprof-bind-address must be a loopback address`: func(f *managerFlags) { f.manager.PprofBindAddress = "0.0.0.0:6060" },
+		`such as 127.0.0.1:6060, not ":6060"`:             func(f *managerFlags) { f.manager.PprofBindAddress = ":6060" },
 		`--namespaces: "A" is not a valid namespace name`: func(f *managerFlags) { f.namespaces = []string{"A"} },
 	} {
 		invalid := valid

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/printable"
 )
 
 // outputFormat is the flag -o of a command that prints objects. Its values have the same meaning as those of kubectl. Empty means a table.
@@ -107,3 +108,21 @@ func (a *app) printValue(format string, value any) error {
 	_, err = a.out.Write(data)
 	return err
 }
+
+// plainWriter writes text without the sequences that control a terminal. All readable output of the commands goes through a plainWriter, because names,
+// messages and errors may contain text that an object, a process or a server chose. Output that a terminal or a protocol needs unchanged goes to app.raw.
+type plainWriter struct{ to io.Writer }
+
+// Write implements io.Writer. Each call must contain whole characters.
+func (w *plainWriter) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(w.to, printable.Text(string(text))); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// lineEnds replaces the characters that printable.Text keeps but that must not occur within one line.
+var lineEnds = strings.NewReplacer("\n", " ", "\t", " ")
+
+// clean makes a value printable within one line. The value therefore cannot start a line that looks like output of Berth.
+func clean(text string) string { return lineEnds.Replace(printable.Text(text)) }

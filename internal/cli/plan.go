@@ -81,23 +81,15 @@ func planName(word string) string { return strings.TrimPrefix(word, "plan/") }
 // plan reads a plan. If it does not exist, the error wraps errMissing and names the namespace.
 func (c *connection) plan(ctx context.Context, name string) (*v1alpha1.Plan, error) {
 	plan := &v1alpha1.Plan{}
-	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, plan)
+	err := c.client.Get(ctx, c.key(name), plan)
 	return plan, explainRequest(err, c.namespace, "plan/"+name, "read", "the plans, run berth plan status")
-}
-
-// planReader reads the plan that a decision applies to.
-type planReader func(context.Context, *connection, string) (*v1alpha1.Plan, error)
-
-// readPlan reads the current plan without waiting for the manager.
-func readPlan(ctx context.Context, to *connection, name string) (*v1alpha1.Plan, error) {
-	return to.plan(ctx, name)
 }
 
 // answeredPlan reads a plan and waits until its status reflects its current spec, because no decision may be based on an older status. It returns an error
 // after answerTimeout.
-func answeredPlan(ctx context.Context, to *connection, name string) (plan *v1alpha1.Plan, err error) {
+func (c *connection) answeredPlan(ctx context.Context, name string) (plan *v1alpha1.Plan, err error) {
 	err = wait.PollUntilContextTimeout(ctx, pollEvery, answerTimeout, true, func(ctx context.Context) (bool, error) {
-		plan, err = to.plan(ctx, name)
+		plan, err = c.plan(ctx, name)
 		return err == nil && plan.Status.ObservedGeneration >= plan.Generation, err
 	})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
@@ -106,28 +98,39 @@ func answeredPlan(ctx context.Context, to *connection, name string) (plan *v1alp
 	return plan, err
 }
 
+// planRequest is what a user requests of a plan, besides the decision itself.
+type planRequest struct {
+	token, reason string
+	// target is the last phase that needs no further approval. Empty selects the default of the decision.
+	target v1alpha1.PlanPhase
+	// immediate is true for a request that is valid in every state of the plan, and therefore needs no running manager.
+	immediate bool
+}
+
 // decision changes a plan in memory and returns a description of the result. It returns an error if the plan must not be changed that way.
-type decision func(*v1alpha1.Plan) (string, error)
+type decision func(*v1alpha1.Plan, *planRequest) (string, error)
 
 // changePlan applies a decision to the newest version of a plan. If the write conflicts with another change, changePlan reads the plan and decides again, up to
 // changeTries times. Therefore, if two users approve the same phase, the second request does not approve a later phase.
-func (a *app) changePlan(
-	ctx context.Context, to *connection, name string, read planReader, decide decision,
-) (*v1alpha1.Plan, string, error) {
+func (c *connection) changePlan(ctx context.Context, name string, decide decision, request *planRequest) (*v1alpha1.Plan, string, error) {
+	read := c.answeredPlan
+	if request.immediate {
+		read = c.plan
+	}
 	for range changeTries {
-		plan, err := read(ctx, to, name)
+		plan, err := read(ctx, name)
 		if err != nil {
 			return nil, "", err
 		}
 		base := plan.DeepCopy()
-		said, err := decide(plan)
+		said, err := decide(plan, request)
 		if err != nil {
 			return nil, "", fmt.Errorf("plan/%s %w", name, err)
 		}
 		if equality.Semantic.DeepEqual(base.Spec, plan.Spec) {
 			return plan, said, nil
 		}
-		err = to.client.Patch(ctx, plan, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldOwner))
+		err = c.client.Patch(ctx, plan, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldOwner))
 		if err == nil || !apierrors.IsConflict(err) {
 			if err != nil {
 				err = fmt.Errorf("change plan/%s: %w", name, err)
@@ -138,22 +141,32 @@ func (a *app) changePlan(
 	return nil, "", fmt.Errorf("plan/%s changes too often: try again", name)
 }
 
-// request applies a decision to one plan and prints the result. With --wait it then waits for the plan.
-func (a *app) request(ctx context.Context, flags *planFlags, name string, decide func(*v1alpha1.Plan, string) (string, error)) error {
-	to, err := a.connect(&flags.connectionFlags)
-	if err != nil {
-		return err
+// planRequestCommand completes a command that applies a decision to the plan that its argument names.
+func (a *app) planRequestCommand(f *planFlags, decide decision, immediate bool, command *cobra.Command) *cobra.Command {
+	command.Args, command.ValidArgsFunction = needs(cobra.ExactArgs(1)), a.completeNames(&f.connectionFlags, planKind)
+	command.RunE = func(command *cobra.Command, args []string) (err error) {
+		request := &planRequest{token: newToken(a.clock.Now()), reason: f.reason, immediate: immediate}
+		if command.Flags().Changed("to") {
+			if request.target, err = parsePhase(f.to); err != nil {
+				return &usageError{err, command.UsageString()}
+			}
+		}
+		to, err := a.connect(&f.connectionFlags)
+		if err != nil {
+			return err
+		}
+		plan, said, err := to.changePlan(command.Context(), planName(args[0]), decide, request)
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(a.out, "plan/%s %s\n", plan.Name, said)
+		if !f.wait {
+			return nil
+		}
+		return a.awaitPlan(command.Context(), to, plan, f.timeout)
 	}
-	token := newToken(a.clock.Now())
-	plan, said, err := a.changePlan(ctx, to, name, answeredPlan, func(plan *v1alpha1.Plan) (string, error) { return decide(plan, token) })
-	if err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintf(a.out, "plan/%s %s\n", name, said)
-	if !flags.wait {
-		return nil
-	}
-	return a.awaitPlan(ctx, to, plan, flags.timeout)
+	f.add(command)
+	return command
 }
 
 // awaitPlan shows the plan until the plan has completed all approved phases. It returns an error if the plan cannot complete them, or has not completed them
@@ -161,38 +174,31 @@ func (a *app) request(ctx context.Context, flags *planFlags, name string, decide
 func (a *app) awaitPlan(ctx context.Context, to *connection, plan *v1alpha1.Plan, patience time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err := a.followPlan(limited, to, plan.Name, func(now *v1alpha1.Plan) (bool, error) {
-		if now.UID != plan.UID {
-			return false, fmt.Errorf("plan/%s was deleted and recreated", plan.Name)
-		}
-		return arrived(now, plan.Generation)
-	})
+	err := a.followPlan(limited, to, plan.Name, func(now *v1alpha1.Plan) (bool, error) { return arrived(now, plan) })
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return fmt.Errorf("%w: plan/%s was not complete after %s: see berth plan status %s", errTimeout, plan.Name, patience, plan.Name)
 	}
 	return err
 }
 
-// arrived reports whether the plan has completed all approved phases. It returns an error if the plan is stalled.
-func arrived(plan *v1alpha1.Plan, generation int64) (bool, error) {
+// arrived reports whether the plan has completed all approved phases since it was changed. It returns an error if the plan is stalled or was recreated.
+func arrived(plan, changed *v1alpha1.Plan) (bool, error) {
 	s := &plan.Status
-	if s.ObservedGeneration < generation || meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReconciling) {
+	if plan.UID != changed.UID {
+		return false, fmt.Errorf("plan/%s was deleted and recreated", plan.Name)
+	}
+	if s.ObservedGeneration < changed.Generation || meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionReconciling) {
 		return false, nil
 	}
-	stalled := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionStalled)
+	stalled := stalledBy(s.Conditions)
 	switch {
 	case s.State == v1alpha1.PlanApplied:
 		return true, nil
 	case s.State == v1alpha1.PlanComplete:
 		return phaseRank(plan.Spec.TargetPhase) <= phaseRank(s.CurrentPhase), nil
-	case stalled != nil && meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionStalled):
+	case stalled != nil:
 		return false, fmt.Errorf("plan/%s is %s: %s: %s", plan.Name, s.State, stalled.Reason, clean(stalled.Message))
 	default:
 		return false, nil
 	}
-}
-
-// completePlans completes the names of existing plans.
-func (a *app) completePlans(flags *connectionFlags) cobra.CompletionFunc {
-	return a.completeNames(flags, planKind.list)
 }

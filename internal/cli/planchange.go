@@ -4,18 +4,19 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
 func (a *app) planApproveCommand() *cobra.Command {
 	f := &planFlags{}
-	var target v1alpha1.PlanPhase
-	command := &cobra.Command{
+	command := a.planRequestCommand(f, approve, false, &cobra.Command{
 		Use:   "approve NAME",
 		Short: "Approve the next phase of a plan",
 		Long: "Approve raises spec.targetPhase to the phase after the current one, or to the phase of --to. If two users approve the same phase, it is approved\n" +
@@ -24,29 +25,14 @@ func (a *app) planApproveCommand() *cobra.Command {
 			"  berth plan approve check-greeting\n\n" +
 			"  # Approve all phases and wait until the plan is applied\n" +
 			"  berth plan approve check-greeting --to apply --wait",
-		Args:              needs(cobra.ExactArgs(1)),
-		ValidArgsFunction: a.completePlans(&f.connectionFlags),
-		RunE: func(command *cobra.Command, args []string) (err error) {
-			if f.to != "" {
-				if target, err = parsePhase(f.to); err != nil {
-					return &usageError{err, command.UsageString()}
-				}
-			}
-			return a.request(command.Context(), f, planName(args[0]), func(plan *v1alpha1.Plan, _ string) (string, error) {
-				said, err := approve(plan, target)
-				// If approve is called again after a conflict, it must approve the same phase, not a later one.
-				target = plan.Spec.TargetPhase
-				return said, err
-			})
-		},
-	}
-	f.add(command)
+	})
 	f.addWait(command)
 	command.Flags().StringVar(&f.to, "to", "", "last approved phase: execute or apply; default: the next phase")
 	return command
 }
 
-func approve(plan *v1alpha1.Plan, to v1alpha1.PlanPhase) (string, error) {
+func approve(plan *v1alpha1.Plan, request *planRequest) (string, error) {
+	to := request.target
 	s, name := &plan.Status, plan.Name
 	current, target := phaseRank(s.CurrentPhase), phaseRank(plan.Spec.TargetPhase)
 	switch {
@@ -65,7 +51,7 @@ func approve(plan *v1alpha1.Plan, to v1alpha1.PlanPhase) (string, error) {
 	if to == "" {
 		to = planPhases[current+1]
 	}
-	plan.Spec.TargetPhase = to
+	plan.Spec.TargetPhase, request.target = to, to // a repetition after a conflict must approve the same phase, not a later one
 	return fmt.Sprintf("approved up to %s", to), nil
 }
 
@@ -83,37 +69,18 @@ func over(plan *v1alpha1.Plan) string {
 
 func (a *app) planCancelCommand() *cobra.Command {
 	f := &planFlags{}
-	command := &cobra.Command{
+	command := a.planRequestCommand(f, cancelPlan, true, &cobra.Command{
 		Use:   "cancel NAME",
 		Short: "Cancel a plan",
 		Long: "Cancel sets spec.state to Cancelled. Active runs of the plan are stopped; completed work stays. A cancelled plan cannot be resumed.\n" +
 			"A plan that is already cancelled is not changed.",
-		Example:           "  berth plan cancel check-greeting --reason \"the module has moved\"",
-		Args:              needs(cobra.ExactArgs(1)),
-		ValidArgsFunction: a.completePlans(&f.connectionFlags),
-		RunE: func(command *cobra.Command, args []string) error {
-			to, err := a.connect(&f.connectionFlags)
-			if err != nil {
-				return err
-			}
-			name := planName(args[0])
-			// A cancellation is valid in every state of the plan, and does not need a running manager.
-			_, said, err := a.changePlan(command.Context(), to, name, readPlan, func(plan *v1alpha1.Plan) (string, error) {
-				return cancelPlan(plan, f.reason)
-			})
-			if err != nil {
-				return err
-			}
-			_, _ = fmt.Fprintf(a.out, "plan/%s %s\n", name, said)
-			return nil
-		},
-	}
-	f.add(command)
+		Example: "  berth plan cancel check-greeting --reason \"the module has moved\"",
+	})
 	command.Flags().StringVar(&f.reason, "reason", "", "reason, for other users")
 	return command
 }
 
-func cancelPlan(plan *v1alpha1.Plan, reason string) (string, error) {
+func cancelPlan(plan *v1alpha1.Plan, request *planRequest) (string, error) {
 	if plan.Status.State == v1alpha1.PlanApplied {
 		return "", fmt.Errorf("is applied, so it cannot be cancelled: to start again, run berth plan revert %s", plan.Name)
 	}
@@ -121,7 +88,7 @@ func cancelPlan(plan *v1alpha1.Plan, reason string) (string, error) {
 		return "is already cancelled", nil
 	}
 	plan.Spec.State = v1alpha1.PlanCancelRequested
-	because(plan, reason)
+	because(plan, request.reason)
 	return "cancellation requested", nil
 }
 
@@ -131,36 +98,25 @@ func because(plan *v1alpha1.Plan, reason string) {
 		delete(plan.Annotations, annotationReason)
 		return
 	}
-	if plan.Annotations == nil {
-		plan.Annotations = map[string]string{}
-	}
-	plan.Annotations[annotationReason] = reason
+	metav1.SetMetaDataAnnotation(&plan.ObjectMeta, annotationReason, reason)
 }
 
 func (a *app) planRetryCommand() *cobra.Command {
 	f := &planFlags{}
-	command := &cobra.Command{
+	command := a.planRequestCommand(f, retryPlan, false, &cobra.Command{
 		Use:   "retry NAME",
 		Short: "Retry the current phase of a plan",
 		Long: "Retry runs the current phase again by changing spec.retryToken. Active runs of the phase are stopped first.\n" +
 			"After a revert that exceeded maxReversions, retry returns the plan to its state before that revert. A phase that had succeeded does not run again.",
 		Example: "  # Run the failed phase again and wait for it\n" +
 			"  berth plan retry check-greeting --wait",
-		Args:              needs(cobra.ExactArgs(1)),
-		ValidArgsFunction: a.completePlans(&f.connectionFlags),
-		RunE: func(command *cobra.Command, args []string) error {
-			return a.request(command.Context(), f, planName(args[0]), func(plan *v1alpha1.Plan, token string) (string, error) {
-				return retryPlan(plan, token, f.reason)
-			})
-		},
-	}
-	f.add(command)
+	})
 	f.addWait(command)
 	command.Flags().StringVar(&f.reason, "reason", "", "reason, for other users")
 	return command
 }
 
-func retryPlan(plan *v1alpha1.Plan, token, reason string) (string, error) {
+func retryPlan(plan *v1alpha1.Plan, request *planRequest) (string, error) {
 	s, name := &plan.Status, plan.Name
 	switch {
 	case over(plan) != "":
@@ -170,40 +126,28 @@ func retryPlan(plan *v1alpha1.Plan, token, reason string) (string, error) {
 	case s.State == v1alpha1.PlanApplied || s.State == v1alpha1.PlanComplete:
 		return "", fmt.Errorf("has nothing to retry, because %s succeeded: to start again, run berth plan revert %s", s.CurrentPhase, name)
 	}
-	plan.Spec.RetryToken = token
-	because(plan, reason)
+	plan.Spec.RetryToken = request.token
+	because(plan, request.reason)
 	return fmt.Sprintf("retry of %s requested", s.CurrentPhase), nil
 }
 
 func (a *app) planRevertCommand() *cobra.Command {
 	f := &planFlags{}
-	command := &cobra.Command{
+	command := a.planRequestCommand(f, revertPlan, false, &cobra.Command{
 		Use:   "revert NAME",
 		Short: "Revert a plan to its first phase",
 		Long: "Revert returns a plan to its first phase, Strategize, by changing spec.revert. Active runs of the plan are stopped first. After Strategize the\n" +
 			"plan waits for approval, unless --to sets a later phase. The field spec.maxReversions of the action limits the number of reversions.",
 		Example: "  # Start over, and continue without further approval up to Execute\n" +
 			"  berth plan revert check-greeting --to execute",
-		Args:              needs(cobra.ExactArgs(1)),
-		ValidArgsFunction: a.completePlans(&f.connectionFlags),
-		RunE: func(command *cobra.Command, args []string) error {
-			target, err := parsePhase(f.to)
-			if err != nil {
-				return &usageError{err, command.UsageString()}
-			}
-			return a.request(command.Context(), f, planName(args[0]), func(plan *v1alpha1.Plan, token string) (string, error) {
-				return revertPlan(plan, token, f.reason, target)
-			})
-		},
-	}
-	f.add(command)
+	})
 	f.addWait(command)
 	command.Flags().StringVar(&f.reason, "reason", "", "reason, for other users; it is recorded in the history")
 	command.Flags().StringVar(&f.to, "to", "strategize", "last phase that starts without further approval: strategize, execute or apply")
 	return command
 }
 
-func revertPlan(plan *v1alpha1.Plan, token, reason string, target v1alpha1.PlanPhase) (string, error) {
+func revertPlan(plan *v1alpha1.Plan, request *planRequest) (string, error) {
 	s, name := &plan.Status, plan.Name
 	first := s.CurrentPhase == v1alpha1.PhaseStrategize
 	switch {
@@ -216,7 +160,7 @@ func revertPlan(plan *v1alpha1.Plan, token, reason string, target v1alpha1.PlanP
 	case s.Pinned != nil && s.Reversions >= s.Pinned.MaxReversions:
 		return "", fmt.Errorf("was reverted %d times, the limit of its action: to end the plan, run berth plan cancel %s", s.Reversions, name)
 	}
-	plan.Spec.Revert = &v1alpha1.PlanRevert{ToPhase: v1alpha1.PhaseStrategize, Token: token, Reason: reason}
-	plan.Spec.TargetPhase = target
+	plan.Spec.Revert = &v1alpha1.PlanRevert{ToPhase: v1alpha1.PhaseStrategize, Token: request.token, Reason: request.reason}
+	plan.Spec.TargetPhase = cmp.Or(request.target, v1alpha1.PhaseStrategize)
 	return "revert to Strategize requested", nil
 }

@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,7 +38,7 @@ func (a *app) planStatusCommand() *cobra.Command {
 			"  # Watch one plan\n" +
 			"  berth plan status -w check-greeting",
 		Args:              needs(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: a.completePlans(flags),
+		ValidArgsFunction: a.completeNames(flags, planKind),
 		RunE: func(command *cobra.Command, args []string) error {
 			if watch && !format.table() {
 				return &usageError{errors.New("-w prints text: omit -o or -w"), command.UsageString()}
@@ -80,7 +80,7 @@ func (a *app) printPlans(ctx context.Context, to *connection, args []string, pri
 	if err != nil {
 		return err
 	}
-	return printObjects(printer, a.out, objectsOf(found), wanted.name != "")
+	return printObjects(printer, a.out, found, wanted.name != "")
 }
 
 // finished reports whether a plan is applied or cancelled. Nothing more happens to such a plan, unless an applied plan is reverted.
@@ -89,24 +89,33 @@ func finished(plan *v1alpha1.Plan) (bool, error) {
 }
 
 func (a *app) listPlans(ctx context.Context, to *connection) error {
-	list := &v1alpha1.PlanList{}
-	if err := to.client.List(ctx, list, client.InNamespace(to.namespace)); err != nil {
-		return fmt.Errorf("list plans: %w", err)
+	plans, err := to.plans(ctx)
+	if err != nil {
+		return err
 	}
-	if len(list.Items) == 0 {
+	if len(plans) == 0 {
 		a.say("no plan in namespace %s: to create one, run berth use ACTION", to.namespace)
 		return nil
 	}
-	slices.SortFunc(list.Items, func(a, b v1alpha1.Plan) int { return strings.Compare(a.Name, b.Name) })
 	cells := [][]string{{"NAME", "ACTION", "PHASE", "STATE", "WAITING", "AGE"}}
-	for i := range list.Items {
-		plan := &list.Items[i]
-		age := duration.HumanDuration(max(0, a.clock.Since(plan.CreationTimestamp.Time)))
+	for i := range plans {
+		plan := &plans[i]
+		age := ageOf(plan.CreationTimestamp.Time, a.clock.Now())
 		cells = append(cells, []string{
 			plan.Name, plan.Spec.ActionRef.Name, string(plan.Status.CurrentPhase), string(plan.Status.State), clean(plan.Status.Waiting), age,
 		})
 	}
 	return a.print(align(cells))
+}
+
+// plans returns the plans of the namespace, sorted by name.
+func (c *connection) plans(ctx context.Context, opts ...client.ListOption) ([]v1alpha1.Plan, error) {
+	list := &v1alpha1.PlanList{}
+	if err := c.client.List(ctx, list, append(opts, client.InNamespace(c.namespace))...); err != nil {
+		return nil, fmt.Errorf("list plans: %w", err)
+	}
+	slices.SortFunc(list.Items, func(a, b v1alpha1.Plan) int { return strings.Compare(a.Name, b.Name) })
+	return list.Items, nil
 }
 
 func (a *app) print(lines []string) error {
@@ -115,15 +124,11 @@ func (a *app) print(lines []string) error {
 }
 
 func (a *app) showPlan(ctx context.Context, to *connection, name string) error {
-	plan, err := to.plan(ctx, name)
+	tree, err := to.planTree(ctx, name)
 	if err != nil {
 		return err
 	}
-	runs, err := to.runsOf(ctx, plan)
-	if err != nil {
-		return err
-	}
-	return a.print(newTree(plan, runs).lines(a.clock.Now()))
+	return a.print(tree.lines(a.clock.Now()))
 }
 
 // runsOf returns the existing runs of the plan, including those of earlier attempts.
@@ -142,10 +147,9 @@ func (c *connection) runsOf(ctx context.Context, plan *v1alpha1.Plan) ([]v1alpha
 // change. Once it has read the plan, it retries when the API server is temporarily unavailable.
 func (a *app) followPlan(ctx context.Context, to *connection, name string, enough func(*v1alpha1.Plan) (bool, error)) error {
 	board := newBoard(a.raw, false)
-	var plan *v1alpha1.Plan
 	var tree *tree
 	read := func() (err error) {
-		plan, tree, err = to.look(ctx, name)
+		tree, err = to.planTree(ctx, name)
 		return err
 	}
 	return a.follow(ctx, followEvery, errMissing, read, func() (bool, error) {
@@ -155,7 +159,7 @@ func (a *app) followPlan(ctx context.Context, to *connection, name string, enoug
 		} else {
 			tree.tell(board, now)
 		}
-		return enough(plan)
+		return enough(tree.plan)
 	})
 }
 
@@ -181,14 +185,67 @@ func (a *app) follow(ctx context.Context, interval time.Duration, fatal error, r
 	})
 }
 
-func (c *connection) look(ctx context.Context, name string) (*v1alpha1.Plan, *tree, error) {
+// planTree reads a plan and its runs.
+func (c *connection) planTree(ctx context.Context, name string) (*tree, error) {
 	plan, err := c.plan(ctx, name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	runs, err := c.runsOf(ctx, plan)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return plan, newTree(plan, runs), nil
+	return newTree(plan, runs), nil
+}
+
+// brief returns a short description of the state of a plan.
+func brief(plan *v1alpha1.Plan) string {
+	s := &plan.Status
+	words := []string{string(cmp.Or(s.State, v1alpha1.PlanQueued))}
+	if s.CurrentPhase != "" {
+		words = []string{string(s.CurrentPhase), string(s.State)}
+	}
+	if s.Attempt > 1 {
+		words = append(words, fmt.Sprintf("(attempt %d)", s.Attempt))
+	}
+	if s.Waiting != "" {
+		words = append(words, "waiting "+clean(s.Waiting))
+	}
+	return strings.Join(words, " ")
+}
+
+// remarks returns why a plan does not continue, and what the user can do about it.
+func remarks(plan *v1alpha1.Plan) []string {
+	s, name := &plan.Status, plan.Name
+	var said []string
+	if reason := plan.Annotations[annotationReason]; reason != "" {
+		said = append(said, "reason: "+reason)
+	}
+	if stalled := stalledBy(s.Conditions); stalled != nil {
+		said = append(said, stalled.Reason+": "+stalled.Message)
+	}
+	switch {
+	case plan.Spec.State == v1alpha1.PlanCancelRequested && s.State != v1alpha1.PlanCancelled && s.State != v1alpha1.PlanApplied:
+		said = append(said, "cancellation in progress")
+	case s.State == v1alpha1.PlanComplete && phaseRank(plan.Spec.TargetPhase) <= phaseRank(s.CurrentPhase):
+		said = append(said, "to continue: berth plan approve "+name)
+	case s.State == v1alpha1.PlanErrored:
+		said = append(said, fmt.Sprintf("to run %s again: berth plan retry %s; to start over: berth plan revert %s", s.CurrentPhase, name, name))
+	case s.State == v1alpha1.PlanConstrained && skipped(s) != "":
+		said = append(said, fmt.Sprintf("to continue: berth reset strategies %s, then berth plan retry %s", skipped(s), name))
+	case s.State == v1alpha1.PlanConstrained:
+		said = append(said, fmt.Sprintf("to continue from here: berth plan retry %s; to end the plan: berth plan cancel %s", name, name))
+	}
+	return said
+}
+
+// skipped returns the names of the strategies of the current phase that were skipped because their breaker was open, separated by spaces.
+func skipped(s *v1alpha1.PlanStatus) string {
+	var names []string
+	for _, run := range s.Runs {
+		if run.Outcome == v1alpha1.RunSkipped {
+			names = append(names, run.Strategy)
+		}
+	}
+	return strings.Join(names, " ")
 }

@@ -15,13 +15,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
@@ -56,7 +61,6 @@ func (a *app) podLogs(ctx context.Context, to *connection, object process.Object
 	if err != nil {
 		return fmt.Errorf("connect to the API server %s: %w", to.config.Host, err)
 	}
-	from := newPodOutput(api, opts, out)
 	var printed int64 // the incarnation whose output was printed
 	for {
 		newest, err := to.newestPod(ctx, object)
@@ -67,12 +71,12 @@ func (a *app) podLogs(ctx context.Context, to *connection, object process.Object
 		case newest == nil && !opts.Follow:
 			return errors.New("the object has no Pod: see berth status")
 		case newest != nil && incarnationOf(newest) > printed:
-			started, err := from.print(ctx, newest)
+			started, err := opts.printPod(ctx, api, newest, out)
 			if err != nil || !opts.Follow {
 				return err
 			}
 			if started {
-				printed, from.tail, from.since = incarnationOf(newest), nil, nil
+				printed, opts.Tail, opts.since = incarnationOf(newest), -1, 0
 			}
 		}
 		select {
@@ -83,44 +87,27 @@ func (a *app) podLogs(ctx context.Context, to *connection, object process.Object
 	}
 }
 
-// podOutput copies the output of Pods.
-type podOutput struct {
-	api kubernetes.Interface
-	// tail is the number of lines and since the age of the oldest line, in seconds; nil selects all output.
-	tail, since *int64
-	maxBytes    *int64 // nil: no limit
-	follow      bool
-	timestamps  bool
-	out         io.Writer
-}
-
-func newPodOutput(api kubernetes.Interface, opts logOptions, out io.Writer) *podOutput {
-	from := &podOutput{api: api, follow: opts.Follow, timestamps: opts.timestamps, out: out}
-	if opts.since > 0 {
-		from.since = ptr.To(max(1, int64(opts.since.Seconds())))
+// printPod copies the output of a Pod. started is false if the Pod has no output yet or no longer exists.
+func (o *logOptions) printPod(ctx context.Context, api kubernetes.Interface, p *corev1.Pod, out io.Writer) (started bool, err error) {
+	options := &corev1.PodLogOptions{Container: pod.Telling(p), Follow: o.Follow, Timestamps: o.timestamps}
+	if o.since > 0 {
+		options.SinceSeconds = ptr.To(max(1, int64(o.since.Seconds())))
 	}
-	if opts.Tail >= 0 {
-		from.tail = ptr.To(opts.Tail)
+	if o.Tail >= 0 {
+		options.TailLines = &o.Tail
 	}
-	if opts.maxBytes > 0 {
-		from.maxBytes = ptr.To(opts.maxBytes)
+	if o.maxBytes > 0 {
+		options.LimitBytes = &o.maxBytes
 	}
-	return from
-}
-
-// print copies the output of a Pod. started is false if the Pod has no output yet or no longer exists.
-func (o *podOutput) print(ctx context.Context, p *corev1.Pod) (started bool, err error) {
-	options := &corev1.PodLogOptions{Container: pod.Telling(p), Follow: o.follow, TailLines: o.tail, SinceSeconds: o.since, Timestamps: o.timestamps,
-		LimitBytes: o.maxBytes}
-	stream, err := o.api.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).Stream(ctx)
-	if apierrors.IsBadRequest(err) && o.follow || apierrors.IsNotFound(err) {
+	stream, err := api.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).Stream(ctx)
+	if apierrors.IsBadRequest(err) && o.Follow || apierrors.IsNotFound(err) {
 		return false, nil // the container has not started yet, or the Pod no longer exists
 	}
 	if err != nil {
 		return false, fmt.Errorf("read the output of Pod %s: %w", p.Name, err)
 	}
 	defer func() { _ = stream.Close() }()
-	if _, err := io.Copy(o.out, stream); err != nil {
+	if _, err := io.Copy(out, stream); err != nil {
 		return false, cmp.Or(ctx.Err(), fmt.Errorf("read the output of Pod %s: %w", p.Name, err))
 	}
 	return true, nil
@@ -143,4 +130,124 @@ func (c *connection) newestPod(ctx context.Context, object process.Object) (*cor
 func incarnationOf(p *corev1.Pod) int64 {
 	n, _ := strconv.ParseInt(p.Labels[pod.LabelIncarnation], 10, 64) // 0 without the label
 	return n
+}
+
+// terminalInPod returns the Pod with the terminal of an object, and starts the object if it is asleep. It returns nil if the object does not run in a Pod. It
+// also returns nil if the object cannot be read, because the next request then reports the error.
+func (a *app) terminalInPod(ctx context.Context, to *connection, ref reference) (*corev1.Pod, error) {
+	object, err := to.get(ctx, ref)
+	if err != nil || !inPod(object) {
+		return nil, nil //nolint:nilerr,nilnil // see above
+	}
+	instance, is := object.(*v1alpha1.Instance)
+	if !is {
+		return nil, fmt.Errorf("%s has no terminal: in Pods only Instances have one; use berth logs %s to see its output", ref, ref)
+	}
+	if lifecycle.Asleep(&instance.Status.ProcessStatus) {
+		a.say("%s is idle; starting it", ref)
+		if instance, err = a.wake(ctx, to, ref); err != nil {
+			return nil, err
+		}
+	}
+	newest, err := to.newestPod(ctx, object)
+	if err == nil && (newest == nil || instance.Status.AttachCommand == "") {
+		err = fmt.Errorf("%s has no terminal in a Pod at the moment: see berth status %s", ref, ref)
+	}
+	return newest, err
+}
+
+// wakeWithin bounds how long to wait for the Pod of a sleeping object.
+const wakeWithin = 2 * time.Minute
+
+// wake starts a sleeping session in a Pod the same way as berth restart, because no manager sees connections to the Pod. It returns the updated session. A
+// session that is still falling asleep ignores restart requests, so wake waits until it is asleep.
+func (a *app) wake(ctx context.Context, to *connection, ref reference) (*v1alpha1.Instance, error) {
+	var object process.Object
+	err := wait.PollUntilContextTimeout(ctx, pollEvery, wakeWithin, true, func(ctx context.Context) (awake bool, err error) {
+		if object, err = to.get(ctx, ref); err != nil {
+			return false, err
+		}
+		status := object.GetProcessStatus()
+		if lifecycle.Asleep(status) && !lifecycle.FallsAsleep(status) {
+			if err := a.askAndAwait(ctx, to, ref); err != nil {
+				return false, fmt.Errorf("start the idle process: %w", err)
+			}
+		}
+		return !lifecycle.Asleep(status), nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, fmt.Errorf("%s is still idle: see berth status %s", ref, ref)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return object.(*v1alpha1.Instance), nil // a reference of another kind was rejected before
+}
+
+// askAndAwait requests a new incarnation and waits until it is ready.
+func (a *app) askAndAwait(ctx context.Context, to *connection, ref reference) error {
+	changed, err := to.change(ctx, ref, map[string]any{"restartToken": newToken(a.clock.Now())})
+	if err != nil {
+		return err
+	}
+	return a.awaitChange(ctx, to, ref, changed, awaitOptions{timeout: wakeWithin})
+}
+
+// podLine is a connection to a terminal in a Pod. Like kubectl, it goes through the API server with the rights of the caller.
+type podLine struct {
+	executor remotecommand.Executor
+	ctx      context.Context //nolint:containedctx // the connection ends with this context
+	end      context.CancelFunc
+	typed    *io.PipeReader
+	keys     *io.PipeWriter
+	sizes    chan remotecommand.TerminalSize // holds only the latest size
+}
+
+// takePod prepares a connection to the terminal of a Pod; Receive opens it.
+func takePod(ctx context.Context, config *rest.Config, p *corev1.Pod, size *runtime.Terminal) (*podLine, error) {
+	executor, err := pod.Attach(config, p, corev1.PodAttachOptions{Stdin: true, Stdout: true, TTY: true})
+	if err != nil {
+		return nil, err
+	}
+	l := &podLine{executor: executor, sizes: make(chan remotecommand.TerminalSize, 1)}
+	l.ctx, l.end = context.WithCancel(pod.Unlogged(ctx))
+	l.typed, l.keys = io.Pipe()
+	if size != nil {
+		_ = l.Resize(*size)
+	}
+	return l, nil
+}
+
+// Write sends typed input.
+func (l *podLine) Write(keys []byte) (int, error) { return l.keys.Write(keys) }
+
+// Resize sets the size of the user's terminal. It is not safe for concurrent use.
+func (l *podLine) Resize(size runtime.Terminal) error {
+	select {
+	case <-l.sizes:
+	default:
+	}
+	l.sizes <- remotecommand.TerminalSize{Width: uint16(size.Columns), Height: uint16(size.Rows)} //nolint:gosec // at most 1000
+	return nil
+}
+
+// Next implements remotecommand.TerminalSizeQueue.
+func (l *podLine) Next() *remotecommand.TerminalSize {
+	select {
+	case size := <-l.sizes:
+		return &size
+	case <-l.ctx.Done():
+		return nil
+	}
+}
+
+// Receive copies the output of the terminal. It returns nil when the program exits, and an error when the connection is lost.
+func (l *podLine) Receive(out io.Writer, _ func(runtime.Terminal)) error {
+	return l.executor.StreamWithContext(l.ctx, remotecommand.StreamOptions{Stdin: l.typed, Stdout: out, Tty: true, TerminalSizeQueue: l})
+}
+
+// Close closes the connection. The program keeps running.
+func (l *podLine) Close() error {
+	l.end()
+	return l.keys.Close()
 }

@@ -7,20 +7,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// selection holds the flags that select objects of a kind without their names.
+// selection holds the flags of a command that acts on several objects: those of the connection, and those that select objects by label or all objects
+// of a kind.
 type selection struct {
+	connectionFlags
 	labels string
 	all    bool
+	// refuseRuns is the verb for the error if a StrategyRun is selected. Empty: StrategyRuns are permitted.
+	refuseRuns string
+	// changed are the objects that the command has changed. The method each warns if their managers do not respond.
+	changed []client.Object
 }
 
-func (s *selection) add(command *cobra.Command) {
+// addTo adds the flags, the check of the arguments and their completion to a command.
+func (s *selection) addTo(a *app, command *cobra.Command) {
+	command.Args, command.ValidArgsFunction = needs(cobra.MinimumNArgs(1)), a.completeReferences(&s.connectionFlags, kinds)
+	s.connectionFlags.add(command)
 	s.addLabels(command)
 	command.Flags().BoolVar(&s.all, "all", false, "with KIND: all objects of the kind in the namespace")
 }
@@ -41,60 +49,45 @@ func (s *selection) option() ([]client.ListOption, error) {
 	return []client.ListOption{client.MatchingLabelsSelector{Selector: selector}}, nil
 }
 
-// check parses the arguments: KIND/NAME... or KIND NAME... or, with --all or -l, KIND... In the last case it returns references without names.
-func (s *selection) check(args []string) ([]reference, error) {
-	if !s.all && s.labels == "" {
-		return parseReferences(args)
-	}
+// parse parses the arguments: KIND/NAME... or KIND NAME... or, with --all or -l, KIND... In the last case it returns references without names.
+func (s *selection) parse(args []string) ([]reference, error) {
+	bare := s.all || s.labels != ""
 	if s.all && s.labels != "" {
 		return nil, errors.New("use either --all or -l")
 	}
-	if _, err := s.option(); err != nil {
-		return nil, err
-	}
-	var found []reference
-	for _, word := range args {
-		if strings.Contains(word, "/") {
-			return nil, fmt.Errorf("%q names one object: with --all or -l use a KIND, such as devserver", word)
+	references, err := parseReferences(kinds, args, bare)
+	for _, ref := range references {
+		if bare && ref.name != "" {
+			return nil, fmt.Errorf("%q names one object: with --all or -l use a KIND, such as devserver", ref)
 		}
-		kind, err := findKind(word)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, reference{kind: kind})
 	}
-	return found, nil
+	return references, err
 }
 
-// open connects to the API server and returns the objects that the arguments and the flags select.
-func (s *selection) open(ctx context.Context, a *app, flags *connectionFlags, args []string) (*connection, []reference, error) {
-	references, err := s.check(args)
+// open connects to the API server and returns references to the selected objects. It does not check that named objects exist. If a KIND selects no object, it
+// prints a message and returns no error.
+func (s *selection) open(ctx context.Context, a *app, args []string) (*connection, []reference, error) {
+	references, err := s.parse(args)
 	if err != nil {
 		return nil, nil, err
 	}
-	to, err := a.connect(flags)
+	opts, err := s.option()
 	if err != nil {
 		return nil, nil, err
 	}
-	references, err = a.selected(ctx, to, s, references)
-	return to, references, err
-}
-
-// selected replaces the references without a name by the objects that the flags select. No such object is not an error.
-func (a *app) selected(ctx context.Context, to *connection, s *selection, references []reference) ([]reference, error) {
+	to, err := a.connect(&s.connectionFlags)
+	if err != nil {
+		return nil, nil, err
+	}
 	var found []reference
 	for _, ref := range references {
 		if ref.name != "" {
 			found = append(found, ref)
 			continue
 		}
-		opts, err := s.option()
+		objects, err := to.objects(ctx, []reference{ref}, opts...)
 		if err != nil {
-			return nil, err
-		}
-		objects, err := listAll(ctx, to.client, ref.kind, to.namespace, opts...)
-		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, object := range objects {
 			found = append(found, reference{kind: ref.kind, name: object.GetName()})
@@ -103,5 +96,23 @@ func (a *app) selected(ctx context.Context, to *connection, s *selection, refere
 	if len(found) == 0 {
 		a.say("no objects in namespace %s match", to.namespace)
 	}
-	return found, nil
+	if s.refuseRuns != "" {
+		err = refuseRuns(s.refuseRuns, found...)
+	}
+	return to, found, err
+}
+
+// each calls do for each selected object, one after the other. It continues after an error and returns all errors joined. An error in the
+// arguments or in a list request ends it before the first call.
+func (s *selection) each(ctx context.Context, a *app, args []string, do func(*connection, reference) error) error {
+	to, references, err := s.open(ctx, a, args)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, ref := range references {
+		errs = append(errs, do(to, ref))
+	}
+	a.warnSilent(ctx, to, rowsOf(s.changed)...)
+	return errors.Join(errs...)
 }

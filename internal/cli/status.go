@@ -8,17 +8,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/internal/controlplane"
+	"github.com/berth-dev/berth/internal/hosts"
 )
 
 // watchEvery is how often status -w polls. The API server answers from its watch cache, so polling is cheap.
@@ -41,7 +43,7 @@ func (a *app) statusCommand() *cobra.Command {
 			"  berth status devservers -A -w\n\n" +
 			"  # Print the URL of a dev server\n" +
 			"  berth status devserver/web -o jsonpath='{.status.url}'",
-		ValidArgsFunction: a.completeShown(&flags.connectionFlags),
+		ValidArgsFunction: a.completeReferences(&flags.connectionFlags, shownKinds),
 		RunE: func(command *cobra.Command, args []string) error {
 			printer, err := flags.format.printer(command)
 			if err != nil {
@@ -53,10 +55,10 @@ func (a *app) statusCommand() *cobra.Command {
 			return a.status(command.Context(), flags, args, printer)
 		},
 	}
-	flags.add(command)
+	flags.connectionFlags.add(command)
 	flags.addEndpoint(command)
 	flags.format.add(command)
-	flags.labels.addLabels(command)
+	flags.addLabels(command)
 	command.Flags().BoolVarP(&flags.allNamespaces, "all-namespaces", "A", false, "show the objects of all namespaces")
 	command.Flags().BoolVarP(&flags.watch, "watch", "w", false, "watch for changes and show them")
 	return command
@@ -64,8 +66,7 @@ func (a *app) statusCommand() *cobra.Command {
 
 // statusFlags are the flags of berth status.
 type statusFlags struct {
-	connectionFlags
-	labels selection
+	selection
 	format outputFormat
 	watch  bool
 }
@@ -75,7 +76,7 @@ func (a *app) status(ctx context.Context, flags *statusFlags, args []string, pri
 	if err != nil {
 		return err
 	}
-	opts, err := flags.labels.option()
+	opts, err := flags.option()
 	if err != nil {
 		return err
 	}
@@ -102,10 +103,10 @@ func (a *app) status(ctx context.Context, flags *statusFlags, args []string, pri
 	if printer == nil {
 		return a.statusOnce(ctx, to, wanted, rowsOf(found), flags.format.text == "wide")
 	}
-	slices.SortStableFunc(found, func(a, b shownObject) int {
-		return cmp.Or(cmp.Compare(a.object.GetNamespace(), b.object.GetNamespace()), cmp.Compare(a.kind.singular, b.kind.singular), cmp.Compare(a.object.GetName(), b.object.GetName()))
+	slices.SortStableFunc(found, func(a, b client.Object) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(nameOf(a), nameOf(b)))
 	})
-	return printObjects(printer, a.out, objectsOf(found), len(wanted) == 1 && wanted[0].name != "")
+	return printObjects(printer, a.out, found, len(wanted) == 1 && wanted[0].name != "")
 }
 
 // statusWatch shows changes until the context is done. It returns an error if the first read fails; afterwards it retries when the API server is temporarily
@@ -114,7 +115,7 @@ func (a *app) statusWatch(ctx context.Context, to *connection, wanted []referenc
 	board := newBoard(a.raw, to.namespace == "")
 	// Slightly stale results are sufficient: the API server returns them from its watch cache.
 	opts = append(opts, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
-	var found []shownObject
+	var found []client.Object
 	read := func() (err error) {
 		found, err = to.objects(ctx, wanted, opts...)
 		return err
@@ -137,17 +138,13 @@ func (a *app) statusOnce(ctx context.Context, to *connection, wanted []reference
 	sortRows(rows)
 	shown := lines(rows, a.clock.Now(), tableColumns{namespace: to.namespace == "", wide: wide})
 	if len(wanted) == 1 && wanted[0].name != "" {
-		for _, note := range rows[0].notes {
-			shown = append(shown, "  "+note)
-		}
+		shown = append(shown, indented(rows[0].notes)...)
 		if rows[0].explains {
-			shown = append(shown, a.lastOutput(ctx, to, wanted[0])...)
+			shown = append(shown, indented(a.lastOutput(ctx, to, wanted[0]))...)
 		}
 	}
-	for _, line := range shown {
-		if _, err := fmt.Fprintln(a.out, line); err != nil {
-			return err
-		}
+	if err := a.print(shown); err != nil {
+		return err
 	}
 	a.warnSilent(ctx, to, rows...)
 	a.sayWhereUpRuns(to)
@@ -166,42 +163,6 @@ func (a *app) sayWhereUpRuns(to *connection) {
 	}
 }
 
-// parseWanted parses KIND or KIND/NAME arguments, or KIND NAME... as in kubectl. No argument selects all kinds.
-func parseWanted(args []string) ([]reference, error) {
-	var wanted []reference
-	if len(args) > 1 && !strings.Contains(args[1], "/") && kindNamed(shownKinds(), args[1]) == nil {
-		kind, err := findShown(args[0])
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range args[1:] {
-			wanted = append(wanted, reference{kind: kind, name: name})
-		}
-		return wanted, nil
-	}
-	for _, word := range args {
-		if strings.Contains(word, "/") {
-			parsed, err := parseReferenceOf(word, findShown)
-			if err != nil {
-				return nil, err
-			}
-			wanted = append(wanted, parsed)
-			continue
-		}
-		kind, err := findShown(word)
-		if err != nil {
-			return nil, err
-		}
-		wanted = append(wanted, reference{kind: kind, everything: true})
-	}
-	if len(args) == 0 {
-		for _, kind := range shownKinds() {
-			wanted = append(wanted, reference{kind: kind})
-		}
-	}
-	return wanted, nil
-}
-
 func namedOnly(wanted []reference) string {
 	for _, ref := range wanted {
 		if ref.name != "" {
@@ -211,23 +172,41 @@ func namedOnly(wanted []reference) string {
 	return ""
 }
 
-// objects reads the wanted objects. The options apply to lists.
-func (c *connection) objects(ctx context.Context, wanted []reference, opts ...client.ListOption) ([]shownObject, error) {
-	var found []shownObject
-	for _, ref := range wanted {
-		if ref.name != "" {
-			one, err := c.getShown(ctx, ref)
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, one)
-			continue
-		}
-		some, err := listShown(ctx, c.client, ref.kind, c.namespace, ref.everything, opts...)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, some...)
+const (
+	// silentAfter is the age of a Lease at which a command warns: two renewals are then missing. It is only a warning, because the clocks of two machines
+	// may differ.
+	silentAfter = 5 * hosts.Interval / 2
+	// leaseTimeout bounds how long a command waits for the Leases.
+	leaseTimeout = 3 * time.Second
+)
+
+// warnSilent warns if the managers that act on the objects have not renewed their Leases. It prints nothing if there is no Lease or the user may not read
+// Leases.
+func (a *app) warnSilent(ctx context.Context, to *connection, rows ...row) {
+	if len(rows) == 0 {
+		return
 	}
-	return found, nil
+	ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
+	defer cancel()
+	renewed, err := hosts.Renewed(ctx, to.client, to.managerNamespace())
+	if err != nil || len(renewed) == 0 {
+		return
+	}
+	newest := slices.MaxFunc(slices.Collect(maps.Values(renewed)), time.Time.Compare)
+	var owners []string
+	for _, r := range rows {
+		owners = append(owners, r.host)
+	}
+	slices.Sort(owners)
+	for _, host := range slices.Compact(owners) {
+		at, known := renewed[host]
+		subject := "the manager of host " + host
+		if host == "" { // any manager may serve an object without a host
+			at, known, subject = newest, true, "every manager"
+		}
+		if silent := a.clock.Since(at); known && silent > silentAfter {
+			a.say("warning: %s has been silent for %s, so the status may be out of date and requests are delayed: is it suspended, or did it exit? "+
+				"Find the process of berth up or berth manager there, and continue it or start it again", subject, duration.HumanDuration(silent))
+		}
+	}
 }

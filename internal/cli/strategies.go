@@ -66,7 +66,7 @@ func (a *app) runStrategy(ctx context.Context, f *runFlags, name string, printer
 	if err != nil {
 		return err
 	}
-	err = to.client.Get(ctx, client.ObjectKey{Namespace: to.namespace, Name: name}, &v1alpha1.Strategy{})
+	err = to.client.Get(ctx, to.key(name), &v1alpha1.Strategy{})
 	if err := explainRequest(err, to.namespace, "strategy/"+name, "read", listStrategies); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (a *app) awaitOutcome(ctx context.Context, to *connection, run *v1alpha1.St
 	case err == nil:
 		_, _ = fmt.Fprintln(a.out, strings.TrimSuffix(name+" succeeded: "+clean(said(run.Status.Result)), ": "))
 	case waiting.Err() != nil && ctx.Err() == nil:
-		return fmt.Errorf("%s has not ended after %s and continues to run: see berth status %s", name, timeout, name)
+		return fmt.Errorf("%w: %s has not ended after %s and continues to run: see berth status %s", errTimeout, name, timeout, name)
 	}
 	return err
 }
@@ -167,16 +167,6 @@ func (a *app) cancelRun(ctx context.Context, to *connection, ref reference) erro
 	return nil
 }
 
-// refuseRuns returns an error if a reference is to an object that is executed once.
-func refuseRuns(references []reference, verb string) error {
-	for _, ref := range references {
-		if ref.kind.once {
-			return fmt.Errorf("%s: cannot %s a run, because it is executed once: to create a new run, use berth run STRATEGY", ref, verb)
-		}
-	}
-	return nil
-}
-
 func (a *app) resetCommand() *cobra.Command {
 	flags := &connectionFlags{}
 	var all bool
@@ -202,7 +192,7 @@ func (a *app) resetCommand() *cobra.Command {
 }
 
 func (a *app) reset(ctx context.Context, flags *connectionFlags, word string, names []string, all bool) error {
-	if kind, err := findShown(word); err != nil || kind != strategyKind {
+	if kindNamed([]*kind{strategyKind}, word) == nil {
 		return fmt.Errorf("%q cannot be reset: use berth reset strategies NAME or --all; to retry a process, use berth restart KIND/NAME", word)
 	}
 	if all == (len(names) > 0) || flags.allNamespaces && !all {
@@ -212,35 +202,33 @@ func (a *app) reset(ctx context.Context, flags *connectionFlags, word string, na
 	if err != nil {
 		return err
 	}
-	token := newToken(a.clock.Now())
-	keys := make([]client.ObjectKey, 0, len(names))
+	var keys []client.ObjectKey
 	for _, name := range names {
-		keys = append(keys, client.ObjectKey{Namespace: to.namespace, Name: name})
+		keys = append(keys, to.key(name))
 	}
 	if all {
 		if flags.allNamespaces {
 			to.namespace = ""
 		}
-		if keys, err = to.keys(ctx, strategyKind.list()); err != nil {
-			return fmt.Errorf("list strategies: %w", err)
+		strategies, err := listKind(ctx, to.client, strategyKind, to.namespace, true)
+		if err != nil {
+			return err
 		}
-		if len(keys) == 0 {
+		if len(strategies) == 0 {
 			a.say("no strategies found")
 		}
+		for _, strategy := range strategies {
+			keys = append(keys, client.ObjectKeyFromObject(strategy))
+		}
 	}
-	return a.resetAll(ctx, to, keys, token)
-}
-
-// resetAll sets the token on each strategy. It continues after an error and returns all errors joined.
-func (a *app) resetAll(ctx context.Context, to *connection, keys []client.ObjectKey, token string) error {
+	token := newToken(a.clock.Now())
 	var errs []error
 	for _, key := range keys {
 		s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-		if err := to.changeSpec(ctx, s, "strategy/"+key.Name, "reset", listStrategies, map[string]any{"resetToken": token}); err != nil {
-			errs = append(errs, err)
-			continue
+		err := to.changeSpec(ctx, s, "strategy/"+key.Name, "reset", listStrategies, map[string]any{"resetToken": token})
+		if errs = append(errs, err); err == nil {
+			_, _ = fmt.Fprintf(a.out, "strategy/%s reset requested\n", key.Name)
 		}
-		_, _ = fmt.Fprintf(a.out, "strategy/%s reset requested\n", key.Name)
 	}
 	return errors.Join(errs...)
 }

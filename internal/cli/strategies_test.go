@@ -136,7 +136,7 @@ func TestRun_WaitReportsOutcome(t *testing.T) {
 func TestRun_WaitTimesOut(t *testing.T) {
 	g := NewWithT(t)
 	f := newFixture(lintStrategy("default", "lint"))
-	g.Expect(f.run(t.Context(), "run", "lint", "--wait", "--timeout=300ms")).To(Equal(1))
+	g.Expect(f.run(t.Context(), "run", "lint", "--wait", "--timeout=300ms")).To(Equal(exitTimeout))
 	g.Expect(f.err.String()).To(ContainSubstring("has not ended after 300ms and continues to run"))
 }
 

@@ -7,15 +7,15 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
-	"golang.org/x/term"
-	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
@@ -34,25 +34,68 @@ type row struct {
 	explains                              bool     // the output of the process may explain why the object is not ready
 }
 
-func makeRow(kind *kind, object process.Object) row {
-	status := object.GetProcessStatus()
+// rowOf returns the row of an object of any kind that berth status shows.
+func rowOf(object client.Object) row {
+	address, conditions := stateOf(object)
 	r := row{
-		namespace: object.GetNamespace(), name: kind.singular + "/" + object.GetName(),
-		ready: "Unknown", reason: v1alpha1.ReasonPending, address: clean(kind.address(object)),
-		restarts: strconv.FormatInt(status.RestartCount, 10), created: object.GetCreationTimestamp().Time,
+		namespace: object.GetNamespace(), name: nameOf(object), ready: "Unknown", reason: v1alpha1.ReasonPending, address: clean(address), restarts: "0",
+		created: object.GetCreationTimestamp().Time, host: object.GetLabels()[v1alpha1.LabelHost],
 	}
-	r.setReady(status.Conditions)
+	r.setReady(conditions)
 	if object.GetDeletionTimestamp() != nil {
 		r.ready, r.reason = "False", v1alpha1.ReasonDeleting
 	}
+	if plan, is := object.(*v1alpha1.Plan); is {
+		r.restarts = strconv.Itoa(int(max(plan.Status.Attempt, 1) - 1))
+	}
+	if object, is := object.(process.Object); is {
+		r.setProcess(object)
+	}
+	return r
+}
+
+func rowsOf(objects []client.Object) []row {
+	rows := make([]row, 0, len(objects))
+	for _, object := range objects {
+		rows = append(rows, rowOf(object))
+	}
+	return rows
+}
+
+// setProcess fills in what only objects with a process have.
+func (r *row) setProcess(object process.Object) {
+	status := object.GetProcessStatus()
+	r.restarts = strconv.FormatInt(status.RestartCount, 10)
 	r.runtime = string(cmp.Or(runtimeType(object), v1alpha1.RuntimeHost))
-	r.host = cmp.Or(status.HostName, object.GetLabels()[v1alpha1.LabelHost])
+	r.host = cmp.Or(status.HostName, r.host)
 	r.explains = r.ready != "True" && r.reason != v1alpha1.ReasonDeleting && object.GetProcessSpec().State != v1alpha1.StateStopped &&
 		(status.Process != nil || status.LastExit != nil && lifecycle.Ran(status.LastExit))
 	if status.Process != nil && status.Process.PID > 0 {
 		r.pid = strconv.FormatInt(status.Process.PID, 10)
 	}
-	return r
+}
+
+// setReady fills in the row from the condition Ready and the conditions that add something to it.
+func (r *row) setReady(conditions []metav1.Condition) {
+	condition := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+	if condition == nil {
+		return
+	}
+	r.ready, r.reason = string(condition.Status), clean(condition.Reason)
+	atRest := []string{v1alpha1.ReasonStopped, v1alpha1.ReasonCompleted, v1alpha1.ReasonDisabled} // with these reasons, the message explains why nothing runs
+	if condition.Status != metav1.ConditionTrue || slices.Contains(atRest, condition.Reason) {
+		r.message = clean(condition.Message)
+	}
+	for _, note := range []string{v1alpha1.ConditionPortVerified, v1alpha1.ConditionAwaitingInput, v1alpha1.ConditionHealthy, v1alpha1.ConditionDriftDetected} {
+		if c := meta.FindStatusCondition(conditions, note); c != nil && c.Message != "" && clean(c.Message) != r.message {
+			text := fmt.Sprintf("%s=%s: %s", c.Type, c.Status, clean(c.Message))
+			if note == v1alpha1.ConditionPortVerified && c.Status == metav1.ConditionFalse && r.message == "" {
+				r.message = text // a server on a wrong port is Ready, so lists would not show the problem otherwise
+				continue
+			}
+			r.notes = append(r.notes, text)
+		}
+	}
 }
 
 func sortRows(rows []row) {
@@ -72,25 +115,23 @@ func lines(rows []row, now time.Time, with tableColumns) []string {
 	if len(rows) == 0 {
 		return nil
 	}
-	cells := [][]string{{"NAME", "READY", "REASON", "ADDRESS", "RESTARTS", "PID", "AGE"}}
+	var cells [][]string
+	add := func(namespace string, line []string, wide ...string) {
+		if with.wide {
+			line = append(line, wide...)
+		}
+		if with.namespace {
+			line = append([]string{namespace}, line...)
+		}
+		cells = append(cells, line)
+	}
+	add("NAMESPACE", []string{"NAME", "READY", "REASON", "ADDRESS", "RESTARTS", "PID", "AGE"}, "RUNTIME", "HOST")
 	for _, r := range rows {
 		age := "<unknown>"
 		if !r.created.IsZero() {
-			age = duration.HumanDuration(max(0, now.Sub(r.created)))
+			age = ageOf(r.created, now)
 		}
-		cells = append(cells, []string{r.name, r.ready, r.reason, r.address, r.restarts, r.pid, age})
-	}
-	if with.wide {
-		cells[0] = append(cells[0], "RUNTIME", "HOST")
-		for i, r := range rows {
-			cells[i+1] = append(cells[i+1], r.runtime, r.host)
-		}
-	}
-	if with.namespace {
-		cells[0] = append([]string{"NAMESPACE"}, cells[0]...)
-		for i, r := range rows {
-			cells[i+1] = append([]string{r.namespace}, cells[i+1]...)
-		}
+		add(r.namespace, []string{r.name, r.ready, r.reason, r.address, r.restarts, r.pid, age}, r.runtime, r.host)
 	}
 	laid := align(cells)
 	for _, r := range rows {
@@ -136,13 +177,12 @@ type statusTable struct {
 
 func newBoard(raw io.Writer, namespaces bool) *statusTable {
 	b := &statusTable{out: &plainWriter{raw}, raw: raw, namespaces: namespaces, said: map[string]string{}}
-	if file, ok := raw.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if screen := findWindow(nil, raw); screen.out >= 0 {
 		b.size = func() (int, int) {
-			width, height, err := term.GetSize(int(file.Fd()))
-			if err != nil || width <= 0 || height <= 0 {
-				return 80, 24
+			if size := screen.size(); size != nil {
+				return int(size.Columns), int(size.Rows)
 			}
-			return width, height
+			return 80, 24
 		}
 	}
 	return b

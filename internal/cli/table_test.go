@@ -50,7 +50,7 @@ func TestRow_DeletedObjectIsNotReady(t *testing.T) {
 	g := NewWithT(t)
 	now := metav1.Now()
 	server := web(func(server *v1alpha1.DevServer) { server.DeletionTimestamp = &now })
-	row := makeRow(kinds[0], server)
+	row := rowOf(server)
 	g.Expect(row.ready).To(Equal("False"))
 	g.Expect(row.reason).To(Equal(v1alpha1.ReasonDeleting))
 }

@@ -28,8 +28,7 @@ const (
 )
 
 func (a *app) topCommand() *cobra.Command {
-	flags := &connectionFlags{}
-	var objects selection
+	objects := &selection{}
 	command := &cobra.Command{
 		Use:   "top [KIND[/NAME]...]",
 		Short: "Show the CPU, the memory and the number of processes of objects",
@@ -39,18 +38,18 @@ func (a *app) topCommand() *cobra.Command {
 			"  berth top\n\n" +
 			"  # Two objects\n" +
 			"  berth top devserver/web languageserver/gopls",
-		ValidArgsFunction: a.completeReferences(flags),
+		ValidArgsFunction: a.completeReferences(&objects.connectionFlags, kinds),
 		RunE: func(command *cobra.Command, args []string) error {
-			return a.top(command.Context(), flags, args, &objects)
+			return a.top(command.Context(), args, objects)
 		},
 	}
-	flags.add(command)
-	flags.addEndpoint(command)
+	objects.connectionFlags.add(command)
+	objects.addEndpoint(command)
 	objects.addLabels(command)
 	return command
 }
 
-func (a *app) top(ctx context.Context, flags *connectionFlags, args []string, objects *selection) error {
+func (a *app) top(ctx context.Context, args []string, objects *selection) error {
 	wanted, err := parseWanted(args)
 	if err != nil {
 		return err
@@ -59,19 +58,19 @@ func (a *app) top(ctx context.Context, flags *connectionFlags, args []string, ob
 	if err != nil {
 		return err
 	}
-	to, err := a.connect(flags)
+	to, err := a.connect(&objects.connectionFlags)
 	if err != nil {
 		return err
 	}
-	found, err := to.objects(ctx, slices.DeleteFunc(wanted, func(ref reference) bool { return ref.kind.object == nil }), opts...)
+	found, err := to.objects(ctx, slices.DeleteFunc(wanted, func(ref reference) bool { return !ref.kind.hasProcess() }), opts...)
 	if err != nil {
 		return err
 	}
 	var references []reference
-	for _, one := range found {
-		object := one.object.(process.Object)
-		if object.GetProcessStatus().Process != nil && !inPod(object) {
-			references = append(references, reference{kind: one.kind, name: object.GetName()})
+	for _, object := range found {
+		if object := object.(process.Object); object.GetProcessStatus().Process != nil && !inPod(object) {
+			ref, _ := parseReference(nameOf(object)) // the name of an object is valid
+			references = append(references, ref)
 		}
 	}
 	if len(references) == 0 {

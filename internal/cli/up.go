@@ -29,8 +29,9 @@ const showEvery = 250 * time.Millisecond
 
 // upFlags holds the values of the flags of berth up.
 type upFlags struct {
-	manifests, stateDir, kubeconfig, assets, shim, lsp, runAs string
-	keep, detach, hideObjects                                 bool
+	runtimeOptions
+	manifests, kubeconfig, assets string
+	keep, detach, hideObjects     bool
 }
 
 func (a *app) upCommand() *cobra.Command {
@@ -61,23 +62,25 @@ func (a *app) upCommand() *cobra.Command {
 	flags.BoolVar(&f.hideObjects, "hide-objects", false, "do not show the objects and their changes")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "add the cluster and credentials to this kubeconfig; default: the file kubeconfig in the state directory")
 	flags.BoolVar(&f.keep, "keep", false, "leave the processes running on exit")
-	flags.StringVar(&f.runAs, "run-as", "", runAsHelp)
+	flags.StringVar(&f.runAsName, "run-as", "", runAsHelp)
 	return command
 }
 
 // addLocations adds the flags that berth up and berth down share: the state directory and the helper programs.
 func (f *upFlags) addLocations(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&f.stateDir, "state-dir", defaultStateDir(), "directory for all data, keys and process records")
+	f.addTo(flags, "directory for all data, keys and process records")
 	flags.StringVar(&f.assets, "assets", "", "directory with berth-apiserver; default: KUBEBUILDER_ASSETS, the directory of this program, or PATH")
-	flags.StringVar(&f.shim, "shim", "", "path of berth-shim; default: the directory of this program, or PATH")
-	flags.StringVar(&f.lsp, "lsp", "", "path of berth-lsp; default: the directory of this program, or PATH")
+}
+
+// controlPlane returns the options of the control plane.
+func (f *upFlags) controlPlane(a *app) controlplane.Options {
+	return controlplane.Options{StateDir: f.stateDir, Assets: f.assets, Progress: func(line string) { a.say("%s", line) }}
 }
 
 func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	defer outlivePipes()()
-	runAs, err := lookUpUser(f.runAs)
-	if err != nil {
+	if f.runAs, err = lookUpUser(f.runAsName); err != nil {
 		return err
 	}
 	var manifests []manifest
@@ -87,9 +90,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 			return err
 		}
 	}
-	plane, err := controlplane.Start(ctx, controlplane.Options{
-		StateDir: f.stateDir, Assets: f.assets, Progress: func(line string) { a.say("%s", line) },
-	})
+	plane, err := controlplane.Start(ctx, f.controlPlane(a))
 	if err != nil {
 		return err
 	}
@@ -97,15 +98,14 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 		a.say("stopping the control plane")
 		err = errors.Join(err, plane.Stop())
 	}()
-	logs, err := openLogFile(filepath.Join(f.stateDir, "logs", "manager.log"))
+	logs, err := openLog(controlplane.ManagerLogPath(f.stateDir))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, logs.Close()) }()
-	log := useLogger(logs, slog.LevelInfo, logText)
+	f.log = useLogger(logs, slog.LevelInfo, logText)
 	config := plane.Config()
 	config.UserAgent = "berth"
-	config.QPS, config.Burst = -1, 0 // no rate limit: the API server serves only this machine
 	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
 	if err != nil {
 		return fmt.Errorf("connect to the control plane: %w", err)
@@ -114,7 +114,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	if err != nil {
 		return ended(ctx, err)
 	}
-	opened, err := a.newRuntime(runtimeOptions{stateDir: f.stateDir, shim: f.shim, lsp: f.lsp, runAs: runAs, log: log})
+	opened, err := a.newRuntime(f.runtimeOptions)
 	if err != nil {
 		return err
 	}
@@ -124,33 +124,27 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 		return err
 	}
 	host := manager.Host{Name: name, Namespace: endpoint.Namespace, Runtimes: machineRuntimes}
-	mgr, err := assemble(config, opened, log, manager.Options{Host: host}, endpoint.Options{})
+	mgr, err := assemble(config, opened, f.log, manager.Options{Host: host}, endpoint.Options{})
 	if err != nil {
 		return err
 	}
-	defer claimAtCreation(ctx, api, name, log)()
+	defer claimAtCreation(ctx, api, name, f.log)()
 	_, _ = fmt.Fprintf(a.out, readyPrefix+"%s\n", printable.Quote(kubeconfig))
 	failure := a.supervise(ctx, mgr, plane, !f.hideObjects)
-	switch {
-	case f.keep:
+	if f.keep || failure != nil {
+		// After a failure, the user did not request this shutdown, and the API that records stops may have failed.
 		a.say("the processes keep running; berth up with the same state directory takes them over")
-	case failure != nil:
-		// The user did not request this shutdown, and the API that records stops may have failed. The processes keep running, and the next berth up finds them.
-		a.say("the processes keep running; berth up with the same state directory takes them over")
-	default:
-		return a.endWorkloads(ctx, config, opened)
+		return failure
 	}
-	return failure
+	return a.endWorkloads(ctx, api, opened)
 }
 
 // ended returns nil if the context is done, because that shutdown was requested; otherwise it returns err.
 func ended(ctx context.Context, err error) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	default:
-		return err
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // as documented
 	}
+	return err
 }
 
 // prepare installs the kinds, the kubeconfig, the roles and the manifests before the controllers start. It returns the path of the kubeconfig.
@@ -226,11 +220,7 @@ func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane
 	return failure
 }
 
-func (a *app) endWorkloads(ctx context.Context, config *rest.Config, opened *backends) error {
-	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
-	if err != nil {
-		return fmt.Errorf("stop the processes: %w", err)
-	}
+func (a *app) endWorkloads(ctx context.Context, api client.Client, opened *backends) error {
 	// The signal has canceled ctx, so endAll gets a context without cancellation. The grace periods bound how long endAll takes.
 	return (&processStopper{api, opened.registry, a.clock, a.say}).endAll(context.WithoutCancel(ctx))
 }
@@ -243,8 +233,8 @@ func (a *app) showTable(ctx context.Context, mgr *assembled) {
 	board := newBoard(a.raw, true)
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		var rows []row
-		for _, kind := range shownKinds() {
-			some, err := listShown(ctx, mgr.GetClient(), kind, "", false)
+		for _, kind := range shownKinds {
+			some, err := listKind(ctx, mgr.GetClient(), kind, "", false)
 			if err != nil {
 				return
 			}

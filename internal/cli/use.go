@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -21,6 +22,9 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/plan"
 )
+
+// actionKind is the kind Action, whose names only berth use completes.
+var actionKind = &kind{plural: "actions", list: &v1alpha1.ActionList{}}
 
 // useFlags holds the values of the flags of berth use.
 type useFlags struct {
@@ -53,7 +57,7 @@ func (a *app) useCommand() *cobra.Command {
 			}
 			return a.use(command.Context(), f, wanted, printer)
 		},
-		ValidArgsFunction: a.completeNames(&f.connectionFlags, func() client.ObjectList { return &v1alpha1.ActionList{} }),
+		ValidArgsFunction: a.completeNames(&f.connectionFlags, actionKind),
 	}
 	f.add(command)
 	f.addWait(command)
@@ -107,59 +111,53 @@ func (a *app) use(ctx context.Context, f *useFlags, wanted *v1alpha1.Plan, print
 		return err
 	}
 	wanted.Namespace = to.namespace
-	created, err := to.begin(ctx, wanted)
+	plan, existed, err := to.begin(ctx, wanted)
 	if err != nil {
 		return err
 	}
 	if printer != nil {
-		return printObjects(printer, a.out, []client.Object{created.plan}, true)
+		return printObjects(printer, a.out, []client.Object{plan}, true)
 	}
 	said := "created"
-	if created.there {
-		said = "already exists: " + brief(created.plan)
+	if existed {
+		said = "already exists: " + brief(plan)
 	}
-	_, _ = fmt.Fprintf(a.out, "plan/%s %s\n", created.plan.Name, said)
+	_, _ = fmt.Fprintf(a.out, "plan/%s %s\n", plan.Name, said)
 	if !f.wait {
 		return nil
 	}
-	return a.awaitPlan(ctx, to, created.plan, f.timeout)
-}
-
-// begun is the result of the method begin. The field there is true if the plan existed before the call, and false if begin created it.
-type begun struct {
-	plan  *v1alpha1.Plan
-	there bool
+	return a.awaitPlan(ctx, to, plan, f.timeout)
 }
 
 // begin creates the plan, or finds the existing plan with the same key.
-func (c *connection) begin(ctx context.Context, wanted *v1alpha1.Plan) (*begun, error) {
+func (c *connection) begin(ctx context.Context, wanted *v1alpha1.Plan) (plan *v1alpha1.Plan, existed bool, err error) {
 	if key := wanted.Spec.IdempotencyKey; key != "" {
 		there, err := c.planWithKey(ctx, key)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if there != nil {
-			return same(there, wanted)
+			return there, true, differs(there, wanted)
 		}
 	}
 	if err := c.checkAction(ctx, wanted); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	err := c.client.Create(ctx, wanted, client.FieldOwner(fieldOwner))
+	err = c.client.Create(ctx, wanted, client.FieldOwner(fieldOwner))
 	if !apierrors.IsAlreadyExists(err) {
 		if err != nil {
 			err = fmt.Errorf("create a plan: %w", err)
 		}
-		return &begun{plan: wanted}, err
+		return wanted, false, err
 	}
 	there, err := c.plan(ctx, wanted.Name)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if wanted.Spec.IdempotencyKey == "" || there.Spec.IdempotencyKey != wanted.Spec.IdempotencyKey {
-		return nil, fmt.Errorf("plan/%s already exists (%s): choose another --name, or use --key to get one plan per key", there.Name, brief(there))
+		return nil, false, fmt.Errorf("plan/%s already exists (%s): choose another --name, or use --key to get one plan per key", there.Name, brief(there))
 	}
-	return same(there, wanted)
+	return there, true, differs(there, wanted)
 }
 
 // planWithKey returns the plan with the key, or nil. If there are several, it returns the one that has started, or else the oldest.
@@ -169,50 +167,40 @@ func (c *connection) planWithKey(ctx context.Context, key string) (*v1alpha1.Pla
 		return nil, fmt.Errorf("list the plans with the idempotency key: %w", err)
 	}
 	found := slices.DeleteFunc(list.Items, func(p v1alpha1.Plan) bool { return p.Status.DuplicateOf != nil })
-	slices.SortStableFunc(found, func(a, b v1alpha1.Plan) int {
-		if hasA, hasB := a.Status.Pinned != nil, b.Status.Pinned != nil; hasA != hasB {
-			if hasA {
-				return -1
-			}
-			return 1
-		}
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
-	})
 	if len(found) == 0 {
 		return nil, nil //nolint:nilnil // no plan has the key
 	}
-	return &found[0], nil
+	rank := func(p v1alpha1.Plan) int {
+		if p.Status.Pinned != nil {
+			return 0
+		}
+		return 1
+	}
+	best := slices.MinFunc(found, func(a, b v1alpha1.Plan) int {
+		return cmp.Or(rank(a)-rank(b), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
+	return &best, nil
 }
 
-// same returns the existing plan if it has the action and the arguments of the wanted one. Otherwise it returns an error that names the difference.
-func same(there, wanted *v1alpha1.Plan) (*begun, error) {
+// differs returns an error if the existing plan has another action or other arguments than the wanted one.
+func differs(there, wanted *v1alpha1.Plan) error {
 	const remedy = "choose another --key"
 	if there.Spec.ActionRef != wanted.Spec.ActionRef {
-		return nil, fmt.Errorf("plan/%s has the key %q and uses action %s: %s", there.Name, wanted.Spec.IdempotencyKey, there.Spec.ActionRef.Name, remedy)
+		return fmt.Errorf("plan/%s has the key %q and uses action %s: %s", there.Name, wanted.Spec.IdempotencyKey, there.Spec.ActionRef.Name, remedy)
 	}
-	arguments := func(p *v1alpha1.Plan) map[string]string {
-		values := map[string]string{}
-		for _, argument := range p.Spec.Arguments {
-			values[argument.Name] = argument.Value
-		}
-		return values
-	}
-	was, is := arguments(there), arguments(wanted)
 	for _, argument := range slices.Concat(wanted.Spec.Arguments, there.Spec.Arguments) {
-		before, given := was[argument.Name]
-		now, asked := is[argument.Name]
-		if before != now || given != asked {
-			return nil, fmt.Errorf("plan/%s already uses the key %q, with a different value of argument %s: %s", there.Name, wanted.Spec.IdempotencyKey, argument.Name, remedy)
+		if !slices.Contains(there.Spec.Arguments, argument) || !slices.Contains(wanted.Spec.Arguments, argument) {
+			return fmt.Errorf("plan/%s already uses the key %q, with a different value of argument %s: %s", there.Name, wanted.Spec.IdempotencyKey, argument.Name, remedy)
 		}
 	}
-	return &begun{plan: there, there: true}, nil
+	return nil
 }
 
 // checkAction returns the errors of the action and its arguments that the plan would otherwise report only in a condition.
 func (c *connection) checkAction(ctx context.Context, wanted *v1alpha1.Plan) error {
 	name := wanted.Spec.ActionRef.Name
 	action := &v1alpha1.Action{}
-	err := c.client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, action)
+	err := c.client.Get(ctx, c.key(name), action)
 	if err := explainRequest(err, c.namespace, "action "+name, "read", "all actions, run kubectl get actions -A"); err != nil {
 		return err
 	}

@@ -41,9 +41,8 @@ func (w *waitFlags) addTimeout(command *cobra.Command) {
 }
 
 func (a *app) waitCommand() *cobra.Command {
-	flags := &connectionFlags{}
+	objects := &selection{}
 	var wait waitFlags
-	var objects selection
 	var goal string
 	command := &cobra.Command{
 		Use:   "wait KIND/NAME... [--for ready|stopped|deleted|condition=TYPE[=STATUS]]",
@@ -53,33 +52,22 @@ func (a *app) waitCommand() *cobra.Command {
 		Example: "  berth wait devserver/web\n\n" +
 			"  # Wait until an agent asks for input\n" +
 			"  berth wait instance/agent --for condition=AwaitingInput --timeout 10m",
-		Args:              needs(cobra.MinimumNArgs(1)),
-		ValidArgsFunction: a.completeReferences(flags),
 		RunE: func(command *cobra.Command, args []string) error {
 			reached, err := parseGoal(goal)
 			if err != nil {
 				return &usageError{err, command.UsageString()}
 			}
-			to, references, err := objects.open(command.Context(), a, flags, args)
-			if err != nil {
+			return objects.each(command.Context(), a, args, func(to *connection, ref reference) error {
+				err := a.await(command.Context(), to, ref, awaitOptions{timeout: wait.timeout, goal: goal, progress: a.sayProgress(ref)}, reached)
+				if err != nil && (goal != "deleted" || !errors.Is(err, errMissing)) {
+					return err
+				}
+				_, err = fmt.Fprintf(a.out, "%s %s\n", ref, goal)
 				return err
-			}
-			var errs []error
-			for _, ref := range references {
-				wanted := awaitOptions{timeout: wait.timeout, goal: goal, progress: a.sayProgress(ref)}
-				err := a.await(command.Context(), to, ref, wanted, reached)
-				if goal == "deleted" && errors.Is(err, errMissing) {
-					err = nil
-				}
-				if errs = append(errs, err); err == nil {
-					_, _ = fmt.Fprintf(a.out, "%s %s\n", ref, goal)
-				}
-			}
-			return errors.Join(errs...)
+			})
 		},
 	}
-	flags.add(command)
-	objects.add(command)
+	objects.addTo(a, command)
 	wait.addTimeout(command)
 	command.Flags().StringVar(&goal, "for", "ready", "state to wait for: ready, stopped, deleted or condition=TYPE[=STATUS]; the default STATUS is True")
 	return command
@@ -122,7 +110,7 @@ func temporary(err error) bool {
 func (a *app) sayProgress(ref reference) func(process.Object) {
 	said, first := "", a.clock.Now()
 	return func(object process.Object) {
-		r := makeRow(ref.kind, object)
+		r := rowOf(object)
 		if r.ready == "True" || r.reason == said || a.clock.Since(first) < time.Second {
 			return
 		}
@@ -131,12 +119,8 @@ func (a *app) sayProgress(ref reference) func(process.Object) {
 	}
 }
 
-// awaitOptions describe what a command waits for after it has changed an object.
+// awaitOptions describe how a command waits for an object.
 type awaitOptions struct {
-	// generation is the generation of the object after the change.
-	generation int64
-	// token is the restart token that the change has set, or that the object had before.
-	token   string
 	timeout time.Duration
 	// goal describes what the command waits for in messages, such as stopped. Empty means ready.
 	goal string
@@ -144,10 +128,15 @@ type awaitOptions struct {
 	progress func(process.Object)
 }
 
-// awaitReady polls until the incarnation that was started for the change, or a later one, is ready. It returns an error if that incarnation cannot become
-// ready, or if it is not ready within the timeout.
-func (a *app) awaitReady(ctx context.Context, to *connection, ref reference, wanted awaitOptions) error {
-	return a.await(ctx, to, ref, wanted, func(object process.Object) (bool, error) { return answered(object, wanted.generation, wanted.token) })
+// awaitChange waits until a change has taken effect: until the incarnation that was started for the change, or a later one, is ready or, if the object is to be
+// stopped or cancelled, until it has no process. object is the object after the change.
+func (a *app) awaitChange(ctx context.Context, to *connection, ref reference, object process.Object, wanted awaitOptions) error {
+	generation, token := object.GetGeneration(), object.GetProcessSpec().RestartToken
+	if object.GetProcessSpec().State == v1alpha1.StateStopped || ref.kind.once {
+		wanted.goal = "stopped"
+		return a.await(ctx, to, ref, wanted, func(now process.Object) (bool, error) { return hasStopped(now, generation), nil })
+	}
+	return a.await(ctx, to, ref, wanted, func(now process.Object) (bool, error) { return answered(now, generation, token) })
 }
 
 // await polls until done returns true or an error, at most for the timeout of wanted.
@@ -181,6 +170,14 @@ func (a *app) await(ctx context.Context, to *connection, ref reference, wanted a
 	return err
 }
 
+// stalledBy returns the condition Stalled if it is True, and nil otherwise.
+func stalledBy(conditions []metav1.Condition) *metav1.Condition {
+	if !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled) {
+		return nil
+	}
+	return meta.FindStatusCondition(conditions, v1alpha1.ConditionStalled)
+}
+
 // answered reports whether the new incarnation is ready. It returns an error if that incarnation cannot become ready. An incarnation that was started for a
 // newer restart request of another client counts too.
 func answered(object process.Object, generation int64, token string) (bool, error) {
@@ -188,7 +185,7 @@ func answered(object process.Object, generation int64, token string) (bool, erro
 	if status.ObservedGeneration < generation {
 		return false, nil
 	}
-	if stalled := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
+	if stalled := stalledBy(status.Conditions); stalled != nil {
 		return false, fmt.Errorf("%s: %s", stalled.Reason, clean(stalled.Message))
 	}
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
@@ -201,23 +198,6 @@ func answered(object process.Object, generation int64, token string) (bool, erro
 	}
 	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) &&
 		!meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionRestarting), nil
-}
-
-// awaitState waits until an object that was started is ready, or until an object that was stopped has no process.
-func (a *app) awaitState(ctx context.Context, to *connection, ref reference, object process.Object, timeout time.Duration) error {
-	wanted := awaitOptions{generation: object.GetGeneration(), token: object.GetProcessSpec().RestartToken, timeout: timeout, progress: a.sayProgress(ref)}
-	if object.GetProcessSpec().State != v1alpha1.StateStopped {
-		return a.awaitReady(ctx, to, ref, wanted)
-	}
-	return a.awaitStopped(ctx, to, ref, wanted)
-}
-
-// awaitStopped waits until an object has no process.
-func (a *app) awaitStopped(ctx context.Context, to *connection, ref reference, wanted awaitOptions) error {
-	wanted.goal = "stopped"
-	return a.await(ctx, to, ref, wanted, func(object process.Object) (bool, error) {
-		return hasStopped(object, wanted.generation), nil
-	})
 }
 
 // hasStopped reports whether an object has no process and the manager has seen the generation.

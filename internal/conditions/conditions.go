@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/printable"
 )
 
 // MaxMessage is the limit of messages in conditions and events, in bytes. The API server permits more, but longer messages are not read.
@@ -96,13 +97,4 @@ func isWord(word string) bool {
 }
 
 // Truncate shortens text to at most limit bytes, ellipsis included, and keeps characters whole.
-func Truncate(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	cut := limit - len("…")
-	for cut > 0 && text[cut]&0xC0 == 0x80 {
-		cut--
-	}
-	return text[:max(cut, 0)] + "…"
-}
+func Truncate(text string, limit int) string { return printable.Shorten(text, limit) }

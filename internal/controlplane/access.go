@@ -22,7 +22,10 @@ import (
 // setAccess creates the credentials for this control plane: the configuration for this process, and the kubeconfig for users.
 func (c *ControlPlane) setAccess(id *identity) error {
 	server := fmt.Sprintf("https://127.0.0.1:%d", c.port)
-	c.config = &rest.Config{Host: server, BearerToken: id.adminToken, TLSClientConfig: rest.TLSClientConfig{CAData: id.caPEM}}
+	c.config = &rest.Config{
+		Host: server, BearerToken: id.adminToken, TLSClientConfig: rest.TLSClientConfig{CAData: id.caPEM},
+		QPS: -1, // no rate limit: the API server serves only this machine
+	}
 	admin, err := kubeconfig(server, "berth-admin", id.adminToken, id.caPEM)
 	if err != nil {
 		return err

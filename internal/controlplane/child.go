@@ -4,6 +4,9 @@
 package controlplane
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +14,8 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -18,7 +23,7 @@ import (
 )
 
 const (
-	// logLimit is the size, in bytes, at which the log is moved to FILE.old. The two logs together have at most about twice this size.
+	// logLimit is the size, in bytes, at which a log is moved to FILE.old. The two logs together have at most about twice this size.
 	logLimit = 8 << 20
 	// followEvery is how often a child of another process is polled.
 	followEvery = 200 * time.Millisecond
@@ -56,14 +61,12 @@ func startChild(dir layout, name string, argv []string) (*child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	c := &child{name: name, dir: dir, process: cmd.Process, done: make(chan struct{})}
-	id, identifyErr := identify(cmd.Process.Pid)
-	c.record = record{processIdentity: id, Fingerprint: fingerprint(argv)}
+	c := &child{name: name, dir: dir, record: record{Fingerprint: fingerprint(argv)}, process: cmd.Process, done: make(chan struct{})}
+	c.record.processIdentity, err = identify(cmd.Process.Pid)
 	go func() {
 		_ = cmd.Wait() // the log shows why it exited
 		close(c.done)
 	}()
-	err = identifyErr
 	if err == nil {
 		err = c.writeRecord()
 	}
@@ -170,16 +173,18 @@ func (c *child) stop(grace time.Duration) error {
 	return nil
 }
 
-// boundLog moves the content of a log that exceeds logLimit to FILE.old. The child appends to the log, so it continues at the start of the empty file.
-func boundLog(path string) {
-	info, err := os.Stat(path)
-	if err != nil || info.Size() < logLimit {
-		return
+// boundLogs moves the content of the logs of the child and of the manager to FILE.old if they exceed logLimit. Their programs append to them, so they continue at
+// the start of the empty file. If FILE.old cannot be written, because the disk is full, a log is emptied only at four times the limit.
+func (l layout) boundLogs(context.Context) {
+	for _, path := range []string{l.log(program), l.log(manager)} {
+		info, err := os.Stat(path)
+		if err != nil || info.Size() < logLimit {
+			continue
+		}
+		if err := statedir.Write(path+".old", []byte(tail(path, logLimit))); err == nil || info.Size() >= 4*logLimit {
+			_ = os.Truncate(path, 0)
+		}
 	}
-	if data := tail(path, logLimit); data != "" {
-		_ = os.WriteFile(path+".old", []byte(data), 0o600)
-	}
-	_ = os.Truncate(path, 0)
 }
 
 // tail returns the last bytes of a file, up to limit, or the text of the error if the file cannot be read.
@@ -199,4 +204,28 @@ func tail(path string, limit int64) string {
 		return err.Error()
 	}
 	return string(data)
+}
+
+// etcdQuota limits the database file of etcd, in bytes. etcd rejects writes beyond this limit. It is a variable so that a test can lower the limit.
+var etcdQuota int64 = 512 << 20
+
+// argv returns the command line of the child. The command line contains no secrets, because every user of the machine can read it.
+func argv(assets string, dir layout, port int) []string {
+	return []string{
+		filepath.Join(assets, program),
+		"--state-dir=" + dir.root,
+		fmt.Sprintf("--port=%d", port),
+		fmt.Sprintf("--etcd-quota-bytes=%d", etcdQuota),
+	}
+}
+
+// fingerprint returns a hash of the command line and of the size and modification time of the binary. If a running child has the same fingerprint, this
+// version of berth would start the child in the same way.
+func fingerprint(argv []string) string {
+	words := strings.Join(argv, "\x00")
+	if info, err := os.Stat(argv[0]); err == nil {
+		words += fmt.Sprintf("\x00%d %d", info.Size(), info.ModTime().UnixNano())
+	}
+	sum := sha256.Sum256([]byte(words))
+	return hex.EncodeToString(sum[:])
 }

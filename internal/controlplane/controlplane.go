@@ -6,11 +6,15 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/gofrs/flock"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 )
 
@@ -19,7 +23,8 @@ const (
 	program = "berth-apiserver"
 
 	defaultReadyTimeout = 2 * time.Minute
-	defaultStopGrace    = 20 * time.Second
+	// stopGrace is the time between SIGTERM and SIGKILL.
+	stopGrace = 20 * time.Second
 	// readyPoll is how often the API is polled until it is ready.
 	readyPoll = 50 * time.Millisecond
 )
@@ -38,15 +43,13 @@ type Options struct {
 	Progress func(line string)
 	// ReadyTimeout bounds the wait until the API is ready. 0 means 2 minutes.
 	ReadyTimeout time.Duration
-	// StopGrace is the time between SIGTERM and SIGKILL. 0 means 20 seconds.
-	StopGrace time.Duration
 }
 
 // ControlPlane is a running control plane. It holds the lock of its state directory.
 type ControlPlane struct {
 	dir        layout
 	opts       Options
-	lock       *lock
+	lock       *flock.Flock
 	child      *child // nil before it has started
 	kubeconfig []byte
 	config     *rest.Config
@@ -56,9 +59,8 @@ type ControlPlane struct {
 
 	// While the method watch runs, only its goroutine may use the fields child and restarts.
 	restarts restarts
-	watching bool
+	watching sync.WaitGroup
 	unwatch  context.CancelFunc
-	watched  chan struct{} // closed when watch has returned
 }
 
 // Start locks the state directory. It starts the control plane, or adopts the one that a killed process left running. It returns when the API is ready. Before
@@ -78,12 +80,12 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 		return nil, err
 	}
 	watching, unwatch := context.WithCancel(context.WithoutCancel(ctx))
-	c := &ControlPlane{dir: dir, opts: opts, lock: held, assets: assets, failed: make(chan error, 1), unwatch: unwatch, watched: make(chan struct{})}
+	c := &ControlPlane{dir: dir, opts: opts, lock: held, assets: assets, failed: make(chan error, 1), unwatch: unwatch}
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
-	c.watching = true
-	go c.watch(watching)
+	c.watching.Go(func() { c.watch(watching) })
+	c.watching.Go(func() { wait.UntilWithContext(watching, c.dir.boundLogs, 5*time.Second) })
 	return c, nil
 }
 
@@ -91,12 +93,7 @@ func setDefaults(opts *Options) {
 	if opts.Progress == nil {
 		opts.Progress = func(string) {}
 	}
-	if opts.ReadyTimeout == 0 {
-		opts.ReadyTimeout = defaultReadyTimeout
-	}
-	if opts.StopGrace == 0 {
-		opts.StopGrace = defaultStopGrace
-	}
+	opts.ReadyTimeout = cmp.Or(opts.ReadyTimeout, defaultReadyTimeout)
 }
 
 func (c *ControlPlane) start(ctx context.Context) error {
@@ -161,7 +158,7 @@ func (c *ControlPlane) endLeftovers(leftovers map[string]*child) error {
 		}
 		c.opts.Progress(fmt.Sprintf("stopping %s (process %d), which an earlier run left running", left.name, left.record.PID))
 		left.follow()
-		if err := left.stop(c.opts.StopGrace); err != nil {
+		if err := left.stop(stopGrace); err != nil {
 			return err
 		}
 	}
@@ -229,19 +226,17 @@ func (c *ControlPlane) Kubeconfig() []byte { return append([]byte(nil), c.kubeco
 // Failed returns a channel that receives an error when the control plane has exited and cannot be restarted.
 func (c *ControlPlane) Failed() <-chan error { return c.failed }
 
-// Stop stops the control plane: with SIGTERM first, and with SIGKILL after StopGrace. It releases the state directory, and must be called once.
+// Stop stops the control plane: with SIGTERM first, and with SIGKILL after a grace period. It releases the state directory, and must be called once.
 func (c *ControlPlane) Stop() error {
 	c.endWatch()
 	var err error
 	if c.child != nil {
-		err = c.child.stop(c.opts.StopGrace)
+		err = c.child.stop(stopGrace)
 	}
-	return errors.Join(err, c.lock.release())
+	return errors.Join(err, releaseLock(c.lock))
 }
 
 func (c *ControlPlane) endWatch() {
 	c.unwatch()
-	if c.watching {
-		<-c.watched
-	}
+	c.watching.Wait()
 }

@@ -158,5 +158,5 @@ func expectPrivate(g Gomega, root string) {
 // abandon leaves the child running, as if this process had been killed. It is for tests.
 func (c *ControlPlane) abandon() error {
 	c.endWatch()
-	return c.lock.release()
+	return releaseLock(c.lock)
 }

@@ -6,7 +6,7 @@ package controlplane
 import (
 	"fmt"
 
-	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/procstat"
 )
 
 // processIdentity distinguishes a process from a later one with the same PID.
@@ -17,11 +17,11 @@ type processIdentity struct {
 }
 
 func identify(pid int) (processIdentity, error) {
-	boot, err := shim.BootID()
+	boot, err := procstat.BootID()
 	if err != nil {
 		return processIdentity{}, fmt.Errorf("read the boot id: %w", err)
 	}
-	process, err := shim.Identify(pid)
+	process, err := procstat.Identify(pid)
 	if err != nil {
 		return processIdentity{}, fmt.Errorf("inspect process %d: %w", pid, err)
 	}
@@ -31,14 +31,14 @@ func identify(pid int) (processIdentity, error) {
 // alive reports whether this process still runs or still holds ports and files that its successor needs. A zombie that its parent has not collected is not
 // alive.
 func (p processIdentity) alive() (bool, error) {
-	boot, err := shim.BootID()
+	boot, err := procstat.BootID()
 	if err != nil {
 		return false, fmt.Errorf("read the boot id: %w", err)
 	}
 	if boot != p.BootID {
 		return false, nil
 	}
-	alive, err := shim.Alive(shim.Process{PID: p.PID, Ticks: p.StartTicks})
+	alive, err := procstat.Alive(procstat.Process{PID: p.PID, Ticks: p.StartTicks})
 	if err != nil {
 		return false, fmt.Errorf("inspect process %d: %w", p.PID, err)
 	}

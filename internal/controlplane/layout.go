@@ -33,6 +33,13 @@ func (l layout) lock() string              { return filepath.Join(l.root, "lock"
 func (l layout) ports() string             { return filepath.Join(l.root, "ports.json") }
 func (l layout) defaultAccess() string     { return filepath.Join(l.root, "kubeconfig") }
 
+// manager is the name of the log of the manager.
+const manager = "manager"
+
+// ManagerLogPath returns the path of the log of the manager that runs beside the control plane. The control plane limits the size of this file, which must
+// be opened for appending.
+func ManagerLogPath(stateDir string) string { return layout{stateDir}.log(manager) }
+
 // KubeconfigPath returns the path of the kubeconfig of the control plane with this state directory.
 func KubeconfigPath(stateDir string) string { return layout{stateDir}.defaultAccess() }
 
@@ -52,10 +59,8 @@ func makeLayout(root string) (layout, error) {
 // lockPatience is how long takeLock waits for the lock.
 const lockPatience = 500 * time.Millisecond
 
-// lock prevents a second process from using the same state directory. The kernel releases the lock when its owner exits.
-type lock struct{ file *flock.Flock }
-
-func takeLock(root string) (*lock, error) {
+// takeLock locks a state directory, so that no second process uses it. The kernel releases the lock when its owner exits.
+func takeLock(root string) (*flock.Flock, error) {
 	path := layout{root}.lock()
 	file := flock.New(path, flock.SetPermissions(0o600))
 	// Wait for a moment, because other commands take the lock briefly to find out whether it is held.
@@ -76,11 +81,11 @@ func takeLock(root string) (*lock, error) {
 	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("write %s: %w", path, err), file.Unlock())
 	}
-	return &lock{file}, nil
+	return file, nil
 }
 
-func (l *lock) release() error {
-	if err := l.file.Close(); err != nil {
+func releaseLock(file *flock.Flock) error {
+	if err := file.Close(); err != nil {
 		return fmt.Errorf("release the state directory: %w", err)
 	}
 	return nil
@@ -139,4 +144,50 @@ func listenNear(wanted int) (net.Listener, error) {
 		}
 	}
 	return net.Listen("tcp", "127.0.0.1:0")
+}
+
+// howToGet is the advice for a user who does not have the program.
+const howToGet = "install it with `go install github.com/berth-dev/berth/cmd/berth-apiserver@latest`, or set its directory with --assets"
+
+// findAssets returns the folder that contains berth-apiserver. It is the given folder or, if none is given, the first folder that contains the program among
+// KUBEBUILDER_ASSETS, the folder of this executable, and the folders in PATH. findAssets never searches relative to the working directory, where another user may
+// have placed a program with this name. The error explains how to get the program.
+func findAssets(given string) (string, error) {
+	if given != "" {
+		if !hasProgram(given) {
+			return "", fmt.Errorf("%s does not contain %s: %s", given, program, howToGet)
+		}
+		return filepath.Abs(given)
+	}
+	searched := searchedForAssets()
+	for _, dir := range searched {
+		if hasProgram(dir) {
+			return filepath.Abs(dir)
+		}
+	}
+	return "", fmt.Errorf("%s was not found (searched %s): %s", program, strings.Join(searched, ", "), howToGet)
+}
+
+func searchedForAssets() []string {
+	var dirs []string
+	if dir := os.Getenv("KUBEBUILDER_ASSETS"); dir != "" {
+		dirs = append(dirs, dir)
+	}
+	if executable, err := os.Executable(); err == nil {
+		if resolved, err := filepath.EvalSymlinks(executable); err == nil {
+			executable = resolved
+		}
+		dirs = append(dirs, filepath.Dir(executable))
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if filepath.IsAbs(dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+func hasProgram(dir string) bool {
+	info, err := os.Stat(filepath.Join(dir, program))
+	return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
 }

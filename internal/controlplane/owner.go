@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // ownerPoll is how often Owner.Stop checks whether the owner has ended.
@@ -51,14 +52,10 @@ func (o *Owner) Stop(ctx context.Context) error {
 	if err := o.process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop process %d: %w", o.PID, err)
 	}
-	for {
-		if pid, err := lockHolder(o.root); err != nil || pid != o.PID {
-			return err
-		}
-		if err := sleep(ctx, ownerPoll); err != nil {
-			return err
-		}
-	}
+	return wait.PollUntilContextCancel(ctx, ownerPoll, true, func(context.Context) (bool, error) {
+		pid, err := lockHolder(o.root)
+		return pid != o.PID, err
+	})
 }
 
 // LeftBehind reports whether a killed owner left the control plane of the state directory running. It returns an error if the state directory is locked.
@@ -67,7 +64,7 @@ func LeftBehind(stateDir string) (left bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, held.release()) }()
+	defer func() { err = errors.Join(err, releaseLock(held)) }()
 	found, err := findLeftovers(layout{stateDir})
 	return len(found) > 0, err
 }
@@ -80,7 +77,7 @@ func StopLeftBehind(opts Options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, held.release()) }()
+	defer func() { err = errors.Join(err, releaseLock(held)) }()
 	c := &ControlPlane{dir: layout{opts.StateDir}, opts: opts}
 	found, err := findLeftovers(c.dir)
 	if err != nil {

@@ -125,15 +125,37 @@ func TestStop_KillsProcessThatIgnoresSIGTERM(t *testing.T) {
 	g.Expect(dir.pid(program)).NotTo(BeAnExistingFile())
 }
 
-func TestLogsAreBounded(t *testing.T) {
+func TestBoundLogs_MovesLargeLogs(t *testing.T) {
 	g := NewWithT(t)
-	path := filepath.Join(t.TempDir(), "x.log")
-	g.Expect(os.WriteFile(path, []byte(strings.Repeat("0123456789abcde\n", logLimit/16)+"the end"), 0o600)).To(Succeed())
-	boundLog(path)
-	info, err := os.Stat(path)
+	dir := layout{t.TempDir()}
+	g.Expect(os.Mkdir(filepath.Dir(dir.log("x")), 0o700)).To(Succeed())
+	large, small := ManagerLogPath(dir.root), dir.log(program)
+	g.Expect(os.WriteFile(large, []byte(strings.Repeat("0123456789abcde\n", logLimit/16)+"the end"), 0o600)).To(Succeed())
+	g.Expect(os.WriteFile(small, []byte("short"), 0o600)).To(Succeed())
+	dir.boundLogs(t.Context())
+	info, err := os.Stat(large)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(info.Size()).To(BeZero())
-	g.Expect(tail(path+".old", 7)).To(Equal("the end"))
-	boundLog(path)
-	g.Expect(tail(path+".old", 7)).To(Equal("the end"), "a small log is not changed")
+	info, err = os.Stat(large + ".old")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(info.Size()).To(BeNumerically("<=", logLimit))
+	g.Expect(tail(large+".old", 7)).To(Equal("the end"))
+	dir.boundLogs(t.Context())
+	g.Expect(tail(large+".old", 7)).To(Equal("the end"), "a small log is not changed")
+	g.Expect(os.ReadFile(small)).To(Equal([]byte("short")))
+}
+
+func TestBoundLogs_KeepsLogThatCannotBeMoved(t *testing.T) {
+	g := NewWithT(t)
+	dir := layout{t.TempDir()}
+	path := ManagerLogPath(dir.root)
+	g.Expect(os.MkdirAll(filepath.Join(path+".old", "in the way"), 0o700)).To(Succeed())
+	for size, want := range map[int64]int64{2 * logLimit: 2 * logLimit, 4 * logLimit: 0} {
+		g.Expect(os.WriteFile(path, nil, 0o600)).To(Succeed())
+		g.Expect(os.Truncate(path, size)).To(Succeed())
+		dir.boundLogs(t.Context())
+		info, err := os.Stat(path)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(info.Size()).To(Equal(want))
+	}
 }

@@ -36,19 +36,13 @@ func (r *restarts) next(now time.Time) (time.Duration, bool) {
 	return min(firstDelay<<len(recent), longestDelay), true
 }
 
-// watch restarts the child whenever it exits, and limits the size of its log, until the context is done or the child cannot be restarted.
+// watch restarts the child whenever it exits, until the context is done or the child cannot be restarted.
 func (c *ControlPlane) watch(ctx context.Context) {
-	defer close(c.watched)
-	tick := time.NewTicker(5 * time.Second)
-	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.child.done:
-		case <-tick.C:
-			boundLog(c.dir.log(program))
-			continue
 		}
 		if err := c.revive(ctx); err != nil {
 			if ctx.Err() == nil {

@@ -7,6 +7,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -39,4 +41,13 @@ func (c *ControlPlane) awaitSpace(ctx context.Context) (full bool, err error) {
 		lacking = c.lacksSpace()
 	}
 	return true, nil
+}
+
+// freeSpace returns how many bytes this user can still write to the file system of a directory.
+func freeSpace(dir string) (int64, error) {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(dir, &stat); err != nil {
+		return 0, fmt.Errorf("read the free space in %s: %w", dir, err)
+	}
+	return int64(stat.Bavail) * int64(stat.Bsize), nil // their types differ between architectures
 }

@@ -28,6 +28,7 @@ func TestStart_TakesOverEarlierStateDirectory(t *testing.T) {
 
 	environment := &envtest.Environment{
 		CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true,
+		ControlPlaneStartTimeout: 2 * time.Minute,
 	}
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		environment.BinaryAssetsDirectory = assets(t)

@@ -245,6 +245,7 @@ func (a *address) end(incarnation int64) {
 }
 
 // suspect holds requests because the server accepts no connections, although its status is Ready. The address opens again when the server accepts a connection.
+// This concerns only requests, which cannot wait for a reconcile. Whether the process restarts is decided in internal/lifecycle, from the probes.
 func (a *address) suspect(doubted *state) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -9,6 +9,7 @@
 package devproxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,18 +64,10 @@ type Proxies struct {
 
 // New returns Proxies without addresses.
 func New(options Options) *Proxies {
-	if options.HoldTime == 0 {
-		options.HoldTime = defaultHoldTime
-	}
-	if options.HoldRequests == 0 {
-		options.HoldRequests = defaultHoldRequests
-	}
-	if options.HoldBytes == 0 {
-		options.HoldBytes = defaultHoldBytes
-	}
-	if options.Connections == 0 {
-		options.Connections = connections(openFiles())
-	}
+	options.HoldTime = cmp.Or(options.HoldTime, defaultHoldTime)
+	options.HoldRequests = cmp.Or(options.HoldRequests, defaultHoldRequests)
+	options.HoldBytes = cmp.Or(options.HoldBytes, defaultHoldBytes)
+	options.Connections = cmp.Or(options.Connections, connections(openFiles()))
 	return &Proxies{
 		options: options, addresses: map[types.UID]*address{},
 		connections: &quota{limit: int64(options.Connections)}, heldBytes: &quota{limit: options.HoldBytes},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,59 +18,58 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// errNoTerminals is the response for a backend whose terminals cannot be reached through the manager.
-var errNoTerminals = errors.New("this runtime has no terminals")
+// noTerminals is the response for a backend whose terminals cannot be reached through the manager.
+const noTerminals = "this runtime has no terminals"
+
+func notRunning(t target) *refusal {
+	return refuse(http.StatusConflict, "%s is not running: see its conditions with berth status", t)
+}
 
 // serveAttach upgrades the connection and connects it to the terminal of the process.
-func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) {
+func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) *refusal {
 	terminals := s.runtimeOf(t).Capabilities().Terminals
 	if terminals == nil || t.inPod() {
-		refuse(w, http.StatusNotImplemented, errNoTerminals)
-		return
+		return refuse(http.StatusNotImplemented, noTerminals)
 	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), Protocol) || !strings.EqualFold(r.Header.Get("Connection"), "Upgrade") {
 		w.Header().Set("Upgrade", Protocol)
-		refuse(w, http.StatusUpgradeRequired, fmt.Errorf("attach requires a connection upgrade to the protocol %s: use berth attach of the same version as the manager", Protocol))
-		return
+		return refuse(http.StatusUpgradeRequired, "attach requires a connection upgrade to the protocol %s: use berth attach of the same version as the manager", Protocol)
 	}
-	leave, status, err := s.awake(r.Context(), t)
+	leave, refused := s.awake(r.Context(), t)
 	defer leave()
-	if err == nil {
-		status, err = s.attachable(r.Context(), t)
+	if refused == nil {
+		refused = s.attachable(r.Context(), t)
 	}
-	if err != nil {
-		refuse(w, status, err)
-		return
+	if refused != nil {
+		return refused
 	}
 	raw, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, errors.New("the connection cannot be upgraded"))
-		return
+		return refuse(http.StatusInternalServerError, "the connection cannot be upgraded")
 	}
 	defer func() { _ = raw.Close() }()
 	if err := raw.SetDeadline(time.Time{}); err != nil {
-		return
+		return nil
 	}
 	if _, err := fmt.Fprintf(raw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", Protocol); err != nil {
-		return
+		return nil
 	}
 	leave() // a client that only watches does not keep the process awake
 	s.join(r.Context(), terminals, NewConn(raw, buffered), t, sizeOf(r))
+	return nil
 }
 
-// attachable returns an error status if no process is running. It is called before the upgrade, while an HTTP status can still be sent.
-func (s *Server) attachable(ctx context.Context, t target) (int, error) {
+// attachable refuses the request if no process is running. It is called before the upgrade, while an HTTP status can still be sent.
+func (s *Server) attachable(ctx context.Context, t target) *refusal {
 	found, err := s.runtimeOf(t).Observe(ctx, t.object.GetUID())
 	if err != nil {
-		s.opts.Log.Error(err, "Cannot observe", "object", t.String())
-		return http.StatusBadGateway, errors.New("the runtime does not respond; try again")
+		return s.failed(ctx, err, "Cannot observe", t, refuse(http.StatusBadGateway, "the runtime does not respond; try again"))
 	}
-	for _, incarnation := range found {
-		if incarnation.Phase == facts.Running || incarnation.Phase == facts.Starting {
-			return http.StatusOK, nil
-		}
+	runs := func(i facts.Incarnation) bool { return i.Phase == facts.Running || i.Phase == facts.Starting }
+	if !slices.ContainsFunc(found, runs) {
+		return notRunning(t)
 	}
-	return http.StatusConflict, fmt.Errorf("%s is not running: see its conditions with berth status", t)
+	return nil
 }
 
 // join copies between the connection and the terminal until one of them ends, and waits for all goroutines that it started.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -178,12 +179,9 @@ func (c *Client) Log(ctx context.Context, object Object, opts LogOptions) (*Stre
 	case opts.Tail >= 0:
 		query.Set("tail", strconv.FormatInt(opts.Tail, 10))
 	}
-	response, err := c.send(ctx, c.patience.answer, http.MethodGet, object, "log", query, nil, nil)
+	response, err := c.send(ctx, request{method: http.MethodGet, object: object, subresource: "log", query: query, want: http.StatusOK, answer: c.patience.answer})
 	if err != nil {
 		return nil, err
-	}
-	if response.StatusCode != http.StatusOK {
-		return nil, refusal(response)
 	}
 	offset, _ := strconv.ParseInt(response.Header.Get(headerOffset), 10, 64) // the header is missing if there is no output
 	return &Stream{response.Body, response.Header.Get(headerScreen) != "", offset}, nil
@@ -196,12 +194,12 @@ func (c *Client) Attach(ctx context.Context, object Object, size *runtime.Termin
 		query.Set("columns", strconv.Itoa(int(size.Columns)))
 		query.Set("rows", strconv.Itoa(int(size.Rows)))
 	}
-	response, err := c.send(ctx, wakePatience, http.MethodPost, object, "attach", query, http.Header{"Connection": {"Upgrade"}, "Upgrade": {Protocol}}, nil)
+	response, err := c.send(ctx, request{
+		method: http.MethodPost, object: object, subresource: "attach", query: query, header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {Protocol}},
+		want: http.StatusSwitchingProtocols, answer: wakePatience,
+	})
 	if err != nil {
 		return nil, err
-	}
-	if response.StatusCode != http.StatusSwitchingProtocols {
-		return nil, refusal(response)
 	}
 	raw, ok := response.Body.(io.ReadWriteCloser)
 	if !ok {
@@ -211,23 +209,31 @@ func (c *Client) Attach(ctx context.Context, object Object, size *runtime.Termin
 	return NewConn(raw, nil), nil
 }
 
-// send sends a request and waits for the response headers. The parameter answer limits that wait, counted from when the connection is set up.
-func (c *Client) send(
-	ctx context.Context, answer time.Duration, method string, object Object, subresource string, query url.Values, header http.Header, body io.Reader,
-) (*http.Response, error) {
-	target := c.base.JoinPath("v1", "namespaces", object.Namespace, object.Resource, object.Name, subresource)
-	target.RawQuery = query.Encode()
+// request is a request of a client.
+type request struct {
+	method      string
+	object      Object
+	subresource string
+	query       url.Values
+	header      http.Header
+	body        io.Reader
+	want        int           // the status of a successful response
+	answer      time.Duration // limits the wait for the response headers, counted from when the connection is set up
+}
+
+// send sends a request and waits for the response headers. It returns an error unless the response has the wanted status.
+func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
+	target := c.base.JoinPath("v1", "namespaces", r.object.Namespace, r.object.Resource, r.object.Name, r.subresource)
+	target.RawQuery = r.query.Encode()
 	ctx, cancel := context.WithCancelCause(ctx) // cancel also ends the response body
 	late := time.AfterFunc(c.patience.connect, func() { cancel(errLate) })
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { late.Reset(answer) }})
-	request, err := http.NewRequestWithContext(ctx, method, target.String(), body)
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { late.Reset(r.answer) }})
+	sent, err := http.NewRequestWithContext(ctx, r.method, target.String(), r.body)
 	if err != nil {
 		return nil, fmt.Errorf("send the request to the manager: %w", err)
 	}
-	for name, values := range header {
-		request.Header[name] = values
-	}
-	response, err := c.http.Do(request)
+	maps.Copy(sent.Header, r.header)
+	response, err := c.http.Do(sent)
 	if !late.Stop() {
 		if err == nil {
 			_ = response.Body.Close()
@@ -242,13 +248,17 @@ func (c *Client) send(
 	if err != nil {
 		return nil, fmt.Errorf("send the request to the manager: %w", err)
 	}
+	if response.StatusCode != r.want {
+		return nil, refusedBy(response)
+	}
 	return response, nil
 }
 
 // errLate cancels a request that got no response in time.
 var errLate = errors.New("no response in time")
 
-func refusal(response *http.Response) error {
+// refusedBy returns the error that a response contains, and closes the response.
+func refusedBy(response *http.Response) error {
 	defer func() { _ = response.Body.Close() }()
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 4096))
 	message := strings.TrimSpace(string(text))

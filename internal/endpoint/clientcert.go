@@ -6,8 +6,6 @@ package endpoint
 import (
 	"context"
 	"crypto/x509"
-	"errors"
-	"fmt"
 	"net/http"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -27,7 +25,7 @@ const (
 // certified identifies the user of a client certificate in the same way as the API server: the certificate must be issued by the certificate authority that the
 // API server publishes for this purpose, the common name is the user, and the organizations are the groups. The TLS handshake has proved that the client has
 // the key.
-func (s *Server) certified(ctx context.Context, chain []*x509.Certificate) (authenticationv1.UserInfo, int, error) {
+func (s *Server) certified(ctx context.Context, chain []*x509.Certificate) (authenticationv1.UserInfo, *refusal) {
 	published := &corev1.ConfigMap{}
 	err := s.opts.Reader.Get(ctx, client.ObjectKey{Namespace: authenticationNamespace, Name: authenticationConfigMap}, published)
 	roots := x509.NewCertPool()
@@ -35,7 +33,7 @@ func (s *Server) certified(ctx context.Context, chain []*x509.Certificate) (auth
 		if err != nil {
 			s.opts.Log.Error(err, "Cannot read the certificate authority of clients")
 		}
-		return authenticationv1.UserInfo{}, http.StatusUnauthorized, fmt.Errorf("the manager cannot check client certificates, because it cannot read %s from ConfigMap %s/%s: "+
+		return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "the manager cannot check client certificates, because it cannot read %s from ConfigMap %s/%s: "+
 			"use a token, for example with --service-account", keyClientCA, authenticationNamespace, authenticationConfigMap)
 	}
 	between := x509.NewCertPool()
@@ -44,11 +42,11 @@ func (s *Server) certified(ctx context.Context, chain []*x509.Certificate) (auth
 	}
 	_, err = chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
-		return authenticationv1.UserInfo{}, http.StatusUnauthorized, fmt.Errorf("the client certificate is not valid for this API server: %w", err)
+		return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "the client certificate is not valid for this API server: %v", err)
 	}
 	subject := chain[0].Subject
 	if subject.CommonName == "" {
-		return authenticationv1.UserInfo{}, http.StatusUnauthorized, errors.New("the client certificate has no common name, so it names no user")
+		return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "the client certificate has no common name, so it names no user")
 	}
-	return authenticationv1.UserInfo{Username: subject.CommonName, Groups: append(subject.Organization, authenticatedGroup)}, http.StatusOK, nil
+	return authenticationv1.UserInfo{Username: subject.CommonName, Groups: append(subject.Organization, authenticatedGroup)}, nil
 }

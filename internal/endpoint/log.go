@@ -4,6 +4,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +13,6 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/berth-dev/berth/internal/runtime"
@@ -45,13 +45,11 @@ type logQuery struct {
 func parseLogQuery(r *http.Request) (logQuery, error) {
 	query := logQuery{tail: -1, offset: -1}
 	values := r.URL.Query()
-	switch follow := values.Get("follow"); follow {
-	case "", "false", "0":
-	case "true", "1":
-		query.follow = true
-	default:
-		return query, fmt.Errorf("follow is %q: use true or false", follow)
+	follow, err := strconv.ParseBool(cmp.Or(values.Get("follow"), "false"))
+	if err != nil {
+		return query, fmt.Errorf("follow is %q: use true or false", values.Get("follow"))
 	}
+	query.follow = follow
 	for name, field := range map[string]*int64{"tail": &query.tail, "offset": &query.offset} {
 		text := values.Get(name)
 		if text == "" {
@@ -69,52 +67,40 @@ func parseLogQuery(r *http.Request) (logQuery, error) {
 	return query, nil
 }
 
-// errNoOutput is the response for a backend without logs.
-var errNoOutput = errors.New("this runtime does not keep output")
-
-func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) {
+func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) *refusal {
 	query, err := parseLogQuery(r)
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err)
-		return
+		return refuse(http.StatusBadRequest, "%v", err)
 	}
+	var log runtime.Log
 	logs := s.runtimeOf(t).Capabilities().Logs
-	if logs == nil {
-		refuse(w, http.StatusNotImplemented, errNoOutput)
-		return
+	if err = errors.ErrUnsupported; logs != nil {
+		log, err = logs.OpenLog(r.Context(), t.object.GetUID())
 	}
-	log, err := logs.OpenLog(r.Context(), t.object.GetUID())
-	if errors.Is(err, runtime.ErrNotFound) {
+	switch {
+	case errors.Is(err, runtime.ErrNotFound):
 		if s.serveScreen(w, r, t) {
-			return
+			return nil
 		}
 		// An object without output is not an error. A client that follows the output receives the response headers immediately.
 		begin(w, 0)
 		if query.follow && http.NewResponseController(w).Flush() == nil {
 			s.followNew(w, r, logs, t)
 		}
-		return
-	}
-	if errors.Is(err, errors.ErrUnsupported) {
-		refuse(w, http.StatusNotImplemented, errNoOutput)
-		return
-	}
-	if err != nil {
-		if r.Context().Err() == nil {
-			s.opts.Log.Error(err, "Cannot open the output", "object", t.String())
-			refuse(w, http.StatusInternalServerError, errors.New("the output cannot be read"))
-		}
-		return
+		return nil
+	case errors.Is(err, errors.ErrUnsupported):
+		return refuse(http.StatusNotImplemented, "this runtime does not keep output")
+	case err != nil:
+		return s.failed(r.Context(), err, "Cannot open the output", t, refuse(http.StatusInternalServerError, "the output cannot be read"))
 	}
 	defer func() { _ = log.Close() }()
 	start, end, err := span(log, query)
 	if err != nil {
-		s.opts.Log.Error(err, "Cannot read the output", "object", t.String())
-		refuse(w, http.StatusInternalServerError, errors.New("the output cannot be read"))
-		return
+		return s.failed(r.Context(), err, "Cannot read the output", t, refuse(http.StatusInternalServerError, "the output cannot be read"))
 	}
 	begin(w, start)
 	s.send(w, r, t, log, start, end, query.follow)
+	return nil
 }
 
 // send sends the output after the response headers; see copyLog.
@@ -126,11 +112,16 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, t target, log runt
 
 // followNew waits for the first output of an object and then streams all output.
 func (s *Server) followNew(w http.ResponseWriter, r *http.Request, logs runtime.Logs, t target) {
-	log, err := awaitLog(r.Context(), logs, t.object.GetUID())
-	if err != nil {
-		if r.Context().Err() == nil {
-			s.opts.Log.Error(err, "Cannot open the output", "object", t.String())
+	var log runtime.Log
+	err := wait.PollUntilContextCancel(r.Context(), noLogRetry, true, func(ctx context.Context) (opened bool, err error) {
+		log, err = logs.OpenLog(ctx, t.object.GetUID())
+		if errors.Is(err, runtime.ErrNotFound) {
+			return false, nil
 		}
+		return err == nil, err
+	})
+	if err != nil {
+		_ = s.failed(r.Context(), err, "Cannot open the output", t, nil)
 		return
 	}
 	defer func() { _ = log.Close() }()
@@ -159,18 +150,6 @@ func begin(w http.ResponseWriter, offset int64) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set(headerOffset, strconv.FormatInt(offset, 10))
 	w.WriteHeader(http.StatusOK)
-}
-
-// awaitLog waits until an object has output.
-func awaitLog(ctx context.Context, logs runtime.Logs, uid types.UID) (log runtime.Log, err error) {
-	err = wait.PollUntilContextCancel(ctx, noLogRetry, true, func(ctx context.Context) (bool, error) {
-		log, err = logs.OpenLog(ctx, uid)
-		if errors.Is(err, runtime.ErrNotFound) {
-			return false, nil
-		}
-		return err == nil, err
-	})
-	return log, err
 }
 
 // span returns the range of the available output that the query selects.

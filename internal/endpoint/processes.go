@@ -21,37 +21,28 @@ const (
 )
 
 // serveProcesses responds with the living processes of an object, the program itself first.
-func (s *Server) serveProcesses(w http.ResponseWriter, r *http.Request, t target) {
-	inspection := s.runtimeOf(t).Capabilities().Inspection
-	if inspection == nil {
-		refuse(w, http.StatusNotImplemented, errors.New("this runtime does not list processes"))
-		return
+func (s *Server) serveProcesses(w http.ResponseWriter, r *http.Request, t target) *refusal {
+	members, err := []runtime.Member(nil), error(errors.ErrUnsupported)
+	if inspection := s.runtimeOf(t).Capabilities().Inspection; inspection != nil {
+		members, err = inspection.Members(r.Context(), t.object.GetUID())
 	}
-	members, err := inspection.Members(r.Context(), t.object.GetUID())
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		refuse(w, http.StatusNotImplemented, errors.New("this runtime does not list processes"))
-		return
+		return refuse(http.StatusNotImplemented, "this runtime does not list processes")
 	case err != nil && !errors.Is(err, runtime.ErrNotFound):
-		if r.Context().Err() == nil {
-			s.opts.Log.Error(err, "Cannot list processes", "object", t.String())
-			refuse(w, http.StatusInternalServerError, errors.New("the processes cannot be listed"))
-		}
-		return
+		return s.failed(r.Context(), err, "Cannot list processes", t, refuse(http.StatusInternalServerError, "the processes cannot be listed"))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	_ = json.NewEncoder(w).Encode(members[:min(len(members), maxProcesses)]) // the client may have gone
+	return nil
 }
 
 // Processes returns the living processes of an object, the program itself first.
 func (c *Client) Processes(ctx context.Context, object Object) ([]runtime.Member, error) {
-	response, err := c.send(ctx, c.patience.answer, http.MethodGet, object, "processes", nil, nil, nil)
+	response, err := c.send(ctx, request{method: http.MethodGet, object: object, subresource: "processes", want: http.StatusOK, answer: c.patience.answer})
 	if err != nil {
 		return nil, err
-	}
-	if response.StatusCode != http.StatusOK {
-		return nil, refusal(response)
 	}
 	defer func() { _ = response.Body.Close() }()
 	var members []runtime.Member

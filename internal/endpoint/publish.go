@@ -4,19 +4,15 @@
 package endpoint
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	stdlog "log"
 	"net"
-	"os"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,12 +82,8 @@ func certificate(opts Options) (*tls.Config, []byte, error) {
 			return nil, nil, fmt.Errorf("load the certificate of the endpoint: %w", err)
 		}
 		config.Certificates = []tls.Certificate{pair}
-		// The file contains the chain; clients trust its last certificate.
-		data, err := os.ReadFile(opts.CertFile)
-		if err != nil {
-			return nil, nil, fmt.Errorf("load the certificate of the endpoint: %w", err)
-		}
-		return config, lastCertificate(data), nil
+		last := pair.Certificate[len(pair.Certificate)-1] // the file contains the chain; clients trust its last certificate
+		return config, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: last}), nil
 	}
 	pair, err := certs.Issue(x509.Certificate{
 		Subject: pkix.Name{CommonName: "berth-endpoint"}, IsCA: true, BasicConstraintsValid: true,
@@ -104,30 +96,4 @@ func certificate(opts Options) (*tls.Config, []byte, error) {
 	}
 	config.Certificates = []tls.Certificate{*pair}
 	return config, certs.CertificatePEM(pair), nil
-}
-
-func lastCertificate(data []byte) []byte {
-	var last []byte
-	for {
-		block, rest := pem.Decode(data)
-		if block == nil {
-			return last
-		}
-		if block.Type == "CERTIFICATE" {
-			last = pem.EncodeToMemory(block)
-		}
-		data = rest
-	}
-}
-
-// errorLog forwards the messages of net/http, which are mostly about clients that disconnected, at verbosity 1.
-func errorLog(log logr.Logger) *stdlog.Logger {
-	return stdlog.New(logWriter{log}, "", 0)
-}
-
-type logWriter struct{ log logr.Logger }
-
-func (w logWriter) Write(line []byte) (int, error) {
-	w.log.V(1).Info(string(bytes.TrimSpace(line)))
-	return len(line), nil
 }

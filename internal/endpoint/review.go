@@ -5,8 +5,6 @@ package endpoint
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -20,15 +18,13 @@ import (
 // reviewTimeout bounds how long a caller waits for the API server.
 const reviewTimeout = 10 * time.Second
 
-var errNoCredentials = errors.New("no bearer token and no client certificate: use a kubeconfig whose user has one of them, such as the one that berth up writes")
-
 // authenticate identifies the user of a request by its bearer token, through the API server, or by its client certificate. Results are not cached, so a revoked
 // token is rejected immediately.
-func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, int, error) {
+func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, *refusal) {
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Impersonate-") {
 			// Ignoring the header would grant the caller more permissions than requested.
-			return authenticationv1.UserInfo{}, http.StatusForbidden, errors.New("impersonation is not supported for logs and terminals: use the credentials of the user to impersonate")
+			return authenticationv1.UserInfo{}, refuse(http.StatusForbidden, "impersonation is not supported for logs and terminals: use the credentials of the user to impersonate")
 		}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
@@ -41,11 +37,12 @@ func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, int, 
 	case r.TLS != nil && len(r.TLS.PeerCertificates) > 0:
 		return s.certified(ctx, r.TLS.PeerCertificates)
 	}
-	return authenticationv1.UserInfo{}, http.StatusUnauthorized, errNoCredentials
+	return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "no bearer token and no client certificate: "+
+		"use a kubeconfig whose user has one of them, such as the one that berth up writes")
 }
 
-func (s *Server) authorize(ctx context.Context, user authenticationv1.UserInfo, verb, subresource string, t target) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+func (s *Server) authorize(ctx context.Context, user authenticationv1.UserInfo, verb, subresource string, t target) *refusal {
+	limited, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
 	for key, value := range user.Extra {
@@ -58,13 +55,12 @@ func (s *Server) authorize(ctx context.Context, user authenticationv1.UserInfo, 
 			Verb: verb, Namespace: t.namespace, Name: t.name,
 		},
 	}}
-	if err := s.opts.Client.Create(ctx, review); err != nil {
-		s.opts.Log.Error(err, "Cannot review an access")
-		return http.StatusBadGateway, errors.New("cannot authorize: the API server is not available")
+	if err := s.opts.Client.Create(limited, review); err != nil {
+		return s.failed(ctx, err, "Cannot review an access", t, refuse(http.StatusBadGateway, "cannot authorize: the API server is not available"))
 	}
 	if !review.Status.Allowed {
-		return http.StatusForbidden, fmt.Errorf("user %q may not %s %s/%s.%s in namespace %q: ask an administrator for a role with that rule",
+		return refuse(http.StatusForbidden, "user %q may not %s %s/%s.%s in namespace %q: ask an administrator for a role with that rule",
 			user.Username, verb, t.resource, subresource, v1alpha1.GroupVersion.Group, t.namespace)
 	}
-	return http.StatusOK, nil
+	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -36,6 +37,8 @@ const (
 	ConfigMap = "berth-endpoint"
 
 	shutdownGrace = 5 * time.Second
+
+	verbose = slog.Level(-1) // verbosity 1 of logr
 )
 
 // Options configure a Server.
@@ -52,7 +55,7 @@ type Options struct {
 	Reader client.Reader
 	// Runtimes are the backends that provide the output and the terminals of processes.
 	Runtimes *runtime.Registry
-	// Presence records the use of terminals. It is nil if no objects fall asleep.
+	// Presence records the use of terminals; required.
 	Presence *activity.Tracker
 	Log      logr.Logger
 }
@@ -62,9 +65,10 @@ type Server struct {
 	opts     Options
 	listener net.Listener
 	tls      *tls.Config
-	ca       []byte // certificate authority that clients trust, in PEM format
-	streams  sync.WaitGroup
+	ca       []byte            // certificate authority that clients trust, in PEM format
 	typing   keymutex.KeyMutex // by UID; keeps the input of concurrent requests from being mixed
+
+	background sync.WaitGroup // requests, and the publication of the address
 }
 
 // New validates the options and starts to listen; Start serves requests. A server that was never started must be closed with Close.
@@ -121,15 +125,11 @@ func (s *Server) Start(ctx context.Context) error {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
 		BaseContext:       func(net.Listener) context.Context { return base },
-		ErrorLog:          errorLog(s.opts.Log),
+		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(s.opts.Log), verbose), // mostly about clients that disconnected
 		// An empty map disables HTTP/2, because connection upgrades need HTTP/1.1.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
-	published := make(chan struct{})
-	go func() {
-		defer close(published)
-		s.publish(base)
-	}()
+	s.background.Go(func() { s.publish(base) })
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(s.listener, "", "") }()
 	var err error
@@ -147,8 +147,7 @@ func (s *Server) Start(ctx context.Context) error {
 			err = late
 		}
 	}
-	s.streams.Wait()
-	<-published
+	s.background.Wait()
 	if err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("endpoint: %w", err)
 	}
@@ -157,10 +156,11 @@ func (s *Server) Start(ctx context.Context) error {
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/namespaces/{namespace}/{resource}/{name}/log", s.guarded("get", "log", s.serveLog))
-	mux.HandleFunc("GET /v1/namespaces/{namespace}/{resource}/{name}/processes", s.guarded("get", "log", s.serveProcesses))
-	mux.HandleFunc("POST /v1/namespaces/{namespace}/{resource}/{name}/attach", s.guarded("create", "attach", s.serveAttach))
-	mux.HandleFunc("POST /v1/namespaces/{namespace}/{resource}/{name}/input", s.guarded("create", "attach", s.serveInput))
+	const object = "/v1/namespaces/{namespace}/{resource}/{name}"
+	mux.HandleFunc("GET "+object+"/log", s.guarded("get", "log", s.serveLog))
+	mux.HandleFunc("GET "+object+"/processes", s.guarded("get", "log", s.serveProcesses))
+	mux.HandleFunc("POST "+object+"/attach", s.guarded("create", "attach", s.serveAttach))
+	mux.HandleFunc("POST "+object+"/input", s.guarded("create", "attach", s.serveInput))
 	return mux
 }
 
@@ -179,40 +179,46 @@ func (t target) inPod() bool {
 func (t target) String() string { return fmt.Sprintf("%s %s/%s", t.resource, t.namespace, t.name) }
 
 // guarded returns a handler that calls next if the caller is authenticated and authorized and the object exists.
-func (s *Server) guarded(verb, subresource string, next func(http.ResponseWriter, *http.Request, target)) http.HandlerFunc {
+func (s *Server) guarded(verb, subresource string, next func(http.ResponseWriter, *http.Request, target) *refusal) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s.streams.Add(1)
-		defer s.streams.Done()
-		t := target{namespace: r.PathValue("namespace"), resource: r.PathValue("resource"), name: r.PathValue("name")}
-		var err error
-		if t.object, err = newObject(t.resource); err != nil {
-			refuse(w, http.StatusNotFound, err)
+		s.background.Add(1)
+		defer s.background.Done()
+		t, refused := s.admit(r, verb, subresource)
+		if refused == nil {
+			refused = next(w, r, t)
+		}
+		if refused == nil {
 			return
 		}
-		user, status, err := s.authenticate(r)
-		if err != nil {
-			if status == http.StatusUnauthorized {
-				w.Header().Set("WWW-Authenticate", "Bearer")
-			}
-			refuse(w, status, err)
-			return
+		if refused.status == http.StatusUnauthorized {
+			w.Header().Set("WWW-Authenticate", "Bearer")
 		}
-		if status, err := s.authorize(r.Context(), user, verb, subresource, t); err != nil {
-			refuse(w, status, err)
-			return
-		}
-		err = s.opts.Reader.Get(r.Context(), client.ObjectKey{Namespace: t.namespace, Name: t.name}, t.object)
-		if client.IgnoreNotFound(err) != nil {
-			s.opts.Log.Error(err, "Cannot read an object", "object", t.String())
-			refuse(w, http.StatusBadGateway, errors.New("the API server is not available; try again"))
-			return
-		}
-		if err != nil {
-			refuse(w, http.StatusNotFound, fmt.Errorf("%s does not exist", t))
-			return
-		}
-		next(w, r, t)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		http.Error(w, refused.message, refused.status)
 	}
+}
+
+// admit returns the object of a request if the caller is authenticated and authorized and the object exists.
+func (s *Server) admit(r *http.Request, verb, subresource string) (target, *refusal) {
+	t := target{namespace: r.PathValue("namespace"), resource: r.PathValue("resource"), name: r.PathValue("name")}
+	if t.object = newObject(t.resource); t.object == nil {
+		return t, refuse(http.StatusNotFound, "unknown resource %q: use devservers, instances, languageservers or strategyruns", t.resource)
+	}
+	user, refused := s.authenticate(r)
+	if refused == nil {
+		refused = s.authorize(r.Context(), user, verb, subresource, t)
+	}
+	if refused != nil {
+		return t, refused
+	}
+	err := s.opts.Reader.Get(r.Context(), client.ObjectKey{Namespace: t.namespace, Name: t.name}, t.object)
+	if client.IgnoreNotFound(err) != nil {
+		return t, s.failed(r.Context(), err, "Cannot read an object", t, refuse(http.StatusBadGateway, "the API server is not available; try again"))
+	}
+	if err != nil {
+		return t, refuse(http.StatusNotFound, "%s does not exist", t)
+	}
+	return t, nil
 }
 
 // runtimeOf returns the backend of the object.
@@ -223,23 +229,36 @@ func (s *Server) runtimeOf(t target) runtime.Runtime {
 	return s.opts.Runtimes.For("")
 }
 
-func newObject(resource string) (client.Object, error) {
+// newObject returns an empty object of a kind, or nil if the kind has no processes.
+func newObject(resource string) client.Object {
 	switch resource {
 	case "devservers":
-		return &v1alpha1.DevServer{}, nil
+		return &v1alpha1.DevServer{}
 	case "instances":
-		return &v1alpha1.Instance{}, nil
+		return &v1alpha1.Instance{}
 	case "languageservers":
-		return &v1alpha1.LanguageServer{}, nil
+		return &v1alpha1.LanguageServer{}
 	case "strategyruns":
-		return &v1alpha1.StrategyRun{}, nil
+		return &v1alpha1.StrategyRun{}
 	default:
-		return nil, fmt.Errorf("unknown resource %q: use devservers, instances, languageservers or strategyruns", resource)
+		return nil
 	}
 }
 
-// refuse responds with the status and the text of the error.
-func refuse(w http.ResponseWriter, status int, err error) {
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	http.Error(w, err.Error(), status)
+// refusal is the response to a request that is not served.
+type refusal struct {
+	status  int
+	message string
+}
+
+func refuse(status int, format string, args ...any) *refusal {
+	return &refusal{status, fmt.Sprintf(format, args...)}
+}
+
+// failed logs why a request failed, unless its client has gone, and returns the response, which does not contain the cause.
+func (s *Server) failed(ctx context.Context, cause error, message string, t target, response *refusal) *refusal {
+	if ctx.Err() == nil {
+		s.opts.Log.Error(cause, message, "object", t.String())
+	}
+	return response
 }

@@ -5,7 +5,6 @@ package endpoint
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -97,16 +96,16 @@ func (s *tokenSource) Token() (*oauth2.Token, error) {
 }
 
 // review authenticates a token through the API server: an ordinary token, or a token for this endpoint only.
-func (s *Server) review(ctx context.Context, token string) (authenticationv1.UserInfo, int, error) {
+func (s *Server) review(ctx context.Context, token string) (authenticationv1.UserInfo, *refusal) {
 	for _, audiences := range [][]string{nil, {Audience(s.opts.Namespace)}} {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
 		if err := s.opts.Client.Create(ctx, review); err != nil {
 			s.opts.Log.Error(err, "Cannot review a token")
-			return authenticationv1.UserInfo{}, http.StatusBadGateway, errors.New("cannot authenticate: the API server is not available")
+			return authenticationv1.UserInfo{}, refuse(http.StatusBadGateway, "cannot authenticate: the API server is not available")
 		}
 		if review.Status.Authenticated {
-			return review.Status.User, http.StatusOK, nil
+			return review.Status.User, nil
 		}
 	}
-	return authenticationv1.UserInfo{}, http.StatusUnauthorized, errors.New("the API server rejects this token")
+	return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "the API server rejects this token")
 }

@@ -5,10 +5,10 @@ package endpoint
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,32 +26,29 @@ const (
 
 // awake registers a user of the Instance and waits until a sleeping Instance has started. It does not start an Instance that is stopped for another reason. The
 // caller must call leave.
-func (s *Server) awake(ctx context.Context, t target) (leave func(), status int, err error) {
+func (s *Server) awake(ctx context.Context, t target) (leave func(), refused *refusal) {
 	instance, is := t.object.(*v1alpha1.Instance)
 	if !is {
-		return func() {}, http.StatusOK, nil
+		return func() {}, nil
 	}
 	leave = s.opts.Presence.Use(instance.UID) // from here until leave, the Instance does not fall asleep
 	if !s.dozes(instance) {
-		return leave, http.StatusOK, nil
+		return leave, nil
 	}
-	status = http.StatusOK
-	err = wait.PollUntilContextTimeout(ctx, wakePoll, wakeWithin, false, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, wakePoll, wakeWithin, false, func(ctx context.Context) (bool, error) {
 		now := &v1alpha1.Instance{}
 		err := s.opts.Reader.Get(ctx, client.ObjectKeyFromObject(instance), now)
-		switch {
-		case client.IgnoreNotFound(err) != nil:
-			return false, nil //nolint:nilerr // the API server may be available again before the timeout
-		case err != nil || now.UID != instance.UID:
-			status = http.StatusNotFound
-			return false, fmt.Errorf("%s was deleted", t)
+		if apierrors.IsNotFound(err) || err == nil && now.UID != instance.UID {
+			refused = refuse(http.StatusNotFound, "%s was deleted", t)
+			return true, nil
 		}
-		return !s.dozes(now) && settled(now), nil
+		// After another error, the API server may be available again before the timeout.
+		return err == nil && !s.dozes(now) && settled(now), nil
 	})
 	if wait.Interrupted(err) {
-		return leave, http.StatusConflict, fmt.Errorf("%s is idle and did not start again: see its conditions with berth status", t)
+		refused = refuse(http.StatusConflict, "%s is idle and did not start again: see its conditions with berth status", t)
 	}
-	return leave, status, err
+	return leave, refused
 }
 
 // dozes reports whether an Instance is asleep or falling asleep.

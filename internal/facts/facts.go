@@ -102,7 +102,7 @@ type StartError struct {
 // Error implements error.
 func (e *StartError) Error() string { return e.Message }
 
-// Origin is the part of the spec that an incarnation was started with, for a manager that has no record of the start.
+// Origin is the part of the spec that an incarnation was started with, for a manager that has no record of the start, or the record of another one.
 type Origin struct {
 	SpecHash     string `json:"specHash,omitempty"`
 	RestartToken string `json:"restartToken,omitempty"`
@@ -110,6 +110,6 @@ type Origin struct {
 
 // Ended is an earlier incarnation and its exit.
 type Ended struct {
-	Number int64
-	Exit   Exit
+	Number int64 `json:"incarnation"`
+	Exit   Exit  `json:"exit"`
 }

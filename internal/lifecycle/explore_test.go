@@ -274,13 +274,16 @@ func TestInterleavings_KeepInvariants(t *testing.T) {
 	t.Logf("a process that can sleep: %d states, complete: %t", states, whole)
 	total += states
 	plain, endless, deposed := newWorld(everyTrouble, v1alpha1.RestartAlways), newWorld(everyTrouble, v1alpha1.RestartAlways), everyTrouble
-	plain.desired.Reserve, endless.desired.KeepsEnd = false, false
+	plain.desired.Reserve, plain.hidesOrigin, endless.desired.KeepsEnd = false, true, false
 	// A kind records ports only on a machine, where the lock of the state directory prevents two managers from starting processes.
 	deposed.leaders, deposed.toggles, deposed.ports = 1, 1, 0
+	pods := newWorld(deposed, v1alpha1.RestartAlways)
+	pods.desired.Reserve = false
 	run := everyTrouble
 	run.toggles, run.restarts, run.specs, run.resets, run.ports, run.leaders = 1, 0, 0, 0, 0, 1
 	for name, from := range map[string]world{
-		"without reservations": plain, "without recorded exits": endless, "two managers": newWorld(deposed, v1alpha1.RestartAlways), "a run": newRun(run),
+		"without reservations and origins": plain, "without recorded exits": endless, "two managers": newWorld(deposed, v1alpha1.RestartAlways),
+		"two managers without reservations": pods, "a run": newRun(run),
 	} {
 		states, whole, violation := explore(from, limit)
 		if violation != "" {

@@ -128,6 +128,15 @@ var broken = map[string]decider{
 		}
 		return Next(d, r, o, now)
 	},
+	"does not compare the record with the origin": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		o.Incarnations = slices.Clone(o.Incarnations)
+		for i := range o.Incarnations {
+			if o.Incarnations[i].Number == r.Incarnation {
+				o.Incarnations[i].Origin = facts.Origin{}
+			}
+		}
+		return Next(d, r, o, now)
+	},
 	"starts ahead with a port that is not recorded": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		d.RecordFirst = false
 		return Next(d, r, o, now)
@@ -193,6 +202,9 @@ func TestExplorer_FindsEveryBrokenGuard(t *testing.T) {
 			from := newWorld(trouble, v1alpha1.RestartAlways)
 			if strings.Contains(name, "a run") {
 				from = newRun(littleTrouble)
+			}
+			if strings.Contains(name, "origin") {
+				from.desired.Reserve, from.budget.leaders = false, 1
 			}
 			states, _, violation := explore(from, 150_000)
 			if violation == "" {

@@ -28,6 +28,7 @@ func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now
 	}
 	m.begin()
 	m.recordPreStart()
+	m.recordOrigin()
 	m.decide()
 	if m.canPreStart(&record) {
 		return Step{Status: record, Action: StartProcess, Incarnation: m.step.Incarnation, PreStart: true, Why: m.why(), Requeue: preStartRetry}
@@ -145,13 +146,27 @@ func (m *machine) decide() {
 }
 
 // current returns the observed incarnation with the recorded number, or nil.
-func (m *machine) current() *facts.Incarnation {
+func (m *machine) current() *facts.Incarnation { return m.incarnation(m.status.Incarnation) }
+
+// incarnation returns the observed incarnation with this number, or nil.
+func (m *machine) incarnation(number int64) *facts.Incarnation {
 	for i := range m.observed.Incarnations {
-		if m.observed.Incarnations[i].Number == m.status.Incarnation {
+		if m.observed.Incarnations[i].Number == number {
 			return &m.observed.Incarnations[i]
 		}
 	}
 	return nil
+}
+
+// recordOrigin records what the current incarnation was started with, if the backend reports it. The record differs from it if a replaced manager started the
+// incarnation late: its successor had found no such incarnation, and had recorded it again with a newer spec. Without recordOrigin the status would claim that
+// the newer spec is running. An empty hash in the record stays empty, because the object was stopped, is asleep or was moved.
+func (m *machine) recordOrigin() {
+	current := m.current()
+	if current == nil || current.Origin.SpecHash == "" || m.status.SpecHash == "" {
+		return
+	}
+	m.status.SpecHash, m.status.ObservedRestartToken = current.Origin.SpecHash, current.Origin.RestartToken
 }
 
 func (m *machine) olderAlive() *facts.Incarnation {

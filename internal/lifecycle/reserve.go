@@ -58,12 +58,8 @@ func (m *machine) keepsEnd(record *v1alpha1.ProcessStatus) bool {
 	if !m.desired.KeepsEnd || record.Process == nil || record.Process.Incarnation != record.Incarnation {
 		return false
 	}
-	for _, incarnation := range m.observed.Incarnations {
-		if incarnation.Number == record.Incarnation {
-			return incarnation.Phase == facts.Exited && (record.Stopping != nil || !incarnation.StopSent)
-		}
-	}
-	return false
+	ended := m.incarnation(record.Incarnation)
+	return ended != nil && ended.Phase == facts.Exited && (record.Stopping != nil || !ended.StopSent)
 }
 
 // why returns the reason of the decided restart; empty if the start is not a restart.
@@ -109,10 +105,5 @@ func (m *machine) preStarted() *facts.Incarnation {
 	if number != m.status.Incarnation+1 {
 		return nil
 	}
-	for i := range m.observed.Incarnations {
-		if m.observed.Incarnations[i].Number == number {
-			return &m.observed.Incarnations[i]
-		}
-	}
-	return nil
+	return m.incarnation(number)
 }

@@ -34,6 +34,9 @@ type world struct {
 	// freePort is the port that the kind would choose now. It differs from port while the port in the status is unavailable.
 	freePort int
 
+	// hidesOrigin reports that the backend does not return what an incarnation was started with.
+	hidesOrigin bool
+
 	processes []process
 	now       time.Time
 	manager   manager
@@ -287,7 +290,10 @@ func (w *world) read() bool {
 func (w *world) observe() Observed {
 	var o Observed
 	for _, p := range w.processes {
-		incarnation := facts.Incarnation{Number: p.number, Phase: p.phase, StopSent: p.stopSent, Origin: p.origin}
+		incarnation := facts.Incarnation{Number: p.number, Phase: p.phase, StopSent: p.stopSent}
+		if !w.hidesOrigin {
+			incarnation.Origin = p.origin
+		}
 		switch p.phase {
 		case facts.Running:
 			incarnation.PID, incarnation.StartedAt = p.number, p.started

@@ -64,8 +64,6 @@ const (
 // for a restart immediately.
 type Report struct {
 	Protocol int `json:"protocol"`
-	// Number is the sequence number of the report; 0 if the multiplexer does not number its reports.
-	Number int64 `json:"number,omitempty"`
 
 	// Incarnation is the newest requested incarnation; 0 if there is none.
 	Incarnation int64       `json:"incarnation"`

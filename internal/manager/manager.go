@@ -5,6 +5,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ import (
 	"github.com/berth-dev/berth/controllers/devserver"
 	"github.com/berth-dev/berth/controllers/discovery"
 	"github.com/berth-dev/berth/controllers/instance"
+	"github.com/berth-dev/berth/controllers/languageserver"
 	"github.com/berth-dev/berth/controllers/plan"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/controllers/strategy"
@@ -76,7 +78,7 @@ type Options struct {
 	// PprofBindAddress is the address of Go profiles, which are served without authentication; empty and 0 disable them.
 	PprofBindAddress string
 
-	// Presence records the use of terminals through the endpoint; nil means that no endpoint serves terminals.
+	// Presence records the use of terminals through the endpoint; nil creates a Tracker.
 	Presence *activity.Tracker
 
 	// LeaderElection allows several managers to run, of which only the leader acts.
@@ -120,28 +122,14 @@ const (
 	defaultShutdownTimeout  = 10 * time.Second
 )
 
-// setups are the Setup functions that need only the Dependencies. setupInstances and setupLanguageServers set up the other kinds.
+// setups are the Setup functions that need only the Dependencies. LanguageServers have their own runtimes.
 var setups = []func(ctrl.Manager, process.Dependencies) error{
+	instance.Setup,
+	discovery.Setup,
 	devserver.Setup,
 	strategyrun.Setup,
 	strategy.Setup,
 	plan.Setup,
-}
-
-// setupInstances registers the controllers of Instances and InstanceDiscoveries.
-func setupInstances(mgr ctrl.Manager, deps process.Dependencies) error {
-	waker := newWaker(deps.Dispatcher)
-	if err := mgr.Add(waker); err != nil {
-		return fmt.Errorf("add controllers and servers to the manager: %w", err)
-	}
-	deps.Presence.OnUse(waker.Add)
-	deps.Runtimes.OnChange(waker.Add)
-	for _, setup := range []func(ctrl.Manager, process.Dependencies) error{instance.Setup, discovery.Setup} {
-		if err := setup(mgr, deps); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // Scheme returns a scheme with the kinds of Kubernetes and of Berth.
@@ -174,26 +162,23 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 		Runtimes: opts.Runtimes, Clock: opts.Clock, Dispatcher: dispatcher, Concurrency: opts.Concurrency, Presence: opts.Presence,
 		Hosts: others, Restarts: process.NewRestarts(), Permission: newPermission(mgr, opts),
 	}
-	if err := setupInstances(mgr, deps); err != nil {
-		return nil, err
+	waker := newWaker(dispatcher)
+	opts.Presence.OnUse(waker.Add)
+	opts.Runtimes.OnChange(waker.Add)
+	err = errors.Join(mgr.Add(dispatcher), mgr.Add(leftovers), mgr.Add(waker), addChecks(mgr))
+	if others != nil {
+		err = errors.Join(err, mgr.Add(others))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("add controllers and servers to the manager: %w", err)
 	}
 	for _, setup := range setups {
 		if err := setup(mgr, deps); err != nil {
 			return nil, err
 		}
 	}
-	if err := setupLanguageServers(mgr, deps, opts); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(mgr.Add(dispatcher), mgr.Add(leftovers), addChecks(mgr)); err != nil {
-		return nil, fmt.Errorf("add controllers and servers to the manager: %w", err)
-	}
-	if others != nil {
-		if err := mgr.Add(others); err != nil {
-			return nil, fmt.Errorf("add controllers and servers to the manager: %w", err)
-		}
-	}
-	return mgr, nil
+	deps.Runtimes = languageRuntimes(mgr, opts, waker)
+	return mgr, languageserver.Setup(mgr, deps)
 }
 
 // newHosts returns nil if there is only this manager.
@@ -230,24 +215,17 @@ func withDefaults(opts Options) Options {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
+	if opts.Presence == nil {
+		opts.Presence = activity.New(opts.Clock)
+	}
 	if opts.Logger.GetSink() == nil {
 		opts.Logger = logr.Discard()
 	}
-	if opts.Metrics.BindAddress == "" {
-		opts.Metrics.BindAddress = "0"
-	}
-	if opts.HealthProbeBindAddress == "" {
-		opts.HealthProbeBindAddress = "0"
-	}
-	if opts.LeftoverInterval == 0 {
-		opts.LeftoverInterval = defaultLeftoverInterval
-	}
-	if opts.LeftoverGrace == 0 {
-		opts.LeftoverGrace = defaultLeftoverGrace
-	}
-	if opts.ShutdownTimeout == 0 {
-		opts.ShutdownTimeout = defaultShutdownTimeout
-	}
+	opts.Metrics.BindAddress = cmp.Or(opts.Metrics.BindAddress, "0")
+	opts.HealthProbeBindAddress = cmp.Or(opts.HealthProbeBindAddress, "0")
+	opts.LeftoverInterval = cmp.Or(opts.LeftoverInterval, defaultLeftoverInterval)
+	opts.LeftoverGrace = cmp.Or(opts.LeftoverGrace, defaultLeftoverGrace)
+	opts.ShutdownTimeout = cmp.Or(opts.ShutdownTimeout, defaultShutdownTimeout)
 	return opts
 }
 

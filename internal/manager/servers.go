@@ -4,37 +4,54 @@
 package manager
 
 import (
-	"fmt"
+	"context"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/controllers/languageserver"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 )
 
-// setupLanguageServers registers the controller of LanguageServers, which have their own runtimes.
-func setupLanguageServers(mgr ctrl.Manager, deps process.Dependencies, opts Options) error {
-	base, pods := deps.Runtimes.For(""), runtime.Backend{
+// languageRuntimes returns the runtimes of LanguageServers, whose events go to the waker.
+func languageRuntimes(mgr ctrl.Manager, opts Options, waker *waker) *runtime.Registry {
+	base, pods := opts.Runtimes.For(""), runtime.Backend{
 		Type: v1alpha1.RuntimePod, Missing: "This manager does not serve language servers in the runtime Pod.",
 	}
 	if opts.LanguageServers != nil {
 		base = opts.LanguageServers
+		opts.LanguageServers.OnChange(waker.Add)
 	}
 	if opts.LanguageServersInPods != nil {
 		pods.Runtime = opts.LanguageServersInPods
+		opts.LanguageServersInPods.OnChange(waker.Add)
 	}
-	for _, telling := range []LanguageServers{opts.LanguageServers, opts.LanguageServersInPods} {
-		if telling == nil {
-			continue
+	return runtime.NewRegistry(base, mgr.GetLogger().WithName("runtimes"), pods)
+}
+
+// waker forwards UIDs with events to a dispatcher, so that the source of an event never waits for the cache.
+type waker struct {
+	*eventqueue.Queue
+
+	dispatcher *process.Dispatcher
+}
+
+func newWaker(dispatcher *process.Dispatcher) *waker { return &waker{eventqueue.New(), dispatcher} }
+
+// NeedLeaderElection returns true, so that the waker starts together with the controllers. The controllers begin by reconciling all objects, so earlier
+// events are not needed.
+func (w *waker) NeedLeaderElection() bool { return true }
+
+// Start forwards UIDs until the context is done.
+func (w *waker) Start(ctx context.Context) error {
+	go w.Run(ctx.Done())
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case uid := <-w.C():
+			w.dispatcher.Wake(ctx, uid)
 		}
-		waker := newWaker(deps.Dispatcher)
-		if err := mgr.Add(waker); err != nil {
-			return fmt.Errorf("add controllers and servers to the manager: %w", err)
-		}
-		telling.OnChange(waker.Add)
 	}
-	deps.Runtimes = runtime.NewRegistry(base, mgr.GetLogger().WithName("runtimes"), pods)
-	return languageserver.Setup(mgr, deps)
 }

@@ -137,48 +137,6 @@ func TestMatchEnd_LimitsMatchedText(t *testing.T) {
 	}
 }
 
-func TestCache_SharesSetsWithinLimit(t *testing.T) {
-	var cache Cache
-	one := cache.Compile([]string{`a`, `(`})
-	if cache.Compile([]string{`a`, `(`}) != one {
-		t.Error("the same patterns are compiled twice")
-	}
-	if cache.Compile([]string{`a`}) == one || cache.Compile([]string{`a" "(`}) == one {
-		t.Error("different patterns share a cache entry")
-	}
-	for i := range 100 {
-		cache.Compile([]string{fmt.Sprintf(`(?s)(?:.?){900}%d`, i)})
-		if cache.bytes > maxCached {
-			t.Fatalf("%d bytes are kept", cache.bytes)
-		}
-	}
-	sum := 0
-	for key, set := range cache.sets {
-		sum += weight(key, set)
-	}
-	if sum != cache.bytes || len(cache.sets) < 10 {
-		t.Errorf("%d entries of %d bytes, counted as %d", len(cache.sets), sum, cache.bytes)
-	}
-}
-
-// TestCache_EstimatesMemory checks that the estimate is at least the memory that the entries use.
-func TestCache_EstimatesMemory(t *testing.T) {
-	var cache Cache
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	for i := range 20 {
-		cache.Compile([]string{fmt.Sprintf(`(?s)(?:.?){900}%d`, i), `(?i)[\pL\PN]{2}` + strings.Repeat(`\pL`, 8)})
-		cache.Compile([]string{fmt.Sprintf(`^(?:a?){450}b%d$`, i)})
-	}
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	if kept := int64(after.HeapAlloc) - int64(before.HeapAlloc); kept > int64(cache.bytes) {
-		t.Errorf("%d bytes are kept and counted as %d", kept, cache.bytes)
-	}
-	runtime.KeepAlive(&cache)
-}
-
 // FuzzCompile checks two properties of any pattern: the compiled program has no more instructions than Compile calculated before compiling, and CompileWhole
 // matches a text if and only if the pattern with the anchors \A and \z does.
 func FuzzCompile(f *testing.F) {

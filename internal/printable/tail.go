@@ -44,15 +44,15 @@ func Tail(text []byte) []string {
 
 func isWord(char rune) bool { return unicode.IsLetter(char) || unicode.IsDigit(char) }
 
-// Shorten cuts a line to limit bytes, at a character boundary.
-func Shorten(line string, limit int) string {
-	if len(line) <= limit {
-		return line
+// Shorten shortens text to at most limit bytes, ellipsis included, and keeps characters whole.
+func Shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
 	}
 	const mark = "…"
 	cut := limit - len(mark)
-	for cut > 0 && !utf8.RuneStart(line[cut]) {
+	for cut > 0 && !utf8.RuneStart(text[cut]) {
 		cut--
 	}
-	return line[:cut] + mark
+	return text[:max(cut, 0)] + mark
 }

@@ -33,9 +33,6 @@ func NewManager(clock clock.Clock, notify func(types.UID)) *Manager {
 	return &Manager{clock: clock, notify: notify, root: root, cancel: cancel, workers: map[Key]*worker{}}
 }
 
-// NeedLeaderElection returns true, so that the probes start together with the controllers.
-func (m *Manager) NeedLeaderElection() bool { return true }
-
 // Start waits until the context is done, then stops all workers and waits for them. After that no worker can be started.
 func (m *Manager) Start(ctx context.Context) error {
 	<-ctx.Done()

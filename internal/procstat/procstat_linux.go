@@ -1,36 +1,104 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package procstat reads the memory and the CPU time of a process from /proc.
 package procstat
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// ticksPerSecond is USER_HZ, which is 100 on every Linux architecture that Go supports.
-const ticksPerSecond = 100
+// TicksPerSecond is USER_HZ, the unit of times in /proc. It is 100 on every Linux architecture that Go supports.
+const TicksPerSecond = 100
 
-// Usage returns the resident memory in bytes and the CPU time of one process, including its children that have exited. It returns zeros if the process has exited.
-func Usage(pid int) (memory int64, cpu time.Duration) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, 0
-	}
-	return parse(data)
+// Stat is the content of /proc/PID/stat.
+type Stat struct {
+	Process
+	State                  byte
+	Parent, Group, Session int // PIDs
+	Threads                int
+	Memory                 int64         // resident memory in bytes
+	CPU                    time.Duration // including children that have exited
+	status                 int           // wait status of a zombie; the kernel shows 0 without permission
 }
 
-// parse reads the content of /proc/PID/stat. It returns zero for an incomplete line.
-func parse(data []byte) (memory int64, cpu time.Duration) {
-	// Counted from 0 after the name, fields 11 to 14 are utime, stime, cutime and cstime, and field 21 is the number of resident pages.
+// Dead reports whether only the entry in the process table is left.
+func (s Stat) Dead() bool { return (s.State == 'Z' || s.State == 'X') && s.Threads <= 1 }
+
+// Read returns the state of the process that has this PID now. It returns ErrGone if there is none.
+func Read(pid int) (Stat, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return Stat{}, ErrGone
+	}
+	if err != nil {
+		return Stat{}, err
+	}
+	return parse(pid, data)
+}
+
+// parse parses the content of /proc/PID/stat. Older kernels do not show the last fields.
+func parse(pid int, data []byte) (Stat, error) {
+	// The second field is the name in parentheses, which may itself contain parentheses and spaces. Fields are counted from 0 after the name.
 	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(fields) < 22 {
-		return 0, 0
+		return Stat{}, fmt.Errorf("/proc/%d/stat is shorter than expected", pid)
 	}
-	number := func(i int) int64 { n, _ := strconv.ParseInt(string(fields[i]), 10, 64); return n }
-	ticks := number(11) + number(12) + number(13) + number(14)
-	return number(21) * int64(os.Getpagesize()), time.Duration(ticks) * time.Second / ticksPerSecond
+	number := func(i int) int { n, _ := strconv.Atoi(string(fields[i])); return n }
+	ticks, _ := strconv.ParseUint(string(fields[19]), 10, 64)
+	used := number(11) + number(12) + number(13) + number(14) // utime, stime, cutime and cstime
+	s := Stat{
+		Process: Process{PID: pid, Ticks: ticks},
+		State:   fields[0][0], Parent: number(1), Group: number(2), Session: number(3), Threads: number(17),
+		Memory: int64(number(21)) * int64(os.Getpagesize()), CPU: time.Duration(used) * time.Second / TicksPerSecond,
+	}
+	if len(fields) > 49 {
+		s.status = number(49)
+	}
+	return s, nil
+}
+
+// All returns the states of all processes.
+func All() ([]Stat, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	names, err := dir.Readdirnames(-1)
+	_ = dir.Close()
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Stat, 0, len(names))
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if s, err := Read(pid); err == nil {
+			all = append(all, s)
+		}
+	}
+	return all, nil
+}
+
+// Ancestors returns the PIDs of the ancestors of a process, the nearest first.
+func Ancestors(pid int) []int {
+	var all []int
+	for range 1000 { // bounded, because the chain may change while it is read
+		s, err := Read(pid)
+		if err != nil || s.Parent == 0 {
+			break
+		}
+		pid = s.Parent
+		all = append(all, pid)
+	}
+	return all
 }

@@ -4,23 +4,39 @@
 package procstat
 
 import (
+	"fmt"
 	"os"
 	"testing"
 	"time"
+
+	. "github.com/onsi/gomega"
 )
 
-// FuzzParse checks that the name of a process does not change the parsed usage.
-func FuzzParse(f *testing.F) {
-	const tail = ") S 41 42 42 34816 42 4194560 100 0 0 0 3 4 1 2 20 0 7 0 123456 1000 200 184467 1 1\n"
-	for _, name := range []string{"gopls", "a) R 1 1 1", "(((", ")))", ""} {
+const statTail = " S 41 42 42 34816 42 4194560 100 0 0 0 3 4 1 2 20 0 7 0 123456 1000 200 184467 1 1 0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 9\n"
+
+// FuzzParseStat checks that a process cannot pass for another one by its name.
+func FuzzParseStat(f *testing.F) {
+	for _, name := range []string{"sleep", "a) R 1 1 1", "(((", ")))", "\n7 (x) Z 1 1 1 0 0", ""} {
 		f.Add([]byte(name))
-		f.Add([]byte("7 (" + name + tail))
+		f.Add([]byte("7 (" + name + ")" + statTail))
+	}
+	want := Stat{
+		Process: Process{PID: 7, Ticks: 123456}, State: 'S', Parent: 41, Group: 42, Session: 42, Threads: 7, Memory: 200 * int64(os.Getpagesize()), CPU: 100 * time.Millisecond,
+		status: 9,
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		_, _ = parse(text) // must not panic on damaged input
-		memory, cpu := parse([]byte("7 (" + string(text) + tail))
-		if memory != 200*int64(os.Getpagesize()) || cpu != 100*time.Millisecond {
-			t.Errorf("process named %q: %d bytes, %s", text, memory, cpu)
+		_, _ = parse(7, text) // must not panic on any input
+		got, err := parse(7, append(append([]byte("7 ("), text...), []byte(")"+statTail)...))
+		if err != nil || got != want {
+			t.Errorf("process named %q: %+v, %v", text, got, err)
 		}
 	})
+}
+
+func TestParseStat_RejectsTruncatedText(t *testing.T) {
+	g := NewWithT(t)
+	for n := range len(statTail) / 3 {
+		_, err := parse(7, fmt.Appendf(nil, "7 (x)%s", statTail[:n]))
+		g.Expect(err).To(HaveOccurred())
+	}
 }

@@ -28,6 +28,8 @@ type Capabilities struct {
 	// KeepsOrigin reports that the backend stores Process.Origin: while the backend knows an incarnation that was started with an origin, it sets
 	// facts.Incarnation.Origin.
 	KeepsOrigin bool
+	// SlowStart reports that a start takes so long that the status must report it before it begins. Starts of such a backend are never reserved.
+	SlowStart bool
 	// KeepsBefore reports that the backend sets facts.Incarnation.Before for every incarnation that was started after the previous incarnation had exited. If a
 	// start had no effect, Observe continues to return the previous incarnation.
 	KeepsBefore bool

@@ -71,7 +71,7 @@ type Process struct {
 	// Config is the configuration, as JSON, for backends that need more than the other fields: an lsp.Config for a language server, a docker.Config for a
 	// container. Backends without such a configuration ignore it.
 	Config []byte
-	// Origin is stored and reported with the incarnation, for a manager that has no record of the start.
+	// Origin is stored and reported with the incarnation, for a manager that has no record of the start, or the record of another one.
 	Origin facts.Origin
 	// Results requests that the program can use the paths that ResultStore.Place returns. Inputs are the files, by name, that the backend puts into
 	// ResultPaths.Inputs. Both fields require a backend with a ResultStore. Inputs must not contain secrets.

@@ -19,7 +19,8 @@ var ErrNoTerminal = errors.New("the process has no terminal")
 // ErrImpostor is the error for a peer that is not the shim that was started.
 var ErrImpostor = errors.New("the process that answers is not the shim that was started: its token differs")
 
-// Client is a connection to a shim. Its methods are not safe for concurrent use, except that Resize and Write may run while Conn is read.
+// Client is a connection to a shim. After Attach, Resize and Write may run concurrently with each other and with reads of
+// Conn; the other methods are not safe for concurrent use.
 type Client struct {
 	Conn net.Conn
 	// Replay is how many of the first bytes read from Conn after Attach are earlier output.
@@ -77,12 +78,6 @@ func (c *Client) call(call Call) (*Answer, error) {
 	return &answer, nil
 }
 
-// Status returns the identity of the shim and of its workload.
-func (c *Client) Status() (*Identity, error) {
-	identity, _, err := c.Records()
-	return identity, err
-}
-
 // Records returns the shim's in-memory copies of IdentityFile and RecordFile. The record is nil for an older shim.
 func (c *Client) Records() (*Identity, *Record, error) {
 	answer, err := c.call(Call{Verb: VerbStatus})
@@ -99,18 +94,6 @@ func (c *Client) Input() (facts.Input, error) {
 		return facts.Input{}, err
 	}
 	return *answer.Input, nil
-}
-
-// Signal sends a signal, such as SIGTERM, to every process of the tree.
-func (c *Client) Signal(name string) error {
-	_, err := c.call(Call{Verb: VerbSignal, Signal: name})
-	return err
-}
-
-// Shutdown kills the tree without a grace period. The shim then exits too.
-func (c *Client) Shutdown() error {
-	_, err := c.call(Call{Verb: VerbShutdown})
-	return err
 }
 
 // Attach turns the connection into a terminal stream: read output from Conn, send input with Write and Resize. It returns ErrNoTerminal if there is no

@@ -4,9 +4,7 @@
 package shim
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
@@ -27,15 +25,11 @@ const (
 
 // execOnce runs the command of the Launch and reports its exit to the caller.
 func execOnce() error {
-	unix.CloseOnExec(CallerFD)
-	unix.CloseOnExec(LaunchFD)
 	caller := os.NewFile(CallerFD, "caller")
 	defer func() { _ = caller.Close() }()
-	memory := os.NewFile(LaunchFD, "launch")
-	var launch Launch
-	err := json.NewDecoder(memory).Decode(&launch)
-	if err := errors.Join(err, memory.Close()); err != nil {
-		return fmt.Errorf("read the command: %w", err)
+	launch, err := readLaunch()
+	if err != nil {
+		return err
 	}
 	self, err := outliveSignals()
 	if err != nil {

@@ -20,12 +20,10 @@ const (
 
 // Verbs of the protocol. Hello is the first call on every connection; Attach turns the connection into a stream.
 const (
-	VerbHello    = "Hello"
-	VerbStatus   = "Status"
-	VerbSignal   = "Signal"
-	VerbAttach   = "Attach"
-	VerbShutdown = "Shutdown"
-	VerbInput    = "Input"
+	VerbHello  = "Hello"
+	VerbStatus = "Status"
+	VerbAttach = "Attach"
+	VerbInput  = "Input"
 )
 
 // maxFrame is the largest message, in bytes. It bounds the memory that a peer can make the other side allocate.
@@ -35,7 +33,6 @@ const maxFrame = 64 << 10
 type Call struct {
 	Version int    `json:"version"`
 	Verb    string `json:"verb"`
-	Signal  string `json:"signal,omitempty"`
 	Columns int32  `json:"columns,omitempty"`
 	Rows    int32  `json:"rows,omitempty"`
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 )
 
 // Bounds of one inspection. The reader is unknown if maxThreads or maxDescriptors is exceeded; a descriptor list is read only up to maxEpoll.
@@ -34,7 +35,7 @@ var ttyDevice = unix.Mkdev(5, 0)
 // InspectInput returns how the foreground process group of a terminal reads from that terminal. It takes the master of the terminal and the processes that may
 // be in that group. It reads /proc/PID/syscall, which requires permission to ptrace. With Yama (ptrace_scope 1) only an ancestor has this permission, so the
 // shim calls this function, not the manager. Without the permission the reader is unknown.
-func InspectInput(master *os.File, members []Process) (facts.Input, error) {
+func InspectInput(master *os.File, members []procstat.Process) (facts.Input, error) {
 	var input facts.Input
 	var i inspection
 	var group int
@@ -91,9 +92,9 @@ var rank = []string{facts.ReaderNone, facts.ReaderUnknown, facts.ReaderPoll, fac
 
 // group inspects the foreground process group, then the processes of other sessions, such as the session of su -c, because job control does not prevent them
 // from reading the terminal. A process of another session counts only if it reads or polls the terminal at this moment.
-func (i *inspection) group(group int, members []Process) {
+func (i *inspection) group(group int, members []procstat.Process) {
 	best := -1
-	inspect := func(s stat, least int) {
+	inspect := func(s procstat.Stat, least int) {
 		reader := i.process(s)
 		found := slices.Index(rank, reader)
 		if found <= best || found < least {
@@ -105,14 +106,14 @@ func (i *inspection) group(group int, members []Process) {
 			i.program = strings.TrimSuffix(string(name), "\n")
 		}
 	}
-	var others []stat
+	var others []procstat.Stat
 	for _, member := range members {
-		s, err := readStat(member.PID)
+		s, err := procstat.Read(member.PID)
 		switch {
-		case err != nil || s.dead():
-		case s.group == group:
+		case err != nil || s.Dead():
+		case s.Group == group:
 			inspect(s, 0)
-		case s.session != i.session:
+		case s.Session != i.session:
 			others = append(others, s)
 		}
 	}
@@ -122,7 +123,7 @@ func (i *inspection) group(group int, members []Process) {
 }
 
 // process inspects the threads of a process.
-func (i *inspection) process(s stat) string {
+func (i *inspection) process(s procstat.Stat) string {
 	dir := "/proc/" + strconv.Itoa(s.PID) + "/task/"
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -147,7 +148,7 @@ func (i *inspection) process(s stat) string {
 }
 
 // thread inspects the system call that a thread is blocked in, as /proc/PID/task/TID/syscall shows it: the number and six arguments, or "running".
-func (i *inspection) thread(s stat, call []byte) string {
+func (i *inspection) thread(s procstat.Stat, call []byte) string {
 	fields := strings.Fields(string(call))
 	if len(fields) < 7 {
 		return facts.ReaderUnknown // the thread is running, or is not in a system call
@@ -188,10 +189,10 @@ func (i *inspection) thread(s stat, call []byte) string {
 }
 
 // terminal reports whether a descriptor of a process is the terminal.
-func (i *inspection) terminal(s stat, fd int) bool {
+func (i *inspection) terminal(s procstat.Stat, fd int) bool {
 	var file unix.Stat_t
 	err := unix.Stat("/proc/"+strconv.Itoa(s.PID)+"/fd/"+strconv.Itoa(fd), &file)
-	return err == nil && file.Mode&unix.S_IFMT == unix.S_IFCHR && (file.Rdev == i.device || file.Rdev == ttyDevice && s.session == i.session)
+	return err == nil && file.Mode&unix.S_IFMT == unix.S_IFCHR && (file.Rdev == i.device || file.Rdev == ttyDevice && s.Session == i.session)
 }
 
 // polled returns the descriptors that a poll call waits to read from. Its argument is an array of struct pollfd.

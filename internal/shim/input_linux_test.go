@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 )
 
 // waitVariable names an environment variable. If it is set, the test binary runs no tests and waits in the way that the value names.
@@ -150,9 +151,9 @@ func TestInspectInput_ReadsWithinBounds(t *testing.T) {
 	const arguments = " 0x0 0x0 0x0 0x0 0x0 0x0"
 	for _, call := range []string{"", "running", "-1 0x1 0x2", "x 0x0" + arguments, fmt.Sprint(unix.SYS_PPOLL, " 0x0 0xffffffffffffffff", arguments),
 		fmt.Sprint(unix.SYS_PPOLL, " 0x0 0x10", arguments), fmt.Sprint(unix.SYS_PSELECT6, " 0xffffffffffffffff 0x1", arguments), "0 0x1 0x"} {
-		g.Expect(i.thread(stat{Process: Process{PID: os.Getpid()}}, []byte(call))).To(Equal(facts.ReaderUnknown), call)
+		g.Expect(i.thread(procstat.Stat{Process: procstat.Process{PID: os.Getpid()}}, []byte(call))).To(Equal(facts.ReaderUnknown), call)
 	}
-	g.Expect(i.process(stat{Process: Process{PID: os.Getpid()}})).To(Equal(facts.ReaderUnknown), "there are more threads than are inspected")
+	g.Expect(i.process(procstat.Stat{Process: procstat.Process{PID: os.Getpid()}})).To(Equal(facts.ReaderUnknown), "there are more threads than are inspected")
 }
 
 func BenchmarkInspectInput(b *testing.B) {

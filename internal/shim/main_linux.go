@@ -19,6 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // File descriptors that the manager passes to the shim.
@@ -40,8 +42,7 @@ type shim struct {
 	childs   chan struct{} // closed when no child is left
 	listener *net.UnixListener
 	notices  sync.WaitGroup
-	answers  sync.RWMutex // read-locked while a call is answered
-	mu       sync.Mutex   // guards identity
+	mu       sync.Mutex // guards identity
 }
 
 // Probe is the argument that makes the shim exit with 0 immediately, to test whether processes can be started in a cgroup.
@@ -85,12 +86,9 @@ func complain(err error) int {
 }
 
 func (s *shim) prepare() error {
-	unix.CloseOnExec(LockFD)
-	unix.CloseOnExec(LaunchFD)
-	memory := os.NewFile(LaunchFD, "launch")
-	err := json.NewDecoder(memory).Decode(&s.launch)
-	if err := errors.Join(err, memory.Close()); err != nil {
-		return fmt.Errorf("read the program to start: %w", err)
+	var err error
+	if s.launch, err = readLaunch(); err != nil {
+		return err
 	}
 	self, err := outliveSignals()
 	if err != nil {
@@ -102,22 +100,34 @@ func (s *shim) prepare() error {
 	return nil
 }
 
+// readLaunch reads the Launch from LaunchFD, and keeps the descriptors of the manager from the program.
+func readLaunch() (launch Launch, err error) {
+	unix.CloseOnExec(LockFD)
+	unix.CloseOnExec(LaunchFD)
+	memory := os.NewFile(LaunchFD, "launch")
+	err = json.NewDecoder(memory).Decode(&launch)
+	if err := errors.Join(err, memory.Close()); err != nil {
+		return Launch{}, fmt.Errorf("read the program to start: %w", err)
+	}
+	return launch, nil
+}
+
 // outliveSignals makes this process the subreaper of its descendants and immune to the signals that a terminal or a tree-wide kill sends.
-func outliveSignals() (Process, error) {
+func outliveSignals() (procstat.Process, error) {
 	// The signals are caught and dropped, not ignored: the workload would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGPIPE, unix.SIGUSR1, unix.SIGUSR2,
 		unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return Process{}, fmt.Errorf("become the subreaper: %w", err)
+		return procstat.Process{}, fmt.Errorf("become the subreaper: %w", err)
 	}
-	return Identify(os.Getpid())
+	return procstat.Identify(os.Getpid())
 }
 
 // run supervises one incarnation from start to end. It returns an error only if it cannot write the first identity or the End.
 func (s *shim) run() error {
 	defer s.notices.Wait()
 	// The identity is written before the fork: a record without an identity therefore means that nothing was started.
-	if err := WriteFile(IdentityFile, &s.identity, false); err != nil {
+	if err := statedir.WriteJSON(IdentityFile, &s.identity, false); err != nil {
 		return err
 	}
 	if s.requested() != nil {
@@ -150,7 +160,6 @@ func (s *shim) run() error {
 	}
 	// The log may have exceeded its limit since the last check.
 	(&Puncher{File: s.log, Limit: s.launch.LogLimit}).Check(time.Now())
-	defer s.settle()
 	return s.end(End{Exit: exit})
 }
 
@@ -160,7 +169,7 @@ func (s *shim) record(leaderExit *facts.Exit) error {
 	s.identity.LeaderExit = leaderExit
 	identity := s.identity
 	s.mu.Unlock()
-	err := WriteFile(IdentityFile, &identity, false)
+	err := statedir.WriteJSON(IdentityFile, &identity, false)
 	s.notices.Go(s.notify)
 	return err
 }
@@ -182,7 +191,7 @@ func (s *shim) end(end End) error {
 	// The write is retried for up to 5 s, because a full disk may have space again and the exit code is worth the wait. It is not synced: after a power failure
 	// the process is known to be gone anyway.
 	for range 50 {
-		if err = WriteFile(EndFile, &end, false); err == nil {
+		if err = statedir.WriteJSON(EndFile, &end, false); err == nil {
 			break
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -210,7 +219,7 @@ func (s *shim) notify() {
 // requested returns the request to stop this incarnation, or nil.
 func (s *shim) requested() *Request {
 	var request Request
-	if found, err := ReadFile(RequestFile, &request); !found || err != nil || request.Incarnation != s.identity.Incarnation {
+	if found, err := statedir.ReadJSON(RequestFile, &request); !found || err != nil || request.Incarnation != s.identity.Incarnation {
 		return nil
 	}
 	return &request
@@ -295,19 +304,6 @@ func (s *shim) clear(exit *facts.Exit) {
 			time.Sleep(min(pause, 20*time.Millisecond))
 		case <-time.After(pause):
 		}
-	}
-}
-
-// settle waits up to 1 s until the calls in progress are answered.
-func (s *shim) settle() {
-	answered := make(chan struct{})
-	go func() {
-		s.answers.Lock() // never unlocked: no further call is answered
-		close(answered)
-	}()
-	select {
-	case <-answered:
-	case <-time.After(time.Second):
 	}
 }
 

@@ -7,16 +7,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 )
 
 // Files in the directory of a UID.
@@ -30,7 +24,7 @@ const (
 	// EndFile is written by the shim when no process is left, or by the manager if the shim can no longer write it. It contains the End.
 	EndFile = "exit.json"
 	// RequestFile is written by the manager before it sends a signal to the program. If the program does not run yet, the shim reads the file once the program
-	// runs, and sends the signal. The shim itself writes the file on a shutdown request. It contains the Request.
+	// runs, and sends the signal. It contains the Request.
 	RequestFile = "stop.json"
 	// StoppedFile is written by the manager when it has sent the stop signal, or when the shim will send it once the program runs.
 	StoppedFile = "stopped.json"
@@ -68,21 +62,9 @@ type Record struct {
 	Terminal    bool      `json:"terminal,omitempty"`
 	CreatedAt   time.Time `json:"createdAt"`
 	// Origin identifies the spec from which this incarnation was started.
-	Origin Origin `json:"origin,omitzero"`
+	Origin facts.Origin `json:"origin,omitzero"`
 	// Before is the exit of the previous incarnation, for a manager that has not recorded it yet.
-	Before *Before `json:"before,omitempty"`
-}
-
-// Origin is the information that a manager stores with a start and reads back later.
-type Origin struct {
-	SpecHash     string `json:"specHash,omitempty"`
-	RestartToken string `json:"restartToken,omitempty"`
-}
-
-// Before is the number and the exit of the previous incarnation.
-type Before struct {
-	Incarnation int64      `json:"incarnation"`
-	Exit        facts.Exit `json:"exit"`
+	Before *facts.Ended `json:"before,omitempty"`
 }
 
 // Launch is what the manager passes to the shim in memory, never on disk.
@@ -98,20 +80,14 @@ type Launch struct {
 	LogLimit  int64    `json:"logLimit"` // bytes on disk
 }
 
-// Process identifies a process within the current boot. A PID alone is not unique, because PIDs are reused.
-type Process struct {
-	PID   int    `json:"pid"`
-	Ticks uint64 `json:"ticks"` // start time in clock ticks since boot
-}
-
 // Identity identifies the shim and its workload. Child is zero until the program was executed.
 type Identity struct {
-	Version     int       `json:"version"`
-	Incarnation int64     `json:"incarnation"`
-	Token       string    `json:"token"`
-	Shim        Process   `json:"shim"`
-	Child       Process   `json:"child,omitzero"`
-	StartedAt   time.Time `json:"startedAt,omitzero"`
+	Version     int              `json:"version"`
+	Incarnation int64            `json:"incarnation"`
+	Token       string           `json:"token"`
+	Shim        procstat.Process `json:"shim"`
+	Child       procstat.Process `json:"child,omitzero"`
+	StartedAt   time.Time        `json:"startedAt,omitzero"`
 	// LeaderExit is set after the program itself exited, while the rest of the tree is being terminated.
 	LeaderExit *facts.Exit `json:"leaderExit,omitempty"`
 }
@@ -142,70 +118,4 @@ func NewToken() string {
 func Mark(token string) string {
 	sum := sha256.Sum256([]byte("mark " + token))
 	return hex.EncodeToString(sum[:8])
-}
-
-// ValidUID reports whether a UID can be used as the name of a directory and of a cgroup.
-func ValidUID(uid string) bool {
-	if uid == "" || len(uid) > 128 || uid[0] == '.' {
-		return false
-	}
-	for _, c := range []byte(uid) {
-		switch {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_', c == '.':
-		default:
-			return false
-		}
-	}
-	return true
-}
-
-// WriteFile replaces a file with the JSON of value atomically: a reader sees the old or the new contents. With sync the new contents also survive a power
-// failure.
-func WriteFile(path string, value any, sync bool) error {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil && sync {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = replace(f.Name(), path, sync)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
-}
-
-// ErrDamaged is the error for a file with invalid contents.
-var ErrDamaged = errors.New("the file is damaged")
-
-// maxFile is the maximum number of bytes that ReadFile reads. The largest file has a few KiB.
-const maxFile = 1 << 20
-
-// ReadFile reads a file written by WriteFile. It returns false if the file does not exist. The error wraps ErrDamaged if the contents are invalid.
-func ReadFile(path string, value any) (bool, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile))
-	_ = f.Close()
-	if err != nil {
-		return false, err
-	}
-	if err := json.Unmarshal(data, value); err != nil {
-		return false, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
-	}
-	return true, nil
 }

@@ -83,8 +83,10 @@ func (s *shim) converse(conn net.Conn) {
 			version = answer.Version
 			continue
 		}
-		answer, err := s.reply(conn, call, version)
-		if err != nil {
+		answer := s.answer(call)
+		answer.Version = version
+		_ = conn.SetWriteDeadline(time.Now().Add(answerTimeout))
+		if err := writeFrame(conn, answer); err != nil {
 			return
 		}
 		if call.Verb == VerbAttach && answer.Error == "" && !answer.NoTerminal {
@@ -93,16 +95,6 @@ func (s *shim) converse(conn net.Conn) {
 			return
 		}
 	}
-}
-
-// reply carries out a call and writes the answer. The shim does not exit before the answer is written.
-func (s *shim) reply(conn net.Conn, call Call, version int) (Answer, error) {
-	s.answers.RLock()
-	defer s.answers.RUnlock()
-	_ = conn.SetWriteDeadline(time.Now().Add(answerTimeout))
-	answer := s.answer(call)
-	answer.Version = version
-	return answer, writeFrame(conn, answer)
 }
 
 // hello selects the older of the two versions, and rejects versions older than PreviousVersion.
@@ -118,18 +110,9 @@ func (s *shim) hello(call Call) Answer {
 }
 
 func (s *shim) answer(call Call) Answer {
-	var err error
 	switch call.Verb {
 	case VerbStatus:
 		return Answer{Identity: s.snapshot(), Record: &s.launch.Record}
-	case VerbSignal:
-		number, ok := SignalNumber(call.Signal)
-		if !ok {
-			return Answer{Error: fmt.Sprintf("unknown signal %q", call.Signal)}
-		}
-		err = s.tree.Signal(number)
-	case VerbShutdown:
-		err = s.shutdown()
 	case VerbAttach:
 		if s.terminal == nil {
 			return Answer{NoTerminal: true}
@@ -138,13 +121,8 @@ func (s *shim) answer(call Call) Answer {
 		return Answer{Replay: s.terminal.replay()}
 	case VerbInput:
 		return s.input()
-	default:
-		return Answer{Error: fmt.Sprintf("unknown request %q; the shim uses protocol version %d", call.Verb, Version)}
 	}
-	if err != nil {
-		return Answer{Error: err.Error()}
-	}
-	return Answer{}
+	return Answer{Error: fmt.Sprintf("unknown request %q; the shim uses protocol version %d", call.Verb, Version)}
 }
 
 // input reports how the foreground process group reads from the terminal.
@@ -161,14 +139,6 @@ func (s *shim) input() Answer {
 		return Answer{Error: err.Error()}
 	}
 	return Answer{Input: &input}
-}
-
-// shutdown kills the tree. It writes a kill request first, so that processes that appear later are killed without a grace period.
-func (s *shim) shutdown() error {
-	if err := WriteFile(RequestFile, Request{Incarnation: s.identity.Incarnation, Kill: true}, false); err != nil {
-		return err
-	}
-	return s.tree.Kill()
 }
 
 // attached copies between a client and the terminal until either closes.

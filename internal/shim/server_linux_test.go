@@ -6,19 +6,20 @@ package shim
 import (
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/procstat"
 )
 
 // connectToShim returns the client end of a connection to a shim without a process.
 func connectToShim(t *testing.T) net.Conn {
 	t.Helper()
-	s := &shim{identity: Identity{Token: "secret", Incarnation: 7, Child: Process{PID: 1, Ticks: 2}}}
+	s := &shim{identity: Identity{Token: "secret", Incarnation: 7, Child: procstat.Process{PID: 1, Ticks: 2}}}
 	client, server := net.Pipe()
 	done := make(chan struct{})
 	go func() {
@@ -93,7 +94,7 @@ func TestProtocol_RejectsImpostorsAndBadCalls(t *testing.T) {
 	g.Expect(err).To(MatchError(ErrImpostor))
 
 	conn := connectToShim(t)
-	g.Expect(writeFrame(conn, Call{Version: Version, Verb: VerbShutdown})).To(Succeed())
+	g.Expect(writeFrame(conn, Call{Version: Version, Verb: VerbStatus})).To(Succeed())
 	var answer Answer
 	g.Expect(readFrame(conn, &answer)).To(Succeed())
 	g.Expect(answer.Error).To(ContainSubstring("Hello"))
@@ -103,45 +104,6 @@ func TestProtocol_RejectsImpostorsAndBadCalls(t *testing.T) {
 	_, err = c.call(Call{Verb: "Dance"})
 	g.Expect(err).To(MatchError(ContainSubstring("Dance")))
 	g.Expect(c.Attach(80, 24)).To(MatchError(ErrNoTerminal))
-}
-
-func TestOpen_RejectsOtherProcesses(t *testing.T) {
-	g := NewWithT(t)
-	self, err := Identify(os.Getpid())
-	g.Expect(err).NotTo(HaveOccurred())
-	fd, err := Open(self)
-	g.Expect(err).NotTo(HaveOccurred())
-	ended, _ := Ended(fd)
-	g.Expect(ended).To(BeFalse())
-	g.Expect(unix.Close(fd)).To(Succeed())
-	for _, other := range []Process{{}, {PID: self.PID}, {PID: self.PID, Ticks: self.Ticks + 1}, {PID: 1 << 30, Ticks: 1}} {
-		_, err := Open(other)
-		g.Expect(err).To(MatchError(ErrGone))
-	}
-	g.Expect(Ancestors(self.PID)).To(ContainElement(os.Getppid()))
-}
-
-func TestExitStatus_ReportsSignal(t *testing.T) {
-	g := NewWithT(t)
-	child := exec.Command("sleep", "600")
-	g.Expect(child.Start()).To(Succeed())
-	identity, err := Identify(child.Process.Pid)
-	g.Expect(err).NotTo(HaveOccurred())
-	fd, err := Open(identity)
-	g.Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = unix.Close(fd) }()
-	g.Expect(send(identity, unix.SIGTERM)).To(Succeed())
-	g.Eventually(func() bool { ended, _ := Ended(fd); return ended }).WithTimeout(time.Minute).Should(BeTrue())
-	if status, ok := ZombieStatus(identity); ok {
-		g.Expect(ExitOf(status, time.Now()).Signal).To(Equal("SIGTERM"))
-	}
-	g.Expect(child.Wait()).NotTo(Succeed())
-	if status, ok := ExitStatus(fd); ok {
-		g.Expect(ExitOf(status, time.Now()).Signal).To(Equal("SIGTERM"))
-	}
-	_, ok := ZombieStatus(identity)
-	g.Expect(ok).To(BeFalse(), "the process has been reaped")
-	g.Expect(send(identity, unix.SIGTERM)).To(Succeed(), "a signal to an exited process succeeds")
 }
 
 func TestPuncher_LimitsDiskSpace(t *testing.T) {

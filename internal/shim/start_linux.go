@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 )
 
 // start executes the program.
@@ -86,9 +87,9 @@ func (s *shim) execute(file string, attributes *syscall.ProcAttr) *facts.StartEr
 		return failed
 	}
 	// The child is not reaped yet, so its PID cannot have been reused even if it has exited.
-	child, err := Identify(pid)
+	child, err := procstat.Identify(pid)
 	if err != nil {
-		child = Process{PID: pid}
+		child = procstat.Process{PID: pid}
 	}
 	s.mu.Lock()
 	s.identity.Child, s.identity.StartedAt = child, time.Now()

@@ -12,24 +12,26 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/procstat"
 )
 
 // Tree identifies the processes of one incarnation. With a cgroup, membership is certain. Without one, the members are the descendants of the subreaper. If the
 // subreaper has exited, they are the leader, the other processes of its session, the processes that carry the mark, and the descendants of all these.
 type Tree struct {
-	Cgroup   string  // directory of the workload's cgroup
-	Ancestor int     // PID of the live shim, which is not a member; the caller verifies its identity
-	Leader   Process // the program
-	Mark     string  // value of MarkVariable
+	Cgroup   string           // directory of the workload's cgroup
+	Ancestor int              // PID of the live shim, which is not a member; the caller verifies its identity
+	Leader   procstat.Process // the program
+	Mark     string           // value of MarkVariable
 	// Carried lists parts of an environment. A process whose environment contains all of them is a member. Each entry of the environment is preceded and
 	// followed by a NUL byte, so "\x00NAME=value\x00" matches a whole entry.
 	Carried []string
 }
 
 // Members returns the live processes.
-func (t Tree) Members() ([]Process, error) {
+func (t Tree) Members() ([]procstat.Process, error) {
 	stats, err := t.stats()
-	members := make([]Process, len(stats))
+	members := make([]procstat.Process, len(stats))
 	for i, s := range stats {
 		members[i] = s.Process
 	}
@@ -37,8 +39,8 @@ func (t Tree) Members() ([]Process, error) {
 }
 
 // stats returns the members, each with its state at the time of the read. Without a cgroup, parents usually come before their children.
-func (t Tree) stats() ([]stat, error) {
-	var members []stat
+func (t Tree) stats() ([]procstat.Stat, error) {
+	var members []procstat.Stat
 	if t.Cgroup != "" {
 		var err error
 		if members, err = identified(t.Cgroup); err != nil || t.Ancestor == 0 {
@@ -58,21 +60,21 @@ func (t Tree) stats() ([]stat, error) {
 // identified returns the members of a cgroup with their identities. It lists the cgroup before and after it reads the identities, and returns only PIDs that
 // are in both lists. The identity of such a PID can be that of a process outside the cgroup only if that process had the PID in between. That process has then
 // exited, and Open rejects its identity.
-func identified(cgroup string) ([]stat, error) {
+func identified(cgroup string) ([]procstat.Stat, error) {
 	pids, err := cgroupMembers(cgroup)
 	if err != nil || len(pids) == 0 {
 		return nil, err
 	}
-	found := map[int]stat{}
+	found := map[int]procstat.Stat{}
 	for _, pid := range pids {
-		if s, err := readStat(pid); err == nil && !s.dead() {
+		if s, err := procstat.Read(pid); err == nil && !s.Dead() {
 			found[pid] = s
 		}
 	}
 	if pids, err = cgroupMembers(cgroup); err != nil {
 		return nil, err
 	}
-	var members []stat
+	var members []procstat.Stat
 	for _, pid := range pids {
 		if s, ok := found[pid]; ok {
 			members = append(members, s)
@@ -93,7 +95,7 @@ func (t Tree) Empty() (bool, error) {
 
 // walk follows the lists of children down from the subreaper; its cost is proportional to the size of the tree. It returns false if this kernel has no such
 // lists. A walk may miss a process that appears or moves during the walk; callers that need all processes repeat the walk until it finds no new one.
-func (t Tree) walk() (members []stat, ok bool) {
+func (t Tree) walk() (members []procstat.Stat, ok bool) {
 	if t.Ancestor == 0 {
 		return nil, false
 	}
@@ -104,13 +106,13 @@ func (t Tree) walk() (members []stat, ok bool) {
 			return nil, false
 		}
 		for _, pid := range below {
-			s, err := readStat(pid)
-			if err != nil || seen[pid] || s.parent != queue[0] {
+			s, err := procstat.Read(pid)
+			if err != nil || seen[pid] || s.Parent != queue[0] {
 				continue
 			}
 			seen[pid] = true
 			queue = append(queue, pid)
-			if !s.dead() {
+			if !s.Dead() {
 				members = append(members, s)
 			}
 		}
@@ -142,8 +144,8 @@ func children(pid int) (pids []int, ok bool) {
 }
 
 // scan searches the process table.
-func (t Tree) scan() ([]stat, error) {
-	all, err := processes()
+func (t Tree) scan() ([]procstat.Stat, error) {
+	all, err := procstat.All()
 	if err != nil {
 		return nil, err
 	}
@@ -157,14 +159,14 @@ func (t Tree) scan() ([]stat, error) {
 	for grown := true; grown; {
 		grown = false
 		for _, s := range all {
-			if !member[s.PID] && member[s.parent] {
+			if !member[s.PID] && member[s.Parent] {
 				member[s.PID], grown = true, true
 			}
 		}
 	}
-	var members []stat
+	var members []procstat.Stat
 	for _, s := range all {
-		if member[s.PID] && s.PID != t.Ancestor && !s.dead() {
+		if member[s.PID] && s.PID != t.Ancestor && !s.Dead() {
 			members = append(members, s)
 		}
 	}
@@ -173,21 +175,21 @@ func (t Tree) scan() ([]stat, error) {
 
 // seed finds members after the shim has exited: the leader, the other processes of its session, and processes that the environment identifies (see Mark and
 // Carried). It does not mark the descendants of these processes; scan adds them.
-func (t Tree) seed(all []stat, member map[int]bool) {
+func (t Tree) seed(all []procstat.Stat, member map[int]bool) {
 	leader := false
 	for _, s := range all {
-		if s.Process == t.Leader && t.Leader.PID != 0 {
+		if s.Process == t.Leader {
 			member[s.PID], leader = true, true
 		}
 	}
 	want := []byte(MarkVariable + "=" + t.Mark)
 	for _, s := range all {
 		// The number of a session is the PID of its first process. While the leader exists, no other process can create a session with that number.
-		if leader && s.session == t.Leader.PID {
+		if leader && s.Session == t.Leader.PID {
 			member[s.PID] = true
 			continue
 		}
-		if t.Mark == "" && len(t.Carried) == 0 || s.dead() || s.PID == os.Getpid() {
+		if t.Mark == "" && len(t.Carried) == 0 || s.Dead() || s.PID == os.Getpid() {
 			continue
 		}
 		environ, err := os.ReadFile("/proc/" + strconv.Itoa(s.PID) + "/environ")
@@ -219,43 +221,6 @@ func carries(environ []byte, pieces []string) bool {
 	return len(pieces) > 0
 }
 
-// Ancestors returns the PIDs of the ancestors of a process, the nearest first.
-func Ancestors(pid int) []int {
-	var all []int
-	for range 1000 { // bounded, because the chain may change while it is read
-		s, err := readStat(pid)
-		if err != nil || s.parent == 0 {
-			break
-		}
-		pid = s.parent
-		all = append(all, pid)
-	}
-	return all
-}
-
-func processes() ([]stat, error) {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil, err
-	}
-	names, err := dir.Readdirnames(-1)
-	_ = dir.Close()
-	if err != nil {
-		return nil, err
-	}
-	all := make([]stat, 0, len(names))
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if s, err := readStat(pid); err == nil {
-			all = append(all, s)
-		}
-	}
-	return all, nil
-}
-
 const (
 	// rounds bounds how often Signal searches for new members. A tree that forks faster than Signal searches can still be killed with Kill.
 	rounds = 10
@@ -269,7 +234,7 @@ const (
 
 // Signal sends a signal to every member once, including members that appear during the call, and resumes stopped members so that they can act on the signal.
 func (t Tree) Signal(signal unix.Signal) error {
-	done := map[Process]bool{}
+	done := map[procstat.Process]bool{}
 	var failed error
 	for range rounds {
 		members, err := t.Members()
@@ -296,21 +261,11 @@ func (t Tree) Signal(signal unix.Signal) error {
 	return failed
 }
 
-func send(p Process, signal unix.Signal) error {
-	fd, err := Open(p)
-	if errors.Is(err, ErrGone) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	err = unix.PidfdSendSignal(fd, signal, nil, 0)
+// send sends a signal to a process, and resumes the process so that it can act on the signal.
+func send(p procstat.Process, signal unix.Signal) error {
+	err := procstat.Signal(p, signal)
 	if err == nil && signal != unix.SIGKILL && signal != unix.SIGSTOP && signal != unix.SIGCONT {
-		err = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
-	}
-	if errors.Is(err, unix.ESRCH) {
-		return nil
+		err = procstat.Signal(p, unix.SIGCONT)
 	}
 	return err
 }
@@ -318,7 +273,7 @@ func send(p Process, signal unix.Signal) error {
 // stop suspends every member with SIGSTOP. A fork bomb can outrun SIGKILL but not SIGSTOP: a stopped process does not fork, and still counts toward the
 // process limit of its user, so no new process can take its place. stop ignores errors, because the SIGKILL that follows reports them.
 func (t Tree) stop() {
-	sent := map[Process]bool{} // false if the signal was refused
+	sent := map[procstat.Process]bool{} // false if the signal was refused
 	for round, settled := 0, 0; round < stopRounds && settled < settledRounds; round++ {
 		members, err := t.stats()
 		if err != nil {
@@ -331,7 +286,7 @@ func (t Tree) stop() {
 				sent[s.Process], fresh = send(s.Process, unix.SIGSTOP) == nil, true
 			}
 			// A process in uninterruptible sleep (D) is not active, because it stops before it runs again. A parent that waits in vfork is in this state.
-			active = active || stopping && (s.state == 'R' || s.state == 'S')
+			active = active || stopping && (s.State == 'R' || s.State == 'S')
 		}
 		switch {
 		case fresh:

@@ -8,17 +8,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // Window is the argument that makes the shim a viewer of another shim's terminal: the viewer copies the output of the other terminal to its own terminal, and
@@ -93,14 +93,14 @@ func (w *window) run() int {
 }
 
 func (w *window) record() (record Record, found bool) {
-	found, err := ReadFile(filepath.Join(w.dir, RecordFile), &record)
+	found, err := statedir.ReadJSON(filepath.Join(w.dir, RecordFile), &record)
 	return record, found || err != nil && !errors.Is(err, fs.ErrNotExist)
 }
 
 // show displays an incarnation until it ends. It returns false if there was nothing to display.
 func (w *window) show(record Record) bool {
 	var end End
-	ended, _ := ReadFile(filepath.Join(w.dir, EndFile), &end)
+	ended, _ := statedir.ReadJSON(filepath.Join(w.dir, EndFile), &end)
 	switch {
 	case ended && end.Token == record.Token:
 		w.tell(record, describe(end)+"; waiting for the next incarnation")
@@ -132,23 +132,13 @@ func (w *window) show(record Record) bool {
 
 // connect attaches to the shim with a token.
 func (w *window) connect(token string) (*Client, error) {
-	// The path of a socket is limited to 107 bytes; a directory path may be longer.
-	fd, err := unix.Open(w.dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	conn, err := net.DialTimeout("unix", "/proc/self/fd/"+strconv.Itoa(fd)+"/"+SocketFile, dialTimeout)
-	if err != nil {
-		return nil, err
-	}
-	client, err := NewClient(conn, token, dialTimeout)
+	client, err := Dial(w.dir, token, dialTimeout)
 	if err != nil {
 		return nil, err
 	}
 	columns, rows := size()
 	if err := client.Attach(columns, rows); err != nil {
-		_ = conn.Close()
+		_ = client.Conn.Close()
 		return nil, err
 	}
 	return client, nil

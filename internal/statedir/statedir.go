@@ -1,7 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statedir creates and checks the directory that contains everything Berth stores on a machine: keys, data, and records of processes.
+// Package statedir creates and checks the directory that contains everything Berth stores on a machine (keys, data, and records of processes), and
+// replaces files in it atomically.
 package statedir
 
 import (
@@ -46,24 +47,4 @@ func Make(dir string) (string, error) {
 		return "", fmt.Errorf("restrict the permissions of the state directory: %w", err)
 	}
 	return dir, nil
-}
-
-// Write replaces a file atomically: readers see either the old or the new content. Only the owner can read the file. Write creates missing directories with
-// mode 0700.
-func Write(path string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = file.Write(data)
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(file.Name()))
-	}
-	return nil
 }

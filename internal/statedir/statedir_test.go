@@ -73,3 +73,21 @@ func TestWrite_ReplacesFile(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(files).To(BeEmpty(), "a failure leaves no temporary file")
 }
+
+// FuzzReadJSON checks that ReadJSON returns an error for a damaged record, and never reports the record as found.
+func FuzzReadJSON(f *testing.F) {
+	f.Add([]byte(`{"version":1,"uid":"web","incarnation":3,"token":"t"}`))
+	f.Add([]byte(`{"incarnation":`))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, text []byte) {
+		path := filepath.Join(t.TempDir(), "spec.json")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var record struct{ Incarnation int64 }
+		found, err := ReadJSON(path, &record)
+		if found == (err != nil) {
+			t.Errorf("%q: found %v with the error %v", text, found, err)
+		}
+	})
+}

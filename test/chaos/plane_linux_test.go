@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-dev/berth/internal/controlplane"
-	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/procstat"
 )
 
 // plane is a control plane that can be killed. Package controlplane restarts it.
@@ -28,7 +28,7 @@ type plane struct {
 	http         *http.Client
 	config       *rest.Config
 	// killed is the process that was killed most recently, or zero.
-	killed shim.Process
+	killed procstat.Process
 
 	mu     sync.Mutex
 	output []string // output of the control plane
@@ -62,7 +62,7 @@ func (p *plane) log() string {
 }
 
 // find reads the process from its PID file.
-func (p *plane) find() (shim.Process, error) {
+func (p *plane) find() (procstat.Process, error) {
 	var record struct {
 		PID        int    `json:"pid"`
 		StartTicks uint64 `json:"startTicks"`
@@ -72,9 +72,9 @@ func (p *plane) find() (shim.Process, error) {
 		err = json.Unmarshal(data, &record)
 	}
 	if err != nil {
-		return shim.Process{}, fmt.Errorf("find the control plane: %w", err)
+		return procstat.Process{}, fmt.Errorf("find the control plane: %w", err)
 	}
-	return shim.Process{PID: record.PID, Ticks: record.StartTicks}, nil
+	return procstat.Process{PID: record.PID, Ticks: record.StartTicks}, nil
 }
 
 // kill kills the control plane with SIGKILL.

@@ -14,12 +14,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
 // osProcess is a process of this test run. Its executable identifies it, because the executables are built for this run only.
 type osProcess struct {
-	shim.Process
+	procstat.Process
 	exe  string
 	args []string
 	env  map[string]string
@@ -68,7 +69,7 @@ func processesOf(programs ...string) ([]osProcess, error) {
 
 func readProcess(pid int, exe string) (osProcess, error) {
 	dir := "/proc/" + strconv.Itoa(pid)
-	id, err := shim.Identify(pid)
+	id, err := procstat.Identify(pid)
 	if err != nil {
 		return osProcess{}, err
 	}
@@ -87,7 +88,7 @@ func readProcess(pid int, exe string) (osProcess, error) {
 		}
 	}
 	if now, err := os.Readlink(dir + "/exe"); err != nil || now != exe {
-		return osProcess{}, shim.ErrGone
+		return osProcess{}, procstat.ErrGone
 	}
 	return p, nil
 }
@@ -98,8 +99,8 @@ func splitNul(data []byte) []string {
 
 // signal sends a signal to this process, and never to another process with the same PID. It returns no error if the process is gone.
 func (p osProcess) signal(signal unix.Signal) error {
-	fd, err := shim.Open(p.Process)
-	if errors.Is(err, shim.ErrGone) {
+	fd, err := procstat.Open(p.Process)
+	if errors.Is(err, procstat.ErrGone) {
 		return nil
 	}
 	if err != nil {
@@ -114,8 +115,8 @@ func (p osProcess) signal(signal unix.Signal) error {
 
 // kill kills this process, and never another process with the same PID, and waits until it has ended.
 func (p osProcess) kill(patience time.Duration) error {
-	fd, err := shim.Open(p.Process)
-	if errors.Is(err, shim.ErrGone) {
+	fd, err := procstat.Open(p.Process)
+	if errors.Is(err, procstat.ErrGone) {
 		return nil
 	}
 	if err != nil {
@@ -126,7 +127,7 @@ func (p osProcess) kill(patience time.Duration) error {
 		return fmt.Errorf("kill process %d: %w", p.PID, err)
 	}
 	for end := time.Now().Add(patience); ; {
-		if ended, _ := shim.Ended(fd); ended {
+		if ended, _ := procstat.Ended(fd); ended {
 			return nil
 		}
 		left := time.Until(end)

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
 )
 
@@ -27,6 +28,44 @@ func TestProcess_TwoLeaders(t *testing.T) {
 					want.compare(t, runScenarioWithTwoLeaders(t, s, rand.New(rand.NewPCG(seed, 2))))
 				})
 			}
+		})
+	}
+}
+
+// TestProcess_LateStartOfReplacedLeader lets a leader hang before its start of incarnation 1. The spec changes, and the next leader records incarnation 1 with
+// the new spec, but crashes before it starts the process. Then the first leader continues and starts incarnation 1 with the old spec. No lock prevents
+// this for Pods, so the next leader must replace that process.
+func TestProcess_LateStartOfReplacedLeader(t *testing.T) {
+	for _, s := range kindsUnderTest {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, s, faults{})
+			w.slowStart = true
+			w.rt.Unguarded()
+			w.faults.act = func(n int, done bool) error {
+				switch {
+				case n == 1 && !done:
+					w.change(func(s *v1alpha1.ProcessSpec) {
+						s.Process.Command, s.RestartToken = []string{"serve", "--more"}, "one"
+					})
+					_, err := w.newReconciler(1).Reconcile(w.ctx, ctrl.Request{NamespacedName: key})
+					w.Expect(err).To(MatchError(errFault))
+					w.Expect(w.acts).To(Equal(2), "the next leader has recorded its start")
+				case n == 2:
+					return errFault
+				}
+				return nil
+			}
+			w.create()
+			reconciler := w.reconcileToRest("create", w.newReconciler(0))
+			runs, _ := w.rt.Process(uid)
+			w.Expect(runs.Command).To(Equal([]string{"serve", "--more"}))
+			w.Expect(w.rt.Live(uid)).To(Equal([]int64{2}))
+			w.Expect(w.read().GetProcessStatus().ObservedRestartToken).To(Equal("one"))
+			w.Expect(w.rt.Violations()).To(BeEmpty())
+			w.expectNoWrites("create")
+			w.Expect(w.api.Delete(w.ctx, w.read())).To(Succeed())
+			w.reconcileToRest("delete", reconciler)
 		})
 	}
 }

@@ -65,6 +65,8 @@ type world struct {
 	rt     *fake.Runtime
 	api    client.WithWatch
 	woken  chan struct{}
+	// slowStart means that starts are never reserved, as with Pods.
+	slowStart bool
 	// testHosts are the hosts if the world has several hosts. If testHosts is empty, all leaders share rt.
 	testHosts []*testHost
 
@@ -229,6 +231,12 @@ func (d *faultyRuntime) call(do func() error) error {
 		return w.faults.act(n, true)
 	}
 	return err
+}
+
+func (d *faultyRuntime) Capabilities() runtime.Capabilities {
+	capabilities := d.Runtime.Capabilities()
+	capabilities.SlowStart = d.world.slowStart
+	return capabilities
 }
 
 func (d *faultyRuntime) Start(ctx context.Context, p runtime.Process) error {

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 const (
@@ -50,7 +51,7 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) (code int) {
-	environment := &envtest.Environment{BinaryAssetsDirectory: os.Getenv("KUBEBUILDER_ASSETS")}
+	environment := &envtest.Environment{BinaryAssetsDirectory: os.Getenv("KUBEBUILDER_ASSETS"), ControlPlaneStartTimeout: testenv.StartTimeout}
 	if environment.BinaryAssetsDirectory == "" {
 		environment.BinaryAssetsDirectory = filepath.Join(root, "bin")
 	}

@@ -5,7 +5,9 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -83,6 +86,33 @@ var _ = Describe("an object in a Pod", func() {
 		Expect(k8s.Delete(ctx, dev)).To(Succeed())
 		waitUntilGone(ctx, dev)
 		waitForNoPod(ctx, dev)
+	})
+
+	// The test changes the annotation of a Pod instead of creating the Pod before its manager does.
+	It("is replaced if its Pod was created with an older spec", func(ctx context.Context) {
+		dev := onPort(devServerInPod(namespace, "web"), serve(0))
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		p := waitForPod(ctx, dev, "1")
+		testNode.run(ctx, p, "127.0.0.1")
+		waitForReady(ctx, dev)
+		Expect(p.Annotations).To(HaveKeyWithValue("berth.dev/origin", fmt.Sprintf(`{"specHash":%q}`, dev.Status.SpecHash)))
+		annotate := func(value any) {
+			change, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{"berth.dev/origin": value}}})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(k8s.Patch(ctx, p, client.RawPatch(types.MergePatchType, change))).To(Succeed())
+		}
+		annotate(nil)
+		Consistently(func(g Gomega) {
+			get(ctx, g, dev)
+			g.Expect(dev.Status.Incarnation).To(BeEquivalentTo(1), "a Pod without the annotation keeps running")
+		}).WithTimeout(time.Second).Should(Succeed())
+		annotate(`{"specHash":"older"}`)
+		testNode.run(ctx, waitForPod(ctx, dev, "2"), "127.0.0.1")
+		waitForReady(ctx, dev)
+		Expect(dev.Status.Incarnation).To(BeEquivalentTo(2))
+		Expect(dev.Status.Failures).To(BeZero())
+		Expect(k8s.Delete(ctx, dev)).To(Succeed())
+		waitUntilGone(ctx, dev)
 	})
 
 	It("keeps the URL of a DevServer across restarts", func(ctx context.Context) {

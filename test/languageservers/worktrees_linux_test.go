@@ -55,9 +55,10 @@ func TestServers_ShareWorktrees(t *testing.T) {
 			running = append(running, command)
 		}
 		for _, command := range running {
-			memory, _ := procstat.Usage(command.Process.Pid)
-			g.Expect(memory).To(BeNumerically(">", 0))
-			separate += memory
+			stat, err := procstat.Read(command.Process.Pid)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(stat.Memory).To(BeNumerically(">", 0))
+			separate += stat.Memory
 		}
 	})
 
@@ -93,7 +94,9 @@ func TestServers_ShareWorktrees(t *testing.T) {
 		}
 		g.Expect(changed).To(ConsistOf(uri, lspclient.URI(folders[i], "helper.go")))
 	}
-	shared, _ := procstat.Usage(command.Process.Pid)
+	stat, err := procstat.Read(command.Process.Pid)
+	g.Expect(err).NotTo(HaveOccurred())
+	shared := stat.Memory
 	g.Expect(shared).To(BeNumerically(">", 0))
 	t.Logf("%d worktrees: one gopls %d MiB, one for each %d MiB (%.0f %%)", count, shared>>20, separate>>20, 100*float64(shared)/float64(separate))
 	g.Expect(shared).To(BeNumerically("<", separate), "one server needs less memory than several")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // adoptedProcesses is the number of running processes that a new manager finds and adopts.
@@ -88,7 +89,7 @@ func shimMemory(t *testing.T, state string) float64 {
 	sum := 0.0
 	for _, path := range identities {
 		var identity shim.Identity
-		found, err := shim.ReadFile(path, &identity)
+		found, err := statedir.ReadJSON(path, &identity)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(found).To(BeTrue())
 		rollup := filepath.Join("/proc", strconv.Itoa(identity.Shim.PID), "smaps_rollup")

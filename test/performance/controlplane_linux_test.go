@@ -22,6 +22,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/controlplane"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 const (
@@ -56,7 +57,7 @@ func TestControlPlane_StartAndMemory(t *testing.T) {
 		memory = append(memory, childMemory(t, "berth-apiserver"))
 
 		// By default, envtest starts etcd without syncing writes to the disk. berth up syncs them, so the reference must too.
-		reference := &envtest.Environment{BinaryAssetsDirectory: os.Getenv("KUBEBUILDER_ASSETS")}
+		reference := &envtest.Environment{BinaryAssetsDirectory: os.Getenv("KUBEBUILDER_ASSETS"), ControlPlaneStartTimeout: testenv.StartTimeout}
 		if reference.BinaryAssetsDirectory == "" {
 			reference.BinaryAssetsDirectory = filepath.Join("..", "..", "bin")
 		}

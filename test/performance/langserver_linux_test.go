@@ -112,7 +112,11 @@ func startMultiplexer(t *testing.T) *multiplexer {
 		}
 	})
 	g.Eventually(func() error {
-		m.control, err = control.Dial(t.Context(), filepath.Join(dir, lsp.ControlSocket), m.setReport, func(error) {})
+		conn, err := control.Connect(t.Context(), filepath.Join(dir, lsp.ControlSocket))
+		if err != nil {
+			return err
+		}
+		m.control, err = control.Converse(t.Context(), conn, m.setReport)
 		return err
 	}).WithTimeout(patience).WithPolling(20 * time.Millisecond).Should(Succeed())
 	m.await("reports", func(r lsp.Report) bool { return r.Protocol == lsp.Protocol })

@@ -22,6 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 const (
@@ -67,7 +68,7 @@ func recordOf(t *testing.T, state string) (record shim.Record) {
 	paths, err := filepath.Glob(filepath.Join(state, "run", "*", shim.RecordFile))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(paths).To(HaveLen(1))
-	_, err = shim.ReadFile(paths[0], &record)
+	_, err = statedir.ReadJSON(paths[0], &record)
 	g.Expect(err).NotTo(HaveOccurred())
 	return record
 }

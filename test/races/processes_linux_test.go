@@ -17,6 +17,7 @@ import (
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -24,7 +25,7 @@ import (
 
 // suiteProcess is a running process of the suite.
 type suiteProcess struct {
-	shim.Process
+	procstat.Process
 	args []string
 }
 
@@ -57,7 +58,7 @@ func suiteProcesses() []suiteProcess {
 			continue
 		}
 		line, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
-		identity, failed := shim.Identify(pid)
+		identity, failed := procstat.Identify(pid)
 		if err != nil || failed != nil || len(line) == 0 {
 			continue // the process has exited
 		}
@@ -109,9 +110,9 @@ func zombies() []int {
 }
 
 // killProcess kills a process of the suite. Because p identifies the process, killProcess never kills another process that has the PID by now.
-func killProcess(p shim.Process) {
-	fd, err := shim.Open(p)
-	if errors.Is(err, shim.ErrGone) {
+func killProcess(p procstat.Process) {
+	fd, err := procstat.Open(p)
+	if errors.Is(err, procstat.ErrGone) {
 		return
 	}
 	Expect(err).NotTo(HaveOccurred())

@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/test/lspclient"
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
@@ -226,7 +226,7 @@ var _ = row("R30", "a document that a client opens and never closes is closed on
 	gone := mustJoin(ctx, server, "gone")
 	Expect(gone.request(ctx)).To(Equal(pid))
 	Expect(script.Script{InitializeMS: 500}.Write(env.dir, "srv")).To(Succeed())
-	victim, err := shim.Identify(pid)
+	victim, err := procstat.Identify(pid)
 	Expect(err).NotTo(HaveOccurred())
 	killProcess(victim)
 	gone.Close()

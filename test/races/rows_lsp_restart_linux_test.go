@@ -18,8 +18,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/shim"
 	"github.com/berth-dev/berth/test/lspclient"
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
@@ -49,7 +49,7 @@ func checkHealth(ctx context.Context, server *v1alpha1.LanguageServer, address s
 // killServer kills the server of that incarnation as the kernel does when memory runs out, and waits for the next one.
 func killServer(ctx context.Context, server *v1alpha1.LanguageServer, incarnation int64) {
 	GinkgoHelper()
-	victim, err := shim.Identify(waitForRunning(ctx, server, incarnation))
+	victim, err := procstat.Identify(waitForRunning(ctx, server, incarnation))
 	Expect(err).NotTo(HaveOccurred())
 	killProcess(victim)
 	waitForRunning(ctx, server, incarnation+1)
@@ -134,7 +134,7 @@ var _ = row("R24", "clients during restarts and kill -9: each request is answere
 	work := startClients(ctx, clients, func(ctx context.Context, i, round int) error { return workers[i].work(ctx, round) })
 	for n := range int64(kills) {
 		work.waitForRounds(ctx, clients, 6)
-		victim, err := shim.Identify(waitForRunning(ctx, server, n+1))
+		victim, err := procstat.Identify(waitForRunning(ctx, server, n+1))
 		Expect(err).NotTo(HaveOccurred())
 		killProcess(victim)
 		// Another client connects while no server is ready, and waits like the others.

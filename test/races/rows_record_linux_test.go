@@ -18,8 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 var _ = row("R04", "the saved state and the state in memory are the same: a new manager reaches the same state", func(ctx context.Context) {
@@ -222,20 +224,20 @@ var _ = row("S07", "a reused PID is not mistaken for the process that had it", f
 	// The shim and the process exit while no manager is running; then an unrelated process gets the PID.
 	var identity shim.Identity
 	file := filepath.Join(env.stateDir, "run", string(i.UID), shim.IdentityFile)
-	known, err := shim.ReadFile(file, &identity)
+	known, err := statedir.ReadJSON(file, &identity)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(known).To(BeTrue())
 	Expect(identity.Child.PID).To(Equal(pid))
 	killProcess(identity.Shim)
 	killProcess(identity.Child)
 	Eventually(ctx, func() []int { return workloadPIDs("victim") }).Should(BeEmpty())
-	strange, err := shim.Identify(stranger.Process.Pid)
+	strange, err := procstat.Identify(stranger.Process.Pid)
 	Expect(err).NotTo(HaveOccurred())
 	identity.Child.PID = strange.PID
 	if fault != nil && fault.pidOnly {
 		identity.Child.Ticks = strange.Ticks
 	}
-	Expect(shim.WriteFile(file, &identity, true)).To(Succeed())
+	Expect(statedir.WriteJSON(file, &identity, true)).To(Succeed())
 	env.start()
 
 	waitFor(ctx, i, "is detected as exited and restarted", func(o *v1alpha1.Instance) bool { return o.Status.Incarnation == 2 })

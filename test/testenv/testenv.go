@@ -74,11 +74,15 @@ func (e *Environment) Stop() error {
 	return errors.Join(err, os.RemoveAll(e.dir))
 }
 
+// StartTimeout bounds the start of etcd and kube-apiserver. The default of envtest, 20 seconds, is too short on a machine that is busy with other tests.
+const StartTimeout = 2 * time.Minute
+
 // WithPods returns a control plane with the kinds of Berth whose kube-apiserver also serves Pods, for the tests that need them. The caller has to start it.
 func WithPods(root string) *envtest.Environment {
 	environment := &envtest.Environment{
-		CRDDirectoryPaths:     []string{crds(root)},
-		ErrorIfCRDPathMissing: true,
+		CRDDirectoryPaths:        []string{crds(root)},
+		ErrorIfCRDPathMissing:    true,
+		ControlPlaneStartTimeout: StartTimeout,
 	}
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
 		environment.BinaryAssetsDirectory = filepath.Join(root, "bin")

@@ -26,6 +26,7 @@ type Client struct {
 
 	syncing   sync.Mutex // held while documents are compared with the files
 	documents map[string]*document
+	uses      int // how often documents were compared
 }
 
 // New initializes a connection to a language server. root is a folder of its workspace, and language the language of documents whose extension is unknown.

@@ -4,6 +4,7 @@
 package code
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,10 +48,7 @@ func Language(path string) string { return languages[strings.ToLower(filepath.Ex
 func (c *Client) sync(ctx context.Context, paths ...string) (wanted []document, err error) {
 	c.syncing.Lock()
 	defer c.syncing.Unlock()
-	newest := 0
-	for _, d := range c.documents {
-		newest = max(newest, d.used)
-	}
+	c.uses++
 	for _, d := range c.documents {
 		if slices.Contains(paths, d.path) {
 			continue
@@ -73,7 +71,7 @@ func (c *Client) sync(ctx context.Context, paths ...string) (wanted []document, 
 		if c.documents[path] == nil {
 			return nil, fmt.Errorf("%s does not exist", path)
 		}
-		d.used = newest + 1
+		d.used = c.uses
 		wanted = append(wanted, *d)
 	}
 	return wanted, c.evict(ctx, paths)
@@ -84,10 +82,7 @@ func (c *Client) open(ctx context.Context, d *document) error {
 		return err
 	}
 	d.version = 1
-	language := Language(d.path)
-	if language == "" {
-		language = c.language
-	}
+	language := cmp.Or(Language(d.path), c.language)
 	c.documents[d.path] = d
 	return c.conn.Notify(ctx, "textDocument/didOpen", map[string]any{
 		"textDocument": map[string]any{"uri": uriOf(d.path), "languageId": language, "version": d.version, "text": d.text},
@@ -100,7 +95,7 @@ func (c *Client) refresh(ctx context.Context, d *document) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		delete(c.documents, d.path)
-		return c.conn.Notify(ctx, "textDocument/didClose", map[string]any{"textDocument": map[string]any{"uri": uriOf(d.path)}})
+		return c.conn.Notify(ctx, "textDocument/didClose", documentOf(d.path))
 	case err != nil || !changed:
 		return err
 	}
@@ -110,7 +105,7 @@ func (c *Client) refresh(ctx context.Context, d *document) error {
 	if err != nil {
 		return err
 	}
-	return c.conn.Notify(ctx, "textDocument/didSave", map[string]any{"textDocument": map[string]any{"uri": uriOf(d.path)}})
+	return c.conn.Notify(ctx, "textDocument/didSave", documentOf(d.path))
 }
 
 // settleTime is how old a file must be when it is read, so that each later write has another modification time. A file system may give two writes at almost the
@@ -156,7 +151,7 @@ func (c *Client) evict(ctx context.Context, keep []string) error {
 			return nil
 		}
 		delete(c.documents, oldest.path)
-		if err := c.conn.Notify(ctx, "textDocument/didClose", map[string]any{"textDocument": map[string]any{"uri": uriOf(oldest.path)}}); err != nil {
+		if err := c.conn.Notify(ctx, "textDocument/didClose", documentOf(oldest.path)); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@
 package code
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,7 +50,8 @@ func (c *Client) Format(ctx context.Context, path string) (*Edit, error) {
 		return nil, err
 	}
 	var raw json.RawMessage
-	params := map[string]any{"textDocument": map[string]any{"uri": uriOf(path)}, "options": map[string]any{"tabSize": 4, "insertSpaces": true}}
+	params := documentOf(path)
+	params["options"] = map[string]any{"tabSize": 4, "insertSpaces": true}
 	if err := c.call(ctx, "textDocument/formatting", params, &raw); err != nil || null(raw) {
 		return nil, err
 	}
@@ -99,10 +101,7 @@ func makeEdit(path string, changes []textEdit) (*Edit, error) {
 	// The ranges refer to the original text, so the last one is applied first. The order of insertions at one position is kept.
 	ordered := slices.Clone(changes)
 	slices.SortStableFunc(ordered, func(a, b textEdit) int {
-		if a.Range.Start.Line != b.Range.Start.Line {
-			return a.Range.Start.Line - b.Range.Start.Line
-		}
-		return a.Range.Start.Character - b.Range.Start.Character
+		return cmp.Or(a.Range.Start.Line-b.Range.Start.Line, a.Range.Start.Character-b.Range.Start.Character)
 	})
 	end := len(text)
 	for _, change := range slices.Backward(ordered) {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -76,6 +77,11 @@ func symbolKind(kind int) string {
 		return "Symbol"
 	}
 	return symbolKinds[kind-1]
+}
+
+// documentOf returns the parameters of a request or notification about a document.
+func documentOf(path string) map[string]any {
+	return map[string]any{"textDocument": map[string]any{"uri": uriOf(path)}}
 }
 
 func uriOf(path string) string {
@@ -148,11 +154,5 @@ func inWord(char rune) bool {
 
 // units returns the length of a text in UTF-16 code units.
 func units(text string) int {
-	n := 0
-	for _, char := range text {
-		if n++; char > 0xFFFF {
-			n++
-		}
-	}
-	return n
+	return len(utf16.Encode([]rune(text)))
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 )
@@ -38,9 +39,7 @@ func (c *Client) places(ctx context.Context, method, path string, where Where, e
 	if err != nil {
 		return nil, err
 	}
-	for key, value := range extra {
-		params[key] = value
-	}
+	maps.Copy(params, extra)
 	var raw json.RawMessage
 	if err := c.call(ctx, method, params, &raw); err != nil {
 		return nil, err
@@ -54,7 +53,7 @@ func (c *Client) places(ctx context.Context, method, path string, where Where, e
 			return nil, fmt.Errorf("%s: decode the answer: %w", method, err)
 		}
 	}
-	lines := newLineReader()
+	lines := lineReader{}
 	places := []Place{}
 	for _, l := range found[:min(len(found), maxPlaces)] {
 		if l.TargetURI != "" {
@@ -75,23 +74,23 @@ func (c *Client) at(ctx context.Context, path string, where Where) (map[string]a
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return map[string]any{"textDocument": map[string]any{"uri": uriOf(path)}, "position": at}, nil
+	params := documentOf(path)
+	params["position"] = at
+	return params, nil
 }
 
-// lineReader reads single lines of files.
-type lineReader struct{ files map[string][]string }
+// lineReader reads single lines of files. It keeps the lines of each file that it has read.
+type lineReader map[string][]string
 
-func newLineReader() *lineReader { return &lineReader{map[string][]string{}} }
-
-func (r *lineReader) place(l location) Place {
+func (r lineReader) place(l location) Place {
 	place := Place{File: pathOf(l.URI), Line: l.Range.Start.Line + 1, Column: l.Range.Start.Character + 1}
-	lines, known := r.files[place.File]
+	lines, known := r[place.File]
 	if !known {
 		if info, err := os.Stat(place.File); err == nil && info.Mode().IsRegular() && info.Size() <= maxFile {
 			text, _ := os.ReadFile(place.File) // without the text, the place is still useful
 			lines = strings.Split(string(text), "\n")
 		}
-		r.files[place.File] = lines
+		r[place.File] = lines
 	}
 	if place.Line <= len(lines) {
 		place.Text = strings.TrimSpace(lines[place.Line-1])
@@ -146,23 +145,20 @@ type Symbol struct {
 
 // FileSymbols returns the symbols of a file, at most 200.
 func (c *Client) FileSymbols(ctx context.Context, path string) ([]Symbol, error) {
-	if _, err := c.sync(ctx, path); err != nil {
-		return nil, err
-	}
-	var nodes []symbolNode
-	if err := c.call(ctx, "textDocument/documentSymbol", map[string]any{"textDocument": map[string]any{"uri": uriOf(path)}}, &nodes); err != nil {
-		return nil, err
-	}
-	return flatten([]Symbol{}, nodes, ""), nil
+	return c.symbols(ctx, "textDocument/documentSymbol", documentOf(path), path)
 }
 
 // WorkspaceSymbols returns the symbols of the workspace that match a query, at most 200.
 func (c *Client) WorkspaceSymbols(ctx context.Context, query string) ([]Symbol, error) {
-	if _, err := c.sync(ctx); err != nil {
+	return c.symbols(ctx, "workspace/symbol", map[string]any{"query": query})
+}
+
+func (c *Client) symbols(ctx context.Context, method string, params map[string]any, paths ...string) ([]Symbol, error) {
+	if _, err := c.sync(ctx, paths...); err != nil {
 		return nil, err
 	}
 	var nodes []symbolNode
-	if err := c.call(ctx, "workspace/symbol", map[string]any{"query": query}, &nodes); err != nil {
+	if err := c.call(ctx, method, params, &nodes); err != nil {
 		return nil, err
 	}
 	return flatten([]Symbol{}, nodes, ""), nil

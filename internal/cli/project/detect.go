@@ -153,24 +153,24 @@ func (p *Project) node() error {
 	return nil
 }
 
+// takePort are the programs that take their port as --port.
+var takePort = []string{"vite", "astro", "next", "nuxt", "webpack", "ng"}
+
 // nodeCommand returns the command that runs a script and passes it the port in the way that its program expects.
 func (p *Project) nodeCommand(script, line string) []string {
 	command := []string{p.packageManager(), "run", script}
 	words := strings.FieldsFunc(line, func(char rune) bool { return strings.ContainsRune(" \t&|;", char) })
-	var port []string
-	switch {
-	case slices.Contains(words, "vite"), slices.Contains(words, "astro"):
-		port = []string{"--port", "$(PORT)"}
-	case slices.Contains(words, "next"), slices.Contains(words, "nuxt"), slices.Contains(words, "webpack"), slices.Contains(words, "ng"):
-		port = []string{"--port", "$(PORT)"}
+	if !slices.ContainsFunc(words, func(word string) bool { return slices.Contains(takePort, word) }) {
+		return command
 	}
-	if slices.Contains(words, "vite") {
-		port = append(port, "--strictPort")
-	}
-	if len(port) > 0 && command[0] == "npm" {
+	if command[0] == "npm" {
 		command = append(command, "--") // the other package managers pass all arguments on
 	}
-	return append(command, port...)
+	command = append(command, "--port", "$(PORT)")
+	if slices.Contains(words, "vite") {
+		command = append(command, "--strictPort")
+	}
+	return command
 }
 
 func (p *Project) packageManager() string {

@@ -30,6 +30,17 @@ const ManifestFile = "berth.yaml"
 // Clients are the coding agents whose configuration Files writes.
 var Clients = []string{"claude", "codex", "cursor", "vscode"}
 
+// configurations are the configurations of the clients: the path of the file, and the function that adds Berth to its content.
+var configurations = map[string]struct {
+	path string
+	add  func(before string) (string, error)
+}{
+	"claude": {".mcp.json", addServer("mcpServers", map[string]any{"command": "berth", "args": []string{"mcp"}})},
+	"codex":  {filepath.Join(".codex", "config.toml"), codex},
+	"cursor": {filepath.Join(".cursor", "mcp.json"), addServer("mcpServers", map[string]any{"command": "berth", "args": []string{"mcp"}})},
+	"vscode": {filepath.Join(".vscode", "mcp.json"), addServer("servers", map[string]any{"type": "stdio", "command": "berth", "args": []string{"mcp"}})},
+}
+
 // Files returns the files to write: the objects, the configuration of the clients, and a section for AGENTS.md. Files that already contain Berth are left out.
 func (p *Project) Files(clients []string) ([]File, error) {
 	var files []File
@@ -51,18 +62,10 @@ func (p *Project) Files(clients []string) ([]File, error) {
 	if len(p.Servers)+len(p.Languages) > 0 {
 		errs = append(errs, add(ManifestFile, p.manifest))
 	}
-	stdio := map[string]any{"command": "berth", "args": []string{"mcp"}}
 	for _, client := range clients {
-		switch client {
-		case "claude":
-			errs = append(errs, add(".mcp.json", addServer("mcpServers", stdio)))
-		case "codex":
-			errs = append(errs, add(filepath.Join(".codex", "config.toml"), codex))
-		case "cursor":
-			errs = append(errs, add(filepath.Join(".cursor", "mcp.json"), addServer("mcpServers", stdio)))
-		case "vscode":
-			errs = append(errs, add(filepath.Join(".vscode", "mcp.json"), addServer("servers", map[string]any{"type": "stdio", "command": "berth", "args": []string{"mcp"}})))
-		default:
+		if found, ok := configurations[client]; ok {
+			errs = append(errs, add(found.path, found.add))
+		} else {
 			errs = append(errs, fmt.Errorf("unknown client %q: use %s", client, strings.Join(Clients, ", ")))
 		}
 	}

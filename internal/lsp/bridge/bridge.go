@@ -7,7 +7,7 @@
 package bridge
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,9 +51,7 @@ const (
 	// sweep is the interval between two checks for requests that have waited too long.
 	sweep = 250 * time.Millisecond
 
-	session   = document.Session(1)
-	documents = 1 << 20
-	textBytes = 1 << 30
+	session = document.Session(1)
 )
 
 // bridge is one call of Run.
@@ -108,17 +106,9 @@ type link struct {
 // Run connects the editor and the multiplexer. It returns nil when the editor is done. It returns an error if reading from the editor fails, if Dial returns an
 // error that wraps ErrGone, or if the context is done.
 func Run(ctx context.Context, opts Options) error {
-	if opts.Wait == 0 {
-		opts.Wait = time.Minute
-	}
-	if opts.WaitBytes == 0 {
-		opts.WaitBytes = 32 << 20
-	}
-	if opts.Slowest == 0 {
-		opts.Slowest = 2 * time.Second
-	}
+	opts.Wait, opts.WaitBytes, opts.Slowest = cmp.Or(opts.Wait, time.Minute), cmp.Or(opts.WaitBytes, 32<<20), cmp.Or(opts.Slowest, 2*time.Second)
 	b := &bridge{
-		Options: opts, docs: document.NewSet(document.Limits{Documents: documents, Bytes: textBytes}),
+		Options: opts, docs: document.NewSet(document.Limits{}),
 		sent: map[string]string{}, asked: map[string][]byte{},
 	}
 	b.changed = sync.NewCond(&b.mu)
@@ -307,5 +297,3 @@ func (b *bridge) send(frame []byte) {
 	// Ignore the error: reading from the editor detects that the editor is gone.
 	_, _ = b.Out.Write(frame)
 }
-
-func clone(body []byte) []byte { return bytes.Clone(body) }

@@ -202,7 +202,7 @@ func TestReconnect_FailsRequestsInFlight(t *testing.T) {
 	answer := s.editor.receive()
 	s.Expect(answer.ID).To(MatchJSON("5"))
 	s.Expect(answer.Error).NotTo(BeNil())
-	s.Expect(answer.Error.Code).To(Equal(codeRequestFailed))
+	s.Expect(answer.Error.Code).To(Equal(wire.CodeRequestFailed))
 	s.Expect(answer.Error.Data).To(MatchJSON(`{"reason":"Reconnecting","retriable":true,"retryAfterMs":1000}`))
 	s.acceptReconnect()
 	s.Expect(s.editor.received).NotTo(Receive(), "one response per request")
@@ -268,7 +268,7 @@ func TestWait_RequestFailsAfterTimeout(t *testing.T) {
 	answer := s.editor.receive()
 	s.Expect(answer.ID).To(MatchJSON("6"), "initialize waits as long as the editor does")
 	s.Expect(answer.Error).NotTo(BeNil())
-	s.Expect(answer.Error.Code).To(Equal(codeRequestFailed))
+	s.Expect(answer.Error.Code).To(Equal(wire.CodeRequestFailed))
 	s.Expect(answer.Error.Data).To(ContainSubstring(`"retriable":true`), "the request was never sent")
 }
 
@@ -281,7 +281,7 @@ func TestWaitBytes_FailsRequestsBeyondLimit(t *testing.T) {
 		answer := s.editor.receive()
 		s.Expect(answer.ID).To(MatchJSON(strconv.Itoa(11 + id)))
 		s.Expect(answer.Error).NotTo(BeNil())
-		s.Expect(answer.Error.Code).To(Equal(codeRequestFailed))
+		s.Expect(answer.Error.Code).To(Equal(wire.CodeRequestFailed))
 	}
 }
 

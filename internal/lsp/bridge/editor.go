@@ -4,6 +4,7 @@
 package bridge
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,20 +14,15 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berth-dev/berth/internal/lsp/document"
 	"github.com/berth-dev/berth/internal/lsp/wire"
-)
-
-// codeRequestFailed and codeRequestCancelled are error codes of the Language Server Protocol.
-const (
-	codeRequestFailed    = -32803
-	codeRequestCancelled = -32800
 )
 
 // retryAfter is the retry hint in errors for requests that fail because there is no connection.
 const retryAfter = time.Second
 
 func errorBody(id, why string) []byte {
-	return failure(id, codeRequestFailed, why, map[string]any{"reason": "Reconnecting", "retriable": true, "retryAfterMs": retryAfter.Milliseconds()})
+	return failure(id, wire.CodeRequestFailed, why, map[string]any{"reason": "Reconnecting", "retriable": true, "retryAfterMs": retryAfter.Milliseconds()})
 }
 
 // lostBody returns the response to a request that was sent, but whose connection was lost before the response. A request that may have changed something is
@@ -35,11 +31,11 @@ func lostBody(id, method string) []byte {
 	switch {
 	case method == "shutdown":
 		// The multiplexer keeps its server running, and the editor only needs this response before it exits.
-		return encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "result": nil})
+		return wire.ResultBody([]byte(id), wire.Null)
 	case readsOnly(method):
 		return errorBody(id, "the connection to the language server was lost during this request; retry it")
 	default:
-		return failure(id, codeRequestFailed, "the connection to the language server was lost during this request; it is unknown whether the server carried it out",
+		return failure(id, wire.CodeRequestFailed, "the connection to the language server was lost during this request; it is unknown whether the server carried it out",
 			map[string]any{"reason": "Reconnecting", "retriable": false, "outcome": "unknown"})
 	}
 }
@@ -58,21 +54,8 @@ func readsOnly(method string) bool {
 	}
 }
 
-func failure(id string, code int, why string, data map[string]any) []byte {
-	content := map[string]any{"code": code, "message": "berth: " + why}
-	if data != nil {
-		content["data"] = data
-	}
-	return encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "error": content})
-}
-
-// encode marshals a value that is known to be encodable. It panics on an error.
-func encode(value any) []byte {
-	body, err := json.Marshal(value)
-	if err != nil {
-		panic(fmt.Sprintf("encode a message: %v", err))
-	}
-	return body
+func failure(id string, code int, why string, data any) []byte {
+	return wire.ErrorBody([]byte(id), code, "berth: "+why, data)
 }
 
 // readEditor handles the messages of the editor until its input ends or it sends exit.
@@ -113,14 +96,14 @@ func (b *bridge) takeRequest(body []byte, id, method string) {
 	b.mu.Lock()
 	switch {
 	case method == "initialize" && b.initialize == nil:
-		b.initialize, b.initializeID = clone(body), id
+		b.initialize, b.initializeID = bytes.Clone(body), id
 	case method == "shutdown" && b.link == nil:
 		// Respond without a connection, because the multiplexer would keep its server running anyway.
 		b.mu.Unlock()
-		b.answer(encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "result": nil}))
+		b.answer(wire.ResultBody([]byte(id), wire.Null))
 		return
 	}
-	room := b.put(message{body: clone(body), id: id, method: method})
+	room := b.put(message{body: bytes.Clone(body), id: id, method: method})
 	b.mu.Unlock()
 	if !room {
 		b.fail(id, "too many requests are waiting for the language server; retry later")
@@ -129,12 +112,12 @@ func (b *bridge) takeRequest(body []byte, id, method string) {
 
 func (b *bridge) takeNotification(body []byte, e *wire.Envelope) (done bool) {
 	if string(e.Method) == "$/cancelRequest" {
-		b.cancel(string(e.CancelID), message{body: clone(body), here: true})
+		b.cancel(string(e.CancelID), message{body: bytes.Clone(body), here: true})
 		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m := message{body: clone(body)}
+	m := message{body: bytes.Clone(body)}
 	switch string(e.Method) {
 	case "exit":
 		b.put(m)
@@ -144,7 +127,7 @@ func (b *bridge) takeNotification(body []byte, e *wire.Envelope) (done bool) {
 		b.initialized = m.body
 	case "textDocument/didOpen", "textDocument/didChange", "textDocument/didClose":
 		m.document = true
-		b.keep(string(e.Method), body[e.ParamsSpan.Start:e.ParamsSpan.End])
+		b.keep(string(e.Method), e.Params)
 		if b.answered && (b.link == nil || !b.link.attached) {
 			return false // the next call of attach sends the documents in their current versions
 		}
@@ -162,7 +145,7 @@ func (b *bridge) takeResponse(body []byte, e *wire.Envelope) {
 		return
 	}
 	delete(b.asked, string(e.ID))
-	b.put(message{body: replaced(body, e.IDSpan, id), here: true})
+	b.put(message{body: wire.Replaced(body, wire.Replacement{Span: e.IDSpan, With: id}), here: true})
 }
 
 // put queues a message. If the queue is full, put blocks while a connection exists, and returns false without a connection.
@@ -195,20 +178,12 @@ func (b *bridge) cancel(id string, m message) {
 	b.queueBytes -= len(b.queue[at].body)
 	b.queue = slices.Delete(b.queue, at, at+1)
 	b.mu.Unlock()
-	b.answer(failure(id, codeRequestCancelled, "cancelled", nil))
+	b.answer(failure(id, wire.CodeRequestCancelled, "cancelled", nil))
 }
 
 // keep tracks the documents that the editor has open. It ignores invalid content, which is forwarded nevertheless: the multiplexer reports the error.
 func (b *bridge) keep(method string, params []byte) {
-	var p struct {
-		TextDocument struct {
-			URI        string `json:"uri"`
-			LanguageID string `json:"languageId"`
-			Version    int64  `json:"version"`
-			Text       string `json:"text"`
-		} `json:"textDocument"`
-		ContentChanges []json.RawMessage `json:"contentChanges"`
-	}
+	var p document.ClientParams
 	if json.Unmarshal(params, &p) != nil {
 		return
 	}

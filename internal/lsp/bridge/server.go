@@ -4,7 +4,7 @@
 package bridge
 
 import (
-	"encoding/json"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -43,7 +43,7 @@ func (b *bridge) attach(l *link) error {
 	l.reattach = b.ownID()
 	var e wire.Envelope
 	err := wire.Scan(b.initialize, &e)
-	again := replaced(b.initialize, e.IDSpan, []byte(l.reattach))
+	again := wire.Replaced(b.initialize, wire.Replacement{Span: e.IDSpan, With: []byte(l.reattach)})
 	b.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("read the recorded initialize request of the editor: %w", err)
@@ -79,26 +79,10 @@ func (b *bridge) soFar() [][]byte {
 	if b.initialized != nil {
 		said = append(said, b.initialized)
 	}
-	for _, n := range b.docs.Replay(func(string) bool { return false }) {
-		said = append(said, encode(map[string]any{"jsonrpc": "2.0", "method": n.Method, "params": b.asTheEditorCounts(n.Params)}))
+	for _, n := range b.docs.Opened(session) {
+		said = append(said, wire.NotificationBody(n.Method, n.Params))
 	}
-	b.docs.Detach()
 	return said
-}
-
-// asTheEditorCounts replaces the internal version of a document with the version of the editor, because diagnostics refer to that version.
-func (b *bridge) asTheEditorCounts(params json.RawMessage) any {
-	var p struct {
-		TextDocument map[string]any `json:"textDocument"`
-	}
-	if err := json.Unmarshal(params, &p); err != nil {
-		return params
-	}
-	uri, _ := p.TextDocument["uri"].(string)
-	if version, ok := b.docs.ClientVersion(session, uri); ok {
-		p.TextDocument["version"] = version
-	}
-	return p
 }
 
 // next returns the oldest queued message and waits for one if necessary. It returns false when the connection is lost. A returned request counts as sent,
@@ -152,7 +136,7 @@ func (b *bridge) pass(l *link, body []byte, e *wire.Envelope) error {
 	case wire.Request:
 		b.mu.Lock()
 		id := b.ownID()
-		b.asked[id] = clone(e.ID)
+		b.asked[id] = bytes.Clone(e.ID)
 		b.mu.Unlock()
 		b.send(e.AppendWithID(nil, body, []byte(id)))
 		return nil
@@ -162,7 +146,7 @@ func (b *bridge) pass(l *link, body []byte, e *wire.Envelope) error {
 		if l.reattach != "" && id == l.reattach {
 			defer b.mu.Unlock()
 			if e.IsError {
-				return fmt.Errorf("the multiplexer rejected the connection: %s", body[e.ResultSpan.Start:e.ResultSpan.End])
+				return fmt.Errorf("the multiplexer rejected the connection: %s", e.Result)
 			}
 			l.reattach = ""
 			b.changed.Broadcast()
@@ -184,12 +168,4 @@ func (b *bridge) pass(l *link, body []byte, e *wire.Envelope) error {
 	}
 	b.answer(body)
 	return nil
-}
-
-// replaced returns a copy of body in which the bytes at span are replaced. The parameter with is the replacement.
-func replaced(body []byte, span wire.Span, with []byte) []byte {
-	out := make([]byte, 0, len(body)+len(with))
-	out = append(out, body[:span.Start]...)
-	out = append(out, with...)
-	return append(out, body[span.End:]...)
 }

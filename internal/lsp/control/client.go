@@ -14,14 +14,13 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
-// ErrClosed is the error if the connection to the multiplexer has ended.
-var ErrClosed = errors.New("the connection to the language-server multiplexer was closed")
+// errClosed is the error if the connection to the multiplexer has ended.
+var errClosed = errors.New("the connection to the language-server multiplexer was closed")
 
 // Client is the manager's end of a control socket. Its methods are safe for concurrent use.
 type Client struct {
 	conn     net.Conn
 	onReport func(lsp.Report)
-	onClose  func(error)
 	ended    chan struct{} // closed when reading has ended
 
 	writing sync.Mutex
@@ -30,19 +29,9 @@ type Client struct {
 	waiting map[int64]chan lsp.Answer
 }
 
-// Dial connects to the multiplexer at a path and calls Converse with the connection.
-func Dial(ctx context.Context, path string, onReport func(lsp.Report), onClose func(error)) (*Client, error) {
-	conn, err := Connect(ctx, path)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the language-server multiplexer: %w", err)
-	}
-	return Converse(ctx, conn, onReport, onClose)
-}
-
 // Converse starts a client on a connection to a multiplexer, and takes ownership of the connection. It passes the first report to onReport before it returns.
 // Later calls of onReport come from one goroutine, one at a time. If a command causes a report, Do returns only after onReport has returned for that report.
-// onClose is called once, after the last report.
-func Converse(ctx context.Context, conn net.Conn, onReport func(lsp.Report), onClose func(error)) (*Client, error) {
+func Converse(ctx context.Context, conn net.Conn, onReport func(lsp.Report)) (*Client, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	reader := bufio.NewReaderSize(conn, 64<<10)
 	var first lsp.Message
@@ -60,17 +49,16 @@ func Converse(ctx context.Context, conn net.Conn, onReport func(lsp.Report), onC
 		_ = conn.Close()
 		return nil, fmt.Errorf("read the report of the language-server multiplexer: %w", err)
 	}
-	c := &Client{conn: conn, onReport: onReport, onClose: onClose, ended: make(chan struct{}), waiting: map[int64]chan lsp.Answer{}}
+	c := &Client{conn: conn, onReport: onReport, ended: make(chan struct{}), waiting: map[int64]chan lsp.Answer{}}
 	onReport(*first.Report)
 	go c.read(reader)
 	return c, nil
 }
 
 func (c *Client) read(reader *bufio.Reader) {
-	var err error
-	for err == nil {
+	for {
 		var message lsp.Message
-		if err = readLine(reader, &message); err != nil {
+		if readLine(reader, &message) != nil {
 			break
 		}
 		if message.Report != nil {
@@ -82,7 +70,6 @@ func (c *Client) read(reader *bufio.Reader) {
 	}
 	_ = c.conn.Close()
 	close(c.ended)
-	c.onClose(err)
 }
 
 func (c *Client) answered(answer lsp.Answer) {
@@ -125,12 +112,12 @@ func (c *Client) Do(ctx context.Context, command lsp.Command) (lsp.Answer, error
 	case a := <-answer: // read just before the connection ended
 		return a, nil
 	default:
-		return lsp.Answer{}, ErrClosed
+		return lsp.Answer{}, errClosed
 	}
 }
 
-// Close closes the connection; onClose is then called.
+// Close closes the connection.
 func (c *Client) Close() { _ = c.conn.Close() }
 
-// Ended returns a channel that is closed when the connection has ended.
+// Ended returns a channel that is closed when the connection has ended, after the last call of onReport.
 func (c *Client) Ended() <-chan struct{} { return c.ended }

@@ -59,7 +59,7 @@ func (m *multiplexer) Urgent() <-chan struct{}  { return m.urgent }
 
 func (m *multiplexer) change(number int64, told chan struct{}) {
 	m.mu.Lock()
-	m.report.Number = number
+	m.report.PID = number
 	m.mu.Unlock()
 	select {
 	case told <- struct{}{}:
@@ -100,21 +100,28 @@ func newFixture(t *testing.T) *fixture {
 // manager is a client that records the reports.
 type manager struct {
 	*Client
-	closed chan error
 
 	mu      sync.Mutex
 	reports []lsp.Report
 }
 
+func dial(ctx context.Context, path string, onReport func(lsp.Report)) (*Client, error) {
+	conn, err := Connect(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	return Converse(ctx, conn, onReport)
+}
+
 func (b *fixture) dial(t *testing.T) *manager {
 	t.Helper()
-	m := &manager{closed: make(chan error, 1)}
+	m := &manager{}
 	var err error
-	m.Client, err = Dial(t.Context(), b.path, func(r lsp.Report) {
+	m.Client, err = dial(t.Context(), b.path, func(r lsp.Report) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.reports = append(m.reports, r)
-	}, func(err error) { m.closed <- err })
+	})
 	b.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() {
 		m.Close()
@@ -181,7 +188,7 @@ func TestReports_AreRateLimited(t *testing.T) {
 		}
 	}
 	b.change(-1, b.changes)
-	b.Eventually(func() int64 { return m.lastReport().Number }).WithTimeout(patience).Should(Equal(int64(-1)), "the last report is never dropped")
+	b.Eventually(func() int64 { return m.lastReport().PID }).WithTimeout(patience).Should(Equal(int64(-1)), "the last report is never dropped")
 	b.Expect(len(m.received())).To(BeNumerically("<=", int(time.Since(began)/pace)+3))
 }
 
@@ -190,7 +197,7 @@ func TestReports_UrgentOnesAreSentImmediately(t *testing.T) {
 	m := b.dial(t)
 	for number := int64(1); number <= 20; number++ {
 		b.change(number, b.urgent)
-		b.Eventually(func() int64 { return m.lastReport().Number }).WithTimeout(patience).WithPolling(time.Millisecond).Should(Equal(number))
+		b.Eventually(func() int64 { return m.lastReport().PID }).WithTimeout(patience).WithPolling(time.Millisecond).Should(Equal(number))
 	}
 }
 
@@ -198,7 +205,7 @@ func TestServe_NewManagerReplacesOldOne(t *testing.T) {
 	b := newFixture(t)
 	first := b.dial(t)
 	second := b.dial(t)
-	b.Eventually(first.closed).WithTimeout(patience).Should(Receive())
+	b.Eventually(first.Ended()).WithTimeout(patience).Should(BeClosed())
 	_, err := first.Do(t.Context(), lsp.Command{Verb: lsp.Kill})
 	b.Expect(err).To(HaveOccurred())
 	b.Expect(second.Do(t.Context(), lsp.Command{Verb: lsp.Stop})).To(Equal(lsp.Answer{ID: 1}))
@@ -230,20 +237,18 @@ func TestServe_InvalidInputClosesOnlyItsConnection(t *testing.T) {
 	}
 }
 
-func TestDial_FailsWithoutServerOrReport(t *testing.T) {
+func TestConverse_FailsWithoutServerOrReport(t *testing.T) {
 	g := NewWithT(t)
 	path := filepath.Join(t.TempDir(), "c")
-	dial := func(ctx context.Context) error {
-		_, err := Dial(ctx, path, func(lsp.Report) {}, func(error) {})
-		return err
-	}
-	g.Expect(dial(t.Context())).To(MatchError(os.ErrNotExist))
+	_, err := dial(t.Context(), path, func(lsp.Report) {})
+	g.Expect(err).To(MatchError(os.ErrNotExist))
 	listener, err := Listen(path)
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { g.Expect(listener.Close()).To(Succeed()) }()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	g.Expect(dial(ctx)).To(MatchError(context.DeadlineExceeded), "the peer sends nothing")
+	_, err = dial(ctx, path, func(lsp.Report) {})
+	g.Expect(err).To(MatchError(context.DeadlineExceeded), "the peer sends nothing")
 }
 
 func TestDo_FailsWhenNoAnswerArrives(t *testing.T) {
@@ -259,15 +264,14 @@ func TestDo_FailsWhenNoAnswerArrives(t *testing.T) {
 			accepted <- conn
 		}
 	}()
-	closed := make(chan error, 1)
-	client, err := Dial(t.Context(), path, func(lsp.Report) {}, func(err error) { closed <- err })
+	client, err := dial(t.Context(), path, func(lsp.Report) {})
 	g.Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err = client.Do(ctx, lsp.Command{Verb: lsp.Kill})
 	g.Expect(err).To(MatchError(context.DeadlineExceeded))
 	g.Expect((<-accepted).Close()).To(Succeed())
-	g.Eventually(closed).WithTimeout(patience).Should(Receive())
+	g.Eventually(client.Ended()).WithTimeout(patience).Should(BeClosed())
 	_, err = client.Do(t.Context(), lsp.Command{Verb: lsp.Kill})
 	g.Expect(err).To(HaveOccurred())
 }

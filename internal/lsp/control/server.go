@@ -32,44 +32,47 @@ func Serve(ctx context.Context, l net.Listener, h Handler) error {
 	s := &server{handler: h}
 	var all sync.WaitGroup
 	defer all.Wait()
+	defer func() { _ = s.use(nil) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	defer stop()
 	all.Go(func() { s.push(ctx) })
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			if again := s.accepting(ctx, err); again {
-				continue
-			}
-			_ = s.use(nil)
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("accept connections of managers: %w", err)
-		}
+	err := Accept(ctx, l, func(conn net.Conn) {
 		if s.use(conn) != nil {
 			_ = conn.Close()
-			continue
+			return
 		}
 		all.Go(func() { s.converse(conn) })
+	}, func(error) {})
+	if err != nil {
+		return fmt.Errorf("accept connections of managers: %w", err)
 	}
+	return nil
 }
 
-// accepting reports whether Serve can continue after an error of Accept, such as a lack of file descriptors. It returns false only if the listener is closed or
-// ctx has ended. Before it returns true, it waits for the duration pace.
-func (s *server) accepting(ctx context.Context, err error) bool {
-	if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-		return false
-	}
-	timer := time.NewTimer(pace)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+// acceptPause is how long Accept waits after an error.
+const acceptPause = time.Second
+
+// Accept passes the connections of a listener to the function serve until the context ends, which closes the listener. It returns an error if something else
+// closes the listener. After other errors, such as a lack of file descriptors, it calls failed and continues.
+func Accept(ctx context.Context, l net.Listener, serve func(net.Conn), failed func(error)) error {
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
+	defer stop()
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			serve(conn)
+			continue
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		}
+		failed(err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(acceptPause):
+		}
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/control"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -80,14 +81,18 @@ func newFixture(t *testing.T) *fixture {
 
 func (b *fixture) dial() {
 	b.Helper()
-	b.Eventually(func() (err error) {
+	b.Eventually(func() error {
 		ctx, cancel := context.WithTimeout(b.Context(), patience)
 		defer cancel()
-		b.Client, err = control.Dial(ctx, filepath.Join(b.dir, lsp.ControlSocket), func(r lsp.Report) {
+		conn, err := control.Connect(ctx, filepath.Join(b.dir, lsp.ControlSocket))
+		if err != nil {
+			return err
+		}
+		b.Client, err = control.Converse(ctx, conn, func(r lsp.Report) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.report = r
-		}, func(error) {})
+		})
 		return err
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
 }
@@ -187,7 +192,7 @@ func TestCrash_IsReportedAndClientsStayConnected(t *testing.T) {
 	for incarnation := int64(1); incarnation <= 3; incarnation++ {
 		b.await(And(HaveField("Incarnation", incarnation), HaveField("Initialized", true)))
 		now := b.currentReport()
-		b.kill(shim.Process{PID: int(now.PID), Ticks: uint64(now.StartTicks)})
+		b.kill(procstat.Process{PID: int(now.PID), Ticks: uint64(now.StartTicks)})
 		b.await(And(HaveField("Phase", facts.Exited), HaveField("Exit.Signal", "SIGKILL"), HaveField("StopSent", false)))
 		b.Expect(b.currentReport().Clients).To(Equal(1))
 		b.Expect(b.execute(b.launch(incarnation+1, "serve"))).To(BeEmpty())
@@ -196,9 +201,9 @@ func TestCrash_IsReportedAndClientsStayConnected(t *testing.T) {
 	b.Expect(b.currentReport()).To(And(HaveField("Incarnation", int64(4)), HaveField("Phase", facts.Running), HaveField("Clients", 1)))
 }
 
-func (b *fixture) kill(p shim.Process) {
+func (b *fixture) kill(p procstat.Process) {
 	b.Helper()
-	fd, err := shim.Open(p)
+	fd, err := procstat.Open(p)
 	b.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = unix.Close(fd) }()
 	b.Expect(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)).To(Succeed())

@@ -4,10 +4,13 @@
 package document
 
 import (
-	"bytes"
 	"encoding/json"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
+
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 // Notification is a notification for the server.
@@ -17,10 +20,22 @@ type Notification struct {
 	Params json.RawMessage
 }
 
+// ClientParams are the parameters of a notification of a client about a document. Each notification has some of them.
+type ClientParams struct {
+	TextDocument struct {
+		URI        string `json:"uri"`
+		LanguageID string `json:"languageId"`
+		Version    int64  `json:"version"`
+		Text       string `json:"text"`
+	} `json:"textDocument"`
+	ContentChanges []json.RawMessage `json:"contentChanges"`
+	Text           *string           `json:"text"`
+}
+
 type textDocument struct {
 	URI        string  `json:"uri"`
 	LanguageID string  `json:"languageId,omitempty"`
-	Version    int64   `json:"version,omitempty"`
+	Version    *int64  `json:"version,omitempty"`
 	Text       *string `json:"text,omitempty"`
 }
 
@@ -31,25 +46,21 @@ type params struct {
 }
 
 func notification(method string, p params) Notification {
-	var raw bytes.Buffer
-	encoder := json.NewEncoder(&raw)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(p) // cannot fail: strings and numbers can be encoded, and a buffer accepts all writes
-	return Notification{Method: method, URI: p.TextDocument.URI, Params: bytes.TrimSuffix(raw.Bytes(), []byte{'\n'})}
+	return Notification{Method: method, URI: p.TextDocument.URI, Params: wire.Encode(p)}
 }
 
 // didOpen opens a document at the server.
 func (s *Set) didOpen(d *document, text string) Notification {
 	s.version++
 	d.open, d.server, d.version, d.awaiting = true, text, s.version, nil
-	return notification("textDocument/didOpen", params{TextDocument: textDocument{d.uri, d.language, d.version, &text}})
+	return notification("textDocument/didOpen", params{TextDocument: textDocument{d.uri, d.language, &d.version, &text}})
 }
 
 // didChange changes the text of a document that the server has open.
 func (s *Set) didChange(d *document, text string, events []event) Notification {
 	s.version++
 	d.server, d.version, d.awaiting = text, s.version, nil
-	return notification("textDocument/didChange", params{TextDocument: textDocument{URI: d.uri, Version: d.version}, ContentChanges: events})
+	return notification("textDocument/didChange", params{TextDocument: textDocument{URI: d.uri, Version: &d.version}, ContentChanges: events})
 }
 
 func didSave(d *document, withText bool) Notification {
@@ -62,6 +73,21 @@ func didSave(d *document, withText bool) Notification {
 
 func didClose(d *document) Notification {
 	return notification("textDocument/didClose", params{TextDocument: textDocument{URI: d.uri}})
+}
+
+// Opened returns the notifications with which a session opens its documents again, in their current texts and the versions of the session.
+func (s *Set) Opened(session Session) []Notification {
+	h := s.sessions[session]
+	if h == nil {
+		return nil
+	}
+	var told []Notification
+	for _, key := range slices.Sorted(maps.Keys(h.keys)) {
+		d := s.documents[key]
+		v := d.views[session]
+		told = append(told, notification("textDocument/didOpen", params{TextDocument: textDocument{d.uri, d.language, &v.version, &v.text}}))
+	}
+	return told
 }
 
 // Key maps all spellings of a URI to one key. Editors differ in what they escape, and without the key the server would see one document opened twice.

@@ -188,9 +188,6 @@ func (w *world) step() {
 		w.nothingTold()
 	case dice < 67 && (w.down || dice == 66):
 		w.replay()
-	case dice < 69 && w.holders(uri) > 0:
-		w.disk[uri] = w.randomText()
-		w.set.OnDisk(uri, w.disk[uri])
 	case dice < 74:
 		w.publish(uri)
 	case dice < 80:

@@ -25,11 +25,11 @@ var (
 // Session identifies one client.
 type Session int64
 
-// Limits bound the documents that are held. Zero means the default.
+// Limits bound the documents that are held. Zero means no limit.
 type Limits struct {
-	// Documents is the maximum number of open documents (default 1000), Bytes the maximum size of their text (default 64 MiB). Both are per session.
+	// Documents is the maximum number of open documents, Bytes the maximum size of their text. Both are per session.
 	Documents, Bytes int
-	// Total is the maximum size of the texts of all sessions, with equal texts of a document counted once (default 8 × Bytes).
+	// Total is the maximum size of the texts of all sessions, with equal texts of a document counted once.
 	Total int
 }
 
@@ -86,26 +86,16 @@ type view struct {
 
 // NewSet returns an empty Set.
 func NewSet(limits Limits) *Set {
-	s := &Set{documents: map[string]*document{}, sessions: map[Session]*holder{}, unsettled: map[string]*document{}, displaced: map[string]*document{}, undelivered: map[string]*document{}, seed: maphash.MakeSeed()}
-	s.Limit(limits)
-	return s
+	return &Set{
+		limits: limits, documents: map[string]*document{}, sessions: map[Session]*holder{}, seed: maphash.MakeSeed(),
+		unsettled: map[string]*document{}, displaced: map[string]*document{}, undelivered: map[string]*document{},
+	}
 }
 
 // Limit changes the limits. Documents that are already held remain, even above the limits.
-func (s *Set) Limit(limits Limits) {
-	if limits.Documents <= 0 {
-		limits.Documents = 1000
-	}
-	if limits.Bytes <= 0 {
-		limits.Bytes = 64 << 20
-	}
-	if limits.Total <= 0 {
-		limits.Total = 8 * limits.Bytes
-	}
-	s.limits = limits
-}
+func (s *Set) Limit(limits Limits) { s.limits = limits }
 
-// Open records that a session has opened a document, and assumes that the text is the one on disk; see OnDisk. If the session already has the document open,
+// Open records that a session has opened a document, and assumes that the text is the one on disk. If the session already has the document open,
 // Open only replaces the session's text.
 func (s *Set) Open(session Session, uri, languageID string, version int64, text string) ([]Notification, error) {
 	key := Key(uri)
@@ -142,11 +132,11 @@ func (s *Set) mayHold(session Session, bytes, documents int) error {
 		held = *h
 	}
 	switch {
-	case len(held.keys)+documents > s.limits.Documents:
+	case s.limits.Documents > 0 && len(held.keys)+documents > s.limits.Documents:
 		return fmt.Errorf("%w: a client may have %d documents open; close some", ErrLimit, s.limits.Documents)
-	case held.bytes+bytes > s.limits.Bytes:
+	case s.limits.Bytes > 0 && held.bytes+bytes > s.limits.Bytes:
 		return fmt.Errorf("%w: a client may have %d bytes of text open, and this text would raise the total to %d; close some documents", ErrLimit, s.limits.Bytes, held.bytes+bytes)
-	case bytes > 0 && s.bytes+int64(bytes) > int64(s.limits.Total):
+	case s.limits.Total > 0 && bytes > 0 && s.bytes+int64(bytes) > int64(s.limits.Total):
 		return fmt.Errorf("%w: all clients together may have %d bytes of text open, and %d bytes are already open; close some documents", ErrLimit, s.limits.Total, s.bytes)
 	}
 	return nil
@@ -209,15 +199,6 @@ func (s *Set) Save(session Session, uri string, text *string) []Notification {
 	}
 	s.settle(d, key)
 	return told
-}
-
-// OnDisk sets the text on disk, for callers that know this text from another source than Open and Save. It does nothing if no session has the document open.
-func (s *Set) OnDisk(uri, text string) {
-	key := Key(uri)
-	if d := s.documents[key]; d != nil {
-		s.saved(d, text)
-		s.settle(d, key)
-	}
 }
 
 // Close records that a session has closed a document.

@@ -130,7 +130,7 @@ func TestView_HidesUnsavedTextOfOtherClients(t *testing.T) {
 	d.Expect(d.view(3)).To(BeEmpty())
 	d.Expect(summarize(d.Save(2, file, nil))).To(Equal("Change a, Save"), "the server must have the saved text before didSave")
 	d.Expect(d.view(1)).To(Equal("Change dirty"))
-	d.OnDisk(file, "dirty")
+	d.Expect(summarize(d.Save(1, file, nil))).To(Equal("Save"))
 	d.Expect(d.view(3)).To(BeEmpty())
 
 	d.view(2)
@@ -344,4 +344,19 @@ func TestLimit_LowerLimitKeepsOpenDocuments(t *testing.T) {
 	d.Expect(d.URIs()).To(HaveLen(2), "open documents stay open")
 	d.Limit(Limits{})
 	d.open(1, file+"3", "text")
+}
+
+func TestOpened_HasTheVersionsOfTheSession(t *testing.T) {
+	d := newTestSet(t, Limits{})
+	d.Detach()
+	_, err := d.Open(1, "file:///w/b", "go", 0, "b")
+	d.Expect(err).NotTo(HaveOccurred())
+	d.open(1, "file:///w/a", "old")
+	d.change(1, "file:///w/a", `{"text":"new"}`)
+	d.open(2, "file:///w/c", "of another session")
+	list := d.Opened(1)
+	d.Expect(summarize(list)).To(Equal("Open new, Open b"))
+	d.Expect(string(list[0].Params)).To(ContainSubstring(`"version":2`))
+	d.Expect(string(list[1].Params)).To(ContainSubstring(`"version":0`))
+	d.Expect(d.Opened(3)).To(BeEmpty())
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -69,16 +68,9 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 		flight: newFlight(), health: health{attachedAt: m.now(), timedOut: map[string]bool{}}, work: map[string]*work{},
 	}
 	b.lastHeard.Store(b.health.attachedAt.UnixNano())
-	b.reader = wire.NewReader(&listener{Reader: stdout, mux: m, backend: b},
-		wire.Limits{HeaderBytes: limits.HeaderBytes, MessageBytes: limits.MessageBytes, Skip: skipBytes}, nil)
+	b.reader = wire.NewReader(stdout, wire.Limits{HeaderBytes: limits.HeaderBytes, MessageBytes: limits.MessageBytes, Skip: skipBytes}, nil)
+	b.reader.Heard = func() { b.lastHeard.Store(m.now().UnixNano()) }
 	b.out.attempt, b.out.unflushed = attempt(stdin), &m.unflushed
-	b.out.drained = func() {
-		m.lock()
-		defer m.unlock()
-		if m.server == b {
-			m.pump()
-		}
-	}
 	m.server, m.incarnation, m.reason = b, incarnation, "the server is starting"
 	m.counters.Incarnations++
 	m.changed = true
@@ -89,29 +81,6 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 	}()
 	m.request(b, ownInitialize, "initialize", m.initializeParams())
 	m.nudge()
-}
-
-// listener records when the last output of a server was received.
-type listener struct {
-	io.Reader
-	mux     *Mux
-	backend *backend
-}
-
-func (l *listener) Read(into []byte) (int, error) {
-	n, err := l.Reader.Read(into)
-	if n > 0 {
-		l.backend.lastHeard.Store(l.mux.now().UnixNano())
-	}
-	return n, err
-}
-
-// SetReadDeadline sets the deadline of the stream, if it supports one.
-func (l *listener) SetReadDeadline(t time.Time) error {
-	if r, ok := l.Reader.(interface{ SetReadDeadline(time.Time) error }); ok {
-		return r.SetReadDeadline(t)
-	}
-	return os.ErrNoDeadline
 }
 
 func (b *backend) heard() time.Time { return time.Unix(0, b.lastHeard.Load()) }
@@ -133,7 +102,7 @@ func (m *Mux) request(b *backend, what requestOwner, method string, params []byt
 	r := m.requests.blank()
 	r.own, r.method, r.arrived = what, method, m.now()
 	b.flight.begin(r, r.arrived)
-	b.put(requestBody(fmt.Appendf(nil, "%d", r.number), method, params))
+	b.put(wire.RequestBody(fmt.Appendf(nil, "%d", r.number), method, params))
 }
 
 // readServer reads the messages of the server until its output ends.
@@ -215,7 +184,7 @@ func (m *Mux) Shutdown(ctx context.Context) error {
 	_ = b.await(drain, drained) // Detach settles the requests that are still pending
 	err := m.askToEnd(ctx, b)
 	m.lock()
-	b.put(notificationBody("exit", nil))
+	b.put(wire.NotificationBody("exit", nil))
 	m.unlock()
 	b.out.close()
 	return errors.Join(err, b.await(ctx, b.written))

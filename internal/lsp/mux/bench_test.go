@@ -37,7 +37,7 @@ func relay(size int) (once func(), sent func() int) {
 			panic(err)
 		}
 		m.fromClient(s, question, &asked)
-		toServer, _ = b.out.take(toServer)
+		toServer = b.out.take(toServer)
 		body = append(body[:0], `{"jsonrpc":"2.0","result":"`...)
 		body = append(body, filler...)
 		body = append(body, `","id":`...)
@@ -47,7 +47,7 @@ func relay(size int) (once func(), sent func() int) {
 			panic(err)
 		}
 		m.fromServer(b, body, &answered)
-		toClient, _ = s.out.take(toClient)
+		toClient = s.out.take(toClient)
 	}, func() int { return len(toClient) }
 }
 

@@ -43,21 +43,21 @@ func (m *Mux) handleClientRequest(s *session, body []byte, e *wire.Envelope) {
 	m.counters.Requests++
 	switch {
 	case string(e.Method) == "initialize":
-		m.initializeClient(s, body, e)
+		m.initializeClient(s, e)
 	case s.stage == fresh || s.stage == initializing:
-		m.refuse(s, e.ID, codeNotInitialized, "the server must answer initialize before other requests are sent")
+		m.refuse(s, e.ID, wire.CodeNotInitialized, "the server must answer initialize before other requests are sent")
 	case s.stage == finished:
-		m.refuse(s, e.ID, codeInvalidRequest, "requests are not permitted after shutdown")
+		m.refuse(s, e.ID, wire.CodeInvalidRequest, "requests are not permitted after shutdown")
 	case string(e.Method) == "shutdown":
 		s.stage = finished
-		m.send(s, resultBody(e.ID, null))
+		m.send(s, wire.ResultBody(e.ID, wire.Null))
 	case s.find(e.ID) != nil:
-		m.violation(s, codeInvalidRequest, "the request has the same id as another request that is still pending")
+		m.violation(s, wire.CodeInvalidRequest, "the request has the same id as another request that is still pending")
 	default:
 		r := m.newRequest(s, body, e)
 		s.open = append(s.open, r)
 		if r.method == lsp.MethodDiagnostics {
-			m.inquire(r, body[e.ParamsSpan.Start:e.ParamsSpan.End])
+			m.inquire(r, e.Params)
 			return
 		}
 		m.submit(r)
@@ -67,21 +67,19 @@ func (m *Mux) handleClientRequest(s *session, body []byte, e *wire.Envelope) {
 // refuse answers a request that was not accepted.
 func (m *Mux) refuse(s *session, id []byte, code int, message string) {
 	m.counters.Failed++
-	m.send(s, errorBody(id, code, message, nil))
+	m.send(s, wire.ErrorBody(id, code, message, nil))
 }
 
 // initializeClient handles the initialize request of a client. The answer is the server's initialize result, and is sent as soon as that is known.
-func (m *Mux) initializeClient(s *session, body []byte, e *wire.Envelope) {
+func (m *Mux) initializeClient(s *session, e *wire.Envelope) {
 	if s.stage != fresh {
-		m.refuse(s, e.ID, codeInvalidRequest, "initialize can be sent only once")
+		m.refuse(s, e.ID, wire.CodeInvalidRequest, "initialize can be sent only once")
 		return
 	}
 	var params struct {
 		Capabilities json.RawMessage `json:"capabilities"`
 	}
-	if span := e.ParamsSpan; span.End > 0 {
-		_ = json.Unmarshal(body[span.Start:span.End], &params) // an error means that the client has sent no capabilities
-	}
+	_ = json.Unmarshal(e.Params, &params) // an error means that the client has sent no capabilities
 	s.capabilities = params.Capabilities
 	s.conversions = neededConversions(s.capabilities)
 	s.progress = capable(s.capabilities, "window", "workDoneProgress")
@@ -117,9 +115,9 @@ func (m *Mux) handleClientNotification(s *session, body []byte, e *wire.Envelope
 	if s.stage != initialized && s.stage != ready {
 		return // the protocol requires that such a notification is dropped
 	}
-	params := json.RawMessage(null)
-	if span := e.ParamsSpan; span.End > 0 {
-		params = body[span.Start:span.End]
+	params := json.RawMessage(e.Params)
+	if params == nil {
+		params = wire.Null
 	}
 	switch string(e.Method) {
 	case "textDocument/didOpen":
@@ -169,5 +167,5 @@ func (m *Mux) cancel(s *session, id []byte) {
 		return
 	}
 	m.take(r)
-	m.fail(r, codeRequestCancelled, "canceled before it was sent to the server", nil)
+	m.fail(r, wire.CodeRequestCancelled, "canceled before it was sent to the server", nil)
 }

@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 // conversion changes results for clients that have not declared a capability. The multiplexer declares all capabilities to the server, because some servers offer a
@@ -35,20 +37,20 @@ var conversions = append([]conversion{
 		change:     func(result any, uri string) any { return flatSymbols(result, uri, "") },
 	}, {
 		methods: []string{"textDocument/hover"}, marker: []byte(`"markdown"`), value: markdown,
-		capability: []string{"textDocument", "hover", "contentFormat"}, change: withoutMarkdown,
+		capability: []string{"textDocument", "hover", "contentFormat"}, change: everywhere(withoutMarkdown),
 	}, {
 		methods: []string{"textDocument/completion", "completionItem/resolve"}, marker: []byte(`"markdown"`), value: markdown,
-		capability: []string{"textDocument", "completion", "completionItem", "documentationFormat"}, change: withoutMarkdown,
+		capability: []string{"textDocument", "completion", "completionItem", "documentationFormat"}, change: everywhere(withoutMarkdown),
 	}, {
 		methods: []string{"textDocument/signatureHelp"}, marker: []byte(`"markdown"`), value: markdown,
-		capability: []string{"textDocument", "signatureHelp", "signatureInformation", "documentationFormat"}, change: withoutMarkdown,
+		capability: []string{"textDocument", "signatureHelp", "signatureInformation", "documentationFormat"}, change: everywhere(withoutMarkdown),
 	}, {
 		methods: []string{methodCodeAction}, marker: []byte(`"title"`), capability: []string{"textDocument", "codeAction", "codeActionLiteralSupport", "codeActionKind"},
 		change: func(result any, _ string) any { return onlyCommands(result) },
 	}, {
 		methods: []string{"textDocument/rename", methodCodeAction, "codeAction/resolve", methodApplyEdit}, marker: []byte(`"documentChanges"`),
 		capability: []string{"workspace", "workspaceEdit", "documentChanges"},
-		change:     func(result any, _ string) any { return withoutDocumentChanges(result) },
+		change:     everywhere(withoutDocumentChanges),
 	},
 }, linkConversions("definition", "declaration", "typeDefinition", "implementation")...)
 
@@ -83,9 +85,14 @@ func (c *conversion) declared(capabilities json.RawMessage) bool {
 	return json.Unmarshal(value, &list) == nil && slices.Contains(list, c.value)
 }
 
-// convert applies the conversions that concern a result. ok is false if there are none.
-func convert(list []*conversion, method string, uri []byte, result json.RawMessage) (converted json.RawMessage, ok bool) {
+// convert applies the conversions in a list that concern a result. If the result may contain workspace edits, convert also sets the versions of their documents to
+// null, which matches any version, because the server's versions are not those of the clients. ok is false if nothing is converted.
+func convert(list []*conversion, method string, uri []byte, result json.RawMessage, edits bool) (converted json.RawMessage, ok bool) {
 	var tree any
+	if edits {
+		tree, ok = decode(result), true
+		walk(tree, dropVersions)
+	}
 	for _, c := range list {
 		if !slices.Contains(c.methods, method) || !bytes.Contains(result, c.marker) {
 			continue
@@ -98,7 +105,7 @@ func convert(list []*conversion, method string, uri []byte, result json.RawMessa
 	if !ok {
 		return nil, false
 	}
-	return encode(tree), true
+	return wire.Encode(tree), true
 }
 
 // decode returns JSON as values that encode writes again without loss; nil if the JSON is invalid.
@@ -111,22 +118,45 @@ func decode(text json.RawMessage) (tree any) {
 	return tree
 }
 
-// withoutMarkdown replaces Markdown anywhere in a result with plain text.
-func withoutMarkdown(tree any, _ string) any {
+// walk calls visit for each object in a tree, after the objects in it.
+func walk(tree any, visit func(object map[string]any)) {
 	switch node := tree.(type) {
 	case []any:
 		for _, child := range node {
-			withoutMarkdown(child, "")
+			walk(child, visit)
 		}
 	case map[string]any:
-		if text, ok := node["value"].(string); ok && node["kind"] == markdown {
-			node["kind"], node["value"] = "plaintext", plainText(text)
-		}
 		for _, child := range node {
-			withoutMarkdown(child, "")
+			walk(child, visit)
+		}
+		visit(node)
+	}
+}
+
+// everywhere returns the change of a conversion that changes objects anywhere in a result.
+func everywhere(visit func(object map[string]any)) func(any, string) any {
+	return func(result any, _ string) any {
+		walk(result, visit)
+		return result
+	}
+}
+
+// dropVersions sets the versions of documents to null, if the object is a workspace edit.
+func dropVersions(edit map[string]any) {
+	changes, _ := edit["documentChanges"].([]any)
+	for _, child := range changes {
+		change, _ := child.(map[string]any)
+		if document, ok := change["textDocument"].(map[string]any); ok {
+			document["version"] = nil
 		}
 	}
-	return tree
+}
+
+// withoutMarkdown replaces Markdown with plain text, if the object is marked-up text.
+func withoutMarkdown(content map[string]any) {
+	if text, ok := content["value"].(string); ok && content["kind"] == markdown {
+		content["kind"], content["value"] = "plaintext", plainText(text)
+	}
 }
 
 // withoutLinks replaces links to places with the places.
@@ -161,38 +191,27 @@ func onlyCommands(tree any) any {
 	return commands
 }
 
-// withoutDocumentChanges replaces the form documentChanges of workspace edits with changes. An edit that also creates, renames or deletes files stays as it is,
+// withoutDocumentChanges replaces the form documentChanges of a workspace edit with changes. An edit that also creates, renames or deletes files stays as it is,
 // because its changes alone would be wrong.
-func withoutDocumentChanges(tree any) any {
-	switch node := tree.(type) {
-	case []any:
-		for _, child := range node {
-			withoutDocumentChanges(child)
-		}
-	case map[string]any:
-		for _, child := range node {
-			withoutDocumentChanges(child)
-		}
-		list, ok := node["documentChanges"].([]any)
-		if !ok {
-			break
-		}
-		changes := map[string]any{}
-		for _, child := range list {
-			change, _ := child.(map[string]any)
-			document, _ := change["textDocument"].(map[string]any)
-			uri, ok := document["uri"].(string)
-			if !ok {
-				return tree
-			}
-			edits, _ := change["edits"].([]any)
-			earlier, _ := changes[uri].([]any)
-			changes[uri] = append(append([]any{}, earlier...), edits...)
-		}
-		delete(node, "documentChanges")
-		node["changes"] = changes
+func withoutDocumentChanges(edit map[string]any) {
+	list, ok := edit["documentChanges"].([]any)
+	if !ok {
+		return
 	}
-	return tree
+	changes := map[string]any{}
+	for _, child := range list {
+		change, _ := child.(map[string]any)
+		document, _ := change["textDocument"].(map[string]any)
+		uri, ok := document["uri"].(string)
+		if !ok {
+			return
+		}
+		edits, _ := change["edits"].([]any)
+		earlier, _ := changes[uri].([]any)
+		changes[uri] = append(append([]any{}, earlier...), edits...)
+	}
+	delete(edit, "documentChanges")
+	edit["changes"] = changes
 }
 
 // withoutSnippets replaces the snippets of a completion item, of a list of items, or of a completion list with plain text.

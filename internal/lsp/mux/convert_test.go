@@ -63,7 +63,7 @@ func TestConvert_ResultsForClientsWithLessSupport(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			got, ok := convert(neededConversions(json.RawMessage(`{}`)), test.method, []byte("file:///a"), json.RawMessage(test.result))
+			got, ok := convert(neededConversions(json.RawMessage(`{}`)), test.method, []byte("file:///a"), json.RawMessage(test.result), false)
 			g.Expect(ok).To(Equal(test.want != ""))
 			if ok {
 				g.Expect(string(got)).To(MatchJSON(test.want))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/document"
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 const (
@@ -101,15 +102,15 @@ func (m *Mux) interrupted(r *request, ending lsp.Ending) {
 	r.withdrawn = false
 	switch {
 	case m.quitting:
-		m.fail(r, codeRequestFailed, m.reason, &detail{Reason: "Quit", Incarnation: m.incarnation, Outcome: outcome(r)})
+		m.fail(r, wire.CodeRequestFailed, m.reason, &detail{Reason: "Quit", Incarnation: m.incarnation, Outcome: outcome(r)})
 	case r.cancelled:
-		m.fail(r, codeRequestCancelled, "canceled", nil)
+		m.fail(r, wire.CodeRequestCancelled, "canceled", nil)
 	case !r.late.IsZero():
 		m.timeOut(r)
 	case r.class == bound, r.class == read && r.streamed:
-		m.fail(r, codeContentModified, "the language server restarted, and the request refers to data of the previous incarnation; send the request again", nil)
+		m.fail(r, wire.CodeContentModified, "the language server restarted, and the request refers to data of the previous incarnation; send the request again", nil)
 	case r.class != read:
-		m.fail(r, codeRequestFailed, "the language server exited during this request; it is unknown whether the request took effect", &detail{
+		m.fail(r, wire.CodeRequestFailed, "the language server exited during this request; it is unknown whether the request took effect", &detail{
 			Reason: "Restarting", Incarnation: m.incarnation, Outcome: outcome(r),
 		})
 	default:
@@ -125,7 +126,7 @@ func (m *Mux) interruptedRead(r *request, ending lsp.Ending) {
 		r.kills++
 	}
 	if r.kills > requestKills {
-		m.fail(r, codeContentModified, "the language server was killed repeatedly during this request; send the request again", nil)
+		m.fail(r, wire.CodeContentModified, "the language server was killed repeatedly during this request; send the request again", nil)
 		return
 	}
 	if r.crashes >= requestCrashes {
@@ -168,11 +169,11 @@ func (m *Mux) suspect(b *backend, ending lsp.Ending) {
 func (m *Mux) accuse(key string) {
 	text := "The language server crashes with this text, so Berth withholds the document from it until the text changes, or for up to 10 minutes."
 	m.log(key + ": " + text)
-	message := notificationBody("window/showMessage", encode(map[string]any{"type": 2, "message": key + ": " + text}))
+	message := wire.NotificationBody("window/showMessage", wire.Encode(map[string]any{"type": 2, "message": key + ": " + text}))
 	position := map[string]int{"line": 0, "character": 0}
 	m.toHolders(key, func(s *session, uri string) {
 		m.sendAs(s, message, logging, "")
-		m.sendAs(s, notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": uri, "diagnostics": []any{map[string]any{
+		m.sendAs(s, wire.NotificationBody("textDocument/publishDiagnostics", wire.Encode(map[string]any{"uri": uri, "diagnostics": []any{map[string]any{
 			"range": map[string]any{"start": position, "end": position}, "severity": 2, "source": "berth", "message": text,
 		}}})), diagnostics, uri)
 	})
@@ -183,7 +184,7 @@ func (m *Mux) cleared(keys []string) {
 	for _, key := range keys {
 		m.changed = true
 		m.toHolders(key, func(s *session, uri string) {
-			m.sendAs(s, notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": uri, "diagnostics": []any{}})), diagnostics, uri)
+			m.sendAs(s, wire.NotificationBody("textDocument/publishDiagnostics", wire.Encode(map[string]any{"uri": uri, "diagnostics": []any{}})), diagnostics, uri)
 		})
 	}
 }
@@ -216,6 +217,6 @@ func (m *Mux) refusePoison(r *request) bool {
 	if why == "" {
 		return false
 	}
-	m.fail(r, codeRequestFailed, why, &detail{Reason: "Quarantined", Incarnation: m.incarnation, RetryAfterMs: max(rest.Milliseconds(), 1000)})
+	m.fail(r, wire.CodeRequestFailed, why, &detail{Reason: "Quarantined", Incarnation: m.incarnation, RetryAfterMs: max(rest.Milliseconds(), 1000)})
 	return true
 }

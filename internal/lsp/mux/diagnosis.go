@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"net/url"
 	"slices"
+
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 // diagnosisMethod is how the multiplexer gets a server to compute the diagnostics of a text. inquiry.go answers the request berth/diagnostics, and decides when
@@ -57,11 +59,11 @@ func (d diagnosisMethod) steps() int {
 func (d diagnosisMethod) request(uri string, step int) (method string, params json.RawMessage) {
 	switch d {
 	case byGopls:
-		return methodExecute, encode(map[string]any{"command": commands[d], "arguments": []any{map[string]any{"Files": []string{uri}}}})
+		return methodExecute, wire.Encode(map[string]any{"command": commands[d], "arguments": []any{map[string]any{"Files": []string{uri}}}})
 	case byTSServer:
-		return methodExecute, encode(map[string]any{"command": commands[d], "arguments": []any{tsserverRequests[step], map[string]string{"file": pathOf(uri)}}})
+		return methodExecute, wire.Encode(map[string]any{"command": commands[d], "arguments": []any{tsserverRequests[step], map[string]string{"file": pathOf(uri)}}})
 	}
-	return "textDocument/documentSymbol", encode(map[string]any{"textDocument": map[string]string{"uri": uri}})
+	return "textDocument/documentSymbol", wire.Encode(map[string]any{"textDocument": map[string]string{"uri": uri}})
 }
 
 // pathOf returns the path of a file URI, and other URIs unchanged.
@@ -137,5 +139,5 @@ func converted(found []tsDiagnostic) json.RawMessage {
 		}
 		list = append(list, made)
 	}
-	return encode(list)
+	return wire.Encode(list)
 }

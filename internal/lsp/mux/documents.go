@@ -4,9 +4,11 @@
 package mux
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"github.com/berth-dev/berth/internal/lsp/document"
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 // emit sends notifications about documents to the server.
@@ -16,7 +18,7 @@ func (m *Mux) emit(list []document.Notification) {
 	}
 	for i := range list {
 		n := &list[i]
-		m.server.put(notificationBody(n.Method, n.Params))
+		m.server.put(wire.NotificationBody(n.Method, n.Params))
 		if n.Method != "textDocument/didSave" {
 			m.server.toldAt = m.now()
 		}
@@ -28,23 +30,13 @@ func (m *Mux) emit(list []document.Notification) {
 }
 
 func (m *Mux) didOpen(s *session, params json.RawMessage) {
-	var p struct {
-		TextDocument struct {
-			URI        string `json:"uri"`
-			LanguageID string `json:"languageId"`
-			Version    int64  `json:"version"`
-			Text       string `json:"text"`
-		} `json:"textDocument"`
-	}
+	var p document.ClientParams
 	if err := json.Unmarshal(params, &p); err != nil || p.TextDocument.URI == "" {
-		m.violation(s, codeInvalidRequest, "textDocument/didOpen without a document")
+		m.violation(s, wire.CodeInvalidRequest, "textDocument/didOpen without a document")
 		return
 	}
 	d := p.TextDocument
-	if d.LanguageID == "" {
-		d.LanguageID = m.config.Language
-	}
-	list, err := m.documents.Open(s.key, d.URI, d.LanguageID, d.Version, d.Text)
+	list, err := m.documents.Open(s.key, d.URI, cmp.Or(d.LanguageID, m.config.Language), d.Version, d.Text)
 	if err != nil {
 		m.decline(s, err)
 		return
@@ -59,15 +51,9 @@ func (m *Mux) didOpen(s *session, params json.RawMessage) {
 }
 
 func (m *Mux) didChange(s *session, params json.RawMessage) {
-	var p struct {
-		TextDocument struct {
-			URI     string `json:"uri"`
-			Version int64  `json:"version"`
-		} `json:"textDocument"`
-		ContentChanges []json.RawMessage `json:"contentChanges"`
-	}
+	var p document.ClientParams
 	if err := json.Unmarshal(params, &p); err != nil {
-		m.violation(s, codeInvalidRequest, "textDocument/didChange: "+err.Error())
+		m.violation(s, wire.CodeInvalidRequest, "textDocument/didChange: "+err.Error())
 		return
 	}
 	list, err := m.documents.Change(s.key, p.TextDocument.URI, p.TextDocument.Version, p.ContentChanges)
@@ -84,14 +70,9 @@ func (m *Mux) didChange(s *session, params json.RawMessage) {
 }
 
 func (m *Mux) didSave(s *session, params json.RawMessage) {
-	var p struct {
-		TextDocument struct {
-			URI string `json:"uri"`
-		} `json:"textDocument"`
-		Text *string `json:"text"`
-	}
+	var p document.ClientParams
 	if err := json.Unmarshal(params, &p); err != nil {
-		m.violation(s, codeInvalidRequest, "textDocument/didSave: "+err.Error())
+		m.violation(s, wire.CodeInvalidRequest, "textDocument/didSave: "+err.Error())
 		return
 	}
 	m.emit(m.documents.Save(s.key, p.TextDocument.URI, p.Text))
@@ -119,7 +100,7 @@ func (m *Mux) closed() {
 func (m *Mux) decline(s *session, err error) {
 	m.counters.Rejected++
 	m.log("rejected a document: " + err.Error())
-	m.sendAs(s, notificationBody("window/logMessage", encode(map[string]any{"type": 1, "message": err.Error()})), logging, "")
+	m.sendAs(s, wire.NotificationBody("window/logMessage", wire.Encode(map[string]any{"type": 1, "message": err.Error()})), logging, "")
 }
 
 // restoreTexts switches the server back to the texts of the authors, or to texts whose diagnostics are due. It does nothing while a pending question depends on the

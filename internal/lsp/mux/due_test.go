@@ -99,7 +99,7 @@ func TestDiagnostics_WithoutVersionDoNotSwitchTexts(t *testing.T) {
 	two.openDocument(uri, "text")
 	two.sync()
 	one.changeDocument(uri, 8, "mistake")
-	one.sync()
+	awaitText(b, s, "mistake")
 	s.publishFor(uri, "null", "of the first text")
 	one.shows(uri, "of the first text")
 	one.sync()

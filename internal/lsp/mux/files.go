@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/berth-dev/berth/internal/lsp/watch"
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 const (
@@ -78,7 +79,7 @@ func (m *Mux) filesChanged(changes []watch.Change) {
 		}
 	}
 	for part := range slices.Chunk(wanted, maxFileChanges) {
-		m.server.put(notificationBody(methodWatched, encode(map[string]any{"changes": part})))
+		m.server.put(wire.NotificationBody(methodWatched, wire.Encode(map[string]any{"changes": part})))
 		m.server.toldAt = m.now()
 	}
 	if len(wanted) > 0 {
@@ -186,4 +187,43 @@ func globExpression(pattern string) string {
 		pattern = pattern[length:]
 	}
 	return out.String()
+}
+
+// SetFolders sets the folders of the workspace for this and the next servers. A server that does not accept changes of its folders keeps the folders with which it
+// was started.
+func (m *Mux) SetFolders(folders []string) {
+	m.lock()
+	defer m.unlock()
+	m.config.Folders = slices.Clone(folders)
+	m.changed = true
+	m.watchFiles()
+	m.syncFolders()
+}
+
+// syncFolders notifies the server of the folders that were added and removed since the last notification.
+func (m *Mux) syncFolders() {
+	b := m.server
+	if !b.accepts() || !b.foldersChange || slices.Equal(b.folders, m.config.Folders) {
+		return
+	}
+	without := func(paths, others []string) []folder {
+		return workspaceFolders(slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return slices.Contains(others, path) }))
+	}
+	event := map[string]any{"added": without(m.config.Folders, b.folders), "removed": without(b.folders, m.config.Folders)}
+	b.folders, b.toldAt = m.config.Folders, m.now()
+	b.put(wire.NotificationBody("workspace/didChangeWorkspaceFolders", wire.Encode(map[string]any{"event": event})))
+	b.pull.everything(m.documents.URIs())
+	m.pullNext()
+}
+
+// changesFolders reports whether a server accepts changes of its folders. capability is the capability workspace of the server.
+func changesFolders(capability json.RawMessage) bool {
+	var workspace struct {
+		Folders struct {
+			Supported           bool            `json:"supported"`
+			ChangeNotifications json.RawMessage `json:"changeNotifications"`
+		} `json:"workspaceFolders"`
+	}
+	// changeNotifications is a boolean, or a string with which the server unregisters later.
+	return json.Unmarshal(capability, &workspace) == nil && workspace.Folders.Supported && on(workspace.Folders.ChangeNotifications)
 }

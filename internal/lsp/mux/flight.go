@@ -110,18 +110,18 @@ func (f *flight) whenDrained() <-chan struct{} {
 // server. The result is valid until the next call.
 func (f *flight) substitute(r *request) []wire.Replacement {
 	replacements := f.replacements[:1]
-	replacements[0] = replace(r.spans.id, strconv.AppendInt(f.scratch[0][:0], r.number, 10))
+	replacements[0] = wire.Replacement{Span: r.spans.id, With: strconv.AppendInt(f.scratch[0][:0], r.number, 10)}
 	if len(r.workRaw) > 0 {
 		r.workToken = f.number()
 		if !r.begun { // otherwise the client would receive the beginning of the progress twice
 			f.tokens[r.workToken] = r
 		}
-		replacements = append(replacements, replace(r.spans.work, appendToken(f.scratch[1][:0], r.workToken)))
+		replacements = append(replacements, wire.Replacement{Span: r.spans.work, With: appendToken(f.scratch[1][:0], r.workToken)})
 	}
 	if len(r.partRaw) > 0 {
 		r.partToken = f.number()
 		f.tokens[r.partToken] = r
-		replacements = append(replacements, replace(r.spans.part, appendToken(f.scratch[2][:0], r.partToken)))
+		replacements = append(replacements, wire.Replacement{Span: r.spans.part, With: appendToken(f.scratch[2][:0], r.partToken)})
 	}
 	return replacements
 }

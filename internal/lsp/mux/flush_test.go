@@ -44,31 +44,14 @@ func TestFlush_DoesNotOvertakeWriter(t *testing.T) {
 	takes := 100
 	q, got := newFlushQueue(0, &takes)
 	enqueue(q, "first", needed, "")
-	writing, _ := q.take(nil)
+	writing := q.take(nil)
 	enqueue(q, "second", needed, "")
 	q.flush()
 	g.Expect(got.String()).To(BeEmpty(), "a new message must not overtake the one that is being written")
 	enqueue(q, "third", needed, "")
-	next, _ := q.take(nil)
+	next := q.take(nil)
 	g.Expect(string(writing) + string(next)).To(Equal("firstsecondthird"))
 	q.close()
 	q.flush()
 	g.Expect(q.take(nil)).To(BeNil())
-}
-
-func TestFlush_CallsDrainedWhenEverythingIsWritten(t *testing.T) {
-	g := NewWithT(t)
-	takes := 100
-	q, got := newFlushQueue(0, &takes)
-	drained := make(chan struct{})
-	q.drained = func() { close(drained) }
-	done := make(chan error)
-	go func() { done <- q.write(&strings.Builder{}) }()
-	enqueue(q, strings.Repeat("x", 60), needed, "")
-	q.callWhenDrained()
-	q.flush()
-	g.Expect(got.Len()).To(Equal(60))
-	g.Eventually(drained).Should(BeClosed())
-	q.close()
-	g.Expect(<-done).To(Succeed())
 }

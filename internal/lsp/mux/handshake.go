@@ -39,12 +39,12 @@ func (a *initializeAnswer) withoutPull() error {
 		return nil
 	}
 	var result map[string]json.RawMessage
-	if err := json.Unmarshal(a.body[a.envelope.ResultSpan.Start:a.envelope.ResultSpan.End], &result); err != nil {
+	if err := json.Unmarshal(a.envelope.Result, &result); err != nil {
 		return err
 	}
 	delete(a.result.Capabilities, pull)
-	result["capabilities"] = encode(a.result.Capabilities)
-	a.body = encode(map[string]any{"jsonrpc": "2.0", "id": 0, "result": result})
+	result["capabilities"] = wire.Encode(a.result.Capabilities)
+	a.body = wire.Encode(map[string]any{"jsonrpc": "2.0", "id": 0, "result": result})
 	return wire.Scan(a.body, &a.envelope)
 }
 
@@ -115,7 +115,7 @@ func (m *Mux) initializeParams() json.RawMessage {
 	if len(m.config.InitializationOptions) > 0 {
 		params["initializationOptions"] = m.config.InitializationOptions
 	}
-	return encode(params)
+	return wire.Encode(params)
 }
 
 // answeredOwn handles the answer to a request of the multiplexer.
@@ -127,24 +127,23 @@ func (m *Mux) answeredOwn(b *backend, what requestOwner, body []byte, e *wire.En
 		b.health.pinged = false
 		b.health.responsive = true
 	case ownCanary:
-		m.canaryResponse(b, body, e)
+		m.canaryResponse(b, e)
 	case ownShutdown:
 		close(b.shut)
 	case ownPull:
-		m.pulled(b, body, e)
+		m.pulled(b, e)
 	}
 }
 
 // introduced handles the server's answer to initialize. It sends the server the settings and documents, and then starts to send requests.
 func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	made := &initializeAnswer{body: append([]byte(nil), body...)}
-	span := e.ResultSpan
 	err := wire.Scan(made.body, &made.envelope)
-	if err == nil && !e.IsError && span.End > 0 {
-		err = json.Unmarshal(made.body[span.Start:span.End], &made.result)
+	if err == nil && !e.IsError {
+		err = json.Unmarshal(made.envelope.Result, &made.result)
 	}
 	if e.IsError || err != nil || made.result.Capabilities == nil {
-		m.markFaulty(b, lsp.ReasonProtocolError, "the language server did not return a usable result for initialize: "+abridged(body[span.Start:span.End]))
+		m.markFaulty(b, lsp.ReasonProtocolError, "the language server did not return a usable result for initialize: "+abridged(e.Result))
 		return
 	}
 	if used := made.result.encoding(); used != utf16 {
@@ -159,9 +158,9 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	}
 	m.features.answer = made
 	m.features.compare(made.result.Capabilities, m.clients.haveInitialized())
-	b.put(notificationBody("initialized", json.RawMessage("{}")))
+	b.put(wire.NotificationBody("initialized", json.RawMessage("{}")))
 	if settings := m.config.Settings; len(settings) > 0 && string(settings) != "null" {
-		b.put(notificationBody("workspace/didChangeConfiguration", encode(map[string]any{"settings": settings})))
+		b.put(wire.NotificationBody("workspace/didChangeConfiguration", wire.Encode(map[string]any{"settings": settings})))
 	}
 	if b.stopping {
 		return // the server is already being stopped
@@ -236,20 +235,20 @@ func (m *Mux) configuration(params json.RawMessage) (json.RawMessage, error) {
 		}
 		sections = append(sections, found)
 	}
-	return encode(sections), nil
+	return wire.Encode(sections), nil
 }
 
 // section returns the value at a path such as a.b.c in the settings, or null. The keys of the settings may contain dots themselves.
 func section(settings json.RawMessage, path string) json.RawMessage {
 	if len(settings) == 0 {
-		return null
+		return wire.Null
 	}
 	if path == "" {
 		return settings
 	}
 	var object map[string]json.RawMessage
 	if json.Unmarshal(settings, &object) != nil {
-		return null
+		return wire.Null
 	}
 	if value, ok := object[path]; ok {
 		return value
@@ -264,7 +263,7 @@ func section(settings json.RawMessage, path string) json.RawMessage {
 			}
 		}
 	}
-	return null
+	return wire.Null
 }
 
 // catchUp sends a new client the registrations and diagnostics that the other clients have received.

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 // serveIndexed returns a server that has indexed its workspace.
@@ -263,7 +264,7 @@ func TestRequestTimeout_RepeatedTimeoutsRequestRestart(t *testing.T) {
 		return c.awaitAnswer(id)
 	}
 	answer := old("1", "textDocument/hover")
-	b.Expect(answer.Error.Code).To(Equal(codeRequestFailed))
+	b.Expect(answer.Error.Code).To(Equal(wire.CodeRequestFailed))
 	b.Expect(answer.Error.Data.Reason).To(Equal("Timeout"))
 	b.await(s.peer, "$/cancelRequest", 1)
 	s.answer(s.received("textDocument/hover")[0], `"far too late"`)

@@ -4,7 +4,9 @@
 package mux
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/berth-dev/berth/internal/lsp"
@@ -54,9 +56,6 @@ func (m *Mux) submit(r *request) {
 		return
 	}
 	m.wait(r, held)
-	if !held {
-		m.server.out.callWhenDrained()
-	}
 }
 
 // wait adds a request to the waiting list.
@@ -103,11 +102,7 @@ func (m *Mux) sendWaiting() {
 			m.dispatch(r)
 		}
 	})
-	if len(m.waiting.list) > 0 {
-		m.server.out.callWhenDrained()
-	} else {
-		m.changed = true
-	}
+	m.changed = m.changed || len(m.waiting.list) == 0
 }
 
 // ofOneDocument are the requests whose answer contains positions in their own document only.
@@ -152,21 +147,17 @@ func (m *Mux) dispatch(r *request) {
 	m.nudge()
 }
 
-func replace(span wire.Span, with []byte) wire.Replacement {
-	return wire.Replacement{Start: span.Start, End: span.End, With: with}
-}
-
 // cancelAtServer requests the server to cancel a request. The protocol requires that the server answers the request nevertheless.
 func (m *Mux) cancelAtServer(r *request) {
-	m.server.put(notificationBody("$/cancelRequest", encode(map[string]int64{"id": r.number})))
+	m.server.put(wire.NotificationBody("$/cancelRequest", wire.Encode(map[string]int64{"id": r.number})))
 }
 
 // fail answers a request with an error of the multiplexer. The caller has already removed the request from its list.
-func (m *Mux) fail(r *request, code int, message string, data *detail) {
+func (m *Mux) fail(r *request, code int, message string, data any) {
 	if r.session != nil && !r.notification {
 		m.counters.Failed++
 		m.dirty = true
-		m.send(r.session, errorBody(r.id, code, message, data))
+		m.send(r.session, wire.ErrorBody(r.id, code, message, data))
 	}
 	m.forget(r)
 }
@@ -183,7 +174,7 @@ func (m *Mux) failWaiting(r *request, held bool) {
 	case held:
 		data.Reason, message = "Restarting", fmt.Sprintf("the language server is restarting (%s); retry later", m.reason)
 	}
-	m.fail(r, codeRequestFailed, message, data)
+	m.fail(r, wire.CodeRequestFailed, message, data)
 }
 
 // expire fails requests that have waited for too long.
@@ -202,7 +193,7 @@ func (m *Mux) expire(now time.Time) {
 		if s.stage == initializing && now.Sub(since) >= initializePatience {
 			s.stage = fresh
 			m.counters.Failed++
-			m.send(s, errorBody(s.initID, codeRequestFailed, fmt.Sprintf("the language server did not answer initialize (%s)", m.reason), &detail{
+			m.send(s, wire.ErrorBody(s.initID, wire.CodeRequestFailed, fmt.Sprintf("the language server did not answer initialize (%s)", m.reason), &detail{
 				Reason: "Starting", Incarnation: m.incarnation, Retriable: true, RetryAfterMs: retryAfter.Milliseconds(),
 			}))
 		}
@@ -211,3 +202,60 @@ func (m *Mux) expire(now time.Time) {
 
 // initializePatience is how long the initialize request of a client waits while no server is running or the server is silent.
 const initializePatience = 60 * time.Second
+
+// waiting holds the requests and notifications that wait to be sent to a server, in order of arrival.
+type waiting struct {
+	list     []*request
+	rounds   int64 // number of calls of Mux.sendWaiting
+	counters *lsp.Counters
+}
+
+// add adds a request; held: it waits because no server accepts requests.
+func (w *waiting) add(r *request, now time.Time, held bool) {
+	r.place, r.since, r.held = waits, now, held
+	w.list = append(w.list, r)
+	r.session.waiting++
+	r.session.waitingBytes += len(r.body)
+	if held && !r.notification {
+		w.counters.HeldTotal++
+	}
+	if n := len(w.list); n > 1 && w.list[n-2].sequence > r.sequence { // it was in flight at a server that is gone
+		slices.SortStableFunc(w.list, func(one, other *request) int { return cmp.Compare(one.sequence, other.sequence) })
+	}
+}
+
+// remove removes a request.
+func (w *waiting) remove(r *request, now time.Time) {
+	w.removeFunc(now, func(other *request) bool { return other == r }, func(*request) {})
+}
+
+// removeFunc calls remove for each request, in order, and removes those for which it returns true. It calls removed for each of them before it calls remove for
+// the next one. Neither function may add or remove requests.
+func (w *waiting) removeFunc(now time.Time, remove func(*request) bool, removed func(*request)) {
+	kept := w.list[:0]
+	for _, r := range w.list {
+		if !remove(r) {
+			kept = append(kept, r)
+			continue
+		}
+		r.place = nowhere
+		r.session.waiting--
+		r.session.waitingBytes -= len(r.body)
+		if r.held && !r.notification {
+			w.counters.HeldNanos += int64(now.Sub(r.since))
+		}
+		removed(r)
+	}
+	clear(w.list[len(kept):])
+	w.list = kept
+}
+
+// requests returns how many requests wait. Notifications do not count.
+func (w *waiting) requests() (count int) {
+	for _, r := range w.list {
+		if !r.notification {
+			count++
+		}
+	}
+	return count
+}

@@ -47,13 +47,13 @@ func (m *Mux) inquire(r *request, params json.RawMessage) {
 		TimeoutMs   int64  `json:"timeoutMs"`
 	}
 	if err := json.Unmarshal(params, &p); err != nil || p.URI == "" {
-		m.fail(r, codeInvalidParams, lsp.MethodDiagnostics+` requires the parameter "uri"`, nil)
+		m.fail(r, wire.CodeInvalidParams, lsp.MethodDiagnostics+` requires the parameter "uri"`, nil)
 		return
 	}
 	text, _, open := m.documents.Text(r.session.key, p.URI)
 	switch {
 	case !open:
-		m.fail(r, codeInvalidParams, p.URI+" is not open in this client; send textDocument/didOpen first", nil)
+		m.fail(r, wire.CodeInvalidParams, p.URI+" is not open in this client; send textDocument/didOpen first", nil)
 		return
 	case len(m.inquiries) >= maxInquiries:
 		m.failWaiting(r, false)
@@ -91,7 +91,7 @@ func (m *Mux) rewrite(r *request) {
 	}
 	method, params := q.method.request(q.uri, q.step)
 	var e wire.Envelope
-	r.body = requestBody(r.id, method, params)
+	r.body = wire.RequestBody(r.id, method, params)
 	_ = wire.Scan(r.body, &e) // the body is valid, because the id was scanned before
 	r.method, r.class, r.uri = method, read, append(r.uri[:0], q.uri...)
 	r.spans, r.workRaw, r.partRaw = spans{id: e.IDSpan}, nil, nil
@@ -105,16 +105,16 @@ func (m *Mux) rewind(r *request) {
 }
 
 // diagnosed handles the answer to a request that was sent in place of an inquiry.
-func (m *Mux) diagnosed(r *request, body []byte, e *wire.Envelope) {
-	q, answer := r.inquiry, body[e.ResultSpan.Start:e.ResultSpan.End]
+func (m *Mux) diagnosed(r *request, e *wire.Envelope) {
+	q := r.inquiry
 	if r.cancelled {
-		m.fail(r, codeRequestCancelled, "canceled", nil)
+		m.fail(r, wire.CodeRequestCancelled, "canceled", nil)
 		return
 	}
 	// A server without document symbols answers with an error, after it has processed the text.
 	if q.method != byMarker {
 		var found []tsDiagnostic
-		found, q.failure = q.method.read(answer, e.IsError)
+		found, q.failure = q.method.read(e.Result, e.IsError)
 		q.found = append(q.found, found...)
 	}
 	if q.step++; q.failure == "" && q.step < q.method.steps() {
@@ -244,7 +244,7 @@ func (m *Mux) conclude(r *request, doubt string) {
 	case p != nil && m.mayShow(p, s):
 		result.Diagnostics = p.diagnostics
 	}
-	m.send(s, resultBody(r.id, encode(result)))
+	m.send(s, wire.ResultBody(r.id, wire.Encode(result)))
 	if r.place == inFlight { // its answer is discarded
 		s.open = slices.DeleteFunc(s.open, func(open *request) bool { return open == r })
 		m.dropInquiry(r)

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 const symbols = "textDocument/documentSymbol"
@@ -133,7 +134,7 @@ func TestInquiry_EndsWithoutAnAnswerOfTheServer(t *testing.T) {
 	b.await(s.peer, symbols, 3)
 	c.notify("$/cancelRequest", `{"id":5}`)
 	s.answer(s.received(symbols)[2], "[]")
-	b.Expect(c.awaitAnswer("5").Error.Code).To(Equal(codeRequestCancelled))
+	b.Expect(c.awaitAnswer("5").Error.Code).To(Equal(wire.CodeRequestCancelled))
 	c.inquire("6", uri, "")
 	b.await(s.peer, symbols, 4)
 	b.Expect(c.conn.Close()).To(Succeed())

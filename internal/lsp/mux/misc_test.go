@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 func TestClientNotifications_AreHeldDuringRestart(t *testing.T) {
@@ -161,7 +162,7 @@ func TestCancel_UnansweredRequestFailsAfterTimeout(t *testing.T) {
 	b.await(s.peer, "$/cancelRequest", 1)
 	b.tick(120 * time.Second)
 	b.tick(cancelPatience)
-	b.Expect(c.awaitAnswer("1").Error.Code).To(Equal(codeRequestCancelled))
+	b.Expect(c.awaitAnswer("1").Error.Code).To(Equal(wire.CodeRequestCancelled))
 }
 
 func TestHungServer_RequestsFailWhenNoRestartHappens(t *testing.T) {

@@ -31,15 +31,15 @@ func (m *Mux) createWork(b *backend, token []byte, params json.RawMessage) {
 	for s := range m.clients.ready() {
 		if s.progress {
 			w.to[s] = true
-			m.ask(s, b, nil, "window/workDoneProgress/create", bytes.Clone(params))
+			m.ask(s, nil, "window/workDoneProgress/create", bytes.Clone(params))
 		}
 	}
 }
 
 // progress handles $/progress of the server: progress of a request goes to its client, other progress to the clients that know the token.
-func (m *Mux) progress(b *backend, body []byte, e *wire.Envelope, params json.RawMessage) {
+func (m *Mux) progress(b *backend, body []byte, e *wire.Envelope) {
 	if number, ok := tokenNumber(e.Token); ok {
-		m.requestProgress(b, number, body, e, params)
+		m.requestProgress(b, number, body, e)
 		return
 	}
 	w := b.work[string(e.Token)]
@@ -47,7 +47,7 @@ func (m *Mux) progress(b *backend, body []byte, e *wire.Envelope, params json.Ra
 		return // the token of the multiplexer's own initialize, or a token that was not created
 	}
 	b.health.workAt = m.now()
-	kind := progressKind(params)
+	kind := progressKind(e.Params)
 	w.begun = true
 	importance := needed
 	switch kind {
@@ -62,7 +62,7 @@ func (m *Mux) progress(b *backend, body []byte, e *wire.Envelope, params json.Ra
 }
 
 // requestProgress forwards progress or a partial result, with the token of the client.
-func (m *Mux) requestProgress(b *backend, number int64, body []byte, e *wire.Envelope, params json.RawMessage) {
+func (m *Mux) requestProgress(b *backend, number int64, body []byte, e *wire.Envelope) {
 	r := b.flight.tokens[number]
 	if r == nil || r.session == nil {
 		return
@@ -71,7 +71,7 @@ func (m *Mux) requestProgress(b *backend, number int64, body []byte, e *wire.Env
 	if number == r.partToken {
 		token, r.streamed = r.partRaw, true
 	} else {
-		switch progressKind(params) {
+		switch progressKind(e.Params) {
 		case "begin":
 			r.begun = true
 		case "report":
@@ -80,7 +80,7 @@ func (m *Mux) requestProgress(b *backend, number int64, body []byte, e *wire.Env
 			delete(b.flight.tokens, number)
 		}
 	}
-	m.sendAs(r.session, replaced(body, []wire.Replacement{replace(e.TokenSpan, token)}), kind, "")
+	m.sendAs(r.session, wire.Replaced(body, wire.Replacement{Span: e.TokenSpan, With: token}), kind, "")
 }
 
 func progressKind(params json.RawMessage) string {
@@ -100,7 +100,7 @@ func (m *Mux) cancelProgress(s *session, body []byte, e *wire.Envelope) {
 	}
 	for number, r := range m.server.flight.tokens {
 		if r.session == s && number == r.workToken && bytes.Equal(r.workRaw, e.Token) {
-			m.server.put(replaced(body, []wire.Replacement{replace(e.TokenSpan, appendToken(nil, number))}))
+			m.server.put(wire.Replaced(body, wire.Replacement{Span: e.TokenSpan, With: appendToken(nil, number)}))
 			return
 		}
 	}
@@ -126,7 +126,7 @@ func (m *Mux) endProgress(b *backend) {
 }
 
 func endOf(token []byte) []byte {
-	return notificationBody("$/progress", encode(map[string]any{
+	return wire.NotificationBody("$/progress", wire.Encode(map[string]any{
 		"token": json.RawMessage(token), "value": map[string]string{"kind": "end", "message": "the language server restarts"},
 	}))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/internal/lsp/document"
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 // publication is the newest diagnostics of a document.
@@ -84,7 +85,7 @@ func (m *Mux) publish(b *backend, params json.RawMessage) {
 
 // record keeps the newest diagnostics of a document, and sends them to the clients that may see them.
 func (m *Mux) record(uri string, version *int64, list json.RawMessage) {
-	body := notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": uri, "diagnostics": list}))
+	body := wire.NotificationBody("textDocument/publishDiagnostics", wire.Encode(map[string]any{"uri": uri, "diagnostics": list}))
 	made := &publication{uri: uri, version: version, diagnostics: list, body: body, at: m.now()}
 	m.server.diagnosedAt = made.at
 	m.published.keep(made, m.documents.IsOpen(uri))
@@ -115,7 +116,7 @@ func (m *Mux) show(p *publication) {
 func (m *Mux) sendPublication(s *session, p *publication) {
 	body := p.body
 	if version, ok := m.documents.ClientVersion(s.key, p.uri); ok && p.version != nil {
-		body = notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": p.uri, "version": version, "diagnostics": p.diagnostics}))
+		body = wire.NotificationBody("textDocument/publishDiagnostics", wire.Encode(map[string]any{"uri": p.uri, "version": version, "diagnostics": p.diagnostics}))
 	}
 	m.sendAs(s, body, diagnostics, p.uri)
 }
@@ -148,7 +149,7 @@ func (m *Mux) mayShow(p *publication, s *session) bool {
 func (m *Mux) clearStale() {
 	for _, p := range m.published.takeStale() {
 		p.version = nil
-		p.body = notificationBody("textDocument/publishDiagnostics", encode(map[string]any{"uri": p.uri, "diagnostics": []int{}}))
+		p.body = wire.NotificationBody("textDocument/publishDiagnostics", wire.Encode(map[string]any{"uri": p.uri, "diagnostics": []int{}}))
 		m.show(p)
 	}
 }

@@ -130,15 +130,14 @@ func (m *Mux) pullStep(b *backend) {
 		m.request(b, ownPull, method, params)
 		return
 	}
-	m.request(b, ownPull, methodPull, encode(map[string]any{"textDocument": map[string]string{"uri": b.pull.asked}}))
+	m.request(b, ownPull, methodPull, wire.Encode(map[string]any{"textDocument": map[string]string{"uri": b.pull.asked}}))
 }
 
 // pulled handles the answer to a request for diagnostics.
-func (m *Mux) pulled(b *backend, body []byte, e *wire.Envelope) {
+func (m *Mux) pulled(b *backend, e *wire.Envelope) {
 	uri, version := b.pull.asked, b.pull.version
-	answer := body[e.ResultSpan.Start:e.ResultSpan.End]
 	if b.pull.conflicts {
-		m.pulledStep(b, answer, e.IsError)
+		m.pulledStep(b, e.Result, e.IsError)
 		return
 	}
 	b.pull.asked = ""
@@ -146,11 +145,11 @@ func (m *Mux) pulled(b *backend, body []byte, e *wire.Envelope) {
 		var refused struct {
 			Code int `json:"code"`
 		}
-		_ = json.Unmarshal(answer, &refused)
+		_ = json.Unmarshal(e.Result, &refused)
 		switch refused.Code {
-		case codeMethodNotFound:
+		case wire.CodeMethodNotFound:
 			b.pull = pulling{}
-		case codeServerCancelled, codeContentModified, codeRequestCancelled:
+		case wire.CodeServerCancelled, wire.CodeContentModified, wire.CodeRequestCancelled:
 			b.pull.paused = true
 			if !slices.Contains(b.pull.due, uri) {
 				b.pull.due = append(b.pull.due, uri)
@@ -163,7 +162,7 @@ func (m *Mux) pulled(b *backend, body []byte, e *wire.Envelope) {
 		Kind  string          `json:"kind"`
 		Items json.RawMessage `json:"items"`
 	}
-	if json.Unmarshal(answer, &report) == nil && report.Kind == "full" && !b.pull.published[document.Key(uri)] {
+	if json.Unmarshal(e.Result, &report) == nil && report.Kind == "full" && !b.pull.published[document.Key(uri)] {
 		if len(report.Items) == 0 {
 			report.Items = json.RawMessage("[]")
 		}

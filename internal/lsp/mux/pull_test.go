@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 const pullResult = `{"capabilities":{"hoverProvider":true,"diagnosticProvider":{"interFileDependencies":true}}}`
@@ -77,7 +78,7 @@ func TestPull_RefusedRequestIsSentAgain(t *testing.T) {
 	c := b.join()
 	c.openDocument("file:///a.go", "one")
 	first := b.await(s.peer, methodPull, 1)
-	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"busy"}}`, first.ID, codeServerCancelled))
+	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"busy"}}`, first.ID, wire.CodeServerCancelled))
 	b.Eventually(func() bool { b.mux.lock(); defer b.mux.unlock(); return b.mux.server.pull.paused }).Should(BeTrue())
 	b.Expect(s.received(methodPull)).To(HaveLen(1), "not at once, because the server may refuse forever")
 	b.tick(0)
@@ -113,7 +114,7 @@ func TestPull_EndsForServersThatPublish(t *testing.T) {
 	second := b.await(s.peer, methodPull, 2)
 	b.Expect(string(second.Params)).To(ContainSubstring("b.go"))
 	b.Eventually(func() []string { return shown(c, "file:///a.go") }).Should(Equal([]string{"0 [{published}]"}))
-	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"no"}}`, second.ID, codeMethodNotFound))
+	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":"no"}}`, second.ID, wire.CodeMethodNotFound))
 	c.changeDocument("file:///b.go", 8, "two")
 	c.request("1", "textDocument/hover", hoverParams("file:///b.go"))
 	b.await(s.peer, "textDocument/hover", 1)

@@ -22,52 +22,47 @@ const (
 
 // serverRequest is a request that the multiplexer has sent to a client.
 type serverRequest struct {
-	server   *backend
-	id       []byte // ID of the server's request; nil: the answer is dropped
+	id       []byte // ID of the request of the current server; nil: the answer is dropped
 	method   string
 	deadline time.Time
 }
 
 // handleServerRequest answers a request of the server, or forwards it to the client that caused it. Every request is answered.
-func (m *Mux) handleServerRequest(b *backend, body []byte, e *wire.Envelope) {
-	var params json.RawMessage
-	if span := e.ParamsSpan; span.End > 0 {
-		params = body[span.Start:span.End]
-	}
+func (m *Mux) handleServerRequest(b *backend, e *wire.Envelope) {
 	method := string(e.Method)
 	switch method {
 	case "workspace/configuration":
-		result, err := m.configuration(params)
+		result, err := m.configuration(e.Params)
 		if err != nil {
-			b.put(errorBody(e.ID, codeInvalidParams, err.Error(), nil))
+			b.put(wire.ErrorBody(e.ID, wire.CodeInvalidParams, err.Error(), nil))
 			return
 		}
-		b.put(resultBody(e.ID, result))
+		b.put(wire.ResultBody(e.ID, result))
 	case "workspace/workspaceFolders":
-		b.put(resultBody(e.ID, encode(workspaceFolders(m.config.Folders))))
+		b.put(wire.ResultBody(e.ID, wire.Encode(workspaceFolders(m.config.Folders))))
 	case "client/registerCapability":
-		b.put(resultBody(e.ID, null))
-		m.register(params)
+		b.put(wire.ResultBody(e.ID, wire.Null))
+		m.register(e.Params)
 	case "client/unregisterCapability":
-		b.put(resultBody(e.ID, null))
-		m.unregister(params)
+		b.put(wire.ResultBody(e.ID, wire.Null))
+		m.unregister(e.Params)
 	case "window/workDoneProgress/create":
-		b.put(resultBody(e.ID, null))
-		m.createWork(b, e.Token, params)
+		b.put(wire.ResultBody(e.ID, wire.Null))
+		m.createWork(b, e.Token, e.Params)
 	case methodApplyEdit, methodShowMsg, methodShowDoc:
-		m.passOn(b, e, method, params)
+		m.passOn(b, e, method, e.Params)
 	default:
 		if kind, ok := refreshed(method); ok {
-			b.put(resultBody(e.ID, null))
+			b.put(wire.ResultBody(e.ID, wire.Null))
 			if method == "workspace/diagnostic/refresh" {
 				b.pull.everything(m.documents.URIs())
 				m.pullNext()
 				return
 			}
-			m.refresh(b, method, kind)
+			m.refresh(method, kind)
 			return
 		}
-		b.put(errorBody(e.ID, codeMethodNotFound, method+" is not supported", nil))
+		b.put(wire.ErrorBody(e.ID, wire.CodeMethodNotFound, method+" is not supported", nil))
 	}
 }
 
@@ -80,10 +75,10 @@ func refreshed(method string) (string, bool) {
 	return strings.CutSuffix(kind, "/refresh")
 }
 
-func (m *Mux) refresh(b *backend, method, kind string) {
+func (m *Mux) refresh(method, kind string) {
 	for s := range m.clients.ready() {
 		if capable(s.capabilities, "workspace", kind, "refreshSupport") {
-			m.ask(s, b, nil, method, nil)
+			m.ask(s, nil, method, nil)
 		}
 	}
 }
@@ -92,35 +87,32 @@ func (m *Mux) refresh(b *backend, method, kind string) {
 func (m *Mux) passOn(b *backend, e *wire.Envelope, method string, params json.RawMessage) {
 	s := b.flight.causer(method)
 	if s == nil || s.stage != ready {
-		b.put(resultBody(e.ID, noAnswer(method, "no connected client requested it")))
+		b.put(wire.ResultBody(e.ID, noAnswer(method, "no connected client requested it")))
 		return
 	}
 	if method == methodApplyEdit {
-		params = withoutVersions(params)
-		if converted, ok := convert(s.conversions, method, nil, params); ok {
-			params = converted
-		}
+		params, _ = convert(s.conversions, method, nil, params, true)
 	}
-	m.ask(s, b, bytes.Clone(e.ID), method, bytes.Clone(params))
+	m.ask(s, bytes.Clone(e.ID), method, bytes.Clone(params))
 }
 
 // noAnswer returns the result for the server if no client answers.
 func noAnswer(method, why string) json.RawMessage {
 	switch method {
 	case methodApplyEdit:
-		return encode(map[string]any{"applied": false, "failureReason": why})
+		return wire.Encode(map[string]any{"applied": false, "failureReason": why})
 	case methodShowDoc:
 		return json.RawMessage(`{"success":false}`)
 	}
-	return null
+	return wire.Null
 }
 
 // ask sends a request to a client. id is the ID of the server's request if the answer is to be forwarded to the server, and nil otherwise.
-func (m *Mux) ask(s *session, b *backend, id []byte, method string, params json.RawMessage) {
+func (m *Mux) ask(s *session, id []byte, method string, params json.RawMessage) {
 	m.clients.asked++
 	number := m.clients.asked
-	s.asked[number] = &serverRequest{server: b, id: id, method: method, deadline: m.now().Add(questionPatience)}
-	m.send(s, requestBody(appendToken(nil, number), method, params))
+	s.asked[number] = &serverRequest{id: id, method: method, deadline: m.now().Add(questionPatience)}
+	m.send(s, wire.RequestBody(appendToken(nil, number), method, params))
 	m.nudge()
 }
 
@@ -132,7 +124,7 @@ func (m *Mux) clientAnswered(s *session, body []byte, e *wire.Envelope) {
 		return // too late
 	}
 	delete(s.asked, number)
-	if q.id == nil || q.server != m.server {
+	if q.id == nil {
 		return
 	}
 	m.server.add(func(buffer []byte) []byte { return e.AppendWithID(buffer, body, q.id) })
@@ -141,8 +133,8 @@ func (m *Mux) clientAnswered(s *session, body []byte, e *wire.Envelope) {
 // giveUp answers a request of the server in place of a client that did not answer.
 func (m *Mux) giveUp(s *session, number int64, q *serverRequest) {
 	delete(s.asked, number)
-	if q.id != nil && q.server == m.server && m.server != nil {
-		m.server.put(resultBody(q.id, noAnswer(q.method, "the client did not answer")))
+	if q.id != nil {
+		m.server.put(wire.ResultBody(q.id, noAnswer(q.method, "the client did not answer")))
 	}
 }
 

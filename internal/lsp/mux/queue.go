@@ -7,6 +7,9 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // importance determines what may be dropped for a slow reader. Frames are dropped in the order of the constants; needed frames are never dropped.
@@ -38,15 +41,12 @@ type queue struct {
 	// to unflushed, and the goroutine that removes the queue from there must call flush or signal. If attempt is nil, add wakes the writer.
 	attempt   func([]byte) int
 	unflushed *[]*queue
-	// drained is called without any lock when everything is written, if callWhenDrained was called before.
-	drained func()
 
 	mu      sync.Mutex
 	wake    sync.Cond
 	pending []byte
 	pieces  []piece
 	writing int
-	full    bool
 	closed  bool
 	failed  bool
 }
@@ -117,9 +117,6 @@ func (q *queue) flush() {
 		return
 	}
 	q.pending, q.pieces = reused(q.pending), q.pieces[:0]
-	if q.full {
-		q.wake.Signal()
-	}
 }
 
 // signal wakes the writer.
@@ -171,13 +168,6 @@ func (q *queue) backlog() int {
 	return q.writing + len(q.pending)
 }
 
-// callWhenDrained makes the writer call drained once, when there is no backlog.
-func (q *queue) callWhenDrained() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.full = true
-}
-
 // close makes the writer return when everything is written. abort discards everything that is not written.
 func (q *queue) close() {
 	q.mu.Lock()
@@ -197,16 +187,9 @@ func (q *queue) abort() {
 func (q *queue) write(w io.Writer) error {
 	var buffer []byte
 	for {
-		var full bool
-		buffer, full = q.take(buffer)
-		if full && q.drained != nil {
-			q.drained()
-		}
+		buffer = q.take(buffer)
 		if buffer == nil {
 			return nil
-		}
-		if len(buffer) == 0 {
-			continue
 		}
 		if _, err := w.Write(buffer); err != nil {
 			q.mu.Lock()
@@ -217,22 +200,50 @@ func (q *queue) write(w io.Writer) error {
 	}
 }
 
-// take waits for data and returns it, or nil if the queue is closed and empty. full reports that the queue is empty and callWhenDrained was called.
-func (q *queue) take(used []byte) (buffer []byte, full bool) {
+// take waits for data and returns it, or nil if the queue is closed and empty.
+func (q *queue) take(used []byte) (buffer []byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.writing = 0
 	for len(q.pending) == 0 {
-		if q.full {
-			q.full = false
-			return []byte{}, true
-		}
 		if q.closed {
-			return nil, false
+			return nil
 		}
 		q.wake.Wait()
 	}
 	buffer, q.pending, q.pieces = q.pending, reused(used), q.pieces[:0]
 	q.writing = len(buffer)
-	return buffer, false
+	return buffer
+}
+
+// attempt returns a function that writes to a stream without blocking, or nil if the stream does not support this. The function writes as much as the stream
+// accepts and returns the number of bytes written. It must not be called concurrently. After an error it returns 0, and the next ordinary write returns the
+// error.
+func attempt(w io.Writer) func([]byte) int {
+	stream, ok := w.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := stream.SyscallConn()
+	if err != nil || !neverWaits(raw) {
+		return nil
+	}
+	var data []byte
+	var written int
+	once := func(fd uintptr) bool {
+		written, _ = unix.Write(int(fd), data)
+		return true
+	}
+	return func(b []byte) int {
+		data, written = b, 0
+		_ = raw.Write(once)
+		data = nil
+		return max(written, 0)
+	}
+}
+
+func neverWaits(raw syscall.RawConn) bool {
+	flags := 0
+	err := raw.Control(func(fd uintptr) { flags, _ = unix.FcntlInt(fd, unix.F_GETFL, 0) })
+	return err == nil && flags&unix.O_NONBLOCK != 0
 }

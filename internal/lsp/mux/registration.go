@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 // registration is a feature that the server has registered dynamically.
@@ -151,7 +153,7 @@ func (m *Mux) announceTo(s *session, method string, list []*registration) {
 		}
 	}
 	if len(of) > 0 {
-		m.ask(s, m.server, nil, method, encode(map[string]any{key: of}))
+		m.ask(s, nil, method, wire.Encode(map[string]any{key: of}))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 func TestInitialize_IsSentOnceAndAnsweredFromCache(t *testing.T) {
@@ -20,10 +21,10 @@ func TestInitialize_IsSentOnceAndAnsweredFromCache(t *testing.T) {
 	})
 	early := b.connect()
 	early.request("7", "textDocument/hover", hoverParams("file:///a.go"))
-	b.Expect(early.awaitAnswer("7").Error.Code).To(Equal(codeNotInitialized))
+	b.Expect(early.awaitAnswer("7").Error.Code).To(Equal(wire.CodeNotInitialized))
 	early.request("8", "initialize", `{"processId":1,"capabilities":{}}`)
 	early.request("9", "textDocument/hover", hoverParams("file:///a.go"))
-	b.Expect(early.awaitAnswer("9").Error.Code).To(Equal(codeNotInitialized))
+	b.Expect(early.awaitAnswer("9").Error.Code).To(Equal(wire.CodeNotInitialized))
 	b.Expect(early.answers("8")).To(BeEmpty(), "no server is attached yet")
 
 	s := b.serve(nil)
@@ -51,7 +52,7 @@ func TestInitialize_IsSentOnceAndAnsweredFromCache(t *testing.T) {
 	b.Expect(r.ServerVersion).To(Equal("1"))
 
 	early.request(`"again"`, "initialize", `{}`)
-	b.Expect(early.awaitAnswer(`"again"`).Error.Code).To(Equal(codeInvalidRequest))
+	b.Expect(early.awaitAnswer(`"again"`).Error.Code).To(Equal(wire.CodeInvalidRequest))
 	late := b.join()
 	b.Expect(string(late.awaitAnswer(`"init"`).Result)).To(Equal(fakeResult))
 	b.Expect(s.received("initialize")).To(HaveLen(1))
@@ -64,7 +65,7 @@ func TestShutdownAndExitEndOneSession(t *testing.T) {
 	one.request("1", "shutdown", "null")
 	b.Expect(string(one.awaitAnswer("1").Result)).To(Equal("null"))
 	one.request("2", "textDocument/hover", hoverParams("file:///a.go"))
-	b.Expect(one.awaitAnswer("2").Error.Code).To(Equal(codeInvalidRequest))
+	b.Expect(one.awaitAnswer("2").Error.Code).To(Equal(wire.CodeInvalidRequest))
 	one.notify("exit", "null")
 	b.Eventually(one.isClosed).Should(BeTrue())
 	b.Eventually(func() int { return b.report().Clients }).Should(Equal(1))
@@ -97,7 +98,7 @@ func TestRequest_AnswerCarriesOriginalID(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range s.received("textDocument/hover") {
 		seen[string(m.ID)] = true
-		_, ok := decimal(m.ID)
+		_, ok := numberOf(m.ID)
 		b.Expect(ok).To(BeTrue(), "%s", m.ID)
 	}
 	b.Expect(seen).To(HaveLen(10))
@@ -113,7 +114,7 @@ func TestRequest_DuplicateIDClosesClient(t *testing.T) {
 	c.request("1", "textDocument/hover", "{}")
 	b.Eventually(c.isClosed).Should(BeTrue())
 	b.Expect(c.answers("1")).To(BeEmpty())
-	b.Expect(c.answers("null")[0].Error.Code).To(Equal(codeInvalidRequest))
+	b.Expect(c.answers("null")[0].Error.Code).To(Equal(wire.CodeInvalidRequest))
 	b.await(s.peer, "$/cancelRequest", 1)
 }
 
@@ -124,14 +125,14 @@ func TestCancel_ReachesServerOrRemovesQueuedRequest(t *testing.T) {
 	c.request("10", "textDocument/hover", "{}")
 	c.request(`"second"`, "textDocument/hover", "{}")
 	c.notify("$/cancelRequest", `{"id":"second"}`)
-	b.Expect(c.awaitAnswer(`"second"`).Error.Code).To(Equal(codeRequestCancelled))
+	b.Expect(c.awaitAnswer(`"second"`).Error.Code).To(Equal(wire.CodeRequestCancelled))
 	first := b.await(s.peer, "textDocument/hover", 1)
 	c.notify("$/cancelRequest", `{"id":10}`)
 	var params struct{ ID json.RawMessage }
 	b.Expect(json.Unmarshal(b.await(s.peer, "$/cancelRequest", 1).Params, &params)).To(Succeed())
 	b.Expect(params.ID).To(Equal(first.ID))
 	s.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":-32800,"message":"cancelled"}}`, first.ID))
-	b.Expect(c.awaitAnswer("10").Error.Code).To(Equal(codeRequestCancelled))
+	b.Expect(c.awaitAnswer("10").Error.Code).To(Equal(wire.CodeRequestCancelled))
 	c.request("11", "textDocument/hover", "{}")
 	s.answer(b.await(s.peer, "textDocument/hover", 2), "null")
 	c.awaitAnswer("11")
@@ -223,7 +224,7 @@ func TestClient_ProtocolErrorClosesOnlyItsConnection(t *testing.T) {
 		_, _ = c.conn.Write([]byte(bad))
 		b.Eventually(c.isClosed).Should(BeTrue(), bad)
 		b.Expect(c.answers("null")).To(HaveLen(1), bad)
-		b.Expect(c.answers("null")[0].Error.Code).To(Equal(codeParse))
+		b.Expect(c.answers("null")[0].Error.Code).To(Equal(wire.CodeParse))
 	}
 	b.Expect(b.report().Counters.Rejected).To(BeNumerically("==", 5))
 	good.request("1", "textDocument/hover", "{}")

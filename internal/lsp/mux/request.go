@@ -6,6 +6,7 @@ package mux
 import (
 	"bytes"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/berth-dev/berth/internal/lsp/wire"
@@ -201,4 +202,40 @@ func classOf(r *request, replay []string) class {
 		}
 	}
 	return kind
+}
+
+// detail is the data of an error that the multiplexer creates.
+type detail struct {
+	Reason       string `json:"reason"`
+	Incarnation  int64  `json:"incarnation"`
+	Retriable    bool   `json:"retriable"`
+	RetryAfterMs int64  `json:"retryAfterMs,omitempty"`
+	// Outcome is "unknown" for a request that may have taken effect.
+	Outcome string `json:"outcome,omitempty"`
+}
+
+func frame(body []byte) []byte { return wire.AppendFrame(nil, body) }
+
+// tokenPrefix is the beginning of the tokens that replace the progress tokens of clients, because two clients may use the same token.
+const tokenPrefix = `"berth/`
+
+func appendToken(dst []byte, number int64) []byte {
+	dst = append(dst, tokenPrefix...)
+	dst = strconv.AppendInt(dst, number, 10)
+	return append(dst, '"')
+}
+
+// tokenNumber returns the number in a token made by appendToken.
+func tokenNumber(token []byte) (int64, bool) {
+	rest, ok := bytes.CutPrefix(token, []byte(tokenPrefix))
+	if !ok {
+		return 0, false
+	}
+	return numberOf(bytes.TrimSuffix(rest, []byte{'"'}))
+}
+
+// numberOf parses an ID of the multiplexer without allocation.
+func numberOf(text []byte) (int64, bool) {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	return n, err == nil
 }

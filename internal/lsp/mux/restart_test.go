@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 // echo answers every request of a client with the name of its method.
@@ -84,14 +85,14 @@ func TestCrash_ReplaysOnlySafeRequests(t *testing.T) {
 	b.crash(old)
 	b.Expect(b.urgent).To(Receive())
 	for _, id := range []string{"2", "6", "7"} {
-		b.Expect(c.awaitAnswer(id).Error.Code).To(Equal(codeContentModified), id)
+		b.Expect(c.awaitAnswer(id).Error.Code).To(Equal(wire.CodeContentModified), id)
 	}
 	for _, id := range []string{"3", "4"} {
-		b.Expect(c.awaitAnswer(id).Error.Code).To(Equal(codeRequestFailed), id)
+		b.Expect(c.awaitAnswer(id).Error.Code).To(Equal(wire.CodeRequestFailed), id)
 		b.Expect(c.awaitAnswer(id).Error.Data.Outcome).To(Equal("unknown"), id)
 		b.Expect(c.awaitAnswer(id).Error.Data.Retriable).To(BeFalse(), id)
 	}
-	b.Expect(c.awaitAnswer("8").Error.Code).To(Equal(codeRequestCancelled))
+	b.Expect(c.awaitAnswer("8").Error.Code).To(Equal(wire.CodeRequestCancelled))
 	b.Expect(c.answers("1")).To(BeEmpty())
 
 	s := b.serve(nil)
@@ -119,7 +120,7 @@ func TestHoldIsBounded(t *testing.T) {
 	restarting := func(m message) {
 		b.t.Helper()
 		b.Expect(m.Result).To(BeNil())
-		b.Expect(m.Error.Code).To(Equal(codeRequestFailed))
+		b.Expect(m.Error.Code).To(Equal(wire.CodeRequestFailed))
 		b.Expect(m.Error.Data).To(Equal(detail{Reason: "Restarting", Incarnation: s.incarnation, Retriable: true, RetryAfterMs: 2000}))
 	}
 	restarting(c.awaitAnswer("3"))

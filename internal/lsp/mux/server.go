@@ -4,7 +4,6 @@
 package mux
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"github.com/berth-dev/berth/internal/lsp"
@@ -25,7 +24,7 @@ func (m *Mux) fromServer(b *backend, body []byte, e *wire.Envelope) {
 	case wire.Response:
 		m.answered(b, body, e)
 	case wire.Request:
-		m.handleServerRequest(b, body, e)
+		m.handleServerRequest(b, e)
 	case wire.Notification:
 		m.handleServerNotification(b, body, e)
 	}
@@ -36,7 +35,7 @@ func (m *Mux) fromServer(b *backend, body []byte, e *wire.Envelope) {
 
 // answered handles an answer of the server. It drops an answer to an unknown request: the request has timed out.
 func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
-	number, ok := decimal(e.ID)
+	number, ok := numberOf(e.ID)
 	if !ok {
 		return
 	}
@@ -65,7 +64,7 @@ func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
 		clear(b.health.timedOut)
 	}
 	if r.inquiry != nil {
-		m.diagnosed(r, body, e)
+		m.diagnosed(r, e)
 		m.pump()
 		return
 	}
@@ -80,80 +79,29 @@ func (m *Mux) relay(r *request, body []byte, e *wire.Envelope) {
 	if s.closing {
 		return
 	}
-	if span := e.ResultSpan; span.End > 0 && !e.IsError {
-		result, changed := json.RawMessage(body[span.Start:span.End]), e.Changes
-		if e.Changes {
-			result = withoutVersions(result)
-		}
-		if converted, ok := convert(s.conversions, r.method, r.uri, result); ok {
-			result, changed = converted, true
-		}
-		if changed {
-			m.send(s, replaced(body, []wire.Replacement{replace(e.IDSpan, r.id), replace(span, result)}))
+	if e.Result != nil && !e.IsError {
+		if result, ok := convert(s.conversions, r.method, r.uri, e.Result, e.Changes); ok {
+			m.send(s, wire.Replaced(body, wire.Replacement{Span: e.IDSpan, With: r.id}, wire.Replacement{Span: e.ResultSpan, With: result}))
 			return
 		}
 	}
 	m.add(s, needed, "", func(buffer []byte) []byte { return e.AppendWithID(buffer, body, r.id) })
 }
 
-// replaced returns a copy of a body in which spans are replaced.
-func replaced(body []byte, spans []wire.Replacement) []byte {
-	whole := wire.AppendReplaced(nil, body, spans)
-	_, made, _ := bytes.Cut(whole, []byte("\r\n\r\n"))
-	return made
-}
-
-// withoutVersions sets the versions of documents in workspace edits to null, which matches any version, because the server's versions are not those of the
-// clients.
-func withoutVersions(value json.RawMessage) json.RawMessage {
-	tree := decode(value)
-	if tree == nil {
-		return value
-	}
-	dropVersions(tree)
-	return encode(tree)
-}
-
-func dropVersions(tree any) {
-	switch node := tree.(type) {
-	case []any:
-		for _, child := range node {
-			dropVersions(child)
-		}
-	case map[string]any:
-		changes, _ := node["documentChanges"].([]any)
-		for _, change := range changes {
-			edit, _ := change.(map[string]any)
-			if document, ok := edit["textDocument"].(map[string]any); ok {
-				document["version"] = nil
-			}
-		}
-		for key, child := range node {
-			if key != "documentChanges" {
-				dropVersions(child)
-			}
-		}
-	}
-}
-
 // handleServerNotification handles a notification of the server.
 func (m *Mux) handleServerNotification(b *backend, body []byte, e *wire.Envelope) {
-	var params json.RawMessage
-	if span := e.ParamsSpan; span.End > 0 {
-		params = body[span.Start:span.End]
-	}
 	switch string(e.Method) {
 	case "textDocument/publishDiagnostics":
-		m.publish(b, params)
+		m.publish(b, e.Params)
 	case "$/progress":
-		m.progress(b, body, e, params)
+		m.progress(b, body, e)
 	case "window/logMessage", "telemetry/event", "$/logTrace":
 		m.broadcast(body, logging)
 	case "experimental/serverStatus":
 		var status struct {
 			Quiescent *bool `json:"quiescent"`
 		}
-		if json.Unmarshal(params, &status) == nil && status.Quiescent != nil {
+		if json.Unmarshal(e.Params, &status) == nil && status.Quiescent != nil {
 			b.health.busyStatus, b.health.worked, b.health.workAt = !*status.Quiescent, true, m.now()
 		}
 		m.broadcast(body, needed)

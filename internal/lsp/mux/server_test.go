@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 // requestFromServer sends a request as the server, and returns the response to it.
@@ -43,7 +44,7 @@ func TestServerRequest_IsAnsweredWithoutClient(t *testing.T) {
 		b.Expect(answer.Error).To(BeNil(), want.method)
 		b.Expect(string(answer.Result)).To(Equal(want.result), want.method)
 	}
-	b.Expect(b.requestFromServer(s, "99", "vendor/ask", "{}").Error.Code).To(Equal(codeMethodNotFound))
+	b.Expect(b.requestFromServer(s, "99", "vendor/ask", "{}").Error.Code).To(Equal(wire.CodeMethodNotFound))
 }
 
 func TestApplyEdit_GoesToClientOfRunningCommand(t *testing.T) {
@@ -341,7 +342,7 @@ func TestConfiguration_IsBounded(t *testing.T) {
 	for id, params := range map[string]string{`"3"`: items(configurationItems+1, "small"), `"4"`: items(4, "large")} {
 		answer := b.requestFromServer(s, id, "workspace/configuration", params)
 		b.Expect(answer.Error).NotTo(BeNil())
-		b.Expect(answer.Error.Code).To(Equal(codeInvalidParams))
+		b.Expect(answer.Error.Code).To(Equal(wire.CodeInvalidParams))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net"
 	"slices"
 	"time"
@@ -92,7 +93,7 @@ func (m *Mux) readClient(s *session) {
 		}
 		if err != nil {
 			m.lock()
-			m.violation(s, codeParse, err.Error())
+			m.violation(s, wire.CodeParse, err.Error())
 			m.unlock()
 			return
 		}
@@ -109,7 +110,7 @@ func (m *Mux) violation(s *session, code int, message string) {
 	}
 	m.counters.Rejected++
 	m.log("disconnected a client that violated the protocol: " + message)
-	m.send(s, errorBody(null, code, message, nil))
+	m.send(s, wire.ErrorBody(wire.Null, code, message, nil))
 	m.hangUp(s)
 }
 
@@ -127,12 +128,12 @@ func (m *Mux) dismiss(s *session, reason string) {
 	}
 	for len(s.open) > 0 {
 		m.take(s.open[0])
-		m.fail(s.open[0], codeRequestFailed, reason, &detail{Reason: "Quit", Incarnation: m.incarnation, Outcome: outcome(s.open[0])})
+		m.fail(s.open[0], wire.CodeRequestFailed, reason, &detail{Reason: "Quit", Incarnation: m.incarnation, Outcome: outcome(s.open[0])})
 	}
 	if s.stage == initializing {
-		m.send(s, errorBody(s.initID, codeRequestFailed, reason, &detail{Reason: "Quit", Incarnation: m.incarnation}))
+		m.send(s, wire.ErrorBody(s.initID, wire.CodeRequestFailed, reason, &detail{Reason: "Quit", Incarnation: m.incarnation}))
 	}
-	m.send(s, notificationBody("window/showMessage", encode(map[string]any{"type": 2, "message": reason})))
+	m.send(s, wire.NotificationBody("window/showMessage", wire.Encode(map[string]any{"type": 2, "message": reason})))
 	m.hangUp(s)
 }
 
@@ -207,4 +208,48 @@ func (s *session) find(id []byte) *request {
 		}
 	}
 	return nil
+}
+
+// clients holds the sessions of the connected clients.
+type clients struct {
+	sessions  map[document.Session]*session
+	newest    document.Session
+	idleSince time.Time // when the last client left; zero while there are clients
+	asked     int64     // number of requests that were sent to clients
+}
+
+// add adds a session and gives it a key.
+func (c *clients) add(s *session) {
+	c.newest++
+	s.key = c.newest
+	c.sessions[s.key] = s
+	c.idleSince = time.Time{}
+}
+
+func (c *clients) remove(s *session, now time.Time) {
+	delete(c.sessions, s.key)
+	if len(c.sessions) == 0 {
+		c.idleSince = now
+	}
+}
+
+// ready returns the sessions that accept notifications and requests.
+func (c *clients) ready() iter.Seq[*session] {
+	return func(yield func(*session) bool) {
+		for _, s := range c.sessions {
+			if s.stage == ready && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// haveInitialized reports whether any client has received an answer to initialize.
+func (c *clients) haveInitialized() bool {
+	for _, s := range c.sessions {
+		if s.stage >= initialized {
+			return true
+		}
+	}
+	return false
 }

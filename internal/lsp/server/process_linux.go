@@ -6,7 +6,7 @@ package server
 import (
 	"context"
 	"errors"
-	"io"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -22,11 +23,13 @@ const leftoverGrace = 2 * time.Second
 
 // Process is one incarnation of the server.
 type Process struct {
-	*streams
-	identity  shim.Process
-	startedAt time.Time
-	signal    syscall.Signal
-	tree      shim.Tree
+	// Stdin is the input of the server, and Stdout its output.
+	Stdin, Stdout *os.File
+	Identity      procstat.Process
+	StartedAt     time.Time // when the server was executed
+
+	signal syscall.Signal
+	tree   shim.Tree
 
 	leaderDone, done chan struct{}
 	leaderExit, exit *facts.Exit // written before the channels are closed
@@ -37,21 +40,6 @@ type Process struct {
 	over bool          // set when done is closed; read by send
 	most time.Duration // maximum CPU time measured
 }
-
-// Stdin returns the input of the server. It may be closed twice.
-func (p *Process) Stdin() io.WriteCloser { return p.stdin }
-
-// Stdout returns the output of the server. It has a SetReadDeadline method.
-func (p *Process) Stdout() io.Reader { return p.stdout }
-
-// Drained returns a channel that is closed when Stdout was read to its end.
-func (p *Process) Drained() <-chan struct{} { return p.stdout.ended }
-
-// Identity returns the identity of the server process.
-func (p *Process) Identity() shim.Process { return p.identity }
-
-// StartedAt returns when the server was executed.
-func (p *Process) StartedAt() time.Time { return p.startedAt }
 
 // LeaderDone returns a channel that is closed when the server itself has exited. Other processes of its tree may still be alive; they are then terminated
 // automatically.
@@ -73,7 +61,10 @@ func (p *Process) Exit() *facts.Exit {
 }
 
 // Close closes stdin and stdout. Call it when the process is done and its output is no longer read.
-func (p *Process) Close() { p.closeOurs() }
+func (p *Process) Close() {
+	_ = p.Stdin.Close()
+	_ = p.Stdout.Close()
+}
 
 // collect reaps all children, including orphans of the tree, until none is left.
 func (p *Process) collect() {
@@ -85,7 +76,7 @@ func (p *Process) collect() {
 		case err != nil: // no child is left, and therefore no descendant
 			p.end()
 			return
-		case pid == p.identity.PID:
+		case pid == p.Identity.PID:
 			p.leaderExit = shim.ExitOf(status, time.Now())
 			close(p.leaderDone)
 			go p.clear()
@@ -95,7 +86,6 @@ func (p *Process) collect() {
 
 // end records that no process is left.
 func (p *Process) end() {
-	p.copied.Wait()
 	p.exit = p.leaderExit
 	if p.exit == nil { // another waiter has reaped the server
 		p.exit = &facts.Exit{FinishedAt: time.Now().UTC().Round(0), Message: "the exit status of the server is unknown"}
@@ -121,21 +111,21 @@ func (p *Process) send(signal syscall.Signal) error {
 
 // clear terminates the processes that remain after the server itself exited.
 func (p *Process) clear() {
-	if p.wait(5 * time.Millisecond) { // usually none is left
+	if within(5*time.Millisecond, p.done) { // usually none is left
 		return
 	}
 	_ = p.send(unix.SIGTERM)
-	if !p.wait(leftoverGrace) {
+	if !within(leftoverGrace, p.done) {
 		_ = p.Kill()
 	}
 }
 
-// wait waits at most d and reports whether the process is done.
-func (p *Process) wait(d time.Duration) bool {
+// within waits at most d, and reports whether the channel was closed.
+func within(d time.Duration, closed <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-p.done:
+	case <-closed:
 		return true
 	case <-timer.C:
 		return false
@@ -162,26 +152,15 @@ func (p *Process) descend(shutdown func(context.Context) error, grace time.Durat
 		}
 		cancel()
 		// If shutdown failed, the server was probably not asked to exit, so do not wait for its exit.
-		if err == nil && p.leaderEnds(rung(exitRung, grace)) {
+		if err == nil && within(rung(exitRung, grace), p.leaderDone) {
 			return
 		}
 	}
-	_ = p.stdin.Close()
-	if p.leaderEnds(rung(stdinRung, grace)) {
+	_ = p.Stdin.Close()
+	if within(rung(stdinRung, grace), p.leaderDone) {
 		return
 	}
 	_ = p.send(p.signal)
-}
-
-func (p *Process) leaderEnds(within time.Duration) bool {
-	timer := time.NewTimer(within)
-	defer timer.Stop()
-	select {
-	case <-p.leaderDone:
-		return true
-	case <-timer.C:
-		return false
-	}
 }
 
 // Kill sends SIGKILL to the whole tree, and repeats it until no process is left. It does not wait for the exit of the processes.
@@ -189,10 +168,27 @@ func (p *Process) Kill() error {
 	err := p.send(unix.SIGKILL)
 	p.killing.Do(func() {
 		go func() {
-			for pause := 5 * time.Millisecond; !p.wait(pause); pause = min(2*pause, time.Second) {
+			for pause := 5 * time.Millisecond; !within(pause, p.done); pause = min(2*pause, time.Second) {
 				_ = p.send(unix.SIGKILL)
 			}
 		}()
 	})
 	return err
+}
+
+// Usage returns the memory of the process tree, and the CPU time that the tree has used so far. The CPU time never decreases, but may omit processes that have
+// exited.
+func (p *Process) Usage() (memoryBytes int64, cpu time.Duration, err error) {
+	members, err := p.tree.Members()
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, member := range members {
+		stat, _ := procstat.Read(member.PID) // zero if the process has exited
+		memoryBytes, cpu = memoryBytes+stat.Memory, cpu+stat.CPU
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.most = max(p.most, cpu)
+	return memoryBytes, p.most, nil
 }

@@ -5,7 +5,6 @@ package server
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +23,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -87,34 +86,25 @@ func (b *fixture) launch(mode string) lsp.Launch {
 	}
 }
 
-// lockedBuffer records what is written to it.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (t *lockedBuffer) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.Write(p)
-}
-
-func (t *lockedBuffer) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.text.String()
+// stderr returns a file for the diagnostics of a server.
+func (b *fixture) stderr() *os.File {
+	b.Helper()
+	file, err := os.Create(filepath.Join(b.TempDir(), "log"))
+	b.Expect(err).NotTo(HaveOccurred())
+	b.Cleanup(func() { _ = file.Close() })
+	return file
 }
 
 func (b *fixture) start(mode string) (*Process, *bufio.Reader) {
 	b.Helper()
-	p, failed := Start(b.launch(mode), &lockedBuffer{})
+	p, failed := Start(b.launch(mode), b.stderr())
 	b.Expect(failed).NotTo(HaveOccurred())
 	b.Cleanup(func() {
 		_ = p.Kill()
 		<-p.Done()
 		p.Close()
 	})
-	return p, bufio.NewReader(p.Stdout())
+	return p, bufio.NewReader(p.Stdout)
 }
 
 func (b *fixture) readLine(r *bufio.Reader) string {
@@ -143,8 +133,8 @@ func TestProcess_RunsAndStopsByProtocol(t *testing.T) {
 	b := newFixture(t)
 	p, out := b.start("serve")
 	b.Expect(b.readLine(out)).To(Equal("ready"))
-	b.Expect(shim.Identify(p.Identity().PID)).To(Equal(p.Identity()))
-	_, err := io.WriteString(p.Stdin(), "hello\n")
+	b.Expect(procstat.Identify(p.Identity.PID)).To(Equal(p.Identity))
+	_, err := io.WriteString(p.Stdin, "hello\n")
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(b.readLine(out)).To(Equal("hello"))
 	memory, _, err := p.Usage()
@@ -152,12 +142,11 @@ func TestProcess_RunsAndStopsByProtocol(t *testing.T) {
 	b.Expect(memory).To(BeNumerically(">", 1<<20))
 
 	p.Stop(func(context.Context) error {
-		_, err := io.WriteString(p.Stdin(), "exit\n")
+		_, err := io.WriteString(p.Stdin, "exit\n")
 		return err
 	}, time.Minute)
 	b.Expect(b.waitExit(p)).To(And(HaveField("Known", true), HaveField("Code", int32(0)), HaveField("Signal", "")))
 	b.Expect(io.ReadAll(out)).To(BeEmpty())
-	b.Eventually(p.Drained()).Should(BeClosed())
 }
 
 func TestStop_EscalatesUntilServerExits(t *testing.T) {
@@ -178,7 +167,7 @@ func TestStop_EscalatesUntilServerExits(t *testing.T) {
 			switch mode {
 			case "unreading":
 				shutdown = func(context.Context) error {
-					_, err := p.Stdin().Write(make([]byte, 1<<20)) // a write that ignores the context
+					_, err := p.Stdin.Write(make([]byte, 1<<20)) // a write that ignores the context
 					return err
 				}
 			case "serve":
@@ -213,16 +202,16 @@ func TestProcess_KillsChildrenAfterServerExits(t *testing.T) {
 			p, out := b.start(mode)
 			pid, err := strconv.Atoi(b.readLine(out))
 			b.Expect(err).NotTo(HaveOccurred())
-			left, err := shim.Identify(pid)
+			left, err := procstat.Identify(pid)
 			b.Expect(err).NotTo(HaveOccurred())
 			// One listing of a tree may miss a process whose parent is just changing.
 			b.Eventually(p.tree.Members).WithTimeout(patience).Should(ContainElement(left), "also with its own session")
-			b.Expect(p.Stdin().Close()).To(Succeed())
+			b.Expect(p.Stdin.Close()).To(Succeed())
 			b.Eventually(p.LeaderDone()).WithTimeout(patience).Should(BeClosed())
 			b.Expect(p.LeaderExit().Code).To(Equal(int32(4)))
 			b.Expect(b.waitExit(p).Code).To(Equal(int32(4)), "the exit code is that of the server, not of the killed child")
-			_, err = shim.Open(left)
-			b.Expect(err).To(MatchError(shim.ErrGone))
+			_, err = procstat.Open(left)
+			b.Expect(err).To(MatchError(procstat.ErrGone))
 		})
 	}
 }
@@ -232,35 +221,23 @@ func TestKill_KillsWholeProcessTree(t *testing.T) {
 	p, out := b.start("fork")
 	pid, err := strconv.Atoi(b.readLine(out))
 	b.Expect(err).NotTo(HaveOccurred())
-	left, err := shim.Identify(pid)
+	left, err := procstat.Identify(pid)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(p.Kill()).To(Succeed())
 	b.Expect(b.waitExit(p).Signal).To(Equal("SIGKILL"))
-	_, err = shim.Open(left)
-	b.Expect(err).To(MatchError(shim.ErrGone))
+	_, err = procstat.Open(left)
+	b.Expect(err).To(MatchError(procstat.ErrGone))
 }
 
 func TestProcess_KeepsExitCodeAndOutputOfCrash(t *testing.T) {
 	b := newFixture(t)
-	said := &lockedBuffer{}
+	said := b.stderr()
 	p, failed := Start(b.launch("crash"), said)
 	b.Expect(failed).NotTo(HaveOccurred())
 	defer p.Close()
 	b.Expect(b.waitExit(p)).To(And(HaveField("Known", true), HaveField("Code", int32(3))))
-	b.Expect(said.String()).To(ContainSubstring("going down"), "all diagnostics are available after the exit")
-	b.Expect(io.ReadAll(p.Stdout())).To(BeEquivalentTo("ready\n"), "earlier output can still be read")
-}
-
-func TestStart_WritesDiagnosticsToFile(t *testing.T) {
-	b := newFixture(t)
-	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	b.Expect(err).NotTo(HaveOccurred())
-	defer func() { b.Expect(file.Close()).To(Succeed()) }()
-	p, failed := Start(b.launch("crash"), file)
-	b.Expect(failed).NotTo(HaveOccurred())
-	defer p.Close()
-	b.waitExit(p)
-	b.Expect(os.ReadFile(file.Name())).To(BeEquivalentTo("going down\n"))
+	b.Expect(os.ReadFile(said.Name())).To(BeEquivalentTo("going down\n"), "all diagnostics are available after the exit")
+	b.Expect(io.ReadAll(p.Stdout)).To(BeEquivalentTo("ready\n"), "earlier output can still be read")
 }
 
 func TestStart_FailureReportsReasonAndLeavesNothing(t *testing.T) {
@@ -283,7 +260,7 @@ func TestStart_FailureReportsReasonAndLeavesNothing(t *testing.T) {
 			b := newFixture(t)
 			launch := b.launch("serve")
 			c.change(&launch)
-			p, failed := Start(launch, &lockedBuffer{})
+			p, failed := Start(launch, b.stderr())
 			b.Expect(p).To(BeNil())
 			b.Expect(failed.Reason).To(Equal(c.reason), failed.Message)
 			b.Expect(failed.Message).NotTo(BeEmpty())
@@ -296,10 +273,11 @@ func TestStart_WithoutFreeDescriptorsLeaksNone(t *testing.T) {
 	var limit unix.Rlimit
 	b.Expect(unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)).To(Succeed())
 	defer func() { b.Expect(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)).To(Succeed()) }()
+	stderr := b.stderr()
 	before := descriptors()
-	for spare := range 7 { // each pipe and the fork fail once
+	for spare := range 6 { // each pipe and the fork fail once
 		b.Expect(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(descriptorLimitFor(spare)), Max: limit.Max})).To(Succeed())
-		p, failed := Start(b.launch("serve"), &lockedBuffer{})
+		p, failed := Start(b.launch("serve"), stderr)
 		b.Expect(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)).To(Succeed())
 		b.Expect(p).To(BeNil(), "with %d descriptors", spare)
 		b.Expect(failed.Reason).To(Equal(shim.ReasonStartFailed))
@@ -321,7 +299,7 @@ func TestStart_RefusesSecondServer(t *testing.T) {
 	b := newFixture(t)
 	p, out := b.start("serve")
 	b.readLine(out)
-	_, failed := Start(b.launch("serve"), &lockedBuffer{})
+	_, failed := Start(b.launch("serve"), b.stderr())
 	b.Expect(failed.Message).To(ContainSubstring("another server"))
 	b.Expect(p.Kill()).To(Succeed())
 	b.waitExit(p)

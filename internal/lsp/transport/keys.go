@@ -1,6 +1,9 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package transport implements connections to a multiplexer over a network: TLS with one certificate that is known in advance, and an HTTP/1.1 upgrade request
+// with a token. After the response to that request, the connection is the stream of a client or the manager. An API server can proxy such requests, so clients
+// need no network access to the cluster.
 package transport
 
 import (
@@ -33,3 +36,26 @@ func NewKeys() (map[string][]byte, error) {
 		ManagerToken: []byte(rand.Text()),
 	}, nil
 }
+
+// Keys of a multiplexer's Secret, and names of the files in which the multiplexer reads them.
+const (
+	// Certificate and Key are PEM. The certificate is self-signed; clients compare it with the one in the Secret.
+	Certificate = "tls.crt"
+	Key         = "tls.key"
+	// ClientToken is required for ClientPath, ManagerToken for ManagerPath.
+	ClientToken  = "token"
+	ManagerToken = "manager-token"
+)
+
+// Port, paths and header of the connection.
+const (
+	// Port is the port on which a multiplexer listens in its Pod.
+	Port = 7077
+	// ClientPath is the path of the language server, ManagerPath of the multiplexer's control connection.
+	ClientPath  = "/lsp"
+	ManagerPath = "/manager"
+	// TokenHeader contains the token. It is not Authorization, because an API server does not forward that header.
+	TokenHeader = "Berth-Token"
+	// Protocol is the value of the Upgrade header.
+	Protocol = "berth-lsp"
+)

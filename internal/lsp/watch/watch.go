@@ -43,47 +43,42 @@ var skipped = map[string]bool{".git": true, ".hg": true, ".svn": true, "node_mod
 
 // batch collects changes until they are delivered.
 type batch struct {
-	kinds map[string]Kind
-	order []string
-	moved map[string]bool // folders that were moved away
-	lost  int             // changes beyond maxChanges
+	changes []Change
+	index   map[string]int // of the change of each path
+	lost    int            // changes beyond maxChanges
 }
 
 // add records a change. Of several changes of one file the server only needs the result.
 func (b *batch) add(path string, kind Kind) {
-	earlier, known := b.kinds[path]
+	i, known := b.index[path]
 	switch {
-	case !known && len(b.order) >= maxChanges:
+	case !known && len(b.changes) >= maxChanges:
 		b.lost++
-		return
 	case !known:
-		b.order = append(b.order, path)
-	case earlier == Created && kind == Changed:
-		kind = Created
-	case earlier == Deleted && kind == Created:
-		kind = Changed
+		if b.index == nil {
+			b.index = map[string]int{}
+		}
+		b.index[path] = len(b.changes)
+		b.changes = append(b.changes, Change{Path: path, Kind: kind})
+	case b.changes[i].Kind == Created && kind == Changed:
+	case b.changes[i].Kind == Deleted && kind == Created:
+		b.changes[i].Kind = Changed
+	default:
+		b.changes[i].Kind = kind
 	}
-	if b.kinds == nil {
-		b.kinds = map[string]Kind{}
-	}
-	b.kinds[path] = kind
 }
 
 // move records that a folder was moved away.
 func (b *batch) move(path string) {
 	b.add(path, Deleted)
-	if b.moved == nil {
-		b.moved = map[string]bool{}
+	if i, known := b.index[path]; known {
+		b.changes[i].Folder = true
 	}
-	b.moved[path] = true
 }
 
 // take returns the changes and forgets them.
 func (b *batch) take() []Change {
-	changes := make([]Change, 0, len(b.order))
-	for _, path := range b.order {
-		changes = append(changes, Change{path, b.kinds[path], b.moved[path]})
-	}
+	changes := b.changes
 	*b = batch{}
 	return changes
 }

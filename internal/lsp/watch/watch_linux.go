@@ -88,7 +88,7 @@ func (w *Watcher) run() {
 			return // closed
 		default:
 			w.read(buffer[:n])
-			if first.IsZero() && len(w.batch.order) > 0 {
+			if first.IsZero() && len(w.batch.changes) > 0 {
 				first = time.Now()
 			}
 		}
@@ -241,7 +241,9 @@ func (w *Watcher) ignore(root string) {
 	git.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "SUDO_UID=") })
 	var output bounded
 	git.Stdout = &output
-	if git.Run() != nil {
+	// The multiplexer reaps all of its children to notice the exit of the language server, so the exit status of git may be lost. Its output is complete
+	// nevertheless, and empty after a failure.
+	if err := git.Run(); err != nil && !errors.Is(err, unix.ECHILD) || ctx.Err() != nil {
 		return
 	}
 	for path := range bytes.SplitSeq(output.text, []byte{0}) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -96,9 +97,6 @@ func TestWatcher_ReportsChanges(t *testing.T) {
 }
 
 func TestWatcher_SkipsWhatGitIgnores(t *testing.T) {
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("git is not installed")
-	}
 	folder := t.TempDir()
 	g := NewWithT(t)
 	g.Expect(exec.Command("git", "-C", folder, "init", "-q").Run()).To(Succeed())
@@ -167,5 +165,37 @@ func TestBatch_KeepsResultOfSeveralChanges(t *testing.T) {
 		}
 		NewWithT(t).Expect(b.take()).To(Equal([]Change{{Path: "/a", Kind: test.want}}), name)
 		NewWithT(t).Expect(b.take()).To(BeEmpty())
+	}
+}
+
+// TestIgnore_WhenTheExitOfGitIsReapedElsewhere reaps all children of this process, as the multiplexer does to notice the exit of a language server.
+func TestIgnore_WhenTheExitOfGitIsReapedElsewhere(t *testing.T) {
+	g := NewWithT(t)
+	folder := t.TempDir()
+	g.Expect(exec.Command("git", "-C", folder, "init", "-q").Run()).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(folder, ".gitignore"), []byte("/build/\n"), 0o600)).To(Succeed())
+	g.Expect(os.Mkdir(filepath.Join(folder, "build"), 0o700)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(folder, "build", "made"), nil, 0o600)).To(Succeed())
+	done := make(chan struct{})
+	var reaper sync.WaitGroup
+	reaper.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				if _, err := unix.Wait4(-1, nil, 0, nil); err != nil { // there is no child
+					runtime.Gosched()
+				}
+			}
+		}
+	})
+	defer reaper.Wait()
+	defer close(done)
+	for range 20 {
+		w, err := Start([]string{folder}, func([]Change) {}, func(string) {})
+		g.Expect(err).NotTo(HaveOccurred())
+		w.Close()
+		g.Expect(w.ignored).To(HaveKey(filepath.Join(folder, "build")))
 	}
 }

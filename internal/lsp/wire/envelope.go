@@ -29,8 +29,8 @@ type Envelope struct {
 	ID []byte
 	// Method is decoded, without quotes and escapes.
 	Method []byte
-	// URI is params.textDocument.uri, TopURI is params.uri; decoded, without quotes and escapes.
-	URI, TopURI []byte
+	// URI is params.textDocument.uri, decoded, without quotes and escapes.
+	URI []byte
 	// CancelID, Token, WorkDoneToken and PartialResultToken are params.id, .token, .workDoneToken and .partialResultToken as raw JSON, if they are strings or
 	// integers.
 	CancelID, Token, WorkDoneToken, PartialResultToken []byte
@@ -39,9 +39,10 @@ type Envelope struct {
 	// Changes is true if the message may contain a workspace edit: a key documentChanges, at any depth.
 	Changes bool
 
-	IDSpan, CancelIDSpan, TokenSpan, WorkDoneSpan, PartialSpan Span
-	// ParamsSpan is the whole of params, ResultSpan of result or error.
-	ParamsSpan, ResultSpan Span
+	// Params is the whole of params, Result that of result or error; nil if they are absent.
+	Params, Result []byte
+
+	IDSpan, TokenSpan, WorkDoneSpan, PartialSpan, ResultSpan Span
 
 	scratch []byte // decoded strings with escapes; reused for the next message
 }
@@ -117,14 +118,14 @@ func (e *Envelope) top(s *scanner) (seen uint, err error) {
 		}
 		switch key {
 		case keyParams:
-			e.ParamsSpan = Span{begin, s.at}
+			e.Params = s.body[begin:s.at:s.at]
 		case keyError:
 			if e.IsError = c != 'n'; e.IsError {
-				e.ResultSpan = Span{begin, s.at}
+				e.Result, e.ResultSpan = s.body[begin:s.at:s.at], Span{begin, s.at}
 			}
 		case keyResult:
 			if !e.IsError {
-				e.ResultSpan = Span{begin, s.at}
+				e.Result, e.ResultSpan = s.body[begin:s.at:s.at], Span{begin, s.at}
 			}
 		}
 	}
@@ -159,7 +160,8 @@ func (e *Envelope) params(s *scanner) error {
 		c := s.peek()
 		switch {
 		case key == keyID:
-			err = e.token(s, c, &e.CancelID, &e.CancelIDSpan, 2)
+			var unused Span
+			err = e.token(s, c, &e.CancelID, &unused, 2)
 		case key == keyToken:
 			err = e.token(s, c, &e.Token, &e.TokenSpan, 2)
 		case key == keyWorkDone:
@@ -169,8 +171,6 @@ func (e *Envelope) params(s *scanner) error {
 		case key == keyTextDocument && c == '{':
 			s.at++
 			err = e.textDocument(s)
-		case key == keyURI && c == '"':
-			e.TopURI, err = e.text(s)
 		default:
 			err = s.skip(2)
 		}

@@ -79,8 +79,8 @@ func checkParams(t *testing.T, e *Envelope, raw json.RawMessage) {
 			t.Fatalf("%s is %s, want %s", key, got, want)
 		}
 	}
-	if string(e.URI) != stringValue(document["uri"]) || string(e.TopURI) != stringValue(params["uri"]) {
-		t.Fatalf("uris %q and %q", e.URI, e.TopURI)
+	if string(e.URI) != stringValue(document["uri"]) {
+		t.Fatalf("uri %q", e.URI)
 	}
 }
 

@@ -142,17 +142,7 @@ func (s *scanner) scalar(c byte) error {
 }
 
 // nesting records for every open level whether it is an object.
-type nesting [maxDepth / 64]uint64
-
-func (n *nesting) set(depth int, object bool) {
-	if object {
-		n[depth/64] |= 1 << (depth % 64)
-	} else {
-		n[depth/64] &^= 1 << (depth % 64)
-	}
-}
-
-func (n *nesting) object(depth int) bool { return n[depth/64]&(1<<(depth%64)) != 0 }
+type nesting [maxDepth]bool
 
 // skip consumes any value, given the number of objects and arrays around it.
 func (s *scanner) skip(outer int) error {
@@ -200,7 +190,7 @@ func (s *scanner) enter(open *nesting, depth *int) (entered bool, err error) {
 		s.at++
 		return false, nil
 	}
-	open.set(*depth, object)
+	open[*depth] = object
 	*depth++
 	if !object {
 		return true, nil
@@ -211,7 +201,7 @@ func (s *scanner) enter(open *nesting, depth *int) (entered bool, err error) {
 // leave advances from the end of a value to the next value, closing all levels that end there.
 func (s *scanner) leave(open *nesting, depth *int, outer int) (more bool, err error) {
 	for *depth > outer {
-		c, object := s.peek(), open.object(*depth-1)
+		c, object := s.peek(), open[*depth-1]
 		s.at++
 		switch {
 		case c == ',' && object:

@@ -24,6 +24,9 @@ const (
 // Reader reads messages from a stream. It is not safe for concurrent use. To interrupt a Read, close the stream. Do not set the stream's read deadline, which
 // the Reader sets itself.
 type Reader struct {
+	// Heard is called whenever data has arrived; it may be nil.
+	Heard func()
+
 	source   io.Reader
 	deadline interface{ SetReadDeadline(time.Time) error } // nil if the stream has none
 	armed    bool
@@ -49,9 +52,6 @@ func NewReader(r io.Reader, limits Limits, budget *Budget) *Reader {
 
 // Limit changes the limits for subsequent messages. It must not be called during a Read.
 func (r *Reader) Limit(limits Limits) { r.limits = limits.withDefaults() }
-
-// Skipped returns how many bytes before the first header were skipped.
-func (r *Reader) Skipped() int { return r.skipped }
 
 // Read returns the body of the next message, valid until the next Read. Invalid UTF-8 bytes are replaced by question marks, because servers handle them
 // differently and some exit. The error is io.EOF only if the stream ended between two messages. After an error every further Read returns the same error.
@@ -159,6 +159,9 @@ func (r *Reader) read(into []byte) (int, error) {
 		n, err := r.source.Read(into)
 		if n > 0 {
 			r.emptyInARow = 0
+			if r.Heard != nil {
+				r.Heard()
+			}
 			return n, nil
 		}
 		if err != nil {

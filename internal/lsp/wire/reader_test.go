@@ -171,7 +171,7 @@ func TestRead_SkipsTextBeforeFirstHeader(t *testing.T) {
 				}
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(string(body)).To(Equal("{}"))
-				g.Expect(reader.Skipped()).To(Equal(test.skipped))
+				g.Expect(reader.skipped).To(Equal(test.skipped))
 			})
 		}
 	}

@@ -16,13 +16,13 @@ import (
 
 // envelopeFields is an envelope with text in place of spans.
 type envelopeFields struct {
-	Kind                                                      Kind
-	ID, Method, URI, TopURI, Cancel, Token, WorkDone, Partial string
-	IsError                                                   bool
+	Kind                                              Kind
+	ID, Method, URI, Cancel, Token, WorkDone, Partial string
+	IsError                                           bool
 }
 
 func fieldsOf(e *Envelope) envelopeFields {
-	return envelopeFields{e.Kind, string(e.ID), string(e.Method), string(e.URI), string(e.TopURI), string(e.CancelID), string(e.Token),
+	return envelopeFields{e.Kind, string(e.ID), string(e.Method), string(e.URI), string(e.CancelID), string(e.Token),
 		string(e.WorkDoneToken), string(e.PartialResultToken), e.IsError}
 }
 
@@ -47,7 +47,7 @@ func TestScan_ExtractsFields(t *testing.T) {
 		{`{"id":1,"method":"r","params":{"workDoneToken":12,"partialResultToken":"p","textDocument":{"uri":"file:///\u00e4\/b\tc"}}}`,
 			envelopeFields{Kind: Request, ID: "1", Method: "r", WorkDone: "12", Partial: `"p"`, URI: "file:///ä/b\tc"}},
 		{`{"method":"textDocument/publishDiagnostics","params":{"uri":"file:///a","diagnostics":[{"uri":"no"}]}}`,
-			envelopeFields{Kind: Notification, Method: "textDocument/publishDiagnostics", TopURI: "file:///a"}},
+			envelopeFields{Kind: Notification, Method: "textDocument/publishDiagnostics"}},
 		{`{"method":"telemetry/event","params":{"ID":1,"Token":2,"URI":"x"}}`, envelopeFields{Kind: Notification, Method: "telemetry/event"}},
 		{`{"method":"m","params":{"id":{"a":1},"token":[1],"workDoneToken":null,"partialResultToken":1.5,"textDocument":"x","uri":[]}}`,
 			envelopeFields{Kind: Notification, Method: "m"}},
@@ -77,14 +77,17 @@ func checkSpans(t *testing.T, body []byte, e *Envelope) {
 	for _, span := range []struct {
 		Span
 		want []byte
-	}{{e.IDSpan, e.ID}, {e.CancelIDSpan, e.CancelID}, {e.TokenSpan, e.Token}, {e.WorkDoneSpan, e.WorkDoneToken}, {e.PartialSpan, e.PartialResultToken}} {
+	}{{e.IDSpan, e.ID}, {e.TokenSpan, e.Token}, {e.WorkDoneSpan, e.WorkDoneToken}, {e.PartialSpan, e.PartialResultToken}} {
 		if (span.want == nil) != (span.Span == Span{}) || !bytes.Equal(body[span.Start:span.End], span.want) {
 			t.Fatalf("span %v is %q, value is %q", span.Span, body[span.Start:span.End], span.want)
 		}
 	}
-	for _, span := range []Span{e.ParamsSpan, e.ResultSpan} {
-		if (span != Span{}) && !json.Valid(body[span.Start:span.End]) {
-			t.Fatalf("span %v is %q", span, body[span.Start:span.End])
+	if !bytes.Equal(body[e.ResultSpan.Start:e.ResultSpan.End], e.Result) {
+		t.Fatalf("span %v is %q, value is %q", e.ResultSpan, body[e.ResultSpan.Start:e.ResultSpan.End], e.Result)
+	}
+	for _, value := range [][]byte{e.Params, e.Result} {
+		if value != nil && !json.Valid(value) {
+			t.Fatalf("value is %q", value)
 		}
 	}
 }
@@ -139,8 +142,8 @@ func TestAppend_ReplacesIDsAndTokens(t *testing.T) {
 	g.Expect(string(e.AppendWithID([]byte("before"), body, []byte("12345")))).To(Equal(
 		"before" + frame(`{"params":{"workDoneToken":"w","partialResultToken":7,"x":1},"id":12345,"method":"m"}`)))
 	g.Expect(string(AppendReplaced(nil, body, []Replacement{
-		{e.IDSpan.Start, e.IDSpan.End, []byte("1")}, {e.TokenSpan.Start, e.TokenSpan.End, []byte("never")},
-		{e.PartialSpan.Start, e.PartialSpan.End, []byte(`"pp"`)}, {e.WorkDoneSpan.Start, e.WorkDoneSpan.End, []byte(`"long token"`)},
+		{e.IDSpan, []byte("1")}, {e.TokenSpan, []byte("never")},
+		{e.PartialSpan, []byte(`"pp"`)}, {e.WorkDoneSpan, []byte(`"long token"`)},
 	}))).To(Equal(frame(`{"params":{"workDoneToken":"long token","partialResultToken":"pp","x":1},"id":1,"method":"m"}`)))
 	g.Expect(string(AppendReplaced(nil, body, nil))).To(Equal(frame(string(body))))
 
@@ -175,7 +178,7 @@ func TestReadScanAndAppend_DoNotAllocate(t *testing.T) {
 					panic(err)
 				}
 				out = e.AppendWithID(out[:0], body, []byte("12345"))
-				out = AppendReplaced(out[:0], body, []Replacement{{e.IDSpan.Start, e.IDSpan.End, e.WorkDoneToken}, {e.WorkDoneSpan.Start, e.WorkDoneSpan.End, e.ID}})
+				out = AppendReplaced(out[:0], body, []Replacement{{e.IDSpan, e.WorkDoneToken}, {e.WorkDoneSpan, e.ID}})
 			}
 			relay()
 			g.Expect(testing.AllocsPerRun(20, relay)).To(BeZero())

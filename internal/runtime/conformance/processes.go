@@ -168,12 +168,16 @@ func testStartErrors(s *suite) {
 		}
 		uid := newUID()
 		p := s.process(uid, 1, "sleep")
+		p.Origin = facts.Origin{SpecHash: "hash"}
 		test.with(&p)
 		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed(), name)
 		failed := s.awaitPhase(uid, facts.Failed)
 		s.Expect(failed.StartError).To(HaveOccurred(), name)
 		s.Expect(failed.StartError.Reason).To(Equal(test.reason), "%s: %s", name, failed.StartError.Message)
 		s.Expect(failed.StartError.Message).To(ContainSubstring(test.says), name)
+		if keepsOrigin(s.Harness) {
+			s.Expect(failed.Origin).To(Equal(p.Origin), name)
+		}
 		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed(), "again")
 		s.Expect(s.observe(uid)).To(Equal(failed), name)
 		s.expectSameCheck(p, failed.StartError, name)

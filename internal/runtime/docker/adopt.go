@@ -41,7 +41,7 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 		}
 		return false, nil
 	}
-	if c.Config != nil && c.Config.Labels[labelInstall] == r.install && c.Config.Labels[LabelUID] == string(e.uid) {
+	if c.Config.Labels[labelInstall] == r.install && c.Config.Labels[LabelUID] == string(e.uid) {
 		return false, nil // the container was created for this object
 	}
 	if refused := r.mayAdopt(e.uid, c, l.config); refused != nil {
@@ -53,7 +53,7 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 		if err := r.save(e); err != nil {
 			return false, err
 		}
-		return true, r.startCopier(ctx, e, c.Config != nil && c.Config.Tty)
+		return true, r.startCopier(ctx, e, c.Config.Tty)
 	}
 	e.record.Before = c.State.StartedAt
 	if err := r.save(e); err != nil {
@@ -64,7 +64,7 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 
 // terminalOf returns the terminal size for a container that was created by another program, or nil if it has no terminal.
 func terminalOf(c *container.InspectResponse, wanted *runtime.Terminal) *runtime.Terminal {
-	if c.Config == nil || !c.Config.Tty {
+	if !c.Config.Tty {
 		return nil
 	}
 	if wanted == nil {
@@ -87,7 +87,7 @@ func (r *Runtime) mayAdopt(uid types.UID, c *container.InspectResponse, config C
 	if owner != "" && owner != uid {
 		return taken("container %s is already adopted by another object (UID %s); delete that object, or recreate this one with another container", name, owner)
 	}
-	if c.Config != nil && c.Config.Labels[LabelUID] != "" {
+	if c.Config.Labels[LabelUID] != "" {
 		return taken("Berth created container %s for %s; recreate this object with another container", name, c.Config.Labels[labelName])
 	}
 	return nil

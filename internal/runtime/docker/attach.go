@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strings"
 
@@ -33,84 +32,79 @@ const (
 // when the process exits, in.Read returns an error, or the context ends. If in.Read is still blocked when the context ends, one goroutine remains until
 // in.Read returns.
 func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
-	c, err := r.screenOf(ctx, uid)
-	if err != nil {
+	c, err := r.running(ctx, uid)
+	switch {
+	case err != nil:
 		return fmt.Errorf("attach to %s: %w", uid, err)
+	case !c.terminal:
+		return fmt.Errorf("attach to %s: %w", uid, runtime.ErrNoTerminal)
+	case c.copier == nil:
+		return fmt.Errorf("attach to %s: not running: %w", uid, runtime.ErrNotFound)
 	}
 	log, err := r.OpenLog(ctx, uid)
 	if err != nil {
 		return fmt.Errorf("attach to %s: %w", uid, err)
 	}
 	defer func() { _ = log.Close() }()
-	conn, err := r.attach(ctx, c.id, client.ContainerAttachOptions{Stream: true, Stdin: true, DetachKeys: detachKeys})
+	conn, err := r.attach(ctx, c.id, client.ContainerAttachOptions{Stdin: true})
 	if err != nil {
 		return fmt.Errorf("attach to %s: %w", uid, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer conn.Close()
 	go func() {
-		_, _ = io.Copy(conn, in)
+		_, _ = io.Copy(conn.Conn, in)
 		cancel()
 	}()
 	go r.resize(ctx, c.id, resize)
-	if err := show(ctx, c, log.(*logfile.File), out); err != nil && ctx.Err() == nil {
+	if err := show(ctx, c.copier, log.(*logfile.File), out); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("attach to %s: %w", uid, err)
 	}
 	return nil
 }
 
-// screenOf returns the copier of the terminal of a running container.
-func (r *Runtime) screenOf(ctx context.Context, uid types.UID) (*copier, error) {
-	e, c, err := r.running(ctx, uid)
-	if err != nil {
-		return nil, err
-	}
-	defer r.release(e)
-	if !c.terminal {
-		return nil, runtime.ErrNoTerminal
-	}
-	if e.copier == nil {
-		return nil, fmt.Errorf("not running: %w", runtime.ErrNotFound)
-	}
-	return e.copier, nil
-}
-
-// target is a running container.
+// target is a running container. copier is nil if its output is not copied yet.
 type target struct {
 	id       string
 	terminal bool
+	copier   *copier
 }
 
-// running returns the locked entry of a UID whose container is running. It returns runtime.ErrNotFound if no container is running.
-func (r *Runtime) running(ctx context.Context, uid types.UID) (*entry, target, error) {
+// running returns the running container of a UID. It returns runtime.ErrNotFound if no container is running.
+func (r *Runtime) running(ctx context.Context, uid types.UID) (target, error) {
 	found, err := r.Observe(ctx, uid)
 	if err != nil {
-		return nil, target{}, err
+		return target{}, err
 	}
 	if len(found) == 0 || found[0].Phase != facts.Running || found[0].LeaderExit != nil {
-		return nil, target{}, fmt.Errorf("not running: %w", runtime.ErrNotFound)
+		return target{}, fmt.Errorf("not running: %w", runtime.ErrNotFound)
 	}
 	c, err := r.inspect(ctx, found[0].ContainerID)
 	if err != nil {
-		return nil, target{}, err
+		return target{}, err
 	}
-	if c == nil || c.Config == nil {
-		return nil, target{}, fmt.Errorf("not running: %w", runtime.ErrNotFound)
+	if c == nil {
+		return target{}, fmt.Errorf("not running: %w", runtime.ErrNotFound)
 	}
 	e, err := r.acquire(uid)
-	return e, target{id: c.ID, terminal: c.Config.Tty}, err
+	if err != nil {
+		return target{}, err
+	}
+	defer r.release(e)
+	return target{id: c.ID, terminal: c.Config.Tty, copier: e.copier}, nil
 }
 
 // attach connects to the streams of a container.
-func (r *Runtime) attach(ctx context.Context, id string, options client.ContainerAttachOptions) (net.Conn, error) {
+func (r *Runtime) attach(ctx context.Context, id string, options client.ContainerAttachOptions) (client.HijackedResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
+	options.Stream, options.DetachKeys = true, detachKeys
 	answer, err := r.client.ContainerAttach(ctx, id, options)
 	if err != nil {
-		return nil, r.explain("attach to the container", err)
+		return client.HijackedResponse{}, r.explain("attach to the container", err)
 	}
-	return answer.Conn, nil
+	return answer.HijackedResponse, nil
 }
 
 // resize forwards sizes until the attachment ends.
@@ -173,9 +167,8 @@ func show(ctx context.Context, c *copier, log *logfile.File, out io.Writer) erro
 
 // Type implements runtime.Terminals. A process without a terminal receives the input on stdin, except that a single Ctrl-C is sent as SIGINT.
 func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
-	e, c, err := r.running(ctx, uid)
+	c, err := r.running(ctx, uid)
 	if err == nil {
-		r.release(e)
 		if c.terminal || string(input) != interruptKey {
 			err = r.typeInto(ctx, c.id, string(input))
 		} else if _, err = r.client.ContainerKill(ctx, c.id, client.ContainerKillOptions{Signal: "SIGINT"}); err != nil {
@@ -195,9 +188,9 @@ const interruptKey = "\x03"
 func (r *Runtime) typeInto(ctx context.Context, id, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	answer, err := r.client.ContainerAttach(ctx, id, client.ContainerAttachOptions{Stream: true, Stdin: true, DetachKeys: detachKeys})
+	answer, err := r.attach(ctx, id, client.ContainerAttachOptions{Stdin: true})
 	if err != nil {
-		return r.explain("attach to the container", err)
+		return err
 	}
 	defer answer.Close()
 	defer context.AfterFunc(ctx, answer.Close)()

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime/logfile"
-	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 const (
@@ -71,7 +71,7 @@ func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) 
 	d := &e.record
 	dir := r.dir(e.uid)
 	c = &copier{r: r, id: d.Container, number: d.Incarnation, terminal: terminal, path: filepath.Join(dir, progressFile), done: make(chan struct{}), changed: make(chan struct{})}
-	if _, err := shim.ReadFile(c.path, &c.progress); err != nil {
+	if _, err := statedir.ReadJSON(c.path, &c.progress); err != nil {
 		r.log.Error(err, "Cannot read how much output was copied; copying again what the engine retains", "name", d.Name)
 		c.progress = progress{}
 	}
@@ -90,10 +90,10 @@ func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) 
 		case d.Adopted: // not started yet: skip the output of earlier runs
 			c.progress.At = time.Now().UnixNano()
 		}
-		err = shim.WriteFile(c.path, &c.progress, false)
+		err = statedir.WriteJSON(c.path, &c.progress, false)
 	}
 	if err == nil && live {
-		c.live, err = r.attach(ctx, c.id, client.ContainerAttachOptions{Stream: true, Stdout: true, Stderr: true, DetachKeys: detachKeys})
+		c.live, err = c.attach(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("follow the output: %w", err), c.log.Close())
@@ -197,7 +197,7 @@ func (c *copier) complete() {
 }
 
 func (c *copier) saveProgress() {
-	if err := shim.WriteFile(c.path, &c.progress, false); err != nil && c.r.ctx.Err() == nil {
+	if err := statedir.WriteJSON(c.path, &c.progress, false); err != nil && c.r.ctx.Err() == nil {
 		c.r.log.Error(err, "Cannot record how much output was copied")
 	}
 }
@@ -210,18 +210,24 @@ func (c *copier) state(ctx context.Context) *container.InspectResponse {
 		if err == nil {
 			return found
 		}
-		wait = pause(ctx, wait)
+		wait = pause(ctx, wait, retryMost)
 	}
 	return nil
 }
 
-// pause waits before a retry, and returns the next delay.
-func pause(ctx context.Context, wait time.Duration) time.Duration {
+// pause waits before a retry, and returns the next delay, at most most.
+func pause(ctx context.Context, wait, most time.Duration) time.Duration {
 	select {
 	case <-time.After(wait):
 	case <-ctx.Done():
 	}
-	return min(2*wait, retryMost)
+	return min(2*wait, most)
+}
+
+// attach connects to the output of the container.
+func (c *copier) attach(ctx context.Context) (net.Conn, error) {
+	answer, err := c.r.attach(ctx, c.id, client.ContainerAttachOptions{Stdout: true, Stderr: true})
+	return answer.Conn, err
 }
 
 // logs reads the engine's log. The caller closes the reader.

@@ -14,6 +14,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
@@ -94,17 +95,15 @@ const maxProcesses = 4096
 // outside returns the host configuration of the container: what the container may use of the engine's machine. The engine does not restart containers by
 // itself, because the manager counts incarnations. Programs in the container do not gain privileges through setuid files.
 func outside(l launch, engine *engine) *container.HostConfig {
-	processes := int64(maxProcesses)
 	config := &container.HostConfig{
 		NetworkMode:   container.NetworkMode(l.config.Network),
 		RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyDisabled},
 		SecurityOpt:   []string{"no-new-privileges"},
-		Resources:     container.Resources{PidsLimit: &processes},
+		Resources:     container.Resources{PidsLimit: ptr.To(int64(maxProcesses))},
 	}
 	if engine.init {
 		// As PID 1, a program would ignore every signal that it does not handle, and would not reap orphans.
-		yes := true
-		config.Init = &yes
+		config.Init = ptr.To(true)
 	}
 	if size := l.process.Terminal; size != nil {
 		config.ConsoleSize = [2]uint{uint(size.Rows), uint(size.Columns)}

@@ -27,7 +27,6 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/background"
 	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 	"github.com/berth-dev/berth/internal/runtime/logfile"
-	"github.com/berth-dev/berth/internal/shim"
 )
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -183,7 +182,7 @@ func (r *Runtime) logPath(uid types.UID) string { return filepath.Join(r.dir(uid
 
 // acquire returns the locked entry of a UID. It returns an error if the UID is invalid or the Runtime is closed.
 func (r *Runtime) acquire(uid types.UID) (*entry, error) {
-	if !shim.ValidUID(string(uid)) {
+	if !runtime.ValidUID(uid) {
 		return nil, fmt.Errorf("invalid UID %q of a container: use letters, digits, dots, dashes and underscores only", uid)
 	}
 	e := r.entries.Acquire(uid)
@@ -192,6 +191,18 @@ func (r *Runtime) acquire(uid types.UID) (*entry, error) {
 		return nil, errors.New("the docker runtime is closed")
 	}
 	return e, nil
+}
+
+// acquireFor returns the locked entry of a UID and a context for an action on it. release ends both.
+func (r *Runtime) acquireFor(ctx context.Context, uid types.UID) (acting context.Context, e *entry, release func(), err error) {
+	if e, err = r.acquire(uid); err != nil {
+		return nil, nil, nil, err
+	}
+	acting, cancel := context.WithTimeout(ctx, actTimeout)
+	return acting, e, func() {
+		cancel()
+		r.release(e)
+	}, nil
 }
 
 // release unlocks an entry, and removes it if it holds no state.

@@ -81,11 +81,7 @@ func (r *Runtime) follow() {
 			wait = reconnectFirst
 			r.log.Info("Lost the connection to the Docker Engine", "host", r.client.DaemonHost(), "err", fmt.Sprint(err))
 		}
-		select {
-		case <-time.After(wait):
-		case <-r.ctx.Done():
-		}
-		wait = min(2*wait, reconnectMost)
+		wait = pause(r.ctx, wait, reconnectMost)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
@@ -34,7 +33,7 @@ func TestMissingEngine_IsReportedByEveryCall(t *testing.T) {
 	g.Expect(r.Stop(t.Context(), "a", 1)).To(says)
 	g.Expect(r.Kill(t.Context(), "a", 1)).To(says)
 	g.Expect(r.Forget(t.Context(), "a")).To(says)
-	_, err = r.Containers(t.Context())
+	_, err = r.Find(t.Context(), "")
 	g.Expect(err).To(says)
 
 	_, err = New(Options{Host: "nonsense", Dir: t.TempDir()})
@@ -210,14 +209,13 @@ func TestPausedContainer_IsReportedAndStops(t *testing.T) {
 	f := newFixture(t)
 	f.Expect(f.Start(f.ctx, f.process("paused", 1, "sleep"))).To(Succeed())
 	i := f.await("paused", facts.Running)
-	all, err := f.Containers(f.ctx)
+	all, err := f.Find(f.ctx, "")
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(all).To(HaveLen(1))
 	f.Expect(all[0].ID).To(Equal(i.ContainerID))
 	f.Expect(all[0].Name).To(Equal("berth-paused-1"))
 	f.Expect(all[0].Image).To(Equal(testImage))
 	f.Expect(all[0].Owner).To(BeEquivalentTo("paused"))
-	f.Expect(all[0].State).To(Equal(string(container.StateRunning)))
 	f.Expect(f.AttachCommand("paused")).To(Equal("docker --host " + testEngine.Host + " attach --sig-proxy=false berth-paused-1"))
 	f.Expect(f.AttachCommand("unknown")).To(BeEmpty())
 

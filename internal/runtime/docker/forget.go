@@ -14,13 +14,11 @@ import (
 
 // Forget implements runtime.Runtime. An adopted container is not removed.
 func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
-	e, err := r.acquire(uid)
+	ctx, e, release, err := r.acquireFor(ctx, uid)
 	if err != nil {
 		return err
 	}
-	defer r.release(e)
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
-	defer cancel()
+	defer release()
 	if err := r.forget(ctx, e); err != nil {
 		return fmt.Errorf("forget %s: %w", uid, err)
 	}

@@ -4,6 +4,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strconv"
@@ -58,10 +59,9 @@ func (r *Runtime) inspect(ctx context.Context, id string) (*container.InspectRes
 	if err != nil {
 		return nil, r.explain("inspect a container", err)
 	}
-	if found.Container.State == nil {
-		found.Container.State = &container.State{}
-	}
-	return &found.Container, nil
+	c := &found.Container
+	c.State, c.Config = cmp.Or(c.State, &container.State{}), cmp.Or(c.Config, &container.Config{}) // callers need not check for nil
+	return c, nil
 }
 
 func origin(labels map[string]string) (origin facts.Origin) {

@@ -19,11 +19,10 @@ import (
 
 // Members implements runtime.Inspection. The engine determines the names and resources with ps.
 func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member, error) {
-	e, c, err := r.running(ctx, uid)
+	c, err := r.running(ctx, uid)
 	if err != nil {
 		return nil, fmt.Errorf("list the processes of %s: %w", uid, err)
 	}
-	r.release(e)
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	top, err := r.client.ContainerTop(ctx, c.id, client.ContainerTopOptions{Arguments: []string{"-eo", "pid,rss,times,comm"}})

@@ -150,7 +150,7 @@ func (r *Runtime) sawRun(ctx context.Context, e *entry, c *container.InspectResp
 			r.log.Error(err, "Cannot record a running container")
 		}
 	}
-	if err := r.startCopier(ctx, e, c.Config != nil && c.Config.Tty); err != nil {
+	if err := r.startCopier(ctx, e, c.Config.Tty); err != nil {
 		r.log.Error(err, "Cannot follow the output of a container", "name", e.record.Name)
 	}
 }
@@ -186,8 +186,7 @@ func (r *Runtime) conclude(e *entry, i *facts.Incarnation, c *container.InspectR
 		if err := r.save(e); err != nil {
 			r.log.Error(err, "Cannot record a failed start")
 		}
-		*i = facts.Incarnation{UID: i.UID, Number: i.Number, Name: i.Name, ContainerID: i.ContainerID, Adopted: i.Adopted, StopSent: i.StopSent}
-		i.Phase, i.StartError = facts.Failed, e.record.Failed
+		i.Phase, i.StartError, i.Exit, i.StartedAt, i.Containment = facts.Failed, e.record.Failed, nil, time.Time{}, ""
 	}
 }
 

@@ -53,7 +53,7 @@ func (c *copier) plain(ctx context.Context) {
 		case time.Since(begun) > retryMost:
 			wait = retryFirst
 		}
-		wait = pause(ctx, wait)
+		wait = pause(ctx, wait, retryMost)
 	}
 	c.saveProgress()
 }

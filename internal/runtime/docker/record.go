@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
-	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 const (
@@ -57,7 +58,7 @@ func (r *Runtime) save(e *entry) error {
 	if err := os.MkdirAll(r.dir(e.uid), 0o700); err != nil {
 		return fmt.Errorf("record %s: %w", e.uid, err)
 	}
-	if err := shim.WriteFile(filepath.Join(r.dir(e.uid), recordFile), &e.record, false); err != nil {
+	if err := statedir.WriteJSON(filepath.Join(r.dir(e.uid), recordFile), &e.record, false); err != nil {
 		return fmt.Errorf("record %s: %w", e.uid, err)
 	}
 	if e.record.Adopted {
@@ -77,11 +78,11 @@ func (r *Runtime) readRecords() error {
 	}
 	for _, dir := range found {
 		uid := types.UID(dir.Name())
-		if !shim.ValidUID(string(uid)) {
+		if !runtime.ValidUID(uid) {
 			continue
 		}
 		e := r.entries.Get(uid)
-		if _, err := shim.ReadFile(filepath.Join(r.dir(uid), recordFile), &e.record); err != nil {
+		if _, err := statedir.ReadJSON(filepath.Join(r.dir(uid), recordFile), &e.record); err != nil {
 			return fmt.Errorf("read the record of a container: %w; move the file away to continue without it", err)
 		}
 		if e.record.Adopted {

@@ -6,9 +6,11 @@ package docker
 import (
 	"context"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/moby/moby/api/types/container"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/oci"
@@ -17,7 +19,7 @@ import (
 // refusal returns a StartError if a retry of the failed start would fail in the same way, or nil if a retry may succeed.
 func (r *Runtime) refusal(ctx context.Context, id string, err error) *facts.StartError {
 	c, failed := r.inspect(ctx, id)
-	if failed != nil || c == nil || c.Config == nil {
+	if failed != nil || c == nil {
 		return classify(err.Error(), "", nil)
 	}
 	return classify(err.Error(), program(c), c.Config.Env)
@@ -25,7 +27,7 @@ func (r *Runtime) refusal(ctx context.Context, id string, err error) *facts.Star
 
 // refused does the same as refusal for a container whose start failed while no manager waited for the result.
 func refused(c *container.InspectResponse) *facts.StartError {
-	if c.State.Error == "" || isAlive(c.State.Status) || !when(c.State.StartedAt).IsZero() || c.Config == nil {
+	if c.State.Error == "" || isAlive(c.State.Status) || !when(c.State.StartedAt).IsZero() {
 		return nil
 	}
 	return classify(c.State.Error, program(c), c.Config.Env)
@@ -33,7 +35,7 @@ func refused(c *container.InspectResponse) *facts.StartError {
 
 // program returns the program of a container, or "" if the configuration does not name it.
 func program(c *container.InspectResponse) string {
-	return first(append(append([]string{}, c.Config.Entrypoint...), c.Config.Cmd...))
+	return first(slices.Concat(c.Config.Entrypoint, c.Config.Cmd))
 }
 
 func first(command []string) string {
@@ -74,7 +76,7 @@ var fatal = regexp.MustCompile(`\[FATAL tini \(\d+\)\] exec (.*) failed: (No suc
 
 // neverRan returns a StartError if the end of the output shows that the program of an exited container was never executed, else nil.
 func neverRan(c *container.InspectResponse, output []byte) *facts.StartError {
-	if code := c.State.ExitCode; code != 126 && code != 127 || c.HostConfig == nil || c.HostConfig.Init == nil || !*c.HostConfig.Init {
+	if code := c.State.ExitCode; code != 126 && code != 127 || c.HostConfig == nil || !ptr.Deref(c.HostConfig.Init, false) {
 		return nil
 	}
 	said := fatal.FindSubmatch(output)

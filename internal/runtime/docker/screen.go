@@ -43,10 +43,8 @@ func (c *copier) screen(ctx context.Context) {
 				return
 			}
 			var err error
-			options := client.ContainerAttachOptions{Stream: true, Stdout: true, Stderr: true, DetachKeys: detachKeys}
-			if conn, err = c.r.attach(ctx, c.id, options); err != nil {
-				conn = nil
-				wait = pause(ctx, wait)
+			if conn, err = c.attach(ctx); err != nil {
+				wait = pause(ctx, wait, retryMost)
 				continue
 			}
 		}
@@ -55,7 +53,7 @@ func (c *copier) screen(ctx context.Context) {
 		}
 		conn, resumed = nil, true
 		if state := c.state(ctx); state != nil && isAlive(state.State.Status) {
-			wait = pause(ctx, wait)
+			wait = pause(ctx, wait, retryMost)
 		}
 	}
 	if conn != nil {

@@ -4,6 +4,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -21,14 +22,9 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 		if !isAlive(c.State.Status) {
 			return nil
 		}
-		signal := defaultStopSignal
-		if c.Config != nil && c.Config.StopSignal != "" {
-			signal = c.Config.StopSignal
-		}
-		if newest && e.record.StopSignal != "" {
-			signal = e.record.StopSignal
-		}
+		signal := cmp.Or(c.Config.StopSignal, defaultStopSignal)
 		if newest {
+			signal = cmp.Or(e.record.StopSignal, signal)
 			e.record.StopSignal, e.record.StopSent = signal, true
 			if err := r.save(e); err != nil {
 				return err
@@ -73,13 +69,11 @@ func (r *Runtime) Kill(ctx context.Context, uid types.UID, incarnation int64) er
 // end calls the function act with the container of one incarnation, if that container exists. If its image is still being pulled, end cancels the pull instead.
 func (r *Runtime) end(ctx context.Context, uid types.UID, incarnation int64,
 	act func(context.Context, *entry, *container.InspectResponse, bool) error) error {
-	e, err := r.acquire(uid)
+	ctx, e, release, err := r.acquireFor(ctx, uid)
 	if err != nil {
 		return err
 	}
-	defer r.release(e)
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
-	defer cancel()
+	defer release()
 	all, err := r.list(ctx, uid)
 	if err != nil {
 		return err

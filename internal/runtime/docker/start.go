@@ -32,13 +32,11 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if p.Incarnation <= 0 {
 		return fmt.Errorf("start %s: the incarnation must be greater than 0", p.Name)
 	}
-	e, err := r.acquire(p.UID)
+	ctx, e, release, err := r.acquireFor(ctx, p.UID)
 	if err != nil {
 		return err
 	}
-	defer r.release(e)
-	ctx, cancel := context.WithTimeout(ctx, actTimeout)
-	defer cancel()
+	defer release()
 	defer r.events.Add(p.UID)
 	if err := r.start(ctx, e, p); err != nil {
 		return fmt.Errorf("start incarnation %d of %s: %w", p.Incarnation, p.Name, err)
@@ -64,7 +62,7 @@ func (r *Runtime) start(ctx context.Context, e *entry, p runtime.Process) error 
 			e.record.Adopted, e.record.Container, e.record.ContainerName = true, before.Container, before.ContainerName
 		}
 	}
-	if e.record.Container == "" { // no container was created yet, so an earlier origin is replaced
+	if e.record.Container == "" || e.record.Adopted && !e.record.Started { // nothing was started yet, so an earlier origin is replaced
 		e.record.Origin = p.Origin
 	}
 	e.record.StopSignal = p.StopSignal

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"slices"
 	"syscall"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -34,9 +35,8 @@ func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.W
 		stop()
 		_ = client.Conn.Close()
 	}()
-	writer := make(chan func() error)
-	go feed(ctx, in, client, writer, cancel)
-	go forward(ctx, client, writer, resize)
+	go feed(in, client, cancel)
+	go forwardSizes(ctx, resize, client)
 
 	_, err = io.Copy(shim.Quiet(out, client.Replay), client.Conn)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) && !errors.Is(cause, io.EOF) {
@@ -68,30 +68,25 @@ func (h *Host) terminalRecord(uid types.UID) (*shim.Record, error) {
 	return &f.record, nil
 }
 
+// attach connects to the shim of a UID and attaches to its terminal.
 func (h *Host) attach(uid types.UID) (*shim.Client, error) {
 	record, err := h.terminalRecord(uid)
 	if err != nil {
 		return nil, err
 	}
-	client, err := h.terminal(uid, record.Token)
+	client, err := h.dial(uid, record.Token)
+	if err == nil {
+		// Size 0 keeps the current size; the first resize sets it.
+		if err = client.Attach(0, 0); err != nil {
+			_ = client.Conn.Close()
+		}
+	}
 	switch {
 	case errors.Is(err, shim.ErrNoTerminal):
 		return nil, runtime.ErrNoTerminal
 	case hungUp(err):
 		return nil, fmt.Errorf("the process exited in the meantime (%w): %w", err, runtime.ErrNotFound)
-	}
-	return client, err
-}
-
-// terminal connects to the shim of a UID and attaches to its terminal.
-func (h *Host) terminal(uid types.UID, token string) (*shim.Client, error) {
-	client, err := h.dial(uid, token)
-	if err != nil {
-		return nil, err
-	}
-	// Size 0 keeps the current size; the first resize sets it.
-	if err := client.Attach(0, 0); err != nil {
-		_ = client.Conn.Close()
+	case err != nil:
 		return nil, err
 	}
 	return client, nil
@@ -99,76 +94,56 @@ func (h *Host) terminal(uid types.UID, token string) (*shim.Client, error) {
 
 // hungUp reports whether the connection to the shim was refused or closed before the shim answered. The usual cause is that the shim has exited.
 func hungUp(err error) bool {
-	for _, hint := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED, fs.ErrNotExist} {
-		if errors.Is(err, hint) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, syscall.ECONNREFUSED, fs.ErrNotExist},
+		func(hint error) bool { return errors.Is(err, hint) })
 }
 
 // Input implements runtime.Terminals. It queries the shim, because the shim holds the terminal and has the permission to inspect the program.
 func (h *Host) Input(_ context.Context, uid types.UID) (facts.Input, error) {
-	record, err := h.terminalRecord(uid)
-	if err != nil {
-		return facts.Input{}, fmt.Errorf("inspect the terminal of %s: %w", uid, err)
-	}
-	client, err := h.dial(uid, record.Token)
-	if err != nil {
-		return facts.Input{}, fmt.Errorf("inspect the terminal of %s: %w", uid, err)
-	}
-	defer func() { _ = client.Conn.Close() }()
-	input, err := client.Input()
+	input, err := h.input(uid)
 	if err != nil {
 		return facts.Input{}, fmt.Errorf("inspect the terminal of %s: %w", uid, err)
 	}
 	return input, nil
 }
 
-// feed reads the input. For each piece of input, it sends a function that writes this piece to the channel writer. Only forward writes to the connection, so
-// that input and resizes do not interleave.
-func feed(ctx context.Context, in io.Reader, client *shim.Client, writer chan<- func() error, cancel context.CancelCauseFunc) {
+func (h *Host) input(uid types.UID) (facts.Input, error) {
+	record, err := h.terminalRecord(uid)
+	if err != nil {
+		return facts.Input{}, err
+	}
+	client, err := h.dial(uid, record.Token)
+	if err != nil {
+		return facts.Input{}, err
+	}
+	defer func() { _ = client.Conn.Close() }()
+	return client.Input()
+}
+
+// feed copies the input to the terminal until the input ends, which ends the attachment, or the connection is closed.
+func feed(in io.Reader, client *shim.Client, end context.CancelCauseFunc) {
 	buf := make([]byte, 8<<10)
-	done := make(chan struct{})
 	for {
 		n, err := in.Read(buf)
-		if n > 0 {
-			write := func() error {
-				defer func() { done <- struct{}{} }()
-				_, err := client.Write(buf[:n])
-				return err
-			}
-			select {
-			case writer <- write:
-				<-done
-			case <-ctx.Done():
-				return
-			}
+		if _, failed := client.Write(buf[:n]); failed != nil {
+			return
 		}
 		if err != nil {
-			cancel(err)
+			end(err)
 			return
 		}
 	}
 }
 
-// forward writes input and sizes to the shim until the attachment ends.
-func forward(ctx context.Context, client *shim.Client, writer <-chan func() error, resize <-chan runtime.Terminal) {
+// forwardSizes sends the sizes of the terminal of the user to the shim until the attachment ends.
+func forwardSizes(ctx context.Context, sizes <-chan runtime.Terminal, client *shim.Client) {
 	for {
-		var err error
 		select {
-		case write := <-writer:
-			err = write()
-		case size, ok := <-resize:
-			if !ok {
-				resize = nil
-				continue
+		case size, open := <-sizes:
+			if !open || client.Resize(size.Columns, size.Rows) != nil {
+				return
 			}
-			err = client.Resize(size.Columns, size.Rows)
 		case <-ctx.Done():
-			return
-		}
-		if err != nil {
 			return
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // If a manager crashes between recording a start and executing it, the previous exit must not be lost, because the status may not contain it yet.
@@ -22,7 +23,7 @@ func TestStart_KeepsPreviousExitAfterManagerCrash(t *testing.T) {
 		f.Expect(ended.Before).To(BeNil())
 		record := f.record(f.process("web", 2, "sleep"))
 		record.Before = before(f.observation("web"), f.process("web", 2, "sleep"))
-		f.Expect(shim.WriteFile(filepath.Join(f.dir("web"), shim.RecordFile), record, false)).To(Succeed())
+		f.Expect(statedir.WriteJSON(filepath.Join(f.dir("web"), shim.RecordFile), record, false)).To(Succeed())
 		f.reopen()
 
 		found := f.observe("web")

@@ -14,8 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 const (
@@ -27,8 +29,8 @@ const (
 
 // readable reads a file and treats a damaged one as missing; f.damage then holds the error.
 func (f *observation) readable(path string, value any) (bool, error) {
-	present, err := shim.ReadFile(path, value)
-	if errors.Is(err, shim.ErrDamaged) {
+	present, err := statedir.ReadJSON(path, value)
+	if errors.Is(err, statedir.ErrDamaged) {
 		f.damage = err
 		return false, nil
 	}
@@ -39,7 +41,7 @@ func (f *observation) readable(path string, value any) (bool, error) {
 func (f *observation) valid(path string, present, complete bool) bool {
 	switch {
 	case present && !complete:
-		f.damage = fmt.Errorf("%w: %s has no token, or the token of another object", shim.ErrDamaged, path)
+		f.damage = fmt.Errorf("%w: %s has no token, or the token of another object", statedir.ErrDamaged, path)
 	case !present && f.damage == nil:
 		f.damage = fmt.Errorf("%s does not exist", path)
 	}
@@ -79,7 +81,7 @@ func (h *Host) askShim(e *entry, f *observation) error {
 	case identity == nil || identity.Token == "" || identity.Incarnation <= 0:
 		return errors.New("the shim has no record of its process")
 	}
-	if alive, err := shim.Alive(identity.Shim); err != nil || !alive {
+	if alive, err := procstat.Alive(identity.Shim); err != nil || !alive {
 		return errors.Join(fmt.Errorf("process %d, which the shim reports as its own, is not running", identity.Shim.PID), err)
 	}
 	if !f.recorded {
@@ -89,11 +91,11 @@ func (h *Host) askShim(e *entry, f *observation) error {
 		if record.UID != string(e.uid) || record.Token != identity.Token || record.BootID != h.boot {
 			return fmt.Errorf("the shim belongs to object %q, not to this object", record.UID)
 		}
-		if err := shim.WriteFile(filepath.Join(h.dir(e.uid), shim.RecordFile), record, false); err != nil {
+		if err := statedir.WriteJSON(filepath.Join(h.dir(e.uid), shim.RecordFile), record, false); err != nil {
 			return err
 		}
 	}
-	return shim.WriteFile(filepath.Join(h.dir(e.uid), shim.IdentityFile), identity, false)
+	return statedir.WriteJSON(filepath.Join(h.dir(e.uid), shim.IdentityFile), identity, false)
 }
 
 // rebuild derives the record from the identity. It returns false if there is no identity either.
@@ -124,15 +126,15 @@ func (h *Host) withoutRecord(e *entry, f *observation) {
 	switch {
 	case f.held:
 		f.endable()
-		h.tender.add(e.uid) // no event reports the exit of this shim
+		h.poll(e.uid) // no event reports the exit of this shim
 	case f.end != nil && f.end.Incarnation > 0:
 		f.exists, f.incarnation.Number = true, f.end.Incarnation
 		f.finish()
 	default:
 		h.leftover(f)
-		if !f.exists && h.cgroup == "" && errors.Is(f.damage, shim.ErrDamaged) {
+		if !f.exists && h.cgroup == "" && errors.Is(f.damage, statedir.ErrDamaged) {
 			f.endable() // without a cgroup, the host cannot determine whether a process is alive
-			h.tender.add(e.uid)
+			h.poll(e.uid)
 		}
 	}
 }
@@ -173,10 +175,7 @@ func (h *Host) endDamaged(e *entry, f *observation, kill bool) error {
 	}
 	var trees []shim.Tree
 	for _, holder := range holders { // a program that poses as a shim is a descendant of the real shim, so it belongs to the same tree
-		if fd, err := shim.Open(holder); err == nil {
-			_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
-			_ = unix.Close(fd)
-		}
+		_ = procstat.Signal(holder, unix.SIGCONT)
 		tree.Ancestor = holder.PID
 		trees = append(trees, tree)
 	}
@@ -202,12 +201,12 @@ func remove(path string) error {
 }
 
 // shimsIn returns the processes that run the shim binary with dir as their working directory.
-func (h *Host) shimsIn(dir string) []shim.Process {
-	var found []shim.Process
+func (h *Host) shimsIn(dir string) []procstat.Process {
+	var found []procstat.Process
 	entries, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	for _, entry := range entries {
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(entry)))
-		p, err := shim.Identify(pid)
+		p, err := procstat.Identify(pid)
 		if err != nil {
 			continue
 		}

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -64,7 +63,7 @@ func (h *Host) Exec(ctx context.Context, p runtime.Process) (facts.Exit, error) 
 	case c.err != nil:
 		return facts.Exit{}, fmt.Errorf("the shim of the command was killed: %w", c.err)
 	case c.end.Failure != nil:
-		return facts.Exit{}, &facts.StartError{Reason: c.end.Failure.Reason, Message: c.end.Failure.Message}
+		return facts.Exit{}, c.end.Failure
 	}
 	return *c.end.Exit, nil
 }
@@ -131,17 +130,11 @@ func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
 		return nil, err
 	}
 	defer func() { _ = memory.Close() }()
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("create a socket: %w", err)
-	}
-	ours, theirs := os.NewFile(uintptr(ends[0]), "command"), os.NewFile(uintptr(ends[1]), "caller")
-	defer func() { err = errors.Join(err, ours.Close(), theirs.Close()) }()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	ours, theirs, err := socketPair(unix.SOCK_STREAM)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = null.Close() }()
+	defer func() { err = errors.Join(err, ours.Close(), theirs.Close()) }()
 	if h.cgroup != "" {
 		if c.group, err = os.MkdirTemp(h.group(p.UID), commandGroup); err != nil {
 			return nil, fmt.Errorf("create a cgroup: %w", err)
@@ -150,12 +143,8 @@ func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
 	conn, err := net.FileConn(ours)
 	if err == nil {
 		c.caller = conn.(*net.UnixConn) // FileConn returns a *net.UnixConn for a Unix socket
-		c.pid, c.pidfd, err = h.execShim([]string{"berth-shim", shim.Exec, p.Name}, c.group, &syscall.ProcAttr{
-			Dir: h.dir(p.UID),
-			// The mark identifies the command even if its shim is killed.
-			Env:   append(shimEnv(), shim.MarkVariable+"="+shim.Mark(c.token)),
-			Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), theirs.Fd(), memory.Fd()},
-		})
+		// The mark of the token identifies the command even if its shim is killed.
+		c.pid, c.pidfd, err = h.execShim([]string{"berth-shim", shim.Exec, p.Name}, c.token, c.group, h.dir(p.UID), nil, theirs, memory)
 		if err != nil {
 			_ = conn.Close()
 		}
@@ -164,6 +153,15 @@ func (h *Host) forkCommand(p runtime.Process) (c *command, err error) {
 		_ = os.Remove(c.group)
 	}
 	return c, err
+}
+
+// socketPair returns two connected sockets: one for this process, and one for a shim.
+func socketPair(kind int) (ours, theirs *os.File, err error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("create a socket: %w", err)
+	}
+	return os.NewFile(uintptr(ends[0]), "manager"), os.NewFile(uintptr(ends[1]), "shim"), nil
 }
 
 // followCommand waits for a command and kills the processes that it leaves behind. It returns when no process is left or the Host is closed.

@@ -17,12 +17,15 @@ import (
 	"github.com/gofrs/flock"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/background"
 	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 	"github.com/berth-dev/berth/internal/runtime/logfile"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 var _ runtime.Runtime = (*Host)(nil)
@@ -46,12 +49,12 @@ type Host struct {
 	events  *eventqueue.Queue
 	watcher *watcher
 	socket  *net.UnixConn
-	tender  *orphanPoller
+	polled  workqueue.TypedDelayingInterface[types.UID] // see poll
 	spares  warmShims
 	closed  chan struct{}
 	once    sync.Once
 	loops   sync.WaitGroup
-	// writeRequest is shim.WriteFile; a test replaces it to simulate a full disk.
+	// writeRequest is statedir.WriteJSON; a test replaces it to simulate a full disk.
 	writeRequest func(path string, value any, sync bool) error
 	entries      *background.Entries[*entry]
 }
@@ -92,14 +95,15 @@ func New(options Options) (*Host, error) {
 	h := &Host{
 		options: options, log: options.Logger, events: eventqueue.New(), closed: make(chan struct{}),
 		entries: background.NewEntries(func(uid types.UID) *entry { return &entry{uid: uid, leader: -1} }),
-		spares:  warmShims{wanted: make(chan struct{}, 1)}, writeRequest: shim.WriteFile,
-		single: flock.New(filepath.Join(options.StateDir, lockName), flock.SetPermissions(0o600)),
+		spares:  warmShims{wanted: make(chan struct{}, 1)}, writeRequest: statedir.WriteJSON,
+		polled: workqueue.NewTypedDelayingQueue[types.UID](), single: flock.New(filepath.Join(options.StateDir, lockName), flock.SetPermissions(0o600)),
 	}
-	if err := h.lockStateDir(); err != nil {
-		_ = h.single.Close()
-		return nil, err
+	h.watcher = newWatcher(h.ended)
+	err := h.lockStateDir()
+	if err == nil {
+		err = h.open()
 	}
-	if err := h.open(); err != nil {
+	if err != nil {
 		_ = h.Close()
 		return nil, err
 	}
@@ -109,7 +113,7 @@ func New(options Options) (*Host, error) {
 
 func (h *Host) open() error {
 	var err error
-	if h.boot, err = shim.BootID(); err != nil {
+	if h.boot, err = procstat.BootID(); err != nil {
 		return fmt.Errorf("read the boot ID: %w", err)
 	}
 	h.node, _ = os.Hostname()
@@ -128,20 +132,15 @@ func (h *Host) open() error {
 		h.cgroup = h.cgroupLock.Name()
 		removeEmptyCgroups(h.cgroup)
 	}
-	if h.watcher, err = newWatcher(h.ended); err != nil {
-		return err
-	}
 	// From here on, every change by a shim is reported as an event. The method adopt finds earlier changes.
 	if h.socket, err = listenEvents(h.options.StateDir); err != nil {
 		return err
 	}
-	h.tender = newTender()
 	logPath := func(uid types.UID) string { return filepath.Join(h.dir(uid), shim.LogFile) }
 	if h.Logs, err = logfile.NewLogs(logPath, h.events.Add); err != nil {
 		h.log.Info("Cannot watch output files; polling them instead", "cause", err.Error())
 	}
 	h.loops.Go(func() { h.events.Run(h.closed) })
-	h.loops.Go(h.watcher.run)
 	h.loops.Go(h.receive)
 	h.loops.Go(h.tend)
 	h.loops.Go(h.keepSpare)
@@ -153,18 +152,14 @@ func (h *Host) Close() error {
 	var err error
 	h.once.Do(func() {
 		close(h.closed)
-		if h.watcher != nil {
-			h.watcher.stop()
-		}
+		h.polled.ShutDown()
 		if h.socket != nil {
 			err = h.socket.Close()
 			_ = os.Remove(filepath.Join(h.options.StateDir, eventsName))
 		}
 		err = errors.Join(err, h.StopWatching())
 		h.loops.Wait()
-		if h.watcher != nil {
-			h.watcher.close()
-		}
+		h.watcher.close()
 		for _, uid := range h.entries.UIDs() {
 			e := h.entries.Acquire(uid)
 			h.cancelCommands(e)
@@ -211,7 +206,7 @@ func (h *Host) shimDir(uid types.UID) string { return filepath.Join(h.group(uid)
 
 // acquire returns the locked entry of a UID. It returns an error if the UID is invalid or the Host is closed.
 func (h *Host) acquire(uid types.UID) (*entry, error) {
-	if !shim.ValidUID(string(uid)) {
+	if !runtime.ValidUID(uid) {
 		return nil, fmt.Errorf("invalid UID %q of a process: use letters, digits, dots, dashes and underscores only", uid)
 	}
 	e := h.entries.Acquire(uid)

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/proctree"
-	"github.com/berth-dev/berth/internal/shim"
 )
 
 // commandLength is the maximum length of the command line of a foreign process in a message, in bytes.
@@ -140,7 +140,7 @@ func (h *Host) owner(pid int) (types.UID, error) {
 	if err != nil {
 		return "", err
 	}
-	ancestors := shim.Ancestors(pid)
+	ancestors := procstat.Ancestors(pid)
 	for _, uid := range uids {
 		f, err := h.running(uid)
 		if err != nil {
@@ -159,7 +159,7 @@ func (h *Host) owner(pid int) (types.UID, error) {
 		if err != nil {
 			return "", err
 		}
-		if slices.ContainsFunc(members, func(p shim.Process) bool { return p.PID == pid }) {
+		if slices.ContainsFunc(members, func(p procstat.Process) bool { return p.PID == pid }) {
 			return uid, nil
 		}
 	}

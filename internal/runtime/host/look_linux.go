@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // observation is the observed state of a UID.
@@ -132,7 +134,7 @@ func beforeBoot(path string) bool {
 func (h *Host) describe(f *observation) {
 	i := &f.incarnation
 	i.Number, i.Name, i.BootID, i.Containment = f.record.Incarnation, f.record.Name, f.record.BootID, f.record.Containment
-	i.Before, i.Origin = endedOf(f.record.Before), facts.Origin(f.record.Origin)
+	i.Before, i.Origin = f.record.Before, f.record.Origin
 	f.tree = shim.Tree{Cgroup: f.record.Cgroup, Mark: shim.Mark(f.record.Token)}
 	if f.identified {
 		i.PID, i.StartTicks, i.StartedAt = int64(f.identity.Child.PID), int64(f.identity.Child.Ticks), f.identity.StartedAt
@@ -142,7 +144,7 @@ func (h *Host) describe(f *observation) {
 	// RequestFile does not prove that the signal was sent, because it is written before the signal. If the manager crashes in between, the next manager must
 	// still send the signal.
 	var stopped shim.Request
-	sent, _ := shim.ReadFile(filepath.Join(h.dir(types.UID(i.UID)), shim.StoppedFile), &stopped)
+	sent, _ := statedir.ReadJSON(filepath.Join(h.dir(types.UID(i.UID)), shim.StoppedFile), &stopped)
 	i.StopSent = sent && stopped.Incarnation == i.Number
 }
 
@@ -174,13 +176,13 @@ func (h *Host) judgeHeld(e *entry, f *observation) bool {
 		f.incarnation.Phase = facts.Starting
 	}
 	if e.distrust != nil {
-		h.tender.add(e.uid)
+		h.poll(e.uid)
 		f.unknown(e.distrust)
 		return true
 	}
 	if !f.identified {
 		if !e.watched {
-			h.tender.add(e.uid) // an earlier manager started this shim, and the shim has not written its identity yet
+			h.poll(e.uid) // an earlier manager started this shim, and the shim has not written its identity yet
 		}
 		if f.needsMending() {
 			f.endable()
@@ -188,18 +190,18 @@ func (h *Host) judgeHeld(e *entry, f *observation) bool {
 		return true
 	}
 	if !e.watched {
-		fd, err := shim.Open(f.identity.Shim)
-		if errors.Is(err, shim.ErrGone) {
+		fd, err := procstat.Open(f.identity.Shim)
+		if errors.Is(err, procstat.ErrGone) {
 			if held, _ := lockHeld(filepath.Join(h.dir(e.uid), shim.LockFile)); !held {
 				return false
 			}
 			err = errors.New("the lock is held by a process other than the recorded shim")
 		}
 		if err == nil {
-			err = h.watcher.watch(fd, e.uid, f.identity.Shim.PID)
+			_, err = h.watcher.watch(fd, e.uid, f.identity.Shim.PID)
 		}
 		if err != nil {
-			h.tender.add(e.uid) // the error may be temporary, and no event reports that it is resolved
+			h.poll(e.uid) // the error may be temporary, and no event reports that it is resolved
 			f.unknown(fmt.Errorf("cannot verify the shim of the process: %w", err))
 			return true
 		}
@@ -220,11 +222,11 @@ func (h *Host) openLeader(e *entry, f *observation) {
 	if e.leader >= 0 || f.identity.Child.PID == 0 {
 		return
 	}
-	fd, err := shim.Open(f.identity.Child)
+	fd, err := procstat.Open(f.identity.Child)
 	switch {
 	case err == nil:
 		e.leader = fd
-	case errors.Is(err, shim.ErrGone):
+	case errors.Is(err, procstat.ErrGone):
 		f.leaderGone = true
 	default:
 		f.err = err
@@ -235,13 +237,10 @@ func (h *Host) openLeader(e *entry, f *observation) {
 func (f *observation) finish() {
 	i := &f.incarnation
 	i.LeaderExit = nil
-	if f.end.Failure != nil {
+	i.Phase, i.Exit, i.StartError = facts.Exited, f.end.Exit, f.end.Failure
+	if i.StartError != nil {
 		i.Phase = facts.Failed
-		i.StartError = &facts.StartError{Reason: f.end.Failure.Reason, Message: f.end.Failure.Message}
-		return
 	}
-	i.Phase = facts.Exited
-	i.Exit = f.end.Exit
 }
 
 // settle writes the End for a shim that can no longer write it, so that later reads return the same result.
@@ -250,7 +249,7 @@ func (h *Host) settle(e *entry, f *observation, end shim.End) {
 	if end.Exit != nil {
 		end.Exit.FinishedAt = end.Exit.FinishedAt.UTC().Round(0) // the same value that a later read of the file returns
 	}
-	if err := shim.WriteFile(filepath.Join(h.dir(e.uid), shim.EndFile), &end, true); err != nil {
+	if err := statedir.WriteJSON(filepath.Join(h.dir(e.uid), shim.EndFile), &end, true); err != nil {
 		h.log.Error(err, "Cannot record the exit of a process", "uid", e.uid)
 	}
 	f.end = &end

@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -66,8 +65,8 @@ func (h *Host) known() ([]types.UID, error) {
 			return nil, fmt.Errorf("list the existing processes: %w", err)
 		}
 		for _, entry := range entries {
-			if entry.IsDir() && shim.ValidUID(entry.Name()) {
-				uids = append(uids, types.UID(entry.Name()))
+			if uid := types.UID(entry.Name()); entry.IsDir() && runtime.ValidUID(uid) {
+				uids = append(uids, uid)
 			}
 		}
 	}
@@ -128,13 +127,5 @@ func (h *Host) hello(uid types.UID, token string) error {
 }
 
 func (h *Host) dial(uid types.UID, token string) (*shim.Client, error) {
-	var conn net.Conn
-	err := inDirectory(h.dir(uid), shim.SocketFile, func(address *net.UnixAddr) (err error) {
-		conn, err = net.DialTimeout("unix", address.Name, helloTimeout)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("connect to the shim at %s: %w", filepath.Join(h.dir(uid), shim.SocketFile), err)
-	}
-	return shim.NewClient(conn, token, helloTimeout)
+	return shim.Dial(h.dir(uid), token, helloTimeout)
 }

@@ -7,17 +7,18 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 const (
-	// tendEvery is how often the UIDs in an orphanPoller are polled. For all other UIDs, a shim reports the changes.
+	// tendEvery is the interval of poll.
 	tendEvery = 100 * time.Millisecond
 	// reapGrace is how long an exited program may stay unreaped before its exit code is reported as unknown.
 	reapGrace = 10 * time.Second
@@ -58,7 +59,7 @@ func (h *Host) judgeOrphan(e *entry, f *observation) {
 			f.incarnation.LeaderExit = e.orphan.lastWord()
 		}
 		f.incarnation.Message = "the shim of the process was killed; the manager monitors the process directly"
-		h.tender.add(e.uid)
+		h.poll(e.uid)
 	default:
 		h.punch(e) // the log may exceed its limit if neither the shim nor a manager was running
 		h.settle(e, f, shim.End{Exit: e.orphan.lastWord()})
@@ -66,8 +67,8 @@ func (h *Host) judgeOrphan(e *entry, f *observation) {
 }
 
 // finished reports whether the program has exited, and stores its exit status if it is available.
-func (o *orphan) finished(leader int, program shim.Process) bool {
-	ended, reaped := shim.Ended(leader)
+func (o *orphan) finished(leader int, program procstat.Process) bool {
+	ended, reaped := procstat.Ended(leader)
 	if !ended {
 		return false
 	}
@@ -77,9 +78,9 @@ func (o *orphan) finished(leader int, program shim.Process) bool {
 	if o.exit != nil {
 		return true
 	}
-	status, ok := shim.ExitStatus(leader)
+	status, ok := procstat.ExitStatus(leader)
 	if !ok {
-		status, ok = shim.ZombieStatus(program)
+		status, ok = procstat.ZombieStatus(program)
 	}
 	if ok {
 		o.exit = shim.ExitOf(status, o.endedAt)
@@ -100,54 +101,18 @@ func (o *orphan) lastWord() *facts.Exit {
 	return &facts.Exit{FinishedAt: at.UTC().Round(0), Message: "its shim was killed, so its exit status is unknown"}
 }
 
-// orphanPoller holds the UIDs that must be polled because no event reports their changes.
-type orphanPoller struct {
-	wake chan struct{}
-	mu   sync.Mutex
-	uids map[types.UID]bool
-}
+// poll inspects a UID again after tendEvery, because no event reports its changes.
+func (h *Host) poll(uid types.UID) { h.polled.AddAfter(uid, tendEvery) }
 
-func newTender() *orphanPoller {
-	return &orphanPoller{wake: make(chan struct{}, 1), uids: map[types.UID]bool{}}
-}
-
-func (t *orphanPoller) add(uid types.UID) {
-	t.mu.Lock()
-	t.uids[uid] = true
-	t.mu.Unlock()
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (t *orphanPoller) take() []types.UID {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	uids := make([]types.UID, 0, len(t.uids))
-	for uid := range t.uids {
-		uids = append(uids, uid)
-	}
-	clear(t.uids)
-	return uids
-}
-
-// tend polls the UIDs of h.tender. It blocks while there are none.
+// tend inspects the UIDs of poll until the Host is closed.
 func (h *Host) tend() {
 	for {
-		select {
-		case <-h.tender.wake:
-		case <-h.closed:
+		uid, shutdown := h.polled.Get()
+		if shutdown {
 			return
 		}
-		select {
-		case <-time.After(tendEvery):
-		case <-h.closed:
-			return
-		}
-		for _, uid := range h.tender.take() {
-			h.tendOne(uid)
-		}
+		h.tendOne(uid)
+		h.polled.Done(uid)
 	}
 }
 
@@ -178,7 +143,7 @@ func (h *Host) nurse(e *entry, f *observation) {
 		return
 	}
 	var request shim.Request
-	found, _ := shim.ReadFile(filepath.Join(h.dir(e.uid), shim.RequestFile), &request)
+	found, _ := statedir.ReadJSON(filepath.Join(h.dir(e.uid), shim.RequestFile), &request)
 	requested := found && request.Incarnation == f.record.Incarnation
 	var err error
 	if requested && request.Kill {

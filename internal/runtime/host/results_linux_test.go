@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 // Whatever a program creates in place of the result file, Results returns immediately and never returns the content of another file.
@@ -33,7 +34,7 @@ func TestResults_ReadsOnlyRegularFilesWithinLimit(t *testing.T) {
 		"a folder":      {func(g Gomega, place runtime.ResultPaths) { g.Expect(os.Mkdir(place.File, 0o700)).To(Succeed()) }, "not a regular file", true},
 		"a socket": {func(g Gomega, place runtime.ResultPaths) {
 			// place.File is longer than the maximum length of a socket path.
-			g.Expect(inDirectory(filepath.Dir(place.File), filepath.Base(place.File), func(address *net.UnixAddr) error {
+			g.Expect(shim.InDirectory(filepath.Dir(place.File), filepath.Base(place.File), func(address *net.UnixAddr) error {
 				listener, err := net.ListenUnix("unix", address)
 				if err == nil {
 					listener.SetUnlinkOnClose(false)

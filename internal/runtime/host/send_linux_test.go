@@ -63,7 +63,7 @@ func TestType_ReturnsNotFoundWhenShimExits(t *testing.T) {
 	f.Expect(f.Type(f.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "the socket is missing")
 
 	var ending *net.UnixListener
-	f.Expect(inDirectory(f.dir("agent"), shim.SocketFile, func(address *net.UnixAddr) (err error) {
+	f.Expect(shim.InDirectory(f.dir("agent"), shim.SocketFile, func(address *net.UnixAddr) (err error) {
 		ending, err = net.ListenUnix("unix", address)
 		return err
 	})).To(Succeed())

@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // Stop implements runtime.Runtime.
@@ -88,7 +90,7 @@ func (h *Host) endRunning(e *entry, f *observation, kill bool) error {
 	if !running && f.incarnation.Phase != facts.Starting {
 		return nil
 	}
-	if err := shim.WriteFile(filepath.Join(h.dir(e.uid), shim.StoppedFile), shim.Request{Incarnation: f.record.Incarnation}, false); err != nil {
+	if err := statedir.WriteJSON(filepath.Join(h.dir(e.uid), shim.StoppedFile), shim.Request{Incarnation: f.record.Incarnation}, false); err != nil {
 		return h.hint(fmt.Errorf("record that the signal was sent: %w", err))
 	}
 	return nil
@@ -106,7 +108,7 @@ func (h *Host) hint(err error) error {
 func (h *Host) request(e *entry, f *observation, kill bool) error {
 	path := filepath.Join(h.dir(e.uid), shim.RequestFile)
 	var before shim.Request
-	known, err := shim.ReadFile(path, &before)
+	known, err := statedir.ReadJSON(path, &before)
 	if known && err == nil && before.Incarnation == f.record.Incarnation && (before.Kill || !kill) {
 		return nil
 	}
@@ -118,12 +120,8 @@ func (h *Host) request(e *entry, f *observation, kill bool) error {
 
 // wakeShim resumes a stopped shim, because the shim has to observe the exit of the tree.
 func (h *Host) wakeShim(f *observation) {
-	if !f.held {
-		return
-	}
-	if fd, err := shim.Open(f.identity.Shim); err == nil {
-		_ = unix.PidfdSendSignal(fd, unix.SIGCONT, nil, 0)
-		_ = unix.Close(fd)
+	if f.held {
+		_ = procstat.Signal(f.identity.Shim, unix.SIGCONT)
 	}
 }
 

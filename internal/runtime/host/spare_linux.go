@@ -4,10 +4,8 @@
 package host
 
 import (
-	"fmt"
 	"os"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,8 +17,11 @@ import (
 // spareDelay is the time from the last start of a process to the start of the next warm shim. It keeps the warm shim from competing with workloads for the CPU.
 const spareDelay = 20 * time.Millisecond
 
-// warmShim is a warm shim that waits for a workload at the other end of a socket. The watcher owns its pidfd.
-type warmShim struct{ pid, pidfd, socket int }
+// warmShim is a warm shim that waits for a workload at the other end of a socket.
+type warmShim struct {
+	*watched
+	socket *os.File
+}
 
 // warmShims keeps one warm shim. A warm shim that has exited is not replaced until a start takes it and giveToSpare fails, because a replacement would probably
 // exit too. Without cgroups there are no warm shims: descendants are then identified by an environment variable of the shim, whose value depends on the start.
@@ -58,8 +59,8 @@ func (h *Host) keepSpare() {
 			}
 		case <-h.closed:
 			if last := h.spares.take(); last != nil {
-				_ = unix.Close(last.socket)
-				h.watcher.kill(last.pidfd, last.pid)
+				_ = last.socket.Close()
+				h.watcher.kill(last.watched)
 				_, _ = await(last.pid)
 			}
 			return
@@ -74,37 +75,34 @@ func (h *Host) readySpare() error {
 	if h.spares.ready != nil {
 		return nil
 	}
-	next, err := h.forkSpare()
-	if err != nil {
-		return err
-	}
-	if err := h.watcher.watch(next.pidfd, "", next.pid); err != nil { // closes the pidfd on error
-		_ = unix.Close(next.socket) // makes the warm shim exit
-		_, _ = await(next.pid)
-		return err
-	}
-	h.spares.ready = next
-	return nil
+	ready, err := h.forkSpare()
+	h.spares.ready = ready
+	return err
 }
 
-func (h *Host) forkSpare() (*warmShim, error) {
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+func (h *Host) forkSpare() (spare *warmShim, err error) {
+	ours, theirs, err := socketPair(unix.SOCK_SEQPACKET)
 	if err != nil {
-		return nil, fmt.Errorf("create a socket: %w", err)
+		return nil, err
 	}
-	defer func() { _ = unix.Close(ends[1]) }()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err == nil {
-		defer func() { _ = null.Close() }()
-		s := &warmShim{socket: ends[0]}
-		attributes := &syscall.ProcAttr{Dir: h.options.StateDir, Env: shimEnv(), Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), uintptr(ends[1])}}
-		// After it becomes the shim of a UID, a warm shim stays in the cgroup of the install, because moving a process takes the kernel longer than starting one.
-		if s.pid, s.pidfd, err = h.execShim(shim.SpareArgs(), h.cgroup, attributes); err == nil {
-			return s, nil
+	defer func() {
+		_ = theirs.Close()
+		if err != nil {
+			_ = ours.Close() // makes the warm shim exit
 		}
+	}()
+	// After it becomes the shim of a UID, a warm shim stays in the cgroup of the install, because moving a process takes the kernel longer than starting one.
+	pid, pidfd, err := h.execShim(shim.SpareArgs(), "", h.cgroup, h.options.StateDir, nil, theirs)
+	if err != nil {
+		return nil, err
 	}
-	_ = unix.Close(ends[0])
-	return nil, err
+	watched, err := h.watcher.watch(pidfd, "", pid)
+	if err != nil {
+		_ = ours.Close() // the warm shim exits
+		_, _ = await(pid)
+		return nil, err
+	}
+	return &warmShim{watched, ours}, nil
 }
 
 // giveToSpare passes an incarnation to the warm shim. It returns false if there is no warm shim, if the warm shim has exited, or if the handover fails. If
@@ -114,6 +112,6 @@ func (h *Host) giveToSpare(uid types.UID, name string, handover *shim.Handover) 
 	if s == nil {
 		return false
 	}
-	defer func() { _ = unix.Close(s.socket) }() // without a message the warm shim exits
-	return h.watcher.assign(s.pidfd, s.pid, uid) && handover.Hand(s.socket, name) == nil
+	defer func() { _ = s.socket.Close() }() // without a message the warm shim exits
+	return h.watcher.assign(s.watched, uid) && handover.Hand(int(s.socket.Fd()), name) == nil
 }

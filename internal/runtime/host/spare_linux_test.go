@@ -77,7 +77,7 @@ func (f *fixture) startWithoutSpare(uid types.UID) {
 	f.Expect(commandLineOf(f.identity(uid).Shim.PID)).To(Equal([]string{"berth-shim", "tests/default/" + string(uid)}))
 }
 
-// A killed warm shim does not prevent a start, and a descriptor with the same number is not mistaken for its pidfd.
+// A killed warm shim does not prevent a start, and does not become the shim of an object.
 func TestSpare_KillDoesNotPreventStart(t *testing.T) {
 	forEachTier(t, func(f *fixture) {
 		if f.cgroup == "" {
@@ -86,12 +86,12 @@ func TestSpare_KillDoesNotPreventStart(t *testing.T) {
 		}
 		pid := f.awaitSpare()
 		f.spares.mu.Lock()
-		spare := *f.spares.ready
+		spare := f.spares.ready.watched
 		f.spares.mu.Unlock()
-		f.watcher.kill(spare.pidfd, pid)
+		f.watcher.kill(spare)
 		f.Eventually(func() error { _, err := os.Stat("/proc/" + strconv.Itoa(pid)); return err }).WithTimeout(conformance.Timeout).
 			Should(MatchError(os.ErrNotExist), "the warm shim is reaped")
-		f.Expect(f.watcher.assign(spare.pidfd, pid, "other")).To(BeFalse())
+		f.Expect(f.watcher.assign(spare, "other")).To(BeFalse())
 		f.startWithoutSpare("other")
 		f.Expect(f.identity("other").Shim.PID).NotTo(Equal(pid))
 		f.Expect(f.shimDir("other")).To(BeADirectory())

@@ -19,6 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // Start implements runtime.Runtime.
@@ -66,7 +67,7 @@ func mayStart(f *observation, p runtime.Process) (started bool, err error) {
 }
 
 // spawn starts a shim. It takes the lock and passes it to the shim, so that no other start is possible from then on.
-func (h *Host) spawn(e *entry, p runtime.Process, before *shim.Before) error {
+func (h *Host) spawn(e *entry, p runtime.Process, before *facts.Ended) error {
 	dir := h.dir(p.UID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -93,7 +94,7 @@ func (h *Host) spawn(e *entry, p runtime.Process, before *shim.Before) error {
 		return err
 	}
 	defer func() { _ = launch.Close() }()
-	if err := shim.WriteFile(filepath.Join(dir, shim.RecordFile), &record, false); err != nil {
+	if err := statedir.WriteJSON(filepath.Join(dir, shim.RecordFile), &record, false); err != nil {
 		return fmt.Errorf("record the start: %w", err)
 	}
 	e.reset(record.Token)
@@ -102,7 +103,7 @@ func (h *Host) spawn(e *entry, p runtime.Process, before *shim.Before) error {
 	}
 	e.spawned = true
 	if !e.watched {
-		h.tender.add(p.UID) // the shim runs, but no event reports its exit
+		h.poll(p.UID) // the shim runs, but no event reports its exit
 	}
 	return nil
 }
@@ -110,7 +111,7 @@ func (h *Host) spawn(e *entry, p runtime.Process, before *shim.Before) error {
 func (h *Host) record(p runtime.Process) shim.Record {
 	record := shim.Record{
 		Version: shim.Version, UID: string(p.UID), Name: p.Name, Incarnation: p.Incarnation, Token: shim.NewToken(), BootID: h.boot,
-		Containment: h.Containment(), StopSignal: p.StopSignal, Terminal: p.Terminal != nil, CreatedAt: time.Now(), Origin: shim.Origin(p.Origin),
+		Containment: h.Containment(), StopSignal: p.StopSignal, Terminal: p.Terminal != nil, CreatedAt: time.Now(), Origin: p.Origin,
 	}
 	if h.cgroup != "" {
 		record.Cgroup = filepath.Join(h.group(p.UID), "run")
@@ -198,16 +199,12 @@ func (h *Host) hold(p runtime.Process, token string, lock, launch *os.File) (wat
 	if err != nil {
 		return false, err
 	}
-	return h.watcher.watch(pidfd, p.UID, pid) == nil, nil
+	_, unwatched := h.watcher.watch(pidfd, p.UID, pid)
+	return unwatched == nil, nil
 }
 
 // fork starts a shim in a cgroup of its UID.
 func (h *Host) fork(p runtime.Process, token string, said, lock, launch *os.File) (pid, pidfd int, err error) {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return 0, -1, err
-	}
-	defer func() { _ = null.Close() }()
 	group := ""
 	if h.cgroup != "" {
 		group = h.shimDir(p.UID)
@@ -216,21 +213,32 @@ func (h *Host) fork(p runtime.Process, token string, said, lock, launch *os.File
 			return 0, -1, fmt.Errorf("create a cgroup: %w", err)
 		}
 	}
-	return h.execShim([]string{"berth-shim", p.Name}, group, &syscall.ProcAttr{
-		Dir: h.dir(p.UID),
-		// The mark identifies the child of the shim between fork and exec.
-		Env:   append(shimEnv(), shim.MarkVariable+"="+shim.Mark(token)),
-		Files: []uintptr{null.Fd(), null.Fd(), said.Fd(), lock.Fd(), launch.Fd()},
-	})
+	return h.execShim([]string{"berth-shim", p.Name}, token, group, h.dir(p.UID), said, lock, launch)
 }
 
-// shimEnv returns the environment of a shim. It omits the environment of the manager, which is only for the workload; see Launch.Inherited.
-func shimEnv() []string { return []string{"GOMAXPROCS=1", "GOGC=40", "GOTRACEBACK=single"} }
-
-// execShim starts berth-shim in a new session, and returns its PID and pidfd. If group is not empty, the shim is started in that cgroup.
-func (h *Host) execShim(argv []string, group string, attributes *syscall.ProcAttr) (pid, pidfd int, err error) {
+// execShim starts berth-shim in a new session, and returns its PID and pidfd. If group is not empty, the shim is started in that cgroup. If token is not empty,
+// the shim and its child between fork and exec carry the mark of that token. Without said, the shim has no stderr. It receives the other files from LockFD on.
+func (h *Host) execShim(argv []string, token, group, dir string, said *os.File, files ...*os.File) (pid, pidfd int, err error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, -1, err
+	}
+	defer func() { _ = null.Close() }()
 	pidfd = -1
-	attributes.Sys = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
+	attributes := &syscall.ProcAttr{
+		// The environment of the manager is only for the workload; see Launch.Inherited.
+		Env: []string{"GOMAXPROCS=1", "GOGC=40", "GOTRACEBACK=single"},
+		Dir: dir, Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd},
+	}
+	if token != "" {
+		attributes.Env = append(attributes.Env, shim.MarkVariable+"="+shim.Mark(token))
+	}
+	if said == nil {
+		said = null
+	}
+	for _, file := range append([]*os.File{null, null, said}, files...) {
+		attributes.Files = append(attributes.Files, file.Fd())
+	}
 	if group != "" {
 		fd, err := unix.Open(group, unix.O_DIRECTORY|unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {

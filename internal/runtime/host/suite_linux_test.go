@@ -20,9 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 const testLogLimit = 1 << 20
@@ -194,7 +196,7 @@ func (f *fixture) await(uid types.UID, phase facts.Phase) facts.Incarnation {
 func (f *fixture) identity(uid types.UID) shim.Identity {
 	f.Helper()
 	var identity shim.Identity
-	found, err := shim.ReadFile(filepath.Join(f.dir(uid), shim.IdentityFile), &identity)
+	found, err := statedir.ReadJSON(filepath.Join(f.dir(uid), shim.IdentityFile), &identity)
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(found).To(BeTrue())
 	return identity
@@ -203,20 +205,20 @@ func (f *fixture) identity(uid types.UID) shim.Identity {
 // killShim kills only the shim, and not its process.
 func (f *fixture) killShim(uid types.UID) {
 	f.Helper()
-	fd, err := shim.Open(f.identity(uid).Shim)
+	fd, err := procstat.Open(f.identity(uid).Shim)
 	f.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = unix.Close(fd) }()
 	f.Expect(unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)).To(Succeed())
 	f.Eventually(func() (bool, error) { return lockHeld(filepath.Join(f.dir(uid), shim.LockFile)) }).WithTimeout(conformance.Timeout).Should(BeFalse())
 }
 
-func isAlive(p shim.Process) bool {
-	fd, err := shim.Open(p)
+func isAlive(p procstat.Process) bool {
+	fd, err := procstat.Open(p)
 	if err != nil {
 		return false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	ended, _ := shim.Ended(fd)
+	ended, _ := procstat.Ended(fd)
 	return !ended
 }
 

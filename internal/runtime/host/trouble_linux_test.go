@@ -19,9 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // kernelReportsExits reports whether this kernel provides the exit code of processes that are not children (Linux 6.15 or later).
@@ -42,9 +44,9 @@ func kernelReportsExits(t *testing.T) bool {
 	return major > 6 || (major == 6 && minor >= 15)
 }
 
-func signal(f *fixture, p shim.Process, number syscall.Signal) {
+func signal(f *fixture, p procstat.Process, number syscall.Signal) {
 	f.Helper()
-	fd, err := shim.Open(p)
+	fd, err := procstat.Open(p)
 	f.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = unix.Close(fd) }()
 	f.Expect(unix.PidfdSendSignal(fd, number, nil, 0)).To(Succeed())
@@ -159,7 +161,7 @@ func TestRecycledPID_IsNotSignaled(t *testing.T) {
 			_ = bystander.Process.Kill()
 			_ = bystander.Wait()
 		}()
-		innocent, err := shim.Identify(bystander.Process.Pid)
+		innocent, err := procstat.Identify(bystander.Process.Pid)
 		f.Expect(err).NotTo(HaveOccurred())
 
 		f.start("web", "sleep")
@@ -169,9 +171,9 @@ func TestRecycledPID_IsNotSignaled(t *testing.T) {
 		f.killShim("web")
 		signal(f, identity.Child, unix.SIGKILL)
 		f.Eventually(func() bool { return isAlive(identity.Child) }).WithTimeout(conformance.Timeout).Should(BeFalse())
-		identity.Child = shim.Process{PID: innocent.PID, Ticks: innocent.Ticks - 1}
+		identity.Child = procstat.Process{PID: innocent.PID, Ticks: innocent.Ticks - 1}
 		identity.Shim = identity.Child
-		f.Expect(shim.WriteFile(filepath.Join(f.dir("web"), shim.IdentityFile), identity, false)).To(Succeed())
+		f.Expect(statedir.WriteJSON(filepath.Join(f.dir("web"), shim.IdentityFile), identity, false)).To(Succeed())
 		f.open()
 		f.Expect(f.observe("web").Phase).To(Equal(facts.Exited))
 		f.Expect(f.observe("web").Exit.Known).To(BeFalse())
@@ -191,7 +193,7 @@ func TestUnverifiableShim_IsUnknown(t *testing.T) {
 		forged := truth
 		forged.Shim.Ticks++
 		path := filepath.Join(f.dir("web"), shim.IdentityFile)
-		f.Expect(shim.WriteFile(path, forged, false)).To(Succeed())
+		f.Expect(statedir.WriteJSON(path, forged, false)).To(Succeed())
 		f.open()
 		now := f.observe("web")
 		f.Expect(now.Phase).To(Equal(facts.Unknown))
@@ -202,25 +204,25 @@ func TestUnverifiableShim_IsUnknown(t *testing.T) {
 		f.Expect(f.Start(f.ctx, f.process("web", 2, "sleep"))).To(MatchError(runtime.ErrOldAlive))
 		f.Expect(isAlive(truth.Child)).To(BeTrue())
 
-		f.Expect(shim.WriteFile(path, truth, false)).To(Succeed())
+		f.Expect(statedir.WriteJSON(path, truth, false)).To(Succeed())
 		f.Expect(f.await("web", facts.Running)).To(Equal(before), "once the shim can be verified, an event reports that it runs")
 
 		// A shim that answers with another token yields Unknown too.
 		f.Expect(f.Close()).To(Succeed())
 		var record shim.Record
-		_, err := shim.ReadFile(filepath.Join(f.dir("web"), shim.RecordFile), &record)
+		_, err := statedir.ReadJSON(filepath.Join(f.dir("web"), shim.RecordFile), &record)
 		f.Expect(err).NotTo(HaveOccurred())
 		token := record.Token
 		forged = truth
 		record.Token, forged.Token = "forged", "forged"
-		f.Expect(shim.WriteFile(filepath.Join(f.dir("web"), shim.RecordFile), record, false)).To(Succeed())
-		f.Expect(shim.WriteFile(path, forged, false)).To(Succeed())
+		f.Expect(statedir.WriteJSON(filepath.Join(f.dir("web"), shim.RecordFile), record, false)).To(Succeed())
+		f.Expect(statedir.WriteJSON(path, forged, false)).To(Succeed())
 		f.open()
 		f.Expect(f.observe("web").Phase).To(Equal(facts.Unknown))
 		f.Expect(f.Kill(f.ctx, "web", 1)).NotTo(Succeed())
 		record.Token = token
-		f.Expect(shim.WriteFile(filepath.Join(f.dir("web"), shim.RecordFile), record, false)).To(Succeed())
-		f.Expect(shim.WriteFile(path, truth, false)).To(Succeed())
+		f.Expect(statedir.WriteJSON(filepath.Join(f.dir("web"), shim.RecordFile), record, false)).To(Succeed())
+		f.Expect(statedir.WriteJSON(path, truth, false)).To(Succeed())
 		f.Expect(f.observe("web")).To(Equal(before))
 	})
 }
@@ -234,12 +236,12 @@ func TestObserve_ReportsExitedAfterReboot(t *testing.T) {
 		f.Expect(f.Close()).To(Succeed()) // otherwise it could record the exit again while the files are changed
 		path := filepath.Join(f.dir("web"), shim.RecordFile)
 		var record shim.Record
-		_, err := shim.ReadFile(path, &record)
+		_, err := statedir.ReadJSON(path, &record)
 		f.Expect(err).NotTo(HaveOccurred())
 		record.BootID = "another"
-		f.Expect(shim.WriteFile(path, record, false)).To(Succeed())
+		f.Expect(statedir.WriteJSON(path, record, false)).To(Succeed())
 		f.Expect(os.Remove(filepath.Join(f.dir("web"), shim.EndFile))).To(Succeed())
-		f.Expect(shim.WriteFile(filepath.Join(f.dir("web"), shim.IdentityFile), truth, false)).To(Succeed())
+		f.Expect(statedir.WriteJSON(filepath.Join(f.dir("web"), shim.IdentityFile), truth, false)).To(Succeed())
 		f.open()
 		ended := f.observe("web")
 		f.Expect(ended.Phase).To(Equal(facts.Exited))
@@ -260,7 +262,7 @@ func TestStart_RunsRecordedProcessAfterManagerCrash(t *testing.T) {
 	forEachTier(t, func(f *fixture) {
 		f.Expect(os.MkdirAll(f.dir("web"), 0o700)).To(Succeed())
 		record := f.record(f.process("web", 3, "sleep"))
-		f.Expect(shim.WriteFile(filepath.Join(f.dir("web"), shim.RecordFile), record, false)).To(Succeed())
+		f.Expect(statedir.WriteJSON(filepath.Join(f.dir("web"), shim.RecordFile), record, false)).To(Succeed())
 		f.reopen()
 		f.Expect(f.Observe(f.ctx, "web")).To(BeEmpty())
 		f.Expect(f.Start(f.ctx, f.process("web", 2, "sleep"))).To(MatchError(runtime.ErrStale))
@@ -376,33 +378,22 @@ func TestStart_KeepsSecretsOffDisk(t *testing.T) {
 // TestShim_AnswersProtocolRequests tests the protocol against a real shim, except the negotiation of versions, which the tests of package shim cover.
 func TestShim_AnswersProtocolRequests(t *testing.T) {
 	forEachTier(t, func(f *fixture) {
-		for uid, test := range map[types.UID]struct {
-			ask    func(*shim.Client) error
-			signal string
-		}{
-			"kind":  {func(c *shim.Client) error { return c.Signal("SIGTERM") }, "SIGTERM"},
-			"rough": {func(c *shim.Client) error { return c.Shutdown() }, "SIGKILL"},
-		} {
-			f.start(uid, "sleep")
-			f.await(uid, facts.Running)
-			client, err := f.dial(uid, f.identity(uid).Token)
-			f.Expect(err).NotTo(HaveOccurred())
-			status, err := client.Status()
-			f.Expect(err).NotTo(HaveOccurred())
-			f.Expect(status.Child).To(Equal(f.identity(uid).Child))
-			f.Expect(client.Attach(80, 24)).To(MatchError(shim.ErrNoTerminal))
-			f.Expect(client.Signal("SIGNOTHING")).To(MatchError(ContainSubstring("SIGNOTHING")))
-			f.Expect(test.ask(client)).To(Succeed())
-			f.Expect(client.Conn.Close()).To(Succeed())
-			f.Expect(f.await(uid, facts.Exited).Exit.Signal).To(Equal(test.signal))
-
-			_, err = f.dial(uid, "x")
-			f.Expect(err).To(HaveOccurred())
-		}
 		f.start("web", "sleep")
 		f.await("web", facts.Running)
-		_, err := f.dial("web", "another token")
+		client, err := f.dial("web", f.identity("web").Token)
+		f.Expect(err).NotTo(HaveOccurred())
+		identity, record, err := client.Records()
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(identity.Child).To(Equal(f.identity("web").Child))
+		f.Expect(record.UID).To(Equal("web"))
+		f.Expect(client.Attach(80, 24)).To(MatchError(shim.ErrNoTerminal))
+		f.Expect(client.Conn.Close()).To(Succeed())
+		_, err = f.dial("web", "another token")
 		f.Expect(err).To(MatchError(shim.ErrImpostor))
+
+		f.killAndWait("web")
+		_, err = f.dial("web", "x")
+		f.Expect(err).To(HaveOccurred())
 	})
 }
 

@@ -9,131 +9,102 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/procstat"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// watcher reports the exit of shims. It uses one epoll instance for all of their pidfds instead of a goroutine for each.
+// watcher reports the exit of shims, and reaps those that are children of the manager.
 type watcher struct {
-	epoll int
-	wake  int // eventfd that ends the loop
-	ended func(types.UID)
+	ended   func(types.UID)
+	waiting sync.WaitGroup
 
-	mu    sync.Mutex
-	shims map[int32]watched
+	mu     sync.Mutex
+	closed bool
+	shims  map[*watched]struct{}
 }
 
+// watched is a shim that has not exited.
 type watched struct {
-	uid types.UID // empty for a warm shim
-	pid int
+	pid   int
+	pidfd *os.File
+	uid   types.UID // empty for a warm shim (see spare_linux.go); guarded by the lock of the watcher
 }
 
-func newWatcher(ended func(types.UID)) (*watcher, error) {
-	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("watch processes: %w", err)
-	}
-	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
-	if err == nil {
-		err = unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, wake, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(wake)})
-	}
-	if err != nil {
-		_ = unix.Close(epoll)
-		return nil, fmt.Errorf("watch processes: %w", err)
-	}
-	return &watcher{epoll: epoll, wake: wake, ended: ended, shims: map[int32]watched{}}, nil
+func newWatcher(ended func(types.UID)) *watcher {
+	return &watcher{ended: ended, shims: map[*watched]struct{}{}}
 }
 
 // watch adds a shim to the watched shims. It takes ownership of the pidfd, and closes the pidfd if it returns an error.
-func (w *watcher) watch(pidfd int, uid types.UID, pid int) error {
+func (w *watcher) watch(pidfd int, uid types.UID, pid int) (*watched, error) {
+	file, err := procstat.NewFile(pidfd)
+	if err != nil {
+		return nil, err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.shims == nil {
-		_ = unix.Close(pidfd)
-		return errors.New("the host runtime is closed")
+	if w.closed {
+		return nil, errors.Join(errors.New("the host runtime is closed"), file.Close())
 	}
-	w.shims[int32(pidfd)] = watched{uid: uid, pid: pid}
-	if err := unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, pidfd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(pidfd)}); err != nil {
-		delete(w.shims, int32(pidfd))
-		_ = unix.Close(pidfd)
-		return fmt.Errorf("watch the shim: %w", err)
-	}
-	return nil
+	s := &watched{pid: pid, pidfd: file, uid: uid}
+	w.shims[s] = struct{}{}
+	w.waiting.Go(func() {
+		if uid := w.await(s); uid != "" {
+			w.ended(uid)
+		}
+	})
+	return s, nil
 }
 
-func (w *watcher) run() {
-	events := make([]unix.EpollEvent, 64)
-	for {
-		n, err := unix.EpollWait(w.epoll, events, -1)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return
-		}
-		for _, event := range events[:max(n, 0)] {
-			if int(event.Fd) == w.wake {
-				return
-			}
-			if shim, ok := w.collect(event.Fd); ok && shim.uid != "" {
-				w.ended(shim.uid)
-			}
-		}
-	}
-}
-
-// collect removes a shim that has exited, and reaps it if it is a child of this process.
-func (w *watcher) collect(fd int32) (watched, bool) {
+// await waits until a shim has exited, and reaps it if it is a child of this process. It returns the UID of its object; empty if there is nothing to report.
+func (w *watcher) await(s *watched) types.UID {
+	exited := procstat.Wait(s.pidfd)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	shim, ok := w.shims[fd]
-	if !ok {
-		return watched{}, false
+	if !exited {
+		return "" // the watcher was closed
 	}
-	delete(w.shims, fd)
-	_, _ = unix.Wait4(shim.pid, nil, unix.WNOHANG, nil)
-	_ = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_DEL, int(fd), nil)
-	_ = unix.Close(int(fd))
-	return shim, true
+	delete(w.shims, s)
+	_ = s.pidfd.Close()
+	_, _ = unix.Wait4(s.pid, nil, unix.WNOHANG, nil)
+	return s.uid
 }
 
 // assign makes a warm shim the shim of a UID. It returns false if the warm shim has exited.
-func (w *watcher) assign(pidfd, pid int, uid types.UID) bool {
+func (w *watcher) assign(s *watched, uid types.UID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.shims[int32(pidfd)] != (watched{pid: pid}) {
+	if _, alive := w.shims[s]; !alive {
 		return false
 	}
-	w.shims[int32(pidfd)] = watched{uid: uid, pid: pid}
+	s.uid = uid
 	return true
 }
 
-// kill kills a warm shim if the watcher still watches it. Only then is its pidfd known to be valid.
-func (w *watcher) kill(pidfd, pid int) {
+// kill kills a warm shim. It does nothing if the watcher has reaped the shim, because the PID may then belong to another process.
+func (w *watcher) kill(s *watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.shims[int32(pidfd)] == (watched{pid: pid}) {
-		_ = unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)
+	if _, alive := w.shims[s]; alive {
+		_ = unix.Kill(s.pid, unix.SIGKILL)
 	}
 }
 
-func (w *watcher) stop() {
-	_, _ = unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
-}
-
-// close closes all descriptors of the watcher. It is called after run has returned.
+// close ends the watch of all shims, which continue to run.
 func (w *watcher) close() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	for fd := range w.shims {
-		_ = unix.Close(int(fd))
+	w.closed = true
+	for s := range w.shims {
+		_ = s.pidfd.Close()
 	}
-	w.shims = nil
-	_ = unix.Close(w.wake)
-	_ = unix.Close(w.epoll)
+	w.mu.Unlock()
+	w.waiting.Wait()
 }
 
 const eventsName = "events"
@@ -142,7 +113,7 @@ const eventsName = "events"
 func listenEvents(stateDir string) (*net.UnixConn, error) {
 	_ = os.Remove(filepath.Join(stateDir, eventsName))
 	var conn *net.UnixConn
-	err := inDirectory(stateDir, eventsName, func(address *net.UnixAddr) (err error) {
+	err := shim.InDirectory(stateDir, eventsName, func(address *net.UnixAddr) (err error) {
 		address.Net = "unixgram"
 		conn, err = net.ListenUnixgram("unixgram", address)
 		return err
@@ -154,17 +125,7 @@ func listenEvents(stateDir string) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// inDirectory calls the function do with a short address of a socket, whatever the length of its directory path: a socket path is limited to 107 bytes.
-func inDirectory(dir, name string, do func(*net.UnixAddr) error) error {
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", dir, err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	return do(&net.UnixAddr{Net: "unix", Name: "/proc/self/fd/" + strconv.Itoa(fd) + "/" + name})
-}
-
-// receive reads the events of shims.
+// receive reads the UIDs that shims send, and calls changed for each, until the socket is closed.
 func (h *Host) receive() {
 	buf := make([]byte, 256)
 	for {
@@ -175,15 +136,15 @@ func (h *Host) receive() {
 			}
 			continue
 		}
-		if uid := string(buf[:n]); shim.ValidUID(uid) {
-			h.changed(types.UID(uid))
+		if uid := types.UID(buf[:n]); runtime.ValidUID(uid) {
+			h.changed(uid)
 		}
 	}
 }
 
-// ended reports a shim that has exited: it waits until the lock of the shim is free, and then calls changed. The watcher calls ended.
+// ended reports that a shim has exited. The watcher calls it.
 func (h *Host) ended(uid types.UID) {
-	// A child that the manager is forking may hold a copy of the lock until its exec. Wait for that exec for at most 20 ms, because the wait delays other events.
+	// A child that the manager is forking may hold a copy of the lock until its exec. Wait for that exec for at most 20 ms, because the wait delays the event.
 	for range 20 {
 		if held, _ := lockHeld(filepath.Join(h.dir(uid), shim.LockFile)); !held {
 			break

@@ -58,16 +58,14 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, ver
 	if taken, err := l.takeBack(ctx, held, incarnation); taken || err != nil {
 		return err
 	}
-	l.mu.Lock()
-	client, v := l.client, l.snapshot()
-	l.mu.Unlock()
+	v := l.view()
 	switch {
-	case held.LeaderExit != nil || client == nil || v.report == nil:
+	case held.LeaderExit != nil || v.client == nil || v.report == nil:
 		return errSilent
 	case verb == lsp.Kill && v.leaving && !serverLives(*v.report):
 		return errors.New("its multiplexer is still running although the server has exited") // Kill then kills the multiplexer, the only process left
 	}
-	return tell(ctx, client, lsp.Command{Verb: verb, Incarnation: incarnation}, timeout)
+	return tell(ctx, v.client, lsp.Command{Verb: verb, Incarnation: incarnation}, timeout)
 }
 
 // SetFolders changes the folders of the workspace of a running server. It returns an error if the multiplexer cannot be reached.
@@ -76,9 +74,7 @@ func (r *Runtime) SetFolders(ctx context.Context, uid types.UID, folders []strin
 	if l == nil {
 		return errSilent
 	}
-	l.mu.Lock()
-	client := l.client
-	l.mu.Unlock()
+	client := l.view().client
 	if client == nil {
 		return errSilent
 	}

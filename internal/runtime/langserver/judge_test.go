@@ -10,7 +10,11 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/control"
 )
+
+// connection stands for the connection to a multiplexer.
+var connection = &control.Client{}
 
 // TestNext_DecidesWhatToDoWithMultiplexer checks the next step for each phase of a multiplexer and what the Host reports about it.
 func TestNext_DecidesWhatToDoWithMultiplexer(t *testing.T) {
@@ -25,7 +29,7 @@ func TestNext_DecidesWhatToDoWithMultiplexer(t *testing.T) {
 	}{
 		"nothing to do": {view: view{phase: phaseNone}, want: stepEnd},
 		"nothing to do, a multiplexer is running":        {view: view{phase: phaseNone}, held: alive, want: stepEnd},
-		"nothing to do, still connected":                 {view: view{phase: phaseNone, connected: true, report: running}, held: alive, want: stepEnd},
+		"nothing to do, still connected":                 {view: view{phase: phaseNone, client: connection, report: running}, held: alive, want: stepEnd},
 		"reviving":                                       {view: view{phase: phaseReviving}, held: exited, want: stepRevive},
 		"reviving, no longer needed":                     {view: view{phase: phaseReviving, leaving: true}, held: exited, want: stepEnd},
 		"reviving, a multiplexer is running":             {view: view{phase: phaseReviving}, held: alive, want: stepConnect},
@@ -34,7 +38,7 @@ func TestNext_DecidesWhatToDoWithMultiplexer(t *testing.T) {
 		"reviving, unknown":                              {view: view{phase: phaseReviving}, unknown: true, want: stepEnd},
 		"starting":                                       {view: view{phase: phaseStarting}, held: exited, want: stepWait},
 		"starting, already running":                      {view: view{phase: phaseStarting}, held: alive, want: stepWait},
-		"starting, connection to the previous one":       {view: view{phase: phaseStarting, connected: true, leaving: true, report: ended}, unknown: true, want: stepWait},
+		"starting, connection to the previous one":       {view: view{phase: phaseStarting, client: connection, leaving: true, report: ended}, unknown: true, want: stepWait},
 		"started without a server":                       {view: view{phase: phaseBare, bare: true}, held: alive, want: stepConnect},
 		"started without a server, exited":               {view: view{phase: phaseBare, bare: true}, held: exited, want: stepDiscard},
 		"not connected":                                  {view: view{phase: phaseRunning}, held: alive, want: stepConnect},
@@ -43,16 +47,16 @@ func TestNext_DecidesWhatToDoWithMultiplexer(t *testing.T) {
 		"not connected, unknown":                         {view: view{phase: phaseRunning}, unknown: true, want: stepConnect},
 		"exited":                                         {view: view{phase: phaseRunning, report: running}, held: exited, want: stepDiscard},
 		"exited, record lost":                            {view: view{phase: phaseRunning, report: running}, want: stepDiscard},
-		"connected":                                      {view: view{phase: phaseRunning, connected: true, report: running}, unknown: true, want: stepWait},
-		"connected, server exited, multiplexer is kept":  {view: view{phase: phaseRunning, connected: true, report: ended}, unknown: true, want: stepWait},
-		"not needed, server exited":                      {view: view{phase: phaseRunning, connected: true, leaving: true, report: ended}, unknown: true, want: stepQuit},
-		"not needed, server could not be started":        {view: view{phase: phaseRunning, connected: true, leaving: true, report: failed}, unknown: true, want: stepQuit},
-		"not needed, no server was started":              {view: view{phase: phaseRunning, connected: true, leaving: true, report: none}, unknown: true, want: stepQuit},
-		"not needed, server is starting":                 {view: view{phase: phaseRunning, connected: true, leaving: true, report: starting}, unknown: true, want: stepWait},
-		"not needed, server is running":                  {view: view{phase: phaseRunning, connected: true, leaving: true, report: running}, unknown: true, want: stepWait},
-		"not needed, pending start":                      {view: view{phase: phaseRunning, connected: true, leaving: true, report: ended, pending: 4}, unknown: true, want: stepWait},
-		"not needed, no report":                          {view: view{phase: phaseRunning, connected: true, leaving: true}, unknown: true, want: stepWait},
-		"quitting":                                       {view: view{phase: phaseQuitting, connected: true, leaving: true, report: ended}, unknown: true, want: stepWait},
+		"connected":                                      {view: view{phase: phaseRunning, client: connection, report: running}, unknown: true, want: stepWait},
+		"connected, server exited, multiplexer is kept":  {view: view{phase: phaseRunning, client: connection, report: ended}, unknown: true, want: stepWait},
+		"not needed, server exited":                      {view: view{phase: phaseRunning, client: connection, leaving: true, report: ended}, unknown: true, want: stepQuit},
+		"not needed, server could not be started":        {view: view{phase: phaseRunning, client: connection, leaving: true, report: failed}, unknown: true, want: stepQuit},
+		"not needed, no server was started":              {view: view{phase: phaseRunning, client: connection, leaving: true, report: none}, unknown: true, want: stepQuit},
+		"not needed, server is starting":                 {view: view{phase: phaseRunning, client: connection, leaving: true, report: starting}, unknown: true, want: stepWait},
+		"not needed, server is running":                  {view: view{phase: phaseRunning, client: connection, leaving: true, report: running}, unknown: true, want: stepWait},
+		"not needed, pending start":                      {view: view{phase: phaseRunning, client: connection, leaving: true, report: ended, pending: 4}, unknown: true, want: stepWait},
+		"not needed, no report":                          {view: view{phase: phaseRunning, client: connection, leaving: true}, unknown: true, want: stepWait},
+		"quitting":                                       {view: view{phase: phaseQuitting, client: connection, leaving: true, report: ended}, unknown: true, want: stepWait},
 		"quitting, connection lost":                      {view: view{phase: phaseQuitting, leaving: true, report: ended}, held: alive, want: stepConnect},
 		"quitting, exited":                               {view: view{phase: phaseQuitting, leaving: true, report: ended}, held: exited, want: stepDiscard},
 	} {
@@ -70,21 +74,24 @@ func TestNext_NeverQuitsNeededMultiplexer(t *testing.T) {
 		for _, server := range []facts.Phase{lsp.None, facts.Starting, facts.Running, facts.Exited, facts.Failed} {
 			for _, multiplexer := range []facts.Phase{"", facts.Starting, facts.Running, facts.Unknown, facts.Exited, facts.Failed} {
 				for bits := range 16 {
-					connected, leaving, observed := bits&1 != 0, bits&2 != 0, bits&4 != 0
-					v := view{phase: p, connected: connected, leaving: leaving, pending: int64(bits >> 3), report: &lsp.Report{Phase: server}}
+					leaving, observed := bits&2 != 0, bits&4 != 0
+					v := view{phase: p, leaving: leaving, pending: int64(bits >> 3), report: &lsp.Report{Phase: server}}
+					if bits&1 != 0 {
+						v.client = connection
+					}
 					var held *facts.Incarnation
 					if multiplexer != "" {
 						held = &facts.Incarnation{Phase: multiplexer}
 					}
 					switch does := next(v, held, observed); does {
 					case stepQuit:
-						g.Expect(v.leaving && v.connected && v.pending == 0 && !serverLives(*v.report)).To(BeTrue(), "%s: %+v", does, v)
+						g.Expect(v.leaving && v.client != nil && v.pending == 0 && !serverLives(*v.report)).To(BeTrue(), "%s: %+v", does, v)
 					case stepRevive:
 						g.Expect(observed && held != nil && !held.Alive() && !v.leaving).To(BeTrue(), "%s: %+v %+v", does, v, held)
 					case stepDiscard:
-						g.Expect(observed && (held == nil || !held.Alive()) && !v.connected).To(BeTrue(), "%s: %+v %+v", does, v, held)
+						g.Expect(observed && (held == nil || !held.Alive()) && v.client == nil).To(BeTrue(), "%s: %+v %+v", does, v, held)
 					case stepConnect:
-						g.Expect(v.connected && p != phaseReviving).To(BeFalse(), "%s: %+v", does, v)
+						g.Expect(v.client != nil && p != phaseReviving).To(BeFalse(), "%s: %+v", does, v)
 					}
 				}
 			}

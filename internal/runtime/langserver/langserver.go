@@ -46,7 +46,7 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// adoptPatience is how long New waits for the first reports of all running multiplexers, and how long Observe waits for the first report of one multiplexer.
+// adoptPatience is how long Observe waits for the first report of a multiplexer that an earlier manager has started.
 const adoptPatience = time.Second
 
 // Runtime runs language servers. Create one with New or NewInPods.
@@ -70,7 +70,7 @@ func (r *Runtime) Capabilities() runtime.Capabilities {
 	return runtime.Capabilities{Logs: r, Inspection: r}
 }
 
-// New returns a Runtime for this machine, and connects to the running multiplexers.
+// New returns a Runtime for this machine.
 func New(host Host, options Options) (*Runtime, error) {
 	if options.Dir == "" {
 		return nil, errors.New("language servers: no directory is set")
@@ -88,7 +88,7 @@ func New(host Host, options Options) (*Runtime, error) {
 	}
 	here := &onHost{dir: dir, program: program, runAs: options.RunAs}
 	r := newRuntime(host, here, options.Logger, options.Wake)
-	if err := r.adopt(here); err != nil {
+	if err := r.removeUnknown(here); err != nil {
 		r.Close()
 		return nil, err
 	}
@@ -102,36 +102,23 @@ func newRuntime(host Host, where site, log logr.Logger, wake func(types.UID)) *R
 	return &Runtime{Tasks: background.New(wake), host: host, site: where, log: log, links: map[types.UID]*link{}}
 }
 
-// adopt connects to all running multiplexers concurrently, and removes the directories of unknown ones.
-func (r *Runtime) adopt(here *onHost) error {
+// removeUnknown removes the directories of multiplexers that the host has forgotten, because their objects no longer exist.
+func (r *Runtime) removeUnknown(here *onHost) error {
 	entries, err := os.ReadDir(here.dir)
 	if err != nil {
 		return fmt.Errorf("list the language servers: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(r.Lifetime(), adoptPatience)
-	defer cancel()
-	var links []*link
 	for _, entry := range entries {
 		uid := types.UID(entry.Name())
-		if !entry.IsDir() || !shim.ValidUID(entry.Name()) {
+		if !entry.IsDir() || !runtime.ValidUID(uid) {
 			continue
 		}
-		held, err := r.multiplexer(ctx, uid)
+		held, err := r.multiplexer(r.Lifetime(), uid)
 		switch {
 		case err != nil:
 			r.log.Error(err, "Cannot inspect a language server", "uid", uid)
-		case held == nil: // the host has forgotten the multiplexer, because its object no longer exists
+		case held == nil:
 			_ = here.forget(uid)
-		case held.Alive():
-			l := r.link(uid)
-			l.watch()
-			links = append(links, l)
-		}
-	}
-	for _, l := range links {
-		select {
-		case <-l.heard:
-		case <-ctx.Done():
 		}
 	}
 	return nil

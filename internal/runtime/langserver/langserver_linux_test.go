@@ -21,6 +21,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp/control"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -35,7 +36,7 @@ func TestStart_RunsServerAsRequested(t *testing.T) {
 	f := newFixture(t)
 	f.Expect(f.observe(uid)).To(BeZero())
 	running := f.start(uid, 1)
-	f.Expect(shim.Identify(int(running.PID))).To(Equal(identity(running)))
+	f.Expect(procstat.Identify(int(running.PID))).To(Equal(identity(running)))
 	f.Expect(running).To(And(HaveField("UID", string(uid)), HaveField("StartedAt", Not(BeZero())), HaveField("BootID", Not(BeEmpty())),
 		HaveField("Containment", Not(BeEmpty())), HaveField("Name", "languageservers/default/first")))
 	f.awaitReady(uid, 1)

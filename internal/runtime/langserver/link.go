@@ -27,7 +27,7 @@ const (
 	killTimeout  = time.Second
 )
 
-// link is the in-memory state of one UID. The functions in phase.go and judge.go decide from a snapshot of it, and the goroutine in maintain.go acts on these decisions.
+// link is the in-memory state of one UID. The functions in judge.go decide from a snapshot of it, and the goroutine in maintain.go acts on these decisions.
 type link struct {
 	runtime *Runtime
 	uid     types.UID
@@ -48,6 +48,7 @@ type link struct {
 	since      time.Time   // the latest of: the start of the multiplexer, its last report, the end of the last connection
 	report     *lsp.Report // the last report of the running multiplexer
 
+	met    bool            // Observe has waited for the first report, or need not wait
 	client *control.Client // nil while not connected
 	heard  chan struct{}   // closed by hear after the first connection and report
 	hear   sync.Once
@@ -93,14 +94,14 @@ func (l *link) view() view {
 // snapshot returns a snapshot. It is called with mu held.
 func (l *link) snapshot() view {
 	v := view{
-		phase: l.phase, connected: l.client != nil, report: l.report, young: time.Since(l.since) < youth,
+		phase: l.phase, client: l.client, report: l.report, young: time.Since(l.since) < youth,
 		cancelled: l.cancelled, told: l.told, leaving: l.phase == phaseQuitting || !l.keep, generation: l.generation,
 	}
 	if l.runtime.known(l.uid) != l { // forgotten: a later multiplexer has another link
 		v.phase = phaseNone
 	}
 	v.bare = l.phase == phaseBare && v.young
-	if !v.connected && time.Since(l.since) > l.runtime.site.silence() {
+	if v.client == nil && time.Since(l.since) > l.runtime.site.silence() {
 		v.report = nil
 	}
 	if l.pending != nil {

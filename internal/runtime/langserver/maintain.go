@@ -90,7 +90,7 @@ func (l *link) connect(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	client, err := control.Converse(dialing, conn, func(report lsp.Report) { l.took(generation, report) }, func(error) {})
+	client, err := control.Converse(dialing, conn, func(report lsp.Report) { l.took(generation, report) })
 	if err != nil {
 		return false
 	}

@@ -22,11 +22,10 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 	if err != nil {
 		return nil, err
 	}
-	alive, first := held != nil && held.Alive(), l == nil
-	if alive {
+	if held != nil && held.Alive() {
 		l = r.link(uid)
 		l.watch() // even if the start of the multiplexer seemed to fail
-		if first && v.noted > 0 && held.Phase == facts.Running {
+		if held.Phase == facts.Running && l.meets() {
 			l.await(ctx)
 			if v, held, state, err = r.look(ctx, uid, l); err != nil {
 				return nil, err
@@ -55,6 +54,15 @@ func (r *Runtime) endable(held, found *facts.Incarnation) {
 		found.Killable = true
 		found.Message = fmt.Sprintf("the manager cannot reach the multiplexer in Pod %s at port %d; check that no NetworkPolicy blocks the connection", held.PodName, transport.Port)
 	}
+}
+
+// meets returns true once, for a multiplexer that an earlier manager has started.
+func (l *link) meets() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := !l.met && l.born.IsZero()
+	l.met = true
+	return first
 }
 
 // await waits for the first report of a multiplexer that was running before this manager was started. Without that report, the state of the server is unknown.

@@ -18,6 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/control"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 // site is where multiplexers run. It prepares their start, connects to them, and reads the state that they leave when they exit.
@@ -78,7 +79,7 @@ func (h *onHost) settle(ctx context.Context, uid types.UID, held *facts.Incarnat
 	end := gone(view{}, held, state)
 	state.Phase, state.LeaderExit = facts.Exited, nil
 	state.Exit = end.Exit
-	if err := shim.WriteFile(filepath.Join(h.directory(uid), lsp.StateFile), state, false); err != nil {
+	if err := statedir.WriteJSON(filepath.Join(h.directory(uid), lsp.StateFile), state, false); err != nil {
 		return fmt.Errorf("record the exit of the server: %w", err)
 	}
 	return nil
@@ -95,7 +96,7 @@ func (h *onHost) dial(ctx context.Context, uid types.UID) (net.Conn, error) {
 
 func (h *onHost) state(_ context.Context, uid types.UID) (lsp.Report, error) {
 	var state lsp.Report
-	_, err := shim.ReadFile(filepath.Join(h.directory(uid), lsp.StateFile), &state)
+	_, err := statedir.ReadJSON(filepath.Join(h.directory(uid), lsp.StateFile), &state)
 	if err != nil {
 		return lsp.Report{}, fmt.Errorf("read the state of the language server: %w", err)
 	}

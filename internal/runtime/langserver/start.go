@@ -20,7 +20,7 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if p.Incarnation <= 0 || !shim.ValidUID(string(p.UID)) {
+	if p.Incarnation <= 0 || !runtime.ValidUID(p.UID) {
 		return fmt.Errorf("start %s: a UID and an incarnation greater than 0 are required", p.Name)
 	}
 	l := r.link(p.UID)
@@ -86,9 +86,7 @@ func (l *link) replace(ctx context.Context, held *facts.Incarnation) error {
 
 // startIn starts a server in the running multiplexer. If this manager is not connected to the multiplexer, the start is sent later.
 func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp.Launch) error {
-	l.mu.Lock()
-	client, v := l.client, l.snapshot()
-	l.mu.Unlock()
+	v := l.view()
 	switch {
 	case held.Phase == facts.Unknown:
 		return fmt.Errorf("%w: %s", runtime.ErrOldAlive, held.Message)
@@ -103,16 +101,14 @@ func (l *link) startIn(ctx context.Context, held *facts.Incarnation, launch *lsp
 	if err := l.runtime.site.note(ctx, l.uid, held, launch.Incarnation); err != nil {
 		return err
 	}
+	if v.client != nil {
+		return l.send(ctx, v.client, launch)
+	}
 	l.mu.Lock()
-	if client == nil {
-		l.pending, l.offered = launch, false
-	}
+	l.pending, l.offered = launch, false
 	l.mu.Unlock()
-	if client == nil {
-		l.watch()
-		return nil
-	}
-	return l.send(ctx, client, launch)
+	l.watch()
+	return nil
 }
 
 // startMultiplexer starts a multiplexer that replaces the previous one, and starts the server in it as soon as the multiplexer can be reached. If p and launch

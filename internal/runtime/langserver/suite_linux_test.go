@@ -26,10 +26,10 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/control"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/runtime/host"
-	"github.com/berth-dev/berth/internal/shim"
 )
 
 const (
@@ -190,20 +190,24 @@ func (f *fixture) awaitReady(uid types.UID, incarnation int64) {
 	}).WithTimeout(patience).WithPolling(often).Should(BeTrue())
 }
 
-// multiplexer returns the process of the multiplexer of a UID.
-func (f *fixture) multiplexer(uid types.UID) shim.Process {
+// multiplexer returns the process of the multiplexer of a UID. A server can be known to run before its multiplexer is.
+func (f *fixture) multiplexer(uid types.UID) procstat.Process {
 	f.Helper()
-	found, err := f.machine.Observe(context.Background(), uid)
-	f.Expect(err).NotTo(HaveOccurred())
-	f.Expect(found).To(HaveLen(1))
-	f.Expect(found[0].Phase).To(Equal(facts.Running))
-	return shim.Process{PID: int(found[0].PID), Ticks: uint64(found[0].StartTicks)}
+	var found []facts.Incarnation
+	f.Eventually(func(g Gomega) {
+		var err error
+		found, err = f.machine.Observe(context.Background(), uid)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(found).To(HaveLen(1))
+		g.Expect(found[0].Phase).To(Equal(facts.Running))
+	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
+	return procstat.Process{PID: int(found[0].PID), Ticks: uint64(found[0].StartTicks)}
 }
 
 // signal sends a signal to p, and to no other process that has reused its PID. After SIGSTOP it waits until p is stopped.
-func (f *fixture) signal(p shim.Process, signal unix.Signal) {
+func (f *fixture) signal(p procstat.Process, signal unix.Signal) {
 	f.Helper()
-	fd, err := shim.Open(p)
+	fd, err := procstat.Open(p)
 	f.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = unix.Close(fd) }()
 	f.Expect(unix.PidfdSendSignal(fd, signal, nil, 0)).To(Succeed())
@@ -216,21 +220,21 @@ func (f *fixture) signal(p shim.Process, signal unix.Signal) {
 	}
 }
 
-func (f *fixture) awaitExit(p shim.Process) {
+func (f *fixture) awaitExit(p procstat.Process) {
 	f.Helper()
 	f.Eventually(func() bool {
-		fd, err := shim.Open(p)
+		fd, err := procstat.Open(p)
 		if err != nil {
 			return true
 		}
 		defer func() { _ = unix.Close(fd) }()
-		ended, _ := shim.Ended(fd)
+		ended, _ := procstat.Ended(fd)
 		return ended
 	}).WithTimeout(patience).WithPolling(often).Should(BeTrue())
 }
 
-func identity(i facts.Incarnation) shim.Process {
-	return shim.Process{PID: int(i.PID), Ticks: uint64(i.StartTicks)}
+func identity(i facts.Incarnation) procstat.Process {
+	return procstat.Process{PID: int(i.PID), Ticks: uint64(i.StartTicks)}
 }
 
 // editor is a client of a language server.

@@ -173,6 +173,37 @@ func TestStart_DetectsPodsMissingFromWatch(t *testing.T) {
 	c.Expect(c.Forget(c.ctx, c.uid)).NotTo(Succeed(), "it is still running")
 }
 
+// A manager that was replaced may start an incarnation after its successor has recorded that incarnation with a newer spec.
+func TestOrigin_IsThatOfTheManagerThatCreatedThePod(t *testing.T) {
+	c := newCluster(t, nil)
+	older := c.process(1, `{"metadata": {"annotations": {"berth.dev/origin": "{\"specHash\": \"template\"}"}}}`)
+	older.Origin = facts.Origin{SpecHash: "older", RestartToken: `one "and" one`}
+	c.Expect(newFixture(t, c.api, c.namespace).Start(c.ctx, older)).To(Succeed())
+	newer := c.process(1, "")
+	newer.Origin = facts.Origin{SpecHash: "newer", RestartToken: "two"}
+	c.Expect(c.Start(c.ctx, newer)).To(Succeed(), "the incarnation exists")
+	c.Expect(c.observed().Origin).To(Equal(older.Origin))
+
+	c.bindToNode(1, "node")
+	c.setStatus(1, corev1.PodFailed, terminatedState(3, "Error", ""))
+	c.Expect(c.await(facts.Exited).Origin).To(Equal(older.Origin), "also after its exit")
+	refused := c.process(2, `{"spec": {"containers": null}}`)
+	refused.Origin = newer.Origin
+	c.Expect(c.Start(c.ctx, refused)).To(Succeed())
+	c.Expect(c.await(facts.Failed).Origin).To(Equal(newer.Origin), "of a start without a Pod")
+}
+
+func TestOrigin_IsUnknownWithoutAnnotation(t *testing.T) {
+	c := newCluster(t, nil)
+	p := c.process(1, "")
+	p.Origin = facts.Origin{SpecHash: "older"}
+	c.Expect(c.Start(c.ctx, p)).To(Succeed())
+	_, err := c.api.CoreV1().Pods(c.namespace).Patch(c.ctx, c.pod(1).Name, types.MergePatchType, []byte(`{"metadata": {"annotations": {"berth.dev/origin": null}}}`), metav1.PatchOptions{})
+	c.Expect(err).NotTo(HaveOccurred())
+	c.reopen()
+	c.Expect(c.observed()).To(And(HaveField("Number", BeEquivalentTo(1)), HaveField("Origin", BeZero())), "a Pod of an earlier version of Berth")
+}
+
 func TestDeletedPod_ReportsLostExit(t *testing.T) {
 	c := newCluster(t, nil)
 	c.start(1)

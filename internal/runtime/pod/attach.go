@@ -50,14 +50,11 @@ func Unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx,
 
 // Type implements runtime.Terminals, through the API server. It takes at most typeTimeout.
 func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
-	if err := r.synced(ctx); err != nil {
-		return fmt.Errorf("type into the terminal of %s: %w", uid, err)
-	}
-	pods := r.store.of(uid)
+	p, err := r.running(ctx, uid)
 	switch {
-	case len(pods) == 0 || !runs(pods[0]):
-		return fmt.Errorf("type into the terminal of %s: %w", uid, runtime.ErrNotFound)
-	case !hasTerminal(pods[0]):
+	case err != nil:
+		return fmt.Errorf("type into the terminal of %s: %w", uid, err)
+	case !hasTerminal(p):
 		return fmt.Errorf("type into the terminal of %s: %w", uid, runtime.ErrNoTerminal)
 	case r.config == nil:
 		return fmt.Errorf("type into the terminal of %s: this manager is not configured for terminals in Pods", uid)
@@ -66,8 +63,8 @@ func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, typeTimeout)
 	defer cancel()
-	if err := TypeInto(ctx, r.config, pods[0], input, time.After); err != nil {
-		return fmt.Errorf("type into the terminal of Pod %s/%s: %w", pods[0].Namespace, pods[0].Name, err)
+	if err := TypeInto(ctx, r.config, p, input, time.After); err != nil {
+		return fmt.Errorf("type into the terminal of Pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	return nil
 }

@@ -98,11 +98,11 @@ func build(p runtime.Process, c Config, env variables) (*corev1.Pod, *facts.Star
 	}
 	// Set again what a template must not change: the labels and annotations that identify the Pod, the finalizer, and the restart policy, because the kubelet
 	// must not run the program twice. Policies and the status of the object rely on these values.
-	for name, value := range metadata(p, c).Labels {
-		pod.Labels[name] = value
-	}
+	maps.Copy(pod.Labels, metadata(p, c).Labels)
 	maps.Copy(pod.Annotations, c.Annotations)
 	pod.Annotations[annotationName] = p.Name
+	origin, _ := json.Marshal(p.Origin) // cannot fail for two strings
+	pod.Annotations[annotationOrigin] = string(origin)
 	if t := p.Terminal; t != nil {
 		pod.Annotations[annotationTerminal] = strconv.Itoa(int(t.Columns)) + "x" + strconv.Itoa(int(t.Rows))
 	}
@@ -175,14 +175,13 @@ func mergeTemplate(pod *corev1.Pod, template json.RawMessage) *facts.StartError 
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
-	for i := range pod.Spec.Containers {
-		if main := &pod.Spec.Containers[i]; main.Name == Container {
-			main.Image, main.Command, main.Args = given.Image, given.Command, nil
-			main.EnvFrom = withOwn(main.EnvFrom, given.EnvFrom)
-			return nil
-		}
+	main := mainOf(pod)
+	if main == nil {
+		return oci.Failed("spec.runtime.pod.template removes the container %s, which runs the program; keep it", Container)
 	}
-	return oci.Failed("spec.runtime.pod.template removes the container %s, which runs the program; keep it", Container)
+	main.Image, main.Command, main.Args = given.Image, given.Command, nil
+	main.EnvFrom = withOwn(main.EnvFrom, given.EnvFrom)
+	return nil
 }
 
 // withOwn appends own, which is the Secret with the spec's environment, to named, the envFrom list after the merge with a template. A list in the template

@@ -51,9 +51,9 @@ func classify(p *corev1.Pod, said string) *facts.StartError {
 
 // pathOf returns the value of PATH that the Pod sets for the program, or "".
 func pathOf(p *corev1.Pod) (path string) {
-	for _, c := range p.Spec.Containers {
-		for _, variable := range c.Env {
-			if c.Name == Container && variable.Name == "PATH" {
+	if main := mainOf(p); main != nil {
+		for _, variable := range main.Env {
+			if variable.Name == "PATH" {
 				path = strings.ReplaceAll(variable.Value, "$$", "$")
 			}
 		}

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// mostListened is the default of Options.Terminals. Each terminal costs a connection, in the manager and in the API server.
+	// mostListened is the maximum number of terminals that are attached at the same time. Each costs a connection, in the manager and in the API server.
 	mostListened = 512
 	// connectTimeout bounds the time to establish a connection.
 	connectTimeout = 30 * time.Second
@@ -84,75 +84,47 @@ func (s *views) free() {
 	s.busy--
 }
 
-// listener reads the terminal of one Pod.
-type listener struct {
-	r     *Runtime
-	v     *view
-	ctx   context.Context //nolint:containedctx // ends with the listener
-	ended chan error      // receives the result of the connection; nil without a connection
-	again <-chan time.Time
-	wait  time.Duration
-	tried bool
-}
-
 // follow reads the terminal while the program of a Pod runs, and reconnects when the connection is lost. It keeps the output in v until the object has another
 // Pod or none.
 func (r *Runtime) follow(uid types.UID, v *view) {
+	replaced := func(newest *corev1.Pod) bool { return newest == nil || newest.UID != v.pod.UID }
+	ended := func(newest *corev1.Pod) bool { return replaced(newest) || !runs(newest) }
 	ctx, cancel := context.WithCancel(r.ctx)
-	free := sync.OnceFunc(r.views.free)
-	defer free()
-	l := &listener{r: r, v: v, ctx: ctx, wait: listenRetry}
-	defer l.end(cancel)
+	defer cancel()
+	r.views.running.Go(func() {
+		r.await(ctx, uid, replaced)
+		cancel()
+	})
+	resize := time.Since(mainStatus(v.pod).State.Running.StartedAt.Time) < justStarted
+	for wait := listenRetry; ctx.Err() == nil && !ended(r.store.newest(uid)); wait = min(2*wait, listenRetryMost) {
+		err := r.listen(ctx, v, resize)
+		resize = false
+		if v.lost() {
+			wait = listenRetry
+		}
+		if err != nil && ctx.Err() == nil {
+			r.log.V(1).Info("Cannot attach to the terminal of a Pod; retrying", "pod", v.pod.Namespace+"/"+v.pod.Name, "in", wait, "err", err.Error())
+		}
+		pause, end := context.WithTimeout(ctx, wait)
+		r.await(pause, uid, ended)
+		end()
+	}
+	r.views.free()
+	<-ctx.Done()
+}
+
+// await waits until the newest Pod of an object, nil if there is none, is in a state, or the context ends.
+func (r *Runtime) await(ctx context.Context, uid types.UID, is func(newest *corev1.Pod) bool) {
 	for {
 		change := r.store.change(uid)
-		pods := r.store.of(uid)
-		switch {
-		case len(pods) == 0 || pods[0].UID != v.pod.UID:
+		if is(r.store.newest(uid)) {
 			return
-		case l.ended != nil: // a connection exists
-		case !runs(pods[0]):
-			free()
-		case l.again == nil:
-			l.begin(mainStatus(pods[0]).State.Running.StartedAt.Time)
 		}
 		select {
 		case <-change:
-		case <-l.again:
-			l.again = nil
-		case err := <-l.ended:
-			l.lost(err)
 		case <-ctx.Done():
 			return
 		}
-	}
-}
-
-// begin connects to a program that started at the given time.
-func (l *listener) begin(started time.Time) {
-	resize := !l.tried && time.Since(started) < justStarted
-	ended := make(chan error, 1)
-	l.ended, l.tried = ended, true
-	go func() { ended <- l.r.listen(l.ctx, l.v, resize) }()
-}
-
-// lost schedules the next connection attempt.
-func (l *listener) lost(err error) {
-	l.ended = nil
-	if l.v.lost() {
-		l.wait = listenRetry
-	}
-	if err != nil && l.ctx.Err() == nil {
-		l.r.log.V(1).Info("Cannot attach to the terminal of a Pod; retrying", "pod", l.v.pod.Namespace+"/"+l.v.pod.Name, "in", l.wait, "err", err.Error())
-	}
-	l.again = time.After(l.wait)
-	l.wait = min(2*l.wait, listenRetryMost)
-}
-
-// end closes the connection and waits for its goroutine.
-func (l *listener) end(cancel context.CancelFunc) {
-	cancel()
-	if l.ended != nil {
-		l.lost(<-l.ended)
 	}
 }
 

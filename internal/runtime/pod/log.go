@@ -30,22 +30,19 @@ const (
 // OpenLog implements runtime.Logs. The node stores the output; the Runtime reads it through the API server while the log is open. The log contains only the
 // output of the newest incarnation, beginning with the oldest output that the node still has. The output of incarnation n begins at offset n << 40.
 func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
-	if err := r.synced(ctx); err != nil {
-		return nil, err
-	}
-	pods := r.store.of(uid)
-	if len(pods) == 0 {
-		return nil, fmt.Errorf("open the output of %s: %w", uid, runtime.ErrNotFound)
+	newest, err := r.newest(ctx, uid)
+	if err != nil {
+		return nil, fmt.Errorf("open the output of %s: %w", uid, err)
 	}
 	l := &podLog{runtime: r, uid: uid, grown: make(chan struct{})}
 	l.ctx, l.cancel = context.WithCancel(r.ctx)
 	// The existing output is readable as soon as the log is open.
-	text, err := r.output(ctx, pods[0])
+	text, err := r.output(ctx, newest)
 	if err != nil {
 		l.cancel()
 		return nil, fmt.Errorf("read the output of %s: %w", uid, err)
 	}
-	l.begin(pods[0])
+	l.begin(newest)
 	l.add(text)
 	l.follower.Go(l.follow)
 	return l, nil
@@ -82,7 +79,6 @@ type podLog struct {
 	pod   types.UID // the Pod that wrote text
 	first int64     // offset of text
 	text  []byte
-	gone  bool          // the UID is no longer known
 	grown chan struct{} // closed on the next change
 }
 
@@ -119,16 +115,16 @@ func (l *podLog) follow() {
 	var read types.UID // the Pod whose output was read to its end
 	for l.ctx.Err() == nil {
 		change := l.runtime.store.change(l.uid)
-		pods := l.runtime.store.of(l.uid)
+		newest := l.runtime.store.newest(l.uid)
 		var again <-chan time.Time
 		switch {
-		case len(pods) == 0:
-			l.forgotten()
+		case newest == nil:
+			l.cancel() // no more output follows
 			return
-		case pods[0].UID != read && hasOutput(pods[0]):
-			done, err := l.copy(pods[0])
+		case newest.UID != read && hasOutput(newest):
+			done, err := l.copy(newest)
 			if err == nil && done {
-				read = pods[0].UID
+				read = newest.UID
 				continue
 			}
 			again = time.After(logRetry)
@@ -174,13 +170,6 @@ func over(p *corev1.Pod) bool {
 	return main == nil || main.State.Running == nil
 }
 
-func (l *podLog) forgotten() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.gone = true
-	l.tell()
-}
-
 // Bounds implements runtime.Log.
 func (l *podLog) Bounds() (first, end int64, err error) {
 	l.mu.Lock()
@@ -209,12 +198,12 @@ func (l *podLog) ReadAt(p []byte, offset int64) (int, error) {
 func (l *podLog) Wait(ctx context.Context, offset int64) error {
 	for {
 		l.mu.Lock()
-		end, gone, grown := l.first+int64(len(l.text)), l.gone, l.grown
+		end, grown, ended := l.first+int64(len(l.text)), l.grown, l.ctx.Err() != nil // ended is read under the lock, so that the last output is not missed
 		l.mu.Unlock()
 		switch {
 		case end > offset:
 			return nil
-		case gone || l.ctx.Err() != nil:
+		case ended:
 			return fmt.Errorf("wait for output of %s: %w", l.uid, runtime.ErrNotFound)
 		}
 		select {

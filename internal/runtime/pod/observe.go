@@ -33,8 +33,8 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 	}
 	pods := r.store.of(uid)
 	var found []facts.Incarnation
-	if failed, is := r.refusedStart(uid); is && (len(pods) == 0 || failed.number > number(pods[0])) {
-		found = append(found, facts.Incarnation{UID: string(uid), Number: failed.number, Name: failed.name, Phase: facts.Failed, StartError: failed.cause})
+	if failed, is := r.refusedStart(uid); is && (len(pods) == 0 || failed.Number > number(pods[0])) {
+		found = append(found, failed)
 	}
 	for _, p := range pods {
 		i := describe(p)
@@ -70,14 +70,11 @@ func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) {
 
 // AttachCommand implements runtime.Terminals. It returns the kubectl command that attaches to the terminal of a running Pod.
 func (r *Runtime) AttachCommand(uid types.UID) string {
-	pods := r.store.of(uid)
-	if len(pods) == 0 || ended(pods[0]) {
+	p := r.store.newest(uid)
+	if p == nil || !runs(p) {
 		return ""
 	}
-	if main := mainStatus(pods[0]); main == nil || main.State.Running == nil {
-		return ""
-	}
-	return fmt.Sprintf("kubectl attach -it -n %s pod/%s -c %s", pods[0].Namespace, pods[0].Name, Container)
+	return fmt.Sprintf("kubectl attach -it -n %s pod/%s -c %s", p.Namespace, p.Name, Container)
 }
 
 // again updates a cached Pod from the API server.

@@ -5,6 +5,7 @@ package pod
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,7 +53,7 @@ func ended(p *corev1.Pod) bool {
 func describe(p *corev1.Pod) facts.Incarnation {
 	i := facts.Incarnation{UID: p.Labels[LabelUID], Number: number(p), Name: p.Annotations[annotationName],
 		Phase: facts.Starting, Node: p.Spec.NodeName, Containment: "Container", StopSent: p.DeletionTimestamp != nil,
-		PodName: p.Name, Address: p.Status.PodIP}
+		PodName: p.Name, Address: p.Status.PodIP, Origin: origin(p)}
 	main := mainStatus(p)
 	if main != nil {
 		i.ContainerID = main.ContainerID
@@ -75,6 +76,12 @@ func describe(p *corev1.Pod) facts.Incarnation {
 		i.Message = waiting(p, main)
 	}
 	return i
+}
+
+// origin returns what the incarnation of a Pod was started with; zero if the annotation is missing or not in this format.
+func origin(p *corev1.Pod) (origin facts.Origin) {
+	_ = json.Unmarshal([]byte(p.Annotations[annotationOrigin]), &origin)
+	return origin
 }
 
 // conclude sets the exit of a Pod that has ended, or the reason why its program never ran.
@@ -153,10 +160,8 @@ func deletedBefore(p *corev1.Pod, end metav1.Time) bool {
 
 // stopSignal returns the signal that the kubelet sends first.
 func stopSignal(p *corev1.Pod) string {
-	for _, c := range p.Spec.Containers {
-		if c.Name == Container && c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
-			return string(*c.Lifecycle.StopSignal)
-		}
+	if main := mainOf(p); main != nil && main.Lifecycle != nil && main.Lifecycle.StopSignal != nil {
+		return string(*main.Lifecycle.StopSignal)
 	}
 	return "SIGTERM"
 }

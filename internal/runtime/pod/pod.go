@@ -9,7 +9,6 @@
 package pod
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +33,7 @@ var _ runtime.Runtime = (*Runtime)(nil)
 
 // Capabilities implements runtime.Runtime.
 func (r *Runtime) Capabilities() runtime.Capabilities {
-	return runtime.Capabilities{Logs: r, Terminals: r, Results: r}
+	return runtime.Capabilities{Logs: r, Terminals: r, Results: r, KeepsOrigin: true, SlowStart: true}
 }
 
 // Labels, annotations and names that identify Pods of Berth.
@@ -47,6 +46,8 @@ const (
 	ManagedBy      = "berth"
 	// annotationName is the display name of the object.
 	annotationName = "berth.dev/name"
+	// annotationOrigin contains the facts.Origin of the incarnation, as JSON. Pods that were created before it existed do not have it.
+	annotationOrigin = "berth.dev/origin"
 	// annotationFailed contains why Berth deleted a Pod whose program could never run: a reason and a message, as JSON.
 	annotationFailed = "berth.dev/start-failed"
 	// annotationLeft marks a Pod that Berth deleted because its program had ended while other containers were still running.
@@ -71,8 +72,6 @@ type Options struct {
 	// Config is used to attach to the terminals of Pods, with the same permissions as Client. Nil: typing is not supported, and terminal output is known only from
 	// the log.
 	Config *rest.Config
-	// Terminals is the maximum number of terminals that are attached at the same time. 0: 512.
-	Terminals int
 	// Namespaces limits the Runtime to the Pods of these namespaces. Empty: all.
 	Namespaces []string
 	// Logger receives log messages; the zero value discards them.
@@ -83,16 +82,15 @@ type Options struct {
 type Runtime struct {
 	runtime.NoTerminals
 
-	client  kubernetes.Interface
-	config  *rest.Config // nil: terminals are not accessible
-	views   views
-	deaf    sync.Map // the time of the last timeout by node, for nodes that did not respond
-	log     logr.Logger
-	events  *eventqueue.Queue
-	watched []cache.SharedIndexInformer // one for each namespace, or one for all
-	listed  []cache.InformerSynced      // report whether the first list of Pods has arrived
-	store   *store
-	locks   keymutex.KeyMutex // serializes the calls for one UID
+	client kubernetes.Interface
+	config *rest.Config // nil: terminals are not accessible
+	views  views
+	deaf   sync.Map // the time of the last timeout by node, for nodes that did not respond
+	log    logr.Logger
+	events *eventqueue.Queue
+	listed []cache.InformerSynced // report whether the first list of Pods has arrived, for each namespace, or for all
+	store  *store
+	locks  keymutex.KeyMutex // serializes the calls for one UID
 
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
@@ -100,15 +98,8 @@ type Runtime struct {
 	once   sync.Once
 
 	mu      sync.Mutex
-	refused map[types.UID]refusal
-	doubts  *eventqueue.Queue // UIDs whose Pods may have to be deleted
-}
-
-// refusal is a start that failed before its Pod was created.
-type refusal struct {
-	number int64
-	name   string
-	cause  *facts.StartError
+	refused map[types.UID]facts.Incarnation // the last start of a UID, if it failed before its Pod was created
+	doubts  *eventqueue.Queue               // UIDs whose Pods may have to be deleted
 }
 
 // New starts watching the Pods in the background. It does not wait for the API server.
@@ -117,17 +108,18 @@ func New(options Options) (*Runtime, error) {
 		return nil, errors.New("pod runtime: no client is set")
 	}
 	r := &Runtime{client: options.Client, config: options.Config, log: options.Logger, events: eventqueue.New(), store: newStore(),
-		refused: map[types.UID]refusal{}, doubts: eventqueue.New(), locks: keymutex.NewHashed(64)}
-	r.views.of, r.views.most = map[types.UID]*view{}, cmp.Or(options.Terminals, mostListened)
+		refused: map[types.UID]facts.Incarnation{}, doubts: eventqueue.New(), locks: keymutex.NewHashed(64)}
+	r.views.of, r.views.most = map[types.UID]*view{}, mostListened
 	r.ctx, r.cancel = context.WithCancel(context.Background())
-	if err := r.watch(options.Namespaces); err != nil {
-		r.cancel()
-		return nil, fmt.Errorf("pod runtime: %w", err)
+	if len(options.Namespaces) == 0 {
+		options.Namespaces = []string{corev1.NamespaceAll}
+	}
+	for _, namespace := range options.Namespaces {
+		if err := r.watch(namespace); err != nil {
+			return nil, errors.Join(fmt.Errorf("pod runtime: %w", err), r.Close())
+		}
 	}
 	r.loops.Go(func() { r.events.Run(r.ctx.Done()) })
-	for _, informer := range r.watched {
-		r.loops.Go(func() { informer.RunWithContext(r.ctx) })
-	}
 	r.loops.Go(func() { r.doubts.Run(r.ctx.Done()) })
 	r.loops.Go(r.giveUpLoop)
 	return r, nil
@@ -166,6 +158,27 @@ func (r *Runtime) acquire(ctx context.Context, uid types.UID) (acting context.Co
 	}, nil
 }
 
+// newest returns the newest Pod of an object. It returns runtime.ErrNotFound if there is none.
+func (r *Runtime) newest(ctx context.Context, uid types.UID) (*corev1.Pod, error) {
+	if err := r.synced(ctx); err != nil {
+		return nil, err
+	}
+	newest := r.store.newest(uid)
+	if newest == nil {
+		return nil, runtime.ErrNotFound
+	}
+	return newest, nil
+}
+
+// running does the same as newest, and also returns runtime.ErrNotFound if the program of that Pod is not running.
+func (r *Runtime) running(ctx context.Context, uid types.UID) (*corev1.Pod, error) {
+	newest, err := r.newest(ctx, uid)
+	if err == nil && !runs(newest) {
+		err = runtime.ErrNotFound
+	}
+	return newest, err
+}
+
 // synced waits for the first list of Pods. Before that, a missing Pod would look like a deleted one. It waits at most syncPatience.
 func (r *Runtime) synced(ctx context.Context) error {
 	if r.ctx.Err() != nil {
@@ -180,14 +193,14 @@ func (r *Runtime) synced(ctx context.Context) error {
 }
 
 // refusedStart returns the last start of a UID, if that start failed before its Pod was created.
-func (r *Runtime) refusedStart(uid types.UID) (refusal, bool) {
+func (r *Runtime) refusedStart(uid types.UID) (facts.Incarnation, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	is, there := r.refused[uid]
 	return is, there
 }
 
-func (r *Runtime) setRefused(uid types.UID, is *refusal) {
+func (r *Runtime) setRefused(uid types.UID, is *facts.Incarnation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if is == nil {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -106,12 +107,7 @@ func inputsSecret(p runtime.Process, c Config) *corev1.Secret {
 
 // hasInputs reports whether a Pod uses a Secret for its inputs.
 func hasInputs(p *corev1.Pod) bool {
-	for _, volume := range p.Spec.Volumes {
-		if volume.Secret != nil && volume.Secret.SecretName == inputsName(p.Name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Secret != nil && v.Secret.SecretName == inputsName(p.Name) })
 }
 
 // LastWords returns the termination message of an incarnation's program, as far as the node keeps it. known is true after the program has ended and the node
@@ -138,15 +134,15 @@ func lastWords(p *corev1.Pod) (text string, known bool) {
 // Results implements runtime.ResultStore. It returns the termination message of the newest incarnation. An empty result file counts as no file, because the
 // kubelet creates an empty file. The manager cannot see the contents of the artifacts folder.
 func (r *Runtime) Results(uid types.UID) runtime.Results {
-	pods := r.store.of(uid)
-	if len(pods) == 0 {
+	newest := r.store.newest(uid)
+	if newest == nil {
 		return runtime.Results{}
 	}
-	text, _ := lastWords(pods[0])
+	text, _ := lastWords(newest)
 	if text == "" {
 		return runtime.Results{}
 	}
-	found := runtime.Results{File: true, Problem: unfitWords(pods[0], text)}
+	found := runtime.Results{File: true, Problem: unfitWords(newest, text)}
 	if found.Problem != "" {
 		return found // the contents and size of the file are unknown
 	}

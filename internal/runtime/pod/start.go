@@ -58,7 +58,7 @@ func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 		return err
 	}
 	if refused != nil {
-		r.setRefused(p.UID, &refusal{number: p.Incarnation, name: p.Name, cause: refused})
+		r.setRefused(p.UID, &facts.Incarnation{UID: string(p.UID), Number: p.Incarnation, Name: p.Name, Phase: facts.Failed, StartError: refused, Origin: p.Origin})
 		r.events.Add(p.UID)
 		return nil //nolint:nilerr // Observe reports why it failed
 	}
@@ -89,9 +89,9 @@ func (r *Runtime) refresh(ctx context.Context, uid types.UID, namespace string) 
 
 // mayStart returns an error if p must not be started. It returns true if p was already started, so that nothing is left to do.
 func (r *Runtime) mayStart(p runtime.Process) (started bool, err error) {
-	if last, is := r.refusedStart(p.UID); is && last.number >= p.Incarnation {
-		if last.number > p.Incarnation {
-			return false, fmt.Errorf("%w: %d", runtime.ErrStale, last.number)
+	if last, is := r.refusedStart(p.UID); is && last.Number >= p.Incarnation {
+		if last.Number > p.Incarnation {
+			return false, fmt.Errorf("%w: %d", runtime.ErrStale, last.Number)
 		}
 		return true, nil
 	}

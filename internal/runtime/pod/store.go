@@ -4,6 +4,8 @@
 package pod
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,11 +102,7 @@ func (s *store) remove(p *corev1.Pod, seen bool) (types.UID, bool) {
 // missed the Pod entirely.
 func (s *store) bury(pod types.UID) {
 	now := time.Now()
-	for other, since := range s.gone {
-		if now.Sub(since) > 10*time.Minute {
-			delete(s.gone, other)
-		}
-	}
+	maps.DeleteFunc(s.gone, func(_ types.UID, since time.Time) bool { return now.Sub(since) > 10*time.Minute })
 	s.gone[pod] = now
 }
 
@@ -112,14 +110,18 @@ func (s *store) bury(pod types.UID) {
 func (s *store) of(uid types.UID) []*corev1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var pods []*corev1.Pod
-	for _, is := range s.pods[uid] {
-		if s.own(uid, is.pod) {
-			pods = append(pods, is.pod)
-		}
-	}
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return int(number(b) - number(a)) })
+	pods := s.matching(uid, func(*known) bool { return true })
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(number(b), number(a)) })
 	return pods
+}
+
+// newest returns the Pod of the newest incarnation of an object, or nil if there is none.
+func (s *store) newest(uid types.UID) *corev1.Pod {
+	pods := s.of(uid)
+	if len(pods) == 0 {
+		return nil
+	}
+	return pods[0]
 }
 
 // unseen returns the Pods of an object that became known from a response of the API server, and that the watch has not delivered although more than the given
@@ -127,13 +129,7 @@ func (s *store) of(uid types.UID) []*corev1.Pod {
 func (s *store) unseen(uid types.UID, after time.Duration) []*corev1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var pods []*corev1.Pod
-	for _, is := range s.pods[uid] {
-		if s.own(uid, is.pod) && !is.unseen.IsZero() && time.Since(is.unseen) > after {
-			pods = append(pods, is.pod)
-		}
-	}
-	return pods
+	return s.matching(uid, func(is *known) bool { return !is.unseen.IsZero() && time.Since(is.unseen) > after })
 }
 
 // settle sets the namespace of an object; an empty namespace removes it.
@@ -147,22 +143,23 @@ func (s *store) settle(uid types.UID, namespace string) {
 	s.homes[uid] = namespace
 }
 
-// own reports whether a Pod is in the namespace of its object. Labels do not prove who created a Pod, because everyone who can create Pods in a namespace can
-// set any labels there. The caller holds the lock.
-func (s *store) own(uid types.UID, p *corev1.Pod) bool {
-	home, known := s.homes[uid]
-	return !known || p.Namespace == home
+// matching returns the Pods in the namespace of an object that a function selects. Labels do not prove who created a Pod, because everyone who can create Pods
+// in a namespace can set any labels there. The caller holds the lock.
+func (s *store) matching(uid types.UID, selects func(*known) bool) (pods []*corev1.Pod) {
+	home, limited := s.homes[uid]
+	for _, is := range s.pods[uid] {
+		if (!limited || is.pod.Namespace == home) && selects(is) {
+			pods = append(pods, is.pod)
+		}
+	}
+	return pods
 }
 
 // uids returns the UIDs of the objects that have Pods.
 func (s *store) uids() []types.UID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	uids := make([]types.UID, 0, len(s.pods))
-	for uid := range s.pods {
-		uids = append(uids, uid)
-	}
-	return uids
+	return slices.Collect(maps.Keys(s.pods))
 }
 
 // change returns a channel that is closed when an object changes. Call it before reading the state.

@@ -36,16 +36,13 @@ const (
 // LastActivity implements runtime.Logs. While a connection to the terminal exists, it returns the time of the last received output; otherwise it reads the
 // timestamp of the last line in the node's log.
 func (r *Runtime) LastActivity(ctx context.Context, uid types.UID) (time.Time, error) {
-	if err := r.synced(ctx); err != nil {
+	p, err := r.newest(ctx, uid)
+	if err != nil {
 		return time.Time{}, fmt.Errorf("activity of %s: %w", uid, err)
 	}
-	pods := r.store.of(uid)
-	if len(pods) == 0 {
-		return time.Time{}, fmt.Errorf("activity of %s: %w", uid, runtime.ErrNotFound)
-	}
-	last, live := r.look(uid, pods[0]).activity()
-	if !live && hasOutput(pods[0]) && (runs(pods[0]) || last.IsZero()) {
-		_, stamp, err := r.glance(ctx, pods[0], 1)
+	last, live := r.look(uid, p).activity()
+	if !live && hasOutput(p) && (runs(p) || last.IsZero()) {
+		_, stamp, err := r.glance(ctx, p, 1)
 		if err != nil {
 			return time.Time{}, fmt.Errorf("activity of %s: %w", uid, err)
 		}
@@ -61,14 +58,11 @@ func (r *Runtime) LastActivity(ctx context.Context, uid types.UID) (time.Time, e
 
 // Watch implements runtime.Logs.
 func (r *Runtime) Watch(ctx context.Context, uid types.UID) error {
-	if err := r.synced(ctx); err != nil {
+	p, err := r.running(ctx, uid)
+	if err != nil {
 		return fmt.Errorf("watch the terminal of %s: %w", uid, err)
 	}
-	pods := r.store.of(uid)
-	if len(pods) == 0 || !runs(pods[0]) {
-		return fmt.Errorf("watch the terminal of %s: %w", uid, runtime.ErrNotFound)
-	}
-	if !r.look(uid, pods[0]).watch() {
+	if !r.look(uid, p).watch() {
 		return fmt.Errorf("watch the terminal of %s: not attached to the terminal", uid)
 	}
 	return nil
@@ -76,21 +70,17 @@ func (r *Runtime) Watch(ctx context.Context, uid types.UID) error {
 
 // Capture implements runtime.Terminals. It renders the end of the output.
 func (r *Runtime) Capture(ctx context.Context, uid types.UID) (terminal.View, error) {
-	if err := r.synced(ctx); err != nil {
+	p, err := r.running(ctx, uid)
+	if err != nil {
 		return terminal.View{}, fmt.Errorf("read the screen of %s: %w", uid, err)
 	}
-	pods := r.store.of(uid)
-	if len(pods) == 0 || !runs(pods[0]) {
-		return terminal.View{}, fmt.Errorf("read the screen of %s: %w", uid, runtime.ErrNotFound)
-	}
-	text, live := r.look(uid, pods[0]).output()
+	text, live := r.look(uid, p).output()
 	if !live {
-		var err error
-		if text, _, err = r.glance(ctx, pods[0], lastLines); err != nil {
+		if text, _, err = r.glance(ctx, p, lastLines); err != nil {
 			return terminal.View{}, fmt.Errorf("read the screen of %s: %w", uid, err)
 		}
 	}
-	size := sizeOf(pods[0])
+	size := sizeOf(p)
 	drawn := terminal.New(int(size.Columns), int(size.Rows))
 	_, _ = drawn.Write(text)
 	return drawn.View(), nil

@@ -250,3 +250,25 @@ func TestTerminal_DisconnectsAfterPodEnds(t *testing.T) {
 		return len(f.views.of)
 	}).WithTimeout(conformance.Timeout).Should(BeZero(), "no state is kept for a removed Pod")
 }
+
+func TestLog_EndsWithTheLastPod(t *testing.T) {
+	f := newTerminalFixture(t)
+	f.mu.Lock()
+	f.logged = "ready\n"
+	f.mu.Unlock()
+	log, err := f.OpenLog(t.Context(), "object")
+	f.Expect(err).NotTo(HaveOccurred())
+	defer func() { _ = log.Close() }()
+	first, end, err := log.Bounds()
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect([]int64{first, end}).To(Equal([]int64{perIncarnation, perIncarnation + 6}))
+	waiting := make(chan error, 1)
+	go func() { waiting <- log.Wait(context.Background(), end) }()
+	f.Consistently(waiting, "100ms").ShouldNot(Receive())
+	f.store.remove(f.pod, true)
+	f.Eventually(waiting).WithTimeout(conformance.Timeout).Should(Receive(MatchError(runtime.ErrNotFound)))
+	text := make([]byte, 6)
+	_, err = log.ReadAt(text, first)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(string(text)).To(Equal("ready\n"), "what was read stays readable")
+}

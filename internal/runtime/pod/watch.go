@@ -27,23 +27,8 @@ const giveUpRetry = time.Second
 // ours selects the Pods of this runtime; no other Pods are cached.
 const ours = LabelManagedBy + "=" + ManagedBy + "," + LabelUID
 
-// watch prepares the informers for the Pods of the given namespaces, or of all namespaces if the list is empty.
-func (r *Runtime) watch(namespaces []string) error {
-	if len(namespaces) == 0 {
-		namespaces = []string{metav1.NamespaceAll}
-	}
-	for _, namespace := range namespaces {
-		heard, err := r.watchNamespace(namespace)
-		if err != nil {
-			return err
-		}
-		r.listed = append(r.listed, heard)
-	}
-	return nil
-}
-
-// watchNamespace adds an informer, and returns a function that reports whether the handler has received the first list.
-func (r *Runtime) watchNamespace(namespace string) (heard cache.InformerSynced, err error) {
+// watch watches the Pods of a namespace, or of all namespaces.
+func (r *Runtime) watch(namespace string) error {
 	informer := coreinformers.NewFilteredPodInformer(r.client, namespace, 0, cache.Indexers{},
 		func(options *metav1.ListOptions) { options.LabelSelector = ours })
 	slim := func(object any) (any, error) {
@@ -53,7 +38,7 @@ func (r *Runtime) watchNamespace(namespace string) (heard cache.InformerSynced, 
 		return object, nil
 	}
 	if err := informer.SetTransform(slim); err != nil {
-		return nil, err
+		return err
 	}
 	registered, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    r.seen,
@@ -61,11 +46,12 @@ func (r *Runtime) watchNamespace(namespace string) (heard cache.InformerSynced, 
 		DeleteFunc: r.unseen,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	r.watched = append(r.watched, informer)
 	// HasSynced of the informer is not sufficient, because it may return true before the handler has received all listed Pods.
-	return registered.HasSynced, nil
+	r.listed = append(r.listed, registered.HasSynced)
+	r.loops.Go(func() { informer.RunWithContext(r.ctx) })
+	return nil
 }
 
 func (r *Runtime) seen(object any) {

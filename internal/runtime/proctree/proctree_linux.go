@@ -5,6 +5,7 @@
 package proctree
 
 import (
+	"cmp"
 	"os"
 	"slices"
 	"strconv"
@@ -12,27 +13,24 @@ import (
 
 	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/shim"
 )
 
 // Describe returns the PIDs, names and resources of processes, the program itself first, the others by PID. It omits processes that have exited.
-func Describe(processes []shim.Process, program int) []runtime.Member {
+func Describe(processes []procstat.Process, program int) []runtime.Member {
 	var members []runtime.Member
 	for _, p := range processes {
-		if text, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/comm"); err == nil {
-			memory, cpu := procstat.Usage(p.PID)
-			members = append(members, runtime.Member{PID: int64(p.PID), Name: strings.TrimSpace(string(text)), Memory: memory, CPU: cpu})
+		stat, err := procstat.Read(p.PID)
+		if err != nil {
+			continue
+		}
+		if name, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/comm"); err == nil {
+			members = append(members, runtime.Member{PID: int64(p.PID), Name: strings.TrimSpace(string(name)), Memory: stat.Memory, CPU: stat.CPU})
 		}
 	}
-	slices.SortFunc(members, func(a, b runtime.Member) int {
-		switch {
-		case a.PID == b.PID:
-			return 0
-		case a.PID == int64(program), b.PID != int64(program) && a.PID < b.PID:
-			return -1
-		default:
-			return 1
-		}
-	})
+	slices.SortFunc(members, func(a, b runtime.Member) int { return cmp.Compare(a.PID, b.PID) })
+	if at := slices.IndexFunc(members, func(m runtime.Member) bool { return m.PID == int64(program) }); at > 0 {
+		first := members[at]
+		members = slices.Insert(slices.Delete(members, at, at+1), 0, first)
+	}
 	return members
 }

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/shim"
 )
 
 // mayAdopt returns an error if an existing session must not be adopted. A caller that adopts the session afterwards must hold the claiming lock from before
@@ -49,7 +49,7 @@ func inside(server serverOf, id string, pid int) bool {
 	if os.Getenv("TMUX_PANE") == id && strings.HasPrefix(os.Getenv("TMUX"), fmt.Sprintf("%s,%d,", server.socket, server.pid)) {
 		return true
 	}
-	return slices.Contains(shim.Ancestors(os.Getpid()), pid)
+	return slices.Contains(procstat.Ancestors(os.Getpid()), pid)
 }
 
 // adopt adopts the program in a session: it marks the session, unless the mark has changed since the check, and writes the record. The caller holds the
@@ -74,17 +74,14 @@ func (r *Runtime) adopt(ctx context.Context, p runtime.Process, rec *record, s *
 }
 
 // startedAt returns the start time of a process, with a resolution of one clock tick.
-func startedAt(p shim.Process) time.Time {
+func startedAt(p procstat.Process) time.Time {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
 		return time.Now().UTC().Round(0)
 	}
-	age := time.Duration(now.Nano()) - time.Duration(p.Ticks)*(time.Second/ticksPerSecond)
+	age := time.Duration(now.Nano()) - time.Duration(p.Ticks)*(time.Second/procstat.TicksPerSecond)
 	return time.Now().Add(-max(age, 0)).UTC().Round(0)
 }
-
-// ticksPerSecond is the number of clock ticks per second in /proc, the same on every architecture that Go supports.
-const ticksPerSecond = 100
 
 const (
 	// noticeAfter is how long tmux may take to notice that a program has exited.
@@ -122,11 +119,11 @@ func (l *link) lookAdopted(ctx context.Context, rec *record) facts.Incarnation {
 // results. If again is true, the process does not exist any more, but tmux has not noticed this yet, and the caller must call judge again. Otherwise now is the
 // incarnation to report.
 func (l *link) judge(ctx context.Context, rec *record) (now facts.Incarnation, exit *facts.Exit, again bool) {
-	leader, err := lives(rec.Pane)
+	leader, err := procstat.Alive(rec.Pane)
 	if err != nil {
 		return unknown(rec, "cannot inspect the program: %v", err), nil, false
 	}
-	server, err := lives(rec.Server)
+	server, err := procstat.Alive(rec.Server)
 	switch {
 	case err != nil:
 		return unknown(rec, "cannot inspect the tmux server: %v", err), nil, false
@@ -173,19 +170,6 @@ func find(all []Session, rec *record) (*Session, *pane) {
 	return nil, nil
 }
 
-func lives(p shim.Process) (bool, error) {
-	fd, err := shim.Open(p)
-	if errors.Is(err, shim.ErrGone) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = unix.Close(fd) }()
-	ended, _ := shim.Ended(fd)
-	return !ended, nil
-}
-
 func unknown(rec *record, format string, args ...any) facts.Incarnation {
 	now := rec.incarnation(facts.Unknown)
 	now.Message = fmt.Sprintf(format, args...)
@@ -219,7 +203,7 @@ func (l *link) rest(rec *record, exit *facts.Exit) facts.Incarnation {
 
 // members returns the processes of an adopted tree that have not exited, including those that are exiting and have already lost their environment. The caller
 // holds the lock of l.
-func (l *link) members(rec *record) ([]shim.Process, error) {
+func (l *link) members(rec *record) ([]procstat.Process, error) {
 	found, err := rec.tree().Members()
 	if err != nil {
 		return nil, err
@@ -228,7 +212,7 @@ func (l *link) members(rec *record) ([]shim.Process, error) {
 		if slices.Contains(found, p) {
 			continue
 		}
-		switch alive, err := lives(p); {
+		switch alive, err := procstat.Alive(p); {
 		case err != nil:
 			return nil, err
 		case alive:

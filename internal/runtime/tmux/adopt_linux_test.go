@@ -18,13 +18,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
-	"github.com/berth-dev/berth/internal/shim"
 )
 
-func identity(i facts.Incarnation) shim.Process {
-	return shim.Process{PID: int(i.PID), Ticks: uint64(i.StartTicks)}
+func identity(i facts.Incarnation) procstat.Process {
+	return procstat.Process{PID: int(i.PID), Ticks: uint64(i.StartTicks)}
 }
 
 // adopt adopts a session and waits until it is observed as running.
@@ -34,17 +34,17 @@ func (f *fixture) adopt(name string) types.UID {
 }
 
 // treeProcesses waits for the processes that the modes "tree" and "leave" start.
-func (f *fixture) treeProcesses(dir string) []shim.Process {
+func (f *fixture) treeProcesses(dir string) []procstat.Process {
 	f.Helper()
-	var found []shim.Process
+	var found []procstat.Process
 	f.Eventually(func(g Gomega) {
 		names, _ := filepath.Glob(filepath.Join(dir, "pid-*"))
 		g.Expect(names).To(HaveLen(3))
 		found = nil
 		for _, name := range names {
 			_, pid, _ := strings.Cut(filepath.Base(name), "-")
-			p, err := shim.Identify(number(pid))
-			g.Expect(err).To(Or(BeNil(), MatchError(shim.ErrGone))) // the process may have exited already
+			p, err := procstat.Identify(number(pid))
+			g.Expect(err).To(Or(BeNil(), MatchError(procstat.ErrGone))) // the process may have exited already
 			found = append(found, p)
 		}
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
@@ -191,7 +191,7 @@ func TestAdoptedSession_StopKillsWholeTree(t *testing.T) {
 	f.Expect(f.Kill(f.ctx, uid, 1)).To(Succeed())
 	f.await(uid, 1, facts.Exited)
 	for _, p := range append(branches, leader) {
-		f.Expect(lives(p)).To(BeFalse())
+		f.Expect(procstat.Alive(p)).To(BeFalse())
 	}
 	f.expectAlive(bystander)
 	f.Expect(f.sessionNames()).To(ConsistOf("bystander"))
@@ -204,7 +204,7 @@ func TestAdoptedSession_StopKillsWholeTree(t *testing.T) {
 	f.Expect(f.Stop(f.ctx, uid, 1)).To(Succeed())
 	f.await(uid, 1, facts.Exited)
 	for _, p := range branches {
-		f.Expect(lives(p)).To(BeFalse())
+		f.Expect(procstat.Alive(p)).To(BeFalse())
 	}
 
 	// The remaining processes of a program that exits by itself are terminated too. The exit code of the program is known if tmux keeps it.
@@ -220,7 +220,7 @@ func TestAdoptedSession_StopKillsWholeTree(t *testing.T) {
 	f.Expect(ended.Exit.Known).To(BeTrue(), ended.Exit.Message)
 	f.Expect(ended.Exit.Code).To(BeEquivalentTo(7))
 	for _, p := range branches {
-		f.Expect(lives(p)).To(BeFalse())
+		f.Expect(procstat.Alive(p)).To(BeFalse())
 	}
 	f.expectAlive(bystander)
 }

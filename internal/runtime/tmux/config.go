@@ -5,6 +5,7 @@ package tmux
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -77,15 +78,7 @@ func parse(p runtime.Process, socket string) (Config, error) {
 }
 
 func (c Config) complete(uid types.UID, socket string) (Config, error) {
-	if c.Session == "" {
-		c.Session = SessionName(uid)
-	}
-	if c.Socket == "" {
-		c.Socket = socket
-	}
-	if c.Adopt == "" {
-		c.Adopt = Never
-	}
+	c.Session, c.Socket, c.Adopt = cmp.Or(c.Session, SessionName(uid)), cmp.Or(c.Socket, socket), cmp.Or(c.Adopt, Never)
 	if c.Columns <= 0 || c.Rows <= 0 {
 		c.Columns, c.Rows = defaultColumns, defaultRows
 	}

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -109,7 +111,7 @@ func (l *link) kill(ctx context.Context, rec *record) error {
 	if err := l.killAll(rec); err != nil {
 		return err
 	}
-	if server, err := lives(rec.Server); err != nil || !server {
+	if server, err := procstat.Alive(rec.Server); err != nil || !server {
 		return err
 	}
 	s := &Session{ID: rec.SessionID, server: serverOf{pid: rec.Server.PID}}
@@ -126,16 +128,7 @@ func (l *link) killAll(rec *record) error {
 		return err
 	}
 	for _, p := range members {
-		fd, err := shim.Open(p)
-		if errors.Is(err, shim.ErrGone) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-		_ = unix.Close(fd)
-		if err != nil && !errors.Is(err, unix.ESRCH) {
+		if err := procstat.Signal(p, unix.SIGKILL); err != nil {
 			return fmt.Errorf("kill process %d: %w", p.PID, err)
 		}
 	}
@@ -144,7 +137,7 @@ func (l *link) killAll(rec *record) error {
 
 // Forget implements runtime.Runtime. It kills the session if Berth created it; an adopted session only loses its mark.
 func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
-	if !shim.ValidUID(string(uid)) {
+	if !runtime.ValidUID(uid) {
 		return r.host.Forget(ctx, uid)
 	}
 	l := r.links.Acquire(uid)
@@ -186,7 +179,7 @@ func (r *Runtime) Release(ctx context.Context, uid types.UID) error {
 	if !rec.Adopted {
 		return fmt.Errorf("release %s: Berth started its process, so it cannot be released; stop it, or leave it running", uid)
 	}
-	if alive, err := lives(rec.Server); err != nil || alive {
+	if alive, err := procstat.Alive(rec.Server); err != nil || alive {
 		if err == nil {
 			err = r.endSession(ctx, rec)
 		}

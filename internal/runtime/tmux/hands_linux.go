@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/printable"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/terminal"
 )
@@ -102,7 +103,7 @@ func (r *Runtime) Capture(ctx context.Context, uid types.UID) (terminal.View, er
 	if rec == nil || rec.PaneID == "" {
 		return terminal.View{}, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
 	}
-	if alive, err := lives(rec.Server); err != nil || !alive {
+	if alive, err := procstat.Alive(rec.Server); err != nil || !alive {
 		return terminal.View{}, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
 	}
 	const cursor = "#{cursor_x} #{cursor_y} #{cursor_flag} #{alternate_on}"

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
-	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/procstat"
 )
 
 func (f *fixture) observeAll(uid types.UID) []facts.Incarnation {
@@ -79,28 +79,28 @@ func (f *fixture) awaitNoSession(uid types.UID) {
 }
 
 // signal sends a signal to exactly this process.
-func (f *fixture) signal(p shim.Process, signal unix.Signal) {
+func (f *fixture) signal(p procstat.Process, signal unix.Signal) {
 	f.Helper()
-	fd, err := shim.Open(p)
+	fd, err := procstat.Open(p)
 	f.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = unix.Close(fd) }()
 	f.Expect(unix.PidfdSendSignal(fd, signal, nil, 0)).To(Succeed())
 }
 
-func (f *fixture) awaitExit(p shim.Process) {
+func (f *fixture) awaitExit(p procstat.Process) {
 	f.Helper()
-	f.Eventually(func() (bool, error) { return lives(p) }).WithTimeout(patience).WithPolling(often).Should(BeFalse())
+	f.Eventually(func() (bool, error) { return procstat.Alive(p) }).WithTimeout(patience).WithPolling(often).Should(BeFalse())
 }
 
-func (f *fixture) expectAlive(p shim.Process) {
+func (f *fixture) expectAlive(p procstat.Process) {
 	f.Helper()
-	f.Expect(lives(p)).To(BeTrue())
+	f.Expect(procstat.Alive(p)).To(BeTrue())
 }
 
 // tmuxServer returns the process of the tmux server.
-func (f *fixture) tmuxServer() shim.Process {
+func (f *fixture) tmuxServer() procstat.Process {
 	f.Helper()
-	p, err := shim.Identify(number(f.mustTmux("display-message", "-p", "#{pid}")))
+	p, err := procstat.Identify(number(f.mustTmux("display-message", "-p", "#{pid}")))
 	f.Expect(err).NotTo(HaveOccurred())
 	return p
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
-	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/procstat"
 )
 
 const (
@@ -78,7 +78,7 @@ func (l *link) run() {
 }
 
 // tend reads the state and acts on it. It returns how long to wait before the next call, the processes whose exit ends the wait, and whether the link is done.
-func (l *link) tend(ctx context.Context) (wait time.Duration, processes []shim.Process, over bool) {
+func (l *link) tend(ctx context.Context) (wait time.Duration, processes []procstat.Process, over bool) {
 	l.Lock()
 	defer l.Unlock()
 	defer func() {
@@ -104,7 +104,7 @@ func (l *link) tend(ctx context.Context) (wait time.Duration, processes []shim.P
 }
 
 // tendWindow maintains the window for a process that the host runs.
-func (l *link) tendWindow(ctx context.Context, rec *record) (wait time.Duration, processes []shim.Process, over bool) {
+func (l *link) tendWindow(ctx context.Context, rec *record) (wait time.Duration, processes []procstat.Process, over bool) {
 	r := l.runtime
 	l.mu.Lock()
 	keep := l.keep
@@ -124,14 +124,14 @@ func (l *link) tendWindow(ctx context.Context, rec *record) (wait time.Duration,
 		}
 		return 0, nil, true
 	}
-	there, err := lives(rec.Pane)
+	there, err := procstat.Alive(rec.Pane)
 	switch {
 	case err != nil:
 		return l.logOnce(err), nil, false
 	case there && !keep: // poll, because no event reports here that the process has exited
-		return watchEvery, []shim.Process{rec.Pane}, false
+		return watchEvery, []procstat.Process{rec.Pane}, false
 	case there:
-		return 0, []shim.Process{rec.Pane}, false
+		return 0, []procstat.Process{rec.Pane}, false
 	case !held.Alive():
 		return 0, nil, true // the next start opens the window again
 	}
@@ -142,7 +142,7 @@ func (l *link) tendWindow(ctx context.Context, rec *record) (wait time.Duration,
 }
 
 // reopen opens a window that was lost.
-func (l *link) reopen(ctx context.Context, rec *record) (wait time.Duration, processes []shim.Process, over bool) {
+func (l *link) reopen(ctx context.Context, rec *record) (wait time.Duration, processes []procstat.Process, over bool) {
 	r := l.runtime
 	l.tries++
 	l.opened = time.Now()
@@ -172,7 +172,7 @@ func (l *link) reopen(ctx context.Context, rec *record) (wait time.Duration, pro
 	l.lastLogged = ""
 	r.log.Info("Restored the lost tmux session of a process", "uid", l.uid, "session", rec.Session)
 	r.Notify(l.uid)
-	return 0, []shim.Process{next.Pane}, false
+	return 0, []procstat.Process{next.Pane}, false
 }
 
 // pause returns the back-off before a window is opened again.
@@ -198,7 +198,7 @@ func (l *link) logOnce(err error) time.Duration {
 }
 
 // tendAdopted follows an adopted program.
-func (l *link) tendAdopted(ctx context.Context, rec *record) (wait time.Duration, processes []shim.Process, over bool) {
+func (l *link) tendAdopted(ctx context.Context, rec *record) (wait time.Duration, processes []procstat.Process, over bool) {
 	now := l.lookAdopted(ctx, rec)
 	if ctx.Err() != nil {
 		return 0, nil, false
@@ -214,9 +214,9 @@ func (l *link) tendAdopted(ctx context.Context, rec *record) (wait time.Duration
 		l.sweep(rec)
 		return watchEvery, nil, false
 	case now.Phase == facts.Unknown:
-		return time.Second, []shim.Process{rec.Pane}, false
+		return time.Second, []procstat.Process{rec.Pane}, false
 	}
-	return glanceEvery, []shim.Process{rec.Pane, rec.Server}, false
+	return glanceEvery, []procstat.Process{rec.Pane, rec.Server}, false
 }
 
 // sweep terminates the processes that an adopted program left behind.

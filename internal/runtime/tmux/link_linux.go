@@ -5,14 +5,13 @@ package tmux
 
 import (
 	"context"
-	"os"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime/background"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -28,7 +27,7 @@ type link struct {
 	// Guarded by the lock of the entry.
 	opened     time.Time
 	tries      int
-	met        []shim.Process // members of an adopted tree at the last check
+	met        []procstat.Process // members of an adopted tree at the last check
 	leftovers  shim.Leftovers
 	phase      facts.Phase
 	lastLogged string    // last logged error
@@ -40,14 +39,10 @@ type link struct {
 	following bool
 }
 
-// follow requests an immediate check of the session. It starts the goroutine that maintains the session, unless that goroutine is already running.
+// follow requests an immediate check of the session, and starts the goroutine that maintains the session.
 func (l *link) follow() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.kick()
-	if !l.following {
-		l.following = l.runtime.Go(l.run)
-	}
+	l.followed()
 }
 
 // followed starts the goroutine that maintains the session, unless that goroutine is already running.
@@ -67,7 +62,7 @@ func (l *link) kick() {
 }
 
 // wait returns when one of the processes has exited, when the method kick is called, when the time limit has passed (0 means no limit), or when ctx is done.
-func (l *link) wait(ctx context.Context, limit time.Duration, processes []shim.Process) {
+func (l *link) wait(ctx context.Context, limit time.Duration, processes []procstat.Process) {
 	ended := make(chan struct{}, len(processes))
 	for _, p := range processes {
 		if p.PID != 0 {
@@ -88,36 +83,21 @@ func (l *link) wait(ctx context.Context, limit time.Duration, processes []shim.P
 	}
 }
 
-// watch sends a value to the given channel when the process exits. No thread blocks meanwhile, because the Go runtime polls the pidfd. The returned function
-// stops the watch.
-func watch(p shim.Process, ended chan<- struct{}) (stop func()) {
-	fd, err := shim.Open(p)
-	if err == nil {
-		err = unix.SetNonblock(fd, true) // so that the Go runtime polls the descriptor
-	}
+// watch sends a value to the given channel when the process exits, or immediately if it cannot be watched. The returned function stops the watch.
+func watch(p procstat.Process, ended chan<- struct{}) (stop func()) {
+	pidfd, err := procstat.OpenFile(p)
 	if err != nil {
 		ended <- struct{}{} // the process is gone, or the caller must check it again
 		return func() {}
 	}
-	file := os.NewFile(uintptr(fd), "process")
-	raw, err := file.SyscallConn()
-	if err != nil {
-		ended <- struct{}{}
-		return func() { _ = file.Close() }
-	}
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		over := false
-		_ = raw.Read(func(fd uintptr) bool {
-			over, _ = shim.Ended(int(fd))
-			return over
-		})
-		if over {
+		if procstat.Wait(pidfd) {
 			ended <- struct{}{}
 		}
 	})
 	return func() {
-		_ = file.Close()
+		_ = pidfd.Close()
 		waiting.Wait()
 	}
 }

@@ -4,6 +4,7 @@
 package tmux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -49,10 +50,7 @@ func (o *Options) complete() error {
 	if o.Dir, err = runtime.InstallDir(o.Dir); err != nil {
 		return fmt.Errorf("directory of the tmux runtime: %w", err)
 	}
-	if o.Tmux == "" {
-		o.Tmux = "tmux"
-	}
-	if o.Tmux, err = exec.LookPath(o.Tmux); err != nil {
+	if o.Tmux, err = exec.LookPath(cmp.Or(o.Tmux, "tmux")); err != nil {
 		return fmt.Errorf("the tmux runtime needs tmux; install it, or use another runtime: %w", err)
 	}
 	if o.Tmux, err = filepath.Abs(o.Tmux); err != nil {
@@ -61,11 +59,6 @@ func (o *Options) complete() error {
 	if o.Shim, err = runtime.FindProgram("berth-shim", o.Shim); err != nil {
 		return err
 	}
-	if o.Socket == "" {
-		o.Socket = defaultSocket
-	}
-	if err := checkSocketName(o.Socket); err != nil {
-		return err
-	}
-	return nil
+	o.Socket = cmp.Or(o.Socket, defaultSocket)
+	return checkSocketName(o.Socket)
 }

@@ -15,7 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/statedir"
 )
 
 const recordSuffix = ".json"
@@ -34,12 +37,12 @@ type record struct {
 	// Made is true if Berth created the session and may kill it.
 	Made bool `json:"made,omitempty"`
 	// BootID, Server, SessionID, PaneID and Pane identify the window, or the adopted program.
-	BootID     string       `json:"bootID,omitempty"`
-	Server     shim.Process `json:"server,omitzero"`
-	SocketPath string       `json:"socketPath,omitempty"`
-	SessionID  string       `json:"sessionID,omitempty"`
-	PaneID     string       `json:"paneID,omitempty"`
-	Pane       shim.Process `json:"pane,omitzero"`
+	BootID     string           `json:"bootID,omitempty"`
+	Server     procstat.Process `json:"server,omitzero"`
+	SocketPath string           `json:"socketPath,omitempty"`
+	SessionID  string           `json:"sessionID,omitempty"`
+	PaneID     string           `json:"paneID,omitempty"`
+	Pane       procstat.Process `json:"pane,omitzero"`
 
 	// Adopted is true if the program in the pane is the incarnation. The remaining fields apply only then.
 	Adopted    bool         `json:"adopted,omitempty"`
@@ -58,11 +61,11 @@ func (r *Runtime) path(uid types.UID) string {
 
 // read returns the record of a UID, or nil if there is none.
 func (r *Runtime) read(uid types.UID) (*record, error) {
-	if !shim.ValidUID(string(uid)) {
+	if !runtime.ValidUID(uid) {
 		return nil, nil
 	}
 	var rec record
-	found, err := shim.ReadFile(r.path(uid), &rec)
+	found, err := statedir.ReadJSON(r.path(uid), &rec)
 	if err != nil {
 		return nil, fmt.Errorf("read the record of the session: %w", err)
 	}
@@ -73,7 +76,7 @@ func (r *Runtime) read(uid types.UID) (*record, error) {
 }
 
 func (r *Runtime) write(rec *record) error {
-	if err := shim.WriteFile(r.path(rec.UID), rec, false); err != nil {
+	if err := statedir.WriteJSON(r.path(rec.UID), rec, false); err != nil {
 		return fmt.Errorf("record the session: %w", err)
 	}
 	return nil
@@ -88,11 +91,11 @@ func (r *Runtime) erase(uid types.UID) error {
 
 // at records the location of a pane. The identity of a process that has already exited remains zero.
 func (rec *record) at(boot string, s *Session, p *pane) {
-	rec.BootID, rec.SocketPath, rec.SessionID, rec.PaneID, rec.Pane = boot, s.server.socket, s.ID, "", shim.Process{}
-	rec.Server, _ = shim.Identify(s.server.pid)
+	rec.BootID, rec.SocketPath, rec.SessionID, rec.PaneID, rec.Pane = boot, s.server.socket, s.ID, "", procstat.Process{}
+	rec.Server, _ = procstat.Identify(s.server.pid)
 	if p != nil {
 		rec.PaneID = p.id
-		rec.Pane, _ = shim.Identify(p.pid)
+		rec.Pane, _ = procstat.Identify(p.pid)
 	}
 }
 

@@ -23,7 +23,7 @@ func (r *Runtime) Start(ctx context.Context, p runtime.Process) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if p.Incarnation <= 0 || !shim.ValidUID(string(p.UID)) {
+	if p.Incarnation <= 0 || !runtime.ValidUID(p.UID) {
 		return fmt.Errorf("start %s: a UID and an incarnation greater than 0 are required", p.Name)
 	}
 	l := r.links.Acquire(p.UID)

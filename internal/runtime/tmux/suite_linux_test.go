@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/runtime/host"
@@ -190,13 +191,13 @@ func (f *fixture) mustTmux(args ...string) string {
 }
 
 // newForeignSession creates a session without Berth that runs the workload, and returns the process of its pane.
-func (f *fixture) newForeignSession(name string, mode ...string) shim.Process {
+func (f *fixture) newForeignSession(name string, mode ...string) procstat.Process {
 	f.Helper()
 	args := append([]string{"new-session", "-d", "-P", "-F", "#{pane_pid}", "-s", name, "--", conformance.Workload(f.TB)}, mode...)
 	if len(mode) == 0 {
 		args = append(args, "sleep")
 	}
-	process, err := shim.Identify(number(f.mustTmux(args...)))
+	process, err := procstat.Identify(number(f.mustTmux(args...)))
 	f.Expect(err).NotTo(HaveOccurred())
 	return process
 }

@@ -4,6 +4,7 @@
 package tmux
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,9 +16,9 @@ import (
 	"k8s.io/utils/keymutex"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/background"
-	"github.com/berth-dev/berth/internal/shim"
 )
 
 // Runtime is the backend. Create one with New.
@@ -48,7 +49,7 @@ func New(host Host, options Options) (*Runtime, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
 	}
-	boot, err := shim.BootID()
+	boot, err := procstat.BootID()
 	if err != nil {
 		return nil, fmt.Errorf("read the boot ID: %w", err)
 	}
@@ -86,9 +87,9 @@ func (r *Runtime) recorded() ([]types.UID, error) {
 	}
 	var uids []types.UID
 	for _, entry := range entries {
-		uid, found := strings.CutSuffix(entry.Name(), recordSuffix)
-		if found && shim.ValidUID(uid) {
-			uids = append(uids, types.UID(uid))
+		name, found := strings.CutSuffix(entry.Name(), recordSuffix)
+		if uid := types.UID(name); found && runtime.ValidUID(uid) {
+			uids = append(uids, uid)
 		}
 	}
 	return uids, nil
@@ -141,9 +142,7 @@ func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, erro
 
 // Sessions returns all sessions on a tmux socket, with one tmux call, or none if no server listens on the socket. An empty name means Options.Socket.
 func (r *Runtime) Sessions(ctx context.Context, socket string) ([]Session, error) {
-	if socket == "" {
-		socket = r.options.Socket
-	}
+	socket = cmp.Or(socket, r.options.Socket)
 	if err := checkSocketName(socket); err != nil {
 		return nil, err
 	}

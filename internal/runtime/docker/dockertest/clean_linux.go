@@ -13,9 +13,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -23,22 +23,18 @@ import (
 // endProcesses kills the processes that a killed engine has left: its containerd, the shims, and the containers in its cgroup. If program is not empty, it
 // kills only the processes of that program.
 func (e *Engine) endProcesses(ctx context.Context, program string) error {
-	every := time.NewTicker(20 * time.Millisecond)
-	defer every.Stop()
-	for {
-		left, err := e.processes(program)
-		if err != nil || len(left) == 0 {
-			return err
-		}
+	var left []int
+	err := wait.PollUntilContextCancel(ctx, pollEvery, true, func(context.Context) (ended bool, err error) {
+		left, err = e.processes(program)
 		for _, pid := range left {
 			e.kill(pid, program)
 		}
-		select {
-		case <-every.C:
-		case <-ctx.Done():
-			return fmt.Errorf("processes of the engine are left: %v", left)
-		}
+		return len(left) == 0, err
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("processes of the engine are left: %v", left)
 	}
+	return err
 }
 
 // kill kills a process of this engine. It checks the owner after opening the pidfd, so that it cannot kill another process that reuses the process ID.
@@ -106,19 +102,14 @@ func (e *Engine) unmount() error {
 func (e *Engine) removeGroups(ctx context.Context) error {
 	roots, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup/*", e.group()))
 	roots = append(roots, filepath.Join("/sys/fs/cgroup", e.group()))
-	every := time.NewTicker(20 * time.Millisecond)
-	defer every.Stop()
 	for _, root := range roots {
-		for {
-			err := shim.RemoveCgroup(root)
-			if err == nil {
-				break
-			}
-			select {
-			case <-every.C:
-			case <-ctx.Done():
-				return fmt.Errorf("a cgroup of the engine is left: %w", err)
-			}
+		var last error
+		err := wait.PollUntilContextCancel(ctx, pollEvery, true, func(context.Context) (bool, error) {
+			last = shim.RemoveCgroup(root)
+			return last == nil, nil
+		})
+		if err != nil {
+			return fmt.Errorf("a cgroup of the engine is left: %w", last)
 		}
 	}
 	return nil

@@ -15,7 +15,10 @@ import (
 	"time"
 
 	"github.com/moby/moby/client"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
+
+const pollEvery = 20 * time.Millisecond
 
 // Engine is a Docker Engine. Stop it with Stop.
 type Engine struct {
@@ -105,20 +108,20 @@ func (e *Engine) await() error {
 		return err
 	}
 	defer func() { _ = api.Close() }()
-	every := time.NewTicker(20 * time.Millisecond)
-	defer every.Stop()
-	for {
-		if _, err = api.Ping(ctx, client.PingOptions{}); err == nil {
-			return nil
-		}
+	var last error
+	err = wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
 		select {
-		case <-every.C:
 		case <-e.daemon.ended:
-			return fmt.Errorf("%w: dockerd exited immediately; its log ends with:\n%s", ErrUnavailable, e.logTail())
-		case <-ctx.Done():
-			return fmt.Errorf("dockerd did not answer within %s (%w); its log ends with:\n%s", Patience, err, e.logTail())
+			return false, fmt.Errorf("%w: dockerd exited immediately; its log ends with:\n%s", ErrUnavailable, e.logTail())
+		default:
+			_, last = api.Ping(ctx, client.PingOptions{})
+			return last == nil, nil
 		}
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("dockerd did not answer within %s (%w); its log ends with:\n%s", Patience, last, e.logTail())
 	}
+	return err
 }
 
 // logTail returns the last log output of the engine.
