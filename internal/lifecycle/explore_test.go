@@ -40,6 +40,7 @@ func (n *node) path() string {
 func explore(from world, limit int) (states int, whole bool, violation string) {
 	seen := map[uint64]bool{from.key(): true}
 	queue := []*node{{world: from}}
+	w := new(world) // allocated once, because most moves are impossible or lead to a known state
 	for len(queue) > 0 {
 		at := queue[0]
 		queue = queue[1:]
@@ -47,8 +48,8 @@ func explore(from world, limit int) (states int, whole bool, violation string) {
 			return len(seen), false, problem + " after\n  " + at.path()
 		}
 		for _, m := range moves {
-			w := at.world.clone()
-			if !m.do(&w) {
+			*w = at.world.clone()
+			if !m.do(w) {
 				continue
 			}
 			key := w.key()
@@ -59,7 +60,7 @@ func explore(from world, limit int) (states int, whole bool, violation string) {
 				return len(seen), false, ""
 			}
 			seen[key] = true
-			queue = append(queue, &node{world: w, from: at, by: m.name})
+			queue = append(queue, &node{world: *w, from: at, by: m.name})
 		}
 	}
 	return len(seen), true, ""

@@ -5,6 +5,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"strings"
 	"testing"
@@ -148,7 +149,7 @@ func (w twoHosts) clone() twoHosts {
 	return w
 }
 
-func (w *twoHosts) key() string {
+func (w *twoHosts) key() uint64 {
 	var b strings.Builder
 	fmt.Fprint(&b, w.label, w.lost, w.losses, w.deleted, w.finalizer, w.status.Incarnation, w.status.HostName, w.status.SpecHash, w.status.Process != nil, w.status.Stopping != nil,
 		w.status.NextRestartTime != nil, w.status.NextRestartTime != nil && w.status.NextRestartTime.After(w.now),
@@ -157,7 +158,7 @@ func (w *twoHosts) key() string {
 		m := &w.managers[i]
 		fmt.Fprint(&b, "|", m.at, m.version == w.version, m.claim, m.deleted, m.found, m.step.Action, m.step.Incarnation, m.step.PreStart, m.status.Incarnation, m.status.HostName)
 	}
-	return b.String()
+	return maphash.String(seed, b.String())
 }
 
 func (w *twoHosts) read(i int) bool {
@@ -251,8 +252,9 @@ func exploreHosts(reserve, loss bool, decide func(HostClaim) HostDecision) (stat
 	if loss {
 		begin.losses, begin.crashes, begin.deletes = 1, 1, 0
 	}
-	seen := map[string]bool{begin.key(): true}
+	seen := map[uint64]bool{begin.key(): true}
 	queue := []visited{{world: begin}}
+	moves, w := movesOfHosts(decide), new(twoHosts)
 	for len(queue) > 0 {
 		at := queue[0]
 		queue = queue[1:]
@@ -261,19 +263,23 @@ func exploreHosts(reserve, loss bool, decide func(HostClaim) HostDecision) (stat
 		} else if at.world.deleted && !at.world.finalizer && at.world.managers[0].at == idle && at.world.managers[1].at == idle && live > 0 {
 			return len(seen), "a process is alive although its object is deleted after" + at.path
 		}
-		for name, do := range at.world.possibleMoves(decide) {
-			w := at.world.clone()
-			if !do(&w) || seen[w.key()] {
+		for name, do := range moves {
+			*w = at.world.clone()
+			if !do(w) {
 				continue
 			}
-			seen[w.key()] = true
-			queue = append(queue, visited{w, at.path + "\n  " + name})
+			key := w.key()
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+			queue = append(queue, visited{*w, at.path + "\n  " + name})
 		}
 	}
 	return len(seen), ""
 }
 
-func (w *twoHosts) possibleMoves(decide func(HostClaim) HostDecision) map[string]func(*twoHosts) bool {
+func movesOfHosts(decide func(HostClaim) HostDecision) map[string]func(*twoHosts) bool {
 	moves := map[string]func(*twoHosts) bool{
 		// A user moves only an object with a record; before the first start there is nothing to move.
 		"user moves the object": func(w *twoHosts) bool {
