@@ -45,7 +45,7 @@ func TestReasons_AreDocumented(t *testing.T) {
 // TestOutcomes_AreReasons checks that the outcome of a run, which is the reason of its conditions, is a documented reason.
 func TestOutcomes_AreReasons(t *testing.T) {
 	for outcome, reason := range map[RunOutcome]string{
-		RunSucceeded: ReasonSucceeded, RunFailed: ReasonFailed, RunTimedOut: ReasonTimedOut, RunWasCancelled: ReasonCancelled, RunSkipped: ReasonSkippedCircuitOpen,
+		OutcomeSucceeded: ReasonSucceeded, OutcomeFailed: ReasonFailed, OutcomeTimedOut: ReasonTimedOut, OutcomeCancelled: ReasonCancelled, OutcomeSkipped: ReasonSkippedCircuitOpen,
 	} {
 		NewWithT(t).Expect(string(outcome)).To(Equal(reason))
 	}

@@ -24,16 +24,16 @@ const (
 type RunOutcome string
 
 const (
-	// RunSucceeded means that the program exited with code 0.
-	RunSucceeded RunOutcome = "Succeeded"
-	// RunFailed means that the program exited in another way, was lost, could not be executed, or has an unknown exit status.
-	RunFailed RunOutcome = "Failed"
-	// RunTimedOut means that the run took longer than its strategy permits, and was stopped.
-	RunTimedOut RunOutcome = "TimedOut"
-	// RunWasCancelled means that the run was stopped, or not started, because its spec or its deletion requested it.
-	RunWasCancelled RunOutcome = "Cancelled"
-	// RunSkipped means that no process was started, because the breaker of the strategy was open.
-	RunSkipped RunOutcome = "SkippedCircuitOpen"
+	// OutcomeSucceeded means that the program exited with code 0.
+	OutcomeSucceeded RunOutcome = "Succeeded"
+	// OutcomeFailed means that the program exited in another way, was lost, could not be executed, or has an unknown exit status.
+	OutcomeFailed RunOutcome = "Failed"
+	// OutcomeTimedOut means that the run took longer than its strategy permits, and was stopped.
+	OutcomeTimedOut RunOutcome = "TimedOut"
+	// OutcomeCancelled means that the run was stopped, or not started, because its spec or its deletion requested it.
+	OutcomeCancelled RunOutcome = "Cancelled"
+	// OutcomeSkipped means that no process was started, because the breaker of the strategy was open.
+	OutcomeSkipped RunOutcome = "SkippedCircuitOpen"
 )
 
 // StrategyRunSpec is the desired state of a StrategyRun.

@@ -54,7 +54,7 @@ func (a assignment) list() []int32 {
 // assign determines the ports of the next incarnation, or why they are not available. It records the ports in the status only if no incarnation is running;
 // otherwise the status keeps the ports of the running incarnation.
 func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, blocked bool) (assignment, *lifecycle.Blocked, error) {
-	ports, has := next(dev), assigned(dev)
+	ports, has := nextPorts(dev), assigned(dev)
 	if blocked || !arbitration.Wants(dev) || current != nil && ports.public == has.public && ports.proxied == has.proxied {
 		return ports, nil, nil
 	}
@@ -67,7 +67,7 @@ func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *fac
 	}
 	k.claiming.Lock()
 	defer k.claiming.Unlock()
-	refusal := k.choosePorts(ctx, dev, current, all, &ports)
+	refusal := k.assignPorts(ctx, dev, current, all, &ports)
 	k.reserved.Release(dev.UID, k.clock.Now())
 	if refusal != nil {
 		return ports, refusal, nil
@@ -83,8 +83,8 @@ func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *fac
 	return ports, nil, nil
 }
 
-// choosePorts chooses the ports that are still missing and checks that the others are available. If a port is not available, it returns the reason.
-func (k *Kind) choosePorts(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
+// assignPorts chooses the ports that are still missing and checks that the others are available. If a port is not available, it returns the reason.
+func (k *Kind) assignPorts(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
 	if current == nil && !ports.proxied {
 		k.proxies.Close(dev.UID) // the program itself will listen on the port
 	}

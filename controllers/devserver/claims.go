@@ -28,7 +28,7 @@ func claimOn(dev *v1alpha1.DevServer, port int32) (arbitration.Claim, bool) {
 	}
 	given := port != 0 && (dev.Status.Port == port || dev.Status.BackendPort == port)
 	running := given && (arbitration.Live(dev) || fronted(dev) && dev.Status.Port == port)
-	wanted := arbitration.Wants(dev) && next(dev).has(port)
+	wanted := arbitration.Wants(dev) && nextPorts(dev).has(port)
 	return arbitration.Of(dev, running || wanted && isRestarting(dev) && given), running || wanted
 }
 
@@ -41,8 +41,8 @@ func fronted(dev *v1alpha1.DevServer) bool {
 // proxied reports whether the spec enables the proxy.
 func proxied(dev *v1alpha1.DevServer) bool { return dev.Spec.Proxy == v1alpha1.ProxyEnabled }
 
-// next returns the ports of the next incarnation, with 0 for a port that must be allocated.
-func next(dev *v1alpha1.DevServer) assignment {
+// nextPorts returns the ports of the next incarnation, with 0 for a port that must be allocated.
+func nextPorts(dev *v1alpha1.DevServer) assignment {
 	a := assignment{public: dev.Status.Port, proxied: proxied(dev)}
 	if dev.Spec.Port != nil {
 		a.public = *dev.Spec.Port

@@ -56,7 +56,7 @@ func decide(dev *v1alpha1.DevServer, s snapshot) decision {
 		d.listeningSince = s.now
 	}
 	d.settled = !d.listeningSince.IsZero() && s.now.Sub(d.listeningSince) >= settleTime
-	d.choosePort(dev, s)
+	d.chooseURLPort(dev, s)
 	d.verifyPort(dev, s)
 	d.chooseURL(dev, s)
 	d.chooseTargets(dev, s)
@@ -65,8 +65,8 @@ func decide(dev *v1alpha1.DevServer, s snapshot) decision {
 	return d
 }
 
-// choosePort chooses the port of status.url. Behind a proxy it is the port that the proxy forwards to.
-func (d *decision) choosePort(dev *v1alpha1.DevServer, s snapshot) {
+// chooseURLPort chooses the port of status.url. Behind a proxy it is the port that the proxy forwards to.
+func (d *decision) chooseURLPort(dev *v1alpha1.DevServer, s snapshot) {
 	if s.blind != "" {
 		return
 	}

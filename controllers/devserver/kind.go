@@ -70,7 +70,7 @@ type network struct {
 // objectCache is what the manager caches for one object.
 type objectCache struct {
 	// plan is the plan of the latest reconcile. It holds the environment for exec probes.
-	plan *process.StartSpec
+	start *process.StartSpec
 	// logEnd is the offset where the output of earlier incarnations ends; logKnown reports whether it is known.
 	logEnd   int64
 	logKnown bool
@@ -140,7 +140,7 @@ func (k *Kind) enter(uid types.UID, m *objectCache, incarnation int64) {
 	}
 	k.probes.Keep(uid, incarnation)
 	*m = objectCache{
-		plan: m.plan, logEnd: m.logEnd, logKnown: m.logKnown,
+		start: m.start, logEnd: m.logEnd, logKnown: m.logKnown,
 		incarnation: incarnation, hosts: map[int32]string{}, overV4: map[int32]bool{},
 		resolved: map[string][]netip.Addr{}, elsewhere: map[string]bool{},
 	}

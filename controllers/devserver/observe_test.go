@@ -552,8 +552,8 @@ func TestExecProbe_HasEnvironmentOfServer(t *testing.T) {
 	observed, _ := s.observe(dev, 1)
 	s.g.Expect(observed.Ready).To(HaveValue(BeFalse()), "the environment of the server is not known yet")
 	current := incarnation(1)
-	plan := s.prepareRunning(dev, &current)
-	plan.Process.Env = []string{"TOKEN=secret"}
+	start := s.prepareRunning(dev, &current)
+	start.Process.Env = []string{"TOKEN=secret"}
 	s.awaitReadiness(dev, 1, true)
 }
 
@@ -561,8 +561,8 @@ func TestExecProbe_GetsPortOfRunningServer(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0, running(80), fixedPort(90), withReadiness(v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"check", "PORT=$(PORT)"}}}))
 	current := incarnation(1)
-	plan := s.prepareRunning(dev, &current)
-	plan.Process.Env = []string{"PORT=90", "TOKEN=secret"} // the environment of the next incarnation, which has another port
+	start := s.prepareRunning(dev, &current)
+	start.Process.Env = []string{"PORT=90", "TOKEN=secret"} // the environment of the next incarnation, which has another port
 	s.awaitReadiness(dev, 1, true)
 	config, _ := s.config(dev, probe.Key{}, dev.Spec.Readiness, s.cacheOf(dev.UID), snapshot{})
 	s.g.Expect(config.Check.Exec.Process.Command).To(Equal([]string{"check", "PORT=80"}))
@@ -574,12 +574,12 @@ func TestExecProbe_NotRunWhileStartsAreBlocked(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0, running(80), withReadiness(v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"check"}}}))
 	current := incarnation(1)
-	plan := s.prepareRunning(dev, &current)
-	plan.Process.Env = []string{"TOKEN=secret"}
-	plan.Blocked = &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeForbidden}
+	start := s.prepareRunning(dev, &current)
+	start.Process.Env = []string{"TOKEN=secret"}
+	start.Blocked = &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeForbidden}
 	_, runs := s.config(dev, probe.Key{UID: dev.UID, Incarnation: 1, Kind: probe.Readiness}, dev.Spec.Readiness, s.cacheOf(dev.UID), snapshot{})
 	s.g.Expect(runs).To(BeFalse())
-	plan.Blocked = nil
+	start.Blocked = nil
 	s.awaitReadiness(dev, 1, true)
 }
 

@@ -24,23 +24,23 @@ func inPod(dev *v1alpha1.DevServer) bool {
 }
 
 // preparePod sets the port, Service and Pod of the server.
-func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, plan *process.StartSpec) error {
+func (k *Kind) preparePod(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, start *process.StartSpec) error {
 	port := cmp.Or(dev.Status.Port, podPort)
 	if dev.Spec.Port != nil {
 		port = *dev.Spec.Port
 	}
-	plan.Variables = variables(dev, port)
-	plan.Fingerprint = []string{"port=" + strconv.Itoa(int(port))}
-	if err := podspec.Pod(plan, dev, "DevServer", dev.Spec.Runtime.Pod); err != nil {
+	start.Variables = variables(dev, port)
+	start.Fingerprint = []string{"port=" + strconv.Itoa(int(port))}
+	if err := podspec.Pod(start, dev, "DevServer", dev.Spec.Runtime.Pod); err != nil {
 		return err
 	}
-	if plan.Blocked != nil || !arbitration.Wants(dev) {
+	if start.Blocked != nil || !arbitration.Wants(dev) {
 		return nil
 	}
 	if current == nil { // a running incarnation keeps its port in the status and the Service
 		dev.Status.Port, dev.Status.BackendPort = port, 0
 	}
 	blocked, err := k.serve(ctx, dev)
-	plan.Blocked = blocked
+	start.Blocked = blocked
 	return err
 }

@@ -25,11 +25,11 @@ import (
 func TestPrepare_UsesFixedPort(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0, fixedPort(8080))
-	plan := s.prepare(dev)
-	s.g.Expect(plan.Blocked).To(BeNil())
-	s.g.Expect(plan.Probed).To(BeTrue())
-	s.g.Expect(plan.Variables).To(Equal(map[string]string{"PORT": "8080", "BROWSER": "none", "PYTHONUNBUFFERED": "1"}))
-	s.g.Expect(plan.Fingerprint).To(Equal([]string{"port=8080"}))
+	start := s.prepare(dev)
+	s.g.Expect(start.Blocked).To(BeNil())
+	s.g.Expect(start.Probed).To(BeTrue())
+	s.g.Expect(start.Variables).To(Equal(map[string]string{"PORT": "8080", "BROWSER": "none", "PYTHONUNBUFFERED": "1"}))
+	s.g.Expect(start.Fingerprint).To(Equal([]string{"port=8080"}))
 	s.g.Expect(dev.Status.Port).To(Equal(int32(8080)))
 }
 
@@ -43,10 +43,10 @@ func TestPrepare_KeepsVariablesOfSpec(t *testing.T) {
 func TestAllocatedPort_IsStable(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0)
-	plan := s.prepare(dev)
+	start := s.prepare(dev)
 	chosen := dev.Status.Port
 	s.g.Expect(chosen).To(And(BeNumerically(">=", 20000), BeNumerically("<=", 20009)))
-	s.g.Expect(s.prepare(dev).Fingerprint).To(Equal(plan.Fingerprint))
+	s.g.Expect(s.prepare(dev).Fingerprint).To(Equal(start.Fingerprint))
 
 	again := server("web", 0)
 	s.restartManager(t)
@@ -82,13 +82,13 @@ func TestPortClaim_BelongsToHolderThenOldest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t, tc.other)
-			plan := s.prepare(tc.dev)
+			start := s.prepare(tc.dev)
 			if !tc.loses {
-				s.g.Expect(plan.Blocked).To(BeNil())
+				s.g.Expect(start.Blocked).To(BeNil())
 				s.g.Expect(tc.dev.Status.Port).To(Equal(*tc.dev.Spec.Port))
 				return
 			}
-			s.g.Expect(plan.Blocked).To(HaveValue(Equal(lifecycle.Blocked{
+			s.g.Expect(start.Blocked).To(HaveValue(Equal(lifecycle.Blocked{
 				Conflict: true, Reason: v1alpha1.ReasonPortClaimed, Retry: conflictRetry,
 				Message: strings.ReplaceAll("Port PORT belongs to DevServer default/"+tc.other.Name+
 					", which claimed it first. Stop or delete that DevServer, or set another spec.port.", "PORT", list([]int32{*tc.dev.Spec.Port})),
@@ -189,20 +189,20 @@ func TestRunningServer_KeepsItsPort(t *testing.T) {
 	s := newFixture(t, server("a", 0, fixedPort(8081)))
 	dev := server("web", 1, fixedPort(8080), running(8080))
 	current := incarnation(1)
-	plan := s.prepareRunning(dev, &current)
-	s.g.Expect(plan.Blocked).To(BeNil())
+	start := s.prepareRunning(dev, &current)
+	s.g.Expect(start.Blocked).To(BeNil())
 
 	*dev.Spec.Port = 8081
 	dev.Generation = 2
-	plan = s.prepareRunning(dev, &current)
-	s.g.Expect(plan.Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "the server keeps running on its old port")
-	s.g.Expect(plan.Fingerprint).To(Equal([]string{"port=8081"}))
+	start = s.prepareRunning(dev, &current)
+	s.g.Expect(start.Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)), "the server keeps running on its old port")
+	s.g.Expect(start.Fingerprint).To(Equal([]string{"port=8081"}))
 	s.g.Expect(dev.Status.Port).To(Equal(int32(8080)))
 
 	*dev.Spec.Port = 8082
-	plan = s.prepareRunning(dev, &current)
-	s.g.Expect(plan.Blocked).To(BeNil())
-	s.g.Expect(plan.Variables).To(HaveKeyWithValue("PORT", "8082"))
+	start = s.prepareRunning(dev, &current)
+	s.g.Expect(start.Blocked).To(BeNil())
+	s.g.Expect(start.Variables).To(HaveKeyWithValue("PORT", "8082"))
 	s.g.Expect(dev.Status.Port).To(Equal(int32(8080)), "the running process has this port")
 }
 

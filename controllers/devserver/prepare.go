@@ -17,36 +17,36 @@ import (
 )
 
 // Prepare implements process.Kind: it sets the port and the owner of the server.
-func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.StartSpec) error {
+func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, start *process.StartSpec) error {
 	dev := devServer(object)
-	plan.Probed = true
+	start.Probed = true
 	m := k.cacheOf(dev.UID)
-	m.plan = plan
+	m.start = start
 	if current == nil && !inPod(dev) {
 		k.noteLogEnd(ctx, dev.UID, m)
 	}
-	if plan.Blocked == nil {
+	if start.Blocked == nil {
 		blocked, err := k.owners.Set(ctx, dev, dev.Spec.InstanceRef)
 		if err != nil {
 			return err
 		}
-		plan.Blocked = blocked
+		start.Blocked = blocked
 	}
 	if inPod(dev) {
-		return k.preparePod(ctx, dev, current, plan)
+		return k.preparePod(ctx, dev, current, start)
 	}
-	plan.RecordFirst = !next(dev).heldBy(dev) // until the status holds a port, another DevServer may claim the port
-	ports, blocked, err := k.assign(ctx, dev, current, plan.Blocked != nil)
+	start.RecordFirst = !nextPorts(dev).heldBy(dev) // until the status holds a port, another DevServer may claim the port
+	ports, blocked, err := k.assign(ctx, dev, current, start.Blocked != nil)
 	if err != nil {
 		return err
 	}
-	if plan.Blocked == nil {
-		plan.Blocked = blocked
+	if start.Blocked == nil {
+		start.Blocked = blocked
 	}
-	plan.Variables = variables(dev, cmp.Or(ports.own(), dev.Status.Port))
-	plan.Fingerprint = []string{"port=" + strconv.Itoa(int(ports.public))}
+	start.Variables = variables(dev, cmp.Or(ports.own(), dev.Status.Port))
+	start.Fingerprint = []string{"port=" + strconv.Itoa(int(ports.public))}
 	if ports.proxied {
-		plan.Fingerprint = append(plan.Fingerprint, "proxy") // enabling or disabling the proxy requires a restart; a change of only the backend port does not
+		start.Fingerprint = append(start.Fingerprint, "proxy") // enabling or disabling the proxy requires a restart; a change of only the backend port does not
 	}
 	return nil
 }

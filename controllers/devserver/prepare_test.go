@@ -98,9 +98,9 @@ func TestInstanceRef_SetsOwnerOfStoppedServer(t *testing.T) {
 func TestPrepare_KeepsEarlierBlock(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0)
-	plan := &process.StartSpec{Blocked: &lifecycle.Blocked{Reason: v1alpha1.ReasonInvalidEnvironment}}
-	s.g.Expect(s.Prepare(s.ctx(), dev, nil, plan)).To(Succeed())
-	s.g.Expect(plan.Blocked.Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment))
+	start := &process.StartSpec{Blocked: &lifecycle.Blocked{Reason: v1alpha1.ReasonInvalidEnvironment}}
+	s.g.Expect(s.Prepare(s.ctx(), dev, nil, start)).To(Succeed())
+	s.g.Expect(start.Blocked.Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment))
 	s.g.Expect(dev.Status.Port).To(BeZero(), "a blocked server needs no port")
 }
 
@@ -130,10 +130,10 @@ func TestStart_IsRecordedFirstUnlessStatusHoldsPorts(t *testing.T) {
 			s := newFixture(t)
 			dev := server("web", 0, test.change...)
 			before := dev.DeepCopy()
-			plan := s.prepare(dev)
-			s.g.Expect(plan.Blocked).To(BeNil())
+			start := s.prepare(dev)
+			s.g.Expect(start.Blocked).To(BeNil())
 			changed := dev.Status.Port != before.Status.Port || dev.Status.BackendPort != before.Status.BackendPort
-			s.g.Expect(plan.RecordFirst || changed).To(Equal(test.recordFirst))
+			s.g.Expect(start.RecordFirst || changed).To(Equal(test.recordFirst))
 		})
 	}
 }

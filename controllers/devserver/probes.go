@@ -152,15 +152,15 @@ func (k *Kind) config(dev *v1alpha1.DevServer, key probe.Key, spec *v1alpha1.Pro
 		port := cmp.Or(ptr.Deref(spec.TCPSocket.Port, 0), m.probePort)
 		config.Check.TCP = &probe.TCP{Address: s.socket(port)}
 		return config, port != 0
-	case spec.Exec != nil && m.plan != nil:
-		p := m.plan.Process
-		port := strconv.Itoa(int(assigned(dev).own())) // of the running incarnation; the plan has the port of the next one
+	case spec.Exec != nil && m.start != nil:
+		p := m.start.Process
+		port := strconv.Itoa(int(assigned(dev).own())) // of the running incarnation; the StartSpec has the port of the next one
 		p.UID, p.Incarnation = key.UID, key.Incarnation
 		p.Command = process.Expand(spec.Exec.Command, map[string]string{"PORT": port})
 		p.Env = slices.DeleteFunc(slices.Clone(p.Env), func(entry string) bool { return strings.HasPrefix(entry, "PORT=") })
 		p.Env = append(p.Env, "PORT="+port)
 		config.Check.Exec = &probe.Exec{Inspection: k.inspector, Process: p}
-		return config, m.plan.Blocked == nil
+		return config, m.start.Blocked == nil
 	}
 	return config, false
 }

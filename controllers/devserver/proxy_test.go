@@ -93,18 +93,18 @@ func TestProxy_ListensOnPortAndServerOnBackendPort(t *testing.T) {
 	s := newFixture(t)
 	public := publicPort(t)
 	dev := server("web", 0, fixedPort(public), behindProxy)
-	plan := s.prepare(dev)
-	s.g.Expect(plan.Blocked).To(BeNil())
+	start := s.prepare(dev)
+	s.g.Expect(start.Blocked).To(BeNil())
 	s.g.Expect(dev.Status.Port).To(Equal(public))
 	backend := dev.Status.BackendPort
 	s.g.Expect(backend).To(And(BeNumerically(">=", 20000), BeNumerically("<=", 20009)))
-	s.g.Expect(plan.Variables).To(HaveKeyWithValue("PORT", list([]int32{backend})))
-	s.g.Expect(plan.Fingerprint).To(Equal([]string{"port=" + list([]int32{public}), "proxy"}))
+	s.g.Expect(start.Variables).To(HaveKeyWithValue("PORT", list([]int32{backend})))
+	s.g.Expect(start.Fingerprint).To(Equal([]string{"port=" + list([]int32{public}), "proxy"}))
 	s.g.Expect(s.proxies.Listens(dev.UID, public)).To(BeTrue(), "before the server starts")
 
 	again := s.prepare(dev)
 	s.g.Expect(dev.Status.BackendPort).To(Equal(backend), "the backend port stays")
-	s.g.Expect(again.Fingerprint).To(Equal(plan.Fingerprint))
+	s.g.Expect(again.Fingerprint).To(Equal(start.Fingerprint))
 	s.Forget(dev.UID)
 	s.g.Expect(listenable(public)).To(BeTrue(), "the port is released with the object")
 }
@@ -123,14 +123,14 @@ func TestBackendPort_MovesWhenTaken(t *testing.T) {
 	s := newFixture(t)
 	dev := server("web", 0, fixedPort(publicPort(t)), behindProxy, ended("Failed"))
 	dev.Generation = 2
-	plan := s.prepare(dev)
+	start := s.prepare(dev)
 	taken := dev.Status.BackendPort
 	s.backend.owners[taken] = &runtime.PortOwner{PID: 7, Command: "x"}
 	s.inUse[taken] = true
 	after := s.prepare(dev)
 	s.g.Expect(after.Blocked).To(BeNil())
 	s.g.Expect(dev.Status.BackendPort).NotTo(Equal(taken))
-	s.g.Expect(after.Fingerprint).To(Equal(plan.Fingerprint), "the backend port is not part of the fingerprint")
+	s.g.Expect(after.Fingerprint).To(Equal(start.Fingerprint), "the backend port is not part of the fingerprint")
 }
 
 func TestProxy_BlocksWhilePortIsInUse(t *testing.T) {

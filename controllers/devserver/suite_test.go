@@ -295,9 +295,9 @@ func (s *fixture) prepare(dev *v1alpha1.DevServer) *process.StartSpec {
 }
 
 func (s *fixture) prepareRunning(dev *v1alpha1.DevServer, current *facts.Incarnation) *process.StartSpec {
-	plan := &process.StartSpec{}
-	s.g.Expect(s.Prepare(context.Background(), dev, current, plan)).To(Succeed())
-	return plan
+	start := &process.StartSpec{}
+	s.g.Expect(s.Prepare(context.Background(), dev, current, start)).To(Succeed())
+	return start
 }
 
 // observe calls ObserveRunning for an incarnation that has just started.

@@ -29,7 +29,7 @@ var contested = arbitration.Contest{Index: IndexPlace, Things: byPlace, NewList:
 const conflictRetry = 2 * time.Second
 
 // settle blocks an Instance whose session or container belongs to another Instance.
-func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *process.StartSpec) error {
+func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, start *process.StartSpec) error {
 	if !Claims(instance) {
 		return nil
 	}
@@ -45,10 +45,10 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 		}
 	}
 	first := arbitration.Settle(&k.reserved, thing, instance.UID, claims, k.clock.Now())
-	if first.UID == instance.UID || plan.Blocked != nil {
+	if first.UID == instance.UID || start.Blocked != nil {
 		return nil
 	}
-	plan.Blocked = &lifecycle.Blocked{
+	start.Blocked = &lifecycle.Blocked{
 		Conflict: true,
 		Reason:   v1alpha1.ReasonSessionClaimed,
 		Message:  fmt.Sprintf("The %s belongs to Instance %s, which claimed it first. Stop or delete that Instance, or recreate this one with another name.", named(thing), first.Key),
@@ -59,21 +59,21 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, plan *pr
 
 // check blocks an Instance that the backend would refuse to start, for example because a session that does not belong to it already has the name of its
 // session, or because there is nothing to adopt.
-func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, plan *process.StartSpec) error {
+func (k *Kind) check(ctx context.Context, instance *v1alpha1.Instance, start *process.StartSpec) error {
 	inspection := k.Runtime(instance).Capabilities().Inspection
-	if inspection == nil || plan.Blocked != nil || !arbitration.Live(instance) && !arbitration.Wants(instance) {
+	if inspection == nil || start.Blocked != nil || !arbitration.Live(instance) && !arbitration.Wants(instance) {
 		return nil
 	}
-	if instance.Status.ObservedGeneration == 0 && !plan.Refused {
+	if instance.Status.ObservedGeneration == 0 && !start.Refused {
 		return nil // the first start usually succeeds; if it does not, the next reconcile checks why
 	}
-	err := inspection.Check(ctx, plan.Process)
+	err := inspection.Check(ctx, start.Process)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
 	var refused *facts.StartError
 	if errors.As(err, &refused) {
-		plan.Blocked = &lifecycle.Blocked{
+		start.Blocked = &lifecycle.Blocked{
 			Conflict: refused.Reason == v1alpha1.ReasonSessionTaken || refused.Reason == v1alpha1.ReasonSessionClaimed,
 			Absent:   refused.Reason == v1alpha1.ReasonNothingToAdopt || refused.Reason == v1alpha1.ReasonContainerMissing,
 			Reason:   refused.Reason,

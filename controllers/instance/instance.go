@@ -106,28 +106,28 @@ func (*Kind) Traits(object process.Object) process.Traits {
 
 // Prepare implements process.Kind: it sets the terminal, and the session or container. The terminal size is not part of the fingerprint, because attaching
 // changes it anyway.
-func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.StartSpec) error {
+func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, start *process.StartSpec) error {
 	instance := object.(*v1alpha1.Instance) // New returns only Instances
-	plan.Process.Terminal = &runtime.Terminal{
+	start.Process.Terminal = &runtime.Terminal{
 		Columns: ptr.Deref(instance.Spec.Terminal.Columns, defaultColumns),
 		Rows:    ptr.Deref(instance.Spec.Terminal.Rows, defaultRows),
 	}
-	plan.Process.StopSignal = stopSignal(instance, plan.Process.StopSignal)
-	plan.Variables = map[string]string{SessionID: string(instance.UID)}
+	start.Process.StopSignal = stopSignal(instance, start.Process.StopSignal)
+	start.Variables = map[string]string{SessionID: string(instance.UID)}
 	config, err := configOf(instance)
 	if err != nil {
 		return err
 	}
-	plan.Process.Config = config
+	start.Process.Config = config
 	if typeOf(instance) == v1alpha1.RuntimePod {
-		if err := podspec.Pod(plan, instance, "Instance", instance.Spec.Runtime.Pod); err != nil {
+		if err := podspec.Pod(start, instance, "Instance", instance.Spec.Runtime.Pod); err != nil {
 			return err
 		}
 	}
-	if err := k.settle(ctx, instance, plan); err != nil || current != nil {
+	if err := k.settle(ctx, instance, start); err != nil || current != nil {
 		return err
 	}
-	return k.check(ctx, instance, plan)
+	return k.check(ctx, instance, start)
 }
 
 // stopSignal returns the signal that the spec names. The default is SIGHUP for programs in a terminal of this machine. It is SIGTERM for containers, because

@@ -53,16 +53,16 @@ func TestPrepare_SetsTerminalSize(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			plan := process.StartSpec{}
+			start := process.StartSpec{}
 			instance := &v1alpha1.Instance{Spec: v1alpha1.InstanceSpec{Terminal: tc.spec}}
-			if err := newKind().Prepare(t.Context(), instance, nil, &plan); err != nil {
+			if err := newKind().Prepare(t.Context(), instance, nil, &start); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(&tc.want, plan.Process.Terminal); diff != "" {
+			if diff := cmp.Diff(&tc.want, start.Process.Terminal); diff != "" {
 				t.Errorf("terminal (-want +got):\n%s", diff)
 			}
-			if len(plan.Fingerprint) > 0 || plan.Probed {
-				t.Errorf("the size of a terminal must not restart a session: %+v", plan)
+			if len(start.Fingerprint) > 0 || start.Probed {
+				t.Errorf("the size of a terminal must not restart a session: %+v", start)
 			}
 		})
 	}
@@ -70,16 +70,16 @@ func TestPrepare_SetsTerminalSize(t *testing.T) {
 
 func TestPrepare_LeavesStatusUnchanged(t *testing.T) {
 	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{UID: "one"}}
-	plan := process.StartSpec{}
-	if err := newKind().Prepare(t.Context(), instance, nil, &plan); err != nil {
+	start := process.StartSpec{}
+	if err := newKind().Prepare(t.Context(), instance, nil, &start); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(v1alpha1.InstanceStatus{}, instance.Status); diff != "" || plan.RecordFirst {
+	if diff := cmp.Diff(v1alpha1.InstanceStatus{}, instance.Status); diff != "" || start.RecordFirst {
 		t.Errorf("the first start of an Instance must not wait for a write (-want +got):\n%s", diff)
 	}
 	newKind().ObserveStopped(t.Context(), instance)
-	if want := map[string]string{SessionID: instance.Status.SessionID}; instance.Status.SessionID != "one" || !cmp.Equal(plan.Variables, want) {
-		t.Errorf("status.sessionID is %q, and the variables are %v", instance.Status.SessionID, plan.Variables)
+	if want := map[string]string{SessionID: instance.Status.SessionID}; instance.Status.SessionID != "one" || !cmp.Equal(start.Variables, want) {
+		t.Errorf("status.sessionID is %q, and the variables are %v", instance.Status.SessionID, start.Variables)
 	}
 }
 
@@ -143,11 +143,11 @@ func TestPrepare_GivesSessionToOneInstance(t *testing.T) {
 	young.CreationTimestamp, old.CreationTimestamp = metav1.Unix(2000, 0), metav1.Unix(1000, 0)
 	kind := newKind(young, old)
 	blocked := func(instance *v1alpha1.Instance) *lifecycle.Blocked {
-		plan := process.StartSpec{}
-		if err := kind.Prepare(t.Context(), instance, nil, &plan); err != nil {
+		start := process.StartSpec{}
+		if err := kind.Prepare(t.Context(), instance, nil, &start); err != nil {
 			t.Fatal(err)
 		}
-		return plan.Blocked
+		return start.Blocked
 	}
 	if why := blocked(old); why != nil {
 		t.Errorf("the older Instance does not get its session: %s", why.Message)
@@ -198,13 +198,13 @@ func TestCheck_BlocksWithConflictOrAbsence(t *testing.T) {
 		v1alpha1.ReasonInvalidSession:   {},
 	} {
 		g := NewWithT(t)
-		kind, plan := newKind(), &process.StartSpec{}
+		kind, start := newKind(), &process.StartSpec{}
 		kind.runtimes = runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: refusingRuntime{reason: reason}})
-		g.Expect(kind.check(t.Context(), tmuxInstance("default", "agent", "agent"), plan)).To(Succeed())
-		g.Expect(plan.Blocked).To(BeNil(), "the first start is attempted without a check")
-		plan.Refused = true
-		g.Expect(kind.check(t.Context(), tmuxInstance("default", "agent", "agent"), plan)).To(Succeed())
-		g.Expect(plan.Blocked).To(HaveValue(And(
+		g.Expect(kind.check(t.Context(), tmuxInstance("default", "agent", "agent"), start)).To(Succeed())
+		g.Expect(start.Blocked).To(BeNil(), "the first start is attempted without a check")
+		start.Refused = true
+		g.Expect(kind.check(t.Context(), tmuxInstance("default", "agent", "agent"), start)).To(Succeed())
+		g.Expect(start.Blocked).To(HaveValue(And(
 			HaveField("Reason", reason), HaveField("Conflict", want.conflict), HaveField("Absent", want.absent))))
 	}
 }

@@ -19,9 +19,9 @@ func TestFolders_ChangeWithoutRestart(t *testing.T) {
 	server := gopls()
 	fingerprint := func(current *facts.Incarnation) []string {
 		t.Helper()
-		var plan process.StartSpec
-		s.Expect(s.kind.Prepare(t.Context(), server, current, &plan)).To(Succeed())
-		return plan.Fingerprint
+		var start process.StartSpec
+		s.Expect(s.kind.Prepare(t.Context(), server, current, &start)).To(Succeed())
+		return start.Fingerprint
 	}
 	current := s.incarnation(server)
 	before := fingerprint(nil)

@@ -22,26 +22,26 @@ func inPod(server *v1alpha1.LanguageServer) bool {
 
 // preparePod sets the Service and the Pod of the server, and the name of the Secret that clients authenticate with. A change of the Pod counts as a change of
 // the spec.
-func (k *Kind) preparePod(ctx context.Context, server *v1alpha1.LanguageServer, config []byte, plan *process.StartSpec) error {
-	if err := podspec.Pod(plan, server, "LanguageServer", server.Spec.Runtime.Pod); err != nil || plan.Blocked != nil {
+func (k *Kind) preparePod(ctx context.Context, server *v1alpha1.LanguageServer, config []byte, start *process.StartSpec) error {
+	if err := podspec.Pod(start, server, "LanguageServer", server.Spec.Runtime.Pod); err != nil || start.Blocked != nil {
 		return err
 	}
 	both := langserver.PodConfig{Secret: AddressName(server)}
 	for _, part := range []struct {
 		text []byte
 		into any
-	}{{config, &both.Config}, {plan.Process.Config, &both.Pod}} {
+	}{{config, &both.Config}, {start.Process.Config, &both.Pod}} {
 		if err := json.Unmarshal(part.text, part.into); err != nil {
 			return fmt.Errorf("read the configuration for the Pod: %w", err)
 		}
 	}
 	var err error
-	if plan.Process.Config, err = json.Marshal(both); err != nil {
+	if start.Process.Config, err = json.Marshal(both); err != nil {
 		return fmt.Errorf("encode the configuration of the Pod: %w", err)
 	}
 	service := podspec.Service(server, "LanguageServer", AddressName(server), "lsp", transport.Port)
 	service.Spec.PublishNotReadyAddresses = true // the multiplexer accepts clients before the server is ready, and holds their requests
-	plan.Blocked, err = podspec.Services{Client: k.client, Reader: k.reader}.Serve(ctx, server, "LanguageServer", service)
+	start.Blocked, err = podspec.Services{Client: k.client, Reader: k.reader}.Serve(ctx, server, "LanguageServer", service)
 	return err
 }
 

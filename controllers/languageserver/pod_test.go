@@ -24,10 +24,10 @@ func withPod(image string) func(*v1alpha1.LanguageServer) {
 	}
 }
 
-func (s *fixture) podConfig(plan process.StartSpec) (config langserver.PodConfig) {
+func (s *fixture) podConfig(start process.StartSpec) (config langserver.PodConfig) {
 	s.t.Helper()
-	s.Expect(plan.Blocked).To(BeNil())
-	s.Expect(json.Unmarshal(plan.Process.Config, &config)).To(Succeed())
+	s.Expect(start.Blocked).To(BeNil())
+	s.Expect(json.Unmarshal(start.Process.Config, &config)).To(Succeed())
 	return config
 }
 

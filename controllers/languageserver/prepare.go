@@ -22,19 +22,19 @@ import (
 )
 
 // Prepare implements process.Kind: it sets the configuration of the multiplexer and the owner of the object.
-func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, plan *process.StartSpec) error {
+func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, start *process.StartSpec) error {
 	server := languageServer(object)
 	k.keep(server, true)
-	plan.Probed, plan.RecordFirst = true, true // status.recentRestarts is derived from the status that records a start
-	if plan.Blocked == nil {
+	start.Probed, start.RecordFirst = true, true // status.recentRestarts is derived from the status that records a start
+	if start.Blocked == nil {
 		blocked, err := k.owners.Set(ctx, server, server.Spec.InstanceRef)
 		if err != nil {
 			return err
 		}
-		plan.Blocked = blocked
+		start.Blocked = blocked
 	}
-	if plan.Process.Dir == "" && len(server.Spec.Workspace.Folders) > 0 {
-		plan.Process.Dir = server.Spec.Workspace.Folders[0]
+	if start.Process.Dir == "" && len(server.Spec.Workspace.Folders) > 0 {
+		start.Process.Dir = server.Spec.Workspace.Folders[0]
 	}
 	wanted := server.Spec.Workspace.Folders
 	text, err := config(&server.Spec, wanted)
@@ -45,11 +45,11 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *fact
 	if err != nil {
 		return err
 	}
-	plan.Fingerprint = []string{"lsp=" + string(started)}
+	start.Fingerprint = []string{"lsp=" + string(started)}
 	if inPod(server) {
-		return k.preparePod(ctx, server, text, plan)
+		return k.preparePod(ctx, server, text, start)
 	}
-	plan.Process.Config = text
+	start.Process.Config = text
 	return nil
 }
 

@@ -23,10 +23,10 @@ import (
 
 func (s *fixture) prepare(server *v1alpha1.LanguageServer) process.StartSpec {
 	s.t.Helper()
-	var plan process.StartSpec
-	plan.Process.Dir = server.Spec.Process.WorkingDir
-	s.Expect(s.kind.Prepare(s.t.Context(), server, nil, &plan)).To(Succeed())
-	return plan
+	var start process.StartSpec
+	start.Process.Dir = server.Spec.Process.WorkingDir
+	s.Expect(s.kind.Prepare(s.t.Context(), server, nil, &start)).To(Succeed())
+	return start
 }
 
 func raw(text string) *apiruntime.RawExtension { return &apiruntime.RawExtension{Raw: []byte(text)} }
@@ -50,10 +50,10 @@ func withFullSpec(server *v1alpha1.LanguageServer) {
 
 func TestPrepare_PassesSpecToMultiplexer(t *testing.T) {
 	s := newFixture(t)
-	plan := s.prepare(gopls(withFullSpec))
-	s.Expect(plan.RecordFirst).To(BeTrue())
+	start := s.prepare(gopls(withFullSpec))
+	s.Expect(start.RecordFirst).To(BeTrue())
 	var got lsp.Config
-	s.Expect(json.Unmarshal(plan.Process.Config, &got)).To(Succeed())
+	s.Expect(json.Unmarshal(start.Process.Config, &got)).To(Succeed())
 	want := lsp.Config{
 		Language: "go", Folders: []string{"/src", "/lib"},
 		InitializationOptions: json.RawMessage(`{"a":[null],"b":1.50}`), Settings: json.RawMessage(`{"gopls":{"a":{},"z":true}}`),
@@ -69,9 +69,9 @@ func TestPrepare_PassesSpecToMultiplexer(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	s.Expect(plan.Process.Dir).To(Equal("/src"))
-	s.Expect(plan.Probed).To(BeTrue())
-	s.Expect(plan.Blocked).To(BeNil())
+	s.Expect(start.Process.Dir).To(Equal("/src"))
+	s.Expect(start.Probed).To(BeTrue())
+	s.Expect(start.Blocked).To(BeNil())
 	s.Expect(s.backend.kept).To(HaveKeyWithValue(gopls().UID, true))
 }
 
@@ -88,15 +88,15 @@ func TestPrepare_LeavesDefaultsToMultiplexer(t *testing.T) {
 func TestPrepare_ZeroTimeoutDisablesHold(t *testing.T) {
 	s := newFixture(t)
 	var got lsp.Config
-	plan := s.prepare(gopls(func(server *v1alpha1.LanguageServer) { server.Spec.Hold.TimeoutSeconds = ptr.To[int32](0) }))
-	s.Expect(json.Unmarshal(plan.Process.Config, &got)).To(Succeed())
+	start := s.prepare(gopls(func(server *v1alpha1.LanguageServer) { server.Spec.Hold.TimeoutSeconds = ptr.To[int32](0) }))
+	s.Expect(json.Unmarshal(start.Process.Config, &got)).To(Succeed())
 	s.Expect(got.WithDefaults().Hold.Timeout).To(BeNumerically("<", 0))
 }
 
 func TestPrepare_PrefersWorkingDirToFolder(t *testing.T) {
 	s := newFixture(t)
-	plan := s.prepare(gopls(func(server *v1alpha1.LanguageServer) { server.Spec.Process.WorkingDir = "/elsewhere" }))
-	s.Expect(plan.Process.Dir).To(Equal("/elsewhere"))
+	start := s.prepare(gopls(func(server *v1alpha1.LanguageServer) { server.Spec.Process.WorkingDir = "/elsewhere" }))
+	s.Expect(start.Process.Dir).To(Equal("/elsewhere"))
 }
 
 func TestFingerprint_ChangesOnlyWithServerSettings(t *testing.T) {

@@ -126,7 +126,7 @@ func (r *Reconciler) views(object *v1alpha1.Plan, runs map[string]*v1alpha1.Stra
 			view.Stuck = stalled.Reason
 		}
 		if view.Outcome == "" && !run.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerProcess) {
-			view.Outcome, view.Message = v1alpha1.RunWasCancelled, "The run was deleted before it started."
+			view.Outcome, view.Message = v1alpha1.OutcomeCancelled, "The run was deleted before it started."
 		}
 		views = append(views, view)
 	}

@@ -26,15 +26,15 @@ import (
 )
 
 // Pod configures the next incarnation of an object to run in the Pod that spec describes, and adds that configuration to the fingerprint. It does nothing if
-// spec is nil. A configuration that Kubernetes would not accept sets plan.Blocked; Pod returns an error only if the configuration cannot be encoded.
-func Pod(plan *process.StartSpec, object process.Object, kind string, spec *v1alpha1.PodRuntime) error {
+// spec is nil. A configuration that Kubernetes would not accept sets start.Blocked; Pod returns an error only if the configuration cannot be encoded.
+func Pod(start *process.StartSpec, object process.Object, kind string, spec *v1alpha1.PodRuntime) error {
 	if spec == nil {
 		return nil
 	}
 	config, wrong := podConfig(spec)
 	if wrong != nil {
-		if plan.Blocked == nil {
-			plan.Blocked = &lifecycle.Blocked{Reason: v1alpha1.ReasonStartFailed, Message: wrong.Error() + ". Correct it."}
+		if start.Blocked == nil {
+			start.Blocked = &lifecycle.Blocked{Reason: v1alpha1.ReasonStartFailed, Message: wrong.Error() + ". Correct it."}
 		}
 		return nil
 	}
@@ -43,9 +43,9 @@ func Pod(plan *process.StartSpec, object process.Object, kind string, spec *v1al
 	if err != nil {
 		return fmt.Errorf("encode the configuration of the Pod: %w", err)
 	}
-	plan.Process.Config = text
+	start.Process.Config = text
 	sum := sha256.Sum256(text)
-	plan.Fingerprint = append(plan.Fingerprint, "pod="+hex.EncodeToString(sum[:]))
+	start.Fingerprint = append(start.Fingerprint, "pod="+hex.EncodeToString(sum[:]))
 	return nil
 }
 

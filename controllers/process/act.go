@@ -71,8 +71,8 @@ func eventMessage(err error) string {
 	return conditions.Truncate(conditions.Sentence(err.Error()), conditions.MaxMessage)
 }
 
-// settleRetry is how long to wait before calling Settle again after an error.
-const settleRetry = 5 * time.Second
+// releaseRetry is how long to wait before calling ReleaseExited again after an error.
+const releaseRetry = 5 * time.Second
 
 // acknowledgeExit lets the backend remove what it kept until the exit was recorded. Nothing depends on the result.
 func (r *Reconciler) acknowledgeExit(ctx context.Context, v *scope) {
@@ -80,9 +80,9 @@ func (r *Reconciler) acknowledgeExit(ctx context.Context, v *scope) {
 	if end == nil {
 		return
 	}
-	if err := v.runtime.Settle(ctx, v.object.GetUID(), end.Incarnation); err != nil {
+	if err := v.runtime.ReleaseExited(ctx, v.object.GetUID(), end.Incarnation); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Cannot release the resources of an ended incarnation; retrying")
-		v.retries = append(v.retries, settleRetry)
+		v.retries = append(v.retries, releaseRetry)
 	}
 }
 
@@ -95,7 +95,7 @@ func (r *Reconciler) do(ctx context.Context, v *scope) error {
 		} else if forbidden {
 			return consistency.ErrStale // the decision was based on a stale namespace in the cache
 		}
-		process := v.plan.Process
+		process := v.start.Process
 		process.Incarnation = incarnation
 		process.Origin = facts.Origin{SpecHash: v.hash, RestartToken: v.spec().RestartToken}
 		err := v.runtime.Start(ctx, process)
@@ -108,14 +108,14 @@ func (r *Reconciler) do(ctx context.Context, v *scope) error {
 	case lifecycle.KillProcess:
 		return v.runtime.Kill(ctx, uid, incarnation)
 	case lifecycle.Forget:
-		return forget(ctx, v)
+		return forgetInBackend(ctx, v)
 	default:
 		return fmt.Errorf("unknown action %q", v.step.Action)
 	}
 }
 
-// forget removes every trace of an object from the backend. If the process should keep running, forget releases it first.
-func forget(ctx context.Context, v *scope) error {
+// forgetInBackend removes every trace of an object from the backend. If the process should keep running, the backend releases it first.
+func forgetInBackend(ctx context.Context, v *scope) error {
 	uid := v.object.GetUID()
 	if adoption := v.runtime.Capabilities().Adoption; adoption != nil && v.orphan {
 		if err := adoption.Release(ctx, uid); err != nil && !errors.Is(err, runtime.ErrNotFound) {

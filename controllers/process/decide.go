@@ -38,8 +38,8 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 		v.step.Events = append(v.step.Events, deriver.DeriveStatus(v.object, v.base, v.step, v.now)...)
 	}
 	v.retries = append(v.retries, v.step.Requeue)
-	if v.plan.Blocked != nil {
-		v.retries = append(v.retries, v.plan.Blocked.Retry)
+	if v.start.Blocked != nil {
+		v.retries = append(v.retries, v.start.Blocked.Retry)
 	}
 	return nil
 }

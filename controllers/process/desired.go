@@ -57,7 +57,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 			message := conditions.Sentence(v.unavailable) + " Berth checks this again."
 			blocked = &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeUnavailable, Message: message, Retry: unavailableRetry}
 		}
-		v.plan.Blocked = blocked
+		v.start.Blocked = blocked
 		v.hosted = lifecycle.Hosted{} // the object has not started here, so the status names no host, and another host may take the object
 		return nil
 	}
@@ -66,19 +66,19 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 			return err
 		}
 	}
-	v.plan = StartSpec{Process: r.process(v), Blocked: blocked, Refused: r.stateCache.lastError(v.object.GetUID()) != ""}
-	v.plan.Process.Env = expandEnvironment(variables, nil).list
-	if err := r.Kind.Prepare(ctx, v.object, v.current, &v.plan); err != nil {
+	v.start = StartSpec{Process: r.process(v), Blocked: blocked, Refused: r.stateCache.lastError(v.object.GetUID()) != ""}
+	v.start.Process.Env = expandEnvironment(variables, nil).list
+	if err := r.Kind.Prepare(ctx, v.object, v.current, &v.start); err != nil {
 		return fmt.Errorf("prepare the start: %w", err)
 	}
-	v.plan.RecordFirst = v.plan.RecordFirst || v.reserves && !equality.Semantic.DeepEqual(v.base, v.object)
-	v.hash, err = specHash(v.spec(), v.plan.Fingerprint)
-	if err != nil || v.plan.Blocked != nil {
+	v.start.RecordFirst = v.start.RecordFirst || v.reserves && !equality.Semantic.DeepEqual(v.base, v.object)
+	v.hash, err = specHash(v.spec(), v.start.Fingerprint)
+	if err != nil || v.start.Blocked != nil {
 		return err
 	}
-	env := expandEnvironment(variables, v.plan.Variables)
-	v.plan.Process.Env, v.plan.Process.Open = env.list, slices.Sorted(maps.Keys(v.plan.Variables))
-	v.plan.Process.Command, v.plan.Blocked = env.command(v.plan.Process.Command)
+	env := expandEnvironment(variables, v.start.Variables)
+	v.start.Process.Env, v.start.Process.Open = env.list, slices.Sorted(maps.Keys(v.start.Variables))
+	v.start.Process.Command, v.start.Blocked = env.command(v.start.Process.Command)
 	return nil
 }
 
@@ -157,13 +157,13 @@ func (v *scope) desired(kind Kind) lifecycle.Desired {
 			Window:    Seconds(spec.Breaker.WindowSeconds, defaultBreakerWindow),
 			CoolDown:  Seconds(spec.Breaker.CoolDownSeconds, defaultBreakerCoolDown),
 		},
-		Orphan:      v.orphan,
-		Reserve:     v.reserves,
-		RecordFirst: v.plan.RecordFirst,
-		KeepsEnd:    v.runtime.Capabilities().KeepsBefore,
-		Blocked:     v.plan.Blocked,
-		Probed:      v.plan.Probed,
-		Once:        kind.Traits(v.object).Once,
+		Orphan:            v.orphan,
+		Reserve:           v.reserves,
+		RecordFirst:       v.start.RecordFirst,
+		KeepsPreviousExit: v.runtime.Capabilities().KeepsPreviousExit,
+		Blocked:           v.start.Blocked,
+		Probed:            v.start.Probed,
+		Once:              kind.Traits(v.object).Once,
 	}
 }
 

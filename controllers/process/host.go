@@ -23,8 +23,8 @@ const (
 	firstHostRetry = time.Second
 )
 
-// host decides whether this manager reconciles the object. If not, leave is true, and the reconcile ends with result.
-func (r *Reconciler) host(ctx context.Context, v *scope) (leave bool, result ctrl.Result, err error) {
+// checkHost decides whether this manager reconciles the object. If not, leave is true, and the reconcile ends with result.
+func (r *Reconciler) checkHost(ctx context.Context, v *scope) (leave bool, result ctrl.Result, err error) {
 	if r.Hosts == nil {
 		return false, ctrl.Result{}, nil
 	}

@@ -41,11 +41,11 @@ type Kind interface {
 	Asleep(ctx context.Context, object Object, now time.Time) bool
 
 	// Prepare sets how to start the next incarnation of the object, or why it cannot be started. It may set fields of the kind's own status (such as an allocated
-	// port), which are then written together with the intent to start, before the start. plan.Process already holds argv (not expanded yet), environment,
+	// port), which are then written together with the intent to start, before the start. start.Process already holds argv (not expanded yet), environment,
 	// directory, UID and incarnation.
 	// Prepare is called in every reconcile of an object that is not stopped, deleted or moved to another host, even while an incarnation is running: current is
 	// that incarnation, or nil.
-	Prepare(ctx context.Context, object Object, current *facts.Incarnation, plan *StartSpec) error
+	Prepare(ctx context.Context, object Object, current *facts.Incarnation, start *StartSpec) error
 
 	// ObserveRunning adds what the kind knows about the current incarnation, which is running: readiness, liveness, addresses. It sets fields of the kind's own
 	// status and its own conditions (through SetCondition). The status may still describe the previous incarnation, if the current one was pre-started. retry is

@@ -104,7 +104,7 @@ func (r *Reconciler) measure(v *scope) {
 func missing(object Object) (reason string, since time.Time) {
 	status := object.GetProcessStatus()
 	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
-	if ready == nil || ready.Status == metav1.ConditionTrue || rests(ready.Reason, status) {
+	if ready == nil || ready.Status == metav1.ConditionTrue || needNotRun(ready.Reason, status) {
 		return "", time.Time{}
 	}
 	since = ready.LastTransitionTime.Time
@@ -118,8 +118,8 @@ func missing(object Object) (reason string, since time.Time) {
 	return ready.Reason, since
 }
 
-// rests reports whether an object that is not ready need not run: it is disabled, it is a run that has ended, or its process has exited and is not restarted.
-func rests(reason string, status *v1alpha1.ProcessStatus) bool {
+// needNotRun reports whether an object that is not ready need not run: it is disabled, it is a run that has ended, or its process has exited and is not restarted.
+func needNotRun(reason string, status *v1alpha1.ProcessStatus) bool {
 	// A run that has ended is not started again, regardless of its outcome.
 	if over := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSucceeded); over != nil && over.Status != metav1.ConditionUnknown {
 		return true

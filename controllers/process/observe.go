@@ -47,7 +47,7 @@ func (r *Reconciler) observe(ctx context.Context, v *scope) error {
 // no such failure, if the start is blocked, or if the backend cannot check the program.
 func (v *scope) checkProgram() *lifecycle.ProgramCheck {
 	inspection := v.runtime.Capabilities().Inspection
-	if inspection == nil || v.plan.Blocked != nil || len(v.plan.Process.Command) == 0 {
+	if inspection == nil || v.start.Blocked != nil || len(v.start.Process.Command) == 0 {
 		return nil
 	}
 	for i := range v.found {
@@ -55,7 +55,7 @@ func (v *scope) checkProgram() *lifecycle.ProgramCheck {
 		if failed == nil || !lifecycle.CanHeal(failed.Reason) || !lifecycle.IsCurrent(v.reserves, v.object.GetProcessStatus(), v.found[i].Number) {
 			continue
 		}
-		failure, known := inspection.CheckProgram(v.plan.Process)
+		failure, known := inspection.CheckProgram(v.start.Process)
 		switch {
 		case !known:
 			return nil
@@ -75,7 +75,7 @@ func (r *Reconciler) observeKind(ctx context.Context, v *scope) error {
 	case v.current.LeaderExit != nil:
 		// The backend is terminating the other processes of the tree, so the object is no longer usable.
 		notReady := false
-		v.plan.Probed, v.observed.Ready = true, &notReady
+		v.start.Probed, v.observed.Ready = true, &notReady
 		v.observed.NotReady = "The program has exited; stopping the processes that it left behind."
 		r.Kind.ObserveStopped(ctx, v.object)
 	default:

@@ -29,7 +29,9 @@ type namespaceChecker struct {
 	early      int
 }
 
-func (n *namespaceChecker) Belongs(uid types.UID, namespace string) { n.namespaces[uid] = namespace }
+func (n *namespaceChecker) SetNamespace(uid types.UID, namespace string) {
+	n.namespaces[uid] = namespace
+}
 
 func (n *namespaceChecker) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	if n.namespaces[uid] == "" {

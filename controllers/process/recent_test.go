@@ -39,7 +39,7 @@ func TestFirstObserved_ReportsOnlyRecentExits(t *testing.T) {
 	run.UID = "run"
 	_, ok := seen.At(run, now)
 	g.Expect(ok).To(BeFalse(), "the process has not exited")
-	run.Status.Outcome, run.Status.FinishTime = v1alpha1.RunFailed, ptr.To(metav1.NewMicroTime(now))
+	run.Status.Outcome, run.Status.FinishTime = v1alpha1.OutcomeFailed, ptr.To(metav1.NewMicroTime(now))
 	for _, after := range []time.Duration{time.Second, 2 * time.Second} {
 		at, ok := seen.At(run, now.Add(after))
 		g.Expect(ok).To(BeTrue())

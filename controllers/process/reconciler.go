@@ -81,7 +81,7 @@ type scope struct {
 	found   []facts.Incarnation
 	current *facts.Incarnation
 
-	plan     StartSpec
+	start    StartSpec
 	hash     string
 	observed lifecycle.Observed
 	step     lifecycle.Step
@@ -111,14 +111,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	if !object.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(object, v1alpha1.FinalizerProcess) {
-		r.forget(object)
+		r.dropMemory(object)
 		return ctrl.Result{}, nil
 	}
 	v, err := r.begin(ctx, object)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if leave, result, err := r.host(ctx, v); leave || err != nil {
+	if leave, result, err := r.checkHost(ctx, v); leave || err != nil {
 		if errors.Is(err, consistency.ErrStale) {
 			return ctrl.Result{RequeueAfter: staleRequeue}, nil
 		}
@@ -127,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	v.want = r.want(ctx, v)
 	v.reserves = reserves(v)
 	steps := []func(context.Context, *scope) error{
-		r.claim, r.observe, r.prepare, r.observeKind, r.decide, r.preStart, r.write, r.act, r.release, r.expire,
+		r.writeMetadata, r.observe, r.prepare, r.observeKind, r.decide, r.preStart, r.write, r.act, r.release, r.expire,
 	}
 	for _, step := range steps {
 		err := step(ctx, v)
@@ -157,7 +157,7 @@ func (r *Reconciler) begin(ctx context.Context, object Object) (*scope, error) {
 	}
 	v.traits = r.Kind.Traits(object)
 	v.runtime = r.Runtimes.For(v.traits.Runtime)
-	v.runtime.Belongs(object.GetUID(), object.GetNamespace()) // before the first call for this UID
+	v.runtime.SetNamespace(object.GetUID(), object.GetNamespace()) // before the first call for this UID
 	return v, nil
 }
 
@@ -186,9 +186,9 @@ func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error)
 	return object, nil
 }
 
-// claim writes the finalizer before anything is started, so that no process can outlive its object unnoticed. In the same write it copies the session of the
+// writeMetadata writes the finalizer before anything is started, so that no process can outlive its object unnoticed. In the same write it copies the session of the
 // spec to a label, and sets the host label of an object that this host takes.
-func (r *Reconciler) claim(ctx context.Context, v *scope) error {
+func (r *Reconciler) writeMetadata(ctx context.Context, v *scope) error {
 	defer func() { v.base = copyOf(v.object) }()
 	session := v.spec().Session
 	labelled := session == "" || v.object.GetLabels()[v1alpha1.LabelSession] == session

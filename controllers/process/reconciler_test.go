@@ -67,9 +67,9 @@ func (k *testKind) Asleep(context.Context, Object, time.Time) bool {
 	return false
 }
 
-func (k *testKind) Prepare(_ context.Context, object Object, current *facts.Incarnation, plan *StartSpec) error {
-	plan.Probed, plan.Variables, k.refused = k.probed, k.variables, plan.Refused
-	plan.RecordFirst = k.recordFirst
+func (k *testKind) Prepare(_ context.Context, object Object, current *facts.Incarnation, start *StartSpec) error {
+	start.Probed, start.Variables, k.refused = k.probed, k.variables, start.Refused
+	start.RecordFirst = k.recordFirst
 	if current == nil {
 		object.(*v1alpha1.Instance).Status.AttachCommand = k.port
 	}

@@ -26,7 +26,7 @@ func (r *Reconciler) release(ctx context.Context, v *scope) error {
 		if err := r.confirm(ctx, v); err != nil {
 			return err
 		}
-		if err := forget(ctx, v); err != nil {
+		if err := forgetInBackend(ctx, v); err != nil {
 			return err
 		}
 	}
@@ -36,13 +36,13 @@ func (r *Reconciler) release(ctx context.Context, v *scope) error {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return consistency.StaleOr(err, "remove the finalizer")
 	}
-	r.forget(v.object)
+	r.dropMemory(v.object)
 	v.retries = nil
 	return nil
 }
 
-// forget drops what is held in memory about a deleted object.
-func (r *Reconciler) forget(object Object) {
+// dropMemory drops what is held in memory about a deleted object.
+func (r *Reconciler) dropMemory(object Object) {
 	r.stateCache.leave(client.ObjectKeyFromObject(object))
 	metricsCollector.forget(object.GetUID())
 	r.Kind.Forget(object.GetUID())

@@ -45,7 +45,7 @@ func newFixture(t *testing.T) *fixture {
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Plan", Name: "release", UID: "plan", Controller: ptr.To(true)}},
 	}}
 	run.Spec.StrategyRef.Name = key.Name
-	run.Status.Incarnation, run.Status.Outcome = 1, v1alpha1.RunSucceeded
+	run.Status.Incarnation, run.Status.Outcome = 1, v1alpha1.OutcomeSucceeded
 	run.Status.FinishTime = ptr.To(metav1.NewMicroTime(b.clock.Now()))
 	run.Status.Pinned = &v1alpha1.PinnedStrategy{UID: "strategy"}
 	b.api = fakeclient.NewClientBuilder().WithScheme(scheme).WithObjects(strategy, b.plan, run).
@@ -81,8 +81,8 @@ func (b *fixture) writePlanStatus(status v1alpha1.PlanStatus) {
 
 func TestRelease_RemovesBothFinalizersTogether(t *testing.T) {
 	for what, status := range map[string]v1alpha1.PlanStatus{
-		"during the phase": {Runs: []v1alpha1.PlanRun{{Name: "one", UID: "one", Outcome: v1alpha1.RunSucceeded}}},
-		"after the phase":  {Results: []v1alpha1.PlanResult{{Run: "one", Outcome: v1alpha1.RunSucceeded}}},
+		"during the phase": {Runs: []v1alpha1.PlanRun{{Name: "one", UID: "one", Outcome: v1alpha1.OutcomeSucceeded}}},
+		"after the phase":  {Results: []v1alpha1.PlanResult{{Run: "one", Outcome: v1alpha1.OutcomeSucceeded}}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			b := newFixture(t)
@@ -117,7 +117,7 @@ func TestRelease_WaitsOnlyBrieflyForPlan(t *testing.T) {
 
 func TestRelease_IgnoresOutcomeOfOtherRun(t *testing.T) {
 	b := newFixture(t)
-	b.writePlanStatus(v1alpha1.PlanStatus{Runs: []v1alpha1.PlanRun{{Name: "one", UID: "another", Outcome: v1alpha1.RunSucceeded}}})
+	b.writePlanStatus(v1alpha1.PlanStatus{Runs: []v1alpha1.PlanRun{{Name: "one", UID: "another", Outcome: v1alpha1.OutcomeSucceeded}}})
 	b.Expect(b.reconcile()).To(Equal(planPolling))
 	b.Expect(b.finalizers()).To(HaveLen(2))
 }

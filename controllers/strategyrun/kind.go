@@ -106,7 +106,7 @@ func (*Kind) NewList() client.ObjectList { return &v1alpha1.StrategyRunList{} }
 // Runtime returns the backend of the run. Before the run starts, this is the backend that the strategy names now; afterwards, it is the one that the strategy
 // named at the start.
 func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return k.runtimes.For(podspec.Type(k.placeOf(runOf(object))))
+	return k.runtimes.For(podspec.Type(k.runtimeOf(runOf(object))))
 }
 
 // Traits implements process.Kind. A finalizer keeps a run until its strategy has counted it. A run with an outcome does not get the finalizer, because it may
@@ -114,7 +114,7 @@ func (k *Kind) Runtime(object process.Object) runtime.Runtime {
 func (k *Kind) Traits(object process.Object) process.Traits {
 	run := runOf(object)
 	traits := process.Traits{
-		Runtime: podspec.Type(k.placeOf(run)),
+		Runtime: podspec.Type(k.runtimeOf(run)),
 		Once:    &lifecycle.Once{Outcome: run.Status.Outcome},
 	}
 	if run.Status.FinishTime != nil {
@@ -129,8 +129,8 @@ func (k *Kind) Traits(object process.Object) process.Traits {
 // Asleep implements process.Kind. It returns false, because a run never sleeps.
 func (*Kind) Asleep(context.Context, process.Object, time.Time) bool { return false }
 
-// placeOf returns the runtime that the run copied from its strategy when it started, or would copy now.
-func (k *Kind) placeOf(run *v1alpha1.StrategyRun) *v1alpha1.RuntimeSpec {
+// runtimeOf returns the runtime that the run copied from its strategy when it started, or would copy now.
+func (k *Kind) runtimeOf(run *v1alpha1.StrategyRun) *v1alpha1.RuntimeSpec {
 	if started(run) || run.Status.Outcome != "" {
 		if run.Status.Pinned == nil {
 			return nil

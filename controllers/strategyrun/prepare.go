@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
@@ -27,15 +25,15 @@ const missingRetry = time.Minute
 
 // Prepare implements process.Kind: it blocks the start unless the strategy permits it. It copies the program and the settings of the strategy to the status, in
 // the same write as the intent to start.
-func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarnation, next *process.StartSpec) error {
+func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarnation, start *process.StartSpec) error {
 	run := runOf(object)
 	variables, blocked := argumentVariables(run.Spec.Arguments)
-	next.Variables = variables
-	if err := k.place(run, next); err != nil {
+	start.Variables = variables
+	if err := k.setResultPaths(run, start); err != nil {
 		return err
 	}
-	if where := k.placeOf(run); podspec.Type(where) == v1alpha1.RuntimePod {
-		if err := podspec.Pod(next, run, "StrategyRun", where.Pod); err != nil {
+	if where := k.runtimeOf(run); podspec.Type(where) == v1alpha1.RuntimePod {
+		if err := podspec.Pod(start, run, "StrategyRun", where.Pod); err != nil {
 			return err
 		}
 	}
@@ -46,14 +44,14 @@ func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarn
 	gate := admit(run, strategy)
 	switch {
 	case gate != nil && gate.Reason == v1alpha1.ReasonSkippedCircuitOpen:
-		run.Status.Outcome, run.Status.Pinned = v1alpha1.RunSkipped, pin(strategy)
+		run.Status.Outcome, run.Status.Pinned = v1alpha1.OutcomeSkipped, pin(strategy)
 		run.Status.Pinned.Process = nil
-		next.Blocked = gate
+		start.Blocked = gate
 	case gate != nil:
-		next.Blocked = gate
-	case next.Blocked != nil: // something other than the strategy already blocks the start
+		start.Blocked = gate
+	case start.Blocked != nil: // something other than the strategy already blocks the start
 	case blocked != nil:
-		next.Blocked = blocked
+		start.Blocked = blocked
 	default:
 		run.Status.Pinned = pin(strategy)
 	}
@@ -107,23 +105,4 @@ func argumentVariables(arguments []v1alpha1.RunArgument) (map[string]string, *li
 		names[variable], variables[variable] = argument.Name, argument.Value
 	}
 	return variables, nil
-}
-
-// DeriveStatus implements process.StatusDeriver: it sets the outcome, and when the run has ended. An outcome never changes.
-func (k *Kind) DeriveStatus(object, base process.Object, step lifecycle.Step, now time.Time) []lifecycle.Event {
-	run := runOf(object)
-	if runOf(base).Status.Outcome != "" {
-		return nil
-	}
-	run.Status.Outcome = step.Outcome
-	k.collect(run, step)
-	if run.Status.Outcome == "" {
-		return nil
-	}
-	finished := metav1.NewMicroTime(now)
-	if end := run.Status.LastExit; end != nil && end.FinishTime != nil {
-		finished = *end.FinishTime
-	}
-	run.Status.FinishTime = &finished
-	return nil
 }

@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"path"
 	"strings"
+	"time"
 	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
@@ -32,16 +35,35 @@ var inputVariables = map[v1alpha1.PlanPhase]string{
 	v1alpha1.PhaseExecute:    v1alpha1.VariableResultsExecute,
 }
 
-// place sets the variables with the paths for the results of the run, and passes the results of the earlier phases of the plan to the run. It does nothing if
-// the backend has no place for results.
-func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.StartSpec) error {
+// DeriveStatus implements process.StatusDeriver: it sets the outcome, and when the run has ended. An outcome never changes.
+func (k *Kind) DeriveStatus(object, base process.Object, step lifecycle.Step, now time.Time) []lifecycle.Event {
+	run := runOf(object)
+	if runOf(base).Status.Outcome != "" {
+		return nil
+	}
+	run.Status.Outcome = step.Outcome
+	k.collect(run, step)
+	if run.Status.Outcome == "" {
+		return nil
+	}
+	finished := metav1.NewMicroTime(now)
+	if end := run.Status.LastExit; end != nil && end.FinishTime != nil {
+		finished = *end.FinishTime
+	}
+	run.Status.FinishTime = &finished
+	return nil
+}
+
+// setResultPaths sets the variables with the paths for the results of the run, and passes the results of the earlier phases of the plan to the run. It does
+// nothing if the backend has no place for results.
+func (k *Kind) setResultPaths(run *v1alpha1.StrategyRun, start *process.StartSpec) error {
 	keeper := k.keeper(run)
 	if keeper == nil {
 		return nil
 	}
 	place := keeper.Place(run.UID)
-	plan.Process.Results = true
-	plan.Variables[v1alpha1.VariableResultFile], plan.Variables[v1alpha1.VariableArtifacts] = place.File, place.Artifacts
+	start.Process.Results = true
+	start.Variables[v1alpha1.VariableResultFile], start.Variables[v1alpha1.VariableArtifacts] = place.File, place.Artifacts
 	inputs := map[string][]byte{}
 	for i := range run.Spec.Inputs {
 		input := &run.Spec.Inputs[i]
@@ -55,9 +77,9 @@ func (k *Kind) place(run *v1alpha1.StrategyRun, plan *process.StartSpec) error {
 		}
 		name := strings.ToLower(string(input.Phase)) + ".jsonl"
 		inputs[name] = append(append(inputs[name], line...), '\n')
-		plan.Variables[variable] = path.Join(place.Inputs, name)
+		start.Variables[variable] = path.Join(place.Inputs, name)
 	}
-	plan.Process.Inputs = inputs
+	start.Process.Inputs = inputs
 	return nil
 }
 

@@ -71,33 +71,33 @@ func TestPlace_PassesEarlierResultsAsInputs(t *testing.T) {
 	kind := New(nil, nil, runtime.NewRegistry(backend, logr.Discard()), nil)
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
 	run.Spec.Inputs = []v1alpha1.PlanResult{
-		{Run: "p-0", Strategy: "list", Phase: v1alpha1.PhaseStrategize, Attempt: 1, Outcome: v1alpha1.RunSucceeded, Result: &v1alpha1.RunResult{File: "/f", SHA256: "abc"}},
-		{Run: "p-1", Strategy: "search", Phase: v1alpha1.PhaseExecute, Outcome: v1alpha1.RunFailed},
-		{Run: "p-2", Strategy: "test", Phase: v1alpha1.PhaseExecute, Outcome: v1alpha1.RunSucceeded},
-		{Run: "p-3", Strategy: "report", Phase: v1alpha1.PhaseApply, Outcome: v1alpha1.RunSucceeded},
+		{Run: "p-0", Strategy: "list", Phase: v1alpha1.PhaseStrategize, Attempt: 1, Outcome: v1alpha1.OutcomeSucceeded, Result: &v1alpha1.RunResult{File: "/f", SHA256: "abc"}},
+		{Run: "p-1", Strategy: "search", Phase: v1alpha1.PhaseExecute, Outcome: v1alpha1.OutcomeFailed},
+		{Run: "p-2", Strategy: "test", Phase: v1alpha1.PhaseExecute, Outcome: v1alpha1.OutcomeSucceeded},
+		{Run: "p-3", Strategy: "report", Phase: v1alpha1.PhaseApply, Outcome: v1alpha1.OutcomeSucceeded},
 	}
-	next := &process.StartSpec{Variables: map[string]string{}}
-	g.Expect(kind.place(run, next)).To(Succeed())
+	start := &process.StartSpec{Variables: map[string]string{}}
+	g.Expect(kind.setResultPaths(run, start)).To(Succeed())
 	place := backend.Place("u")
-	g.Expect(next.Variables).To(Equal(map[string]string{
+	g.Expect(start.Variables).To(Equal(map[string]string{
 		"BERTH_RESULT_FILE": place.File, "BERTH_ARTIFACTS": place.Artifacts,
 		"BERTH_RESULTS_STRATEGIZE": place.Inputs + "/strategize.jsonl", "BERTH_RESULTS_EXECUTE": place.Inputs + "/execute.jsonl",
 	}))
-	g.Expect(next.Process.Results).To(BeTrue())
-	g.Expect(next.Process.Inputs).To(HaveLen(2))
-	g.Expect(string(next.Process.Inputs["strategize.jsonl"])).To(Equal(
+	g.Expect(start.Process.Results).To(BeTrue())
+	g.Expect(start.Process.Inputs).To(HaveLen(2))
+	g.Expect(string(start.Process.Inputs["strategize.jsonl"])).To(Equal(
 		`{"run":"p-0","strategy":"list","phase":"Strategize","attempt":1,"outcome":"Succeeded","result":{"file":"/f","sha256":"abc"}}` + "\n"))
-	g.Expect(strings.Count(string(next.Process.Inputs["execute.jsonl"]), "\n")).To(Equal(2))
+	g.Expect(strings.Count(string(start.Process.Inputs["execute.jsonl"]), "\n")).To(Equal(2))
 }
 
 func TestPlace_DoesNothingWithoutResultSupport(t *testing.T) {
 	g := NewWithT(t)
 	run := &v1alpha1.StrategyRun{}
-	run.Status.Incarnation, run.Status.Outcome = 1, v1alpha1.RunSucceeded
-	next := &process.StartSpec{Variables: map[string]string{}}
+	run.Status.Incarnation, run.Status.Outcome = 1, v1alpha1.OutcomeSucceeded
+	start := &process.StartSpec{Variables: map[string]string{}}
 	kind := New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), nil)
-	g.Expect(kind.place(run, next)).To(Succeed())
-	g.Expect(next.Variables).To(BeEmpty())
+	g.Expect(kind.setResultPaths(run, start)).To(Succeed())
+	g.Expect(start.Variables).To(BeEmpty())
 	kind.collect(run, lifecycle.Step{})
 	g.Expect(run.Status.Result).To(BeNil())
 }
@@ -125,16 +125,16 @@ func TestPrepare_StartsOnlyPinnedProgram(t *testing.T) {
 	run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
 	run.Spec.StrategyRef.Name, run.Spec.Program = "build", plan.Program(strategy)
 	blocked := func() string {
-		kind, next := New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), nil), &process.StartSpec{}
+		kind, start := New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), nil), &process.StartSpec{}
 		run.Status = v1alpha1.StrategyRunStatus{}
 		kind.found.Store(run.UID, strategy)
-		g.Expect(kind.Prepare(context.Background(), run, nil, next)).To(Succeed())
-		if next.Blocked == nil {
+		g.Expect(kind.Prepare(context.Background(), run, nil, start)).To(Succeed())
+		if start.Blocked == nil {
 			g.Expect(run.Status.Pinned.Process.Command).To(Equal(strategy.Spec.Process.Command))
 			return ""
 		}
 		g.Expect(run.Status.Pinned).To(BeNil())
-		return next.Blocked.Reason
+		return start.Blocked.Reason
 	}
 	g.Expect(blocked()).To(BeEmpty())
 	strategy.Spec.TimeoutSeconds, strategy.Spec.Description = ptr.To[int32](5), "other"

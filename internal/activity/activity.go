@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package activity records who uses the terminals of objects through this manager, so that unused processes can be put to sleep and start again when they are
-// used.
+// Package activity records how many clients use the terminal of each object through this manager, and when it was last used. Unused processes can therefore be
+// put to sleep, and start again when they are used.
 package activity
 
 import (

@@ -89,7 +89,7 @@ func hostileObjects() []client.Object {
 		plan.Spec.IdempotencyKey = "key"
 		plan.Status.Waiting, plan.Status.Conditions = hostile, hostileConditions()
 		plan.Status.Runs = []v1alpha1.PlanRun{{
-			Name: "check-1", Strategy: "search", Outcome: v1alpha1.RunFailed, Message: hostile, Result: &v1alpha1.RunResult{Summary: hostile},
+			Name: "check-1", Strategy: "search", Outcome: v1alpha1.OutcomeFailed, Message: hostile, Result: &v1alpha1.RunResult{Summary: hostile},
 		}}
 	})
 	done := newPlan(inState(v1alpha1.PhaseApply, v1alpha1.PlanApplied), func(plan *v1alpha1.Plan) {
@@ -111,7 +111,7 @@ func hostileObjects() []client.Object {
 		&v1alpha1.StrategyRun{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "run", UID: "uid-run"},
 			Status: v1alpha1.StrategyRunStatus{
-				Outcome: v1alpha1.RunFailed, Result: &v1alpha1.RunResult{Summary: hostile}, ProcessStatus: v1alpha1.ProcessStatus{Conditions: hostileConditions()},
+				Outcome: v1alpha1.OutcomeFailed, Result: &v1alpha1.RunResult{Summary: hostile}, ProcessStatus: v1alpha1.ProcessStatus{Conditions: hostileConditions()},
 			},
 		},
 		checkModule(), plan, done,

@@ -52,7 +52,7 @@ var errTimeout = errors.New("timeout")
 func Main(args []string) int {
 	ctx, stop := signals()
 	defer stop()
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, clock: clock.RealClock{}, connect: connect, newRuntime: newHostRuntime}
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, clock: clock.RealClock{}, connect: connect, newRuntime: openBackends}
 	return a.run(ctx, args)
 }
 

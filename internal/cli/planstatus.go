@@ -243,7 +243,7 @@ func remarks(plan *v1alpha1.Plan) []string {
 func skipped(s *v1alpha1.PlanStatus) string {
 	var names []string
 	for _, run := range s.Runs {
-		if run.Outcome == v1alpha1.RunSkipped {
+		if run.Outcome == v1alpha1.OutcomeSkipped {
 			names = append(names, run.Strategy)
 		}
 	}

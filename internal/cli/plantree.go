@@ -236,9 +236,9 @@ func remark(l *leaf) string {
 		result = append(result[:longestRemark-1], '…')
 	}
 	switch v1alpha1.RunOutcome(l.word) {
-	case v1alpha1.RunSucceeded:
+	case v1alpha1.OutcomeSucceeded:
 		return string(result)
-	case v1alpha1.RunFailed, v1alpha1.RunTimedOut:
+	case v1alpha1.OutcomeFailed, v1alpha1.OutcomeTimedOut:
 		parts := []string{strings.TrimSuffix(clean(l.message), "."), string(result), "berth logs strategyrun/" + l.name}
 		return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 	default:

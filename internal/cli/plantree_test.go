@@ -48,18 +48,18 @@ func erroredPlan() (*v1alpha1.Plan, []v1alpha1.StrategyRun) {
 		historyEntry(v1alpha1.PhaseExecute, v1alpha1.PlanProcessing, time.Minute), historyEntry(v1alpha1.PhaseExecute, v1alpha1.PlanErrored, 4*time.Minute),
 	}
 	s.Results = []v1alpha1.PlanResult{
-		{Run: "check-1-strategize-0", Strategy: "list", Phase: v1alpha1.PhaseStrategize, Attempt: 1, Outcome: v1alpha1.RunSucceeded},
+		{Run: "check-1-strategize-0", Strategy: "list", Phase: v1alpha1.PhaseStrategize, Attempt: 1, Outcome: v1alpha1.OutcomeSucceeded},
 	}
 	s.Runs = []v1alpha1.PlanRun{
-		{Name: "check-2-execute-0", Strategy: "search", Outcome: v1alpha1.RunSucceeded},
-		{Name: "check-2-execute-1", Strategy: "test", Outcome: v1alpha1.RunFailed, Message: "The run ended with exit code 1."},
+		{Name: "check-2-execute-0", Strategy: "search", Outcome: v1alpha1.OutcomeSucceeded},
+		{Name: "check-2-execute-1", Strategy: "test", Outcome: v1alpha1.OutcomeFailed, Message: "The run ended with exit code 1."},
 	}
 	runs := []v1alpha1.StrategyRun{
 		// The run of Strategize has been deleted; its duration is unknown.
-		*newPlanRun("check-1-execute-0", "search", v1alpha1.PhaseExecute, "1", time.Second, v1alpha1.RunSucceeded),
-		*newPlanRun("check-1-execute-1", "test", v1alpha1.PhaseExecute, "1", 7*time.Second, v1alpha1.RunTimedOut),
-		*newPlanRun("check-2-execute-0", "search", v1alpha1.PhaseExecute, "2", 1234*time.Millisecond, v1alpha1.RunSucceeded),
-		*newPlanRun("check-2-execute-1", "test", v1alpha1.PhaseExecute, "2", 170*time.Second, v1alpha1.RunFailed),
+		*newPlanRun("check-1-execute-0", "search", v1alpha1.PhaseExecute, "1", time.Second, v1alpha1.OutcomeSucceeded),
+		*newPlanRun("check-1-execute-1", "test", v1alpha1.PhaseExecute, "1", 7*time.Second, v1alpha1.OutcomeTimedOut),
+		*newPlanRun("check-2-execute-0", "search", v1alpha1.PhaseExecute, "2", 1234*time.Millisecond, v1alpha1.OutcomeSucceeded),
+		*newPlanRun("check-2-execute-1", "test", v1alpha1.PhaseExecute, "2", 170*time.Second, v1alpha1.OutcomeFailed),
 	}
 	return plan, runs
 }
@@ -91,8 +91,8 @@ func TestTree_ShowsRunningPhase(t *testing.T) {
 	plan := newPlan(inState(v1alpha1.PhaseExecute, v1alpha1.PlanProcessing))
 	plan.Status.Waiting = "for 1 of 2 runs"
 	plan.Status.History = []v1alpha1.PlanHistoryEntry{historyEntry(v1alpha1.PhaseExecute, v1alpha1.PlanProcessing, 0)}
-	plan.Status.Runs = []v1alpha1.PlanRun{{Name: "check-1-execute-0", Strategy: "search", Outcome: v1alpha1.RunSucceeded}, {Name: "check-1-execute-1", Strategy: "test"}}
-	ended := newPlanRun("check-1-execute-0", "search", v1alpha1.PhaseExecute, "1", 3*time.Second, v1alpha1.RunSucceeded)
+	plan.Status.Runs = []v1alpha1.PlanRun{{Name: "check-1-execute-0", Strategy: "search", Outcome: v1alpha1.OutcomeSucceeded}, {Name: "check-1-execute-1", Strategy: "test"}}
+	ended := newPlanRun("check-1-execute-0", "search", v1alpha1.PhaseExecute, "1", 3*time.Second, v1alpha1.OutcomeSucceeded)
 	ended.Status.Process, ended.CreationTimestamp = nil, metav1.NewTime(noon)
 	runs := []v1alpha1.StrategyRun{*ended, *newPlanRun("check-1-execute-1", "test", v1alpha1.PhaseExecute, "1", 0, "")}
 	g.Expect("\n" + strings.Join(newTree(plan, runs).lines(noon.Add(5*time.Second)), "\n") + "\n").To(Equal(`

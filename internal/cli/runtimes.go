@@ -73,7 +73,7 @@ func (b *backends) closes(end func()) {
 	b.closers = append(b.closers, func() error { end(); return nil })
 }
 
-func newHostRuntime(opts runtimeOptions) (*backends, error) {
+func openBackends(opts runtimeOptions) (*backends, error) {
 	b := &backends{}
 	if err := b.openAll(opts); err != nil {
 		return nil, errors.Join(err, b.Close())

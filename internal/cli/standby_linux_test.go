@@ -46,7 +46,7 @@ func TestStandby_TakesOverProcessesOfKilledManager(t *testing.T) {
 		_ = second.Process.Signal(syscall.SIGTERM)
 	})
 	g.Eventually(second.log.String, clusterTimeout).Should(And(ContainSubstring("Waiting until another manager releases the state directory"), ContainSubstring(fmt.Sprintf("process %d", first.Process.Pid))))
-	_, err := newHostRuntime(runtimeOptions{stateDir: state, shim: shim, lsp: "/bin/true"})
+	_, err := openBackends(runtimeOptions{stateDir: state, shim: shim, lsp: "/bin/true"})
 	g.Expect(err).To(MatchError(And(ContainSubstring(fmt.Sprintf("process %d", first.Process.Pid)), ContainSubstring("only one manager can use a state directory"))))
 
 	g.Expect(first.Process.Kill()).To(Succeed())

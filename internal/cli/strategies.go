@@ -126,7 +126,7 @@ func (a *app) awaitOutcome(ctx context.Context, to *connection, run *v1alpha1.St
 			return false, fmt.Errorf("%s was deleted, so its outcome is unknown", name)
 		case err != nil && waiting.Err() == nil:
 			return false, fmt.Errorf("read %s: %w", name, err)
-		case run.Status.Outcome != "" && run.Status.Outcome != v1alpha1.RunSucceeded:
+		case run.Status.Outcome != "" && run.Status.Outcome != v1alpha1.OutcomeSucceeded:
 			return false, fmt.Errorf("%s: %s: %s To see its output, run: berth logs %s", name, run.Status.Outcome, clean(messageOf(run)), name)
 		case run.Status.Outcome == "" && meta.IsStatusConditionTrue(run.Status.Conditions, v1alpha1.ConditionStalled) && messageOf(run) != told:
 			told = messageOf(run)

@@ -44,7 +44,7 @@ func setOutcome(r *v1alpha1.StrategyRun, outcome v1alpha1.RunOutcome) {
 	now := metav1.NowMicro()
 	r.Status.FinishTime = &now
 	status := metav1.ConditionFalse
-	if outcome == v1alpha1.RunSucceeded {
+	if outcome == v1alpha1.OutcomeSucceeded {
 		status = metav1.ConditionTrue
 	}
 	r.Status.Conditions = []metav1.Condition{{
@@ -84,7 +84,7 @@ func TestStrategyCommands_ExitCodeAndOutput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			f := newFixture(lintStrategy("default", "lint"), lintStrategy("default", "test"), lintStrategy("other", "far"), lintRun("bad", v1alpha1.RunFailed), lintRun("going", ""))
+			f := newFixture(lintStrategy("default", "lint"), lintStrategy("default", "test"), lintStrategy("other", "far"), lintRun("bad", v1alpha1.OutcomeFailed), lintRun("going", ""))
 			g.Expect(f.run(t.Context(), strings.Fields(test.args)...)).To(Equal(test.code), f.err.String())
 			for _, text := range test.out {
 				g.Expect(f.out.String()).To(ContainSubstring(text))
@@ -115,8 +115,8 @@ func TestRun_WaitReportsOutcome(t *testing.T) {
 		code int
 		says string
 	}{
-		v1alpha1.RunSucceeded: {says: "succeeded"},
-		v1alpha1.RunFailed:    {code: 1, says: "Failed: The run ended with exit code 3. To see its output, run: berth logs strategyrun/"},
+		v1alpha1.OutcomeSucceeded: {says: "succeeded"},
+		v1alpha1.OutcomeFailed:    {code: 1, says: "Failed: The run ended with exit code 3. To see its output, run: berth logs strategyrun/"},
 	} {
 		t.Run(string(outcome), func(t *testing.T) {
 			g := NewWithT(t)
@@ -157,7 +157,7 @@ func TestStatus_ListsOldRunsOnlyOnRequest(t *testing.T) {
 	g := NewWithT(t)
 	objects := []client.Object{lintRun("going", "")}
 	for i := range 3 * recentRuns {
-		r := lintRun(fmt.Sprintf("run-%02d", i), v1alpha1.RunSucceeded)
+		r := lintRun(fmt.Sprintf("run-%02d", i), v1alpha1.OutcomeSucceeded)
 		finished := metav1.NewMicroTime(time.Unix(int64(1_700_000_000+i), 0))
 		r.Status.FinishTime = &finished
 		objects = append(objects, r)

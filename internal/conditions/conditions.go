@@ -25,7 +25,7 @@ type Writer struct {
 	Now        time.Time
 }
 
-// Set sets a condition for the current generation. It removes a condition that has no message and has its normal status or the status Unknown (see normal),
+// Set sets a condition for the current generation. It removes a condition that has no message and has its usual status or the status Unknown (see usual),
 // because an absent condition means the same. The message becomes a sentence: see Sentence. The transition time changes only with the status, so setting the
 // same condition again changes nothing.
 func (w Writer) Set(conditionType string, status metav1.ConditionStatus, reason, message string) {

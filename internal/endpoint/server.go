@@ -1,12 +1,12 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoint serves the output and the terminals of processes, which do not belong in the API server.
+// Package endpoint serves the output and the terminals of processes over HTTPS, because the API server stores neither. For a Pod, clients ask the API server.
 //
 // The API server decides about access: every request carries a bearer token, which the endpoint verifies with a TokenReview, or a client certificate, which the
-// endpoint verifies with the certificate authority of the API server. The requested access is checked with a SubjectAccessReview (get on devservers/log, create on
-// instances/attach). The server always uses TLS, also on loopback, with a certificate that
-// clients read from a ConfigMap. Another program on the machine therefore cannot take over the port and collect tokens.
+// endpoint verifies with the certificate authority of the API server. The requested access is checked with a SubjectAccessReview (get on devservers/log, create
+// on instances/attach). The server always uses TLS, also on loopback, with a certificate that clients read from a ConfigMap. Another program on the machine
+// therefore cannot take over the port and collect tokens.
 package endpoint
 
 import (
@@ -221,7 +221,7 @@ func (s *Server) admit(r *http.Request, verb, subresource string) (target, *refu
 	return t, nil
 }
 
-// runtimeOf returns the backend of the object.
+// runtimeOf returns the backend of an Instance, and the default backend for objects of other kinds: clients read the output of Pods from the API server.
 func (s *Server) runtimeOf(t target) runtime.Runtime {
 	if instance, is := t.object.(*v1alpha1.Instance); is && instance.Spec.Runtime != nil {
 		return s.opts.Runtimes.For(instance.Spec.Runtime.Type)

@@ -6,7 +6,6 @@ package endpoint
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -93,19 +92,4 @@ func (s *tokenSource) Token() (*oauth2.Token, error) {
 	}
 	// Half of the lifetime is left as a margin for clock differences with the API server.
 	return &oauth2.Token{AccessToken: request.Status.Token, TokenType: "Bearer", Expiry: time.Now().Add(tokenSeconds * time.Second / 2)}, nil
-}
-
-// review authenticates a token through the API server: an ordinary token, or a token for this endpoint only.
-func (s *Server) review(ctx context.Context, token string) (authenticationv1.UserInfo, *refusal) {
-	for _, audiences := range [][]string{nil, {Audience(s.opts.Namespace)}} {
-		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
-		if err := s.opts.Client.Create(ctx, review); err != nil {
-			s.opts.Log.Error(err, "Cannot review a token")
-			return authenticationv1.UserInfo{}, refuse(http.StatusBadGateway, "cannot authenticate: the API server is not available")
-		}
-		if review.Status.Authenticated {
-			return review.Status.User, nil
-		}
-	}
-	return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "the API server rejects this token")
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // always are the conditions that every object of a process kind has from its first reconcile on; only StrategyRuns have no Restarting. The other conditions are
-// omitted while they have their normal status.
+// omitted while they have their usual status.
 var always = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionRestarting}
 
 // firstConditions sets the conditions that are missing to Unknown, so that the decision does not have to handle missing ones.
@@ -28,8 +28,8 @@ func (m *machine) firstConditions() {
 	}
 }
 
-// retried reports, in place of the normal progress, that an action failed and is retried.
-func (m *machine) retried() {
+// reportRetry reports, in place of the normal progress, that an action failed and is retried.
+func (m *machine) reportRetry() {
 	if m.observed.LastError == "" {
 		return
 	}
@@ -44,7 +44,7 @@ func (m *machine) retried() {
 
 // concludeConditions sets the conditions that follow from the rest of the status.
 func (m *machine) concludeConditions() {
-	m.retried()
+	m.reportRetry()
 	breaker := m.status.Breaker
 	switch breaker.State {
 	case v1alpha1.BreakerOpen:
@@ -62,12 +62,12 @@ func (m *machine) concludeConditions() {
 	}
 }
 
-// The methods ready, reconciling and stalled set the state of the object: exactly one of the conditions Ready, Reconciling and Stalled is True.
+// The methods beReady, reconciling and stalled set the state of the object: exactly one of the conditions Ready, Reconciling and Stalled is True.
 
-func (m *machine) ready(message string) { m.rest(v1alpha1.ReasonRunning, message) }
+func (m *machine) ready(message string) { m.beReady(v1alpha1.ReasonRunning, message) }
 
-// rest reports that the object matches its spec. Without a process, the reason says why none runs: Stopped, Completed or Idle.
-func (m *machine) rest(reason, message string) {
+// beReady reports that the object matches its spec. Without a process, the reason says why none runs: Stopped, Completed or Idle.
+func (m *machine) beReady(reason, message string) {
 	m.writer().Be(v1alpha1.ConditionReady, reason, message)
 	m.notRestarting()
 }
@@ -92,8 +92,8 @@ func (m *machine) notRestarting() {
 	m.set(v1alpha1.ConditionRestarting, false, v1alpha1.ReasonNotRestarting, "")
 }
 
-// expires sets Step.Expires to the latest of three times: the exit of the process, and the last transitions of Ready and of Stalled.
-func (m *machine) expires() {
+// setExpires sets Step.Expires to the latest of three times: the exit of the process, and the last transitions of Ready and of Stalled.
+func (m *machine) setExpires() {
 	since := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionStalled).LastTransitionTime.Time
 	if ready := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionReady); ready.LastTransitionTime.After(since) {
 		since = ready.LastTransitionTime.Time

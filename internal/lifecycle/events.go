@@ -135,9 +135,9 @@ func (m *machine) seeLogs(end *v1alpha1.ProcessExit) string {
 	return fmt.Sprintf(" To see the output, run %q.", m.desired.Logs)
 }
 
-// retry returns advice that names the restart command; empty if the object cannot be restarted. The argument is a format with one verb for the command, such
-// as "To retry now, run %q.", which begins a sentence.
-func (m *machine) retry(advice string) string {
+// retryAdvice returns advice that names the restart command; empty if the object cannot be restarted. The argument is a format with one verb for the command,
+// such as "To retry now, run %q.", which begins a sentence.
+func (m *machine) retryAdvice(advice string) string {
 	if m.desired.Restart == "" {
 		return ""
 	}

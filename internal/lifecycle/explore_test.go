@@ -131,7 +131,7 @@ func (w *world) checkOnce() string {
 		}
 		succeeded := p.phase == facts.Exited && p.exit.Code == 0 && p.exit.Signal == "" && !p.exit.Lost
 		stopped := w.desired.State == DesiredStopped || w.deleted // then the process may end with 0 before it gets the stop signal
-		if succeeded && w.once.Outcome != v1alpha1.RunSucceeded && !stopped || !succeeded && w.once.Outcome == v1alpha1.RunSucceeded {
+		if succeeded && w.once.Outcome != v1alpha1.OutcomeSucceeded && !stopped || !succeeded && w.once.Outcome == v1alpha1.OutcomeSucceeded {
 			return fmt.Sprintf("a run with the exit %+v has the outcome %s", p.exit, w.once.Outcome)
 		}
 	}
@@ -275,7 +275,7 @@ func TestInterleavings_KeepInvariants(t *testing.T) {
 	t.Logf("a process that can sleep: %d states, complete: %t", states, whole)
 	total += states
 	plain, endless, deposed := newWorld(everyTrouble, v1alpha1.RestartAlways), newWorld(everyTrouble, v1alpha1.RestartAlways), everyTrouble
-	plain.desired.Reserve, plain.hidesOrigin, endless.desired.KeepsEnd = false, true, false
+	plain.desired.Reserve, plain.hidesOrigin, endless.desired.KeepsPreviousExit = false, true, false
 	// A kind records ports only on a machine, where the lock of the state directory prevents two managers from starting processes.
 	deposed.leaders, deposed.toggles, deposed.ports = 1, 1, 0
 	pods := newWorld(deposed, v1alpha1.RestartAlways)

@@ -44,8 +44,8 @@ func (m *machine) heals(reason string) bool {
 	return m.observed.Program != nil && CanHeal(reason) && m.desired.State == DesiredRunning && m.restartsAfter(reason)
 }
 
-// healed reports whether a new start is due because the cause of the failed start is gone or has changed. If not, it schedules the next check.
-func (m *machine) healed(reason string) bool {
+// checkHealed reports whether a new start is due because the cause of the failed start is gone or has changed. If not, it schedules the next check.
+func (m *machine) checkHealed(reason string) bool {
 	var stalled time.Duration
 	is := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionStalled)
 	if meta.IsStatusConditionTrue(m.status.Conditions, is.Type) && is.Reason == reason {

@@ -193,7 +193,7 @@ func (w *twoHosts) write(i int, decide func(HostClaim) HostDecision) bool {
 		m.version, m.claim.Label = w.version, w.label
 	}
 	d := Desired{UID: "u", Generation: 1, State: DesiredRunning, SpecHash: "x", RestartPolicy: v1alpha1.RestartAlways, Grace: time.Second,
-		Hosted: Hosted{Host: hostNames[i], MoveTo: m.claim.Label}, Reserve: w.reserve, KeepsEnd: true}
+		Hosted: Hosted{Host: hostNames[i], MoveTo: m.claim.Label}, Reserve: w.reserve, KeepsPreviousExit: true}
 	switch {
 	case m.deleted:
 		d.State = DesiredDeleted

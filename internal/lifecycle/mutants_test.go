@@ -165,7 +165,7 @@ var broken = map[string]decider{
 	"takes any exit of a run for a success": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		if step.Outcome != "" {
-			step.Outcome = v1alpha1.RunSucceeded
+			step.Outcome = v1alpha1.OutcomeSucceeded
 		}
 		return step
 	},

@@ -211,13 +211,6 @@ func (m *machine) unknown(current facts.Incarnation) {
 // unknownRetry is how long to wait before checking an incarnation in phase Unknown again.
 const unknownRetry = 5 * time.Second
 
-// killRetryFirst and killRetryLast bound the time until SIGKILL is repeated, which grows with each repetition. A process in uninterruptible sleep may
-// outlive the first SIGKILL.
-const (
-	killRetryFirst = 200 * time.Millisecond
-	killRetryLast  = 30 * time.Second
-)
-
 func (m *machine) act(action Action, incarnation int64) {
 	m.step.Action, m.step.Incarnation = action, incarnation
 }

@@ -47,7 +47,7 @@ func (m *machine) runOnce(record *v1alpha1.ProcessStatus) {
 		return
 	}
 	if m.step.Outcome != "" {
-		m.finish()
+		m.setOutcomeConditions()
 	}
 }
 
@@ -59,17 +59,17 @@ func (m *machine) outcome() v1alpha1.RunOutcome {
 	case m.status.Incarnation > 0 && !ended:
 		return ""
 	case !ended && (m.step.Released || m.desired.State == DesiredStopped):
-		return v1alpha1.RunWasCancelled
+		return v1alpha1.OutcomeCancelled
 	case !ended: // not started
 		return ""
 	case end.Reason == v1alpha1.ReasonCompleted:
-		return v1alpha1.RunSucceeded
+		return v1alpha1.OutcomeSucceeded
 	case end.Reason == v1alpha1.ReasonTimedOut:
-		return v1alpha1.RunTimedOut
+		return v1alpha1.OutcomeTimedOut
 	case end.Reason == v1alpha1.ReasonStopped:
-		return v1alpha1.RunWasCancelled
+		return v1alpha1.OutcomeCancelled
 	default:
-		return v1alpha1.RunFailed
+		return v1alpha1.OutcomeFailed
 	}
 }
 
@@ -101,13 +101,13 @@ func (m *machine) recordLater(record *v1alpha1.ProcessStatus) time.Duration {
 	return left
 }
 
-// finish sets the final conditions of a run that has ended.
-func (m *machine) finish() {
+// setOutcomeConditions sets the final conditions of a run that has ended.
+func (m *machine) setOutcomeConditions() {
 	reason, message := string(m.step.Outcome), "The run "+m.describeOnce()+"."
-	if ready := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionReady); m.step.Outcome == v1alpha1.RunSkipped && ready != nil {
+	if ready := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionReady); m.step.Outcome == v1alpha1.OutcomeSkipped && ready != nil {
 		message = ready.Message
 	}
-	succeeded := m.step.Outcome == v1alpha1.RunSucceeded
+	succeeded := m.step.Outcome == v1alpha1.OutcomeSucceeded
 	m.set(v1alpha1.ConditionSucceeded, succeeded, reason, message)
 	m.set(v1alpha1.ConditionReady, succeeded, reason, message)
 	m.set(v1alpha1.ConditionReconciling, false, reason, "")
@@ -121,11 +121,11 @@ func (m *machine) finish() {
 func (m *machine) describeOnce() string {
 	end := m.status.LastExit
 	switch {
-	case m.step.Outcome == v1alpha1.RunSucceeded:
+	case m.step.Outcome == v1alpha1.OutcomeSucceeded:
 		return "ended with exit code 0"
-	case m.step.Outcome == v1alpha1.RunWasCancelled:
+	case m.step.Outcome == v1alpha1.OutcomeCancelled:
 		return "was cancelled"
-	case m.step.Outcome == v1alpha1.RunTimedOut:
+	case m.step.Outcome == v1alpha1.OutcomeTimedOut:
 		return "exceeded its timeout and was stopped"
 	case end == nil:
 		return "failed"

@@ -80,26 +80,26 @@ func TestOnce_DerivesOutcomeFromExit(t *testing.T) {
 		outcome v1alpha1.RunOutcome
 		says    string
 	}{
-		"exit code 0": {nil, exited(facts.Exit{}), v1alpha1.RunSucceeded, "The run ended with exit code 0."},
-		"exit code 3": {nil, exited(facts.Exit{Code: 3}), v1alpha1.RunFailed, "The run ended with exit code 3."},
-		"killed":      {nil, exited(facts.Exit{Signal: "SIGKILL", Message: "too much memory."}), v1alpha1.RunFailed, "The run was terminated by SIGKILL: too much memory."},
-		"lost":        {nil, exited(facts.Exit{Lost: true, Code: 137, Message: "evicted."}), v1alpha1.RunFailed, "The run was lost: evicted."},
+		"exit code 0": {nil, exited(facts.Exit{}), v1alpha1.OutcomeSucceeded, "The run ended with exit code 0."},
+		"exit code 3": {nil, exited(facts.Exit{Code: 3}), v1alpha1.OutcomeFailed, "The run ended with exit code 3."},
+		"killed":      {nil, exited(facts.Exit{Signal: "SIGKILL", Message: "too much memory."}), v1alpha1.OutcomeFailed, "The run was terminated by SIGKILL: too much memory."},
+		"lost":        {nil, exited(facts.Exit{Lost: true, Code: 137, Message: "evicted."}), v1alpha1.OutcomeFailed, "The run was lost: evicted."},
 		"never executed": {nil, []facts.Incarnation{{Number: 1, Phase: facts.Failed, StartError: &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program"}}},
-			v1alpha1.RunFailed, "The run failed: no such program."},
+			v1alpha1.OutcomeFailed, "The run failed: no such program."},
 		"timed out": {func(_ *Desired, s *v1alpha1.ProcessStatus) { stopping(s, v1alpha1.ReasonTimedOut) }, exited(facts.Exit{Signal: "SIGTERM"}),
-			v1alpha1.RunTimedOut, "The run exceeded its timeout and was stopped."},
+			v1alpha1.OutcomeTimedOut, "The run exceeded its timeout and was stopped."},
 		"cancelled": {func(d *Desired, s *v1alpha1.ProcessStatus) {
 			d.State = DesiredStopped
 			stopping(s, v1alpha1.ReasonStopped)
-		}, exited(facts.Exit{Signal: "SIGTERM"}), v1alpha1.RunWasCancelled, "The run was cancelled."},
+		}, exited(facts.Exit{Signal: "SIGTERM"}), v1alpha1.OutcomeCancelled, "The run was cancelled."},
 		"cancelled before the start": {func(d *Desired, s *v1alpha1.ProcessStatus) {
 			d.State = DesiredStopped
 			s.Incarnation = 0
-		}, nil, v1alpha1.RunWasCancelled, "The run was cancelled."},
+		}, nil, v1alpha1.OutcomeCancelled, "The run was cancelled."},
 		"skipped": {func(d *Desired, s *v1alpha1.ProcessStatus) {
-			d.Once.Outcome, d.Blocked = v1alpha1.RunSkipped, &Blocked{Reason: v1alpha1.ReasonSkippedCircuitOpen, Message: "The breaker is open."}
+			d.Once.Outcome, d.Blocked = v1alpha1.OutcomeSkipped, &Blocked{Reason: v1alpha1.ReasonSkippedCircuitOpen, Message: "The breaker is open."}
 			s.Incarnation = 0
-		}, nil, v1alpha1.RunSkipped, "The breaker is open."},
+		}, nil, v1alpha1.OutcomeSkipped, "The breaker is open."},
 		"running": {nil, []facts.Incarnation{{Number: 1, Phase: facts.Running, PID: 7, StartedAt: start.Add(-time.Hour)}}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,8 +117,8 @@ func TestOnce_DerivesOutcomeFromExit(t *testing.T) {
 			}
 			g.Expect(ready.Message).To(Equal(row.says))
 			g.Expect(ready.Reason).To(Equal(string(row.outcome)))
-			g.Expect(meta.IsStatusConditionTrue(step.Status.Conditions, v1alpha1.ConditionStalled)).To(Equal(row.outcome != v1alpha1.RunSucceeded))
-			g.Expect(meta.IsStatusConditionTrue(step.Status.Conditions, v1alpha1.ConditionSucceeded)).To(Equal(row.outcome == v1alpha1.RunSucceeded))
+			g.Expect(meta.IsStatusConditionTrue(step.Status.Conditions, v1alpha1.ConditionStalled)).To(Equal(row.outcome != v1alpha1.OutcomeSucceeded))
+			g.Expect(meta.IsStatusConditionTrue(step.Status.Conditions, v1alpha1.ConditionSucceeded)).To(Equal(row.outcome == v1alpha1.OutcomeSucceeded))
 
 			finished := desired
 			finished.Generation, finished.Once = 2, &Once{Outcome: step.Outcome, FinishTime: start}
@@ -163,7 +163,7 @@ func TestOnce_DescribesExit(t *testing.T) {
 		"was terminated by SIGKILL":                {Reason: v1alpha1.ReasonFailed, Signal: "SIGKILL"},
 		"failed: the program vet is in none of it": {Reason: v1alpha1.ReasonCommandNotFound, Message: "the program vet is in none of it."},
 	} {
-		m := &machine{step: Step{Outcome: v1alpha1.RunFailed}}
+		m := &machine{step: Step{Outcome: v1alpha1.OutcomeFailed}}
 		m.status.LastExit = end
 		g.Expect(m.describeOnce()).To(Equal(says))
 	}

@@ -55,7 +55,7 @@ func (m *machine) keepsEnd(record *v1alpha1.ProcessStatus) bool {
 	if end := record.LastExit; record.Incarnation == 0 || end != nil && end.Incarnation >= record.Incarnation {
 		return true
 	}
-	if !m.desired.KeepsEnd || record.Process == nil || record.Process.Incarnation != record.Incarnation {
+	if !m.desired.KeepsPreviousExit || record.Process == nil || record.Process.Incarnation != record.Incarnation {
 		return false
 	}
 	ended := m.incarnation(record.Incarnation)
@@ -90,7 +90,7 @@ func (m *machine) recordPreStart() {
 	if m.askedToStart() {
 		m.forgetFailures()
 	}
-	m.next(m.restartReason())
+	m.advance(m.restartReason())
 	m.status.SpecHash, m.status.ObservedRestartToken = m.desired.SpecHash, m.desired.RestartToken
 	m.desired = now
 	if ahead.StopSent { // the process was asked to stop before a manager recorded its start

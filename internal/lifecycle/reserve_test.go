@@ -50,7 +50,7 @@ func TestPreStart_RestartsAfterFirstCrash(t *testing.T) {
 
 func TestPreStart_IsSkippedWithoutPrecondition(t *testing.T) {
 	for name, change := range map[string]func(*Desired, *v1alpha1.ProcessStatus, *Observed){
-		"the backend does not keep exits": func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.KeepsEnd = false },
+		"the backend does not keep exits": func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.KeepsPreviousExit = false },
 		"the last start failed":           func(_ *Desired, _ *v1alpha1.ProcessStatus, o *Observed) { o.LastError = "no more processes" },
 		"no reservations":                 func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.Reserve = false },
 		"a port that is not recorded":     func(d *Desired, _ *v1alpha1.ProcessStatus, _ *Observed) { d.RecordFirst = true },

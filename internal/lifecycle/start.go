@@ -26,7 +26,7 @@ func (m *machine) decideStart(known bool) {
 	case asked:
 		m.start()
 	case m.status.NextRestartTime == nil:
-		m.finished()
+		m.reportEnded()
 	case m.status.Breaker.State == v1alpha1.BreakerOpen:
 		m.circuitOpen()
 	default:
@@ -59,12 +59,12 @@ func (m *machine) askedToStart() bool {
 
 // start records the intent. The action follows only after the API server has acknowledged that write, unless the start is a pre-start (see canPreStart).
 func (m *machine) start() {
-	m.next(m.restartReason())
+	m.advance(m.restartReason())
 	m.startIntended()
 }
 
-// next advances the record to the next incarnation.
-func (m *machine) next(reason string) {
+// advance advances the record to the next incarnation.
+func (m *machine) advance(reason string) {
 	again := m.status.Incarnation > 0
 	m.status.Incarnation++
 	if again {
@@ -119,15 +119,15 @@ func (m *machine) blocked() {
 		m.set(v1alpha1.ConditionConflict, true, blocked.Reason, blocked.Message)
 	}
 	if blocked.Absent {
-		m.expires()
+		m.setExpires()
 	}
 	if blocked.Retry > 0 {
 		m.requeue(blocked.Retry)
 	}
 }
 
-// finished reports that the process is not restarted, because the restart policy or the kind of failure rules out a restart.
-func (m *machine) finished() {
+// reportEnded reports that the process is not restarted, because the restart policy or the kind of failure rules out a restart.
+func (m *machine) reportEnded() {
 	end := m.status.LastExit
 	if end.Reason != v1alpha1.ReasonCompleted && end.Reason != v1alpha1.ReasonFailed &&
 		end.Reason != v1alpha1.ReasonUnknown && end.Reason != v1alpha1.ReasonLost && !isUnhealthy(end.Reason) {
@@ -138,27 +138,27 @@ func (m *machine) finished() {
 	if isUnhealthy(reason) {
 		reason = v1alpha1.ReasonFailed
 	}
-	message := describe(end) + ". restartPolicy " + string(m.desired.RestartPolicy) + " does not restart the process." + m.retry("To run it again, run %q.")
+	message := describe(end) + ". restartPolicy " + string(m.desired.RestartPolicy) + " does not restart the process." + m.retryAdvice("To run it again, run %q.")
 	if reason == v1alpha1.ReasonCompleted {
-		m.rest(reason, message)
+		m.beReady(reason, message)
 	} else {
 		m.stalled(reason, message+m.seeLogs(end))
 	}
-	m.expires()
+	m.setExpires()
 }
 
 // unstartable reports that the program could not be executed, until the spec changes or the cause is gone.
 func (m *machine) unstartable(end *v1alpha1.ProcessExit) {
-	next := m.retry("To retry, run %q.")
+	next := m.retryAdvice("To retry, run %q.")
 	if m.heals(end.Reason) {
-		if m.healed(end.Reason) {
+		if m.checkHealed(end.Reason) {
 			m.start()
 			return
 		}
 		next = " Berth checks this again and starts the process as soon as the check passes."
 	}
 	m.stalled(end.Reason, conditions.Sentence(cmp.Or(end.Message, "The program could not be started."))+next)
-	m.expires()
+	m.setExpires()
 }
 
 func (m *machine) circuitOpen() {
@@ -175,7 +175,7 @@ func (m *machine) circuitOpen() {
 	message += ". Too many failures"
 	after, left, ends := m.desired.Breaker.Cooling(Circuit{State: breaker.State, OpenedAt: breaker.OpenTime}, m.now)
 	if !ends {
-		m.stalled(v1alpha1.ReasonCircuitOpen, message+"."+m.retry("Correct the cause, then run %q.")+m.seeLogs(end))
+		m.stalled(v1alpha1.ReasonCircuitOpen, message+"."+m.retryAdvice("Correct the cause, then run %q.")+m.seeLogs(end))
 		return
 	}
 	if left == 0 {
@@ -185,7 +185,7 @@ func (m *machine) circuitOpen() {
 	breaker.OpenTime = after.OpenedAt
 	until := microTime(after.OpenedAt.Add(m.desired.Breaker.CoolDown))
 	m.status.NextRestartTime = &until // replaces the end of the back-off, which the breaker overrides
-	m.stalled(v1alpha1.ReasonCircuitOpen, message+"; restarts at "+clockTime(until.Time)+"."+m.retry("To retry now, run %q.")+m.seeLogs(end))
+	m.stalled(v1alpha1.ReasonCircuitOpen, message+"; restarts at "+clockTime(until.Time)+"."+m.retryAdvice("To retry now, run %q.")+m.seeLogs(end))
 	m.requeue(left)
 }
 

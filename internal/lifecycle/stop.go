@@ -4,6 +4,8 @@
 package lifecycle
 
 import (
+	"time"
+
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
 )
@@ -32,8 +34,8 @@ func (m *machine) decideStop(current *facts.Incarnation) {
 	// A stop resets the record: without a fingerprint, the next change to Running starts the process regardless of earlier failures.
 	m.status.SpecHash = ""
 	m.forgetFailures()
-	m.rest(v1alpha1.ReasonStopped, "The process is stopped, as the spec requests. Set spec.state to Running to start it.")
-	m.expires()
+	m.beReady(v1alpha1.ReasonStopped, "The process is stopped, as the spec requests. Set spec.state to Running to start it.")
+	m.setExpires()
 }
 
 // maySleep returns false for a process that exited by itself or was never started. Such a process is started first, so that a user sees a failure
@@ -57,8 +59,15 @@ func (m *machine) decideSleep(current *facts.Incarnation) {
 	}
 	m.status.SpecHash = ""
 	m.status.ObservedRestartToken = m.desired.RestartToken
-	m.rest(v1alpha1.ReasonIdle, "Idle. Starts on the next use.")
+	m.beReady(v1alpha1.ReasonIdle, "Idle. Starts on the next use.")
 }
+
+// killRetryFirst and killRetryLast bound the time until SIGKILL is repeated, which grows with each repetition. A process in uninterruptible sleep may
+// outlive the first SIGKILL.
+const (
+	killRetryFirst = 200 * time.Millisecond
+	killRetryLast  = 30 * time.Second
+)
 
 // stopThenKill stops the incarnation: request, wait, kill. The intent is recorded before the first signal. The deadline can become earlier, but not later.
 func (m *machine) stopThenKill(incarnation facts.Incarnation, reason, message string) {

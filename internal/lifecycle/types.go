@@ -1,7 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lifecycle is the core of Berth: one pure function that decides the next step for one process.
+// Package lifecycle is the core of Berth. Next, a pure function, decides the next step for one process. HostClaim.Decide decides which host runs an object, and
+// Idleness decides whether a process sleeps.
 //
 // Next compares the desired state, the recorded status, the observed incarnations and the time. It returns at most one action, the new status, and when
 // to check again. It does no I/O and reads no clock, so tests can list and cover every point at which a manager can crash.
@@ -65,8 +66,8 @@ type Desired struct {
 	Reserve bool
 	// RecordFirst forbids a pre-start: the next incarnation depends on a part of the status that is not written yet, such as a new port.
 	RecordFirst bool
-	// KeepsEnd reports that the runtime still returns the exit of an incarnation after the next one was started.
-	KeepsEnd bool
+	// KeepsPreviousExit reports that the runtime still returns the exit of an incarnation after the next one was started.
+	KeepsPreviousExit bool
 	// Probed reports that the Ready condition depends on Observed.Ready. Otherwise a running process is ready.
 	Probed bool
 	// Once is set for a process that runs once and then has an outcome.

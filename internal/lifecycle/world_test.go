@@ -92,7 +92,7 @@ func newRun(b budget) world {
 func newWorld(b budget, policy v1alpha1.RestartPolicy) world {
 	return world{
 		desired: Desired{UID: "uid", Generation: 1, State: DesiredRunning, SpecHash: "0", RestartToken: "0", ResetToken: "0", RestartPolicy: policy,
-			UpdatePolicy: v1alpha1.UpdateRecreate, Grace: 10 * time.Second, Probed: true, Reserve: true, KeepsEnd: true,
+			UpdatePolicy: v1alpha1.UpdateRecreate, Grace: 10 * time.Second, Probed: true, Reserve: true, KeepsPreviousExit: true,
 			Backoff: Backoff{Initial: time.Second, Max: time.Minute, ResetAfter: time.Minute},
 			Breaker: Breaker{Threshold: 2, Window: 3 * time.Minute, CoolDown: 10 * time.Minute}},
 		now: start, budget: b,

@@ -7,7 +7,17 @@
 // running while the language server is restarted: a restart is a new incarnation inside the same multiplexer. berth-lsp does not decide when to start or stop
 // the server: it reports its state and carries out the commands of the manager. berth-lsp stops the server without a command only when berth-lsp itself exits.
 //
-// The subpackages: wire frames and scans messages, document tracks the open documents of clients, mux connects clients and documents to one server, server runs
-// the child process, control is the socket between manager and multiplexer, transport connects both over a network, and daemon and podmain are the programs.
+// The subpackages:
+//
+//	wire             frames and scans messages
+//	document         keeps the open documents of clients
+//	mux              connects clients to one server
+//	server           runs the child process
+//	control          is the socket between manager and multiplexer
+//	transport        is the same connection over a network
+//	watch            reports changes of files on disk
+//	bridge           is the connection of one editor
+//	daemon, podmain  are the programs
+//
 // Apart from packages of Berth, all of them import only the standard library and x/sys.
 package lsp

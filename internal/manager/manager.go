@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manager assembles the controllers that run against one API server and its runtimes.
+// Package manager creates the controllers of all kinds, connects them to the backends (a runtime.Registry), and runs them against one API server.
 package manager
 
 import (

@@ -35,7 +35,7 @@ func (p *planner) waiting() string {
 	case s.State == constrained && p.lastReason() == v1alpha1.ReasonReversionLimit:
 		return "for cancellation or a retry: the reversion limit is reached"
 	case s.State == constrained:
-		return conditions.Truncate("for a reset of "+strings.Join(p.strategiesWith(v1alpha1.RunSkipped), ", ")+" and a retry", longestMessage)
+		return conditions.Truncate("for a reset of "+strings.Join(p.strategiesWith(v1alpha1.OutcomeSkipped), ", ")+" and a retry", longestMessage)
 	default:
 		return ""
 	}

@@ -40,7 +40,7 @@ func (w *world) possibleEvents(bound int) []possibleEvent {
 	for _, name := range w.liveRuns() {
 		outcomes := []v1alpha1.RunOutcome{succeeded, failed, skipped}
 		if w.runs[name].Cancelling {
-			outcomes = []v1alpha1.RunOutcome{v1alpha1.RunWasCancelled, succeeded}
+			outcomes = []v1alpha1.RunOutcome{v1alpha1.OutcomeCancelled, succeeded}
 		}
 		for _, outcome := range outcomes {
 			all = append(all, possibleEvent{fmt.Sprintf("%s %s", name, outcome), func(w *world) { w.finishRun(name, outcome) }})

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	succeeded = v1alpha1.RunSucceeded
-	failed    = v1alpha1.RunFailed
-	skipped   = v1alpha1.RunSkipped
+	succeeded = v1alpha1.OutcomeSucceeded
+	failed    = v1alpha1.OutcomeFailed
+	skipped   = v1alpha1.OutcomeSkipped
 )
 
 func TestPhases_AdvanceUpToTarget(t *testing.T) {
@@ -59,8 +59,8 @@ func TestPhase_StateFollowsRunOutcomes(t *testing.T) {
 		"all, two of three so far":        {3, []v1alpha1.RunOutcome{succeeded, succeeded}, processing, v1alpha1.ReasonProcessing},
 		"all":                             {3, []v1alpha1.RunOutcome{succeeded, succeeded, succeeded}, complete, v1alpha1.ReasonAwaitingApproval},
 		"all, one failed":                 {3, []v1alpha1.RunOutcome{failed}, errored, v1alpha1.ReasonPhaseFailed},
-		"all, one timed out":              {3, []v1alpha1.RunOutcome{v1alpha1.RunTimedOut}, errored, v1alpha1.ReasonPhaseFailed},
-		"all, one cancelled by a user":    {3, []v1alpha1.RunOutcome{v1alpha1.RunWasCancelled}, errored, v1alpha1.ReasonPhaseFailed},
+		"all, one timed out":              {3, []v1alpha1.RunOutcome{v1alpha1.OutcomeTimedOut}, errored, v1alpha1.ReasonPhaseFailed},
+		"all, one cancelled by a user":    {3, []v1alpha1.RunOutcome{v1alpha1.OutcomeCancelled}, errored, v1alpha1.ReasonPhaseFailed},
 		"all, one skipped":                {3, []v1alpha1.RunOutcome{skipped}, constrained, v1alpha1.ReasonCircuitOpen},
 		"all, one skipped, one failed":    {3, []v1alpha1.RunOutcome{skipped, failed}, errored, v1alpha1.ReasonPhaseFailed},
 		"any":                             {1, []v1alpha1.RunOutcome{succeeded}, complete, v1alpha1.ReasonAwaitingApproval},

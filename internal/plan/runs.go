@@ -26,7 +26,7 @@ func (p *planner) observe() {
 		switch {
 		case run.Taken:
 			p.taken = listed.Name
-			listed.Outcome, listed.Message = v1alpha1.RunFailed, "An object that does not belong to this plan already has the name of this run."
+			listed.Outcome, listed.Message = v1alpha1.OutcomeFailed, "An object that does not belong to this plan already has the name of this run."
 		case exists:
 			listed.UID, listed.Outcome, listed.Message = run.UID, run.Outcome, conditions.Truncate(run.Message, longestMessage)
 			if run.Outcome == "" {
@@ -36,7 +36,7 @@ func (p *planner) observe() {
 			}
 		case listed.UID != "":
 			// The run no longer exists: its finalizer was removed by force.
-			listed.Outcome, listed.Message = v1alpha1.RunWasCancelled, "The run was deleted."
+			listed.Outcome, listed.Message = v1alpha1.OutcomeCancelled, "The run was deleted."
 		}
 	}
 }
@@ -74,11 +74,11 @@ func (p *planner) verdict() signal {
 		count[run.Outcome]++
 	}
 	total, needed := len(phase.Strategies), int(phase.Needed)
-	skipped, cancelled := count[v1alpha1.RunSkipped], count[v1alpha1.RunWasCancelled]
-	failed := count[v1alpha1.RunFailed] + count[v1alpha1.RunTimedOut]
+	skipped, cancelled := count[v1alpha1.OutcomeSkipped], count[v1alpha1.OutcomeCancelled]
+	failed := count[v1alpha1.OutcomeFailed] + count[v1alpha1.OutcomeTimedOut]
 	deadline, limited := p.deadline()
 	switch {
-	case count[v1alpha1.RunSucceeded] >= needed:
+	case count[v1alpha1.OutcomeSucceeded] >= needed:
 		return succeed
 	case skipped > 0 && total-failed-cancelled-skipped < needed && total-failed >= needed:
 		// A cancelled run does not count as a failure here: Berth cancels the remaining runs when a skipped run makes success impossible.
@@ -234,7 +234,7 @@ func (p *planner) release() {
 		p.step.Release = append(p.step.Release, run.Name)
 		known := slices.ContainsFunc(p.record.Runs, func(r v1alpha1.PlanRun) bool { return r.Name == run.Name }) ||
 			slices.ContainsFunc(p.status.Results, func(r v1alpha1.PlanResult) bool { return r.Run == run.Name })
-		if !known && run.Outcome != v1alpha1.RunWasCancelled {
+		if !known && run.Outcome != v1alpha1.OutcomeCancelled {
 			p.tell(true, v1alpha1.ReasonResultIgnored, fmt.Sprintf("Ignored run %s of an earlier attempt, which ended with outcome %s.", run.Name, run.Outcome))
 		}
 	}
@@ -247,7 +247,7 @@ func (p *planner) ignoreResults() {
 	}
 	var names []string
 	for _, run := range p.status.Runs {
-		if run.Outcome != "" && run.Outcome != v1alpha1.RunWasCancelled {
+		if run.Outcome != "" && run.Outcome != v1alpha1.OutcomeCancelled {
 			names = append(names, fmt.Sprintf("%s (%s)", run.Name, run.Outcome))
 		}
 	}
@@ -271,7 +271,7 @@ func (p *planner) strategiesWith(outcome v1alpha1.RunOutcome) []string {
 // failures describes which strategies did not succeed, and with which outcomes.
 func (p *planner) failures() string {
 	var parts []string
-	for _, outcome := range []v1alpha1.RunOutcome{v1alpha1.RunFailed, v1alpha1.RunTimedOut, v1alpha1.RunSkipped, v1alpha1.RunWasCancelled} {
+	for _, outcome := range []v1alpha1.RunOutcome{v1alpha1.OutcomeFailed, v1alpha1.OutcomeTimedOut, v1alpha1.OutcomeSkipped, v1alpha1.OutcomeCancelled} {
 		if names := p.strategiesWith(outcome); len(names) > 0 {
 			parts = append(parts, fmt.Sprintf("%s %s", strings.Join(names, ", "), outcome))
 		}

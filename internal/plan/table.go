@@ -228,7 +228,7 @@ func (p *planner) expire() string {
 
 func (p *planner) skip() string {
 	return fmt.Sprintf("%s cannot succeed, because the breakers of these strategies are open: %s. Fix the cause, reset the strategies, then retry.",
-		p.status.CurrentPhase, strings.Join(p.strategiesWith(v1alpha1.RunSkipped), ", "))
+		p.status.CurrentPhase, strings.Join(p.strategiesWith(v1alpha1.OutcomeSkipped), ", "))
 }
 
 func (p *planner) retry() string {

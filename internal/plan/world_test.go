@@ -149,7 +149,7 @@ func (w *world) finishRun(name string, outcome v1alpha1.RunOutcome) *world {
 func (w *world) finishCancelledRuns() *world {
 	for name, run := range w.runs {
 		if run.Cancelling && run.Outcome == "" {
-			w.finishRun(name, v1alpha1.RunWasCancelled)
+			w.finishRun(name, v1alpha1.OutcomeCancelled)
 		}
 	}
 	return w.settle()

@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package printable makes text from processes and objects safe to show, and shortens output to the part that people read.
+// Package printable removes control characters from text of processes and objects, shortens it, and quotes words for a shell.
 package printable
 
 import (

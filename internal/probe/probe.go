@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe checks servers outside of reconciles.
+// Package probe runs readiness and liveness probes (HTTP, TCP, exec) in background goroutines, so that no reconcile waits for a probe.
 //
 // A Manager has one worker for each object, incarnation and kind of probe. A reconcile configures a worker with Ensure and reads the latest result with Result;
 // it never waits for a result.

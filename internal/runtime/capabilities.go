@@ -30,9 +30,9 @@ type Capabilities struct {
 	KeepsOrigin bool
 	// SlowStart reports that a start takes so long that the status must report it before it begins. Starts of such a backend are never reserved.
 	SlowStart bool
-	// KeepsBefore reports that the backend sets facts.Incarnation.Before for every incarnation that was started after the previous incarnation had exited. If a
+	// KeepsPreviousExit reports that the backend sets facts.Incarnation.Before for every incarnation that was started after the previous incarnation had exited. If a
 	// start had no effect, Observe continues to return the previous incarnation.
-	KeepsBefore bool
+	KeepsPreviousExit bool
 	// Disabled explains to users why the backend starts no processes in this manager, and what to do about it. Empty means that the backend starts processes.
 	Disabled string
 }

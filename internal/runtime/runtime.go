@@ -113,13 +113,13 @@ type Runtime interface {
 	// Events delivers the UIDs whose incarnations have changed. Events may be merged or repeated, but are never lost.
 	Events() <-chan types.UID
 
-	// Belongs sets the namespace of the object with the UID. It is called before any other call for this UID. Until Forget, the backend ignores API objects in
+	// SetNamespace sets the namespace of the object with the UID. It is called before any other call for this UID. Until Forget, the backend ignores API objects in
 	// other namespaces, such as Pods, whose labels claim that they are incarnations of this UID.
-	Belongs(uid types.UID, namespace string)
+	SetNamespace(uid types.UID, namespace string)
 
-	// Settle reports to the backend that the status records the exit of that incarnation and of all earlier ones. The backend may then remove what it has
-	// stored about them. Settle does not affect living processes.
-	Settle(ctx context.Context, uid types.UID, incarnation int64) error
+	// ReleaseExited reports to the backend that the status records the exit of that incarnation and of all earlier ones. The backend may then remove what it has
+	// stored about them. ReleaseExited does not affect living processes.
+	ReleaseExited(ctx context.Context, uid types.UID, incarnation int64) error
 
 	// Capabilities returns what else the backend can do. The result never changes.
 	Capabilities() Capabilities
@@ -128,8 +128,8 @@ type Runtime interface {
 // Local is embedded by backends whose incarnations are in no namespace and are kept until Forget.
 type Local struct{}
 
-// Belongs implements Runtime. It does nothing.
-func (Local) Belongs(types.UID, string) {}
+// SetNamespace implements Runtime. It does nothing.
+func (Local) SetNamespace(types.UID, string) {}
 
-// Settle implements Runtime. It does nothing.
-func (Local) Settle(context.Context, types.UID, int64) error { return nil }
+// ReleaseExited implements Runtime. It does nothing.
+func (Local) ReleaseExited(context.Context, types.UID, int64) error { return nil }

@@ -68,18 +68,18 @@ func (l *sequentialCounter) recordWrite(w *world, before v1alpha1.StrategyStatus
 // addRun counts one run. A run that started before the last reset, or that belongs to an earlier epoch, counts for the totals but not for the breaker.
 func (l *sequentialCounter) addRun(w *world, run *worldRun) {
 	add(&l.totals, run.Outcome) // the code under test; TestBreaker_OpensExactlyAtThreshold checks the function add
-	failed := run.Outcome == v1alpha1.RunFailed || run.Outcome == v1alpha1.RunTimedOut
+	failed := run.Outcome == v1alpha1.OutcomeFailed || run.Outcome == v1alpha1.OutcomeTimedOut
 	threshold := int32(w.desired.Breaker.Threshold)
 	switch {
 	case run.started && (run.startAt <= l.epochAt || run.Epoch < l.epoch):
 		return
-	case l.state == v1alpha1.BreakerClosed && run.Outcome == v1alpha1.RunSucceeded:
+	case l.state == v1alpha1.BreakerClosed && run.Outcome == v1alpha1.OutcomeSucceeded:
 		l.failures = 0
 	case l.state == v1alpha1.BreakerClosed && failed:
 		if l.failures++; l.failures >= threshold {
 			l.state = v1alpha1.BreakerOpen
 		}
-	case l.trial == run.UID && run.Outcome == v1alpha1.RunSucceeded:
+	case l.trial == run.UID && run.Outcome == v1alpha1.OutcomeSucceeded:
 		l.state, l.failures, l.trial = v1alpha1.BreakerClosed, 0, ""
 	case failed:
 		l.failures++
@@ -127,7 +127,7 @@ func (w *world) runHistory(steps int) error {
 	}
 	for _, run := range w.runs {
 		if run.Outcome == "" {
-			w.finish(run, v1alpha1.RunWasCancelled)
+			w.finish(run, v1alpha1.OutcomeCancelled)
 		}
 	}
 	w.counters = [2]*counter{{}, {}}

@@ -4,9 +4,13 @@
 // Package strategy counts each finished run of a Strategy exactly once, and decides the state of its breaker. It is pure: it performs no I/O and does not read
 // the clock.
 //
-// A finished run keeps a finalizer until it is counted. Counting takes two writes. The first adds the run to the totals and to the list of counted runs, in one
-// patch. The second removes the finalizer from the run. Between the writes, the list prevents the run from being counted again. After the finalizer of a run is
-// removed, the next write of the status removes the run from the list. After a crash between the two writes, the second one is repeated.
+// A finished run keeps a finalizer until it is counted. Counting takes three steps:
+//
+//  1. One patch adds the run to the totals and its UID to status.counted.
+//  2. The finalizer of the run is removed.
+//  3. The next write of the status removes the UID from status.counted.
+//
+// After a crash, the UID in the list prevents a second count, and the remaining steps are repeated.
 package strategy
 
 import (
@@ -131,15 +135,15 @@ func (t *evaluator) count(runs []Run) {
 
 func add(totals *v1alpha1.StrategyTotals, outcome v1alpha1.RunOutcome) {
 	switch outcome {
-	case v1alpha1.RunSucceeded:
+	case v1alpha1.OutcomeSucceeded:
 		totals.Succeeded++
-	case v1alpha1.RunFailed:
+	case v1alpha1.OutcomeFailed:
 		totals.Failed++
-	case v1alpha1.RunTimedOut:
+	case v1alpha1.OutcomeTimedOut:
 		totals.TimedOut++
-	case v1alpha1.RunWasCancelled:
+	case v1alpha1.OutcomeCancelled:
 		totals.Cancelled++
-	case v1alpha1.RunSkipped:
+	case v1alpha1.OutcomeSkipped:
 		totals.SkippedCircuitOpen++
 	}
 }
@@ -149,15 +153,15 @@ func (t *evaluator) judge(run Run) {
 	breaker := t.step.Status.Breaker
 	trial := breaker.Trial != "" && breaker.Trial == run.UID
 	if breaker.State != v1alpha1.BreakerClosed && !trial {
-		if run.Outcome == v1alpha1.RunFailed || run.Outcome == v1alpha1.RunTimedOut {
+		if run.Outcome == v1alpha1.OutcomeFailed || run.Outcome == v1alpha1.OutcomeTimedOut {
 			breaker.Failures++ // the run started before the breaker opened
 		}
 		return
 	}
 	switch run.Outcome {
-	case v1alpha1.RunSucceeded:
+	case v1alpha1.OutcomeSucceeded:
 		*breaker = v1alpha1.StrategyBreakerStatus{State: v1alpha1.BreakerClosed}
-	case v1alpha1.RunFailed, v1alpha1.RunTimedOut:
+	case v1alpha1.OutcomeFailed, v1alpha1.OutcomeTimedOut:
 		breaker.Failures++
 		circuit := lifecycle.Circuit{State: breaker.State, OpenedAt: breaker.OpenTime}
 		circuit = t.desired.Breaker.Fail(circuit, int(breaker.Failures), t.now)

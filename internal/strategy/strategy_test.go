@@ -83,22 +83,22 @@ func (b *fixture) expectBreaker(state v1alpha1.BreakerState, failures int) *fixt
 
 func TestBreaker_OpensExactlyAtThreshold(t *testing.T) {
 	b := newFixture(t, 3, 0)
-	b.addFinishedRun(v1alpha1.RunFailed).addFinishedRun(v1alpha1.RunTimedOut).settle().expectBreaker(v1alpha1.BreakerClosed, 2)
-	b.addFinishedRun(v1alpha1.RunSkipped).addFinishedRun(v1alpha1.RunWasCancelled).settle().expectBreaker(v1alpha1.BreakerClosed, 2)
-	b.addFinishedRun(v1alpha1.RunFailed).settle().expectBreaker(v1alpha1.BreakerOpen, 3)
+	b.addFinishedRun(v1alpha1.OutcomeFailed).addFinishedRun(v1alpha1.OutcomeTimedOut).settle().expectBreaker(v1alpha1.BreakerClosed, 2)
+	b.addFinishedRun(v1alpha1.OutcomeSkipped).addFinishedRun(v1alpha1.OutcomeCancelled).settle().expectBreaker(v1alpha1.BreakerClosed, 2)
+	b.addFinishedRun(v1alpha1.OutcomeFailed).settle().expectBreaker(v1alpha1.BreakerOpen, 3)
 	b.g.Expect(b.status.Totals).To(Equal(v1alpha1.StrategyTotals{Failed: 2, TimedOut: 1, Cancelled: 1, SkippedCircuitOpen: 1}))
 	b.now = b.now.Add(time.Hour)
 	b.settle().expectBreaker(v1alpha1.BreakerOpen, 3) // a cool-down of 0 never ends
 }
 
 func TestBreaker_SuccessResetsFailures(t *testing.T) {
-	b := newFixture(t, 3, 0).addFinishedRun(v1alpha1.RunFailed).addFinishedRun(v1alpha1.RunFailed).addFinishedRun(v1alpha1.RunSucceeded).addFinishedRun(v1alpha1.RunFailed)
+	b := newFixture(t, 3, 0).addFinishedRun(v1alpha1.OutcomeFailed).addFinishedRun(v1alpha1.OutcomeFailed).addFinishedRun(v1alpha1.OutcomeSucceeded).addFinishedRun(v1alpha1.OutcomeFailed)
 	b.settle().expectBreaker(v1alpha1.BreakerClosed, 1)
 	b.g.Expect(b.status.Totals).To(Equal(v1alpha1.StrategyTotals{Succeeded: 1, Failed: 3}))
 }
 
 func TestNext_CountsRunsInOrderOfFinish(t *testing.T) {
-	b := newFixture(t, 2, 0).addFinishedRun(v1alpha1.RunFailed).addFinishedRun(v1alpha1.RunSucceeded).addFinishedRun(v1alpha1.RunFailed)
+	b := newFixture(t, 2, 0).addFinishedRun(v1alpha1.OutcomeFailed).addFinishedRun(v1alpha1.OutcomeSucceeded).addFinishedRun(v1alpha1.OutcomeFailed)
 	b.runs[0], b.runs[2] = b.runs[2], b.runs[0]
 	b.settle().expectBreaker(v1alpha1.BreakerClosed, 1)
 }
@@ -106,7 +106,7 @@ func TestNext_CountsRunsInOrderOfFinish(t *testing.T) {
 func TestNext_CountsManyRunsInBatches(t *testing.T) {
 	b := newFixture(t, 1000, 0)
 	for range 3 * batch {
-		b.addFinishedRun(v1alpha1.RunFailed)
+		b.addFinishedRun(v1alpha1.OutcomeFailed)
 	}
 	b.settle().expectBreaker(v1alpha1.BreakerClosed, 3*batch)
 	b.g.Expect(b.status.Counted).To(BeEmpty())
@@ -114,7 +114,7 @@ func TestNext_CountsManyRunsInBatches(t *testing.T) {
 }
 
 func TestNext_CountsOnceAfterCrashBetweenWrites(t *testing.T) {
-	b := newFixture(t, 10, 0).addFinishedRun(v1alpha1.RunFailed)
+	b := newFixture(t, 10, 0).addFinishedRun(v1alpha1.OutcomeFailed)
 	b.status = Next(b.desired, b.status, b.runs, b.now).Status // the finalizer stays, because the manager crashes here
 	step := Next(b.desired, b.status, b.runs, b.now)
 	b.g.Expect(step.Release).To(Equal([]types.UID{"run-00000"}))
@@ -123,17 +123,17 @@ func TestNext_CountsOnceAfterCrashBetweenWrites(t *testing.T) {
 }
 
 func TestReset_BeginsEpochWithoutOldFailures(t *testing.T) {
-	b := newFixture(t, 2, 0).addFinishedRun(v1alpha1.RunFailed).addFinishedRun(v1alpha1.RunFailed).settle().expectBreaker(v1alpha1.BreakerOpen, 2)
-	b.addFinishedRun(v1alpha1.RunFailed) // a run of the old epoch that is not counted yet at the reset
+	b := newFixture(t, 2, 0).addFinishedRun(v1alpha1.OutcomeFailed).addFinishedRun(v1alpha1.OutcomeFailed).settle().expectBreaker(v1alpha1.BreakerOpen, 2)
+	b.addFinishedRun(v1alpha1.OutcomeFailed) // a run of the old epoch that is not counted yet at the reset
 	b.desired.ResetToken = "again"
 	b.settle().expectBreaker(v1alpha1.BreakerClosed, 0)
 	b.g.Expect(b.status.Totals.Failed).To(BeEquivalentTo(3), "a run of an old epoch still counts in the totals")
-	b.addFinishedRun(v1alpha1.RunFailed).settle().expectBreaker(v1alpha1.BreakerClosed, 1)
+	b.addFinishedRun(v1alpha1.OutcomeFailed).settle().expectBreaker(v1alpha1.BreakerClosed, 1)
 	b.g.Expect(b.status.Epoch).To(BeEquivalentTo(1))
 }
 
 func TestCoolDown_AllowsOneTrialRun(t *testing.T) {
-	b := newFixture(t, 1, time.Minute).addFinishedRun(v1alpha1.RunFailed).settle().expectBreaker(v1alpha1.BreakerOpen, 1)
+	b := newFixture(t, 1, time.Minute).addFinishedRun(v1alpha1.OutcomeFailed).settle().expectBreaker(v1alpha1.BreakerOpen, 1)
 	b.g.Expect(Next(b.desired, b.status, b.runs, b.now).Again).To(Equal(time.Minute))
 	b.now = b.now.Add(time.Minute)
 	b.settle().expectBreaker(v1alpha1.BreakerHalfOpen, 1)
@@ -141,34 +141,34 @@ func TestCoolDown_AllowsOneTrialRun(t *testing.T) {
 	b.addWaitingRun("first").settle()
 	b.g.Expect(b.status.Breaker.Trial).To(BeEquivalentTo("first"))
 
-	b.runs[2].Outcome, b.runs[2].Waits = v1alpha1.RunWasCancelled, false // a cancelled trial proves nothing, so another run becomes the trial
+	b.runs[2].Outcome, b.runs[2].Waits = v1alpha1.OutcomeCancelled, false // a cancelled trial proves nothing, so another run becomes the trial
 	b.settle().expectBreaker(v1alpha1.BreakerHalfOpen, 1)
 	b.g.Expect(b.status.Breaker.Trial).To(BeEquivalentTo("second"))
-	b.runs[1].Outcome, b.runs[1].Waits = v1alpha1.RunFailed, false
+	b.runs[1].Outcome, b.runs[1].Waits = v1alpha1.OutcomeFailed, false
 	b.settle().expectBreaker(v1alpha1.BreakerOpen, 2)
 
 	b.now = b.now.Add(time.Minute)
 	b.addWaitingRun("third").settle()
-	b.runs[3].Outcome, b.runs[3].Waits = v1alpha1.RunSucceeded, false
+	b.runs[3].Outcome, b.runs[3].Waits = v1alpha1.OutcomeSucceeded, false
 	b.settle().expectBreaker(v1alpha1.BreakerClosed, 0)
 	b.g.Expect(b.status.Breaker.Trial).To(BeEmpty())
 }
 
 func TestCoolDown_StaysBoundedWhenClockIsSetBack(t *testing.T) {
-	b := newFixture(t, 1, time.Minute).addFinishedRun(v1alpha1.RunFailed).settle()
+	b := newFixture(t, 1, time.Minute).addFinishedRun(v1alpha1.OutcomeFailed).settle()
 	b.now = b.now.Add(-24 * time.Hour)
 	b.settle()
 	b.g.Expect(Next(b.desired, b.status, b.runs, b.now).Again).To(Equal(time.Minute))
 }
 
 func TestBreaker_OpensWhenThresholdIsLowered(t *testing.T) {
-	b := newFixture(t, 5, 0).addFinishedRun(v1alpha1.RunFailed).addFinishedRun(v1alpha1.RunFailed).settle().expectBreaker(v1alpha1.BreakerClosed, 2)
+	b := newFixture(t, 5, 0).addFinishedRun(v1alpha1.OutcomeFailed).addFinishedRun(v1alpha1.OutcomeFailed).settle().expectBreaker(v1alpha1.BreakerClosed, 2)
 	b.desired.Breaker.Threshold = 2
 	b.settle().expectBreaker(v1alpha1.BreakerOpen, 2)
 }
 
 func TestForeignRun_IsReleasedWithoutCount(t *testing.T) {
-	b := newFixture(t, 1, 0).addFinishedRun(v1alpha1.RunFailed)
+	b := newFixture(t, 1, 0).addFinishedRun(v1alpha1.OutcomeFailed)
 	b.runs[0].Foreign = true
 	b.settle().expectBreaker(v1alpha1.BreakerClosed, 0)
 	b.g.Expect(b.runs[0].Kept).To(BeFalse())

@@ -100,10 +100,10 @@ func (w *world) advanceRun() {
 	switch {
 	case run.Outcome != "":
 	case run.started:
-		outcomes := []v1alpha1.RunOutcome{v1alpha1.RunSucceeded, v1alpha1.RunFailed, v1alpha1.RunFailed, v1alpha1.RunTimedOut, v1alpha1.RunWasCancelled}
+		outcomes := []v1alpha1.RunOutcome{v1alpha1.OutcomeSucceeded, v1alpha1.OutcomeFailed, v1alpha1.OutcomeFailed, v1alpha1.OutcomeTimedOut, v1alpha1.OutcomeCancelled}
 		w.finish(run, outcomes[w.random.IntN(len(outcomes))])
 	case w.random.IntN(15) == 0:
-		w.finish(run, v1alpha1.RunWasCancelled)
+		w.finish(run, v1alpha1.OutcomeCancelled)
 	case run.read == nil:
 		read := w.status()
 		run.read = read.DeepCopy()
@@ -119,7 +119,7 @@ func (w *world) admit(run *worldRun) {
 	switch {
 	case breaker == nil:
 	case breaker.State == v1alpha1.BreakerOpen:
-		w.finish(run, v1alpha1.RunSkipped)
+		w.finish(run, v1alpha1.OutcomeSkipped)
 	case breaker.State == v1alpha1.BreakerHalfOpen && breaker.Trial != run.UID:
 	default:
 		run.started, run.Waits, run.startAt, run.Epoch = true, false, w.clock, run.read.Epoch

@@ -42,7 +42,7 @@ func addPlanSpecs() {
 		Expect(plan.Status.Results).To(HaveLen(len(want)))
 		for i, text := range want {
 			result := plan.Status.Results[i]
-			Expect(result.Outcome).To(Equal(v1alpha1.RunSucceeded))
+			Expect(result.Outcome).To(Equal(v1alpha1.OutcomeSucceeded))
 			Expect(result.Result).To(HaveValue(Equal(resultInPod(text))), result.Strategy)
 			run := &v1alpha1.StrategyRun{}
 			Expect(k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: result.Run}, run)).To(Succeed())
@@ -76,7 +76,7 @@ func addPlanSpecs() {
 		Expect(clientset.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, listAll)).To(Succeed())
 		Eventually(ctx, func(g Gomega, ctx context.Context) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(run), run)).To(Succeed())
-			g.Expect(run.Status.Outcome).To(Equal(v1alpha1.RunFailed))
+			g.Expect(run.Status.Outcome).To(Equal(v1alpha1.OutcomeFailed))
 		}).Should(Succeed())
 		Expect(run.Status.Result).To(HaveValue(Equal(resultInPod("so far"))))
 		Expect(k8s.Delete(ctx, run)).To(Succeed())
@@ -91,7 +91,7 @@ func addPlanSpecs() {
 		Expect(k8s.Create(ctx, run)).To(Succeed())
 		Eventually(ctx, func(g Gomega, ctx context.Context) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(run), run)).To(Succeed())
-			g.Expect(run.Status.Outcome).To(Equal(v1alpha1.RunFailed))
+			g.Expect(run.Status.Outcome).To(Equal(v1alpha1.OutcomeFailed))
 		}).Should(Succeed())
 		Expect(run.Status.LastExit.ExitCode).To(HaveValue(BeEquivalentTo(99)), "the workload refuses to run without a mode")
 		Expect(k8s.Delete(ctx, run)).To(Succeed())

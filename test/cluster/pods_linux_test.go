@@ -96,7 +96,7 @@ func addPodSpecs() {
 
 	It("runs a StrategyRun and records its outcome", func(ctx context.Context) {
 		namespace := namespaceOfSpec(ctx)
-		for code, want := range map[int]v1alpha1.RunOutcome{0: v1alpha1.RunSucceeded, 3: v1alpha1.RunFailed} {
+		for code, want := range map[int]v1alpha1.RunOutcome{0: v1alpha1.OutcomeSucceeded, 3: v1alpha1.OutcomeFailed} {
 			strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("exit-%d", code)}}
 			strategy.Spec.Process.Command = []string{"/workload", "exit", fmt.Sprint(code)}
 			strategy.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "localhost/berth/workload:test", ImagePullPolicy: v1alpha1.PullNever}}

@@ -219,7 +219,7 @@ func (w *planWorld) endCancelledRuns() bool {
 	obeyed := false
 	for _, run := range w.latest().runs {
 		if run.Status.Outcome == "" && run.Spec.State == v1alpha1.RunCancelled {
-			w.endRun(&run, v1alpha1.RunWasCancelled)
+			w.endRun(&run, v1alpha1.OutcomeCancelled)
 			obeyed = true
 		}
 	}

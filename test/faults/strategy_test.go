@@ -146,7 +146,7 @@ func TestStrategy_StaleReadOfDeletedStrategy(t *testing.T) {
 			w.exit("bad", 1)
 		}
 	}
-	g.Expect(w.runNow("bad").Status.Outcome).To(Equal(v1alpha1.RunFailed))
+	g.Expect(w.runNow("bad").Status.Outcome).To(Equal(v1alpha1.OutcomeFailed))
 
 	old = 3
 	for range 4 {
@@ -178,7 +178,7 @@ func TestStrategyRun_ShortRunNeedsFourWrites(t *testing.T) {
 	g.Expect(reconcile("quick")).To(BeNumerically(">", 0), "the run must be checked again without an event")
 	w.exit("quick", 0)
 	reconcile("quick", strategyName, strategyName, "quick")
-	g.Expect(w.runNow("quick").Status.Outcome).To(Equal(v1alpha1.RunSucceeded))
+	g.Expect(w.runNow("quick").Status.Outcome).To(Equal(v1alpha1.OutcomeSucceeded))
 	g.Expect(w.runNow("quick").Finalizers).To(Equal([]string{v1alpha1.FinalizerProcess}))
 	g.Expect(w.history["quick"]).To(HaveLen(4))
 

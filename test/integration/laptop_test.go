@@ -68,7 +68,7 @@ var _ = Describe("samples/laptop-to-cluster", func() {
 		testNode.end(ctx, p, 0)
 		Eventually(func(g Gomega) {
 			get(ctx, g, run)
-			g.Expect(run.Status.Outcome).To(Equal(v1alpha1.RunSucceeded))
+			g.Expect(run.Status.Outcome).To(Equal(v1alpha1.OutcomeSucceeded))
 		}).Should(Succeed())
 	})
 })

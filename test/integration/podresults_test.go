@@ -78,28 +78,28 @@ var _ = Describe("the result of a StrategyRun in a Pod", func() {
 		waitUntilGone(ctx, run)
 		waitForNoPod(ctx, run)
 	},
-		Entry("when it succeeds", func(ctx context.Context, p *corev1.Pod) { testNode.end(ctx, p, 0) }, v1alpha1.RunSucceeded),
-		Entry("when it fails", func(ctx context.Context, p *corev1.Pod) { testNode.end(ctx, p, 3) }, v1alpha1.RunFailed),
-		Entry("when the Pod is deleted", func(ctx context.Context, p *corev1.Pod) { Expect(k8s.Delete(ctx, p)).To(Succeed()) }, v1alpha1.RunFailed),
+		Entry("when it succeeds", func(ctx context.Context, p *corev1.Pod) { testNode.end(ctx, p, 0) }, v1alpha1.OutcomeSucceeded),
+		Entry("when it fails", func(ctx context.Context, p *corev1.Pod) { testNode.end(ctx, p, 3) }, v1alpha1.OutcomeFailed),
+		Entry("when the Pod is deleted", func(ctx context.Context, p *corev1.Pod) { Expect(k8s.Delete(ctx, p)).To(Succeed()) }, v1alpha1.OutcomeFailed),
 		Entry("when it succeeds while its Pod is deleted", func(ctx context.Context, p *corev1.Pod) {
 			updatePodStatus(ctx, p, func() {
 				setTerminated(p, 0)
 				p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler"})
 			})
-		}, v1alpha1.RunFailed),
+		}, v1alpha1.OutcomeFailed),
 		Entry("when the Pod is deleted by force", func(ctx context.Context, p *corev1.Pod) {
 			Expect(k8s.Delete(ctx, p, client.GracePeriodSeconds(0))).To(Succeed())
-		}, v1alpha1.RunFailed),
+		}, v1alpha1.OutcomeFailed),
 		Entry("when the node evicts the Pod", func(ctx context.Context, p *corev1.Pod) {
 			updatePodStatus(ctx, p, func() {
 				setTerminated(p, 137)
 				p.Status.Reason, p.Status.Message = "Evicted", "low on memory"
 			})
-		}, v1alpha1.RunFailed),
+		}, v1alpha1.OutcomeFailed),
 		Entry("when it is cancelled", func(ctx context.Context, p *corev1.Pod) {
 			run := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "of-search"}}
 			Expect(k8s.Patch(ctx, run, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"state":"Cancelled"}}`)))).To(Succeed())
-		}, v1alpha1.RunWasCancelled),
+		}, v1alpha1.OutcomeCancelled),
 	)
 
 	It("is passed to the Pods of later phases, and leaves no Secret", func(ctx context.Context) {

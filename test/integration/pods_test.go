@@ -294,7 +294,7 @@ var _ = Describe("an object in a Pod", func() {
 			Expect(p.Spec.Containers[0].Command).To(Equal([]string{"lint", "/srv/$$(HOME)"}), "nothing is expanded twice")
 			testNode.run(ctx, p, "127.0.0.1")
 			testNode.end(ctx, p, code)
-			want := map[int32]v1alpha1.RunOutcome{0: v1alpha1.RunSucceeded, 3: v1alpha1.RunFailed}[code]
+			want := map[int32]v1alpha1.RunOutcome{0: v1alpha1.OutcomeSucceeded, 3: v1alpha1.OutcomeFailed}[code]
 			Eventually(func(g Gomega) {
 				get(ctx, g, run)
 				g.Expect(run.Status.Outcome).To(Equal(want))

@@ -78,7 +78,7 @@ var _ = Describe("the result of a StrategyRun", func() {
 
 		rt.Leave(run.UID, runtime.Results{File: true, Size: 12, SHA256: "abc", Head: []byte("2 findings.\n"), Artifacts: true})
 		rt.Exit(run.UID, facts.Exit{Known: true})
-		waitForOutcome(ctx, run, v1alpha1.RunSucceeded)
+		waitForOutcome(ctx, run, v1alpha1.OutcomeSucceeded)
 		Expect(run.Status.Result).To(Equal(&v1alpha1.RunResult{
 			Summary: "2 findings.", File: place.File, Size: 12, SHA256: "abc", Artifacts: place.Artifacts,
 		}))
@@ -99,7 +99,7 @@ var _ = Describe("the result of a StrategyRun", func() {
 		rt.Program(command, fake.Program{Exit: &facts.Exit{Known: true, Code: 1}})
 		newStrategy(ctx, "quick", command)
 		run := newRun(ctx, "quick")
-		waitForOutcome(ctx, run, v1alpha1.RunFailed)
+		waitForOutcome(ctx, run, v1alpha1.OutcomeFailed)
 		Expect(run.Status.StartTime).NotTo(BeNil())
 		Expect(run.Status.Result).To(BeNil(), "the program left no result")
 	})

@@ -75,7 +75,7 @@ var _ = Describe("a Strategy", func() {
 		Expect(run.Status.Pinned.UID).To(Equal(strategy.UID))
 
 		rt.Exit(run.UID, facts.Exit{Known: true})
-		waitForOutcome(ctx, run, v1alpha1.RunSucceeded)
+		waitForOutcome(ctx, run, v1alpha1.OutcomeSucceeded)
 		expectKstatus(run, status.CurrentStatus)
 		waitForCounts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Succeeded: 1})
 		expectNoWrites(ctx, run)
@@ -99,13 +99,13 @@ var _ = Describe("a Strategy", func() {
 			run := newRun(ctx, fmt.Sprintf("failed-%d", i))
 			waitForProcess(ctx, run)
 			rt.Exit(run.UID, facts.Exit{Known: true, Code: 1})
-			waitForOutcome(ctx, run, v1alpha1.RunFailed)
+			waitForOutcome(ctx, run, v1alpha1.OutcomeFailed)
 			expectKstatus(run, status.FailedStatus)
 		}
 		waitForCounts(ctx, strategy, v1alpha1.BreakerOpen, 2, v1alpha1.StrategyTotals{Failed: 2})
 
 		skipped := newRun(ctx, "skipped")
-		waitForOutcome(ctx, skipped, v1alpha1.RunSkipped)
+		waitForOutcome(ctx, skipped, v1alpha1.OutcomeSkipped)
 		Expect(rt.Count(skipped.UID, "Start")).To(BeZero())
 		expectKstatus(skipped, status.FailedStatus)
 		expectNoWrites(ctx, skipped)
@@ -117,7 +117,7 @@ var _ = Describe("a Strategy", func() {
 		}).Should(Succeed())
 		waitForCounts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Failed: 2, SkippedCircuitOpen: 1})
 		rt.Exit(late.UID, facts.Exit{Known: true, Code: 1})
-		waitForOutcome(ctx, late, v1alpha1.RunFailed)
+		waitForOutcome(ctx, late, v1alpha1.OutcomeFailed)
 		waitForCounts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Failed: 3, SkippedCircuitOpen: 1})
 	})
 
@@ -127,7 +127,7 @@ var _ = Describe("a Strategy", func() {
 			spec.Breaker.FailureThreshold = ptr.To[int32](9)
 		})
 		slow := newRun(ctx, "slow")
-		waitForOutcome(ctx, slow, v1alpha1.RunTimedOut)
+		waitForOutcome(ctx, slow, v1alpha1.OutcomeTimedOut)
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(strategy), strategy)).To(Succeed())
 			strategy.Spec.TimeoutSeconds = nil
@@ -136,7 +136,7 @@ var _ = Describe("a Strategy", func() {
 		cancelled := newRun(ctx, "cancelled")
 		waitForProcess(ctx, cancelled)
 		update(ctx, cancelled, func() { cancelled.Spec.State = v1alpha1.RunCancelled })
-		waitForOutcome(ctx, cancelled, v1alpha1.RunWasCancelled)
+		waitForOutcome(ctx, cancelled, v1alpha1.OutcomeCancelled)
 		deleted := newRun(ctx, "deleted")
 		waitForProcess(ctx, deleted)
 		Expect(k8s.Delete(ctx, deleted)).To(Succeed())
@@ -157,7 +157,7 @@ var _ = Describe("a Strategy", func() {
 		waitForProcess(ctx, run)
 		Expect(k8s.Delete(ctx, strategy)).To(Succeed())
 		rt.Exit(run.UID, facts.Exit{Known: true})
-		waitForOutcome(ctx, run, v1alpha1.RunSucceeded)
+		waitForOutcome(ctx, run, v1alpha1.OutcomeSucceeded)
 	})
 
 	It("keeps at most as many finished runs as its history limit", func(ctx context.Context) {
@@ -168,7 +168,7 @@ var _ = Describe("a Strategy", func() {
 			rt.Exit(run.UID, facts.Exit{Known: true})
 			Eventually(func(g Gomega) {
 				err := k8s.Get(ctx, client.ObjectKeyFromObject(run), run)
-				g.Expect(err != nil || run.Status.Outcome == v1alpha1.RunSucceeded).To(BeTrue())
+				g.Expect(err != nil || run.Status.Outcome == v1alpha1.OutcomeSucceeded).To(BeTrue())
 			}).Should(Succeed())
 		}
 		Eventually(func(g Gomega) {

@@ -79,12 +79,12 @@ func setIntent(run *v1alpha1.StrategyRun) {
 // setSucceeded sets the result of a finished run.
 func setSucceeded(run *v1alpha1.StrategyRun) {
 	now := ptr.To(metav1.NowMicro())
-	run.Status.Outcome, run.Status.FinishTime = v1alpha1.RunSucceeded, now
+	run.Status.Outcome, run.Status.FinishTime = v1alpha1.OutcomeSucceeded, now
 	run.Status.LastExit = &v1alpha1.ProcessExit{Incarnation: 1, ExitCode: ptr.To[int32](0), Reason: v1alpha1.ReasonCompleted, FinishTime: now}
-	setCondition(run, v1alpha1.ConditionReady, metav1.ConditionTrue, string(v1alpha1.RunSucceeded), "The run ended with exit code 0.")
-	setCondition(run, v1alpha1.ConditionReconciling, metav1.ConditionFalse, string(v1alpha1.RunSucceeded), "")
-	setCondition(run, v1alpha1.ConditionStalled, metav1.ConditionFalse, string(v1alpha1.RunSucceeded), "")
-	setCondition(run, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, string(v1alpha1.RunSucceeded), "The run ended with exit code 0.")
+	setCondition(run, v1alpha1.ConditionReady, metav1.ConditionTrue, string(v1alpha1.OutcomeSucceeded), "The run ended with exit code 0.")
+	setCondition(run, v1alpha1.ConditionReconciling, metav1.ConditionFalse, string(v1alpha1.OutcomeSucceeded), "")
+	setCondition(run, v1alpha1.ConditionStalled, metav1.ConditionFalse, string(v1alpha1.OutcomeSucceeded), "")
+	setCondition(run, v1alpha1.ConditionSucceeded, metav1.ConditionTrue, string(v1alpha1.OutcomeSucceeded), "The run ended with exit code 0.")
 }
 
 func setCondition(run *v1alpha1.StrategyRun, conditionType string, status metav1.ConditionStatus, reason, message string) {

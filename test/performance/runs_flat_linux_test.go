@@ -87,7 +87,7 @@ func countingTime(t *testing.T, finished int) float64 {
 func finishedRun(i int, kept bool) *v1alpha1.StrategyRun {
 	run := newRun(flatKey.Namespace, i)
 	run.UID = types.UID(run.Name)
-	run.Status.Incarnation, run.Status.Outcome, run.Status.FinishTime = 1, v1alpha1.RunSucceeded, ptr.To(metav1.NowMicro())
+	run.Status.Incarnation, run.Status.Outcome, run.Status.FinishTime = 1, v1alpha1.OutcomeSucceeded, ptr.To(metav1.NowMicro())
 	run.Status.Pinned = &v1alpha1.PinnedStrategy{UID: "strategy"}
 	if kept {
 		run.Finalizers = []string{v1alpha1.FinalizerCount}

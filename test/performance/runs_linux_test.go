@@ -92,7 +92,7 @@ func bareRunRate(t *testing.T) float64 {
 		for _, write := range []func(){
 			func() { run.Status.Incarnation = 1 },
 			func() {
-				run.Status.Outcome, run.Status.FinishTime = v1alpha1.RunSucceeded, ptr.To(metav1.NowMicro())
+				run.Status.Outcome, run.Status.FinishTime = v1alpha1.OutcomeSucceeded, ptr.To(metav1.NowMicro())
 			},
 		} {
 			before := run.DeepCopy()

@@ -109,13 +109,13 @@ func isReleased(r *v1alpha1.StrategyRun) bool {
 
 func totalFor(t *v1alpha1.StrategyTotals, outcome v1alpha1.RunOutcome) *int64 {
 	switch outcome {
-	case v1alpha1.RunSucceeded:
+	case v1alpha1.OutcomeSucceeded:
 		return &t.Succeeded
-	case v1alpha1.RunFailed:
+	case v1alpha1.OutcomeFailed:
 		return &t.Failed
-	case v1alpha1.RunTimedOut:
+	case v1alpha1.OutcomeTimedOut:
 		return &t.TimedOut
-	case v1alpha1.RunWasCancelled:
+	case v1alpha1.OutcomeCancelled:
 		return &t.Cancelled
 	default:
 		return &t.SkippedCircuitOpen
@@ -264,7 +264,7 @@ func expectResults(ctx context.Context, scenarios []planScenario) {
 	uids, ran := map[types.UID]bool{}, 0
 	for i := range runs.Items {
 		uids[runs.Items[i].UID] = true
-		if outcome := runs.Items[i].Status.Outcome; outcome == v1alpha1.RunSucceeded || outcome == v1alpha1.RunFailed {
+		if outcome := runs.Items[i].Status.Outcome; outcome == v1alpha1.OutcomeSucceeded || outcome == v1alpha1.OutcomeFailed {
 			ran++
 		}
 	}

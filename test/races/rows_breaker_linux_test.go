@@ -76,7 +76,7 @@ var _ = row("R19", "concurrent successes and failures count in some serial order
 			if err := errors.Join(err, checkBreakerStates(seen.soFar(), threshold)); err != nil {
 				return err
 			}
-			if outcome == v1alpha1.RunSkipped {
+			if outcome == v1alpha1.OutcomeSkipped {
 				if err := resetStrategy(ctx, s, r.Name); err != nil {
 					return err
 				}

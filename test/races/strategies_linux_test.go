@@ -207,9 +207,9 @@ func expectSerialCounts(ctx context.Context, s *v1alpha1.Strategy, all []*v1alph
 			Expect(r).NotTo(BeNil(), "a run that was counted exists")
 			switch outcome := r.Status.Outcome; {
 			case r.Status.Pinned.Epoch != epoch:
-			case outcome == v1alpha1.RunFailed:
+			case outcome == v1alpha1.OutcomeFailed:
 				failures++
-			case outcome == v1alpha1.RunSucceeded && failures < threshold:
+			case outcome == v1alpha1.OutcomeSucceeded && failures < threshold:
 				failures = 0
 			}
 		}

@@ -1,8 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package code answers questions about files through a language server. Before each question, the server receives the content of the files on disk, so that no
-// answer is older than the files.
+// Package code is a client of a language server for berth mcp and berth lsp diagnostics: definitions, references, symbols, diagnostics and renames. Before each
+// request, the server receives the content of the files on disk, so that no answer is older than the files.
 package code
 
 import (

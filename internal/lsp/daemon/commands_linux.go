@@ -111,7 +111,7 @@ func (p *program) start(launch *lsp.Launch) lsp.Answer {
 		launch.Env = append(own(os.Environ()), launch.Env...)
 	}
 	process, failed := server.Start(*launch, p.stderr)
-	p.begun(next, launch, process, failed)
+	p.recordStart(next, launch, process, failed)
 	return lsp.Answer{}
 }
 
@@ -120,8 +120,8 @@ func own(env []string) []string {
 	return slices.DeleteFunc(env, func(variable string) bool { return strings.HasPrefix(variable, "BERTH_") })
 }
 
-// begun records and reports the result of a start.
-func (p *program) begun(report lsp.Report, launch *lsp.Launch, process *server.Process, failed *facts.StartError) {
+// recordStart records and reports the result of a start.
+func (p *program) recordStart(report lsp.Report, launch *lsp.Launch, process *server.Process, failed *facts.StartError) {
 	if failed != nil {
 		report.Phase, report.StartError = facts.Failed, failed
 		p.log("incarnation %d could not be started: %s", launch.Incarnation, failed.Message)
@@ -139,12 +139,12 @@ func (p *program) begun(report lsp.Report, launch *lsp.Launch, process *server.P
 	}
 	p.launch.Env, p.launch.Grace = nil, cmp.Or(max(launch.Grace, 0), defaultGrace)
 	p.mu.Unlock()
-	p.keep()
+	p.saveState()
 	if process != nil {
 		p.mux.Attach(launch.Incarnation, process.Stdin, process.Stdout)
 		go p.follow(launch.Incarnation, process)
 	}
-	p.told()
+	p.notifyUrgent()
 }
 
 // stop starts a graceful stop of the server and does not wait for its exit.
@@ -157,7 +157,7 @@ func (p *program) stop(command lsp.Command) {
 	p.report.StopSent = true
 	grace := p.launch.Grace
 	p.mu.Unlock()
-	p.keep()
+	p.saveState()
 	p.mux.Hold(cmp.Or(command.Reason, "the language server is being restarted"))
 	process.Stop(p.mux.Shutdown, grace)
 }

@@ -101,7 +101,7 @@ func newProgram(store func(lsp.Report) error, stderr *os.File) *program {
 		changes: make(chan struct{}, 1), urgent: make(chan struct{}, 1), quit: make(chan struct{}),
 	}
 	p.mux = mux.New(mux.Options{
-		ProcessID: os.Getpid(), Changed: p.changed, Urgent: p.told, Log: p.log, CPU: p.cpu, Watch: p.watch,
+		ProcessID: os.Getpid(), Changed: p.changed, Urgent: p.notifyUrgent, Log: p.log, CPU: p.cpu, Watch: p.watch,
 	})
 	return p
 }

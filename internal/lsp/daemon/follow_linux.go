@@ -36,15 +36,15 @@ func (p *program) follow(incarnation int64, process *server.Process) {
 	select {
 	case <-process.Done():
 	default:
-		p.keep()
-		p.told()
+		p.saveState()
+		p.notifyUrgent()
 		<-process.Done()
 	}
 	process.Close()
 	p.settle(process)
 	exit := process.Exit()
 	p.log("incarnation %d exited: %s", incarnation, describe(exit))
-	p.told()
+	p.notifyUrgent()
 }
 
 // endingOf returns why a server exited. asked reports that Berth stopped it. A shell that started the server reports a signal as an exit code above 128.
@@ -77,8 +77,8 @@ func (p *program) settle(process *server.Process) {
 	p.report, p.process, p.tight = ended, nil, ""
 }
 
-// keep writes the state of the server process to the state file.
-func (p *program) keep() {
+// saveState writes the state of the server process to the state file.
+func (p *program) saveState() {
 	p.storing.Lock()
 	defer p.storing.Unlock()
 	p.mu.Lock()
@@ -130,7 +130,7 @@ func (p *program) Urgent() <-chan struct{} { return p.urgent }
 
 func (p *program) changed() { poke(p.changes) }
 
-func (p *program) told() { poke(p.urgent) }
+func (p *program) notifyUrgent() { poke(p.urgent) }
 
 func poke(channel chan struct{}) {
 	select {
@@ -203,7 +203,7 @@ func (p *program) measure() {
 	limit := p.launch.Config.Limits.MemoryBytes
 	if limit > 0 && memory > limit {
 		p.tight = fmt.Sprintf("the server uses %d MiB of memory, and the limit is %d MiB", memory>>20, limit>>20)
-		p.told()
+		p.notifyUrgent()
 		return
 	}
 	p.tight = ""

@@ -7,16 +7,16 @@
 // to the connection, and a goroutine that reads messages. A request is in exactly one state at any time: waiting, in flight, or answered and removed; it is
 // therefore answered exactly once. Timeouts are evaluated only in Tick.
 //
-// The state consists of parts. The methods of a part read and change only that part and their arguments, and send nothing. The methods of Mux connect the parts:
-// they handle a message or the passing of time, ask the parts what to do, and put the result into queues.
+// The state is divided into the following parts. The methods of a part read and change only that part and their arguments, and send nothing. The methods of Mux
+// combine them: they handle a message or the passing of time, call methods of the parts, and put the messages that result into queues.
 //
 //	clients        the sessions of the connected clients
 //	document.Set   the texts of the clients, and which of them the server has (package document)
-//	requestPool    the memory of requests
+//	requestPool    requests that were answered, whose memory is used again
 //	waiting        requests that wait for a server
 //	backend        one incarnation of the server, which consists of
 //	  flight         the requests that it has not answered
-//	  health         what is remembered to judge it; examine decides whether it has to be restarted
+//	  health         observations of the server; examine decides whether it has to be restarted
 //	  pulling        the requests for its diagnostics, if it sends them only on request
 //	features       what was announced to clients, and what of it the current server lacks
 //	fileWatch      the files on disk whose changes are reported to the server

@@ -234,8 +234,8 @@ const (
 	idleRest    = time.Second
 )
 
-// rest returns the time until the next Tick. 0 means that Tick is not called before the next nudge.
-func (m *Mux) rest() time.Duration {
+// untilNextTick returns the time until the next Tick. 0 means that Tick is not called before the next nudge.
+func (m *Mux) untilNextTick() time.Duration {
 	m.lock()
 	defer m.unlock()
 	b := m.server
@@ -279,7 +279,7 @@ func (m *Mux) wakeUp() {
 		}
 		m.Tick(m.now())
 		timer.Stop()
-		if rest := m.rest(); rest > 0 {
+		if rest := m.untilNextTick(); rest > 0 {
 			timer.Reset(rest)
 		}
 	}

@@ -1,7 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package background runs the goroutines of a backend, and reports the objects whose state they have changed.
+// Package background has what backends share in memory: Tasks, goroutines that end with the backend and report changed objects, and Entries, one state with a
+// lock for each UID.
 package background
 
 import (

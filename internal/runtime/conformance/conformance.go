@@ -160,7 +160,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 func canReopen(h Harness) bool    { return h.Reopen != nil }
 func hasProcesses(h Harness) bool { return h.Processes }
 func keepsPreviousExit(h Harness) bool {
-	return h.Runtime.Capabilities().KeepsBefore
+	return h.Runtime.Capabilities().KeepsPreviousExit
 }
 func keepsOrigin(h Harness) bool  { return h.Runtime.Capabilities().KeepsOrigin }
 func hasLogs(h Harness) bool      { return h.Processes && h.Logs }

@@ -149,7 +149,7 @@ func (w *workload) ended() *facts.Ended {
 
 // Capabilities implements runtime.Runtime.
 func (r *Runtime) Capabilities() runtime.Capabilities {
-	return runtime.Capabilities{Logs: r, Terminals: r, Inspection: r, Results: r, KeepsOrigin: true, KeepsBefore: true}
+	return runtime.Capabilities{Logs: r, Terminals: r, Inspection: r, Results: r, KeepsOrigin: true, KeepsPreviousExit: true}
 }
 
 // behaviour returns the behavior that was set with Program, or else the behavior that the function set with Imitate returns, or else the default.

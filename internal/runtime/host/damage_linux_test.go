@@ -81,7 +81,7 @@ func TestDamagedRecords_AreRestoredFromTheShim(t *testing.T) {
 // A shim that does not respond cannot restore its files. The message names the damaged file, no second process starts, and Kill kills every process.
 func TestDamagedRecords_KillableWhileShimIsSilent(t *testing.T) {
 	forEachDamage(t, twoSleeps, func(f *fixture) {
-		signal(f, f.identity("web").Shim, unix.SIGSTOP)
+		conformance.Signal(f.WithT, f.identity("web").Shim, unix.SIGSTOP)
 	}, func(f *fixture, _ facts.Incarnation, word string) {
 		now := f.observe("web")
 		f.Expect(now.Phase).To(Equal(facts.Unknown))

@@ -83,7 +83,7 @@ type entry struct {
 
 // Capabilities implements runtime.Runtime. The record of a start stores its origin and the previous exit.
 func (h *Host) Capabilities() runtime.Capabilities {
-	return runtime.Capabilities{Logs: h, Terminals: h, Inspection: h, Results: h, KeepsOrigin: true, KeepsBefore: true}
+	return runtime.Capabilities{Logs: h, Terminals: h, Inspection: h, Results: h, KeepsOrigin: true, KeepsPreviousExit: true}
 }
 
 // New locks the state directory, adopts the existing incarnations, and emits an event for each of them. It returns an error if another manager holds the lock;

@@ -50,7 +50,7 @@ func TestList_DoesNotConsumeEvents(t *testing.T) {
 				quiet = true
 			}
 		}
-		signal(f, program, syscall.SIGKILL)
+		conformance.Signal(f.WithT, program, syscall.SIGKILL)
 		f.Eventually(func() facts.Phase {
 			all, err := f.List(f.ctx)
 			f.Expect(err).NotTo(HaveOccurred())
@@ -75,7 +75,7 @@ func TestLog_TruncatedAfterOrphanExits(t *testing.T) {
 			return st.Blocks * 512
 		}
 		f.Eventually(onDisk).WithTimeout(conformance.Timeout).WithPolling(time.Millisecond).Should(BeNumerically(">", 3*testLogLimit))
-		signal(f, program, syscall.SIGKILL)
+		conformance.Signal(f.WithT, program, syscall.SIGKILL)
 		f.open()
 		f.await("orphan", facts.Exited)
 		f.Expect(onDisk()).To(BeNumerically("<=", testLogLimit))

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -42,14 +41,6 @@ func kernelReportsExits(t *testing.T) bool {
 	major, _ := strconv.Atoi(release[0])
 	minor, _ := strconv.Atoi(release[1])
 	return major > 6 || (major == 6 && minor >= 15)
-}
-
-func signal(f *fixture, p procstat.Process, number syscall.Signal) {
-	f.Helper()
-	fd, err := procstat.Open(p)
-	f.Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = unix.Close(fd) }()
-	f.Expect(unix.PidfdSendSignal(fd, number, nil, 0)).To(Succeed())
 }
 
 func TestKilledShim_LeavesProcessRunning(t *testing.T) {
@@ -115,7 +106,7 @@ func TestObserve_ReportsExitWithoutManagerAndShim(t *testing.T) {
 		child := f.identity("web").Child
 		f.Expect(f.Close()).To(Succeed())
 		f.killShim("web")
-		signal(f, child, unix.SIGKILL)
+		conformance.Signal(f.WithT, child, unix.SIGKILL)
 		f.Eventually(func() bool { return isAlive(child) }).WithTimeout(conformance.Timeout).Should(BeFalse())
 		f.open()
 		ended := f.await("web", facts.Exited)
@@ -141,7 +132,7 @@ func TestKilledShim_TreeIsKilledAfterProgramExits(t *testing.T) {
 		f.Expect(err).NotTo(HaveOccurred())
 		child := f.identity("web").Child
 		f.killShim("web")
-		signal(f, child, unix.SIGINT)
+		conformance.Signal(f.WithT, child, unix.SIGINT)
 		ended := f.await("web", facts.Exited)
 		if ended.Exit.Known {
 			f.Expect(ended.Exit.Signal).To(Equal("SIGINT"))
@@ -169,7 +160,7 @@ func TestRecycledPID_IsNotSignaled(t *testing.T) {
 		identity := f.identity("web")
 		f.Expect(f.Close()).To(Succeed())
 		f.killShim("web")
-		signal(f, identity.Child, unix.SIGKILL)
+		conformance.Signal(f.WithT, identity.Child, unix.SIGKILL)
 		f.Eventually(func() bool { return isAlive(identity.Child) }).WithTimeout(conformance.Timeout).Should(BeFalse())
 		identity.Child = procstat.Process{PID: innocent.PID, Ticks: innocent.Ticks - 1}
 		identity.Shim = identity.Child
@@ -293,7 +284,7 @@ func TestStoppedShim_BlocksNeitherAdoptionNorKill(t *testing.T) {
 	forEachTier(t, func(f *fixture) {
 		f.start("web", "sleep")
 		f.await("web", facts.Running)
-		signal(f, f.identity("web").Shim, unix.SIGSTOP)
+		conformance.Signal(f.WithT, f.identity("web").Shim, unix.SIGSTOP)
 		f.reopen()
 		f.Expect(f.observe("web").Phase).To(Equal(facts.Running))
 		f.Expect(f.Kill(f.ctx, "web", 1)).To(Succeed())

@@ -158,19 +158,19 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Belongs implements runtime.Runtime, for the Pods of multiplexers.
-func (r *Runtime) Belongs(uid types.UID, namespace string) { r.host.Belongs(uid, namespace) }
+// SetNamespace implements runtime.Runtime, for the Pods of multiplexers.
+func (r *Runtime) SetNamespace(uid types.UID, namespace string) { r.host.SetNamespace(uid, namespace) }
 
-// Settle implements runtime.Runtime. Once the multiplexer has exited, the Host may remove what it has stored about that multiplexer.
-func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) error {
+// ReleaseExited implements runtime.Runtime. Once the multiplexer has exited, the Host may remove what it has stored about that multiplexer.
+func (r *Runtime) ReleaseExited(ctx context.Context, uid types.UID, incarnation int64) error {
 	if _, here := r.site.(*onHost); here {
-		return nil // avoid an Observe in each reconcile: on this machine Settle has no effect
+		return nil // avoid an Observe in each reconcile: on this machine ReleaseExited has no effect
 	}
 	held, err := r.multiplexer(ctx, uid)
 	if err != nil || held == nil || held.Alive() || r.site.noted(uid, held) > incarnation {
 		return err
 	}
-	return r.host.Settle(ctx, uid, held.Number)
+	return r.host.ReleaseExited(ctx, uid, held.Number)
 }
 
 // Gone reports whether the multiplexer is missing and is not started again automatically. Connections of clients then cannot start a sleeping server.

@@ -17,6 +17,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp/transport"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
 func TestPods_RestartKeepsPodAndClients(t *testing.T) {
@@ -57,11 +58,11 @@ func TestPods_NewManagerFindsRunningServer(t *testing.T) {
 	f.await(uid, 3, facts.Exited)
 	f.start(uid, 4) // in the Pod of the previous incarnation
 	f.Runtime.Close()
-	f.signal(f.multiplexer(uid), unix.SIGSTOP)
+	conformance.Signal(f.WithT, f.multiplexer(uid), unix.SIGSTOP)
 	f.startManager()
 	found := f.observe(uid)
 	f.Expect(found).To(And(HaveField("Number", int64(4)), HaveField("Phase", facts.Unknown)), "the number is recorded, and no second server may start")
-	f.signal(f.multiplexer(uid), unix.SIGCONT)
+	conformance.Signal(f.WithT, f.multiplexer(uid), unix.SIGCONT)
 	f.await(uid, 4, facts.Running)
 }
 
@@ -70,7 +71,7 @@ func TestPods_KillWorksOnUnreachableServer(t *testing.T) {
 	f.start(uid, 1)
 	f.awaitReady(uid, 1)
 	f.Runtime.Close()
-	f.signal(f.multiplexer(uid), unix.SIGSTOP)
+	conformance.Signal(f.WithT, f.multiplexer(uid), unix.SIGSTOP)
 	f.startManager()
 	f.Expect(f.observe(uid)).To(And(HaveField("Phase", facts.Unknown), HaveField("Killable", true), HaveField("Message", ContainSubstring("Pod first-1"))))
 	f.Expect(f.Stop(t.Context(), uid, 1)).NotTo(Succeed())
@@ -93,7 +94,7 @@ func TestPods_StartContinuesAfterLostResponse(t *testing.T) {
 
 func TestPods_NamespaceIsPassedOn(t *testing.T) {
 	f := newPodFixture(t)
-	f.Belongs(uid, "team")
+	f.SetNamespace(uid, "team")
 	f.Expect(f.pods.namespaces).To(Equal(map[types.UID]string{uid: "team"}))
 }
 
@@ -112,14 +113,14 @@ func TestPods_DeletedPodReportsLostExit(t *testing.T) {
 	f.startManager()                    // a new manager has only the report of the node
 	end.Message = "the Pod was deleted" // the node has reported the reason by now
 	f.Expect(f.observe(uid).Exit).To(Equal(end))
-	f.Expect(f.Settle(t.Context(), uid, 1)).To(Succeed())
+	f.Expect(f.ReleaseExited(t.Context(), uid, 1)).To(Succeed())
 	f.Expect(f.pods.settled).To(Equal([]int64{1}))
 
 	f.start(uid, 2)
 	f.Expect(f.podNumber(uid)).To(Equal(int64(2)))
-	f.Expect(f.Settle(t.Context(), uid, 1)).To(Succeed())
+	f.Expect(f.ReleaseExited(t.Context(), uid, 1)).To(Succeed())
 	f.Expect(f.pods.settled).To(HaveLen(1), "the second Pod is still running")
-	f.signal(f.multiplexer(uid), unix.SIGKILL)
+	conformance.Signal(f.WithT, f.multiplexer(uid), unix.SIGKILL)
 	f.Expect(f.await(uid, 2, facts.Exited).Exit).To(And(HaveField("Known", false), HaveField("Message", ContainSubstring("was terminated by SIGKILL"))))
 }
 
@@ -184,7 +185,7 @@ func TestPods_SecretIsRecreatedButNotTakenOver(t *testing.T) {
 	old := f.secretData(uid)
 	secrets := f.client.CoreV1().Secrets("team")
 	f.Expect(secrets.Delete(t.Context(), "lsp-first", metav1.DeleteOptions{})).To(Succeed())
-	f.signal(f.multiplexer(uid), unix.SIGKILL)
+	conformance.Signal(f.WithT, f.multiplexer(uid), unix.SIGKILL)
 	f.await(uid, 1, facts.Exited)
 	f.start(uid, 2)
 	f.awaitReady(uid, 2)

@@ -23,6 +23,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/control"
 	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
@@ -67,7 +68,7 @@ func TestRestart_KeepsClientConnections(t *testing.T) {
 	for incarnation := int64(1); incarnation <= 3; incarnation++ {
 		running := f.await(uid, incarnation, facts.Running)
 		f.Expect(e.hover()[0]).To(Equal(strconv.Itoa(int(running.PID))))
-		f.signal(identity(running), unix.SIGKILL)
+		conformance.Signal(f.WithT, identity(running), unix.SIGKILL)
 		ended := f.await(uid, incarnation, facts.Exited)
 		f.Expect(ended.Exit).To(And(HaveField("Known", true), HaveField("Signal", "SIGKILL"), HaveField("FinishedAt", Not(BeZero()))))
 		f.Expect(f.Start(t.Context(), f.process(uid, incarnation+1))).To(Succeed())
@@ -111,7 +112,7 @@ func TestKill_KillsUnresponsiveMultiplexer(t *testing.T) {
 	f := newFixture(t)
 	running := f.start(uid, 1)
 	multiplexer := f.multiplexer(uid)
-	f.signal(multiplexer, unix.SIGSTOP)
+	conformance.Signal(f.WithT, multiplexer, unix.SIGSTOP)
 	f.Expect(f.Kill(t.Context(), uid, 1)).To(Succeed())
 	ended := f.await(uid, 1, facts.Exited)
 	f.Expect(ended.Exit.Known).To(BeFalse())
@@ -123,7 +124,7 @@ func TestLostMultiplexer_ServerIsKilled(t *testing.T) {
 	f := newFixture(t)
 	running := f.start(uid, 1, "stubborn")
 	multiplexer := f.multiplexer(uid)
-	f.signal(multiplexer, unix.SIGKILL)
+	conformance.Signal(f.WithT, multiplexer, unix.SIGKILL)
 	ended := f.await(uid, 1, facts.Exited)
 	f.Expect(ended.Exit).To(And(HaveField("Known", false), HaveField("Message", ContainSubstring("SIGKILL")), HaveField("FinishedAt", Not(BeZero()))))
 	f.awaitExit(identity(running))
@@ -202,7 +203,7 @@ func TestKill_KillsMultiplexerThatDoesNotQuit(t *testing.T) {
 	f.Expect(f.Stop(t.Context(), uid, 1)).To(Succeed())
 	ended := f.await(uid, 1, facts.Exited)
 	multiplexer := f.multiplexer(uid)
-	f.signal(multiplexer, unix.SIGSTOP) // the multiplexer cannot receive Quit
+	conformance.Signal(f.WithT, multiplexer, unix.SIGSTOP) // the multiplexer cannot receive Quit
 	f.Keep(uid, false)
 	f.Expect(f.observe(uid)).To(Equal(ended), "a reported exit stays")
 	f.Expect(f.Forget(t.Context(), uid)).NotTo(Succeed())
@@ -224,7 +225,7 @@ func TestLostMultiplexer_RestartsForIdleServer(t *testing.T) {
 		if !managed {
 			f.close()
 		}
-		f.signal(multiplexer, unix.SIGKILL)
+		conformance.Signal(f.WithT, multiplexer, unix.SIGKILL)
 		if !managed {
 			f.awaitExit(multiplexer)
 			f.open()
@@ -270,7 +271,7 @@ func TestStart_RefusesOlderIncarnations(t *testing.T) {
 	f.Expect(f.Start(t.Context(), f.process(uid, 4))).To(MatchError(runtime.ErrStale))
 	f.Expect(f.Start(t.Context(), f.process(uid, 6))).To(MatchError(runtime.ErrOldAlive))
 	f.Expect(f.observe(uid)).To(Equal(running))
-	f.signal(f.multiplexer(uid), unix.SIGKILL)
+	conformance.Signal(f.WithT, f.multiplexer(uid), unix.SIGKILL)
 	f.await(uid, 5, facts.Exited)
 	f.Expect(f.Start(t.Context(), f.process(uid, 4))).To(MatchError(runtime.ErrStale), "the number is remembered without a multiplexer")
 	f.Expect(f.Start(t.Context(), runtime.Process{UID: "../up", Incarnation: 1, Command: []string{"x"}})).NotTo(Succeed())
@@ -293,7 +294,7 @@ func TestStart_ConnectsAfterMultiplexerHasStarted(t *testing.T) {
 	slow := &slowHost{f.machine, func() {}}
 	f.Runtime.host = slow
 	f.start(uid, 1)
-	f.signal(f.multiplexer(uid), unix.SIGKILL)
+	conformance.Signal(f.WithT, f.multiplexer(uid), unix.SIGKILL)
 	f.await(uid, 1, facts.Exited)
 	slow.during = func() {
 		f.observe(uid)

@@ -152,13 +152,13 @@ func (p *podsOnHost) Note(_ context.Context, uid types.UID, number int64, annota
 	return nil
 }
 
-func (p *podsOnHost) Belongs(uid types.UID, namespace string) {
+func (p *podsOnHost) SetNamespace(uid types.UID, namespace string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.namespaces = map[types.UID]string{uid: namespace}
 }
 
-func (p *podsOnHost) Settle(_ context.Context, _ types.UID, number int64) error {
+func (p *podsOnHost) ReleaseExited(_ context.Context, _ types.UID, number int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.settled = append(p.settled, number)

@@ -204,22 +204,6 @@ func (f *fixture) multiplexer(uid types.UID) procstat.Process {
 	return procstat.Process{PID: int(found[0].PID), Ticks: uint64(found[0].StartTicks)}
 }
 
-// signal sends a signal to p, and to no other process that has reused its PID. After SIGSTOP it waits until p is stopped.
-func (f *fixture) signal(p procstat.Process, signal unix.Signal) {
-	f.Helper()
-	fd, err := procstat.Open(p)
-	f.Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = unix.Close(fd) }()
-	f.Expect(unix.PidfdSendSignal(fd, signal, nil, 0)).To(Succeed())
-	if signal == unix.SIGSTOP {
-		f.Eventually(func() (string, error) {
-			stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/stat")
-			_, after, _ := strings.Cut(string(stat), ") ")
-			return after, err
-		}).WithTimeout(patience).WithPolling(often).Should(HavePrefix("T"))
-	}
-}
-
 func (f *fixture) awaitExit(p procstat.Process) {
 	f.Helper()
 	f.Eventually(func() bool {

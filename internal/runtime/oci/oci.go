@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oci explains what container runtimes report as text or as a number: why a program could not be executed, and what an exit code means.
+// Package oci converts error messages of container runtimes to a facts.StartError, and explains exit codes above 128. The backends for Docker and Pods use it.
 package oci
 
 import (

@@ -63,10 +63,10 @@ func (r *Runtime) delete(ctx context.Context, p *corev1.Pod, grace int64) error 
 	return r.again(ctx, p) // also after a conflict, because another Pod may have the name by now
 }
 
-// Settle implements runtime.Runtime. It removes the Pods that have ended and whose deletion was already requested. If no further incarnation is started, the
+// ReleaseExited implements runtime.Runtime. It removes the Pods that have ended and whose deletion was already requested. If no further incarnation is started, the
 // finalizer would otherwise keep such a Pod forever, and the Pod would block the drain of its node. A Pod that ended by itself remains, with its output, until
 // the next incarnation is started.
-func (r *Runtime) Settle(ctx context.Context, uid types.UID, incarnation int64) error {
+func (r *Runtime) ReleaseExited(ctx context.Context, uid types.UID, incarnation int64) error {
 	settled := func(p *corev1.Pod) bool { return number(p) <= incarnation && p.DeletionTimestamp != nil && ended(p) }
 	if !slices.ContainsFunc(r.store.of(uid), settled) {
 		return nil
@@ -108,7 +108,7 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 		return fmt.Errorf("forget %s: %w", uid, err)
 	}
 	r.setRefused(uid, nil)
-	r.Belongs(uid, "")
+	r.SetNamespace(uid, "")
 	return nil
 }
 

@@ -142,7 +142,7 @@ func testConnectionEndsWithProgram(c *cluster) {
 	_, err = c.Capture(c.ctx, c.uid)
 	c.Expect(err).To(MatchError(runtime.ErrNotFound))
 	c.Expect(c.api.CoreV1().Pods(c.namespace).Delete(c.ctx, c.pod(1).Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))})).To(Succeed())
-	c.Expect(c.Settle(c.ctx, c.uid, 1)).To(Succeed())
+	c.Expect(c.ReleaseExited(c.ctx, c.uid, 1)).To(Succeed())
 	c.Eventually(func() int {
 		c.views.mu.Lock()
 		defer c.views.mu.Unlock()

@@ -135,8 +135,8 @@ func (r *Runtime) Close() error {
 	return nil
 }
 
-// Belongs implements runtime.Runtime.
-func (r *Runtime) Belongs(uid types.UID, namespace string) { r.store.settle(uid, namespace) }
+// SetNamespace implements runtime.Runtime.
+func (r *Runtime) SetNamespace(uid types.UID, namespace string) { r.store.settle(uid, namespace) }
 
 // Events implements runtime.Runtime.
 func (r *Runtime) Events() <-chan types.UID { return r.events.C() }

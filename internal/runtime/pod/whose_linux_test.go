@@ -58,7 +58,7 @@ func TestBelongs_IgnoresPodsOfOtherNamespaces(t *testing.T) {
 	}
 	c.Eventually(numbers).WithTimeout(conformance.Timeout).Should(Equal([]int64{7, 1}), "until the namespace of the object is set")
 
-	everywhere.Belongs(c.uid, c.namespace)
+	everywhere.SetNamespace(c.uid, c.namespace)
 	c.Expect(numbers()).To(Equal([]int64{1}))
 	c.Expect(everywhere.Start(c.ctx, c.process(1, ""))).To(Succeed(), "incarnation 1 is already started")
 	c.Expect(everywhere.Start(c.ctx, c.process(2, ""))).To(MatchError(runtime.ErrOldAlive))

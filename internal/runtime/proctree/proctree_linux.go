@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package proctree describes the processes of a tree.
+// Package proctree lists the processes of a process tree with their names, memory and CPU time.
 package proctree
 
 import (

@@ -171,7 +171,7 @@ func TestRelease_KeepsSessionRunning(t *testing.T) {
 	// The next object can adopt the session, and Release also works without the tmux server.
 	other := f.adopt("agent")
 	server := f.tmuxServer()
-	f.signal(server, unix.SIGKILL)
+	conformance.Signal(f.WithT, server, unix.SIGKILL)
 	f.awaitExit(server)
 	f.Expect(f.Release(f.ctx, other)).To(Succeed())
 	f.Expect(f.observeAll(other)).To(BeEmpty())
@@ -270,7 +270,7 @@ func TestAdoptedSession_IsUnknownAfterSessionIsLost(t *testing.T) {
 	other := f.adopt("other")
 	f.awaitText(other, "ready")
 	server := f.tmuxServer()
-	f.signal(server, unix.SIGKILL)
+	conformance.Signal(f.WithT, server, unix.SIGKILL)
 	f.awaitExit(server)
 	now = f.observe(other)
 	f.Expect(now.Phase).To(Equal(facts.Unknown))
@@ -278,7 +278,7 @@ func TestAdoptedSession_IsUnknownAfterSessionIsLost(t *testing.T) {
 	f.expectAlive(theirs)
 	f.newForeignSession("other") // a session of another server with the same name and ID
 	f.Expect(f.observe(other).Phase).To(Equal(facts.Unknown))
-	f.signal(theirs, unix.SIGKILL)
+	conformance.Signal(f.WithT, theirs, unix.SIGKILL)
 	ended := f.await(other, 1, facts.Exited)
 	f.Expect(ended.Exit.Known).To(BeFalse())
 	f.Expect(ended.Exit.Message).To(ContainSubstring("the tmux server has exited"))
@@ -286,9 +286,9 @@ func TestAdoptedSession_IsUnknownAfterSessionIsLost(t *testing.T) {
 	third := f.adopt("other")
 	before := f.observe(third)
 	server = f.tmuxServer()
-	f.signal(server, unix.SIGSTOP)
+	conformance.Signal(f.WithT, server, unix.SIGSTOP)
 	now = f.observe(third)
-	f.signal(server, unix.SIGCONT)
+	conformance.Signal(f.WithT, server, unix.SIGCONT)
 	f.Expect(now.Phase).To(Equal(facts.Unknown))
 	f.Expect(now.Message).To(ContainSubstring("did not respond"))
 	f.Eventually(func() facts.Incarnation { return f.observe(third) }).WithTimeout(patience).WithPolling(often).Should(Equal(before), "the server responds again")
@@ -303,7 +303,7 @@ func TestAdoptedSession_ExitCausesEvent(t *testing.T) {
 	for len(f.woken) > 0 {
 		<-f.woken
 	}
-	f.signal(theirs, unix.SIGKILL)
+	conformance.Signal(f.WithT, theirs, unix.SIGKILL)
 	f.Eventually(f.woken).WithTimeout(patience).Should(Receive(Equal(uid)))
 	f.await(uid, 1, facts.Exited)
 }

@@ -1,9 +1,9 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tmux runs incarnations that users view through tmux.
+// Package tmux shows the terminals of incarnations in tmux sessions.
 //
-// The host backend runs the process itself: its berth-shim holds the terminal, the tree, the log and the exit status. A tmux session is a window on that
+// The host backend runs the process: its berth-shim holds the terminal, the process tree, the log and the exit status. The tmux session only displays that
 // terminal. If the session is lost, Berth creates it again; no state is lost. Only an adopted session, which existed before Berth used it, is different:
 // the program in its pane is the incarnation, and the state of the incarnation comes from tmux and the process table.
 package tmux

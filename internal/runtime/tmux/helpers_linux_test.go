@@ -5,7 +5,6 @@ package tmux
 
 import (
 	. "github.com/onsi/gomega"
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
@@ -76,15 +75,6 @@ func (f *fixture) awaitNoSession(uid types.UID) {
 		own, _ := of(all, uid, f.install, "")
 		g.Expect(own).To(BeNil())
 	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
-}
-
-// signal sends a signal to exactly this process.
-func (f *fixture) signal(p procstat.Process, signal unix.Signal) {
-	f.Helper()
-	fd, err := procstat.Open(p)
-	f.Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = unix.Close(fd) }()
-	f.Expect(unix.PidfdSendSignal(fd, signal, nil, 0)).To(Succeed())
 }
 
 func (f *fixture) awaitExit(p procstat.Process) {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
 func reasonOf(err error) string {
@@ -78,7 +79,7 @@ func TestServerKilled_ReopensSessions(t *testing.T) {
 	before := f.observe(uid)
 	f.awaitText(uid, "ready")
 	old := f.tmuxServer()
-	f.signal(old, unix.SIGKILL)
+	conformance.Signal(f.WithT, old, unix.SIGKILL)
 	f.awaitExit(old)
 	f.Expect(f.observe(uid)).To(Equal(before), "the process belongs to the shim")
 	f.awaitWindow(uid)
@@ -316,8 +317,8 @@ func TestSilentServer_DoesNotBlockObserveAndStop(t *testing.T) {
 	uid := f.start(Config{Session: "agent"}, "terminal")
 	before := f.observe(uid)
 	server := f.tmuxServer()
-	f.signal(server, unix.SIGSTOP)
-	defer f.signal(server, unix.SIGCONT)
+	conformance.Signal(f.WithT, server, unix.SIGSTOP)
+	defer conformance.Signal(f.WithT, server, unix.SIGCONT)
 	f.Expect(f.observe(uid)).To(Equal(before), "the process belongs to the shim, and tmux is not queried")
 	f.Expect(f.Stop(f.ctx, uid, 1)).To(Succeed())
 	f.await(uid, 1, facts.Exited)

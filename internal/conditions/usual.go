@@ -10,9 +10,9 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// normal maps conditions to their normal status. A condition in this map is left out while it has its normal status or the status Unknown, and no message.
+// usual maps conditions to their usual status. A condition in this map is left out while it has its usual status or the status Unknown, and no message.
 // Conditions that are not in the map are never left out.
-var normal = map[string]metav1.ConditionStatus{
+var usual = map[string]metav1.ConditionStatus{
 	v1alpha1.ConditionCircuitOpen:      metav1.ConditionFalse,
 	v1alpha1.ConditionConflict:         metav1.ConditionFalse,
 	v1alpha1.ConditionDriftDetected:    metav1.ConditionFalse,
@@ -32,13 +32,13 @@ var normal = map[string]metav1.ConditionStatus{
 	v1alpha1.ConditionAwaitingInput:    metav1.ConditionFalse,
 }
 
-// Status returns the status of a condition. An omitted condition has its normal status, or Unknown if it has none.
+// Status returns the status of a condition. An omitted condition has its usual status, or Unknown if it has none.
 func Status(conditions []metav1.Condition, conditionType string) metav1.ConditionStatus {
 	if found := meta.FindStatusCondition(conditions, conditionType); found != nil {
 		return found.Status
 	}
-	if usual, omitted := normal[conditionType]; omitted {
-		return usual
+	if expected, omitted := usual[conditionType]; omitted {
+		return expected
 	}
 	return metav1.ConditionUnknown
 }
@@ -46,6 +46,6 @@ func Status(conditions []metav1.Condition, conditionType string) metav1.Conditio
 // saysNothing reports whether a condition is left out. A status is smaller and cheaper to write without such conditions, and readers see immediately what is
 // unusual.
 func saysNothing(conditionType string, status metav1.ConditionStatus, message string) bool {
-	usual, omitted := normal[conditionType]
-	return omitted && message == "" && (status == usual || status == metav1.ConditionUnknown)
+	expected, omitted := usual[conditionType]
+	return omitted && message == "" && (status == expected || status == metav1.ConditionUnknown)
 }

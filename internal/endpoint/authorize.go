@@ -33,7 +33,7 @@ func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, *refu
 	token = strings.TrimSpace(token)
 	switch {
 	case strings.EqualFold(scheme, "Bearer") && token != "":
-		return s.review(ctx, token)
+		return s.reviewToken(ctx, token)
 	case r.TLS != nil && len(r.TLS.PeerCertificates) > 0:
 		return s.certified(ctx, r.TLS.PeerCertificates)
 	}
@@ -41,6 +41,22 @@ func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, *refu
 		"use a kubeconfig whose user has one of them, such as the one that berth up writes")
 }
 
+// reviewToken authenticates a token through the API server: an ordinary token, or a token for this endpoint only.
+func (s *Server) reviewToken(ctx context.Context, token string) (authenticationv1.UserInfo, *refusal) {
+	for _, audiences := range [][]string{nil, {Audience(s.opts.Namespace)}} {
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
+		if err := s.opts.Client.Create(ctx, review); err != nil {
+			s.opts.Log.Error(err, "Cannot review a token")
+			return authenticationv1.UserInfo{}, refuse(http.StatusBadGateway, "cannot authenticate: the API server is not available")
+		}
+		if review.Status.Authenticated {
+			return review.Status.User, nil
+		}
+	}
+	return authenticationv1.UserInfo{}, refuse(http.StatusUnauthorized, "the API server rejects this token")
+}
+
+// authorize asks the API server whether the user may use the subresource of the object.
 func (s *Server) authorize(ctx context.Context, user authenticationv1.UserInfo, verb, subresource string, t target) *refusal {
 	limited, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()

@@ -20,9 +20,9 @@ func raw(text string) apiruntime.RawExtension { return apiruntime.RawExtension{R
 
 func podStartSpec(g *WithT, spec *v1alpha1.PodRuntime) *process.StartSpec {
 	object := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "agent", UID: "u"}}
-	plan := &process.StartSpec{}
-	g.Expect(Pod(plan, object, "Instance", spec)).To(Succeed())
-	return plan
+	start := &process.StartSpec{}
+	g.Expect(Pod(start, object, "Instance", spec)).To(Succeed())
+	return start
 }
 
 func TestPod_CopiesSpecIntoConfig(t *testing.T) {
@@ -32,10 +32,10 @@ func TestPod_CopiesSpecIntoConfig(t *testing.T) {
 		Tolerations: []apiruntime.RawExtension{raw(`{"key": "spot", "operator": "Exists"}`)}}
 	template := raw(`{"spec": {"volumes": [{"$patch": "delete", "name": "tmp"}]}}`)
 	spec.Template = &template
-	plan := podStartSpec(g, spec)
-	g.Expect(plan.Blocked).To(BeNil())
+	start := podStartSpec(g, spec)
+	g.Expect(start.Blocked).To(BeNil())
 	var config pod.Config
-	g.Expect(json.Unmarshal(plan.Process.Config, &config)).To(Succeed())
+	g.Expect(json.Unmarshal(start.Process.Config, &config)).To(Succeed())
 	g.Expect(config.Namespace).To(Equal("team"))
 	g.Expect(config.Owner.Kind).To(Equal("Instance"))
 	g.Expect(*config.Owner.Controller).To(BeTrue())
@@ -45,7 +45,7 @@ func TestPod_CopiesSpecIntoConfig(t *testing.T) {
 	g.Expect(config.Template).To(MatchJSON(template.Raw))
 
 	spec.Image = "agent:2"
-	g.Expect(podStartSpec(g, spec).Fingerprint).NotTo(Equal(plan.Fingerprint), "another image changes the fingerprint")
+	g.Expect(podStartSpec(g, spec).Fingerprint).NotTo(Equal(start.Fingerprint), "another image changes the fingerprint")
 	g.Expect(podStartSpec(g, nil).Process.Config).To(BeNil())
 }
 
@@ -59,9 +59,9 @@ func TestPod_BlocksOnUnknownFields(t *testing.T) {
 		`spec.runtime.pod.volumeClaimTemplates[0].spec: unknown field "size". Correct it.`: {
 			VolumeClaimTemplates: []v1alpha1.PodClaim{{Name: "a", Spec: raw(`{"size": "1Gi"}`)}}},
 	} {
-		plan := podStartSpec(g, spec)
-		g.Expect(plan.Blocked).NotTo(BeNil(), message)
-		g.Expect(plan.Blocked.Message).To(Equal(message))
-		g.Expect(plan.Blocked.Reason).To(Equal(v1alpha1.ReasonStartFailed))
+		start := podStartSpec(g, spec)
+		g.Expect(start.Blocked).NotTo(BeNil(), message)
+		g.Expect(start.Blocked.Message).To(Equal(message))
+		g.Expect(start.Blocked.Reason).To(Equal(v1alpha1.ReasonStartFailed))
 	}
 }
