@@ -4,6 +4,7 @@
 package discovery
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"path"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/pattern"
+	"github.com/berth-dev/berth/internal/printable"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -113,24 +115,5 @@ func objectName(t *candidate) string {
 		identity = []string{string(t.kind), t.ID}
 	}
 	sum := sha256.Sum256([]byte(strings.Join(identity, "\x00")))
-	return legal(t.Name) + "-" + hex.EncodeToString(sum[:sumBytes])
-}
-
-// legal converts any text to the beginning of a valid object name.
-func legal(text string) string {
-	var b strings.Builder
-	for _, c := range strings.ToLower(text) {
-		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
-			b.WriteRune(c)
-		} else if b.Len() > 0 && !strings.HasSuffix(b.String(), "-") {
-			b.WriteByte('-')
-		}
-		if b.Len() >= longestStem {
-			break
-		}
-	}
-	if stem := strings.TrimRight(b.String(), "-"); stem != "" {
-		return stem
-	}
-	return "found"
+	return cmp.Or(printable.Name(t.Name, longestStem), "found") + "-" + hex.EncodeToString(sum[:sumBytes])
 }

@@ -4,6 +4,7 @@
 package hosts
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/berth-dev/berth/internal/printable"
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
@@ -76,18 +78,8 @@ const longestHostname = 32
 
 // label returns the host name reduced to the characters that are valid in a label value and in the name of a Lease.
 func label(hostname string) string {
-	hostname, _, _ = strings.Cut(strings.ToLower(hostname), ".")
-	clean := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' {
-			return r
-		}
-		return '-'
-	}, hostname)
-	clean = strings.Trim(clean[:min(len(clean), longestHostname)], "-")
-	if clean == "" {
-		return "host"
-	}
-	return clean
+	hostname, _, _ = strings.Cut(hostname, ".")
+	return cmp.Or(printable.Name(hostname, longestHostname), "host")
 }
 
 func machine() string {

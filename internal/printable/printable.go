@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package printable removes control characters from text of processes and objects, shortens it, and quotes words for a shell.
+// Package printable removes control characters from text of processes and objects, shortens it, derives names of objects from it, and quotes words for a shell.
 package printable
 
 import (

@@ -5,6 +5,7 @@
 package project
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/berth-dev/berth/internal/printable"
 )
 
 // Project is what was detected in a directory.
@@ -42,6 +45,9 @@ type LanguageServer struct {
 // maxRead is the maximum size of a file that is read, in bytes.
 const maxRead = 1 << 20
 
+// longestName is the maximum length of the name of a project. It leaves room for a suffix in the names of the objects.
+const longestName = 40
+
 // Detect examines a directory. It reads only files directly in it.
 func Detect(dir string) (*Project, error) {
 	dir, err := filepath.Abs(dir)
@@ -53,7 +59,7 @@ func Detect(dir string) (*Project, error) {
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("%s is not a directory", dir)
 	}
-	p := &Project{Dir: dir, Name: objectName(filepath.Base(dir))}
+	p := &Project{Dir: dir, Name: cmp.Or(printable.Name(filepath.Base(dir), longestName), "project")}
 	if err := p.node(); err != nil {
 		return nil, err
 	}
@@ -70,18 +76,6 @@ func Detect(dir string) (*Project, error) {
 		}
 	}
 	return p, nil
-}
-
-var notInName = regexp.MustCompile(`[^a-z0-9]+`)
-
-// objectName converts a file name to a valid object name that leaves room for a suffix.
-func objectName(name string) string {
-	name = strings.Trim(notInName.ReplaceAllString(strings.ToLower(name), "-"), "-")
-	name = strings.TrimRight(name[:min(len(name), 40)], "-")
-	if name == "" {
-		return "project"
-	}
-	return name
 }
 
 func (p *Project) path(name string) string { return filepath.Join(p.Dir, name) }

@@ -4,6 +4,7 @@
 package pod
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,7 +12,6 @@ import (
 	"maps"
 	"path"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,12 +25,11 @@ import (
 	strictjson "sigs.k8s.io/json"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/printable"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/oci"
 	"github.com/berth-dev/berth/internal/shim"
 )
-
-var unfit = regexp.MustCompile(`[^a-z0-9]+`)
 
 // podName returns the same name for the same incarnation, so that a repeated start finds the Pod instead of creating a second one.
 func podName(uid types.UID, name string, incarnation int64) string {
@@ -39,12 +38,7 @@ func podName(uid types.UID, name string, incarnation int64) string {
 
 // objectName returns the common prefix of the names of all Pods, Secrets and claims of an object.
 func objectName(uid types.UID, name string) string {
-	said := strings.Trim(unfit.ReplaceAllString(strings.ToLower(path.Base(name)), "-"), "-")
-	said = strings.Trim(said[:min(len(said), 30)], "-")
-	if said == "" {
-		said = "berth"
-	}
-	return said + "-" + short(uid)
+	return cmp.Or(printable.Name(path.Base(name), 30), "berth") + "-" + short(uid)
 }
 
 // short returns a hash of the UID that keeps names unique for objects with the same display name.
