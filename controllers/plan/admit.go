@@ -132,7 +132,7 @@ func (r *Reconciler) own(ctx context.Context, v *scope) (*plan.Blocked, error) {
 	if err := consistency.Patch(ctx, r.Client, base, v.plan, "set Instance "+name+" as the owner"); err != nil {
 		return nil, err
 	}
-	r.memory.writes.Record(v.plan)
+	r.writes.Record(v.plan)
 	return nil, nil //nolint:nilnil // nothing blocks
 }
 

@@ -39,7 +39,11 @@ type Reconciler struct {
 
 	// beginning is held while a plan with a key begins, from the check of the other plans to the write of the status.
 	beginning sync.Mutex
-	memory    memory
+	// Correctness does not depend on these caches. ownRuns contains the runs that this manager created most recently; seen records when the end of a run was first
+	// observed.
+	writes  consistency.Writes
+	ownRuns process.Recent[bool]
+	seen    process.FirstObserved
 }
 
 const (
@@ -76,7 +80,7 @@ func (v *scope) again(after time.Duration) {
 
 // Reconcile advances one plan: it reads, decides, writes the status, and only then creates, cancels and releases runs.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	object, err := consistency.Read[v1alpha1.Plan](ctx, r.Client, r.Reader, &r.memory.writes, req.NamespacedName)
+	object, err := consistency.Read[v1alpha1.Plan](ctx, r.Client, r.Reader, &r.writes, req.NamespacedName)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("read the plan: %w", err)
 	}
@@ -163,7 +167,7 @@ func (r *Reconciler) write(ctx context.Context, v *scope) error {
 		return err
 	}
 	v.fresh = true
-	r.memory.writes.Record(v.plan)
+	r.writes.Record(v.plan)
 	r.emitEvents(v)
 	return nil
 }

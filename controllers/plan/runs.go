@@ -117,7 +117,7 @@ func (r *Reconciler) views(object *v1alpha1.Plan, runs map[string]*v1alpha1.Stra
 			Kept:       controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerPlan),
 			Taken:      !metav1.IsControlledBy(run, object),
 		}
-		view.SeenAt, _ = r.memory.seen.At(run, now)
+		view.SeenAt, _ = r.seen.At(run, now)
 		if succeeded := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionSucceeded); succeeded != nil {
 			view.Message = succeeded.Message
 		}
@@ -166,7 +166,7 @@ const patience = 5 * time.Second
 func (r *Reconciler) countedSoon(object *v1alpha1.Plan, run *v1alpha1.StrategyRun, now time.Time) time.Duration {
 	onRecord := slices.ContainsFunc(object.Status.Runs, func(r v1alpha1.PlanRun) bool { return r.Name == run.Name }) ||
 		slices.ContainsFunc(object.Status.Results, func(r v1alpha1.PlanResult) bool { return r.Run == run.Name })
-	at, lately := r.memory.seen.At(run, now)
+	at, lately := r.seen.At(run, now)
 	if !onRecord || !lately || !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
 		return 0
 	}
@@ -203,7 +203,7 @@ func (r *Reconciler) create(ctx context.Context, object *v1alpha1.Plan, request 
 	if err != nil {
 		return fmt.Errorf("create run %s: %w", request.Name, err)
 	}
-	r.memory.own.Store(run.UID, true)
+	r.ownRuns.Store(run.UID, true)
 	return nil
 }
 

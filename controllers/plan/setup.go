@@ -93,10 +93,7 @@ func created() predicate.Predicate {
 
 // notable passes the events of runs that concern a plan: another client created the run, or the run has ended, cannot start, is cancelled or is deleted.
 func (r *Reconciler) notable() predicate.Predicate {
-	unknown := func(e event.CreateEvent) bool {
-		own, _ := r.memory.own.Get(e.Object.GetUID())
-		return !own
-	}
+	unknown := func(e event.CreateEvent) bool { return !r.ownRuns.Has(e.Object.GetUID()) }
 	return predicate.Funcs{CreateFunc: unknown, UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*v1alpha1.StrategyRun)
 		after, ok2 := e.ObjectNew.(*v1alpha1.StrategyRun)

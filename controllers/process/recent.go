@@ -47,6 +47,12 @@ func (r *Recent[T]) Get(uid types.UID) (value T, known bool) {
 	return value, known
 }
 
+// Has reports whether there is a value for an object.
+func (r *Recent[T]) Has(uid types.UID) bool {
+	_, known := r.Get(uid)
+	return known
+}
+
 // FirstObserved holds when the end of each run was first observed. Only one reconcile at a time asks for a run.
 type FirstObserved struct {
 	recent Recent[time.Time]

@@ -37,7 +37,10 @@ type Reconciler struct {
 	Recorder process.Recorder
 	Clock    clock.PassiveClock
 
-	memory memory
+	// Correctness does not depend on these caches. gone contains the most recently released runs; seen records when the end of a run was first observed.
+	writes consistency.Writes
+	gone   process.Recent[bool]
+	seen   process.FirstObserved
 }
 
 // atOnce is the maximum number of runs of one strategy that are read or released concurrently.
@@ -48,7 +51,7 @@ const atOnce = 16
 
 // Reconcile counts newly finished runs: it reads, decides, writes the status, and only then releases the counted runs.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	strategy, err := consistency.Read[v1alpha1.Strategy](ctx, r.Client, r.Reader, &r.memory.writes, req.NamespacedName)
+	strategy, err := consistency.Read[v1alpha1.Strategy](ctx, r.Client, r.Reader, &r.writes, req.NamespacedName)
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("read strategies/%s: %w", req.NamespacedName, err)
 	}
@@ -109,7 +112,7 @@ func (r *Reconciler) write(ctx context.Context, strategy *v1alpha1.Strategy, ste
 	if written, err := consistency.WriteStatus(ctx, r.Client, base, strategy); !written {
 		return err
 	}
-	r.memory.writes.Record(strategy)
+	r.writes.Record(strategy)
 	r.tell(base, decided)
 	return nil
 }

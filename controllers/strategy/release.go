@@ -72,7 +72,7 @@ func (r *Reconciler) recorded(ctx context.Context, run *v1alpha1.StrategyRun, no
 	if recorded {
 		return true, false
 	}
-	at, lately := r.memory.seen.At(run, now)
+	at, lately := r.seen.At(run, now)
 	return false, lately && now.Sub(at) < planPatience
 }
 
@@ -90,6 +90,6 @@ func (r *Reconciler) letGo(ctx context.Context, run *v1alpha1.StrategyRun, forPl
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("remove the finalizer of run %s: %w", run.Name, err)
 	}
-	r.memory.released(run.UID)
+	r.gone.Store(run.UID, true)
 	return nil
 }

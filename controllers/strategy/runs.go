@@ -63,7 +63,7 @@ func (r *Reconciler) runs(ctx context.Context, key types.NamespacedName, strateg
 	for i := range list.Items {
 		run := &list.Items[i]
 		switch {
-		case r.memory.isReleased(run.UID): // the cache is stale
+		case r.gone.Has(run.UID): // the cache is stale
 		case (run.Status.Outcome == "") != slices.Contains(counted, run.UID):
 			runs = append(runs, run) // not finished, or counted already
 		case len(finished) < most:
@@ -119,7 +119,7 @@ func (r *Reconciler) addCounted(
 	missing := map[types.UID]bool{}
 	for _, uid := range counted {
 		known := slices.ContainsFunc(runs, func(run *v1alpha1.StrategyRun) bool { return run.UID == uid })
-		if !known && !r.memory.isReleased(uid) {
+		if !known && !r.gone.Has(uid) {
 			missing[uid] = true
 		}
 	}
@@ -138,7 +138,7 @@ func (r *Reconciler) addCounted(
 	}
 	for uid := range missing {
 		if !slices.ContainsFunc(runs, func(run *v1alpha1.StrategyRun) bool { return run.UID == uid }) {
-			r.memory.released(uid)
+			r.gone.Store(uid, true)
 		}
 	}
 	return runs, nil
