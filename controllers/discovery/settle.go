@@ -77,16 +77,16 @@ func (r *Reconciler) createAll(ctx context.Context, p *pass, fresh []int, holder
 	return nil
 }
 
-// keptHolders returns the Instances that the status records for sources that could not be searched this time.
+// keptHolders returns the Instances that the status records for sources that could not be searched this time. An Instance that no longer exists is empty.
 func (r *Reconciler) keptHolders(ctx context.Context, p *pass) ([]*v1alpha1.Instance, error) {
 	var kept []*v1alpha1.Instance
 	for _, entry := range p.before() {
 		if entry.InstanceRef == nil {
 			continue
 		}
-		holder, err := r.referenced(ctx, entry.InstanceRef)
-		if err != nil {
-			return nil, err
+		key, holder := types.NamespacedName(*entry.InstanceRef), &v1alpha1.Instance{}
+		if err := r.Client.Get(ctx, key, holder); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("read the discovered Instance %s: %w", key, err)
 		}
 		kept = append(kept, holder)
 	}
@@ -191,16 +191,6 @@ func skip(entry *v1alpha1.DiscoveredInstance, reason, message string) {
 
 func reference(key types.NamespacedName) *v1alpha1.NamespacedReference {
 	return &v1alpha1.NamespacedReference{Namespace: key.Namespace, Name: key.Name}
-}
-
-// referenced returns the Instance that ref names. It returns an empty Instance if there is none.
-func (r *Reconciler) referenced(ctx context.Context, ref *v1alpha1.NamespacedReference) (*v1alpha1.Instance, error) {
-	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
-	object := &v1alpha1.Instance{}
-	if err := r.Client.Get(ctx, key, object); client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read the discovered Instance %s: %w", key, err)
-	}
-	return object, nil
 }
 
 // shown returns the ID as tmux and docker print it.

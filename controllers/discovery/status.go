@@ -53,21 +53,11 @@ func (r *Reconciler) write(ctx context.Context, p *pass) error {
 // report sets status.found and status.totals. For a source that could not be searched it keeps the previous entries, because a failed search yields no
 // information.
 func (p *pass) report(status *v1alpha1.InstanceDiscoveryStatus) {
-	all := p.entries
-	if len(p.trouble.sources) > 0 {
-		all = nil
-		for _, source := range p.discovery.Spec.Sources {
-			from := p.entries
-			if p.trouble.sources[source.Name] {
-				from = p.before()
-			}
-			for _, entry := range from {
-				if entry.Source == source.Name {
-					all = append(all, entry)
-				}
-			}
-		}
+	all := slices.Concat(p.entries, p.before())
+	position := func(entry v1alpha1.DiscoveredInstance) int {
+		return slices.IndexFunc(p.discovery.Spec.Sources, func(source v1alpha1.DiscoverySource) bool { return source.Name == entry.Source })
 	}
+	slices.SortStableFunc(all, func(a, b v1alpha1.DiscoveredInstance) int { return position(a) - position(b) })
 	status.Totals = v1alpha1.DiscoveryTotals{Found: int32(len(all)), Adopted: p.adopted} //nolint:gosec // as many as a machine can hold
 	for i := range all {
 		switch all[i].Outcome {
@@ -79,10 +69,7 @@ func (p *pass) report(status *v1alpha1.InstanceDiscoveryStatus) {
 			status.Totals.Skipped++
 		}
 	}
-	status.Found = slices.Clone(all[:min(len(all), mostListed)])
-	if len(status.Found) == 0 {
-		status.Found = nil
-	}
+	status.Found = all[:min(len(all), mostListed)]
 }
 
 // before returns the previous entries of the sources that could not be searched this time.
