@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -99,16 +98,10 @@ type portFile struct {
 
 // loadPort returns the port of the previous start, or 0 if it is not known.
 func loadPort(dir layout) (int, error) {
-	data, err := os.ReadFile(dir.ports())
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("read the port: %w", err)
-	}
 	var used portFile
-	if err := json.Unmarshal(data, &used); err != nil {
-		return 0, nil //nolint:nilerr // the file only records a preferred port, so a damaged file is ignored and rewritten
+	// The file only records a preferred port, so a damaged file is ignored and rewritten.
+	if _, err := statedir.ReadJSON(dir.ports(), &used); err != nil && !errors.Is(err, statedir.ErrDamaged) {
+		return 0, fmt.Errorf("read the port: %w", err)
 	}
 	return used.APIServer, nil
 }
