@@ -157,12 +157,10 @@ func (c *child) stop(grace time.Duration) error {
 		if err := c.process.Signal(step.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("stop %s (process %d): %w", c.name, c.record.PID, err)
 		}
-		timer := time.NewTimer(step.wait)
 		select {
 		case <-c.done:
-		case <-timer.C:
+		case <-time.After(step.wait):
 		}
-		timer.Stop()
 	}
 	if !c.ended() {
 		return fmt.Errorf("%s (process %d) did not exit, even after SIGKILL", c.name, c.record.PID)

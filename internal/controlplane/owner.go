@@ -88,13 +88,11 @@ func StopLeftBehind(opts Options) (err error) {
 
 // lockHolder returns the PID of the process that has locked the state directory, or 0. A process that has just taken the lock may not have written its PID yet.
 func lockHolder(root string) (pid int, err error) {
-	for range 10 {
-		if pid, err = readLock(root); err == nil {
-			return pid, nil
-		}
-		_ = sleep(context.Background(), 10*time.Millisecond) // returns no error, because the context has no end
-	}
-	return 0, err
+	_ = wait.ExponentialBackoff(wait.Backoff{Duration: 10 * time.Millisecond, Steps: 10}, func() (bool, error) {
+		pid, err = readLock(root)
+		return err == nil, nil
+	})
+	return pid, err
 }
 
 func readLock(root string) (int, error) {

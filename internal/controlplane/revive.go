@@ -68,10 +68,12 @@ func (c *ControlPlane) revive(ctx context.Context) error {
 			return c.explain(fmt.Sprintf("exited %d times within %s and is not restarted again", maxRestarts+1, restartWindow))
 		}
 	}
-	if err := sleep(ctx, delay); err != nil {
-		return err
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(delay):
+		return c.restart(ctx)
 	}
-	return c.restart(ctx)
 }
 
 // restart starts the child again. If the start fails or the child has exited in the meantime, the next call of revive handles it.
@@ -91,15 +93,4 @@ func (c *ControlPlane) restart(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-func sleep(ctx context.Context, delay time.Duration) error {
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -34,13 +35,7 @@ func (c *ControlPlane) awaitSpace(ctx context.Context) (full bool, err error) {
 		return false, nil
 	}
 	c.opts.Progress(lacking.Error() + "; the control plane restarts when space is available")
-	for lacking != nil {
-		if err := sleep(ctx, spacePoll); err != nil {
-			return true, err
-		}
-		lacking = c.lacksSpace()
-	}
-	return true, nil
+	return true, wait.PollUntilContextCancel(ctx, spacePoll, false, func(context.Context) (bool, error) { return c.lacksSpace() == nil, nil })
 }
 
 // freeSpace returns how many bytes this user can still write to the file system of a directory.
