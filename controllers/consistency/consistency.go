@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/berth-dev/berth/internal/mergepatch"
 )
@@ -37,6 +39,14 @@ func StaleOr(err error, doing string) error {
 		return ErrStale
 	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// Result is the result of a reconcile that failed with err: a repetition soon if a read was stale, otherwise the error with the name of the object.
+func Result(name string, err error) (reconcile.Result, error) {
+	if errors.Is(err, ErrStale) {
+		return reconcile.Result{RequeueAfter: RetryAfter}, nil
+	}
+	return reconcile.Result{}, fmt.Errorf("%s: %w", name, err)
 }
 
 // WriteStatus writes the status of object in one patch, if it differs from that of base. It returns ErrStale if the stored object is not base anymore.
@@ -58,6 +68,20 @@ func WriteStatus(ctx context.Context, writer client.StatusClient, base, object c
 // any other error with the operation that failed.
 func Patch(ctx context.Context, writer client.Writer, base, object client.Object, doing string) error {
 	if err := writer.Patch(ctx, object, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
+		return StaleOr(err, doing)
+	}
+	return nil
+}
+
+// RemoveFinalizers removes finalizers from object, which may be gone. It returns ErrStale if the stored object is not object anymore, and wraps any other
+// error with the operation that failed.
+func RemoveFinalizers(ctx context.Context, writer client.Writer, object client.Object, doing string, finalizers ...string) error {
+	base := object.DeepCopyObject().(client.Object) // a copy has the type of its original
+	for _, finalizer := range finalizers {
+		controllerutil.RemoveFinalizer(object, finalizer)
+	}
+	err := writer.Patch(ctx, object, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	if err != nil && !apierrors.IsNotFound(err) {
 		return StaleOr(err, doing)
 	}
 	return nil

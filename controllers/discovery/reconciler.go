@@ -7,8 +7,6 @@ package discovery
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -78,21 +76,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	if serve, err := r.Hosts.Claim(ctx, r.Client, object); err != nil {
-		if err = consistency.StaleOr(err, "set the host label"); errors.Is(err, consistency.ErrStale) {
-			return ctrl.Result{RequeueAfter: consistency.RetryAfter}, nil
-		}
-		return ctrl.Result{}, fmt.Errorf("instancediscoveries/%s: %w", req, err)
+		return consistency.Result("instancediscoveries/"+req.String(), consistency.StaleOr(err, "set the host label"))
 	} else if !serve {
 		return ctrl.Result{}, nil
 	}
 	p := &pass{discovery: object, now: r.Clock.Now().Truncate(time.Microsecond)}
 	for _, step := range []func(context.Context, *pass) error{r.search, r.settle, r.write} {
-		err := step(ctx, p)
-		if errors.Is(err, consistency.ErrStale) {
-			return ctrl.Result{RequeueAfter: consistency.RetryAfter}, nil
-		}
-		if err != nil {
-			return ctrl.Result{}, fmt.Errorf("instancediscoveries/%s: %w", req, err)
+		if err := step(ctx, p); err != nil {
+			return consistency.Result("instancediscoveries/"+req.String(), err)
 		}
 	}
 	return ctrl.Result{RequeueAfter: p.again()}, nil

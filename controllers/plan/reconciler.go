@@ -6,7 +6,6 @@ package plan
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -104,10 +103,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // result determines when the next reconcile is due.
 func (r *Reconciler) result(req ctrl.Request, v *scope, err error) (ctrl.Result, error) {
 	switch {
-	case errors.Is(err, consistency.ErrStale):
-		return ctrl.Result{RequeueAfter: consistency.RetryAfter}, nil
 	case err != nil:
-		return ctrl.Result{}, fmt.Errorf("plans/%s: %w", req, err)
+		return consistency.Result("plans/"+req.String(), err)
 	case v == nil:
 		return ctrl.Result{}, nil
 	case !v.step.Expires.IsZero():

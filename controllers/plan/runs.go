@@ -222,14 +222,5 @@ func (r *Reconciler) removeFinalizer(ctx context.Context, run *v1alpha1.Strategy
 	if !controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerPlan) {
 		return nil
 	}
-	base := run.DeepCopy()
-	controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerPlan)
-	err := r.Client.Patch(ctx, run, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return consistency.StaleOr(err, "remove the finalizer of run "+run.Name)
-	}
-	return nil
+	return consistency.RemoveFinalizers(ctx, r.Client, run, "remove the finalizer of run "+run.Name, v1alpha1.FinalizerPlan)
 }

@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/consistency"
@@ -30,11 +28,8 @@ func (r *Reconciler) release(ctx context.Context, v *scope) error {
 			return err
 		}
 	}
-	before := copyOf(v.object)
-	controllerutil.RemoveFinalizer(v.object, v1alpha1.FinalizerProcess)
-	err := r.Client.Patch(ctx, v.object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if err != nil && !apierrors.IsNotFound(err) {
-		return consistency.StaleOr(err, "remove the finalizer")
+	if err := consistency.RemoveFinalizers(ctx, r.Client, v.object, "remove the finalizer", v1alpha1.FinalizerProcess); err != nil {
+		return err
 	}
 	r.dropMemory(v.object)
 	v.retries = nil

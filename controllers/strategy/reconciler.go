@@ -6,7 +6,6 @@ package strategy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -67,10 +66,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, nil
 	}
 	seen := views(runs, strategy)
-	if err := r.confirmForeign(ctx, strategy, seen); errors.Is(err, consistency.ErrStale) {
-		return ctrl.Result{RequeueAfter: consistency.RetryAfter}, nil
-	} else if err != nil {
-		return ctrl.Result{}, fmt.Errorf("strategies/%s: %w", req, err)
+	if err := r.confirmForeign(ctx, strategy, seen); err != nil {
+		return consistency.Result("strategies/"+req.String(), err)
 	}
 	now := r.Clock.Now().Truncate(time.Microsecond)
 	step := core.Next(desired(strategy), strategy.Status, seen, now)
@@ -79,11 +76,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err == nil {
 		left, err = r.release(ctx, runs, step.Release, now)
 	}
-	if errors.Is(err, consistency.ErrStale) {
-		return ctrl.Result{RequeueAfter: consistency.RetryAfter}, nil
-	}
 	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("strategies/%s: %w", req, err)
+		return consistency.Result("strategies/"+req.String(), err)
 	}
 	if step.More {
 		return ctrl.Result{RequeueAfter: time.Millisecond}, nil

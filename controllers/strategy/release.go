@@ -5,14 +5,11 @@ package strategy
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -78,17 +75,12 @@ func (r *Reconciler) recorded(ctx context.Context, run *v1alpha1.StrategyRun, no
 
 // letGo removes the finalizer of the strategy from a run, and also that of the plan if forPlan is true.
 func (r *Reconciler) letGo(ctx context.Context, run *v1alpha1.StrategyRun, forPlan bool) error {
-	base := run.DeepCopy()
-	controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerCount)
+	finalizers := []string{v1alpha1.FinalizerCount}
 	if forPlan {
-		controllerutil.RemoveFinalizer(run, v1alpha1.FinalizerPlan)
+		finalizers = append(finalizers, v1alpha1.FinalizerPlan)
 	}
-	err := r.Client.Patch(ctx, run, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	if apierrors.IsConflict(err) {
-		return consistency.ErrStale
-	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("remove the finalizer of run %s: %w", run.Name, err)
+	if err := consistency.RemoveFinalizers(ctx, r.Client, run, "remove the finalizer of run "+run.Name, finalizers...); err != nil {
+		return err
 	}
 	r.gone.Store(run.UID, true)
 	return nil
