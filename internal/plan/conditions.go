@@ -16,29 +16,42 @@ import (
 	"github.com/berth-dev/berth/internal/conditions"
 )
 
-// waiting returns a short description of what the plan waits for.
-func (p *planner) waiting() string {
-	s := p.status
+// describe sets what the plan waits for and the conditions Ready, Reconciling and Stalled, exactly one of which is True.
+func (p *planner) describe() {
+	s, last, blocked := p.status, p.last(), p.desired.Blocked
+	waiting, which, reason, message := "", v1alpha1.ConditionStalled, last.Reason, last.Message
 	switch {
 	case s.State == queued && s.DuplicateOf != nil:
-		return conditions.Truncate("for nothing: plan "+s.DuplicateOf.Name+" has the same key", longestMessage)
-	case s.State == queued && p.desired.Blocked != nil:
-		return conditions.Truncate(p.desired.Blocked.Waiting, longestMessage)
+		waiting = "for nothing: plan " + s.DuplicateOf.Name + " has the same key"
+		reason, message = v1alpha1.ReasonDuplicate, p.duplicateMessage()
+	case s.State == queued && blocked != nil:
+		waiting, reason, message = blocked.Waiting, blocked.Reason, blocked.Message
+	case s.State == queued:
+		which, reason, message = v1alpha1.ConditionReconciling, v1alpha1.ReasonPending, "The plan has not started yet."
+		if p.ending != nil { // the plan is cancelled and has runs, because its status was lost
+			waiting = "for runs to end"
+		}
 	case p.ending != nil:
-		return "for runs to end"
+		waiting = "for runs to end"
+		which, reason, message = v1alpha1.ConditionReconciling, v1alpha1.ReasonEnding, "Stopping the runs that are still active."
 	case s.State == processing:
-		return conditions.Truncate(p.waitingForRuns(), longestMessage)
+		waiting = conditions.Truncate(p.waitingForRuns(), longestMessage)
+		which, reason, message = v1alpha1.ConditionReconciling, v1alpha1.ReasonProcessing, fmt.Sprintf("%s is waiting %s.", s.CurrentPhase, waiting)
 	case s.State == complete:
-		return "for approval of " + string(after(s.CurrentPhase))
+		waiting = "for approval of " + string(after(s.CurrentPhase))
+		which, reason = v1alpha1.ConditionReady, v1alpha1.ReasonAwaitingApproval
+		message = fmt.Sprintf("%s succeeded. To start %s, raise spec.targetPhase to it.", s.CurrentPhase, after(s.CurrentPhase))
+	case s.State == applied:
+		which, reason = v1alpha1.ConditionReady, v1alpha1.ReasonApplied
 	case s.State == errored:
-		return "for a retry or a revert"
-	case s.State == constrained && p.lastReason() == v1alpha1.ReasonReversionLimit:
-		return "for cancellation or a retry: the reversion limit is reached"
+		waiting = "for a retry or a revert"
+	case s.State == constrained && last.Reason == v1alpha1.ReasonReversionLimit:
+		waiting = "for cancellation or a retry: the reversion limit is reached"
 	case s.State == constrained:
-		return conditions.Truncate("for a reset of "+strings.Join(p.strategiesWith(v1alpha1.OutcomeSkipped), ", ")+" and a retry", longestMessage)
-	default:
-		return ""
+		waiting = "for a reset of " + strings.Join(p.strategiesWith(v1alpha1.OutcomeSkipped), ", ") + " and a retry"
 	}
+	s.Waiting = conditions.Truncate(waiting, longestMessage)
+	p.be(which, reason, message)
 }
 
 func (p *planner) waitingForRuns() string {
@@ -70,26 +83,9 @@ func (p *planner) last() v1alpha1.PlanHistoryEntry {
 	return v1alpha1.PlanHistoryEntry{}
 }
 
-func (p *planner) lastReason() string { return p.last().Reason }
-
-// conditions sets the conditions of the plan. Exactly one of Ready, Reconciling and Stalled is True.
+// conditions sets the conditions that describe does not set.
 func (p *planner) conditions() {
-	s, last := p.status, p.last()
-	switch {
-	case s.State == queued:
-		p.beQueued()
-	case p.ending != nil:
-		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonEnding, "Stopping the runs that are still active.")
-	case s.State == processing:
-		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonProcessing, fmt.Sprintf("%s is waiting %s.", s.CurrentPhase, s.Waiting))
-	case s.State == complete:
-		p.be(v1alpha1.ConditionReady, v1alpha1.ReasonAwaitingApproval,
-			fmt.Sprintf("%s succeeded. To start %s, raise spec.targetPhase to it.", s.CurrentPhase, after(s.CurrentPhase)))
-	case s.State == applied:
-		p.be(v1alpha1.ConditionReady, v1alpha1.ReasonApplied, last.Message)
-	default:
-		p.be(v1alpha1.ConditionStalled, last.Reason, last.Message)
-	}
+	s := p.status
 	for i, conditionType := range []string{v1alpha1.ConditionStrategized, v1alpha1.ConditionExecuted, v1alpha1.ConditionApplied} {
 		if slices.Contains(s.Completed, order[i]) {
 			p.set(conditionType, metav1.ConditionTrue, v1alpha1.ReasonPhaseComplete, "Phase "+string(order[i])+" is complete.")
@@ -104,18 +100,6 @@ func (p *planner) conditions() {
 	}
 	p.beSuccessful()
 	p.beInConflict()
-}
-
-func (p *planner) beQueued() {
-	blocked := p.desired.Blocked
-	switch {
-	case p.status.DuplicateOf != nil:
-		p.be(v1alpha1.ConditionStalled, v1alpha1.ReasonDuplicate, p.duplicateMessage())
-	case blocked != nil:
-		p.be(v1alpha1.ConditionStalled, blocked.Reason, blocked.Message)
-	default:
-		p.be(v1alpha1.ConditionReconciling, v1alpha1.ReasonPending, "The plan has not started yet.")
-	}
 }
 
 func (p *planner) beSuccessful() {

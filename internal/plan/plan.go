@@ -208,7 +208,7 @@ func (p *planner) conclude() {
 	if at, limited := p.deadline(); limited && s.State == v1alpha1.PlanProcessing && p.ending == nil {
 		p.step.Requeue = max(at.Sub(p.now), time.Millisecond)
 	}
-	s.Waiting = p.waiting()
+	p.describe()
 	p.conditions()
 }
 
