@@ -26,14 +26,11 @@ func (p *planner) describe() {
 		reason, message = v1alpha1.ReasonDuplicate, p.duplicateMessage()
 	case s.State == queued && blocked != nil:
 		waiting, reason, message = blocked.Waiting, blocked.Reason, blocked.Message
-	case s.State == queued:
-		which, reason, message = v1alpha1.ConditionReconciling, v1alpha1.ReasonPending, "The plan has not started yet."
-		if p.ending != nil { // the plan is cancelled and has runs, because its status was lost
-			waiting = "for runs to end"
-		}
-	case p.ending != nil:
+	case p.ending != nil: // also in the state queued, if the status of a plan with runs was lost
 		waiting = "for runs to end"
 		which, reason, message = v1alpha1.ConditionReconciling, v1alpha1.ReasonEnding, "Stopping the runs that are still active."
+	case s.State == queued:
+		which, reason, message = v1alpha1.ConditionReconciling, v1alpha1.ReasonPending, "The plan has not started yet."
 	case s.State == processing:
 		waiting = conditions.Truncate(p.waitingForRuns(), longestMessage)
 		which, reason, message = v1alpha1.ConditionReconciling, v1alpha1.ReasonProcessing, fmt.Sprintf("%s is waiting %s.", s.CurrentPhase, waiting)
