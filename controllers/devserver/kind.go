@@ -33,7 +33,6 @@ type Kind struct {
 	owners    owner.Setter
 	clock     clock.PassiveClock
 	timers    clock.Clock
-	runtimes  *runtime.Registry
 	inspector runtime.Inspection // of this machine; nil if the backend has none
 	logs      runtime.Logs       // of this machine; nil if the backend has none
 	probes    *probe.Manager
@@ -97,11 +96,6 @@ func (k *Kind) New() process.Object { return &v1alpha1.DevServer{} }
 
 // NewList returns an empty list of DevServers.
 func (k *Kind) NewList() client.ObjectList { return &v1alpha1.DevServerList{} }
-
-// Runtime returns the backend that the spec names.
-func (k *Kind) Runtime(object process.Object) runtime.Runtime {
-	return k.runtimes.For(k.Traits(object).Runtime)
-}
 
 // Traits implements process.Kind.
 func (*Kind) Traits(object process.Object) process.Traits {

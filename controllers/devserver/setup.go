@@ -77,7 +77,7 @@ func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, 
 		timers = clock.RealClock{}
 	}
 	kind := &Kind{
-		client: cache, reader: reader, runtimes: runtimes, clock: now, timers: timers, ports: options.Ports,
+		client: cache, reader: reader, clock: now, timers: timers, ports: options.Ports,
 		owners:   owner.Setter{Client: cache, Reader: reader},
 		probes:   probe.NewManager(timers, wake),
 		proxies:  devproxy.New(options.Front),

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lsp"
 )
 
@@ -39,7 +40,7 @@ func (k *Kind) count(server *v1alpha1.LanguageServer, report lsp.Report, anyway 
 	if left := countEvery - now.Sub(m.counted); !anyway && left > 0 && left <= countEvery {
 		server.Status = *before
 		k.renew(server)
-		return sooner(left, retry)
+		return process.Soonest(left, retry)
 	}
 	m.counted = now
 	return retry

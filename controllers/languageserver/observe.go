@@ -50,7 +50,7 @@ func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, curren
 		k.initializing(server, v1alpha1.ReasonInitializing, "The multiplexer has not reported on this incarnation yet.")
 		k.recordRestart(server)
 		settled := equality.Semantic.DeepEqual(before, &server.Status)
-		return sooner(unheardRetry, k.count(server, report, !settled)), nil
+		return process.Soonest(unheardRetry, k.count(server, report, !settled)), nil
 	}
 	k.determineHealth(server, report, observed)
 	k.describe(server, report)
@@ -59,7 +59,7 @@ func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, curren
 		k.served(server, servingSince(current, report, k.clock.Now()))
 	}
 	settled := equality.Semantic.DeepEqual(before, &server.Status)
-	return sooner(k.setFolders(ctx, server, report), sooner(k.count(server, report, !settled), k.untilIdle(server, report))), nil
+	return process.Soonest(k.setFolders(ctx, server, report), k.count(server, report, !settled), k.untilIdle(server, report)), nil
 }
 
 // lookWithout handles a backend without a multiplexer: a running process counts as serving, and its use is unknown.
@@ -202,12 +202,4 @@ func (k *Kind) set(server *v1alpha1.LanguageServer, conditionType string, status
 
 func condition(server *v1alpha1.LanguageServer, conditionType string) *metav1.Condition {
 	return meta.FindStatusCondition(server.Status.Conditions, conditionType)
-}
-
-// sooner returns the shorter of the durations that are not 0. It returns 0 if both are.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
 }

@@ -4,6 +4,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -96,7 +97,7 @@ func (r *Reconciler) process(v *scope) runtime.Process {
 		Name:        name(r.Kind, v.object),
 		Command:     append([]string(nil), template.Command...),
 		Dir:         template.WorkingDir,
-		StopSignal:  or(template.Stop.Signal, defaultStopSignal),
+		StopSignal:  cmp.Or(template.Stop.Signal, defaultStopSignal),
 		Grace:       Seconds(template.Stop.GracePeriodSeconds, defaultGrace),
 	}
 }
@@ -144,8 +145,8 @@ func (v *scope) desired(kind Kind) lifecycle.Desired {
 		ResetToken:    spec.ResetToken,
 		Logs:          CommandLine("logs", kind, v.object),
 		Restart:       restart,
-		RestartPolicy: or(spec.RestartPolicy, v1alpha1.RestartAlways),
-		UpdatePolicy:  or(spec.UpdatePolicy, v1alpha1.UpdateRecreate),
+		RestartPolicy: cmp.Or(spec.RestartPolicy, v1alpha1.RestartAlways),
+		UpdatePolicy:  cmp.Or(spec.UpdatePolicy, v1alpha1.UpdateRecreate),
 		Grace:         Seconds(spec.Process.Stop.GracePeriodSeconds, defaultGrace),
 		Backoff: lifecycle.Backoff{
 			Initial:    Seconds(spec.Backoff.InitialSeconds, defaultBackoffInitial),
@@ -170,11 +171,4 @@ func (v *scope) desired(kind Kind) lifecycle.Desired {
 // Seconds converts a number of seconds, or otherwise if it is unset.
 func Seconds(n *int32, otherwise int32) time.Duration {
 	return time.Duration(ptr.Deref(n, otherwise)) * time.Second
-}
-
-func or[T ~string](value, otherwise T) T {
-	if value == "" {
-		return otherwise
-	}
-	return value
 }

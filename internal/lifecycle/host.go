@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,12 +81,7 @@ func (c HostClaim) declaredLost() bool {
 }
 
 // Owner returns the host that an object with the decision HostLeave belongs to; empty if its record does not name one.
-func (c HostClaim) Owner() string {
-	if c.Holder != "" {
-		return c.Holder
-	}
-	return c.Label
-}
+func (c HostClaim) Owner() string { return cmp.Or(c.Holder, c.Label) }
 
 // HostUnavailable returns the status of an object whose host does not report. Its process may still run, so only the conditions change.
 func HostUnavailable(record v1alpha1.ProcessStatus, owner string, generation int64, now metav1.Time) v1alpha1.ProcessStatus {

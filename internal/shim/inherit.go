@@ -3,7 +3,10 @@
 
 package shim
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // managerOnly are the variables of the manager that no workload inherits: KUBECONFIG names the manager's credentials; the others identify the terminal that the
 // manager was started in, which is not the terminal of the workload.
@@ -25,13 +28,5 @@ func Inherited(environ []string) []string {
 }
 
 func ofManager(variable string) bool {
-	if managerOnly[variable] {
-		return true
-	}
-	for _, prefix := range managerPrefixes {
-		if strings.HasPrefix(variable, prefix) {
-			return true
-		}
-	}
-	return false
+	return managerOnly[variable] || slices.ContainsFunc(managerPrefixes, func(prefix string) bool { return strings.HasPrefix(variable, prefix) })
 }

@@ -182,7 +182,7 @@ func (t Tree) seed(all []procstat.Stat, member map[int]bool) {
 			member[s.PID], leader = true, true
 		}
 	}
-	want := []byte(MarkVariable + "=" + t.Mark)
+	mark := []string{"\x00" + MarkVariable + "=" + t.Mark + "\x00"}
 	for _, s := range all {
 		// The number of a session is the PID of its first process. While the leader exists, no other process can create a session with that number.
 		if leader && s.Session == t.Leader.PID {
@@ -196,19 +196,10 @@ func (t Tree) seed(all []procstat.Stat, member map[int]bool) {
 		if err != nil {
 			continue // belongs to another user, or exited
 		}
-		if t.Mark != "" && hasEntry(environ, want) || carries(environ, t.Carried) {
+		if t.Mark != "" && carries(environ, mark) || carries(environ, t.Carried) {
 			member[s.PID] = true
 		}
 	}
-}
-
-func hasEntry(environ, want []byte) bool {
-	for entry := range bytes.SplitSeq(environ, []byte{0}) {
-		if bytes.Equal(entry, want) {
-			return true
-		}
-	}
-	return false
 }
 
 func carries(environ []byte, pieces []string) bool {

@@ -187,12 +187,7 @@ func (d *document) first() Session {
 }
 
 func (d *document) holds(text string) bool {
-	for _, v := range d.views {
-		if v.text == text {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Values(d.views)), func(v *view) bool { return v.text == text })
 }
 
 // equal reports whether all sessions have the same text.

@@ -128,11 +128,8 @@ func (f *flight) substitute(r *request) []wire.Replacement {
 
 // dropTokens removes the tokens of a request that is no longer in flight.
 func (f *flight) dropTokens(r *request) {
-	for _, token := range []int64{r.workToken, r.partToken} {
-		if token != 0 {
-			delete(f.tokens, token)
-		}
-	}
+	delete(f.tokens, r.workToken) // no token is 0
+	delete(f.tokens, r.partToken)
 	r.workToken, r.partToken = 0, 0
 }
 

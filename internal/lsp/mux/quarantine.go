@@ -99,14 +99,10 @@ func (q *quarantine) problem() string {
 		return fmt.Sprintf("%s is not sent to the language server, because its text makes the server crash; "+
 			"change the text, or restart the server, to send the document again", alone[0])
 	}
-	var keys []string
-	for key := range q.requests {
-		keys = append(keys, key)
-	}
-	if len(keys) == 0 {
+	if len(q.requests) == 0 {
 		return ""
 	}
-	method, uri, _ := strings.Cut(slices.Min(keys), "\x00")
+	method, uri, _ := strings.Cut(slices.Min(slices.Collect(maps.Keys(q.requests))), "\x00")
 	return fmt.Sprintf("%s of %q is not sent to the language server, because it was in flight during repeated crashes; restart the server to send the request again", method, uri)
 }
 

@@ -6,6 +6,7 @@ package oci
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -74,12 +75,7 @@ func ofImage(reason, said string) *facts.StartError {
 func Mentions(said string) func(texts ...string) bool {
 	said = strings.ToLower(said)
 	return func(texts ...string) bool {
-		for _, text := range texts {
-			if strings.Contains(said, text) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(said, text) })
 	}
 }
 

@@ -79,13 +79,7 @@ const (
 	line = "s/[\x01-\x1f\x7f]/?/:"
 )
 
-func listFormat() string {
-	wanted := make([]string, 0, len(fields))
-	for _, field := range fields {
-		wanted = append(wanted, "#{"+field+"}")
-	}
-	return strings.Join(wanted, ":")
-}
+func listFormat() string { return "#{" + strings.Join(fields, "}:#{") + "}" }
 
 // sessions returns all sessions of a server, oldest first, with one tmux call. It returns none if no server listens on the socket.
 func (c client) sessions(ctx context.Context) ([]Session, error) {
