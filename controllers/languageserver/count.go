@@ -89,9 +89,4 @@ func small(n int) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 // longestName is the maximum length of the name and version that a server reports, in bytes.
 const longestName = 256
 
-func shorten(text string) string {
-	if len(text) <= longestName {
-		return strings.ToValidUTF8(text, "")
-	}
-	return strings.ToValidUTF8(text[:longestName], "")
-}
+func shorten(text string) string { return strings.ToValidUTF8(text[:min(len(text), longestName)], "") }

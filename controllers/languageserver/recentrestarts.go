@@ -5,7 +5,6 @@ package languageserver
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 )
@@ -22,6 +22,9 @@ const defaultGrace = 10
 
 // maxRestarts is the maximum number of restarts in the status.
 const maxRestarts = 10
+
+// maxRestartMessage is the maximum length of the details of a restart in bytes. It is well below the maximum length of the field.
+const maxRestartMessage = 1000
 
 // enter makes m describe the given incarnation. It drops the data of any other incarnation.
 func (m *objectCache) enter(incarnation int64) {
@@ -89,9 +92,9 @@ func (k *Kind) why(server *v1alpha1.LanguageServer, reason string) string {
 	previous := server.Status.Incarnation - 1
 	switch {
 	case m.incarnation == previous && m.trouble != "":
-		return bounded(m.trouble)
+		return conditions.Truncate(m.trouble, maxRestartMessage)
 	case end != nil && end.Incarnation == previous && reason == v1alpha1.ReasonLost:
-		return bounded(end.Message)
+		return conditions.Truncate(end.Message, maxRestartMessage)
 	case end == nil || end.Incarnation != previous || reason != v1alpha1.ReasonCrashed:
 		return ""
 	case end.Signal != "":
@@ -121,13 +124,4 @@ func servingSince(current facts.Incarnation, report lsp.Report, now time.Time) t
 		return now
 	}
 	return current.StartedAt.Add(time.Duration(report.Counters.StartupNanos))
-}
-
-// bounded keeps a message well below the maximum length of the field.
-func bounded(message string) string {
-	const longest = 1000
-	if len(message) <= longest {
-		return message
-	}
-	return strings.ToValidUTF8(message[:longest], "") + "…"
 }

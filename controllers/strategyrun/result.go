@@ -17,6 +17,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/printable"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -103,7 +104,7 @@ func resultOf(place runtime.ResultPaths, found runtime.Results) *v1alpha1.RunRes
 	if !found.File && !found.Artifacts && found.Problem == "" {
 		return nil
 	}
-	result := &v1alpha1.RunResult{Summary: summary(found.Head, found.Size), Problem: cut(oneLine(found.Problem), longestProblem)}
+	result := &v1alpha1.RunResult{Summary: summary(found.Head, found.Size), Problem: printable.Shorten(oneLine(found.Problem), longestProblem)}
 	if found.File {
 		result.Size, result.SHA256 = min(found.Size, greatestSize), found.SHA256
 	}
@@ -122,10 +123,10 @@ func summary(head []byte, size int64) string {
 	if goesOn := int64(len(head)) < size; goesOn && text != "" && len(text) <= longestSummary-len(more) {
 		return text + more
 	}
-	return cut(text, longestSummary)
+	return printable.Shorten(text, longestSummary)
 }
 
-// more marks truncated text.
+// more marks truncated text, as printable.Shorten does.
 const more = "…"
 
 // oneLine removes unprintable characters, which could corrupt a terminal or a table, and replaces each sequence of white space with one space.
@@ -141,12 +142,4 @@ func oneLine(text string) string {
 		}
 	}, text)
 	return strings.Join(strings.Fields(text), " ")
-}
-
-// cut shortens text to at most longest bytes and marks the cut.
-func cut(text string, longest int) string {
-	if len(text) <= longest {
-		return text
-	}
-	return strings.TrimRight(strings.ToValidUTF8(text[:longest-len(more)], ""), " ") + more
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/printable"
 	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/proctree"
@@ -127,11 +128,7 @@ func commandLine(pid int64) string {
 	if err != nil {
 		return ""
 	}
-	line := strings.TrimSpace(strings.ReplaceAll(string(data), "\x00", " "))
-	if len(line) > commandLength {
-		line = strings.ToValidUTF8(line[:commandLength], "") + "…"
-	}
-	return line
+	return printable.Shorten(strings.TrimSpace(strings.ReplaceAll(string(data), "\x00", " ")), commandLength)
 }
 
 // owner returns the UID of the object that a process belongs to, or the empty UID if it belongs to none.
