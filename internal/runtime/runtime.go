@@ -11,8 +11,10 @@
 package runtime
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -123,6 +125,16 @@ type Runtime interface {
 
 	// Capabilities returns what else the backend can do. The result never changes.
 	Capabilities() Capabilities
+}
+
+// Newest returns the newest incarnation of a UID that the backend knows, or nil.
+func Newest(ctx context.Context, backend Runtime, uid types.UID) (*facts.Incarnation, error) {
+	found, err := backend.Observe(ctx, uid)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	newest := slices.MaxFunc(found, func(a, b facts.Incarnation) int { return cmp.Compare(a.Number, b.Number) })
+	return &newest, nil
 }
 
 // Local is embedded by backends whose incarnations are in no namespace and are kept until Forget.

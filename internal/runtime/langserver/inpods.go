@@ -145,7 +145,7 @@ func (*inPods) environment(launch *lsp.Launch, asked []string) {
 }
 
 func (s *inPods) dial(ctx context.Context, uid types.UID) (net.Conn, error) {
-	newest, err := newestOn(ctx, s.pods, uid)
+	newest, err := runtime.Newest(ctx, s.pods, uid)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (s *inPods) dial(ctx context.Context, uid types.UID) (net.Conn, error) {
 // state returns the state that the node reports for a multiplexer that has exited. While the multiplexer is running, its state file cannot be read, and state
 // returns an empty report.
 func (s *inPods) state(ctx context.Context, uid types.UID) (lsp.Report, error) {
-	newest, err := newestOn(ctx, s.pods, uid)
+	newest, err := runtime.Newest(ctx, s.pods, uid)
 	if err != nil || newest == nil {
 		return lsp.Report{}, err
 	}

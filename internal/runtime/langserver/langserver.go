@@ -156,21 +156,7 @@ func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, erro
 
 // multiplexer returns the newest multiplexer of a UID, or nil.
 func (r *Runtime) multiplexer(ctx context.Context, uid types.UID) (*facts.Incarnation, error) {
-	return newestOn(ctx, r.host, uid)
-}
-
-func newestOn(ctx context.Context, host Host, uid types.UID) (*facts.Incarnation, error) {
-	found, err := host.Observe(ctx, uid)
-	if err != nil {
-		return nil, err
-	}
-	var newest *facts.Incarnation
-	for i := range found {
-		if newest == nil || found[i].Number > newest.Number {
-			newest = &found[i]
-		}
-	}
-	return newest, nil
+	return runtime.Newest(ctx, r.host, uid)
 }
 
 // known returns the link of a UID, or nil. The method link creates a link if there is none.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/procstat"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 const (
@@ -52,7 +53,7 @@ func (r *Runtime) Tidy(ctx context.Context, uid types.UID) error {
 	if err != nil || rec == nil || rec.Adopted {
 		return err
 	}
-	held, err := r.newest(ctx, uid)
+	held, err := runtime.Newest(ctx, r.host, uid)
 	if err != nil || held != nil && held.Alive() {
 		return err
 	}
@@ -109,7 +110,7 @@ func (l *link) tendWindow(ctx context.Context, rec *record) (wait time.Duration,
 	l.mu.Lock()
 	keep := l.keep
 	l.mu.Unlock()
-	held, err := r.newest(ctx, l.uid)
+	held, err := runtime.Newest(ctx, r.host, l.uid)
 	switch {
 	case err != nil:
 		return l.logOnce(err), nil, false

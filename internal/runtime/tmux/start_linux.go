@@ -77,7 +77,7 @@ func (l *link) mayStart(ctx context.Context, p runtime.Process, rec *record) (st
 			return false, fmt.Errorf("%w: incarnation %d is %s; stop it first", runtime.ErrOldAlive, now.Number, now.Phase)
 		}
 	}
-	held, err := r.newest(ctx, p.UID)
+	held, err := runtime.Newest(ctx, r.host, p.UID)
 	if err != nil || held == nil {
 		return false, err
 	}

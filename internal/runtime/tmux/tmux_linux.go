@@ -153,19 +153,4 @@ func (r *Runtime) client(socket string) client {
 	return client{program: r.options.Tmux, socket: socket}
 }
 
-// newest returns the newest incarnation of a UID that the host knows, or nil.
-func (r *Runtime) newest(ctx context.Context, uid types.UID) (*facts.Incarnation, error) {
-	found, err := r.host.Observe(ctx, uid)
-	if err != nil {
-		return nil, err
-	}
-	var newest *facts.Incarnation
-	for i := range found {
-		if newest == nil || found[i].Number > newest.Number {
-			newest = &found[i]
-		}
-	}
-	return newest, nil
-}
-
 var errClosed = errors.New("the tmux runtime is closed")
