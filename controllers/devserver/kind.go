@@ -46,9 +46,10 @@ type Kind struct {
 	claiming sync.Mutex
 	reserved arbitration.Reservations[int32, types.UID] // ports
 
-	mu       sync.Mutex
-	began    time.Time // when this manager first assigned a port
-	memories map[types.UID]*objectCache
+	mu    sync.Mutex
+	began time.Time // when this manager first assigned a port; mu protects it
+
+	memories process.Caches[objectCache]
 }
 
 var (
@@ -110,22 +111,11 @@ func (k *Kind) Forget(uid types.UID) {
 	k.probes.Forget(uid)
 	k.proxies.Close(uid)
 	k.reserved.Release(uid, k.clock.Now())
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.memories, uid)
+	k.memories.Forget(uid)
 }
 
 // cacheOf returns the cache of an object. Only one reconcile at a time uses it.
-func (k *Kind) cacheOf(uid types.UID) *objectCache {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	m, ok := k.memories[uid]
-	if !ok {
-		m = &objectCache{}
-		k.memories[uid] = m
-	}
-	return m
-}
+func (k *Kind) cacheOf(uid types.UID) *objectCache { return k.memories.Of(uid) }
 
 // enter prepares m for an incarnation: it drops the values of every other incarnation.
 func (k *Kind) enter(uid types.UID, m *objectCache, incarnation int64) {

@@ -118,9 +118,7 @@ func (k *Kind) again(s snapshot, d decision, current facts.Incarnation, observed
 
 // rarely returns how long to wait before the next check of a Ready server.
 func (k *Kind) rarely() time.Duration {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return max(lookSettled, time.Duration(len(k.memories))*lookPace)
+	return max(lookSettled, time.Duration(k.memories.Len())*lookPace)
 }
 
 // ObserveStopped implements process.Kind: it clears the parts of the status that describe a running process. status.url stays, because a server that restarts

@@ -78,11 +78,10 @@ func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, 
 	}
 	kind := &Kind{
 		client: cache, reader: reader, clock: now, timers: timers, ports: options.Ports,
-		owners:   owner.Setter{Client: cache, Reader: reader},
-		probes:   probe.NewManager(timers, wake),
-		proxies:  devproxy.New(options.Front),
-		network:  network{free: bindable, answers: answers, resolve: resolve},
-		memories: map[types.UID]*objectCache{},
+		owners:  owner.Setter{Client: cache, Reader: reader},
+		probes:  probe.NewManager(timers, wake),
+		proxies: devproxy.New(options.Front),
+		network: network{free: bindable, answers: answers, resolve: resolve},
 	}
 	here := runtimes.For("").Capabilities()
 	kind.inspector, kind.logs = here.Inspection, here.Logs

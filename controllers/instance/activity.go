@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -41,12 +40,6 @@ type objectCache struct {
 	// examination, because a new generation may have other patterns.
 	judged     time.Time
 	generation int64
-}
-
-// cacheOf returns the cache of an object. Only one reconcile at a time uses it.
-func (k *Kind) cacheOf(uid types.UID) *objectCache {
-	cached, _ := k.memories.LoadOrStore(uid, &objectCache{})
-	return cached.(*objectCache) // memories holds nothing else
 }
 
 // Asleep implements process.Kind: it reports whether the session has been unused for longer than its spec allows. Access through Berth or an edit of the spec
@@ -152,7 +145,7 @@ func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness
 // note records the last activity in the status: immediately if the status is written anyway, otherwise at most every noteEvery. It returns when to check
 // again.
 func (k *Kind) note(instance *v1alpha1.Instance, active, now time.Time, anyway bool) time.Duration {
-	m, noted := k.cacheOf(instance.UID), instance.Status.LastActivityTime
+	m, noted := k.memories.Of(instance.UID), instance.Status.LastActivityTime
 	active = active.Truncate(time.Second)
 	if active.IsZero() || noted != nil && !active.After(noted.Time) {
 		return 0

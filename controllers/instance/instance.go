@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,8 +51,8 @@ type Kind struct {
 	clock    clock.PassiveClock
 	reserved arbitration.Reservations[string, types.UID] // sessions and containers
 	present  *activity.Tracker
-	recorder process.Recorder // nil disables events
-	memories sync.Map         // an *objectCache for each types.UID
+	recorder process.Recorder            // nil disables events
+	memories process.Caches[objectCache] // of each object; only one reconcile at a time uses it
 }
 
 var (
@@ -213,7 +212,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, _ 
 func (k *Kind) Forget(uid types.UID) {
 	k.reserved.Release(uid, k.clock.Now())
 	k.present.Forget(uid)
-	k.memories.Delete(uid)
+	k.memories.Forget(uid)
 }
 
 func (k *Kind) set(instance *v1alpha1.Instance, conditionType string, status metav1.ConditionStatus, reason, message string) {

@@ -7,7 +7,6 @@ package languageserver
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,9 +47,7 @@ type Kind struct {
 	owners   owner.Setter
 	clock    clock.PassiveClock
 	runtimes *runtime.Registry
-
-	mu       sync.Mutex
-	memories map[types.UID]*objectCache
+	memories process.Caches[objectCache] // of each object; only one reconcile at a time uses it
 }
 
 var (
@@ -88,9 +85,7 @@ func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, 
 	if now == nil {
 		now = clock.RealClock{}
 	}
-	return &Kind{
-		client: cache, reader: reader, owners: owner.Setter{Client: cache, Reader: reader}, clock: now, runtimes: runtimes, memories: map[types.UID]*objectCache{},
-	}
+	return &Kind{client: cache, reader: reader, owners: owner.Setter{Client: cache, Reader: reader}, clock: now, runtimes: runtimes}
 }
 
 // Runtime returns the backend of an object.
@@ -125,9 +120,7 @@ func (k *Kind) Forget(uid types.UID) {
 			reporter.Keep(uid, false)
 		}
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.memories, uid)
+	k.memories.Forget(uid)
 }
 
 // Asleep implements process.Kind: it reports whether the server has been unused for spec.idleTimeoutSeconds. A sleeping server stays asleep until a client
@@ -176,18 +169,6 @@ func (k *Kind) keep(server *v1alpha1.LanguageServer, keep bool) {
 func (k *Kind) gone(ctx context.Context, server *v1alpha1.LanguageServer) bool {
 	reporter := k.reporter(server)
 	return reporter != nil && reporter.Gone(ctx, server.UID)
-}
-
-// memory returns the cache of an object. Only one reconcile at a time uses it.
-func (k *Kind) memory(uid types.UID) *objectCache {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	m, ok := k.memories[uid]
-	if !ok {
-		m = &objectCache{}
-		k.memories[uid] = m
-	}
-	return m
 }
 
 func languageServer(object process.Object) *v1alpha1.LanguageServer {

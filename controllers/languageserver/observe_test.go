@@ -212,7 +212,7 @@ func TestDeletedServer_IsReleased(t *testing.T) {
 	s.observe(server)
 	s.Expect(s.backend.kept).To(HaveKeyWithValue(server.UID, false))
 	s.kind.Forget(server.UID)
-	s.Expect(s.kind.memories).To(BeEmpty())
+	s.Expect(s.kind.memories.Len()).To(BeZero())
 }
 
 func TestRestart_KeepsClientsAndEndpoint(t *testing.T) {
