@@ -86,6 +86,21 @@ type Terminal struct {
 	Columns, Rows int32
 }
 
+// EachSize calls set with each size until the channel is closed or the context ends.
+func EachSize(ctx context.Context, sizes <-chan Terminal, set func(Terminal)) {
+	for {
+		select {
+		case size, open := <-sizes:
+			if !open {
+				return
+			}
+			set(size)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // Runtime starts, ends and observes incarnations. All methods are safe for concurrent use, and none waits for a process.
 type Runtime interface {
 	// Start starts incarnation p.Incarnation of p.UID. A repeated call for the same incarnation does nothing and returns nil, regardless of its state. Start

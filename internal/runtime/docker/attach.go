@@ -57,7 +57,12 @@ func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out i
 		_, _ = io.Copy(conn.Conn, in)
 		cancel()
 	}()
-	go r.resize(ctx, c.id, resize)
+	go runtime.EachSize(ctx, resize, func(size runtime.Terminal) {
+		_, err := r.client.ContainerResize(ctx, c.id, client.ContainerResizeOptions{Width: uint(size.Columns), Height: uint(size.Rows)})
+		if err != nil && ctx.Err() == nil {
+			r.log.V(1).Info("Cannot resize the terminal of a container", "err", err.Error())
+		}
+	})
 	if err := show(ctx, c.copier, log.(*logfile.File), out); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("attach to %s: %w", uid, err)
 	}
@@ -105,24 +110,6 @@ func (r *Runtime) attach(ctx context.Context, id string, options client.Containe
 		return client.HijackedResponse{}, r.explain("attach to the container", err)
 	}
 	return answer.HijackedResponse, nil
-}
-
-// resize forwards sizes until the attachment ends.
-func (r *Runtime) resize(ctx context.Context, id string, sizes <-chan runtime.Terminal) {
-	for {
-		select {
-		case size, ok := <-sizes:
-			if !ok {
-				return
-			}
-			_, err := r.client.ContainerResize(ctx, id, client.ContainerResizeOptions{Width: uint(size.Columns), Height: uint(size.Rows)})
-			if err != nil && ctx.Err() == nil {
-				r.log.V(1).Info("Cannot resize the terminal of a container", "err", err.Error())
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // show writes the last output of the terminal and follows it until the container or the context ends.

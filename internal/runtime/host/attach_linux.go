@@ -36,7 +36,7 @@ func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.W
 		_ = client.Conn.Close()
 	}()
 	go feed(in, client, cancel)
-	go forwardSizes(ctx, resize, client)
+	go runtime.EachSize(ctx, resize, func(size runtime.Terminal) { _ = client.Resize(size.Columns, size.Rows) })
 
 	_, err = io.Copy(shim.Quiet(out, client.Replay), client.Conn)
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) && !errors.Is(cause, io.EOF) {
@@ -130,20 +130,6 @@ func feed(in io.Reader, client *shim.Client, end context.CancelCauseFunc) {
 		}
 		if err != nil {
 			end(err)
-			return
-		}
-	}
-}
-
-// forwardSizes sends the sizes of the terminal of the user to the shim until the attachment ends.
-func forwardSizes(ctx context.Context, sizes <-chan runtime.Terminal, client *shim.Client) {
-	for {
-		select {
-		case size, open := <-sizes:
-			if !open || client.Resize(size.Columns, size.Rows) != nil {
-				return
-			}
-		case <-ctx.Done():
 			return
 		}
 	}

@@ -67,19 +67,7 @@ func (r *Runtime) attachAdopted(ctx context.Context, rec *record, in io.Reader, 
 		_, err := io.Copy(master, in)
 		cancel(errors.Join(io.EOF, err))
 	}()
-	go func() {
-		for {
-			select {
-			case size, open := <-resize:
-				if !open {
-					return
-				}
-				_ = pty.Setsize(master, winsize(size))
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
+	go runtime.EachSize(ctx, resize, func(size runtime.Terminal) { _ = pty.Setsize(master, winsize(size)) })
 	// The copy ends with an error when the tmux client has exited, which is the normal case.
 	written := &sink{out: out}
 	_, _ = io.Copy(written, master)
