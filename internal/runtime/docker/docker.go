@@ -76,7 +76,6 @@ type Runtime struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	loops  sync.WaitGroup
-	once   sync.Once
 
 	entries *background.Entries[*entry]
 
@@ -163,15 +162,11 @@ func (r *Runtime) lock() error {
 	return nil
 }
 
-// Close releases all resources and leaves the containers running.
+// Close releases all resources and leaves the containers running. A second call does nothing.
 func (r *Runtime) Close() error {
-	var err error
-	r.once.Do(func() {
-		r.cancel()
-		r.loops.Wait()
-		err = errors.Join(r.StopWatching(), r.client.Close(), r.single.Close())
-	})
-	return err
+	r.cancel()
+	r.loops.Wait()
+	return errors.Join(r.StopWatching(), r.client.Close(), r.single.Close())
 }
 
 // Events implements runtime.Runtime.

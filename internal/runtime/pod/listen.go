@@ -36,20 +36,10 @@ const (
 
 // views are the terminals to which the Runtime is attached, to read their output.
 type views struct {
-	mu      sync.Mutex
-	of      map[types.UID]*view // by the UID of the object
-	busy    int                 // number of views whose program is running
-	most    int
-	closed  bool
-	running sync.WaitGroup
-}
-
-// close permits no new attachments and waits until the existing ones have ended. The caller must cancel the context of the Runtime first.
-func (s *views) close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.running.Wait()
+	mu   sync.Mutex
+	of   map[types.UID]*view // by the UID of the object
+	busy int                 // number of views whose program is running
+	most int
 }
 
 // look returns the view of the terminal of an object's newest Pod, and attaches to that terminal if necessary. It returns nil if it cannot attach.
@@ -60,13 +50,11 @@ func (r *Runtime) look(uid types.UID, newest *corev1.Pod) *view {
 	if v := s.of[uid]; v != nil && v.pod.UID == newest.UID {
 		return v
 	}
-	if r.config == nil || s.closed || s.busy >= s.most || !runs(newest) {
+	if r.config == nil || s.busy >= s.most || !runs(newest) {
 		return nil
 	}
 	v := &view{pod: newest, tell: func() { r.events.Add(uid) }}
-	s.of[uid] = v
-	s.busy++
-	s.running.Go(func() {
+	started := r.tasks.Go(func() {
 		r.follow(uid, v)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -74,6 +62,11 @@ func (r *Runtime) look(uid types.UID, newest *corev1.Pod) *view {
 			delete(s.of, uid)
 		}
 	})
+	if !started { // the Runtime is closed
+		return nil
+	}
+	s.of[uid] = v
+	s.busy++
 	return v
 }
 
@@ -89,9 +82,9 @@ func (s *views) free() {
 func (r *Runtime) follow(uid types.UID, v *view) {
 	replaced := func(newest *corev1.Pod) bool { return newest == nil || newest.UID != v.pod.UID }
 	ended := func(newest *corev1.Pod) bool { return replaced(newest) || !runs(newest) }
-	ctx, cancel := context.WithCancel(r.ctx)
+	ctx, cancel := context.WithCancel(r.tasks.Lifetime())
 	defer cancel()
-	r.views.running.Go(func() {
+	r.tasks.Go(func() { // not started after Close, which ends ctx itself
 		r.await(ctx, uid, replaced)
 		cancel()
 	})

@@ -35,7 +35,7 @@ func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, erro
 		return nil, fmt.Errorf("open the output of %s: %w", uid, err)
 	}
 	l := &podLog{runtime: r, uid: uid, grown: make(chan struct{})}
-	l.ctx, l.cancel = context.WithCancel(r.ctx)
+	l.ctx, l.cancel = context.WithCancel(r.tasks.Lifetime())
 	// The existing output is readable as soon as the log is open.
 	text, err := r.output(ctx, newest)
 	if err != nil {

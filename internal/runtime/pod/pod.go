@@ -26,6 +26,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/background"
 	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 )
 
@@ -91,11 +92,7 @@ type Runtime struct {
 	listed []cache.InformerSynced // report whether the first list of Pods has arrived, for each namespace, or for all
 	store  *store
 	locks  keymutex.KeyMutex // serializes the calls for one UID
-
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	loops  sync.WaitGroup
-	once   sync.Once
+	tasks  *background.Tasks
 
 	mu      sync.Mutex
 	refused map[types.UID]facts.Incarnation // the last start of a UID, if it failed before its Pod was created
@@ -108,9 +105,8 @@ func New(options Options) (*Runtime, error) {
 		return nil, errors.New("pod runtime: no client is set")
 	}
 	r := &Runtime{client: options.Client, config: options.Config, log: options.Logger, events: eventqueue.New(), store: newStore(),
-		refused: map[types.UID]facts.Incarnation{}, doubts: eventqueue.New(), locks: keymutex.NewHashed(64)}
+		refused: map[types.UID]facts.Incarnation{}, doubts: eventqueue.New(), locks: keymutex.NewHashed(64), tasks: background.New(nil)}
 	r.views.of, r.views.most = map[types.UID]*view{}, mostListened
-	r.ctx, r.cancel = context.WithCancel(context.Background())
 	if len(options.Namespaces) == 0 {
 		options.Namespaces = []string{corev1.NamespaceAll}
 	}
@@ -119,19 +115,15 @@ func New(options Options) (*Runtime, error) {
 			return nil, errors.Join(fmt.Errorf("pod runtime: %w", err), r.Close())
 		}
 	}
-	r.loops.Go(func() { r.events.Run(r.ctx.Done()) })
-	r.loops.Go(func() { r.doubts.Run(r.ctx.Done()) })
-	r.loops.Go(r.giveUpLoop)
+	r.tasks.Go(func() { r.events.Run(r.tasks.Lifetime().Done()) })
+	r.tasks.Go(func() { r.doubts.Run(r.tasks.Lifetime().Done()) })
+	r.tasks.Go(r.giveUpLoop)
 	return r, nil
 }
 
 // Close releases all resources and leaves the Pods running.
 func (r *Runtime) Close() error {
-	r.once.Do(func() {
-		r.cancel()
-		r.views.close()
-		r.loops.Wait()
-	})
+	r.tasks.Close()
 	return nil
 }
 
@@ -181,7 +173,7 @@ func (r *Runtime) running(ctx context.Context, uid types.UID) (*corev1.Pod, erro
 
 // synced waits for the first list of Pods. Before that, a missing Pod would look like a deleted one. It waits at most syncPatience.
 func (r *Runtime) synced(ctx context.Context) error {
-	if r.ctx.Err() != nil {
+	if r.tasks.Lifetime().Err() != nil {
 		return errors.New("the pod runtime is closed")
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncPatience)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/background"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 )
@@ -54,9 +55,8 @@ func newTerminalFixture(t *testing.T) *terminalFixture {
 	main.ContainerID, main.State.Running = "containerd://x", &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
 	config := &rest.Config{Host: server.URL}
 	r := &Runtime{client: clientFor(t, config), config: config, log: logr.Discard(), events: eventqueue.New(), store: newStore()}
-	r.views.of, r.views.most = map[types.UID]*view{}, 1
-	r.ctx, r.cancel = context.WithCancel(t.Context())
-	r.loops.Go(func() { r.events.Run(r.ctx.Done()) })
+	r.views.of, r.views.most, r.tasks = map[types.UID]*view{}, 1, background.New(nil)
+	r.tasks.Go(func() { r.events.Run(r.tasks.Lifetime().Done()) })
 	r.store.put(f.pod, true)
 	f.Runtime = r
 	t.Cleanup(func() {

@@ -50,7 +50,7 @@ func (r *Runtime) watch(namespace string) error {
 	}
 	// HasSynced of the informer is not sufficient, because it may return true before the handler has received all listed Pods.
 	r.listed = append(r.listed, registered.HasSynced)
-	r.loops.Go(func() { informer.RunWithContext(r.ctx) })
+	r.tasks.Go(func() { informer.RunWithContext(r.tasks.Lifetime()) })
 	return nil
 }
 
@@ -86,22 +86,22 @@ func (r *Runtime) giveUpLoop() {
 	for {
 		select {
 		case uid := <-r.doubts.C():
-			if err := r.giveUpOn(uid); err != nil && r.ctx.Err() == nil {
+			if err := r.giveUpOn(uid); err != nil && r.tasks.Lifetime().Err() == nil {
 				r.log.Error(err, "Cannot delete a Pod that is no longer useful; retrying")
 				select {
 				case <-time.After(giveUpRetry):
-				case <-r.ctx.Done():
+				case <-r.tasks.Lifetime().Done():
 				}
 				r.doubts.Add(uid)
 			}
-		case <-r.ctx.Done():
+		case <-r.tasks.Lifetime().Done():
 			return
 		}
 	}
 }
 
 func (r *Runtime) giveUpOn(uid types.UID) error {
-	ctx, cancel := context.WithTimeout(r.ctx, actTimeout)
+	ctx, cancel := context.WithTimeout(r.tasks.Lifetime(), actTimeout)
 	defer cancel()
 	var failed []error
 	for _, p := range r.store.of(uid) {
