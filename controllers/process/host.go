@@ -34,9 +34,9 @@ func (r *Reconciler) checkHost(ctx context.Context, v *scope) (leave bool, resul
 	if v.traits.Runtime == v1alpha1.RuntimePod {
 		return false, ctrl.Result{}, nil
 	}
-	claim, err := r.hostClaim(ctx, v)
-	if err != nil {
-		return false, ctrl.Result{}, err
+	claim := lifecycle.HostClaim{
+		Self: r.Hosts.Self(), Label: v.object.GetLabels()[v1alpha1.LabelHost], Lost: v.object.GetAnnotations()[v1alpha1.AnnotationLostHost],
+		Holder: v.object.GetProcessStatus().HostName,
 	}
 	v.hosted = lifecycle.Hosted{Host: claim.Self, MoveTo: claim.Label}
 	switch claim.Decide() {
@@ -63,25 +63,6 @@ func (r *Reconciler) servedElsewhere(v *scope) (served, known bool) {
 		kind = v1alpha1.RuntimeHost
 	}
 	return r.Hosts.Served(kind)
-}
-
-// hostClaim collects what is known about the host of the object.
-func (r *Reconciler) hostClaim(ctx context.Context, v *scope) (lifecycle.HostClaim, error) {
-	status := v.object.GetProcessStatus()
-	claim := lifecycle.HostClaim{
-		Self: r.Hosts.Self(), Label: v.object.GetLabels()[v1alpha1.LabelHost], Lost: v.object.GetAnnotations()[v1alpha1.AnnotationLostHost],
-		Holder: status.HostName,
-	}
-	if claim.Label != "" || claim.Holder != "" || status.Process == nil {
-		return claim, nil
-	}
-	// The status was written before Berth recorded host names. The object belongs to the host whose runtime knows the process.
-	found, err := v.runtime.Observe(ctx, v.object.GetUID())
-	if err != nil {
-		return claim, err
-	}
-	claim.Foreign = len(found) == 0
-	return claim, nil
 }
 
 // leave ends the reconcile of an object that belongs to another host. If that host does not report, leave sets the reason HostUnavailable.

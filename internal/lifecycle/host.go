@@ -28,9 +28,6 @@ type HostClaim struct {
 	Label, Lost string
 	// Holder is status.hostName.
 	Holder string
-	// Foreign reports that the status contains a process of another host: the runtime on this machine does not know the process, or the record of the
-	// process names another machine. Only records that were written before hosts had names need this field.
-	Foreign bool
 }
 
 // HostDecision is what a manager does about an object because of its host.
@@ -60,8 +57,6 @@ func (c HostClaim) Decide() HostDecision {
 			return HostServe // the reconcile then reports that this manager runs nothing on a machine
 		}
 		return HostLeave
-	case holder == "" && c.Label == "" && c.Foreign:
-		return HostLeave
 	case holder != "" && holder != c.Self:
 		return HostLeave
 	case c.Label == "", c.Label == c.Self && c.Lost == c.Self:
@@ -80,16 +75,13 @@ func (c HostClaim) declaredLost() bool {
 	return c.Self != "" && c.Lost != "" && c.Lost == c.Holder && c.Label == c.Self
 }
 
-// Owner returns the host that an object with the decision HostLeave belongs to; empty if its record does not name one.
+// Owner returns the host that an object with the decision HostLeave belongs to.
 func (c HostClaim) Owner() string { return cmp.Or(c.Holder, c.Label) }
 
 // HostUnavailable returns the status of an object whose host does not report. Its process may still run, so only the conditions change.
 func HostUnavailable(record v1alpha1.ProcessStatus, owner string, generation int64, now metav1.Time) v1alpha1.ProcessStatus {
 	status := *record.DeepCopy()
 	message := fmt.Sprintf("Host %q does not report; its process may still run. Start berth on that host, or run \"berth adopt --host-is-gone\" if it will never come back.", owner)
-	if owner == "" {
-		message = "The process belongs to another host or state directory, which does not report. Start berth there."
-	}
 	w := conditions.Writer{Conditions: &status.Conditions, Generation: generation, Now: now.Time}
 	w.Set(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonHostUnavailable, message)
 	w.Set(v1alpha1.ConditionReconciling, metav1.ConditionFalse, v1alpha1.ReasonHostUnavailable, "")
