@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/docker"
 	"github.com/berth-dev/berth/internal/runtime/host"
@@ -55,7 +54,7 @@ func (o *runtimeOptions) addTo(flags *pflag.FlagSet, stateDirHelp string) {
 // backends are the backends that this program has opened and must close. The processes that they run outlive Close.
 type backends struct {
 	registry               *runtime.Registry
-	servers, serversInPods manager.LanguageServers // nil if the manager does not run language servers there
+	servers, serversInPods runtime.Runtime // nil if the manager does not run language servers there
 	closers                []func() error
 }
 

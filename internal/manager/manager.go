@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -53,11 +52,12 @@ const FieldOwner = "berth"
 type Options struct {
 	// Runtimes are the backends that run processes. Required. Only the manager may read their Events.
 	Runtimes *runtime.Registry
-	// LanguageServers is the runtime that runs language servers behind multiplexers, which are processes of Runtimes. The manager calls OnChange; the caller
-	// closes the runtime after the manager has ended. nil means that language servers run in Runtimes, without a multiplexer.
-	LanguageServers LanguageServers
-	// LanguageServersInPods is the runtime of language servers in Pods; nil disables them.
-	LanguageServersInPods LanguageServers
+	// LanguageServers is the runtime that runs language servers behind multiplexers. The multiplexers are processes of a backend in Runtimes, whose Events also
+	// deliver the changes of the servers. The caller closes LanguageServers after the manager has ended. nil means that language servers run in Runtimes,
+	// without a multiplexer.
+	LanguageServers runtime.Runtime
+	// LanguageServersInPods is such a runtime for language servers in Pods; nil disables them.
+	LanguageServersInPods runtime.Runtime
 	// Host identifies the manager among several that serve the API server. Each object that runs on a machine belongs to one host, and other hosts ignore it.
 	// The zero value means that there is only this manager.
 	Host Host
@@ -106,13 +106,6 @@ type Host struct {
 	Namespace string
 	// Runtimes are the types that the manager serves.
 	Runtimes []v1alpha1.RuntimeType
-}
-
-// LanguageServers is a runtime for language servers, such as langserver.Runtime.
-type LanguageServers interface {
-	runtime.Runtime
-	// OnChange sets the function that is called with the UID of each object for which there was an event.
-	OnChange(wake func(types.UID))
 }
 
 // Defaults of Options.
@@ -164,7 +157,6 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	}
 	waker := newWaker(dispatcher)
 	opts.Presence.OnUse(waker.Add)
-	opts.Runtimes.OnChange(waker.Add)
 	err = errors.Join(mgr.Add(dispatcher), mgr.Add(leftovers), mgr.Add(waker), addChecks(mgr))
 	if others != nil {
 		err = errors.Join(err, mgr.Add(others))
@@ -177,7 +169,7 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 			return nil, err
 		}
 	}
-	deps.Runtimes = languageRuntimes(mgr, opts, waker)
+	deps.Runtimes = languageRuntimes(mgr, opts)
 	return mgr, languageserver.Setup(mgr, deps)
 }
 

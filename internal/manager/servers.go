@@ -14,23 +14,21 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/eventqueue"
 )
 
-// languageRuntimes returns the runtimes of LanguageServers, whose events go to the waker.
-func languageRuntimes(mgr ctrl.Manager, opts Options, waker *waker) *runtime.Registry {
+// languageRuntimes returns the runtimes of LanguageServers.
+func languageRuntimes(mgr ctrl.Manager, opts Options) *runtime.Registry {
 	base, pods := opts.Runtimes.For(""), runtime.Backend{
 		Type: v1alpha1.RuntimePod, Missing: "This manager does not serve language servers in the runtime Pod.",
 	}
 	if opts.LanguageServers != nil {
 		base = opts.LanguageServers
-		opts.LanguageServers.OnChange(waker.Add)
 	}
 	if opts.LanguageServersInPods != nil {
 		pods.Runtime = opts.LanguageServersInPods
-		opts.LanguageServersInPods.OnChange(waker.Add)
 	}
 	return runtime.NewRegistry(base, mgr.GetLogger().WithName("runtimes"), pods)
 }
 
-// waker forwards UIDs with events to a dispatcher, so that the source of an event never waits for the cache.
+// waker forwards UIDs to a dispatcher, so that the source of a UID never waits for the cache.
 type waker struct {
 	*eventqueue.Queue
 
@@ -40,7 +38,7 @@ type waker struct {
 func newWaker(dispatcher *process.Dispatcher) *waker { return &waker{eventqueue.New(), dispatcher} }
 
 // NeedLeaderElection returns true, so that the waker starts together with the controllers. The controllers begin by reconciling all objects, so earlier
-// events are not needed.
+// UIDs are not needed.
 func (w *waker) NeedLeaderElection() bool { return true }
 
 // Start forwards UIDs until the context is done.

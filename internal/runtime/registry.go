@@ -142,13 +142,3 @@ func (r *Registry) List(ctx context.Context) ([]facts.Incarnation, error) {
 	}
 	return list, nil
 }
-
-// OnChange passes the function wake to the backends. A backend calls wake with the UID of a changed object if it does not report the change on Events. wake
-// must not block.
-func (r *Registry) OnChange(wake func(types.UID)) {
-	for _, backend := range r.All() {
-		if teller, tells := backend.(interface{ OnChange(func(types.UID)) }); tells {
-			teller.OnChange(wake)
-		}
-	}
-}

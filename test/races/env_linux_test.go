@@ -41,6 +41,7 @@ type backend interface {
 	runtime.Runtime
 	runtime.Inspection
 	runtime.Logs
+	Announce(uid types.UID)
 }
 
 // withOwnCapabilities makes Capabilities return the backend itself as Inspection and Logs, so that they include the faults. Without withOwnCapabilities,

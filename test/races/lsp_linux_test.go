@@ -17,7 +17,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -40,9 +39,6 @@ func (b languageFaults) Start(ctx context.Context, p runtime.Process) error {
 	}
 	return starting(p, start)
 }
-
-// OnChange registers the function that is called on changes.
-func (b languageFaults) OnChange(wake func(types.UID)) { b.env.languages.OnChange(wake) }
 
 // newLanguageServer returns a LanguageServer that runs the fake server with that script. The timeouts of the LanguageServer are so long that a
 // request without the right response is an error even on a slow machine.

@@ -1,15 +1,12 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package background has what backends share in memory: Tasks, goroutines that end with the backend and report changed objects, and Entries, one state with a
-// lock for each UID.
+// Package background has what backends share in memory: Tasks, goroutines that end with the backend, and Entries, one state with a lock for each UID.
 package background
 
 import (
 	"context"
 	"sync"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Tasks runs goroutines until it is closed. Create one with New.
@@ -20,12 +17,11 @@ type Tasks struct {
 
 	mu     sync.Mutex
 	closed bool
-	wake   func(types.UID)
 }
 
-// New returns Tasks without goroutines. wake may be nil, and OnChange can set it later.
-func New(wake func(types.UID)) *Tasks {
-	t := &Tasks{wake: wake}
+// New returns Tasks without goroutines.
+func New() *Tasks {
+	t := &Tasks{}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
 }
@@ -52,21 +48,4 @@ func (t *Tasks) Close() {
 	t.mu.Unlock()
 	t.cancel()
 	t.running.Wait()
-}
-
-// OnChange sets the function that Notify calls. The function must not block.
-func (t *Tasks) OnChange(wake func(types.UID)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.wake = wake
-}
-
-// Notify reports that the state of an object has changed.
-func (t *Tasks) Notify(uid types.UID) {
-	t.mu.Lock()
-	wake := t.wake
-	t.mu.Unlock()
-	if wake != nil {
-		wake(uid)
-	}
 }

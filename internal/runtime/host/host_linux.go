@@ -195,6 +195,9 @@ func (h *Host) Containment() string {
 // Events implements runtime.Runtime.
 func (h *Host) Events() <-chan types.UID { return h.events.C() }
 
+// Announce sends a UID on Events, for a backend that runs its processes here.
+func (h *Host) Announce(uid types.UID) { h.events.Add(uid) }
+
 func (h *Host) runDir() string           { return filepath.Join(h.options.StateDir, "run") }
 func (h *Host) dir(uid types.UID) string { return filepath.Join(h.runDir(), string(uid)) }
 

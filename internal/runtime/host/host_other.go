@@ -33,6 +33,9 @@ func New(options Options) (*Host, error) {
 // Close does nothing, because there is nothing to release.
 func (h *Host) Close() error { return nil }
 
+// Announce does nothing, because no events are emitted.
+func (h *Host) Announce(types.UID) {}
+
 // Containment returns the empty string.
 func (h *Host) Containment() string { return "" }
 

@@ -11,47 +11,12 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
-
-// whole is a Runtime with one channel of events: those of its backend for multiplexers, and its own.
-type whole struct {
-	*Runtime
-	events chan types.UID
-}
-
-func newWhole(t *testing.T, r *Runtime) whole {
-	w := whole{r, make(chan types.UID, 1000)}
-	put := func(uid types.UID) {
-		select {
-		case w.events <- uid:
-		default: // a reader that has 1000 events to read does not need another one
-		}
-	}
-	r.OnChange(put)
-	go func() {
-		for {
-			select {
-			case uid, open := <-r.Events():
-				if !open {
-					return
-				}
-				put(uid)
-			case <-r.Lifetime().Done():
-				return
-			}
-		}
-	}()
-	return w
-}
-
-// Events implements runtime.Runtime.
-func (w whole) Events() <-chan types.UID { return w.events }
 
 // workload returns a program that does what the workload of the suite does, with its output on stderr, because the standard output of a language server belongs to
 // the multiplexer.
@@ -74,7 +39,7 @@ func TestConformance_OnHost(t *testing.T) {
 		f := newFixture(t)
 		return conformance.Harness{
 			Features: conformance.Features{Processes: true},
-			Runtime:  newWhole(t, f.Runtime),
+			Runtime:  f.Runtime,
 			Program:  workload(t),
 			Without:  notOfServers,
 			Prepare: func(p *runtime.Process) {
@@ -84,7 +49,7 @@ func TestConformance_OnHost(t *testing.T) {
 				t.Helper()
 				f.close()
 				f.open()
-				return newWhole(t, f.Runtime)
+				return f.Runtime
 			},
 		}
 	})
@@ -95,7 +60,7 @@ func TestConformance_InPods(t *testing.T) {
 		f := newPodFixture(t)
 		return conformance.Harness{
 			Features: conformance.Features{Processes: true, Unchecked: true},
-			Runtime:  newWhole(t, f.Runtime),
+			Runtime:  f.Runtime,
 			Program:  workload(t),
 			Without:  notOfServers,
 			Prepare: func(p *runtime.Process) {
@@ -107,7 +72,7 @@ func TestConformance_InPods(t *testing.T) {
 				t.Helper()
 				f.Runtime.Close()
 				f.startManager()
-				return newWhole(t, f.Runtime)
+				return f.Runtime
 			},
 		}
 	})

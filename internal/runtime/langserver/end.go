@@ -104,7 +104,7 @@ func (l *link) takeBack(ctx context.Context, held *facts.Incarnation, incarnatio
 		return true, l.runtime.host.Stop(ctx, l.uid, held.Number)
 	}
 	if taken {
-		l.runtime.Notify(l.uid)
+		l.runtime.host.Announce(l.uid)
 	}
 	return taken, nil
 }

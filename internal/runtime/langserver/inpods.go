@@ -78,7 +78,7 @@ func NewInPods(pods Pods, options PodOptions) (*Runtime, error) {
 	if options.Client == nil || options.Image == nil {
 		return nil, errors.New("language servers in Pods: no client or no image is set")
 	}
-	return newRuntime(pods, &inPods{pods: pods, client: options.Client, image: options.Image}, options.Logger, nil), nil
+	return newRuntime(pods, &inPods{pods: pods, client: options.Client, image: options.Image}, options.Logger), nil
 }
 
 // inPods is the site for multiplexers in Pods: each multiplexer is the main process of a Pod. The state of a multiplexer is in the termination message of its

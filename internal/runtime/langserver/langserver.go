@@ -30,6 +30,8 @@ import (
 type Host interface {
 	runtime.Runtime
 	runtime.Logs
+	// Announce sends a UID on Events. It does not block.
+	Announce(uid types.UID)
 }
 
 // Options configure the files and the user of a Runtime.
@@ -40,8 +42,6 @@ type Options struct {
 	Program string
 	// RunAs is the user of the language servers on this machine; nil: the user of the manager. Multiplexers always run as the user of the manager.
 	RunAs *shim.User
-	// Wake is called with the UID of each object whose state has changed. It must not block. OnChange can set it later.
-	Wake func(types.UID)
 	// Logger receives log messages; the zero value discards them.
 	Logger logr.Logger
 }
@@ -87,7 +87,7 @@ func New(host Host, options Options) (*Runtime, error) {
 		return nil, err
 	}
 	here := &onHost{dir: dir, program: program, runAs: options.RunAs}
-	r := newRuntime(host, here, options.Logger, options.Wake)
+	r := newRuntime(host, here, options.Logger)
 	if err := r.removeUnknown(here); err != nil {
 		r.Close()
 		return nil, err
@@ -95,11 +95,11 @@ func New(host Host, options Options) (*Runtime, error) {
 	return r, nil
 }
 
-func newRuntime(host Host, where site, log logr.Logger, wake func(types.UID)) *Runtime {
+func newRuntime(host Host, where site, log logr.Logger) *Runtime {
 	if log.GetSink() == nil {
 		log = logr.Discard()
 	}
-	return &Runtime{Tasks: background.New(wake), host: host, site: where, log: log, links: map[types.UID]*link{}}
+	return &Runtime{Tasks: background.New(), host: host, site: where, log: log, links: map[types.UID]*link{}}
 }
 
 // removeUnknown removes the directories of multiplexers that the host has forgotten, because their objects no longer exist.
@@ -145,8 +145,7 @@ func (r *Runtime) Report(uid types.UID) (lsp.Report, bool) {
 // List implements runtime.Runtime. It returns the incarnations of the multiplexers, as the host numbers them.
 func (r *Runtime) List(ctx context.Context) ([]facts.Incarnation, error) { return r.host.List(ctx) }
 
-// Events implements runtime.Runtime. It returns the event channel of the host, which must have only one reader. Reports of
-// multiplexers do not appear there; they lead to calls of Wake.
+// Events implements runtime.Runtime. It returns the events of the host, which include the reports of multiplexers. Only one reader may consume them.
 func (r *Runtime) Events() <-chan types.UID { return r.host.Events() }
 
 // OpenLog implements runtime.Logs. The log contains the stderr of the server and of its multiplexer.

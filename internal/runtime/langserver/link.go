@@ -124,7 +124,7 @@ func (l *link) took(generation int64, report lsp.Report) {
 	}
 	l.mu.Unlock()
 	l.recheck()
-	l.runtime.Notify(l.uid)
+	l.runtime.host.Announce(l.uid)
 }
 
 // deliver sends a start that was requested before the multiplexer was reachable.

@@ -34,7 +34,7 @@ func (l *link) maintain() {
 		case stepEnd:
 			return
 		case stepDiscard:
-			l.runtime.Notify(l.uid)
+			l.runtime.host.Announce(l.uid)
 			return
 		case stepRevive:
 			l.revive(ctx)
@@ -42,7 +42,7 @@ func (l *link) maintain() {
 		case stepConnect:
 			if l.connect(ctx) {
 				pause = firstPause
-				l.runtime.Notify(l.uid)
+				l.runtime.host.Announce(l.uid)
 				continue
 			}
 		}
@@ -175,7 +175,7 @@ func (l *link) revive(ctx context.Context) {
 		if err := l.startMultiplexer(ctx, held.Name, held, nil, nil); err != nil {
 			l.runtime.log.Error(err, "Cannot restart the lost multiplexer of a language server", "uid", l.uid)
 		} else {
-			l.runtime.Notify(l.uid)
+			l.runtime.host.Announce(l.uid)
 		}
 	}
 	l.mu.Lock()

@@ -175,7 +175,7 @@ type podFixture struct {
 
 func newPodFixture(t *testing.T) *podFixture {
 	t.Helper()
-	f := &podFixture{fixture: &fixture{T: t, WithT: NewWithT(t), dir: t.TempDir(), woken: make(chan types.UID, 1000)}, client: fake.NewClientset()}
+	f := &podFixture{fixture: &fixture{T: t, WithT: NewWithT(t), dir: t.TempDir()}, client: fake.NewClientset()}
 	f.openHost()
 	f.startManager()
 	t.Cleanup(f.clean)

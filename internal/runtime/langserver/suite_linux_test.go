@@ -77,13 +77,12 @@ type fixture struct {
 	*Runtime
 	machine *host.Host
 	dir     string
-	woken   chan types.UID
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	// The path of the directory is longer than the maximum length of a socket path.
-	f := &fixture{T: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30)), woken: make(chan types.UID, 1000)}
+	f := &fixture{T: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30))}
 	f.open()
 	t.Cleanup(f.clean)
 	return f
@@ -94,12 +93,7 @@ func (f *fixture) open() {
 	var err error
 	f.machine, err = host.New(host.Options{StateDir: filepath.Join(f.dir, "host"), ShimPath: filepath.Join(programs, "berth-shim")})
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Runtime, err = New(f.machine, Options{Dir: filepath.Join(f.dir, "lsp"), Program: filepath.Join(programs, "berth-lsp"), Wake: func(uid types.UID) {
-		select {
-		case f.woken <- uid:
-		default:
-		}
-	}})
+	f.Runtime, err = New(f.machine, Options{Dir: filepath.Join(f.dir, "lsp"), Program: filepath.Join(programs, "berth-lsp")})
 	f.Expect(err).NotTo(HaveOccurred())
 }
 

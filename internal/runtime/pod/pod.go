@@ -105,7 +105,7 @@ func New(options Options) (*Runtime, error) {
 		return nil, errors.New("pod runtime: no client is set")
 	}
 	r := &Runtime{client: options.Client, config: options.Config, log: options.Logger, events: eventqueue.New(), store: newStore(),
-		refused: map[types.UID]facts.Incarnation{}, doubts: eventqueue.New(), locks: keymutex.NewHashed(64), tasks: background.New(nil)}
+		refused: map[types.UID]facts.Incarnation{}, doubts: eventqueue.New(), locks: keymutex.NewHashed(64), tasks: background.New()}
 	r.views.of, r.views.most = map[types.UID]*view{}, mostListened
 	if len(options.Namespaces) == 0 {
 		options.Namespaces = []string{corev1.NamespaceAll}
@@ -132,6 +132,9 @@ func (r *Runtime) SetNamespace(uid types.UID, namespace string) { r.store.settle
 
 // Events implements runtime.Runtime.
 func (r *Runtime) Events() <-chan types.UID { return r.events.C() }
+
+// Announce sends a UID on Events, for a backend that runs its processes here.
+func (r *Runtime) Announce(uid types.UID) { r.events.Add(uid) }
 
 // acquire waits for the first list of Pods and locks the UID. The returned context ends after actTimeout. The caller calls release when it has finished.
 func (r *Runtime) acquire(ctx context.Context, uid types.UID) (acting context.Context, release func(), err error) {

@@ -172,7 +172,7 @@ func (l *link) reopen(ctx context.Context, rec *record) (wait time.Duration, pro
 	}
 	l.lastLogged = ""
 	r.log.Info("Restored the lost tmux session of a process", "uid", l.uid, "session", rec.Session)
-	r.Notify(l.uid)
+	r.host.Announce(l.uid)
 	return 0, []procstat.Process{next.Pane}, false
 }
 
@@ -206,7 +206,7 @@ func (l *link) tendAdopted(ctx context.Context, rec *record) (wait time.Duration
 	}
 	if phase := now.Phase; phase != l.phase || now.LeaderExit != nil || l.active.After(l.told) {
 		l.phase, l.told = phase, l.active
-		l.runtime.Notify(l.uid)
+		l.runtime.host.Announce(l.uid)
 	}
 	switch {
 	case !now.Alive():

@@ -24,6 +24,8 @@ type Host interface {
 	runtime.Inspection
 	// Directory returns the directory in which the shim of a UID has its socket.
 	Directory(uid types.UID) string
+	// Announce sends a UID on Events. It does not block.
+	Announce(uid types.UID)
 }
 
 // Options configure the backend's files and programs.
@@ -36,8 +38,6 @@ type Options struct {
 	Shim string
 	// Socket is the default name of the tmux socket. Empty: defaultSocket.
 	Socket string
-	// Wake is called with the UID of each object whose state in tmux has changed. It must not block. OnChange can replace it later.
-	Wake func(types.UID)
 	// Logger receives log messages; the zero value discards them.
 	Logger logr.Logger
 }

@@ -88,7 +88,6 @@ type fixture struct {
 	machine *host.Host
 	dir     string
 	socket  string
-	woken   chan types.UID
 	ctx     context.Context
 }
 
@@ -97,7 +96,7 @@ func newFixture(t testing.TB) *fixture {
 	// The directory is longer than the maximum length of a socket path.
 	f := &fixture{
 		TB: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30)), socket: "t-" + string(uuid.NewUUID())[:13],
-		woken: make(chan types.UID, 1000), ctx: context.Background(),
+		ctx: context.Background(),
 	}
 	t.Cleanup(func() { _, _ = f.tmux("kill-server") }) // also after a test that fails before its clean-up
 	f.open()
@@ -111,12 +110,7 @@ func (f *fixture) open() {
 	shimPath := filepath.Join(programs, "berth-shim")
 	f.machine, err = host.New(host.Options{StateDir: filepath.Join(f.dir, "host"), ShimPath: shimPath, LogLimit: testLogLimit})
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Runtime, err = New(f.machine, Options{Dir: filepath.Join(f.dir, "tmux"), Shim: shimPath, Socket: f.socket, Wake: func(uid types.UID) {
-		select {
-		case f.woken <- uid:
-		default:
-		}
-	}})
+	f.Runtime, err = New(f.machine, Options{Dir: filepath.Join(f.dir, "tmux"), Shim: shimPath, Socket: f.socket})
 	f.Expect(err).NotTo(HaveOccurred())
 }
 

@@ -54,7 +54,7 @@ func New(host Host, options Options) (*Runtime, error) {
 		return nil, fmt.Errorf("read the boot ID: %w", err)
 	}
 	r := &Runtime{
-		Inspection: host, Tasks: background.New(options.Wake), host: host, options: options, install: runtime.InstallID(options.Dir), boot: boot, log: options.Logger,
+		Inspection: host, Tasks: background.New(), host: host, options: options, install: runtime.InstallID(options.Dir), boot: boot, log: options.Logger,
 		claims: keymutex.NewHashed(0),
 	}
 	r.links = background.NewEntries(func(uid types.UID) *link {
@@ -95,7 +95,7 @@ func (r *Runtime) recorded() ([]types.UID, error) {
 	return uids, nil
 }
 
-// Events implements runtime.Runtime. It returns the events of the host, which may have only one reader. Changes in tmux are reported through Wake.
+// Events implements runtime.Runtime. It returns the events of the host, which include the changes in tmux. Only one reader may consume them.
 func (r *Runtime) Events() <-chan types.UID { return r.host.Events() }
 
 // List implements runtime.Runtime. It returns the incarnations of the host and those in adopted sessions.

@@ -37,9 +37,6 @@ func New(_ Host, options Options) (*Runtime, error) {
 // Close does nothing, because New never succeeds.
 func (r *Runtime) Close() {}
 
-// OnChange does nothing, because no events are emitted.
-func (r *Runtime) OnChange(func(types.UID)) {}
-
 // Keep does nothing.
 func (r *Runtime) Keep(types.UID, bool) {}
 
