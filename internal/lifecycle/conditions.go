@@ -66,7 +66,7 @@ func (m *machine) concludeConditions() {
 
 func (m *machine) ready(message string) { m.beReady(v1alpha1.ReasonRunning, message) }
 
-// beReady reports that the object matches its spec. Without a process, the reason says why none runs: Stopped, Completed or Idle.
+// beReady reports that the object matches its spec. Without a process, the reason states why none runs: Stopped, Completed or Idle.
 func (m *machine) beReady(reason, message string) {
 	m.writer().Be(v1alpha1.ConditionReady, reason, message)
 	m.notRestarting()
