@@ -59,7 +59,7 @@ const (
 	ConditionAwaitingInput = "AwaitingInput"
 )
 
-// Reasons of conditions, events and exits. docs/architecture.md lists what a new reason needs.
+// Reasons of conditions, events and exits. docs/extending.md lists what a new reason needs.
 const (
 	// ReasonPending means that a plan has not started yet, or that the Strategy of a run has not been reconciled yet.
 	ReasonPending = "Pending"

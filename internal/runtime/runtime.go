@@ -7,7 +7,7 @@
 // All processes carry the UID of their object and the number of their incarnation. No method of Runtime waits for the exit of a process: a backend sends the
 // UID on Events when something has changed, and the controller calls Observe.
 //
-// docs/architecture.md lists what a new backend needs.
+// docs/extending.md lists what a new backend needs.
 package runtime
 
 import (
