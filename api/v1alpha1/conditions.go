@@ -61,7 +61,7 @@ const (
 
 // Reasons of conditions, events and exits. docs/extending.md lists what a new reason needs.
 const (
-	// ReasonPending means that a plan has not started yet, or that the Strategy of a run has not been reconciled yet.
+	// ReasonPending means that a plan has not started yet, that the Strategy of a run has not been reconciled yet, or that a condition has not been determined yet.
 	ReasonPending = "Pending"
 	// ReasonStarting means that the incarnation was recorded, and Berth is starting it.
 	ReasonStarting = "Starting"

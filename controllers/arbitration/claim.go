@@ -1,8 +1,9 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package arbitration decides which of several objects owns a port, a tmux session or a container that only one of them can have. The decision depends only on
-// the objects, so all managers that read the same objects decide alike. Reservations cover the short time until the cache shows a recent decision.
+// Package arbitration decides which of several objects owns a port, a tmux session or a container that only one of them can have. Apart from
+// reservations, the decision depends only on the objects, so all managers that read the same objects decide alike. A reservation covers the short time until the
+// cache shows a recent decision.
 package arbitration
 
 import (

@@ -74,7 +74,7 @@ func Patch(ctx context.Context, writer client.Writer, base, object client.Object
 }
 
 // RemoveFinalizers removes finalizers from object, which may be gone. It returns ErrStale if the stored object is not object anymore, and wraps any other
-// error with the operation that failed.
+// error with the operation that failed. It changes object even if it returns an error: read the object again before using its finalizers.
 func RemoveFinalizers(ctx context.Context, writer client.Writer, object client.Object, doing string, finalizers ...string) error {
 	base := object.DeepCopyObject().(client.Object) // a copy has the type of its original
 	for _, finalizer := range finalizers {

@@ -59,3 +59,34 @@ func TestConfirm_ComparesUIDAndVersion(t *testing.T) {
 	gone.Name = "c"
 	g.Expect(confirm(gone)).To(MatchError(ErrStale))
 }
+
+func TestRemoveFinalizers_AcceptsThatTheObjectIsGone(t *testing.T) {
+	g := NewWithT(t)
+	stored := configMap("u", "")
+	stored.Finalizers = []string{"berth.dev/a", "berth.dev/b", "berth.dev/c"}
+	api := fake.NewClientBuilder().WithObjects(stored).Build()
+	object := &corev1.ConfigMap{}
+	g.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(stored), object)).To(Succeed())
+	stale := object.DeepCopy()
+	remove := func(object client.Object) error {
+		return RemoveFinalizers(t.Context(), api, object, "remove the finalizers", "berth.dev/a", "berth.dev/b")
+	}
+	g.Expect(remove(object)).To(Succeed())
+	g.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(stored), stored)).To(Succeed())
+	g.Expect(stored.Finalizers).To(Equal([]string{"berth.dev/c"}))
+	g.Expect(remove(stale)).To(MatchError(ErrStale))
+	gone := stale.DeepCopy()
+	gone.Name = "c"
+	g.Expect(remove(gone)).To(Succeed())
+}
+
+func TestResult_RepeatsAfterStaleRead(t *testing.T) {
+	g := NewWithT(t)
+	result, err := Result("plans/a", StaleOr(ErrStale, "write"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(result.RequeueAfter).To(Equal(RetryAfter))
+	failed := errors.New("connection refused")
+	_, err = Result("plans/a", failed)
+	g.Expect(err).To(MatchError("plans/a: connection refused"))
+	g.Expect(err).To(MatchError(failed))
+}

@@ -69,7 +69,7 @@ type network struct {
 
 // objectCache is what the manager caches for one object.
 type objectCache struct {
-	// plan is the plan of the latest reconcile. It holds the environment for exec probes.
+	// start is the StartSpec of the latest reconcile. It holds the environment for exec probes.
 	start *process.StartSpec
 	// logEnd is the offset where the output of earlier incarnations ends; logKnown reports whether it is known.
 	logEnd   int64

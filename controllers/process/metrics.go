@@ -118,7 +118,8 @@ func missing(object Object) (reason string, since time.Time) {
 	return ready.Reason, since
 }
 
-// needNotRun reports whether an object that is not ready need not run: it is disabled, it is a run that has ended, or its process has exited and is not restarted.
+// needNotRun reports whether an object that is not ready need not run: it is disabled, it is a run that has ended, or its process has exited and is not
+// restarted.
 func needNotRun(reason string, status *v1alpha1.ProcessStatus) bool {
 	// A run that has ended is not started again, regardless of its outcome.
 	if over := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSucceeded); over != nil && over.Status != metav1.ConditionUnknown {

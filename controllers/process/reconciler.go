@@ -186,8 +186,8 @@ func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error)
 	return object, nil
 }
 
-// writeMetadata writes the finalizer before anything is started, so that no process can outlive its object unnoticed. In the same write it copies the session of the
-// spec to a label, and sets the host label of an object that this host takes.
+// writeMetadata writes the finalizer before anything is started, so that no process can outlive its object unnoticed. In the same write it copies the session of
+// the spec to a label, and sets the host label of an object that this host takes.
 func (r *Reconciler) writeMetadata(ctx context.Context, v *scope) error {
 	defer func() { v.base = copyOf(v.object) }()
 	session := v.spec().Session

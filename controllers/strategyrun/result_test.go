@@ -36,6 +36,7 @@ func TestSummary_IsOnePrintableLine(t *testing.T) {
 		"a truncated rune":    {"caf\xc3", "caf"},
 		"the maximum length":  {strings.Repeat("x", longestSummary), strings.Repeat("x", longestSummary)},
 		"a byte longer":       {strings.Repeat("x", longestSummary+1), strings.Repeat("x", longestSummary-3) + "…"},
+		"a cut at a space":    {strings.Repeat("x", longestSummary-4) + " yyyy", strings.Repeat("x", longestSummary-4) + "…"},
 		"a cut between runes": {strings.Repeat("é", longestSummary), strings.Repeat("é", (longestSummary-3)/2) + "…"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,7 +66,7 @@ func TestResultOf_OmitsPrivatePaths(t *testing.T) {
 }
 
 // A run receives the results of the earlier phases of its plan, in one file for each phase, and the paths for its own results.
-func TestPlace_PassesEarlierResultsAsInputs(t *testing.T) {
+func TestSetResultPaths_PassesEarlierResultsAsInputs(t *testing.T) {
 	g := NewWithT(t)
 	backend := fake.New(t.Context(), clock.RealClock{})
 	kind := New(nil, nil, runtime.NewRegistry(backend, logr.Discard()), nil)
@@ -90,7 +91,7 @@ func TestPlace_PassesEarlierResultsAsInputs(t *testing.T) {
 	g.Expect(strings.Count(string(start.Process.Inputs["execute.jsonl"]), "\n")).To(Equal(2))
 }
 
-func TestPlace_DoesNothingWithoutResultSupport(t *testing.T) {
+func TestSetResultPaths_DoesNothingWithoutResultSupport(t *testing.T) {
 	g := NewWithT(t)
 	run := &v1alpha1.StrategyRun{}
 	run.Status.Incarnation, run.Status.Outcome = 1, v1alpha1.OutcomeSucceeded

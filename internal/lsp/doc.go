@@ -14,7 +14,7 @@
 //	mux              connects clients to one server
 //	server           runs the child process
 //	control          is the socket between manager and multiplexer
-//	transport        is the same connection over a network
+//	transport        connects managers and clients to the multiplexer over a network
 //	watch            reports changes of files on disk
 //	bridge           is the connection of one editor
 //	daemon, podmain  are the programs

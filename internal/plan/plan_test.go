@@ -9,6 +9,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -164,6 +165,15 @@ func TestRevert_ReturnsToFirstPhaseWithinLimit(t *testing.T) {
 	w.settle().expectState(execute, constrained, 3)
 	w.desired.RetryToken = "as it was"
 	w.settle().expectState(execute, complete, 3)
+}
+
+func TestCancel_ReportsRunsOfPlanWithoutStatus(t *testing.T) {
+	w := newWorld(gomega(t), pinnedAction(1)).settle()
+	w.g.Expect(w.liveRuns()).NotTo(BeEmpty())
+	w.status, w.desired.Cancelled = v1alpha1.PlanStatus{}, true
+	w.status = w.next().Status
+	w.g.Expect(w.status.Waiting).To(Equal("for runs to end"))
+	w.g.Expect(w.condition(v1alpha1.ConditionReconciling)).To(And(HaveField("Status", metav1.ConditionTrue), HaveField("Reason", v1alpha1.ReasonEnding)))
 }
 
 func TestCancel_EndsPlanInEveryState(t *testing.T) {

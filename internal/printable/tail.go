@@ -54,5 +54,5 @@ func Shorten(text string, limit int) string {
 	for cut > 0 && !utf8.RuneStart(text[cut]) {
 		cut--
 	}
-	return text[:max(cut, 0)] + mark
+	return strings.TrimRight(text[:max(cut, 0)], " ") + mark
 }

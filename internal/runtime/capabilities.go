@@ -30,8 +30,8 @@ type Capabilities struct {
 	KeepsOrigin bool
 	// SlowStart reports that a start takes so long that the status must report it before it begins. Starts of such a backend are never reserved.
 	SlowStart bool
-	// KeepsPreviousExit reports that the backend sets facts.Incarnation.Before for every incarnation that was started after the previous incarnation had exited. If a
-	// start had no effect, Observe continues to return the previous incarnation.
+	// KeepsPreviousExit reports that the backend sets facts.Incarnation.Before for every incarnation that was started after the previous incarnation had exited.
+	// If a start had no effect, Observe continues to return the previous incarnation.
 	KeepsPreviousExit bool
 	// Disabled explains to users why the backend starts no processes in this manager, and what to do about it. Empty means that the backend starts processes.
 	Disabled string

@@ -187,7 +187,12 @@ func (d *document) first() Session {
 }
 
 func (d *document) holds(text string) bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(d.views)), func(v *view) bool { return v.text == text })
+	for _, v := range d.views {
+		if v.text == text {
+			return true
+		}
+	}
+	return false
 }
 
 // equal reports whether all sessions have the same text.

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"maps"
 	"net"
 	"slices"
 	"time"
@@ -247,5 +246,10 @@ func (c *clients) ready() iter.Seq[*session] {
 
 // haveInitialized reports whether any client has received an answer to initialize.
 func (c *clients) haveInitialized() bool {
-	return slices.ContainsFunc(slices.Collect(maps.Values(c.sessions)), func(s *session) bool { return s.stage >= initialized })
+	for _, s := range c.sessions {
+		if s.stage >= initialized {
+			return true
+		}
+	}
+	return false
 }

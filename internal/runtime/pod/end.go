@@ -63,8 +63,8 @@ func (r *Runtime) delete(ctx context.Context, p *corev1.Pod, grace int64) error 
 	return r.again(ctx, p) // also after a conflict, because another Pod may have the name by now
 }
 
-// ReleaseExited implements runtime.Runtime. It removes the Pods that have ended and whose deletion was already requested. If no further incarnation is started, the
-// finalizer would otherwise keep such a Pod forever, and the Pod would block the drain of its node. A Pod that ended by itself remains, with its output, until
+// ReleaseExited implements runtime.Runtime. It removes the Pods that have ended and whose deletion was already requested. If no further incarnation is started,
+// the finalizer would otherwise keep such a Pod forever, and the Pod would block the drain of its node. A Pod that ended by itself remains, with its output, until
 // the next incarnation is started.
 func (r *Runtime) ReleaseExited(ctx context.Context, uid types.UID, incarnation int64) error {
 	settled := func(p *corev1.Pod) bool { return number(p) <= incarnation && p.DeletionTimestamp != nil && ended(p) }

@@ -41,7 +41,7 @@ func (c *cluster) createForeignPod(namespace, name string, uid types.UID, incarn
 	return made
 }
 
-func TestBelongs_IgnoresPodsOfOtherNamespaces(t *testing.T) {
+func TestSetNamespace_IgnoresPodsOfOtherNamespaces(t *testing.T) {
 	c, other := newCluster(t, nil), newCluster(t, nil)
 	c.start(1)
 	pretender := c.createForeignPod(other.namespace, podName(c.uid, "devservers/default/web", 7), c.uid, 7)
