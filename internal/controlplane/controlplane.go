@@ -23,6 +23,8 @@ const (
 	program = "berth-apiserver"
 
 	defaultReadyTimeout = 2 * time.Minute
+	// adoptTimeout is how long a control plane of the previous run may take to respond, for example on a busy machine, before it is restarted.
+	adoptTimeout = 20 * time.Second
 	// stopGrace is the time between SIGTERM and SIGKILL.
 	stopGrace = 20 * time.Second
 	// readyPoll is how often the API is polled until it is ready.
@@ -138,14 +140,14 @@ func (c *ControlPlane) adopt(ctx context.Context, leftovers map[string]*child, i
 	if err := c.setAccess(identity); err != nil {
 		return false
 	}
-	probe, cancel := context.WithTimeout(ctx, 3*time.Second)
+	left.follow()
+	c.child = left
+	limited, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
-	if err := ready(probe, c.config); err != nil {
+	if err := c.waitReady(limited, time.Now()); err != nil {
 		c.opts.Progress("the control plane of the previous run does not respond; restarting it")
 		return false
 	}
-	left.follow()
-	c.child = left
 	c.opts.Progress("the control plane is already running: " + c.config.Host)
 	return true
 }
@@ -157,7 +159,9 @@ func (c *ControlPlane) endLeftovers(leftovers map[string]*child) error {
 			continue
 		}
 		c.opts.Progress(fmt.Sprintf("stopping %s (process %d), which an earlier run left running", left.name, left.record.PID))
-		left.follow()
+		if left != c.child { // adopt already follows its child
+			left.follow()
+		}
 		if err := left.stop(stopGrace); err != nil {
 			return err
 		}

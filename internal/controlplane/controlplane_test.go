@@ -88,8 +88,11 @@ func TestControlPlane_RecoversAcrossRestarts(t *testing.T) {
 	_, err = Start(ctx, opts)
 	g.Expect(err).To(MatchError(And(ContainSubstring("--state-dir"), ContainSubstring("process"))), "a second owner")
 
-	// The owner exits without a shutdown. Its child keeps running, and the next Start finds it.
+	// The owner exits without a shutdown. Its child keeps running, and the next Start finds it, even if the child does not respond for some seconds.
 	g.Expect(first.abandon()).To(Succeed())
+	g.Expect(first.child.process.Signal(syscall.SIGSTOP)).To(Succeed())
+	paused := time.AfterFunc(4*time.Second, func() { _ = first.child.process.Signal(syscall.SIGCONT) })
+	defer paused.Stop()
 	second, err := Start(ctx, opts)
 	g.Expect(err).NotTo(HaveOccurred(), progress.String())
 	g.Expect(second.child.record).To(Equal(first.child.record), "the same process")
