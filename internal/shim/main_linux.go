@@ -63,7 +63,7 @@ func Main(args []string) int {
 	if len(args) > 1 && args[1] == Exec {
 		return complain(execOnce())
 	}
-	if strings.HasPrefix(args[0], SpareName) {
+	if strings.HasPrefix(args[0], WarmShimName) {
 		if ready, err := await(args[0]); !ready {
 			return complain(err)
 		}

@@ -37,7 +37,7 @@ func (p osProcess) String() string {
 func (p osProcess) isLeader() bool { return len(p.args) > 1 && p.args[1] == "leader" }
 
 // isWarmShim reports whether the process is a warm shim: a shim that a manager has started in advance and that runs no workload yet.
-func (p osProcess) isWarmShim() bool { return strings.HasPrefix(p.args[0], shim.SpareName) }
+func (p osProcess) isWarmShim() bool { return strings.HasPrefix(p.args[0], shim.WarmShimName) }
 
 // processesOf returns the processes that execute one of the programs, without zombies.
 func processesOf(programs ...string) ([]osProcess, error) {

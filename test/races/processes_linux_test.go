@@ -31,8 +31,8 @@ type suiteProcess struct {
 
 func (p suiteProcess) isShim() bool { return filepath.Base(p.args[0]) == "berth-shim" }
 
-// isSpareShim reports whether the process is a shim that was started in advance and not used yet.
-func (p suiteProcess) isSpareShim() bool { return strings.HasPrefix(p.args[0], shim.SpareName) }
+// isWarmShim reports whether the process is a shim that was started in advance and not used yet.
+func (p suiteProcess) isWarmShim() bool { return strings.HasPrefix(p.args[0], shim.WarmShimName) }
 
 // arg returns the value of a flag of the command line.
 func (p suiteProcess) arg(flag string) string {

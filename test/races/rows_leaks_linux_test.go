@@ -62,7 +62,7 @@ var _ = row("R28", "a start that fails half-way leaves nothing behind", func(ctx
 		Expect(info.Size()).To(BeNumerically(">", 0))
 	}
 	if env.host.Containment() == shim.Cgroup { // otherwise no shim is kept ready
-		Eventually(ctx, func() bool { return slices.ContainsFunc(suiteProcesses(), suiteProcess.isSpareShim) }).Should(BeTrue())
+		Eventually(ctx, func() bool { return slices.ContainsFunc(suiteProcesses(), suiteProcess.isWarmShim) }).Should(BeTrue())
 	}
 	before := countResources()
 	for round := range rounds(4, 1) {

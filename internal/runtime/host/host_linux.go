@@ -50,7 +50,7 @@ type Host struct {
 	watcher *watcher
 	socket  *net.UnixConn
 	polled  workqueue.TypedDelayingInterface[types.UID] // see poll
-	spares  warmShims
+	warm    warmShims
 	closed  chan struct{}
 	once    sync.Once
 	loops   sync.WaitGroup
@@ -95,7 +95,7 @@ func New(options Options) (*Host, error) {
 	h := &Host{
 		options: options, log: options.Logger, events: eventqueue.New(), closed: make(chan struct{}),
 		entries: background.NewEntries(func(uid types.UID) *entry { return &entry{uid: uid, leader: -1} }),
-		spares:  warmShims{wanted: make(chan struct{}, 1)}, writeRequest: statedir.WriteJSON,
+		warm:    warmShims{wanted: make(chan struct{}, 1)}, writeRequest: statedir.WriteJSON,
 		polled: workqueue.NewTypedDelayingQueue[types.UID](), single: flock.New(filepath.Join(options.StateDir, lockName), flock.SetPermissions(0o600)),
 	}
 	h.watcher = newWatcher(h.ended)
@@ -143,7 +143,7 @@ func (h *Host) open() error {
 	h.loops.Go(func() { h.events.Run(h.closed) })
 	h.loops.Go(h.receive)
 	h.loops.Go(h.tend)
-	h.loops.Go(h.keepSpare)
+	h.loops.Go(h.keepWarmShim)
 	return nil
 }
 

@@ -192,7 +192,7 @@ func (h *Host) hold(p runtime.Process, token string, lock, launch *os.File) (wat
 	}
 	defer func() { _ = said.Close() }()
 	handover := &shim.Handover{Dir: int(dir.Fd()), Diagnostics: int(said.Fd()), Lock: int(lock.Fd()), Launch: int(launch.Fd())}
-	if h.giveToSpare(p.UID, p.Name, handover) {
+	if h.giveToWarmShim(p.UID, p.Name, handover) {
 		return true, nil
 	}
 	pid, pidfd, err := h.fork(p, token, said, lock, launch)

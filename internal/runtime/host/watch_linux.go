@@ -34,7 +34,7 @@ type watcher struct {
 type watched struct {
 	pid   int
 	pidfd *os.File
-	uid   types.UID // empty for a warm shim (see spare_linux.go); guarded by the lock of the watcher
+	uid   types.UID // empty for a warm shim (see warm_linux.go); guarded by the lock of the watcher
 }
 
 func newWatcher(ended func(types.UID)) *watcher {

@@ -12,17 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A warm shim (spare) is started before it is needed and waits for a workload, so that a start costs a message instead of an exec. While it waits, its process
-// name is SpareName, and LockFD is a socket to the manager. It exits when the manager closes that socket or exits.
+// A warm shim is started before it is needed and waits for a workload, so that a start costs a message instead of an exec. While it waits, its process
+// name is WarmShimName, and LockFD is a socket to the manager. It exits when the manager closes that socket or exits.
 
-// SpareName is the process name of a warm shim. When it receives a workload, it takes the name and argument of a regular shim.
-const SpareName = "berth-spare"
+// WarmShimName is the process name of a warm shim. When it receives a workload, it takes the name and argument of a regular shim.
+const WarmShimName = "berth-warm-shim"
 
-// spareRoom is the number of bytes available for the later name and argument.
-const spareRoom = 300
+// titleRoom is the number of bytes available for the later name and argument.
+const titleRoom = 300
 
-// SpareArgs returns the arguments with which a warm shim is started.
-func SpareArgs() []string { return []string{SpareName + strings.Repeat(" ", spareRoom-len(SpareName))} }
+// WarmShimArgs returns the arguments with which a warm shim is started.
+func WarmShimArgs() []string {
+	return []string{WarmShimName + strings.Repeat(" ", titleRoom-len(WarmShimName))}
+}
 
 // Handover holds the open descriptors passed to a warm shim: the directory of the UID, the diagnostics file, and the files that become LockFD and LaunchFD.
 type Handover struct{ Dir, Diagnostics, Lock, Launch int }
@@ -36,7 +38,7 @@ func (h *Handover) Hand(socket int, name string) error {
 // await blocks until the warm shim receives a workload, and sets up the working directory and the descriptors that a regular shim has at its start. It returns
 // false if the manager has closed the socket.
 func await(title string) (bool, error) {
-	text, control := make([]byte, spareRoom), make([]byte, unix.CmsgSpace(4*4))
+	text, control := make([]byte, titleRoom), make([]byte, unix.CmsgSpace(4*4))
 	var n, controlled int
 	for {
 		var err error

@@ -14,8 +14,8 @@ import (
 	"github.com/berth-dev/berth/internal/shim"
 )
 
-// spareDelay is the time from the last start of a process to the start of the next warm shim. It keeps the warm shim from competing with workloads for the CPU.
-const spareDelay = 20 * time.Millisecond
+// warmShimDelay is the time from the last start of a process to the start of the next warm shim. It keeps the warm shim from competing with workloads for the CPU.
+const warmShimDelay = 20 * time.Millisecond
 
 // warmShim is a warm shim that waits for a workload at the other end of a socket.
 type warmShim struct {
@@ -23,7 +23,7 @@ type warmShim struct {
 	socket *os.File
 }
 
-// warmShims keeps one warm shim. A warm shim that has exited is not replaced until a start takes it and giveToSpare fails, because a replacement would probably
+// warmShims keeps one warm shim. A warm shim that has exited is not replaced until a start takes it and giveToWarmShim fails, because a replacement would probably
 // exit too. Without cgroups there are no warm shims: descendants are then identified by an environment variable of the shim, whose value depends on the start.
 type warmShims struct {
 	wanted chan struct{}
@@ -44,21 +44,21 @@ func (s *warmShims) take() *warmShim {
 	return ready
 }
 
-// keepSpare starts a warm shim, and another after each one is taken, until the runtime is closed.
-func (h *Host) keepSpare() {
+// keepWarmShim starts a warm shim, and another after each one is taken, until the runtime is closed.
+func (h *Host) keepWarmShim() {
 	if h.cgroup == "" {
 		return
 	}
 	for timer := time.NewTimer(0); ; {
 		select {
-		case <-h.spares.wanted:
-			timer.Reset(spareDelay)
+		case <-h.warm.wanted:
+			timer.Reset(warmShimDelay)
 		case <-timer.C:
-			if err := h.readySpare(); err != nil {
+			if err := h.readyWarmShim(); err != nil {
 				h.log.V(1).Info("Cannot start a warm shim", "reason", err.Error()) // no error: each start then forks its own shim and reports its failure
 			}
 		case <-h.closed:
-			if last := h.spares.take(); last != nil {
+			if last := h.warm.take(); last != nil {
 				_ = last.socket.Close()
 				h.watcher.kill(last.watched)
 				_, _ = await(last.pid)
@@ -68,19 +68,19 @@ func (h *Host) keepSpare() {
 	}
 }
 
-// readySpare starts a warm shim, unless there is one.
-func (h *Host) readySpare() error {
-	h.spares.mu.Lock()
-	defer h.spares.mu.Unlock()
-	if h.spares.ready != nil {
+// readyWarmShim starts a warm shim, unless there is one.
+func (h *Host) readyWarmShim() error {
+	h.warm.mu.Lock()
+	defer h.warm.mu.Unlock()
+	if h.warm.ready != nil {
 		return nil
 	}
-	ready, err := h.forkSpare()
-	h.spares.ready = ready
+	ready, err := h.forkWarmShim()
+	h.warm.ready = ready
 	return err
 }
 
-func (h *Host) forkSpare() (spare *warmShim, err error) {
+func (h *Host) forkWarmShim() (warm *warmShim, err error) {
 	ours, theirs, err := socketPair(unix.SOCK_SEQPACKET)
 	if err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (h *Host) forkSpare() (spare *warmShim, err error) {
 		}
 	}()
 	// After it becomes the shim of a UID, a warm shim stays in the cgroup of the install, because moving a process takes the kernel longer than starting one.
-	pid, pidfd, err := h.execShim(shim.SpareArgs(), "", h.cgroup, h.options.StateDir, nil, theirs)
+	pid, pidfd, err := h.execShim(shim.WarmShimArgs(), "", h.cgroup, h.options.StateDir, nil, theirs)
 	if err != nil {
 		return nil, err
 	}
@@ -105,10 +105,10 @@ func (h *Host) forkSpare() (spare *warmShim, err error) {
 	return &warmShim{watched, ours}, nil
 }
 
-// giveToSpare passes an incarnation to the warm shim. It returns false if there is no warm shim, if the warm shim has exited, or if the handover fails. If
-// giveToSpare returns true, the warm shim is now the shim of uid, and the watcher reports its exit.
-func (h *Host) giveToSpare(uid types.UID, name string, handover *shim.Handover) bool {
-	s := h.spares.take()
+// giveToWarmShim passes an incarnation to the warm shim. It returns false if there is no warm shim, if the warm shim has exited, or if the handover fails. If
+// giveToWarmShim returns true, the warm shim is now the shim of uid, and the watcher reports its exit.
+func (h *Host) giveToWarmShim(uid types.UID, name string, handover *shim.Handover) bool {
+	s := h.warm.take()
 	if s == nil {
 		return false
 	}
