@@ -54,7 +54,7 @@ func (a assignment) list() []int32 {
 // assign determines the ports of the next incarnation, or why they are not available. It records the ports in the status only if no incarnation is running;
 // otherwise the status keeps the ports of the running incarnation.
 func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, blocked bool) (assignment, *lifecycle.Blocked, error) {
-	ports, has := nextPorts(dev), assigned(dev)
+	ports, has := nextPorts(dev), recordedPorts(dev)
 	if blocked || !arbitration.Wants(dev) || current != nil && ports.public == has.public && ports.proxied == has.proxied {
 		return ports, nil, nil
 	}

@@ -53,8 +53,8 @@ func nextPorts(dev *v1alpha1.DevServer) assignment {
 	return a
 }
 
-// assigned returns the ports of the recorded incarnation.
-func assigned(dev *v1alpha1.DevServer) assignment {
+// recordedPorts returns the ports of the recorded incarnation.
+func recordedPorts(dev *v1alpha1.DevServer) assignment {
 	return assignment{public: dev.Status.Port, backend: dev.Status.BackendPort, proxied: dev.Status.BackendPort != 0}
 }
 
@@ -62,8 +62,8 @@ func isRestarting(dev *v1alpha1.DevServer) bool {
 	return meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionRestarting)
 }
 
-// named returns the ports of this machine in the spec and status of an object; none for a server in a Pod.
-func named(dev *v1alpha1.DevServer) []int32 {
+// claimedPorts returns the ports of this machine in the spec and status of an object; none for a server in a Pod.
+func claimedPorts(dev *v1alpha1.DevServer) []int32 {
 	var ports []int32
 	if inPod(dev) {
 		return nil
@@ -85,7 +85,7 @@ func byPort(object client.Object) []string {
 		return nil
 	}
 	var values []string
-	for _, port := range named(dev) {
+	for _, port := range claimedPorts(dev) {
 		values = append(values, strconv.Itoa(int(port)))
 	}
 	return values

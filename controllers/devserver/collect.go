@@ -101,7 +101,7 @@ func (k *Kind) readSockets(ctx context.Context, dev *v1alpha1.DevServer, m *obje
 	listeners, err := k.listeners(ctx, dev)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
-		s.listeners = []runtime.Listener{{Address: "127.0.0.1", Port: assigned(dev).own()}}
+		s.listeners = []runtime.Listener{{Address: "127.0.0.1", Port: recordedPorts(dev).own()}}
 	case errors.Is(err, runtime.ErrNotFound): // the process has just exited; the next reconcile records the exit
 	case err != nil:
 		if !m.blind {
@@ -125,7 +125,7 @@ func (k *Kind) listeners(ctx context.Context, dev *v1alpha1.DevServer) ([]runtim
 // check.
 func (k *Kind) reachable(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache, s *snapshot) map[string]bool {
 	reaches := map[string]bool{}
-	if s.remote || assigned(dev).proxied {
+	if s.remote || recordedPorts(dev).proxied {
 		return reaches
 	}
 	check := func(host string, port int32) {

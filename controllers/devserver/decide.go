@@ -49,7 +49,7 @@ type verdict struct {
 func decide(dev *v1alpha1.DevServer, s snapshot) decision {
 	d := decision{history: s.history, url: dev.Status.URL}
 	d.proven = d.proven || s.wasReady
-	if s.wasReady && !assigned(dev).proxied {
+	if s.wasReady && !recordedPorts(dev).proxied {
 		d.chosen = portOf(dev.Status.URL) // this manager or an earlier one chose the port
 	}
 	if len(s.listeners) > 0 && d.listeningSince.IsZero() {
@@ -70,7 +70,7 @@ func (d *decision) chooseURLPort(dev *v1alpha1.DevServer, s snapshot) {
 	if s.blind != "" {
 		return
 	}
-	c := choice{listening: s.ports(), given: assigned(dev).own(), printed: s.urls, settled: d.settled}
+	c := choice{listening: s.ports(), given: recordedPorts(dev).own(), printed: s.urls, settled: d.settled}
 	if d.proven {
 		c.chosen = d.chosen
 	}
@@ -128,7 +128,7 @@ func (d *decision) verifyPort(dev *v1alpha1.DevServer, s snapshot) {
 	if s.blind != "" || s.remote {
 		return
 	}
-	ports, given := s.ports(), assigned(dev).own()
+	ports, given := s.ports(), recordedPorts(dev).own()
 	d.observedPorts = ports[:min(len(ports), maxObservedPorts)]
 	d.portVerified = &verdict{reason: v1alpha1.ReasonNotListening}
 	switch {
@@ -180,7 +180,7 @@ func (d *decision) chooseURL(dev *v1alpha1.DevServer, s snapshot) {
 		return // the server restarts and may still print its URL
 	}
 	scheme := cmp.Or(lower(dev.Spec.URL.Scheme), hint.Scheme, "http")
-	if assigned(dev).proxied {
+	if recordedPorts(dev).proxied {
 		scheme = "http"
 	}
 	// The paths in spec and output are already escaped.
@@ -192,7 +192,7 @@ func (d *decision) address(dev *v1alpha1.DevServer, s snapshot, printed string) 
 	switch {
 	case s.remote:
 		return join(s.serviceHost, d.port)
-	case assigned(dev).proxied:
+	case recordedPorts(dev).proxied:
 		return join(s.proxyHost, dev.Status.Port)
 	case s.reaches[join(printed, d.port)]:
 		return join(printed, d.port)
@@ -203,7 +203,7 @@ func (d *decision) address(dev *v1alpha1.DevServer, s snapshot, printed string) 
 // urlStillLeads reports whether the current status.url leads to the chosen port.
 func (d *decision) urlStillLeads(dev *v1alpha1.DevServer, s snapshot) bool {
 	present := hostOf(dev.Status.URL)
-	if assigned(dev).proxied {
+	if recordedPorts(dev).proxied {
 		return present == join(s.proxyHost, dev.Status.Port)
 	}
 	host, _, err := net.SplitHostPort(present)
@@ -221,7 +221,7 @@ func detectedBefore(dev *v1alpha1.DevServer, s snapshot, port int32) bool {
 // listened. If this manager has not seen the server listen, but the server was Ready, these probes use the port in status.url or, behind a proxy, the port
 // that the server was given.
 func (d *decision) chooseTargets(dev *v1alpha1.DevServer, s snapshot) {
-	ports := assigned(dev)
+	ports := recordedPorts(dev)
 	switch {
 	case d.port != 0:
 		d.probePort = d.port

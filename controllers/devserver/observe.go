@@ -97,7 +97,7 @@ func (k *Kind) conclude(dev *v1alpha1.DevServer, s snapshot, observed *lifecycle
 	}
 	if s.proxyError != nil {
 		observed.Ready = ptr.To(false)
-		observed.NotReady = fmt.Sprintf("The proxy cannot listen on port %d: %v. Stop the program that uses the port.", assigned(dev).public, s.proxyError)
+		observed.NotReady = fmt.Sprintf("The proxy cannot listen on port %d: %v. Stop the program that uses the port.", recordedPorts(dev).public, s.proxyError)
 	}
 }
 

@@ -136,7 +136,7 @@ func (k *Kind) allocate(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, ex
 	}
 	for i := range all.Items {
 		if other := &all.Items[i]; other.UID != dev.UID {
-			for _, port := range named(other) {
+			for _, port := range claimedPorts(other) {
 				taken[port] = true
 			}
 		}

@@ -58,14 +58,14 @@ func (d *decision) listening(dev *v1alpha1.DevServer, s snapshot) (ready *bool, 
 	case d.proven:
 		return ptr.To(true), "", true
 	case d.port == 0:
-		return ptr.To(false), fmt.Sprintf("The server listens on %s but not yet on its assigned port %d.", list(s.ports()), assigned(dev).own()), true
+		return ptr.To(false), fmt.Sprintf("The server listens on %s but not yet on its assigned port %d.", list(s.ports()), recordedPorts(dev).own()), true
 	}
 	return nil, "", false
 }
 
 // notListening returns the message for a server that listens on no port. If it has not been ready within adviceTime, the message adds advice.
 func notListening(dev *v1alpha1.DevServer, s snapshot) string {
-	message := fmt.Sprintf("The server does not listen on a TCP port yet; its assigned port is %d.", assigned(dev).own())
+	message := fmt.Sprintf("The server does not listen on a TCP port yet; its assigned port is %d.", recordedPorts(dev).own())
 	if !s.wasReady && !s.proven && !s.started.IsZero() && s.now.Sub(s.started) >= adviceTime {
 		message += " Pass $(PORT) in spec.process.command, or let the program read the variable PORT. If it is not a server, use the kind Instance."
 	}
@@ -154,7 +154,7 @@ func (k *Kind) config(dev *v1alpha1.DevServer, key probe.Key, spec *v1alpha1.Pro
 		return config, port != 0
 	case spec.Exec != nil && m.start != nil:
 		p := m.start.Process
-		port := strconv.Itoa(int(assigned(dev).own())) // of the running incarnation; the StartSpec has the port of the next one
+		port := strconv.Itoa(int(recordedPorts(dev).own())) // of the running incarnation; the StartSpec has the port of the next one
 		p.UID, p.Incarnation = key.UID, key.Incarnation
 		p.Command = process.Expand(spec.Exec.Command, map[string]string{"PORT": port})
 		p.Env = slices.DeleteFunc(slices.Clone(p.Env), func(entry string) bool { return strings.HasPrefix(entry, "PORT=") })

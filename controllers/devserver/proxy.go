@@ -44,7 +44,7 @@ func (k *Kind) listen(dev *v1alpha1.DevServer, port int32) error {
 
 // published returns the port at which clients reach the given port of the server.
 func published(dev *v1alpha1.DevServer, port int32) int32 {
-	if ports := assigned(dev); ports.proxied {
+	if ports := recordedPorts(dev); ports.proxied {
 		return ports.public
 	}
 	return port
@@ -52,7 +52,7 @@ func published(dev *v1alpha1.DevServer, port int32) int32 {
 
 // listenAgain makes the proxy of a running server listen on its port again. It does nothing if the server has no proxy.
 func (k *Kind) listenAgain(ctx context.Context, dev *v1alpha1.DevServer) error {
-	ports := assigned(dev)
+	ports := recordedPorts(dev)
 	if !ports.proxied {
 		return nil
 	}
@@ -70,7 +70,7 @@ func withoutIPv6(dev *v1alpha1.DevServer, ipv6Error error) string {
 		return ""
 	}
 	return fmt.Sprintf("The proxy listens on 127.0.0.1 but not on [::1]:%d (%v), so localhost may reach another program. Stop that program, or use 127.0.0.1.",
-		assigned(dev).public, ipv6Error)
+		recordedPorts(dev).public, ipv6Error)
 }
 
 // BeforeAction implements process.ActionObserver: it makes the proxy follow the status or, before the status is written, a pre-start. The proxy forwards
@@ -78,7 +78,7 @@ func withoutIPv6(dev *v1alpha1.DevServer, ipv6Error error) string {
 // stopped, so that the proxy sends no request to a process that is about to be stopped.
 func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step lifecycle.Step, _ bool) error {
 	dev := devServer(object)
-	if !assigned(dev).proxied {
+	if !recordedPorts(dev).proxied {
 		k.proxies.Close(dev.UID)
 		return nil
 	}

@@ -47,3 +47,46 @@ func (b Breaker) Cooling(c Circuit, now time.Time) (after Circuit, left time.Dur
 	}
 	return c, max(left, 0), true
 }
+
+// countFailure adds a failure to the breaker. It opens the breaker if too many failures lie within the window, or if the trial start after a cool-down
+// has failed.
+func (m *machine) countFailure(at time.Time) {
+	breaker := m.status.Breaker
+	var recent []metav1.MicroTime
+	for _, failure := range breaker.FailureTimes {
+		if failure.Add(m.desired.Breaker.Window).After(at) {
+			recent = append(recent, failure)
+		}
+	}
+	breaker.FailureTimes = append(recent, microTime(at))
+	if extra := len(breaker.FailureTimes) - m.desired.Breaker.Threshold; extra > 0 {
+		breaker.FailureTimes = breaker.FailureTimes[extra:]
+	}
+	after := m.desired.Breaker.Fail(Circuit{State: breaker.State, OpenedAt: breaker.OpenTime}, len(breaker.FailureTimes), m.now)
+	breaker.State, breaker.OpenTime = after.State, after.OpenedAt
+}
+
+// forgetFailures closes the breaker and resets the back-off.
+func (m *machine) forgetFailures() {
+	m.status.Failures = 0
+	m.status.NextRestartTime = nil
+	m.status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerClosed}
+}
+
+// absorbReset handles a changed reset token: it forgets the failures. If the process was waiting for its next start, or had failed permanently, absorbReset
+// schedules an immediate start.
+func (m *machine) absorbReset() {
+	if m.desired.ResetToken == m.status.ObservedResetToken {
+		return
+	}
+	m.status.ObservedResetToken = m.desired.ResetToken
+	end := m.status.LastExit
+	failed := end != nil && end.Incarnation == m.status.Incarnation &&
+		end.Reason != v1alpha1.ReasonCompleted && end.Reason != v1alpha1.ReasonStopped
+	waited := m.status.NextRestartTime != nil
+	m.forgetFailures()
+	if failed || waited {
+		now := microTime(m.now)
+		m.status.NextRestartTime = &now
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/conditions"
@@ -185,27 +184,6 @@ func (m *machine) restartsAfter(reason string) bool {
 		return reason != v1alpha1.ReasonCompleted
 	default:
 		return true
-	}
-}
-
-// goodUptime is how long a process must have run for its first crash to be followed by an immediate restart.
-const goodUptime = 10 * time.Second
-
-// planRestart counts the failure and records when the next incarnation starts, so that the plan survives a restart of the manager.
-func (m *machine) planRestart(finished time.Time, uptime time.Duration) {
-	m.status.Failures++
-	wait := m.restartWait()
-	if m.status.Failures == 1 && uptime > goodUptime {
-		wait = 0
-	}
-	next := finished.Add(wait)
-	if queued := m.now.Add(m.observed.Backlog); m.observed.Backlog > 0 && queued.After(next) {
-		next = queued
-	}
-	planned := microTime(next)
-	m.status.NextRestartTime, m.step.PlannedRestart = &planned, true
-	if m.status.LastExit.Reason != v1alpha1.ReasonLost { // a lost process does not indicate a faulty program; the wait alone prevents a tight loop
-		m.countFailure(finished)
 	}
 }
 

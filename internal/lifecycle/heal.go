@@ -30,7 +30,7 @@ type ProgramCheck struct {
 	Reason string
 }
 
-// CanHeal reports whether a start that failed for the reason can succeed later without a change of the spec.
+// CanHeal reports whether Berth checks the program again, with Inspection.CheckProgram of the backend, after a start that failed for the reason.
 func CanHeal(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonCommandNotFound, v1alpha1.ReasonPermissionDenied, v1alpha1.ReasonWorkingDirMissing:

@@ -7,7 +7,17 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
 )
+
+func TestReasons_MatchAPI(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(ReasonCommandNotFound).To(Equal(v1alpha1.ReasonCommandNotFound))
+	g.Expect(ReasonPermissionDenied).To(Equal(v1alpha1.ReasonPermissionDenied))
+	g.Expect(ReasonWorkingDirMissing).To(Equal(v1alpha1.ReasonWorkingDirMissing))
+	g.Expect(ReasonStartFailed).To(Equal(v1alpha1.ReasonStartFailed))
+}
 
 // A program without a working directory starts in the home directory of the manager's user, whatever HOME the spec sets.
 func TestResolve_IgnoresHomeOfSpecForWorkingDirectory(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -109,19 +110,19 @@ func TestAdopt_FollowsPolicy(t *testing.T) {
 	f := newFixture(t)
 	uid := newUID()
 	err := f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent", Adopt: Required}))
-	f.Expect(reasonOf(err)).To(Equal(reasonSessionMissing))
+	f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonNothingToAdopt))
 	f.Expect(err).To(MatchError(ContainSubstring("agent")))
 	f.Expect(f.observeAll(uid)).To(BeEmpty())
 
 	theirs := f.newForeignSession("agent")
-	f.Expect(reasonOf(f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent", Adopt: Never})))).To(Equal(ReasonSessionTaken))
+	f.Expect(reasonOf(f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent", Adopt: Never})))).To(Equal(v1alpha1.ReasonSessionTaken))
 	f.Expect(f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent", Adopt: Required}))).To(Succeed())
 	f.Expect(identity(f.await(uid, 1, facts.Running))).To(Equal(theirs))
 
 	for _, adopt := range []Adoption{Never, IfExists, Required} {
 		other := newUID()
 		err := f.Start(f.ctx, f.process(other, 1, Config{Session: "agent", Adopt: adopt}))
-		f.Expect(reasonOf(err)).To(Equal(ReasonSessionTaken), "%s: the first object has the session", adopt)
+		f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonSessionTaken), "%s: the first object has the session", adopt)
 		f.Expect(f.observeAll(other)).To(BeEmpty())
 	}
 	f.expectAlive(theirs)
@@ -146,7 +147,7 @@ func TestAdopt_LetsOneConcurrentAdopterSucceed(t *testing.T) {
 		if err == nil {
 			won++
 		} else {
-			f.Expect(reasonOf(err)).To(Equal(ReasonSessionTaken))
+			f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonSessionTaken))
 		}
 	}
 	f.Expect(won).To(Equal(1))

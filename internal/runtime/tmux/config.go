@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -29,16 +30,6 @@ const (
 	IfExists Adoption = "IfExists"
 	// Required adopts an existing session, and rejects the start otherwise.
 	Required Adoption = "Required"
-)
-
-// Reasons of a *facts.StartError from Start and Check, in addition to those of the host.
-const (
-	// ReasonSessionTaken means that the session belongs to another owner or cannot be adopted now. A retry of the start can succeed, because that session may end.
-	ReasonSessionTaken = "SessionTaken"
-	// reasonSessionMissing means that there is no session to adopt, but adoption is Required.
-	reasonSessionMissing = "NothingToAdopt"
-	// ReasonInvalidSession means that the configuration is invalid regardless of the state of tmux.
-	ReasonInvalidSession = "InvalidSession"
 )
 
 const (
@@ -96,7 +87,7 @@ func (c Config) complete(uid types.UID, socket string) (Config, error) {
 }
 
 func invalid(format string, args ...any) error {
-	return &facts.StartError{Reason: ReasonInvalidSession, Message: fmt.Sprintf(format, args...)}
+	return &facts.StartError{Reason: v1alpha1.ReasonInvalidSession, Message: fmt.Sprintf(format, args...)}
 }
 
 // SessionName returns the default name of the session of a UID.

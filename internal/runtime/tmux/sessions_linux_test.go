@@ -15,6 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -78,7 +79,7 @@ func TestStart_RespectsSessionMarks(t *testing.T) {
 	f.mustTmux("set-option", "-t", "=agent:", markInstall, "elsewhere")
 	uid := newUID()
 	err := f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent", Adopt: IfExists}))
-	f.Expect(reasonOf(err)).To(Equal(ReasonSessionTaken))
+	f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonSessionTaken))
 	f.Expect(err).To(MatchError(ContainSubstring("another Berth")))
 
 	f.mustTmux("set-option", "-t", "=agent:", markInstall, f.install)
@@ -107,7 +108,7 @@ func TestStart_NotBlockedByUnmarkedSession(t *testing.T) {
 	f.Expect(f.Start(f.ctx, p)).To(Succeed())
 	f.await(uid, 1, facts.Running)
 	f.awaitText(uid, "ready")
-	f.Expect(reasonOf(f.Start(f.ctx, f.process(newUID(), 1, Config{Session: "elsewhere"})))).To(Equal(ReasonSessionTaken), "the session belongs to another object")
+	f.Expect(reasonOf(f.Start(f.ctx, f.process(newUID(), 1, Config{Session: "elsewhere"})))).To(Equal(v1alpha1.ReasonSessionTaken), "the session belongs to another object")
 }
 
 // Berth does not adopt the session in which it runs itself, because stopping it would stop Berth.
@@ -118,6 +119,6 @@ func TestAdopt_RefusesSessionOfBerthItself(t *testing.T) {
 	t.Setenv("TMUX_PANE", at[0])
 	t.Setenv("TMUX", at[1])
 	err := f.Start(f.ctx, f.process(newUID(), 1, Config{Session: "agent", Adopt: IfExists}))
-	f.Expect(reasonOf(err)).To(Equal(ReasonSessionTaken))
+	f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonSessionTaken))
 	f.Expect(err).To(MatchError(ContainSubstring("in which berth itself is running")))
 }

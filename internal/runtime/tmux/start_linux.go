@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
@@ -201,10 +202,10 @@ func (r *Runtime) Check(ctx context.Context, p runtime.Process) error {
 }
 
 func taken(format string, args ...any) error {
-	return &facts.StartError{Reason: ReasonSessionTaken, Message: fmt.Sprintf(format, args...)}
+	return &facts.StartError{Reason: v1alpha1.ReasonSessionTaken, Message: fmt.Sprintf(format, args...)}
 }
 
 func missing(config Config) error {
-	return &facts.StartError{Reason: reasonSessionMissing, Message: fmt.Sprintf(
+	return &facts.StartError{Reason: v1alpha1.ReasonNothingToAdopt, Message: fmt.Sprintf(
 		"no tmux session %q with a running program exists on socket %s, and adoption is Required; start the session, or set adoption to IfExists", config.Session, config.Socket)}
 }

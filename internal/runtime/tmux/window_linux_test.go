@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
@@ -175,7 +176,7 @@ func TestStart_ConcurrentStartsCreateOneSession(t *testing.T) {
 		if err == nil {
 			won++
 		} else {
-			f.Expect(reasonOf(err)).To(Equal(ReasonSessionTaken))
+			f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonSessionTaken))
 		}
 	}
 	f.Expect(won).To(Equal(1))
@@ -196,7 +197,7 @@ func TestSessionName_DoesNotMatchPrefix(t *testing.T) {
 
 	required := newUID()
 	err := f.Start(f.ctx, f.process(required, 1, Config{Session: "claude-foo", Adopt: Required}))
-	f.Expect(reasonOf(err)).To(Equal(reasonSessionMissing))
+	f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonNothingToAdopt))
 	f.expectAlive(longer)
 }
 
@@ -228,9 +229,9 @@ func TestStart_RefusesForeignSession(t *testing.T) {
 	uid := newUID()
 	p := f.process(uid, 1, Config{Session: "agent"})
 	err := f.Start(f.ctx, p)
-	f.Expect(reasonOf(err)).To(Equal(ReasonSessionTaken))
+	f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonSessionTaken))
 	f.Expect(err).To(MatchError(ContainSubstring("kill-session -t '=agent'")))
-	f.Expect(reasonOf(f.Check(f.ctx, p))).To(Equal(ReasonSessionTaken))
+	f.Expect(reasonOf(f.Check(f.ctx, p))).To(Equal(v1alpha1.ReasonSessionTaken))
 	f.Expect(f.observeAll(uid)).To(BeEmpty())
 	f.expectAlive(theirs)
 	f.Expect(f.mustTmux("show-options", "-t", "=agent:")).NotTo(ContainSubstring("@berth"))
@@ -246,13 +247,13 @@ func TestSessionName_RefusesUnsafeNames(t *testing.T) {
 	f := newFixture(t)
 	for _, name := range []string{"a.b", "a:b", "a#{pid}", "a\nb", "-a", `a\b`, "$x", strings.Repeat("a", 200)} {
 		err := f.Start(f.ctx, f.process(newUID(), 1, Config{Session: name}))
-		f.Expect(reasonOf(err)).To(Equal(ReasonInvalidSession), name)
+		f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonInvalidSession), name)
 	}
 	f.Expect(checkSessionName("a\xff")).NotTo(Succeed())
 	for _, name := range []string{"../a", "a b", "-a"} {
-		f.Expect(reasonOf(f.Start(f.ctx, f.process(newUID(), 1, Config{Socket: name})))).To(Equal(ReasonInvalidSession), name)
+		f.Expect(reasonOf(f.Start(f.ctx, f.process(newUID(), 1, Config{Socket: name})))).To(Equal(v1alpha1.ReasonInvalidSession), name)
 	}
-	f.Expect(reasonOf(f.Start(f.ctx, f.process(newUID(), 1, Config{Adopt: "Maybe"})))).To(Equal(ReasonInvalidSession))
+	f.Expect(reasonOf(f.Start(f.ctx, f.process(newUID(), 1, Config{Adopt: "Maybe"})))).To(Equal(v1alpha1.ReasonInvalidSession))
 	for _, name := range []string{"with space", "semicolon;", "größe", "it's", "{a}", "=a", "@1", "%1", "a*", "~"} {
 		uid := f.start(Config{Session: name}, "terminal")
 		f.awaitText(uid, "ready")

@@ -1,0 +1,105 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/conditions"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+// unavailableRetry is how soon to query a runtime again after it did not respond.
+const unavailableRetry = 5 * time.Second
+
+// prepare determines how to start the next incarnation, or why it cannot be started.
+func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
+	v.hash = v.object.GetProcessStatus().SpecHash
+	if v.want == lifecycle.DesiredStopped || v.want == lifecycle.DesiredDeleted || v.want == lifecycle.DesiredMoved {
+		return nil
+	}
+	var variables []variable
+	blocked, err := disabled(v.runtime), error(nil)
+	if blocked == nil {
+		if blocked, err = r.forbidden(ctx, v.object); err != nil {
+			return err
+		}
+	}
+	if v.unavailable != "" {
+		if blocked == nil {
+			message := conditions.Sentence(v.unavailable) + " Berth checks this again."
+			blocked = &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeUnavailable, Message: message, Retry: unavailableRetry}
+		}
+		v.start.Blocked = blocked
+		v.hosted = lifecycle.Hosted{} // the object has not started here, so the status names no host, and another host may take the object
+		return nil
+	}
+	if blocked == nil { // a blocked start does not need the values of the environment variables
+		if variables, blocked, err = r.resolve(ctx, v); err != nil {
+			return err
+		}
+	}
+	v.start = StartSpec{Process: r.process(v), Blocked: blocked, Refused: r.stateCache.lastError(v.object.GetUID()) != ""}
+	v.start.Process.Env = expandEnvironment(variables, nil).list
+	if err := r.Kind.Prepare(ctx, v.object, v.current, &v.start); err != nil {
+		return fmt.Errorf("prepare the start: %w", err)
+	}
+	v.start.RecordFirst = v.start.RecordFirst || v.reserves && !equality.Semantic.DeepEqual(v.base, v.object)
+	v.hash, err = specHash(v.spec(), v.start.Fingerprint)
+	if err != nil || v.start.Blocked != nil {
+		return err
+	}
+	env := expandEnvironment(variables, v.start.Variables)
+	v.start.Process.Env, v.start.Process.Open = env.list, slices.Sorted(maps.Keys(v.start.Variables))
+	v.start.Process.Command, v.start.Blocked = env.command(v.start.Process.Command)
+	return nil
+}
+
+// process returns the process that the spec describes, before variables are expanded. Its incarnation number is that of the running incarnation, or else the
+// next number.
+func (r *Reconciler) process(v *scope) runtime.Process {
+	template := v.spec().Process
+	next := v.object.GetProcessStatus().Incarnation + 1
+	if v.current != nil {
+		next = v.current.Number
+	}
+	return runtime.Process{
+		UID:         v.object.GetUID(),
+		Incarnation: next,
+		Name:        name(r.Kind, v.object),
+		Command:     append([]string(nil), template.Command...),
+		Dir:         template.WorkingDir,
+		StopSignal:  cmp.Or(template.Stop.Signal, defaultStopSignal),
+		Grace:       Seconds(template.Stop.GracePeriodSeconds, defaultGrace),
+	}
+}
+
+// specHash returns the fingerprint of the parts of the spec from which an incarnation is started. It does not depend on the values of Secrets, only
+// on the references to them. It omits the stop policy, because a change of that policy requires no restart.
+func specHash(spec *v1alpha1.ProcessSpec, words []string) (string, error) {
+	text, err := json.Marshal(struct {
+		Command []string
+		Dir     string
+		Env     []v1alpha1.EnvVar
+		EnvFrom []v1alpha1.EnvFromSource `json:",omitempty"`
+		Words   []string
+	}{spec.Process.Command, spec.Process.WorkingDir, spec.Process.Env, spec.Process.EnvFrom, words})
+	if err != nil {
+		return "", fmt.Errorf("fingerprint the spec: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
