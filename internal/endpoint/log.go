@@ -68,6 +68,9 @@ func parseLogQuery(r *http.Request) (logQuery, error) {
 }
 
 func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) *refusal {
+	if t.inPod() {
+		return refuse(http.StatusNotImplemented, "%s runs in a Pod, and the output of Pods comes from the API server: use berth logs of the same version as the manager", t)
+	}
 	query, err := parseLogQuery(r)
 	if err != nil {
 		return refuse(http.StatusBadRequest, "%v", err)

@@ -170,7 +170,7 @@ type target struct {
 	object                    client.Object
 }
 
-// inPod reports whether the object runs in a Pod. Clients reach its terminal through the API server, which checks the authorization.
+// inPod reports whether the object is an Instance in a Pod. Clients reach its output and terminal through the API server, which checks the authorization.
 func (t target) inPod() bool {
 	instance, is := t.object.(*v1alpha1.Instance)
 	return is && instance.Spec.Runtime != nil && instance.Spec.Runtime.Type == v1alpha1.RuntimePod

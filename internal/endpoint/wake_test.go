@@ -56,13 +56,16 @@ func TestType_WakesIdleInstance(t *testing.T) {
 	g.Eventually(typed, timeout).Should(Receive(BeNil()))
 }
 
-func TestType_RefusesPods(t *testing.T) {
+func TestPods_AreRefused(t *testing.T) {
 	f, g, ctx := newFixture(t), NewWithT(t), t.Context()
 	shell := &v1alpha1.Instance{}
 	g.Expect(f.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "shell"}, shell)).To(Succeed())
 	shell.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "shell"}}
 	g.Expect(f.api.Update(ctx, shell)).To(Succeed())
-	g.Expect(f.client(t, good).Type(ctx, Object{"default", "instances", "shell"}, "hello")).To(MatchError(ContainSubstring("runs in a Pod")))
+	object := Object{"default", "instances", "shell"}
+	g.Expect(f.client(t, good).Type(ctx, object, "hello")).To(MatchError(ContainSubstring("runs in a Pod")))
+	_, err := f.client(t, good).Log(ctx, object, LogOptions{Tail: -1, Follow: true})
+	g.Expect(err).To(MatchError(ContainSubstring("the output of Pods comes from the API server")))
 }
 
 func TestLog_ReturnsScreenWithoutStoredOutput(t *testing.T) {

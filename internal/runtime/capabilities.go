@@ -57,7 +57,8 @@ type Log interface {
 	// ReadAt reads like io.ReaderAt. For removed bytes it returns an error that wraps io.ErrUnexpectedEOF; the caller then resumes at the first offset of
 	// Bounds.
 	io.ReaderAt
-	// Wait returns when there is output beyond the offset, when the log is closed (ErrNotFound), or when the context ends.
+	// Wait returns when there is output beyond the offset, when the log is closed (ErrNotFound), or when the context ends. It returns errors.ErrUnsupported if
+	// an open log does not change.
 	Wait(ctx context.Context, offset int64) error
 	io.Closer
 }

@@ -48,8 +48,8 @@ type Features struct {
 	MostResult int64
 	// PoliteKill: a kill sends the stop signal shortly before SIGKILL.
 	PoliteKill bool
-	// LogPerIncarnation: the output of an incarnation is lost when the next one starts, and readers get an error.
-	LogPerIncarnation bool
+	// LogSnapshot: a log contains the output of the newest incarnation at the time when the log was opened.
+	LogSnapshot bool
 }
 
 // Harness is one backend without objects, used by one test. Its creator registers the cleanup with t.Cleanup.

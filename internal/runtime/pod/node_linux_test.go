@@ -5,6 +5,8 @@ package pod
 
 import (
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"testing"
 
@@ -46,20 +48,23 @@ func (c *cluster) workloadProcess(incarnation int64, mode ...string) runtime.Pro
 	return p
 }
 
+func (c *cluster) output() (string, error) {
+	log, err := c.OpenLog(c.ctx, c.uid)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = log.Close() }()
+	first, end, err := log.Bounds()
+	text, readErr := io.ReadAll(io.NewSectionReader(log, first, end-first))
+	return string(text), errors.Join(err, readErr)
+}
+
 func testEnvironmentInSecret(c *cluster) {
 	p := c.workloadProcess(1, "env", "TOKEN")
 	p.Env = []string{"TOKEN=hidden $(HOME)"}
 	c.Expect(c.Start(c.ctx, p)).To(Succeed())
 	c.Expect(c.await(facts.Exited).Exit.Code).To(BeZero())
-	log, err := c.OpenLog(c.ctx, c.uid)
-	c.Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = log.Close() }()
-	first, end, err := log.Bounds()
-	c.Expect(err).NotTo(HaveOccurred())
-	text := make([]byte, end-first)
-	_, err = log.ReadAt(text, first)
-	c.Expect(err).NotTo(HaveOccurred())
-	c.Expect(string(text)).To(Equal("TOKEN=hidden $(HOME)\n"))
+	c.Expect(c.output()).To(Equal("TOKEN=hidden $(HOME)\n"))
 	pod, err := json.Marshal(c.pod(1))
 	c.Expect(err).NotTo(HaveOccurred())
 	c.Expect(string(pod)).NotTo(ContainSubstring("hidden"))

@@ -68,10 +68,7 @@ func (c *cluster) startWithResult(text string) {
 	c.Helper()
 	c.Expect(c.Start(c.ctx, c.resultsProcess("say", text))).To(Succeed())
 	c.await(facts.Running)
-	c.Eventually(func() (string, error) {
-		said, err := c.output(c.ctx, c.pod(1))
-		return string(said), err
-	}).WithTimeout(conformance.Timeout).Should(Equal("ready\n"))
+	c.Eventually(c.output).WithTimeout(conformance.Timeout).Should(Equal("ready\n"))
 	_, known := c.LastWords(c.uid, 1)
 	c.Expect(known).To(BeFalse(), "the program may still write more")
 	c.Expect(c.Results(c.uid)).To(Equal(runtime.Results{}))

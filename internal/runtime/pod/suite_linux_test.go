@@ -220,7 +220,7 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
 		f := newFixture(t, api, namespace)
 		return conformance.Harness{
-			Features: conformance.Features{Processes: true, Logs: true, Container: true, PoliteKill: true, LogPerIncarnation: true, Results: true, MostResult: mostWords - 1},
+			Features: conformance.Features{Processes: true, Logs: true, Container: true, PoliteKill: true, LogSnapshot: true, Results: true, MostResult: mostWords - 1},
 			Runtime:  f.Runtime,
 			Program:  "/workload",
 			Prepare: func(p *runtime.Process) {

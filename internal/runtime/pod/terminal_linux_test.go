@@ -6,6 +6,8 @@ package pod
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -251,24 +253,40 @@ func TestTerminal_DisconnectsAfterPodEnds(t *testing.T) {
 	}).WithTimeout(conformance.Timeout).Should(BeZero(), "no state is kept for a removed Pod")
 }
 
-func TestLog_EndsWithTheLastPod(t *testing.T) {
+func TestLog_IsSnapshotOfBoundedSize(t *testing.T) {
 	f := newTerminalFixture(t)
-	f.mu.Lock()
-	f.logged = "ready\n"
-	f.mu.Unlock()
+	f.setLogged("ready\n")
 	log, err := f.OpenLog(t.Context(), "object")
 	f.Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = log.Close() }()
 	first, end, err := log.Bounds()
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect([]int64{first, end}).To(Equal([]int64{perIncarnation, perIncarnation + 6}))
-	waiting := make(chan error, 1)
-	go func() { waiting <- log.Wait(context.Background(), end) }()
-	f.Consistently(waiting, "100ms").ShouldNot(Receive())
+	f.Expect(log.Wait(t.Context(), first)).To(MatchError(errors.ErrUnsupported))
+
+	f.setLogged(strings.Repeat("x", 2*maxLog) + "end\n")
 	f.store.remove(f.pod, true)
-	f.Eventually(waiting).WithTimeout(conformance.Timeout).Should(Receive(MatchError(runtime.ErrNotFound)))
-	text := make([]byte, 6)
-	_, err = log.ReadAt(text, first)
+	text := make([]byte, 7)
+	n, err := log.ReadAt(text, first)
+	f.Expect(err).To(MatchError(io.EOF))
+	f.Expect(string(text[:n])).To(Equal("ready\n"), "what was read stays readable")
+	f.Expect(log.Close()).To(Succeed())
+
+	f.store.put(f.pod, true)
+	log, err = f.OpenLog(t.Context(), "object")
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Expect(string(text)).To(Equal("ready\n"), "what was read stays readable")
+	first, end, err = log.Bounds()
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(end).To(BeEquivalentTo(perIncarnation + 2*maxLog + 4))
+	f.Expect(end - first).To(And(BeNumerically(">=", maxLog), BeNumerically("<=", maxLog+maxLog/4)))
+	_, err = log.ReadAt(text, perIncarnation)
+	f.Expect(err).To(MatchError(io.ErrUnexpectedEOF), "discarded output is not readable")
+	n, err = log.ReadAt(text, end-4)
+	f.Expect(err).To(MatchError(io.EOF))
+	f.Expect(string(text[:n])).To(Equal("end\n"))
+}
+
+func (f *terminalFixture) setLogged(text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.logged = text
 }
