@@ -70,7 +70,10 @@ kustomized() {
     "$kubectl" kustomize "$folder" || return 1
   done
 }
-chart() { (cd hack/install && go run ./chart -check); }
+chart() {
+  (cd hack/install && go run ./chart -to "$temp") &&
+    diff -r "$temp/charts/berth/files" charts/berth/files && diff "$temp/charts/berth/README.md" charts/berth/README.md
+}
 installation() { (cd hack/install && go mod tidy -diff && go vet ./... && go test -count=1 ./...) && (cd hack/apilint && go mod tidy -diff && go vet ./...); }
 compatible() { (cd hack/crdify && go mod tidy -diff && go vet ./... && go test -count=1 ./... && go run . released ../../config/crd/bases); }
 readme() { grep -q 'make run' README.md && grep -q 'make test' README.md; }

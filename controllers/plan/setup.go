@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,7 +47,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("plans").
 		For(&v1alpha1.Plan{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
-		Watches(&v1alpha1.StrategyRun{}, handler.EnqueueRequestsFromMapFunc(planOf), builder.WithPredicates(reconciler.notable())).
+		Owns(&v1alpha1.StrategyRun{}, builder.WithPredicates(reconciler.notable())).
 		Watches(&v1alpha1.Action{}, blocked, changed).
 		Watches(&v1alpha1.Strategy{}, blocked, builder.WithPredicates(created())).
 		Watches(&v1alpha1.Instance{}, blocked, builder.WithPredicates(created())).
@@ -71,15 +70,6 @@ func notBegun(object client.Object) []string {
 // blocked returns requests for the plans of indexBlocked in the namespace of a new or changed object, because they may have waited for that object.
 func (r *Reconciler) blocked(ctx context.Context, object client.Object) []reconcile.Request {
 	return process.Requests(ctx, r.Client, &v1alpha1.PlanList{}, client.InNamespace(object.GetNamespace()), client.MatchingFields{indexBlocked: all})
-}
-
-// planOf returns the plan that a run belongs to.
-func planOf(_ context.Context, object client.Object) []reconcile.Request {
-	owner := metav1.GetControllerOf(object)
-	if owner == nil || owner.Kind != planKind {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}}}
 }
 
 // created passes creation events only.

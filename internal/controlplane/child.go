@@ -84,41 +84,38 @@ func (c *child) writeRecord() error {
 	return statedir.Write(c.dir.pid(c.name), data)
 }
 
-// findLeftovers returns the children that a killed owner left running, by name. It removes the pid files of processes that no longer exist. It returns an error
-// if a pid file cannot be read or a process cannot be identified.
-func findLeftovers(dir layout) (map[string]*child, error) {
-	found := map[string]*child{}
-	for _, name := range append([]string{program}, formerPrograms...) {
-		data, err := os.ReadFile(dir.pid(name))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read the pid file of %s: %w", name, err)
-		}
-		var rec record
-		if err := json.Unmarshal(data, &rec); err != nil {
-			return nil, fmt.Errorf("the pid file %s cannot be read (%w): if %s is still running, stop it; then remove that file", dir.pid(name), err, name)
-		}
-		// The handle is opened before the identity is checked, so that signals reach exactly the process that was checked.
-		process, err := os.FindProcess(rec.PID)
-		if err != nil {
-			return nil, fmt.Errorf("find process %d: %w", rec.PID, err)
-		}
-		alive, err := rec.alive()
-		if err != nil {
-			return nil, fmt.Errorf("%s of an earlier run: %w; the pid file is %s", name, err, dir.pid(name))
-		}
-		if !alive {
-			_ = process.Release()
-			if err := os.Remove(dir.pid(name)); err != nil {
-				return nil, fmt.Errorf("remove a stale pid file: %w", err)
-			}
-			continue
-		}
-		found[name] = &child{name: name, dir: dir, record: rec, process: process, done: make(chan struct{})}
+// findLeftover returns the child that a killed owner left running, or nil. It removes the pid file of a process that no longer exists. It returns an error if the
+// pid file cannot be read or the process cannot be identified.
+func findLeftover(dir layout) (*child, error) {
+	path := dir.pid(program)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return found, nil
+	if err != nil {
+		return nil, fmt.Errorf("read the pid file of %s: %w", program, err)
+	}
+	var rec record
+	if err := json.Unmarshal(data, &rec); err != nil {
+		return nil, fmt.Errorf("the pid file %s cannot be read (%w): if %s is still running, stop it; then remove that file", path, err, program)
+	}
+	// The handle is opened before the identity is checked, so that signals reach exactly the process that was checked.
+	process, err := os.FindProcess(rec.PID)
+	if err != nil {
+		return nil, fmt.Errorf("find process %d: %w", rec.PID, err)
+	}
+	alive, err := rec.alive()
+	if err != nil {
+		return nil, fmt.Errorf("%s of an earlier run: %w; the pid file is %s", program, err, path)
+	}
+	if !alive {
+		_ = process.Release()
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("remove a stale pid file: %w", err)
+		}
+		return nil, nil
+	}
+	return &child{name: program, dir: dir, record: rec, process: process, done: make(chan struct{})}, nil
 }
 
 // follow polls a child that another process started, because only the parent of a process can wait for its exit.

@@ -31,10 +31,6 @@ const (
 	readyPoll = 50 * time.Millisecond
 )
 
-// formerPrograms are the programs that earlier versions of berth ran as the control plane, in the order in which they must be stopped. They keep running if
-// such a version is killed.
-var formerPrograms = []string{"kube-controller-manager", "kube-apiserver", "etcd"}
-
 // Options configure a control plane.
 type Options struct {
 	// StateDir is the directory that contains everything that must survive a restart: data, keys, ports. It is created with mode 0700.
@@ -103,20 +99,20 @@ func (c *ControlPlane) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	leftovers, err := findLeftovers(c.dir)
+	left, err := findLeftover(c.dir)
 	if err != nil {
 		return err
 	}
 	if c.port, err = loadPort(c.dir); err != nil {
 		return err
 	}
-	if c.adopt(ctx, leftovers, identity) {
+	if c.adopt(ctx, left, identity) {
 		return nil
 	}
 	if err := c.lacksSpace(); err != nil {
 		return err
 	}
-	if err := c.endLeftovers(leftovers); err != nil {
+	if err := c.endLeftover(left); err != nil {
 		return err
 	}
 	if c.port, err = choosePort(c.dir, c.port); err != nil {
@@ -132,8 +128,7 @@ func (c *ControlPlane) start(ctx context.Context) error {
 }
 
 // adopt takes over the child of a killed owner if the child is running, was started in the same way as this version would start it, and responds.
-func (c *ControlPlane) adopt(ctx context.Context, leftovers map[string]*child, identity *identity) bool {
-	left := leftovers[program]
+func (c *ControlPlane) adopt(ctx context.Context, left *child, identity *identity) bool {
 	if left == nil || left.record.Fingerprint != fingerprint(argv(c.assets, c.dir, c.port)) {
 		return false
 	}
@@ -152,21 +147,16 @@ func (c *ControlPlane) adopt(ctx context.Context, leftovers map[string]*child, i
 	return true
 }
 
-func (c *ControlPlane) endLeftovers(leftovers map[string]*child) error {
-	for _, name := range append([]string{program}, formerPrograms...) {
-		left := leftovers[name]
-		if left == nil {
-			continue
-		}
-		c.opts.Progress(fmt.Sprintf("stopping %s (process %d), which an earlier run left running", left.name, left.record.PID))
-		if left != c.child { // adopt already follows its child
-			left.follow()
-		}
-		if err := left.stop(stopGrace); err != nil {
-			return err
-		}
+// endLeftover stops the child of a killed owner; nil if there is none.
+func (c *ControlPlane) endLeftover(left *child) error {
+	if left == nil {
+		return nil
 	}
-	return nil
+	c.opts.Progress(fmt.Sprintf("stopping %s (process %d), which an earlier run left running", left.name, left.record.PID))
+	if left != c.child { // adopt already follows its child
+		left.follow()
+	}
+	return left.stop(stopGrace)
 }
 
 func (c *ControlPlane) startChild(ctx context.Context) error {

@@ -39,9 +39,9 @@ func TestFindLeftovers_IgnoresOtherProcesses(t *testing.T) {
 			data, err := json.Marshal(record{processIdentity: test.id})
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(os.WriteFile(dir.pid(program), data, 0o600)).To(Succeed())
-			found, err := findLeftovers(dir)
+			found, err := findLeftover(dir)
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(found[program] != nil).To(Equal(test.found))
+			g.Expect(found != nil).To(Equal(test.found))
 			if !test.found {
 				g.Expect(dir.pid(program)).NotTo(BeAnExistingFile())
 			}

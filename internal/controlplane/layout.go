@@ -90,8 +90,7 @@ func releaseLock(file *flock.Flock) error {
 	return nil
 }
 
-// portFile is the content of the file that records the port of the API on 127.0.0.1. A later start uses the same port again if it is free. Files of earlier
-// versions also contain the ports of etcd, which are ignored.
+// portFile is the content of the file that records the port of the API on 127.0.0.1. A later start uses the same port again if it is free.
 type portFile struct {
 	APIServer int `json:"apiServer"`
 }

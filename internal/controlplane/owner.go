@@ -65,8 +65,8 @@ func LeftBehind(stateDir string) (left bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, releaseLock(held)) }()
-	found, err := findLeftovers(layout{stateDir})
-	return len(found) > 0, err
+	found, err := findLeftover(layout{stateDir})
+	return found != nil, err
 }
 
 // StopLeftBehind stops the control plane that a killed owner of the state directory left running, without starting another one. It returns an error if the
@@ -79,11 +79,11 @@ func StopLeftBehind(opts Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, releaseLock(held)) }()
 	c := &ControlPlane{dir: layout{opts.StateDir}, opts: opts}
-	found, err := findLeftovers(c.dir)
+	found, err := findLeftover(c.dir)
 	if err != nil {
 		return err
 	}
-	return c.endLeftovers(found)
+	return c.endLeftover(found)
 }
 
 // lockHolder returns the PID of the process that has locked the state directory, or 0. A process that has just taken the lock may not have written its PID yet.

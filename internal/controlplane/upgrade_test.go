@@ -17,9 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
-// TestStart_TakesOverEarlierStateDirectory starts a control plane with a database that etcd and kube-apiserver have written, and with pid files of processes
-// that a killed berth of such a version left running. Start stops these processes, and all objects still exist.
-func TestStart_TakesOverEarlierStateDirectory(t *testing.T) {
+// TestStart_ReadsDatabaseOfEtcd starts a control plane with a database that etcd and kube-apiserver have written as separate programs. All objects still exist.
+func TestStart_ReadsDatabaseOfEtcd(t *testing.T) {
 	g := NewWithT(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -42,26 +41,12 @@ func TestStart_TakesOverEarlierStateDirectory(t *testing.T) {
 	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kept"}}
 	g.Expect(api.Create(ctx, kept)).To(Succeed())
 	g.Expect(environment.Stop()).To(Succeed())
-	g.Expect(os.WriteFile(dir.ports(), []byte(`{"apiServer":0,"etcdClient":12379,"etcdPeer":12380}`), 0o600)).To(Succeed())
-	var left []record
-	for _, name := range formerPrograms {
-		process, err := startChild(dir, name, []string{"/bin/sleep", "1000"})
-		g.Expect(err).NotTo(HaveOccurred())
-		defer func() { _ = process.process.Kill() }()
-		left = append(left, process.record)
-	}
 
 	progress := &progressLog{}
 	c, err := Start(ctx, Options{StateDir: dir.root, Assets: assets(t), Progress: progress.add})
 	g.Expect(err).NotTo(HaveOccurred(), progress.String())
 	defer closeIdle(g, c)
 	defer func() { g.Expect(c.Stop()).To(Succeed()) }()
-	for _, rec := range left {
-		g.Expect(rec.alive()).To(BeFalse())
-	}
-	for _, name := range formerPrograms {
-		g.Expect(dir.pid(name)).NotTo(BeAnExistingFile())
-	}
 	api, err = client.New(c.Config(), client.Options{})
 	g.Expect(err).NotTo(HaveOccurred())
 	again := &corev1.ConfigMap{}

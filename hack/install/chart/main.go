@@ -1,20 +1,15 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chart updates charts/berth: files/ with copies of the manifests below config/, and README.md from values.yaml. With -check it changes nothing and
-// fails if a file is stale.
+// Command chart updates charts/berth: files/ with copies of the manifests below config/, and README.md from values.yaml.
 package main
 
 import (
-	"bytes"
-	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 )
 
 // copied maps each folder of config/ to the folder of files/ that its manifests are copied to.
@@ -31,28 +26,34 @@ var copied = []struct{ from, to, pattern string }{
 var left = []string{"kustomization.yaml", "parameters.yaml"}
 
 func main() {
-	check := flag.Bool("check", false, "change nothing; fail if a file is stale")
-	root := flag.String("root", filepath.Join("..", ".."), "root directory of the project")
+	root := filepath.Join("..", "..")
+	to := flag.String("to", root, "directory that receives the files of the chart")
 	flag.Parse()
-	if err := run(*root, *check); err != nil {
+	if err := run(root, *to); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(root string, check bool) error {
-	wanted, err := generate(root)
+// run replaces the generated files of the chart below a directory.
+func run(root, to string) error {
+	generated, err := generate(root)
 	if err != nil {
 		return err
 	}
-	stale, err := compare(root, wanted)
-	if err != nil || len(stale) == 0 {
+	if err := os.RemoveAll(filepath.Join(to, "charts/berth/files")); err != nil {
 		return err
 	}
-	if check {
-		return fmt.Errorf("stale: %s; run make chart", strings.Join(stale, ", "))
+	for file, text := range generated {
+		path := filepath.Join(to, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return err
+		}
 	}
-	return write(root, stale, wanted)
+	return nil
 }
 
 // generate returns the expected generated files of the chart, by path in the project.
@@ -81,52 +82,4 @@ func generate(root string) (map[string][]byte, error) {
 	readme, err := readme(values)
 	wanted["charts/berth/README.md"] = readme
 	return wanted, err
-}
-
-// compare returns the files that differ, are missing, or should not exist.
-func compare(root string, wanted map[string][]byte) ([]string, error) {
-	var stale []string
-	for _, file := range slices.Sorted(maps.Keys(wanted)) {
-		text, err := os.ReadFile(filepath.Join(root, file))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return nil, err
-		}
-		if err != nil || !bytes.Equal(text, wanted[file]) {
-			stale = append(stale, file)
-		}
-	}
-	there, err := filepath.Glob(filepath.Join(root, "charts/berth/files/*/*"))
-	if err != nil {
-		return nil, err
-	}
-	for _, file := range there {
-		relative, err := filepath.Rel(root, file)
-		if err != nil {
-			return nil, err
-		}
-		if wanted[relative] == nil {
-			stale = append(stale, relative)
-		}
-	}
-	return stale, nil
-}
-
-// write updates stale files and removes files that should not exist.
-func write(root string, stale []string, wanted map[string][]byte) error {
-	for _, file := range stale {
-		path := filepath.Join(root, file)
-		if wanted[file] == nil {
-			if err := os.Remove(path); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, wanted[file], 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
 }
