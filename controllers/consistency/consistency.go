@@ -22,8 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"github.com/berth-dev/berth/internal/mergepatch"
 )
 
 // ErrStale ends a reconcile whose decision was based on a stale read. The reconcile takes no action, and is repeated after RetryAfter.
@@ -54,7 +52,7 @@ func WriteStatus(ctx context.Context, writer client.StatusClient, base, object c
 	if equality.Semantic.DeepEqual(base, object) { // the usual case, and much cheaper than a patch
 		return false, nil
 	}
-	patch, err := mergepatch.Status(base, object)
+	patch, err := statusPatch(base, object)
 	if patch == nil || err != nil {
 		return false, err
 	}

@@ -1,10 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mergepatch creates the patches with which controllers write a status. controller-runtime creates the same patches from two whole objects
-// decoded into maps, which takes a considerable part of a millisecond. That delay would affect every start, because a process is started only after the
-// status is written.
-package mergepatch
+package consistency
 
 import (
 	"bytes"
@@ -19,9 +16,12 @@ import (
 // null in a merge patch removes a field.
 var null = json.RawMessage("null")
 
-// Status returns the JSON merge patch that changes the status of before to the status of after, or nil if they are equal. It ignores differences outside the
-// status. Applying the patch fails with a conflict if the stored object no longer has the resource version of before.
-func Status(before, after client.Object) (client.Patch, error) {
+// statusPatch returns the JSON merge patch that changes the status of before to the status of after, or nil if they are equal. It ignores differences outside
+// the status. Applying the patch fails with a conflict if the stored object no longer has the resource version of before.
+//
+// controller-runtime creates the same patch from two whole objects decoded into maps, which takes a considerable part of a millisecond. That delay would
+// affect every start, because a process is started only after the status is written.
+func statusPatch(before, after client.Object) (client.Patch, error) {
 	version := before.GetResourceVersion()
 	if version == "" {
 		return nil, fmt.Errorf("%s %s was never stored: its status cannot be patched", before.GetNamespace(), before.GetName())

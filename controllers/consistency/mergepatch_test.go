@@ -1,7 +1,7 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package mergepatch_test
+package consistency
 
 import (
 	"testing"
@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/mergepatch"
 )
 
 func newServer() *v1alpha1.DevServer {
@@ -33,8 +32,8 @@ func newServer() *v1alpha1.DevServer {
 	return o
 }
 
-// TestStatus_EqualsPatchOfLibrary checks that the patch equals the one that controller-runtime creates from two whole objects.
-func TestStatus_EqualsPatchOfLibrary(t *testing.T) {
+// TestStatusPatch_EqualsPatchOfLibrary checks that the patch equals the one that controller-runtime creates from two whole objects.
+func TestStatusPatch_EqualsPatchOfLibrary(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.DevServerStatus){
 		"a field":                      func(s *v1alpha1.DevServerStatus) { s.URL = "http://localhost:4000/" },
 		"a removed field":              func(s *v1alpha1.DevServerStatus) { s.URL = "" },
@@ -56,7 +55,7 @@ func TestStatus_EqualsPatchOfLibrary(t *testing.T) {
 			g := NewWithT(t)
 			before, after := newServer(), newServer()
 			change(&after.Status)
-			patch, err := mergepatch.Status(before, after)
+			patch, err := statusPatch(before, after)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(patch).NotTo(BeNil())
 			g.Expect(patch.Type()).To(Equal(types.MergePatchType))
@@ -69,21 +68,21 @@ func TestStatus_EqualsPatchOfLibrary(t *testing.T) {
 	}
 }
 
-func TestStatus_IsNilWithoutChange(t *testing.T) {
+func TestStatusPatch_IsNilWithoutChange(t *testing.T) {
 	g := NewWithT(t)
 	before, after := newServer(), newServer()
 	after.Spec.Process.Command = []string{"yarn"} // a resolved value, which must not be stored
 	after.Status.Conditions[0].LastTransitionTime.Time = after.Status.Conditions[0].LastTransitionTime.Add(time.Millisecond)
-	g.Expect(mergepatch.Status(before, after)).To(BeNil(), "the stored status does not change")
+	g.Expect(statusPatch(before, after)).To(BeNil(), "the stored status does not change")
 }
 
-func TestStatus_RefusesObjectsThatCannotBePatched(t *testing.T) {
+func TestStatusPatch_RefusesObjectsThatCannotBePatched(t *testing.T) {
 	g := NewWithT(t)
 	before := newServer()
 	before.ResourceVersion = ""
-	_, err := mergepatch.Status(before, newServer())
+	_, err := statusPatch(before, newServer())
 	g.Expect(err).To(MatchError(ContainSubstring("never stored")))
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
-	_, err = mergepatch.Status(secret, secret)
+	_, err = statusPatch(secret, secret)
 	g.Expect(err).To(MatchError(ContainSubstring("no status")))
 }
