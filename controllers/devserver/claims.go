@@ -14,11 +14,11 @@ import (
 	"github.com/berth-dev/berth/controllers/arbitration"
 )
 
-// IndexPort is the field index that finds DevServers by the ports in their spec and status.
-const IndexPort = "berth.dev/port"
+// indexPort is the field index that finds DevServers by the ports in their spec and status.
+const indexPort = "berth.dev/port"
 
 // contested defines the contest for ports.
-var contested = arbitration.Contest{Index: IndexPort, Things: byPort, NewList: func() client.ObjectList { return &v1alpha1.DevServerList{} }}
+var contested = arbitration.Contest{Index: indexPort, Things: byPort, NewList: func() client.ObjectList { return &v1alpha1.DevServerList{} }}
 
 // claimOn returns the claim of the object on a port. It also reports whether the object competes for the port, that is, whether the object uses the port or
 // should use it.

@@ -37,7 +37,7 @@ type Options struct {
 
 // Setup registers the controller of DevServers with the manager.
 func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.DevServer{}, IndexPort, byPort); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.DevServer{}, indexPort, byPort); err != nil {
 		return fmt.Errorf("index DevServers by port: %w", err)
 	}
 	wake := func(uid types.UID) { deps.Dispatcher.Wake(context.Background(), uid) }
@@ -48,7 +48,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err := mgr.Add(kind.Probes()); err != nil {
 		return fmt.Errorf("add the probes of DevServers: %w", err)
 	}
-	if err := mgr.Add(kind.Proxies()); err != nil {
+	if err := mgr.Add(kind.proxies); err != nil {
 		return fmt.Errorf("add the proxies of DevServers: %w", err)
 	}
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
@@ -59,9 +59,9 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	})
 }
 
-// New returns the kind. cache must have the index IndexPort; reader reads from the API server. When a probe has a new result, the kind calls wake with the UID
-// of the object, so that the object is reconciled; wake must not block. The caller runs the Runnables that Probes and Proxies return. New returns an error if
-// options.Ports is invalid.
+// New returns the kind. cache must have the index of ports that Setup adds; reader reads from the API server. When a probe has a new result, the kind calls wake
+// with the UID of the object, so that the object is reconciled; wake must not block. New starts neither the probes nor the proxies; Setup adds both to the
+// manager. New returns an error if options.Ports is invalid.
 func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, now clock.PassiveClock, options Options, wake func(types.UID)) (*Kind, error) {
 	if options.Ports == (Range{}) {
 		options.Ports = DefaultRange
@@ -90,6 +90,3 @@ func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, 
 
 // Probes returns the Runnable that runs the probes.
 func (k *Kind) Probes() *probe.Manager { return k.probes }
-
-// Proxies returns the Runnable that runs the proxies.
-func (k *Kind) Proxies() *devproxy.Proxies { return k.proxies }

@@ -210,7 +210,7 @@ func newFixture(t *testing.T, objects ...client.Object) *fixture {
 		others:  map[string]bool{},
 	}
 	s.store = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
-		WithStatusSubresource(&v1alpha1.DevServer{}).WithIndex(&v1alpha1.DevServer{}, IndexPort, byPort).Build()
+		WithStatusSubresource(&v1alpha1.DevServer{}).WithIndex(&v1alpha1.DevServer{}, indexPort, byPort).Build()
 	s.restartManager(t)
 	return s
 }

@@ -41,8 +41,8 @@ const terminalStopSignal = "SIGHUP"
 // interrupt is Ctrl-C.
 const interrupt = 0x03
 
-// SessionID is the name of the environment variable that holds status.sessionID.
-const SessionID = "SESSION_ID"
+// sessionIDVariable is the name of the environment variable that holds status.sessionID.
+const sessionIDVariable = "SESSION_ID"
 
 // Kind implements process.Kind for Instances.
 type Kind struct {
@@ -112,7 +112,7 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *fact
 		Rows:    ptr.Deref(instance.Spec.Terminal.Rows, defaultRows),
 	}
 	start.Process.StopSignal = stopSignal(instance, start.Process.StopSignal)
-	start.Variables = map[string]string{SessionID: string(instance.UID)}
+	start.Variables = map[string]string{sessionIDVariable: string(instance.UID)}
 	config, err := configOf(instance)
 	if err != nil {
 		return err

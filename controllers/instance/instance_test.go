@@ -78,7 +78,7 @@ func TestPrepare_LeavesStatusUnchanged(t *testing.T) {
 		t.Errorf("the first start of an Instance must not wait for a write (-want +got):\n%s", diff)
 	}
 	newKind().ObserveStopped(t.Context(), instance)
-	if want := map[string]string{SessionID: instance.Status.SessionID}; instance.Status.SessionID != "one" || !cmp.Equal(start.Variables, want) {
+	if want := map[string]string{sessionIDVariable: instance.Status.SessionID}; instance.Status.SessionID != "one" || !cmp.Equal(start.Variables, want) {
 		t.Errorf("status.sessionID is %q, and the variables are %v", instance.Status.SessionID, start.Variables)
 	}
 }

@@ -26,7 +26,7 @@ func (k *Kind) preparePod(ctx context.Context, server *v1alpha1.LanguageServer, 
 	if err := podspec.Pod(start, server, "LanguageServer", server.Spec.Runtime.Pod); err != nil || start.Blocked != nil {
 		return err
 	}
-	both := langserver.PodConfig{Secret: AddressName(server)}
+	both := langserver.PodConfig{Secret: addressName(server)}
 	for _, part := range []struct {
 		text []byte
 		into any
@@ -39,18 +39,18 @@ func (k *Kind) preparePod(ctx context.Context, server *v1alpha1.LanguageServer, 
 	if start.Process.Config, err = json.Marshal(both); err != nil {
 		return fmt.Errorf("encode the configuration of the Pod: %w", err)
 	}
-	service := podspec.Service(server, "LanguageServer", AddressName(server), "lsp", transport.Port)
+	service := podspec.Service(server, "LanguageServer", addressName(server), "lsp", transport.Port)
 	service.Spec.PublishNotReadyAddresses = true // the multiplexer accepts clients before the server is ready, and holds their requests
 	start.Blocked, err = podspec.Services{Client: k.client, Reader: k.reader}.Serve(ctx, server, "LanguageServer", service)
 	return err
 }
 
-// AddressName returns the name of the Service of a server in a Pod, which is also the name of the Secret with its token and certificate.
-func AddressName(server *v1alpha1.LanguageServer) string {
+// addressName returns the name of the Service of a server in a Pod, which is also the name of the Secret with its token and certificate.
+func addressName(server *v1alpha1.LanguageServer) string {
 	return podspec.ServiceName("lsp", "lsp-"+server.Name, server)
 }
 
 // podEndpoint returns the URL that clients in the cluster connect to.
 func podEndpoint(server *v1alpha1.LanguageServer) string {
-	return fmt.Sprintf("https://%s.%s.svc:%d%s", AddressName(server), server.Namespace, transport.Port, transport.ClientPath)
+	return fmt.Sprintf("https://%s.%s.svc:%d%s", addressName(server), server.Namespace, transport.Port, transport.ClientPath)
 }

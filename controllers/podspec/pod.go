@@ -38,7 +38,7 @@ func Pod(start *process.StartSpec, object process.Object, kind string, spec *v1a
 		}
 		return nil
 	}
-	config.Namespace, config.Owner = object.GetNamespace(), Owner(object, kind)
+	config.Namespace, config.Owner = object.GetNamespace(), ownerReference(object, kind)
 	text, err := json.Marshal(config)
 	if err != nil {
 		return fmt.Errorf("encode the configuration of the Pod: %w", err)
@@ -49,8 +49,8 @@ func Pod(start *process.StartSpec, object process.Object, kind string, spec *v1a
 	return nil
 }
 
-// Owner returns the owner reference for objects that Berth creates in the cluster for object, so that they are deleted with it.
-func Owner(object metav1.Object, kind string) *metav1.OwnerReference {
+// ownerReference returns the owner reference for objects that Berth creates in the cluster for object, so that they are deleted with it.
+func ownerReference(object metav1.Object, kind string) *metav1.OwnerReference {
 	reference := metav1.NewControllerRef(object, v1alpha1.GroupVersion.WithKind(kind))
 	reference.BlockOwnerDeletion = ptr.To(false) // the finalizer of Berth keeps the object until its Pod is gone
 	return reference

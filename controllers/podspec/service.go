@@ -115,7 +115,7 @@ func Service(object process.Object, kind, name, port string, number int32) *core
 	labels := map[string]string{pod.LabelManagedBy: pod.ManagedBy, pod.LabelUID: string(object.GetUID())}
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: object.GetNamespace(), Name: name, Labels: labels, OwnerReferences: []metav1.OwnerReference{*Owner(object, kind)},
+			Namespace: object.GetNamespace(), Name: name, Labels: labels, OwnerReferences: []metav1.OwnerReference{*ownerReference(object, kind)},
 		},
 		Spec: corev1.ServiceSpec{
 			Selector: labels,
