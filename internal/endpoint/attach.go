@@ -31,9 +31,9 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) *
 	if terminals == nil || t.inPod() {
 		return refuse(http.StatusNotImplemented, noTerminals)
 	}
-	if !strings.EqualFold(r.Header.Get("Upgrade"), Protocol) || !strings.EqualFold(r.Header.Get("Connection"), "Upgrade") {
-		w.Header().Set("Upgrade", Protocol)
-		return refuse(http.StatusUpgradeRequired, "attach requires a connection upgrade to the protocol %s: use berth attach of the same version as the manager", Protocol)
+	if !strings.EqualFold(r.Header.Get("Upgrade"), protocol) || !strings.EqualFold(r.Header.Get("Connection"), "Upgrade") {
+		w.Header().Set("Upgrade", protocol)
+		return refuse(http.StatusUpgradeRequired, "attach requires a connection upgrade to the protocol %s: use berth attach of the same version as the manager", protocol)
 	}
 	leave, refused := s.awake(r.Context(), t)
 	defer leave()
@@ -51,11 +51,11 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) *
 	if err := raw.SetDeadline(time.Time{}); err != nil {
 		return nil
 	}
-	if _, err := fmt.Fprintf(raw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", Protocol); err != nil {
+	if _, err := fmt.Fprintf(raw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol); err != nil {
 		return nil
 	}
 	leave() // a client that only watches does not keep the process awake
-	s.join(r.Context(), terminals, NewConn(raw, buffered), t, sizeOf(r))
+	s.join(r.Context(), terminals, newConn(raw, buffered), t, sizeOf(r))
 	return nil
 }
 

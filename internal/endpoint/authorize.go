@@ -43,7 +43,7 @@ func (s *Server) authenticate(r *http.Request) (authenticationv1.UserInfo, *refu
 
 // reviewToken authenticates a token through the API server: an ordinary token, or a token for this endpoint only.
 func (s *Server) reviewToken(ctx context.Context, token string) (authenticationv1.UserInfo, *refusal) {
-	for _, audiences := range [][]string{nil, {Audience(s.opts.Namespace)}} {
+	for _, audiences := range [][]string{nil, {audience(s.opts.Namespace)}} {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
 		if err := s.opts.Client.Create(ctx, review); err != nil {
 			s.opts.Log.Error(err, "Cannot review a token")

@@ -195,7 +195,7 @@ func (c *Client) Attach(ctx context.Context, object Object, size *runtime.Termin
 		query.Set("rows", strconv.Itoa(int(size.Rows)))
 	}
 	response, err := c.send(ctx, request{
-		method: http.MethodPost, object: object, subresource: "attach", query: query, header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {Protocol}},
+		method: http.MethodPost, object: object, subresource: "attach", query: query, header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {protocol}},
 		want: http.StatusSwitchingProtocols, answer: wakePatience,
 	})
 	if err != nil {
@@ -206,7 +206,7 @@ func (c *Client) Attach(ctx context.Context, object Object, size *runtime.Termin
 		_ = response.Body.Close()
 		return nil, errors.New("the connection cannot be written to")
 	}
-	return NewConn(raw, nil), nil
+	return newConn(raw, nil), nil
 }
 
 // request is a request of a client.

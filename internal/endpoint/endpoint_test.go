@@ -303,7 +303,7 @@ func TestServer_AuthorizesRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			request, err := http.NewRequestWithContext(t.Context(), test.method, f.server.URL()+test.path, nil)
+			request, err := http.NewRequestWithContext(t.Context(), test.method, f.server.url()+test.path, nil)
 			g.Expect(err).NotTo(HaveOccurred())
 			if test.header != nil {
 				request.Header = test.header
@@ -433,7 +433,7 @@ func TestPublishReplacesAnOldAddress(t *testing.T) {
 	g.Expect(third.publishOnce(t.Context())).To(Succeed(), "an installation in another namespace has its own address")
 	published := &corev1.ConfigMap{}
 	g.Expect(f.api.Get(t.Context(), client.ObjectKey{Namespace: Namespace, Name: ConfigMap}, published)).To(Succeed())
-	g.Expect(published.Data[keyURL]).To(Equal(second.URL()))
+	g.Expect(published.Data[keyURL]).To(Equal(second.url()))
 }
 
 func TestLog_TailReturnsLastLines(t *testing.T) {
@@ -675,7 +675,7 @@ func TestReceive_RejectsInvalidFrames(t *testing.T) {
 		"unknown":    {"z\x00\x00\x00\x01ae\x00\x00\x00\x02no", "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn := NewConn(nil, strings.NewReader(test.wire))
+			conn := newConn(nil, strings.NewReader(test.wire))
 			NewWithT(t).Expect(conn.Receive(io.Discard, nil)).To(MatchError(ContainSubstring(test.says)))
 		})
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Protocol is the protocol that an attach connection is upgraded to. After the 101 response both sides send frames: one byte for the kind, four bytes for the
+// protocol is the protocol that an attach connection is upgraded to. After the 101 response both sides send frames: one byte for the kind, four bytes for the
 // length of the payload in big-endian order, and the payload.
-const Protocol = "berth-attach/1"
+const protocol = "berth-attach/1"
 
 const (
 	frameData   = 'd' // terminal data, in both directions
@@ -38,8 +38,8 @@ type Conn struct {
 	out [headerSize + maxFrame]byte
 }
 
-// NewConn returns a Conn that exchanges frames over raw. buffered, if not nil, is a reader that returns data already read from raw and then continues with raw.
-func NewConn(raw io.ReadWriteCloser, buffered io.Reader) *Conn {
+// newConn returns a Conn that exchanges frames over raw. buffered, if not nil, is a reader that returns data already read from raw and then continues with raw.
+func newConn(raw io.ReadWriteCloser, buffered io.Reader) *Conn {
 	if buffered == nil {
 		buffered = raw
 	}

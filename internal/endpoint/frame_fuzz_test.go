@@ -19,7 +19,7 @@ func FuzzReceive(f *testing.F) {
 	f.Add([]byte("x\x00\x00\x00\x01xd\xff\xff\xff\xff"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var written bytes.Buffer
-		err := NewConn(nil, bytes.NewReader(text)).Receive(&written, func(size runtime.Terminal) {
+		err := newConn(nil, bytes.NewReader(text)).Receive(&written, func(size runtime.Terminal) {
 			if size.Columns < 1 || size.Columns > 1000 || size.Rows < 1 || size.Rows > 1000 {
 				t.Errorf("a terminal of %d columns and %d rows", size.Columns, size.Rows)
 			}
@@ -30,6 +30,6 @@ func FuzzReceive(f *testing.F) {
 		if written.Len() > len(text) {
 			t.Errorf("wrote %d bytes of %d", written.Len(), len(text))
 		}
-		_ = NewConn(nil, bytes.NewReader(text)).Receive(io.Discard, nil)
+		_ = newConn(nil, bytes.NewReader(text)).Receive(io.Discard, nil)
 	})
 }

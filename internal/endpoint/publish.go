@@ -36,7 +36,7 @@ func (s *Server) publish(ctx context.Context) {
 		err := s.publishOnce(ctx)
 		switch {
 		case err == nil:
-			s.opts.Log.Info("Serving logs and terminals", "url", s.URL())
+			s.opts.Log.Info("Serving logs and terminals", "url", s.url())
 		case ctx.Err() == nil && err.Error() != said:
 			said = err.Error()
 			s.opts.Log.Error(err, "Cannot publish the address of the endpoint; berth logs and berth attach cannot find it until this succeeds; retrying")
@@ -46,7 +46,7 @@ func (s *Server) publish(ctx context.Context) {
 }
 
 func (s *Server) publishOnce(ctx context.Context) error {
-	wanted := map[string]string{keyURL: s.URL()}
+	wanted := map[string]string{keyURL: s.url()}
 	if len(s.ca) > 0 {
 		wanted[keyCA] = string(s.ca)
 	}

@@ -105,8 +105,8 @@ func loopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// URL returns the address of the server.
-func (s *Server) URL() string { return "https://" + s.listener.Addr().String() }
+// url returns the address of the server.
+func (s *Server) url() string { return "https://" + s.listener.Addr().String() }
 
 // NeedLeaderElection returns true, so that only one manager publishes its address.
 func (s *Server) NeedLeaderElection() bool { return true }

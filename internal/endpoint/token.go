@@ -26,9 +26,9 @@ const tokenSeconds = 600
 // serviceAccountPrefix is the prefix of the user name of a service account; NAMESPACE:NAME follows.
 const serviceAccountPrefix = "system:serviceaccount:"
 
-// Audience returns the audience of tokens for the manager of an installation. Neither the API server itself nor the manager of another installation accepts
+// audience returns the audience of tokens for the manager of an installation. Neither the API server itself nor the manager of another installation accepts
 // such a token.
-func Audience(namespace string) string { return "berth.dev/" + namespace }
+func audience(namespace string) string { return "berth.dev/" + namespace }
 
 // limitToken replaces the token of a client with a short-lived token for the endpoint only. The API server can issue such a token only for a service account;
 // for other users the token is not changed.
@@ -37,7 +37,7 @@ func (o FindOptions) limitToken(ctx context.Context, to *rest.Config, api client
 	if err != nil || account == nil {
 		return err
 	}
-	source := &tokenSource{api: api, account: account, audience: Audience(o.namespace())}
+	source := &tokenSource{api: api, account: account, audience: audience(o.namespace())}
 	first, err := source.Token()
 	if o.ServiceAccount == "" && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
 		return nil // not every service account is allowed to request tokens
