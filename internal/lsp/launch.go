@@ -56,7 +56,7 @@ type Config struct {
 
 // Values of WhileIndexing.
 const (
-	IndexingForward = "Forward"
+	indexingForward = "Forward"
 	IndexingHold    = "Hold"
 )
 
@@ -125,7 +125,7 @@ func (c Config) WithDefaults() Config {
 	fill(&c.Health.Canary.Period, 60*time.Second)
 	fill(&c.StartupTimeout, 5*time.Minute)
 	if c.WhileIndexing == "" {
-		c.WhileIndexing = IndexingForward
+		c.WhileIndexing = indexingForward
 	}
 	return c
 }

@@ -42,7 +42,7 @@ func Main(args []string) int {
 		fmt.Fprintln(os.Stderr, "berth-lsp is started by berth, not by hand: it requires --dir and accepts no other arguments")
 		return 2
 	}
-	return Until(func(ctx context.Context) error { return Run(ctx, *dir, os.Stderr) })
+	return Until(func(ctx context.Context) error { return run(ctx, *dir, os.Stderr) })
 }
 
 // Until runs a function with a context that ends when a termination signal arrives, and returns the exit code.
@@ -56,9 +56,9 @@ func Until(run func(context.Context) error) int {
 	return 0
 }
 
-// Run serves managers and clients in a directory until a manager sends Quit or the context ends. When the context ends, Run stops the server before it returns.
+// run serves managers and clients in a directory until a manager sends Quit or the context ends. When the context ends, run stops the server before it returns.
 // The log and the stderr of the server are written to stderr.
-func Run(ctx context.Context, dir string, stderr *os.File) error {
+func run(ctx context.Context, dir string, stderr *os.File) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err

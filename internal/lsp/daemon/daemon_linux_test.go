@@ -64,7 +64,7 @@ func newFixture(t *testing.T) *fixture {
 	ctx, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel
 	go func() {
-		b.ended <- Run(ctx, b.dir, log)
+		b.ended <- run(ctx, b.dir, log)
 		_ = log.Close()
 	}()
 	t.Cleanup(func() {
@@ -256,7 +256,7 @@ func TestRun_RefusesDirectoryInUse(t *testing.T) {
 	b := newFixture(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	b.Expect(Run(ctx, b.dir, os.Stderr)).To(MatchError(ContainSubstring("another multiplexer")))
+	b.Expect(run(ctx, b.dir, os.Stderr)).To(MatchError(ContainSubstring("another multiplexer")))
 	b.Expect(b.execute(lsp.Command{Verb: lsp.Stop})).To(BeEmpty(), "the first multiplexer still runs")
 	b.Expect(Main([]string{"berth-lsp"})).To(Equal(2))
 	b.Expect(Main([]string{"berth-lsp", "--no-such-flag"})).To(Equal(2))

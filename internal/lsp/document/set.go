@@ -14,12 +14,12 @@ import (
 
 // Errors of a client's operations on documents.
 var (
-	// ErrNotOpen is the error for a document that this client has not opened.
-	ErrNotOpen = errors.New("document is not open")
-	// ErrChange is the error for an invalid change.
-	ErrChange = errors.New("invalid document change")
-	// ErrLimit is the error for a document that would exceed a limit.
-	ErrLimit = errors.New("limit of open documents exceeded")
+	// errNotOpen is the error for a document that this client has not opened.
+	errNotOpen = errors.New("document is not open")
+	// errChange is the error for an invalid change.
+	errChange = errors.New("invalid document change")
+	// errLimit is the error for a document that would exceed a limit.
+	errLimit = errors.New("limit of open documents exceeded")
 )
 
 // Session identifies one client.
@@ -133,11 +133,11 @@ func (s *Set) mayHold(session Session, bytes, documents int) error {
 	}
 	switch {
 	case s.limits.Documents > 0 && len(held.keys)+documents > s.limits.Documents:
-		return fmt.Errorf("%w: a client may have %d documents open; close some", ErrLimit, s.limits.Documents)
+		return fmt.Errorf("%w: a client may have %d documents open; close some", errLimit, s.limits.Documents)
 	case s.limits.Bytes > 0 && held.bytes+bytes > s.limits.Bytes:
-		return fmt.Errorf("%w: a client may have %d bytes of text open, and this text would raise the total to %d; close some documents", ErrLimit, s.limits.Bytes, held.bytes+bytes)
+		return fmt.Errorf("%w: a client may have %d bytes of text open, and this text would raise the total to %d; close some documents", errLimit, s.limits.Bytes, held.bytes+bytes)
 	case s.limits.Total > 0 && bytes > 0 && s.bytes+int64(bytes) > int64(s.limits.Total):
-		return fmt.Errorf("%w: all clients together may have %d bytes of text open, and %d bytes are already open; close some documents", ErrLimit, s.limits.Total, s.bytes)
+		return fmt.Errorf("%w: all clients together may have %d bytes of text open, and %d bytes are already open; close some documents", errLimit, s.limits.Total, s.bytes)
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (s *Set) Change(session Session, uri string, version int64, changes []json.
 	key := Key(uri)
 	d := s.documents[key]
 	if d == nil || d.views[session] == nil {
-		return nil, fmt.Errorf("change %s: %w in this client", uri, ErrNotOpen)
+		return nil, fmt.Errorf("change %s: %w in this client", uri, errNotOpen)
 	}
 	text, events, err := apply(d.views[session].text, changes)
 	if err != nil {

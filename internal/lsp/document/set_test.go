@@ -234,7 +234,7 @@ func TestChange_FailsForUnopenedDocument(t *testing.T) {
 	d.open(1, file, "a")
 	for _, session := range []Session{2, 1} {
 		list, err := d.Change(session, map[Session]string{1: "file:///w/b.go", 2: file}[session], 2, rawMessages(`{"text":"b"}`))
-		d.Expect(err).To(MatchError(ErrNotOpen))
+		d.Expect(err).To(MatchError(errNotOpen))
 		d.Expect(list).To(BeEmpty())
 	}
 	d.Expect(summarize(d.Save(2, file, nil))).To(BeEmpty())
@@ -245,7 +245,7 @@ func TestChange_InvalidEditClosesDocument(t *testing.T) {
 	d := newTestSet(t, Limits{})
 	d.open(1, file, "a")
 	list, err := d.Change(1, file, 2, rawMessages(`{"text":"b"}`, `{}`))
-	d.Expect(err).To(MatchError(ErrChange))
+	d.Expect(err).To(MatchError(errChange))
 	d.Expect(summarize(list)).To(Equal("Close"))
 	d.Expect(d.Holds(1, file)).To(BeFalse())
 }
@@ -253,7 +253,7 @@ func TestChange_InvalidEditClosesDocument(t *testing.T) {
 func TestLimits_AreEnforced(t *testing.T) {
 	uri := func(i int) string { return fmt.Sprintf("file:///w/%d.go", i) }
 	refused := func(d testSet, list []Notification, err error, says string) {
-		d.Expect(err).To(MatchError(ErrLimit))
+		d.Expect(err).To(MatchError(errLimit))
 		d.Expect(err).To(MatchError(ContainSubstring(says)))
 	}
 	t.Run("documents", func(t *testing.T) {
@@ -340,7 +340,7 @@ func TestLimit_LowerLimitKeepsOpenDocuments(t *testing.T) {
 	d.open(1, file+"2", "text")
 	d.Limit(Limits{Documents: 1})
 	_, err := d.Open(1, file+"3", "go", 1, "text")
-	d.Expect(err).To(MatchError(ErrLimit))
+	d.Expect(err).To(MatchError(errLimit))
 	d.Expect(d.URIs()).To(HaveLen(2), "open documents stay open")
 	d.Limit(Limits{})
 	d.open(1, file+"3", "text")

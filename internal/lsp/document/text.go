@@ -34,7 +34,7 @@ type event struct {
 // differently, such as a position that does not exist.
 func apply(text string, changes []json.RawMessage) (string, []event, error) {
 	if len(changes) > 1 && len(changes) > maxWork/(len(text)+1) {
-		return "", nil, fmt.Errorf("%w: one notification has %d changes to a text of %d bytes; send the whole text instead", ErrLimit, len(changes), len(text))
+		return "", nil, fmt.Errorf("%w: one notification has %d changes to a text of %d bytes; send the whole text instead", errLimit, len(changes), len(text))
 	}
 	data := []byte(text)
 	events := make([]event, 0, len(changes))
@@ -45,10 +45,10 @@ func apply(text string, changes []json.RawMessage) (string, []event, error) {
 			Text  *string `json:"text"`
 		}
 		if err := json.Unmarshal(raw, &change); err != nil {
-			return "", nil, fmt.Errorf("%w: %w", ErrChange, err)
+			return "", nil, fmt.Errorf("%w: %w", errChange, err)
 		}
 		if change.Text == nil {
-			return "", nil, fmt.Errorf("%w: the change has no text", ErrChange)
+			return "", nil, fmt.Errorf("%w: the change has no text", errChange)
 		}
 		if change.Range == nil {
 			data = append(data[:0], *change.Text...)
@@ -84,7 +84,7 @@ func splice(data []byte, start, end int, text string) []byte {
 func (s *span) in(data []byte) (start, end int, exact bool, err error) {
 	for _, p := range [...]position{s.Start, s.End} {
 		if p.Line < 0 || p.Character < 0 {
-			return 0, 0, false, fmt.Errorf("%w: position %d:%d is negative", ErrChange, p.Line, p.Character)
+			return 0, 0, false, fmt.Errorf("%w: position %d:%d is negative", errChange, p.Line, p.Character)
 		}
 	}
 	start, exact = s.Start.in(data)

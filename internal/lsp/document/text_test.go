@@ -58,9 +58,9 @@ func TestApply_EditsText(t *testing.T) {
 
 func TestApply_RejectsInvalidChanges(t *testing.T) {
 	for change, want := range map[string]error{
-		`{}`: ErrChange, `null`: ErrChange, `5`: ErrChange, `{"text":5}`: ErrChange, `{"text":"a","range":5}`: ErrChange,
-		edit(-1, 0, 0, 0, ""): ErrChange, edit(0, 0, 0, -1, ""): ErrChange,
-		`{"text":"a","range":{"start":{"line":1e30,"character":0},"end":{"line":0,"character":0}}}`: ErrChange,
+		`{}`: errChange, `null`: errChange, `5`: errChange, `{"text":5}`: errChange, `{"text":"a","range":5}`: errChange,
+		edit(-1, 0, 0, 0, ""): errChange, edit(0, 0, 0, -1, ""): errChange,
+		`{"text":"a","range":{"start":{"line":1e30,"character":0},"end":{"line":0,"character":0}}}`: errChange,
 	} {
 		_, _, err := apply("text", rawMessages(change))
 		NewWithT(t).Expect(err).To(MatchError(want), change)
@@ -71,7 +71,7 @@ func TestApply_RejectsInvalidChanges(t *testing.T) {
 		many[i] = one
 	}
 	_, _, err := apply(strings.Repeat("x", 1<<20), many)
-	NewWithT(t).Expect(err).To(MatchError(ErrLimit))
+	NewWithT(t).Expect(err).To(MatchError(errLimit))
 }
 
 func edit(startLine, startCharacter, endLine, endCharacter int, text string) string {

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/transport"
 )
 
-// Name is the file name of the program after Install, Source its name in the image of Berth.
+// Name is the file name of the program in the directory that -install copies it to, Source its name in the image of Berth.
 const (
 	Name   = "berth-lsp"
 	Source = "berth-lsp-pod"
@@ -30,7 +30,7 @@ const (
 
 // Main runs berth-lsp-pod and returns its exit code.
 func Main(args []string) int {
-	var p Place
+	var p place
 	flags := flag.NewFlagSet(Source, flag.ContinueOnError)
 	flags.StringVar(&p.Address, "listen", "", "address to listen on for clients and the manager")
 	flags.StringVar(&p.Keys, "keys", "", "directory of the certificate and the tokens")
@@ -41,9 +41,9 @@ func Main(args []string) int {
 	}
 	switch {
 	case flags.NArg() == 0 && *install != "":
-		return daemon.Until(func(context.Context) error { return Install(*install) })
+		return daemon.Until(func(context.Context) error { return installInto(*install) })
 	case flags.NArg() == 0 && p.Address != "" && p.Keys != "" && p.State != "":
-		return daemon.Until(func(ctx context.Context) error { return Run(ctx, p, os.Stderr) })
+		return daemon.Until(func(ctx context.Context) error { return run(ctx, p, os.Stderr) })
 	}
 	fmt.Fprintln(os.Stderr, "berth-lsp-pod is started by berth, not by hand: it requires --listen, --keys and --state, or --install")
 	return 2
@@ -52,17 +52,17 @@ func Main(args []string) int {
 // mostState is the maximum size of the termination message that a kubelet keeps, in bytes.
 const mostState = 4096
 
-// Place contains the address and the files of the multiplexer.
-type Place struct {
+// place contains the address and the files of the multiplexer.
+type place struct {
 	// Address is the listen address, Keys the directory in which the Secret of the multiplexer is mounted.
 	Address, Keys string
 	// State is the termination message file, whose content the kubelet reports after the container has exited for any reason.
 	State string
 }
 
-// Run serves managers and clients from the network until a manager sends Quit or the context ends. When the context ends, Run stops the server before it
+// run serves managers and clients from the network until a manager sends Quit or the context ends. When the context ends, run stops the server before it
 // returns.
-func Run(ctx context.Context, p Place, stderr *os.File) error {
+func run(ctx context.Context, p place, stderr *os.File) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", p.Address)
 	if err != nil {
@@ -89,8 +89,8 @@ func lastWords(path string, report lsp.Report) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
-// Install copies the running program into a directory that another container shares.
-func Install(dir string) error {
+// installInto copies the running program into a directory that another container shares.
+func installInto(dir string) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)

@@ -41,7 +41,7 @@ func TestLastWords_FitTerminationMessageLimit(t *testing.T) {
 func TestInstall_CopiesProgram(t *testing.T) {
 	g := NewWithT(t)
 	dir := t.TempDir()
-	g.Expect(Install(dir)).To(Succeed())
+	g.Expect(installInto(dir)).To(Succeed())
 	info, err := os.Stat(filepath.Join(dir, Name))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(info.Mode().Perm()).To(Equal(os.FileMode(0o755)))
@@ -50,7 +50,7 @@ func TestInstall_CopiesProgram(t *testing.T) {
 	original, err := os.Stat(self)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(info.Size()).To(Equal(original.Size()))
-	g.Expect(Install(filepath.Join(dir, "nowhere"))).To(MatchError(ContainSubstring("install this program")))
+	g.Expect(installInto(filepath.Join(dir, "nowhere"))).To(MatchError(ContainSubstring("install this program")))
 }
 
 func TestMain_RejectsInvalidArguments(t *testing.T) {

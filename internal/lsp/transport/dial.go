@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// ErrRefused is the error if the multiplexer rejects the token.
-var ErrRefused = errors.New("the multiplexer rejects the token")
+// errRefused is the error if the multiplexer rejects the token.
+var errRefused = errors.New("the multiplexer rejects the token")
 
 // mostSaid is how much of an unexpected response is included in the error, in bytes.
 const mostSaid = 512
@@ -35,7 +35,7 @@ func Dial(ctx context.Context, address string, keys map[string][]byte) (net.Conn
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	passed, err := knock(ctx, conn, address, ManagerPath, string(keys[ManagerToken]))
+	passed, err := knock(ctx, conn, address, managerPath, string(keys[ManagerToken]))
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -89,8 +89,8 @@ func request(ctx context.Context, address, token string) (*http.Request, error) 
 		return nil, err
 	}
 	request.Header.Set("Connection", "Upgrade")
-	request.Header.Set("Upgrade", Protocol)
-	request.Header.Set(TokenHeader, token)
+	request.Header.Set("Upgrade", protocol)
+	request.Header.Set(tokenHeader, token)
 	return request, nil
 }
 
@@ -103,7 +103,7 @@ func refusal(response *http.Response) error {
 	_ = response.Body.Close()
 	text := strings.TrimSpace(string(said))
 	if response.StatusCode == http.StatusUnauthorized {
-		return fmt.Errorf("%w: %s", ErrRefused, text)
+		return fmt.Errorf("%w: %s", errRefused, text)
 	}
 	return fmt.Errorf("unexpected response %s: %s", response.Status, text)
 }

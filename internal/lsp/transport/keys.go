@@ -18,7 +18,7 @@ import (
 // NewKeys returns new contents for the Secret of a multiplexer. The certificate does not expire: it is valid as long as it is in the Secret.
 func NewKeys() (map[string][]byte, error) {
 	pair, err := certs.Issue(x509.Certificate{
-		Subject: pkix.Name{CommonName: Protocol}, DNSNames: []string{Protocol},
+		Subject: pkix.Name{CommonName: protocol}, DNSNames: []string{protocol},
 		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, nil)
@@ -31,7 +31,7 @@ func NewKeys() (map[string][]byte, error) {
 	}
 	return map[string][]byte{
 		Certificate:  certs.CertificatePEM(pair),
-		Key:          private,
+		privateKey:   private,
 		ClientToken:  []byte(rand.Text()),
 		ManagerToken: []byte(rand.Text()),
 	}, nil
@@ -39,10 +39,10 @@ func NewKeys() (map[string][]byte, error) {
 
 // Keys of a multiplexer's Secret, and names of the files in which the multiplexer reads them.
 const (
-	// Certificate and Key are PEM. The certificate is self-signed; clients compare it with the one in the Secret.
+	// Certificate and privateKey are PEM. The certificate is self-signed; clients compare it with the one in the Secret.
 	Certificate = "tls.crt"
-	Key         = "tls.key"
-	// ClientToken is required for ClientPath, ManagerToken for ManagerPath.
+	privateKey  = "tls.key"
+	// ClientToken is required for ClientPath, ManagerToken for managerPath.
 	ClientToken  = "token"
 	ManagerToken = "manager-token"
 )
@@ -51,11 +51,11 @@ const (
 const (
 	// Port is the port on which a multiplexer listens in its Pod.
 	Port = 7077
-	// ClientPath is the path of the language server, ManagerPath of the multiplexer's control connection.
+	// ClientPath is the path of the language server, managerPath of the multiplexer's control connection.
 	ClientPath  = "/lsp"
-	ManagerPath = "/manager"
-	// TokenHeader contains the token. It is not Authorization, because an API server does not forward that header.
-	TokenHeader = "Berth-Token"
-	// Protocol is the value of the Upgrade header.
-	Protocol = "berth-lsp"
+	managerPath = "/manager"
+	// tokenHeader contains the token. It is not Authorization, because an API server does not forward that header.
+	tokenHeader = "Berth-Token"
+	// protocol is the value of the Upgrade header.
+	protocol = "berth-lsp"
 )

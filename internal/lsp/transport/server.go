@@ -52,7 +52,7 @@ type gate struct {
 }
 
 func (g *gate) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(filepath.Join(g.dir, Certificate), filepath.Join(g.dir, Key))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(g.dir, Certificate), filepath.Join(g.dir, privateKey))
 	return &pair, err
 }
 
@@ -61,19 +61,19 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	to, token := g.clients, ClientToken
 	switch r.URL.Path {
 	case ClientPath:
-	case ManagerPath:
+	case managerPath:
 		to, token = g.managers, ManagerToken
 	default:
 		http.Error(w, "Not found. The language server is at "+ClientPath+".", http.StatusNotFound)
 		return
 	}
 	switch {
-	case !strings.EqualFold(r.Header.Get("Upgrade"), Protocol):
+	case !strings.EqualFold(r.Header.Get("Upgrade"), protocol):
 		w.Header().Set("Connection", "Upgrade")
-		w.Header().Set("Upgrade", Protocol)
+		w.Header().Set("Upgrade", protocol)
 		http.Error(w, "This address is not a web page. To connect to its language server, use berth lsp connect.", http.StatusUpgradeRequired)
 		return
-	case !g.admits(r.Header.Get(TokenHeader), token):
+	case !g.admits(r.Header.Get(tokenHeader), token):
 		http.Error(w, "The token differs from the one in the Secret of the language server.", http.StatusUnauthorized)
 		return
 	}
@@ -82,7 +82,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "HTTP/1.1 is required.", http.StatusHTTPVersionNotSupported)
 		return
 	}
-	_, err = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + Protocol + "\r\n\r\n"))
+	_, err = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + protocol + "\r\n\r\n"))
 	if err = errors.Join(err, conn.SetDeadline(time.Time{})); err != nil || !to.pass(&stream{Conn: conn, read: buffered.Reader}) {
 		_ = conn.Close()
 	}

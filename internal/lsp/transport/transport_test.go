@@ -121,11 +121,11 @@ func TestOpen_AcceptsValidTokens(t *testing.T) {
 func TestOpen_RefusesInvalidCredentials(t *testing.T) {
 	b := newFixture(t)
 	_, err := b.dialClient(ClientPath, "guessed")
-	b.Expect(err).To(MatchError(ErrRefused))
+	b.Expect(err).To(MatchError(errRefused))
 	_, err = b.dialClient(ClientPath, "")
-	b.Expect(err).To(MatchError(ErrRefused))
-	_, err = b.dialClient(ManagerPath, string(b.keys[ClientToken]))
-	b.Expect(err).To(MatchError(ErrRefused), "the token of a client is not that of a manager")
+	b.Expect(err).To(MatchError(errRefused))
+	_, err = b.dialClient(managerPath, string(b.keys[ClientToken]))
+	b.Expect(err).To(MatchError(errRefused), "the token of a client is not that of a manager")
 	_, err = b.dialClient("/else", string(b.keys[ClientToken]))
 	b.Expect(err).To(MatchError(ContainSubstring("The language server is at /lsp")))
 
@@ -140,11 +140,11 @@ func TestOpen_RefusesInvalidCredentials(t *testing.T) {
 	b.Expect(err).To(MatchError(ContainSubstring("has no certificate in tls.crt")))
 	other[Certificate], other[ManagerToken] = b.keys[Certificate], []byte("guessed")
 	_, err = Dial(t.Context(), b.address, other)
-	b.Expect(err).To(MatchError(ErrRefused))
+	b.Expect(err).To(MatchError(errRefused))
 
 	b.Expect(os.Truncate(filepath.Join(b.dir, ClientToken), 0)).To(Succeed())
 	_, err = b.dialClient(ClientPath, "")
-	b.Expect(err).To(MatchError(ErrRefused), "an empty token is refused")
+	b.Expect(err).To(MatchError(errRefused), "an empty token is refused")
 }
 
 func TestOpen_ExplainsProtocolToBrowser(t *testing.T) {
@@ -155,7 +155,7 @@ func TestOpen_ExplainsProtocolToBrowser(t *testing.T) {
 	b.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = response.Body.Close() }()
 	b.Expect(response.StatusCode).To(Equal(http.StatusUpgradeRequired))
-	b.Expect(response.Header.Get("Upgrade")).To(Equal(Protocol))
+	b.Expect(response.Header.Get("Upgrade")).To(Equal(protocol))
 	b.Expect(io.ReadAll(response.Body)).To(ContainSubstring("berth lsp connect"))
 }
 

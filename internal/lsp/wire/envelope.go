@@ -56,7 +56,7 @@ func Scan(body []byte, e *Envelope) error {
 	case '{':
 		s.at++
 	case '[':
-		return fmt.Errorf("%w: batches are not part of the protocol", ErrMessage)
+		return fmt.Errorf("%w: batches are not part of the protocol", errMessage)
 	default:
 		return s.fail("expected an object")
 	}
@@ -77,10 +77,10 @@ func (e *Envelope) classify(seen uint) error {
 	answer := seen&(1<<keyResult|1<<keyError) != 0
 	switch {
 	case method && answer:
-		return fmt.Errorf("%w: a message cannot have both a method and a result or error", ErrMessage)
+		return fmt.Errorf("%w: a message cannot have both a method and a result or error", errMessage)
 	case method && id:
 		if e.ID[0] == 'n' {
-			return fmt.Errorf("%w: the id of a request is null", ErrMessage)
+			return fmt.Errorf("%w: the id of a request is null", errMessage)
 		}
 		e.Kind = Request
 	case method:
@@ -88,7 +88,7 @@ func (e *Envelope) classify(seen uint) error {
 	case id:
 		e.Kind = Response
 	default:
-		return fmt.Errorf("%w: a message must have a method or an id", ErrMessage)
+		return fmt.Errorf("%w: a message must have a method or an id", errMessage)
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (e *Envelope) token(s *scanner, c byte, value *[]byte, span *Span, depth in
 		return err
 	}
 	if s.at-begin > maxIDBytes {
-		return fmt.Errorf("%w: an id or token of %d bytes exceeds the limit of %d bytes", ErrMessage, s.at-begin, maxIDBytes)
+		return fmt.Errorf("%w: an id or token of %d bytes exceeds the limit of %d bytes", errMessage, s.at-begin, maxIDBytes)
 	}
 	*value, *span = s.body[begin:s.at:s.at], Span{begin, s.at}
 	return nil

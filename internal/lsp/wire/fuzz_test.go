@@ -27,7 +27,7 @@ func FuzzScan(f *testing.F) {
 		}
 		var e Envelope
 		if err := Scan(body, &e); err != nil {
-			if !errors.Is(err, ErrMessage) {
+			if !errors.Is(err, errMessage) {
 				t.Fatal(err)
 			}
 			if mustAccept(body) {
@@ -258,7 +258,7 @@ func readAll(t *testing.T, source io.Reader, limits Limits, budget *Budget) (bod
 }
 
 func errorKind(err error) error {
-	for _, known := range []error{ErrTooLarge, ErrHeader, ErrTruncated, ErrSlow} {
+	for _, known := range []error{errTooLarge, errHeader, errTruncated, errSlow} {
 		if errors.Is(err, known) {
 			return known
 		}

@@ -32,14 +32,14 @@ func (r *Reader) header() (int, error) {
 			break
 		}
 		if fields == maxHeaderFields {
-			return 0, fmt.Errorf("%w: more than %d fields", ErrHeader, maxHeaderFields)
+			return 0, fmt.Errorf("%w: more than %d fields", errHeader, maxHeaderFields)
 		}
 		if err := field(line, &length); err != nil {
 			return 0, err
 		}
 	}
 	if length < 0 {
-		return 0, fmt.Errorf("%w: no Content-Length", ErrHeader)
+		return 0, fmt.Errorf("%w: no Content-Length", errHeader)
 	}
 	return length, nil
 }
@@ -55,7 +55,7 @@ func (r *Reader) first() error {
 		at, partly := findHeader(r.buffer[r.start:r.end])
 		r.start += at
 		if r.skipped += at; r.skipped > r.limits.Skip {
-			return fmt.Errorf("%w: more than %d bytes of other output precede the first message", ErrHeader, r.limits.Skip)
+			return fmt.Errorf("%w: more than %d bytes of other output precede the first message", errHeader, r.limits.Skip)
 		}
 		if !partly {
 			r.begun = true
@@ -117,25 +117,25 @@ func (r *Reader) line(at *int) ([]byte, error) {
 }
 
 func (r *Reader) headerTooLong() error {
-	return fmt.Errorf("%w: the header exceeds %d bytes, or one of its lines exceeds %d", ErrHeader, r.limits.HeaderBytes, r.limits.HeaderBytes/2)
+	return fmt.Errorf("%w: the header exceeds %d bytes, or one of its lines exceeds %d", errHeader, r.limits.HeaderBytes, r.limits.HeaderBytes/2)
 }
 
 // field parses one field of a header. Names are case-insensitive; unknown fields are ignored.
 func field(line []byte, length *int) error {
 	for _, c := range line {
 		if c < ' ' && c != '\t' || c > '~' {
-			return fmt.Errorf("%w: invalid byte %#x", ErrHeader, c)
+			return fmt.Errorf("%w: invalid byte %#x", errHeader, c)
 		}
 	}
 	name, value, ok := bytes.Cut(line, []byte{':'})
 	if !ok || len(name) == 0 || bytes.ContainsAny(name, " \t") {
-		return fmt.Errorf("%w: %.40q is not a header field", ErrHeader, line)
+		return fmt.Errorf("%w: %.40q is not a header field", errHeader, line)
 	}
 	value = bytes.Trim(value, " \t")
 	switch {
 	case bytes.EqualFold(name, contentLength):
 		if *length >= 0 {
-			return fmt.Errorf("%w: Content-Length twice", ErrHeader)
+			return fmt.Errorf("%w: Content-Length twice", errHeader)
 		}
 		var err error
 		*length, err = decimal(value)
@@ -151,15 +151,15 @@ func decimal(value []byte) (int, error) {
 	n := 0
 	for _, c := range value {
 		if c < '0' || c > '9' {
-			return 0, fmt.Errorf("%w: Content-Length %.40q is not a decimal number", ErrHeader, value)
+			return 0, fmt.Errorf("%w: Content-Length %.40q is not a decimal number", errHeader, value)
 		}
 		if n > (math.MaxInt32-9)/10 {
-			return 0, fmt.Errorf("%w: Content-Length is %.40s", ErrTooLarge, value)
+			return 0, fmt.Errorf("%w: Content-Length is %.40s", errTooLarge, value)
 		}
 		n = n*10 + int(c-'0')
 	}
 	if n == 0 {
-		return 0, fmt.Errorf("%w: Content-Length %.40q declares an empty message", ErrHeader, value)
+		return 0, fmt.Errorf("%w: Content-Length %.40q declares an empty message", errHeader, value)
 	}
 	return n, nil
 }
@@ -175,10 +175,10 @@ func charset(value []byte) error {
 	case "utf-8", "utf8":
 		return nil
 	}
-	return fmt.Errorf("%w: Content-Type %.80q is not supported; use utf-8", ErrHeader, value)
+	return fmt.Errorf("%w: Content-Type %.80q is not supported; use utf-8", errHeader, value)
 }
 
 // Ended reports whether an error of Read means that the stream ended or was closed, and not that the peer broke the protocol.
 func Ended(err error) bool {
-	return err != nil && !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrHeader) && !errors.Is(err, ErrSlow) && !errors.Is(err, io.ErrNoProgress)
+	return err != nil && !errors.Is(err, errTooLarge) && !errors.Is(err, errHeader) && !errors.Is(err, errSlow) && !errors.Is(err, io.ErrNoProgress)
 }

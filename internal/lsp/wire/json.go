@@ -17,7 +17,7 @@ type scanner struct {
 }
 
 func (s *scanner) fail(what string) error {
-	return fmt.Errorf("%w: %s at byte %d of %d", ErrMessage, what, s.at, len(s.body))
+	return fmt.Errorf("%w: %s at byte %d of %d", errMessage, what, s.at, len(s.body))
 }
 
 // peek skips white space and returns the next byte, or 0 at the end.
@@ -182,7 +182,7 @@ func (s *scanner) enter(open *nesting, depth *int) (entered bool, err error) {
 		return false, s.scalar(c)
 	}
 	if *depth == maxDepth {
-		return false, fmt.Errorf("%w: more than %d levels of nesting", ErrMessage, maxDepth)
+		return false, fmt.Errorf("%w: more than %d levels of nesting", errMessage, maxDepth)
 	}
 	s.at++
 	object := c == '{'

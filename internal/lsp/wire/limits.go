@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// Errors of messages. Close the connection after any of them: the beginning of the next message is unknown, or, after ErrMessage, the peer does not send valid
+// Errors of messages. Close the connection after any of them: the beginning of the next message is unknown, or, after errMessage, the peer does not send valid
 // messages.
 var (
-	// ErrTooLarge is the error for a message that exceeds the limits.
-	ErrTooLarge = errors.New("message too large")
-	// ErrHeader is the error for a header that is malformed or too long, or for data that is not a header.
-	ErrHeader = errors.New("bad message header")
-	// ErrTruncated is the error for a stream that ended within a message.
-	ErrTruncated = errors.New("stream ended within a message")
-	// ErrSlow is the error for a message that did not arrive completely in time.
-	ErrSlow = errors.New("message did not arrive in time")
-	// ErrMessage is the error for a body that is not a message: not JSON, or not a request, notification or response.
-	ErrMessage = errors.New("bad message")
+	// errTooLarge is the error for a message that exceeds the limits.
+	errTooLarge = errors.New("message too large")
+	// errHeader is the error for a header that is malformed or too long, or for data that is not a header.
+	errHeader = errors.New("bad message header")
+	// errTruncated is the error for a stream that ended within a message.
+	errTruncated = errors.New("stream ended within a message")
+	// errSlow is the error for a message that did not arrive completely in time.
+	errSlow = errors.New("message did not arrive in time")
+	// errMessage is the error for a body that is not a message: not JSON, or not a request, notification or response.
+	errMessage = errors.New("bad message")
 )
 
 // Limits bound what a Reader accepts. Zero means the default.
@@ -90,7 +90,7 @@ func (b *Budget) take(n int) error {
 	}
 	if b.used.Add(int64(n)) > b.limit {
 		b.used.Add(-int64(n))
-		return fmt.Errorf("%w: all connections together reached the limit of %d bytes of messages in progress; retry later", ErrTooLarge, b.limit)
+		return fmt.Errorf("%w: all connections together reached the limit of %d bytes of messages in progress; retry later", errTooLarge, b.limit)
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (r *Reader) next() ([]byte, error) {
 		return nil, err
 	}
 	if length > r.limits.MessageBytes {
-		return nil, fmt.Errorf("%w: Content-Length %d exceeds the limit of %d bytes", ErrTooLarge, length, r.limits.MessageBytes)
+		return nil, fmt.Errorf("%w: Content-Length %d exceeds the limit of %d bytes", errTooLarge, length, r.limits.MessageBytes)
 	}
 	if length > len(r.buffer) {
 		return r.readLarge(length)
@@ -191,11 +191,11 @@ func (r *Reader) disarm() {
 func within(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
-		return ErrTruncated
+		return errTruncated
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("%w: %w", ErrSlow, err)
+		return fmt.Errorf("%w: %w", errSlow, err)
 	}
-	return fmt.Errorf("%w: %w", ErrTruncated, err)
+	return fmt.Errorf("%w: %w", errTruncated, err)
 }
 
 // scrub replaces invalid UTF-8, in place.

@@ -102,35 +102,35 @@ func TestRead_ChecksHeaders(t *testing.T) {
 		{"Content-Type: application/vscode-jsonrpc; charset=\"UTF8\"\r\nContent-Length: 2\r\n\r\n", nil},
 		{"X-Other: a:b\r\nContent-Length: 2\r\nEmpty:\r\n\r\n", nil},
 		{"X: " + long + "\r\nX: " + long + "\r\nContent-Length: 2\r\n\r\n", nil},
-		{"X: " + long + "\r\nX: " + long + "\r\nX: " + long + "\r\nContent-Length: 2\r\n\r\n", ErrHeader},
-		{"X: " + long + long + "\r\nContent-Length: 2\r\n\r\n", ErrHeader},
+		{"X: " + long + "\r\nX: " + long + "\r\nX: " + long + "\r\nContent-Length: 2\r\n\r\n", errHeader},
+		{"X: " + long + long + "\r\nContent-Length: 2\r\n\r\n", errHeader},
 		{strings.Repeat("X: y\r\n", 15) + "Content-Length: 2\r\n\r\n", nil},
-		{strings.Repeat("X: y\r\n", 16) + "Content-Length: 2\r\n\r\n", ErrHeader},
-		{"\r\n", ErrHeader},
-		{"X: y\r\n\r\n", ErrHeader},
-		{"Content-Length: 2\r\nContent-Length: 2\r\n\r\n", ErrHeader},
-		{"Content-Length: 2\r\ncontent-length: 3\r\n\r\n", ErrHeader},
-		{"Content-Length: 0\r\n\r\n", ErrHeader},
-		{"Content-Length:\r\n\r\n", ErrHeader},
-		{"Content-Length: -2\r\n\r\n", ErrHeader},
-		{"Content-Length: +2\r\n\r\n", ErrHeader},
-		{"Content-Length: 0x2\r\n\r\n", ErrHeader},
-		{"Content-Length: 2.0\r\n\r\n", ErrHeader},
-		{"Content-Length: 2 3\r\n\r\n", ErrHeader},
-		{"Content-Length : 2\r\n\r\n", ErrHeader},
-		{" Content-Length: 2\r\n\r\n", ErrHeader},
-		{"Content-Length\r\n\r\n", ErrHeader},
-		{": 2\r\n\r\n", ErrHeader},
-		{"Content-Length: 2\r\nX: \x00\r\n\r\n", ErrHeader},
-		{"Content-Length: 2\r\nX: ü\r\n\r\n", ErrHeader},
-		{"Content-Length: 2\r\nContent-Type: text/plain; charset=utf-16\r\n\r\n", ErrHeader},
-		{"Content-Length: 67108864\r\n\r\n", ErrTruncated},
-		{"Content-Length: 67108865\r\n\r\n", ErrTooLarge},
-		{"Content-Length: 9223372036854775808\r\n\r\n", ErrTooLarge},
-		{"Content-Length: 2", ErrTruncated},
-		{"C", ErrTruncated},
-		{"Content-Length: 3\r\n\r\n", ErrTruncated},
-		{"{}", ErrTruncated},
+		{strings.Repeat("X: y\r\n", 16) + "Content-Length: 2\r\n\r\n", errHeader},
+		{"\r\n", errHeader},
+		{"X: y\r\n\r\n", errHeader},
+		{"Content-Length: 2\r\nContent-Length: 2\r\n\r\n", errHeader},
+		{"Content-Length: 2\r\ncontent-length: 3\r\n\r\n", errHeader},
+		{"Content-Length: 0\r\n\r\n", errHeader},
+		{"Content-Length:\r\n\r\n", errHeader},
+		{"Content-Length: -2\r\n\r\n", errHeader},
+		{"Content-Length: +2\r\n\r\n", errHeader},
+		{"Content-Length: 0x2\r\n\r\n", errHeader},
+		{"Content-Length: 2.0\r\n\r\n", errHeader},
+		{"Content-Length: 2 3\r\n\r\n", errHeader},
+		{"Content-Length : 2\r\n\r\n", errHeader},
+		{" Content-Length: 2\r\n\r\n", errHeader},
+		{"Content-Length\r\n\r\n", errHeader},
+		{": 2\r\n\r\n", errHeader},
+		{"Content-Length: 2\r\nX: \x00\r\n\r\n", errHeader},
+		{"Content-Length: 2\r\nX: ü\r\n\r\n", errHeader},
+		{"Content-Length: 2\r\nContent-Type: text/plain; charset=utf-16\r\n\r\n", errHeader},
+		{"Content-Length: 67108864\r\n\r\n", errTruncated},
+		{"Content-Length: 67108865\r\n\r\n", errTooLarge},
+		{"Content-Length: 9223372036854775808\r\n\r\n", errTooLarge},
+		{"Content-Length: 2", errTruncated},
+		{"C", errTruncated},
+		{"Content-Length: 3\r\n\r\n", errTruncated},
+		{"{}", errTruncated},
 	} {
 		t.Run(test.header[:min(len(test.header), 50)], func(t *testing.T) {
 			g := NewWithT(t)
@@ -141,7 +141,7 @@ func TestRead_ChecksHeaders(t *testing.T) {
 				return
 			}
 			g.Expect(err).To(MatchError(test.want))
-			g.Expect(Ended(err)).To(Equal(errors.Is(test.want, ErrTruncated)))
+			g.Expect(Ended(err)).To(Equal(errors.Is(test.want, errTruncated)))
 		})
 	}
 }
@@ -157,8 +157,8 @@ func TestRead_SkipsTextBeforeFirstHeader(t *testing.T) {
 		{"a greeting", "Welcome to the server\n" + frame, 22, nil},
 		{"no line end", "Cc content content-lengthy " + frame, 27, nil},
 		{"the maximum", strings.Repeat("c", 100) + frame, 100, nil},
-		{"more than the maximum", strings.Repeat("c", 101) + frame, 101, ErrHeader},
-		{"only a greeting", "usage: server --stdio\n", 22, ErrTruncated},
+		{"more than the maximum", strings.Repeat("c", 101) + frame, 101, errHeader},
+		{"only a greeting", "usage: server --stdio\n", 22, errTruncated},
 	} {
 		for name, source := range map[string]func(io.Reader) io.Reader{"whole": func(r io.Reader) io.Reader { return r }, "bytes": iotest.OneByteReader} {
 			t.Run(test.name+" "+name, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestRead_SkipsTextBeforeFirstHeader(t *testing.T) {
 		_, err := reader.Read()
 		g.Expect(err).NotTo(HaveOccurred())
 		_, err = reader.Read()
-		g.Expect(err).To(MatchError(ErrHeader))
+		g.Expect(err).To(MatchError(errHeader))
 	})
 }
 
@@ -200,21 +200,21 @@ func TestRead_HostileInputUsesBoundedMemory(t *testing.T) {
 		limit  int
 		want   error
 	}{
-		{"1 GiB announced, 1 byte", announce("1073741824", 40), 0, ErrTooLarge},
-		{"2 GiB announced", announce("2147483647", 40), 0, ErrTooLarge},
-		{"4 GiB announced", announce("4294967295", 40), 0, ErrTooLarge},
-		{"100 TB announced", announce("99999999999999", 40), 0, ErrTooLarge},
-		{"8 EiB announced", announce("9223372036854775807", 40), 0, ErrTooLarge},
-		{"negative", announce("-1", 40), 0, ErrHeader},
-		{"the maximum announced, 1 byte", announce("268435456", 40), 1 << 30, ErrTruncated},
-		{"100 KB of the maximum arrive", announce("268435456", 100<<10), 1 << 30, ErrTruncated},
-		{"1.1 MB of the maximum arrive", announce("268435456", 1100<<10), 1 << 30, ErrTruncated},
-		{"9 MB of the maximum arrive", announce("268435456", 9<<20), 1 << 30, ErrTruncated},
+		{"1 GiB announced, 1 byte", announce("1073741824", 40), 0, errTooLarge},
+		{"2 GiB announced", announce("2147483647", 40), 0, errTooLarge},
+		{"4 GiB announced", announce("4294967295", 40), 0, errTooLarge},
+		{"100 TB announced", announce("99999999999999", 40), 0, errTooLarge},
+		{"8 EiB announced", announce("9223372036854775807", 40), 0, errTooLarge},
+		{"negative", announce("-1", 40), 0, errHeader},
+		{"the maximum announced, 1 byte", announce("268435456", 40), 1 << 30, errTruncated},
+		{"100 KB of the maximum arrive", announce("268435456", 100<<10), 1 << 30, errTruncated},
+		{"1.1 MB of the maximum arrive", announce("268435456", 1100<<10), 1 << 30, errTruncated},
+		{"9 MB of the maximum arrive", announce("268435456", 9<<20), 1 << 30, errTruncated},
 		{"9 MB whole", announce(fmt.Sprint(9<<20), 9<<20), 0, nil},
 		{"300 KB whole", announce(fmt.Sprint(300<<10), 300<<10), 0, nil},
-		{"an endless header line", endless, 0, ErrHeader},
-		{"a header of endless fields", func() io.Reader { return strings.NewReader(strings.Repeat("X: y\r\n", 1<<17)) }, 0, ErrHeader},
-		{"endless garbage", endless, -1, ErrHeader},
+		{"an endless header line", endless, 0, errHeader},
+		{"a header of endless fields", func() io.Reader { return strings.NewReader(strings.Repeat("X: y\r\n", 1<<17)) }, 0, errHeader},
+		{"endless garbage", endless, -1, errHeader},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -274,7 +274,7 @@ func TestRead_SlowMessageTimesOut(t *testing.T) {
 			}()
 			reader := NewReader(ours, Limits{BodyBase: 100 * time.Millisecond}, nil)
 			_, err := reader.Read()
-			g.Expect(err).To(MatchError(ErrSlow))
+			g.Expect(err).To(MatchError(errSlow))
 			g.Expect(err).To(MatchError(os.ErrDeadlineExceeded))
 			g.Expect(Ended(err)).To(BeFalse())
 			_ = theirs.Close()
@@ -351,10 +351,10 @@ func TestBudget_CountsReceivedBytes(t *testing.T) {
 
 	_, err = theirs.Write(message(600 << 10))
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(read()).To(MatchError(ErrTooLarge))
+	g.Expect(read()).To(MatchError(errTooLarge))
 
 	g.Expect(theirs.Close()).To(Succeed())
-	g.Eventually(ended, time.Minute).Should(Receive(MatchError(ErrTruncated)))
+	g.Eventually(ended, time.Minute).Should(Receive(MatchError(errTruncated)))
 	g.Expect(read()).To(Succeed())
 	g.Expect(budget.used.Load()).To(BeZero())
 }
@@ -372,7 +372,7 @@ func TestRead_ReturnsStreamErrors(t *testing.T) {
 
 	_, err = NewReader(io.MultiReader(bytes.NewReader(frame[:60]), iotest.ErrReader(broken)), Limits{}, nil).Read()
 	g.Expect(err).To(MatchError(broken))
-	g.Expect(err).To(MatchError(ErrTruncated))
+	g.Expect(err).To(MatchError(errTruncated))
 }
 
 func TestRead_ReplacesInvalidUTF8(t *testing.T) {
@@ -390,5 +390,5 @@ func TestLimit_AppliesToNextMessage(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	r.Limit(Limits{MessageBytes: 3})
 	_, err = r.Read()
-	g.Expect(err).To(MatchError(ErrTooLarge))
+	g.Expect(err).To(MatchError(errTooLarge))
 }

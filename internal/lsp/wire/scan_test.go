@@ -117,7 +117,7 @@ var invalidBodies = []string{
 func TestScan_RejectsInvalidMessages(t *testing.T) {
 	for _, body := range invalidBodies {
 		t.Run(body[:min(60, len(body))], func(t *testing.T) {
-			NewWithT(t).Expect(Scan([]byte(body), &Envelope{})).To(MatchError(ErrMessage))
+			NewWithT(t).Expect(Scan([]byte(body), &Envelope{})).To(MatchError(errMessage))
 		})
 	}
 }
@@ -128,7 +128,7 @@ func TestScan_RejectsEveryTruncation(t *testing.T) {
 	var e Envelope
 	g.Expect(Scan(body, &e)).To(Succeed())
 	for i := range body {
-		g.Expect(Scan(body[:i], &e)).To(MatchError(ErrMessage), "%s", body[:i])
+		g.Expect(Scan(body[:i], &e)).To(MatchError(errMessage), "%s", body[:i])
 	}
 }
 
