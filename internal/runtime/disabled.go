@@ -12,9 +12,9 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Disable returns a runtime that starts nothing, for the given reason, but still stops the processes of the given runtime. The reason is shown to the
+// disable returns a runtime that starts nothing, for the given reason, but still stops the processes of the given runtime. The reason is shown to the
 // users of objects.
-func Disable(runtime Runtime, reason string) Runtime { return disabled{runtime, reason} }
+func disable(runtime Runtime, reason string) Runtime { return disabled{runtime, reason} }
 
 type disabled struct {
 	Runtime

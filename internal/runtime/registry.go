@@ -60,7 +60,7 @@ func (r *Registry) For(kind v1alpha1.RuntimeType) Runtime {
 	if !known {
 		why = "This manager does not serve the runtime " + string(kind) + "."
 	}
-	return Disable(r.base, why)
+	return disable(r.base, why)
 }
 
 // Has reports whether the manager has an enabled backend of that type. It ignores the base.

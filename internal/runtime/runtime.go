@@ -70,8 +70,8 @@ type Process struct {
 	StopSignal string
 	// Grace is the time between Stop and the Kill that follows. A backend that stops a process in several steps fits them into this time; others ignore Grace.
 	Grace time.Duration
-	// Config is the configuration, as JSON, for backends that need more than the other fields: an lsp.Config for a language server, a docker.Config for a
-	// container. Backends without such a configuration ignore it.
+	// Config is the configuration, as JSON, for backends that need more than the other fields: for example, an lsp.Config for a language server or a
+	// pod.Config for a Pod. Backends without such a configuration ignore it.
 	Config []byte
 	// Origin is stored and reported with the incarnation, for a manager that has no record of the start, or the record of another one.
 	Origin facts.Origin

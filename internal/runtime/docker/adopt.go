@@ -35,7 +35,7 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 	}
 	if c == nil {
 		e.record.Adopted, e.record.Container = false, ""
-		if l.config.Adopt == AdoptRequired {
+		if l.config.Adopt == adoptRequired {
 			return false, &facts.StartError{Reason: v1alpha1.ReasonContainerMissing, Message: fmt.Sprintf("container %q does not exist at the "+
 				"Docker Engine %s; create it, or recreate the object with adoption IfExists and an image", l.config.Container, r.client.DaemonHost())}
 		}
@@ -73,12 +73,12 @@ func terminalOf(c *container.InspectResponse, wanted *runtime.Terminal) *runtime
 	return wanted
 }
 
-func (r *Runtime) mayAdopt(uid types.UID, c *container.InspectResponse, config Config) *facts.StartError {
+func (r *Runtime) mayAdopt(uid types.UID, c *container.InspectResponse, config containerConfig) *facts.StartError {
 	taken := func(format string, args ...any) *facts.StartError {
 		return &facts.StartError{Reason: v1alpha1.ReasonContainerTaken, Message: fmt.Sprintf(format, args...)}
 	}
 	name := nameOf([]string{c.Name})
-	if config.Adopt == "" || config.Adopt == AdoptNever {
+	if config.Adopt == "" || config.Adopt == adoptNever {
 		return taken("container %s already exists, and the spec does not permit its adoption; remove the container, or set adoption to IfExists", name)
 	}
 	r.mu.Lock()

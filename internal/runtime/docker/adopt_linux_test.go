@@ -41,20 +41,20 @@ func (f *fixture) newForeignContainer(name string, start, terminal bool, mode ..
 
 func (f *fixture) adoptingProcess(uid types.UID, incarnation int64, name, adopt string) runtime.Process {
 	p := f.process(uid, incarnation, "sleep")
-	p.Config = config(func(c *Config) { c.Container, c.Adopt = name, adopt })
+	p.Config = config(func(c *containerConfig) { c.Container, c.Adopt = name, adopt })
 	return p
 }
 
 func TestAdopt_ControlsForeignContainer(t *testing.T) {
 	f := newFixture(t)
 	id := f.newForeignContainer("agent", true, true, "terminal")
-	f.Expect(f.Start(f.ctx, f.adoptingProcess("never", 1, "agent", AdoptNever))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("never", 1, "agent", adoptNever))).To(Succeed())
 	f.Expect(f.await("never", facts.Failed).StartError.Reason).To(Equal(v1alpha1.ReasonContainerTaken))
 
-	f.Expect(f.Start(f.ctx, f.adoptingProcess("one", 1, "agent", AdoptIfExists))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("one", 1, "agent", adoptIfExists))).To(Succeed())
 	running := f.await("one", facts.Running)
 	f.Expect(running.ContainerID).To(Equal(id))
-	f.Expect(f.Start(f.ctx, f.adoptingProcess("two", 1, id, AdoptRequired))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("two", 1, id, adoptRequired))).To(Succeed())
 	refused := f.await("two", facts.Failed).StartError
 	f.Expect(refused.Reason).To(Equal(v1alpha1.ReasonContainerTaken))
 	f.Expect(refused.Message).To(ContainSubstring("UID one"))
@@ -71,7 +71,7 @@ func TestAdopt_ControlsForeignContainer(t *testing.T) {
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Expect(c.State.Running).To(BeTrue(), "a released container keeps running")
 
-	f.Expect(f.Start(f.ctx, f.adoptingProcess("two", 2, id, AdoptRequired))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("two", 2, id, adoptRequired))).To(Succeed())
 	f.Expect(f.await("two", facts.Running).ContainerID).To(Equal(id), "the container is free now")
 	f.Expect(f.Forget(f.ctx, "two")).NotTo(Succeed(), "the container is still running")
 	f.Expect(f.Stop(f.ctx, "two", 2)).To(Succeed())
@@ -85,13 +85,13 @@ func TestAdopt_ControlsForeignContainer(t *testing.T) {
 func TestAdoptedContainer_StartsOncePerIncarnation(t *testing.T) {
 	f := newFixture(t)
 	id := f.newForeignContainer("server", false, false, "env", "FROM_IMAGE")
-	f.Expect(f.Start(f.ctx, f.adoptingProcess("again", 1, "server", AdoptRequired))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("again", 1, "server", adoptRequired))).To(Succeed())
 	first := f.await("again", facts.Exited)
 	f.Expect(first.Exit.Code).To(BeZero())
 	f.Expect(f.output("again")()).To(Equal("FROM_IMAGE=yes\n"))
-	f.Expect(f.Start(f.ctx, f.adoptingProcess("again", 1, "server", AdoptRequired))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("again", 1, "server", adoptRequired))).To(Succeed())
 	f.Expect(f.observe("again")).To(Equal(first), "the container starts once per incarnation")
-	f.Expect(f.Start(f.ctx, f.adoptingProcess("again", 2, "server", AdoptRequired))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("again", 2, "server", adoptRequired))).To(Succeed())
 	second := f.await("again", facts.Exited)
 	f.Expect(second.ContainerID).To(Equal(id))
 	f.Expect(second.StartedAt).NotTo(Equal(first.StartedAt))
@@ -100,9 +100,9 @@ func TestAdoptedContainer_StartsOncePerIncarnation(t *testing.T) {
 
 func TestAdopt_MissingContainerFailsOnlyIfRequired(t *testing.T) {
 	f := newFixture(t)
-	f.Expect(f.Start(f.ctx, f.adoptingProcess("required", 1, "nobody", AdoptRequired))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("required", 1, "nobody", adoptRequired))).To(Succeed())
 	f.Expect(f.await("required", facts.Failed).StartError.Reason).To(Equal(v1alpha1.ReasonContainerMissing))
-	f.Expect(f.Start(f.ctx, f.adoptingProcess("made", 1, "nobody", AdoptIfExists))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("made", 1, "nobody", adoptIfExists))).To(Succeed())
 	f.await("made", facts.Running)
 	f.Expect(f.AttachCommand("made")).To(HaveSuffix("berth-made-1"))
 }

@@ -36,7 +36,7 @@ func (r *Runtime) create(ctx context.Context, e *entry, l launch) (pull bool, er
 		e.record.Container, e.record.ContainerName = made.ID, name
 		return false, r.save(e)
 	case cerrdefs.IsNotFound(err) && strings.Contains(strings.ToLower(err.Error()), "no such image"):
-		if l.config.Pull == PullIfNotPresent {
+		if l.config.Pull == pullIfNotPresent {
 			return true, nil
 		}
 		return false, &facts.StartError{Reason: v1alpha1.ReasonImageMissing, Message: fmt.Sprintf("the Docker Engine at %s does not have "+
@@ -79,7 +79,7 @@ func (r *Runtime) inside(l launch) *container.Config {
 	config := &container.Config{
 		Image: l.config.Image, Env: l.env, WorkingDir: p.Dir, User: l.config.User, Tty: p.Terminal != nil, OpenStdin: true, StopSignal: p.StopSignal,
 		Labels: map[string]string{
-			labelInstall: r.install, LabelUID: string(p.UID), LabelIncarnation: strconv.FormatInt(p.Incarnation, 10), labelName: p.Name,
+			labelInstall: r.install, LabelUID: string(p.UID), labelIncarnation: strconv.FormatInt(p.Incarnation, 10), labelName: p.Name,
 			labelOrigin: string(from),
 		},
 	}

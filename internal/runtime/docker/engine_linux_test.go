@@ -96,7 +96,7 @@ func TestRemovedContainer_HasUnknownExit(t *testing.T) {
 func TestStart_ReportsMissingImage(t *testing.T) {
 	f := newFixture(t)
 	p := f.process("missing", 1, "sleep")
-	p.Config = config(func(c *Config) { c.Image = "no-such-image:latest" })
+	p.Config = config(func(c *containerConfig) { c.Image = "no-such-image:latest" })
 	f.Expect(f.Start(f.ctx, p)).To(Succeed())
 	failed := f.await("missing", facts.Failed)
 	f.Expect(failed.StartError.Reason).To(Equal(v1alpha1.ReasonImageMissing))
@@ -106,7 +106,7 @@ func TestStart_ReportsMissingImage(t *testing.T) {
 
 	// The registry is unreachable. The start waits for the registry without blocking the caller.
 	p = f.process("missing", 2, "sleep")
-	p.Config = config(func(c *Config) { c.Image, c.Pull = "127.0.0.1:1/no-such-image:latest", PullIfNotPresent })
+	p.Config = config(func(c *containerConfig) { c.Image, c.Pull = "127.0.0.1:1/no-such-image:latest", pullIfNotPresent })
 	f.Expect(f.Start(f.ctx, p)).To(Succeed())
 	failed = f.await("missing", facts.Failed)
 	f.Expect(failed.StartError.Reason).To(Equal(v1alpha1.ReasonStartFailed))
@@ -125,7 +125,7 @@ func TestStart_WithoutCommandRunsEntrypointOfImage(t *testing.T) {
 
 	const bare = "berth-bare:latest"
 	f.Expect(testEngine.Image(f.ctx, bare, conformance.Workload(t), "ENTRYPOINT []")).To(Succeed())
-	p.UID, p.Config = "bare", config(func(c *Config) { c.Image = bare })
+	p.UID, p.Config = "bare", config(func(c *containerConfig) { c.Image = bare })
 	f.Expect(f.Start(f.ctx, p)).To(Succeed())
 	refused := f.await("bare", facts.Failed).StartError
 	f.Expect(refused.Reason).To(Equal(v1alpha1.ReasonCommandNotFound), refused.Message)
@@ -134,16 +134,16 @@ func TestStart_WithoutCommandRunsEntrypointOfImage(t *testing.T) {
 
 func TestStart_RefusesInvalidConfig(t *testing.T) {
 	f := newFixture(t)
-	for text, change := range map[string]func(*Config){
-		"no image and no container are set": func(c *Config) { c.Image = "" },
-		"must not be adopted":               func(c *Config) { c.Image, c.Container = "", "some" },
-		"no container is set":               func(c *Config) { c.Adopt = AdoptRequired },
-		"must be Never, IfExists":           func(c *Config) { c.Adopt = "Always" },
-		"must be Never or":                  func(c *Config) { c.Pull = "Always" },
-		"must be absolute paths":            func(c *Config) { c.Mounts = []Mount{{Source: "here", Target: "/there"}} },
-		"rejects the container":             func(c *Config) { c.Mounts = []Mount{{Source: "/no/such/source", Target: "/there"}} },
-		"no-such-network":                   func(c *Config) { c.Network = "no-such-network" },
-		"no-such-user":                      func(c *Config) { c.User = "no-such-user" },
+	for text, change := range map[string]func(*containerConfig){
+		"no image and no container are set": func(c *containerConfig) { c.Image = "" },
+		"must not be adopted":               func(c *containerConfig) { c.Image, c.Container = "", "some" },
+		"no container is set":               func(c *containerConfig) { c.Adopt = adoptRequired },
+		"must be Never, IfExists":           func(c *containerConfig) { c.Adopt = "Always" },
+		"must be Never or":                  func(c *containerConfig) { c.Pull = "Always" },
+		"must be absolute paths":            func(c *containerConfig) { c.Mounts = []bindMount{{Source: "here", Target: "/there"}} },
+		"rejects the container":             func(c *containerConfig) { c.Mounts = []bindMount{{Source: "/no/such/source", Target: "/there"}} },
+		"no-such-network":                   func(c *containerConfig) { c.Network = "no-such-network" },
+		"no-such-user":                      func(c *containerConfig) { c.User = "no-such-user" },
 	} {
 		p := f.process("refused", f.observe("refused").Number+1, "sleep")
 		p.Config = config(change)

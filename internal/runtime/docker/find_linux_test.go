@@ -20,7 +20,7 @@ func TestFind_ListsContainersWithOwners(t *testing.T) {
 	theirs := f.newForeignContainer("theirs", true, false, "sleep")
 	f.newForeignContainer("asleep", false, false, "sleep")
 	agent := f.newForeignContainer("agent", true, false, "sleep")
-	f.Expect(f.Start(f.ctx, f.adoptingProcess("adopter", 1, "agent", AdoptRequired))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("adopter", 1, "agent", adoptRequired))).To(Succeed())
 	f.await("adopter", facts.Running)
 	f.Expect(f.Start(f.ctx, f.process("starter", 1, "sleep"))).To(Succeed())
 	own := f.await("starter", facts.Running).ContainerID

@@ -23,8 +23,8 @@ import (
 const (
 	// LabelUID is the UID of the object.
 	LabelUID = "berth.dev/uid"
-	// LabelIncarnation is the number of the incarnation.
-	LabelIncarnation = "berth.dev/incarnation"
+	// labelIncarnation is the number of the incarnation.
+	labelIncarnation = "berth.dev/incarnation"
 	// labelOrigin identifies the spec from which the container was created.
 	labelOrigin = "berth.dev/origin"
 	// labelName is the display name of the object; it is not used for look-ups.
@@ -70,7 +70,7 @@ func origin(labels map[string]string) (origin facts.Origin) {
 }
 
 func number(labels map[string]string) int64 {
-	n, _ := strconv.ParseInt(labels[LabelIncarnation], 10, 64)
+	n, _ := strconv.ParseInt(labels[labelIncarnation], 10, 64)
 	return n
 }
 

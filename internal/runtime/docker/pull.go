@@ -48,7 +48,7 @@ func (r *Runtime) pulled(ctx context.Context, e *entry, l launch, err error) err
 	if err != nil { // the registry may be temporarily unavailable, so the reason is StartFailed, which is retried, instead of ImageMissing
 		return r.fail(ctx, e, oci.Failed("cannot pull image %q: %v", l.config.Image, err))
 	}
-	l.config.Pull = PullNever
+	l.config.Pull = pullNever
 	_, err = r.create(ctx, e, l)
 	if err == nil {
 		err = r.run(ctx, e, l.process.Terminal)

@@ -19,7 +19,7 @@ import (
 // launch holds the parameters of one start.
 type launch struct {
 	process runtime.Process
-	config  Config
+	config  containerConfig
 	env     []string
 }
 

@@ -121,8 +121,8 @@ func (f *fixture) clean() {
 }
 
 // config returns the configuration of a container that can read the files of the tests.
-func config(change func(*Config)) []byte {
-	c := Config{Image: testImage, Mounts: []Mount{{Source: os.TempDir(), Target: os.TempDir()}}}
+func config(change func(*containerConfig)) []byte {
+	c := containerConfig{Image: testImage, Mounts: []bindMount{{Source: os.TempDir(), Target: os.TempDir()}}}
 	if change != nil {
 		change(&c)
 	}

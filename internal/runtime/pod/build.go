@@ -100,7 +100,7 @@ func build(p runtime.Process, c Config, env variables) (*corev1.Pod, *facts.Star
 	if t := p.Terminal; t != nil {
 		pod.Annotations[annotationTerminal] = strconv.Itoa(int(t.Columns)) + "x" + strconv.Itoa(int(t.Rows))
 	}
-	pod.Finalizers = []string{Finalizer}
+	pod.Finalizers = []string{finalizer}
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	return pod, nil
 }

@@ -45,7 +45,7 @@ func TestBuild_SetsPodFields(t *testing.T) {
 	g.Expect(pod.Name).To(MatchRegexp(`^my-web-server-[0-9a-f]{8}-7$`))
 	g.Expect(pod.Labels).To(Equal(map[string]string{LabelManagedBy: ManagedBy, LabelUID: "6a3c", LabelIncarnation: "7"}))
 	g.Expect(pod.OwnerReferences).To(ConsistOf(metav1.OwnerReference{APIVersion: "berth.dev/v1alpha1", Kind: "DevServer", Name: "web", UID: "6a3c"}))
-	g.Expect(pod.Finalizers).To(ConsistOf(Finalizer))
+	g.Expect(pod.Finalizers).To(ConsistOf(finalizer))
 	g.Expect(pod.Spec.RestartPolicy).To(Equal(corev1.RestartPolicyNever))
 	g.Expect(*pod.Spec.TerminationGracePeriodSeconds).To(BeEquivalentTo(3), "rounded up")
 	g.Expect(*pod.Spec.AutomountServiceAccountToken).To(BeFalse())

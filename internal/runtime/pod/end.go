@@ -164,7 +164,7 @@ func (r *Runtime) letGo(ctx context.Context, p *corev1.Pod) error {
 		if err != nil || now.UID != p.UID {
 			return err
 		}
-		others := slices.DeleteFunc(slices.Clone(now.Finalizers), func(name string) bool { return name == Finalizer })
+		others := slices.DeleteFunc(slices.Clone(now.Finalizers), func(name string) bool { return name == finalizer })
 		change, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": now.UID, "resourceVersion": now.ResourceVersion, "finalizers": others}})
 		if err != nil {
 			return err

@@ -53,8 +53,8 @@ const (
 	annotationFailed = "berth.dev/start-failed"
 	// annotationLeft marks a Pod that Berth deleted because its program had ended while other containers were still running.
 	annotationLeft = "berth.dev/program-ended"
-	// Finalizer keeps a Pod until its exit was recorded.
-	Finalizer = "berth.dev/exit"
+	// finalizer keeps a Pod until its exit was recorded.
+	finalizer = "berth.dev/exit"
 	// Container is the name of the container in which the program runs.
 	Container = "main"
 )

@@ -22,7 +22,7 @@ import (
 
 // mayAdopt returns an error if an existing session must not be adopted. A caller that adopts the session afterwards must hold the claiming lock from before
 // this check until it has adopted the session.
-func (r *Runtime) mayAdopt(uid types.UID, config Config, s *Session) error {
+func (r *Runtime) mayAdopt(uid types.UID, config sessionConfig, s *Session) error {
 	where := fmt.Sprintf("the tmux session %q on socket %s", config.Session, config.Socket)
 	p := s.program()
 	switch {
@@ -34,7 +34,7 @@ func (r *Runtime) mayAdopt(uid types.UID, config Config, s *Session) error {
 		}
 	}
 	switch {
-	case config.Adopt == Never:
+	case config.Adopt == adoptNever:
 		return taken("%s already exists and does not belong to Berth; choose another name, end the session (tmux -L %s kill-session -t %s), or permit its adoption", where, config.Socket, target(config.Session))
 	case p == nil:
 		return taken("%s has no running program to adopt; end the session (tmux -L %s kill-session -t %s) or choose another name", where, config.Socket, target(config.Session))

@@ -31,7 +31,7 @@ func identity(i facts.Incarnation) procstat.Process {
 // adopt adopts a session and waits until it is observed as running.
 func (f *fixture) adopt(name string) types.UID {
 	f.Helper()
-	return f.start(Config{Session: name, Adopt: Required})
+	return f.start(sessionConfig{Session: name, Adopt: adoptRequired})
 }
 
 // treeProcesses waits for the processes that the modes "tree" and "leave" start.
@@ -57,7 +57,7 @@ func TestAdopt_ControlsForeignSession(t *testing.T) {
 	before := time.Now()
 	theirs := f.newForeignSession("agent", "terminal")
 	uid := newUID()
-	p := f.process(uid, 3, Config{Session: "agent", Adopt: IfExists}, "exit", "1")
+	p := f.process(uid, 3, sessionConfig{Session: "agent", Adopt: adoptIfExists}, "exit", "1")
 	f.Expect(f.Check(f.ctx, p)).To(Succeed())
 	f.Expect(f.Start(f.ctx, p)).To(Succeed())
 	f.Expect(f.Start(f.ctx, p)).To(Succeed(), "a repeated Start")
@@ -65,8 +65,8 @@ func TestAdopt_ControlsForeignSession(t *testing.T) {
 	f.Expect(identity(now)).To(Equal(theirs))
 	f.Expect(now.StartedAt).To(BeTemporally("~", before, patience), "the time at which the program was executed")
 	f.Expect(now.Containment).To(BeEmpty())
-	f.Expect(f.Start(f.ctx, f.process(uid, 2, Config{Session: "agent", Adopt: IfExists}))).To(MatchError(runtime.ErrStale))
-	f.Expect(f.Start(f.ctx, f.process(uid, 4, Config{Session: "agent", Adopt: IfExists}))).To(MatchError(runtime.ErrOldAlive))
+	f.Expect(f.Start(f.ctx, f.process(uid, 2, sessionConfig{Session: "agent", Adopt: adoptIfExists}))).To(MatchError(runtime.ErrStale))
+	f.Expect(f.Start(f.ctx, f.process(uid, 4, sessionConfig{Session: "agent", Adopt: adoptIfExists}))).To(MatchError(runtime.ErrOldAlive))
 	f.Expect(f.List(f.ctx)).To(ConsistOf(now))
 	f.Expect(now.Adopted).To(BeTrue(), "adopted processes are not stopped without a request")
 	f.Expect(f.Forget(f.ctx, uid)).NotTo(Succeed(), "the program is still running")
@@ -100,7 +100,7 @@ func TestAdopt_ControlsForeignSession(t *testing.T) {
 	f.Expect(f.observe(uid)).To(Equal(ended))
 
 	// The next incarnation is a process of Berth.
-	f.Expect(f.Start(f.ctx, f.process(uid, 4, Config{Session: "agent", Adopt: IfExists}, "terminal"))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.process(uid, 4, sessionConfig{Session: "agent", Adopt: adoptIfExists}, "terminal"))).To(Succeed())
 	f.await(uid, 4, facts.Running)
 	f.Expect(f.adopted(f.ctx)).To(BeEmpty())
 	f.awaitWindow(uid)
@@ -109,25 +109,25 @@ func TestAdopt_ControlsForeignSession(t *testing.T) {
 func TestAdopt_FollowsPolicy(t *testing.T) {
 	f := newFixture(t)
 	uid := newUID()
-	err := f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent", Adopt: Required}))
+	err := f.Start(f.ctx, f.process(uid, 1, sessionConfig{Session: "agent", Adopt: adoptRequired}))
 	f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonNothingToAdopt))
 	f.Expect(err).To(MatchError(ContainSubstring("agent")))
 	f.Expect(f.observeAll(uid)).To(BeEmpty())
 
 	theirs := f.newForeignSession("agent")
-	f.Expect(reasonOf(f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent", Adopt: Never})))).To(Equal(v1alpha1.ReasonSessionTaken))
-	f.Expect(f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent", Adopt: Required}))).To(Succeed())
+	f.Expect(reasonOf(f.Start(f.ctx, f.process(uid, 1, sessionConfig{Session: "agent", Adopt: adoptNever})))).To(Equal(v1alpha1.ReasonSessionTaken))
+	f.Expect(f.Start(f.ctx, f.process(uid, 1, sessionConfig{Session: "agent", Adopt: adoptRequired}))).To(Succeed())
 	f.Expect(identity(f.await(uid, 1, facts.Running))).To(Equal(theirs))
 
-	for _, adopt := range []Adoption{Never, IfExists, Required} {
+	for _, adopt := range []adoption{adoptNever, adoptIfExists, adoptRequired} {
 		other := newUID()
-		err := f.Start(f.ctx, f.process(other, 1, Config{Session: "agent", Adopt: adopt}))
+		err := f.Start(f.ctx, f.process(other, 1, sessionConfig{Session: "agent", Adopt: adopt}))
 		f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonSessionTaken), "%s: the first object has the session", adopt)
 		f.Expect(f.observeAll(other)).To(BeEmpty())
 	}
 	f.expectAlive(theirs)
 
-	absent := f.start(Config{Session: "new", Adopt: IfExists}, "sleep")
+	absent := f.start(sessionConfig{Session: "new", Adopt: adoptIfExists}, "sleep")
 	f.Expect(f.adopted(f.ctx)).To(HaveLen(1))
 	f.awaitWindow(absent)
 }
@@ -139,7 +139,9 @@ func TestAdopt_LetsOneConcurrentAdopterSucceed(t *testing.T) {
 	errs := make([]error, 8)
 	var all sync.WaitGroup
 	for i := range errs {
-		all.Go(func() { errs[i] = f.Start(f.ctx, f.process(newUID(), 1, Config{Session: "agent", Adopt: IfExists})) })
+		all.Go(func() {
+			errs[i] = f.Start(f.ctx, f.process(newUID(), 1, sessionConfig{Session: "agent", Adopt: adoptIfExists}))
+		})
 	}
 	all.Wait()
 	won := 0
@@ -177,7 +179,7 @@ func TestRelease_KeepsSessionRunning(t *testing.T) {
 	f.Expect(f.Release(f.ctx, other)).To(Succeed())
 	f.Expect(f.observeAll(other)).To(BeEmpty())
 
-	held := f.start(Config{Session: "held"}, "sleep")
+	held := f.start(sessionConfig{Session: "held"}, "sleep")
 	f.Expect(f.Release(f.ctx, held)).NotTo(Succeed())
 }
 
@@ -237,7 +239,7 @@ func TestAdoptedSession_KeepsOtherPanes(t *testing.T) {
 	f.Expect(f.Type(f.ctx, uid, []byte("\x03"))).To(Succeed())
 	f.await(uid, 1, facts.Exited)
 	f.awaitExit(leader)
-	f.Expect(f.Start(f.ctx, f.process(uid, 2, Config{Session: "agent", Adopt: IfExists}, "terminal"))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.process(uid, 2, sessionConfig{Session: "agent", Adopt: adoptIfExists}, "terminal"))).To(Succeed())
 	f.await(uid, 2, facts.Running)
 	s := f.awaitWindow(uid)
 	f.Expect(s.panes).To(HaveLen(2))
@@ -262,7 +264,7 @@ func TestAdoptedSession_IsUnknownAfterSessionIsLost(t *testing.T) {
 	now := f.await(uid, 1, facts.Unknown)
 	f.Expect(now.Message).To(ContainSubstring("session or pane was closed"))
 	f.expectAlive(theirs)
-	f.Expect(f.Start(f.ctx, f.process(uid, 2, Config{Session: "agent", Adopt: IfExists}))).To(MatchError(runtime.ErrOldAlive))
+	f.Expect(f.Start(f.ctx, f.process(uid, 2, sessionConfig{Session: "agent", Adopt: adoptIfExists}))).To(MatchError(runtime.ErrOldAlive))
 	f.Expect(f.Kill(f.ctx, uid, 1)).To(Succeed())
 	f.await(uid, 1, facts.Exited)
 	f.awaitExit(theirs)

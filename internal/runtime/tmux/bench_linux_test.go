@@ -28,7 +28,7 @@ func BenchmarkStart(b *testing.B) {
 		f.mustTmux("kill-session", "-t", "=hand-"+name)
 
 		uid := newUID()
-		p := f.process(uid, 1, Config{Session: "berth-" + name}, "sleep")
+		p := f.process(uid, 1, sessionConfig{Session: "berth-" + name}, "sleep")
 		began = time.Now()
 		f.Expect(f.Start(f.ctx, p)).To(Succeed())
 		for f.observe(uid).Phase != facts.Running {

@@ -19,17 +19,17 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Adoption determines what to do if the session already exists.
-type Adoption string
+// adoption determines what to do if the session already exists.
+type adoption string
 
-// Values of Adoption.
+// Values of adoption.
 const (
-	// Never rejects the start if a session of another owner has the name.
-	Never Adoption = "Never"
-	// IfExists adopts an existing session, and creates one otherwise.
-	IfExists Adoption = "IfExists"
-	// Required adopts an existing session, and rejects the start otherwise.
-	Required Adoption = "Required"
+	// adoptNever rejects the start if a session of another owner has the name.
+	adoptNever adoption = "Never"
+	// adoptIfExists adopts an existing session, and creates one otherwise.
+	adoptIfExists adoption = "IfExists"
+	// adoptRequired adopts an existing session, and rejects the start otherwise.
+	adoptRequired adoption = "Required"
 )
 
 const (
@@ -41,22 +41,22 @@ const (
 	longestName                 = 128
 )
 
-// Config is the configuration of a tmux session in addition to the other fields of runtime.Process. It is the JSON in runtime.Process.Config.
-type Config struct {
+// sessionConfig is the configuration of a tmux session in addition to the other fields of runtime.Process. It is the JSON in runtime.Process.Config.
+type sessionConfig struct {
 	// Session is the name of the session; empty means berth- and the UID.
 	Session string `json:"session,omitempty"`
 	// Socket is the name of the tmux socket, as in tmux -L; empty means Options.Socket.
 	Socket string `json:"socket,omitempty"`
-	// Adopt determines what to do if the session already exists; empty means Never.
-	Adopt Adoption `json:"adopt,omitempty"`
+	// Adopt determines what to do if the session already exists; empty means adoptNever.
+	Adopt adoption `json:"adopt,omitempty"`
 	// Columns and Rows are the size of a new session without a client, in characters; 0 means the size in runtime.Process.Terminal, or 120x40 without one.
 	Columns int32 `json:"columns,omitempty"`
 	Rows    int32 `json:"rows,omitempty"`
 }
 
 // parse decodes the configuration of a process and sets the defaults.
-func parse(p runtime.Process, socket string) (Config, error) {
-	var c Config
+func parse(p runtime.Process, socket string) (sessionConfig, error) {
+	var c sessionConfig
 	if len(bytes.TrimSpace(p.Config)) > 0 {
 		if err := json.Unmarshal(p.Config, &c); err != nil {
 			return c, invalid("cannot parse the configuration of the session: %v", err)
@@ -68,13 +68,13 @@ func parse(p runtime.Process, socket string) (Config, error) {
 	return c.complete(p.UID, socket)
 }
 
-func (c Config) complete(uid types.UID, socket string) (Config, error) {
-	c.Session, c.Socket, c.Adopt = cmp.Or(c.Session, SessionName(uid)), cmp.Or(c.Socket, socket), cmp.Or(c.Adopt, Never)
+func (c sessionConfig) complete(uid types.UID, socket string) (sessionConfig, error) {
+	c.Session, c.Socket, c.Adopt = cmp.Or(c.Session, sessionName(uid)), cmp.Or(c.Socket, socket), cmp.Or(c.Adopt, adoptNever)
 	if c.Columns <= 0 || c.Rows <= 0 {
 		c.Columns, c.Rows = defaultColumns, defaultRows
 	}
 	c.Columns, c.Rows = min(c.Columns, largestSize), min(c.Rows, largestSize)
-	if c.Adopt != Never && c.Adopt != IfExists && c.Adopt != Required {
+	if c.Adopt != adoptNever && c.Adopt != adoptIfExists && c.Adopt != adoptRequired {
 		return c, invalid("unknown adoption %q; use Never, IfExists or Required", c.Adopt)
 	}
 	if err := checkSessionName(c.Session); err != nil {
@@ -90,8 +90,8 @@ func invalid(format string, args ...any) error {
 	return &facts.StartError{Reason: v1alpha1.ReasonInvalidSession, Message: fmt.Sprintf(format, args...)}
 }
 
-// SessionName returns the default name of the session of a UID.
-func SessionName(uid types.UID) string { return "berth-" + strings.ReplaceAll(string(uid), ".", "_") }
+// sessionName returns the default name of the session of a UID.
+func sessionName(uid types.UID) string { return "berth-" + strings.ReplaceAll(string(uid), ".", "_") }
 
 // checkSessionName returns an error if tmux would reject or change the name. tmux changes some names silently; Berth could then not find the session again.
 func checkSessionName(name string) error {

@@ -27,7 +27,7 @@ func TestFind_ListsSessionsWithOwners(t *testing.T) {
 	f.mustTmux("set-option", "-t", "=elsewhere:", markInstall, "elsewhere")
 	f.newForeignSession("agent")
 	adopted := f.adopt("agent")
-	own := f.start(Config{Session: "own"}, "terminal")
+	own := f.start(sessionConfig{Session: "own"}, "terminal")
 	f.awaitWindow(own)
 
 	f.Eventually(func(g Gomega) {

@@ -41,7 +41,7 @@ func TestSessions_CannotBeForged(t *testing.T) {
 		f.Expect(s.PanePID).NotTo(BeEquivalentTo(os.Getpid()))
 		f.Expect(s.Command).NotTo(ContainSubstring("\n"))
 	}
-	err := f.Start(f.ctx, f.process(newUID(), 1, Config{Session: "named", Adopt: Required}))
+	err := f.Start(f.ctx, f.process(newUID(), 1, sessionConfig{Session: "named", Adopt: adoptRequired}))
 	f.Expect(err).To(HaveOccurred(), "there is no such session")
 	found, err := f.Find(f.ctx, "")
 	f.Expect(err).NotTo(HaveOccurred())

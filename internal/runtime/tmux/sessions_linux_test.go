@@ -78,12 +78,12 @@ func TestStart_RespectsSessionMarks(t *testing.T) {
 	f.mustTmux("set-option", "-t", "=agent:", markUID, "of-another")
 	f.mustTmux("set-option", "-t", "=agent:", markInstall, "elsewhere")
 	uid := newUID()
-	err := f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent", Adopt: IfExists}))
+	err := f.Start(f.ctx, f.process(uid, 1, sessionConfig{Session: "agent", Adopt: adoptIfExists}))
 	f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonSessionTaken))
 	f.Expect(err).To(MatchError(ContainSubstring("another Berth")))
 
 	f.mustTmux("set-option", "-t", "=agent:", markInstall, f.install)
-	f.Expect(f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent", Adopt: IfExists}))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.process(uid, 1, sessionConfig{Session: "agent", Adopt: adoptIfExists}))).To(Succeed())
 	f.Expect(identity(f.await(uid, 1, facts.Running))).To(Equal(theirs))
 
 	// If the manager crashes after the mark and before the record, repeating the start finds the marked session.
@@ -91,7 +91,7 @@ func TestStart_RespectsSessionMarks(t *testing.T) {
 	f.Expect(os.Remove(filepath.Join(f.dir, "tmux", string(uid)+recordSuffix))).To(Succeed())
 	f.open()
 	f.Expect(f.observeAll(uid)).To(BeEmpty())
-	f.Expect(f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent", Adopt: IfExists}))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.process(uid, 1, sessionConfig{Session: "agent", Adopt: adoptIfExists}))).To(Succeed())
 	f.Expect(identity(f.await(uid, 1, facts.Running))).To(Equal(theirs))
 }
 
@@ -102,13 +102,13 @@ func TestStart_NotBlockedByUnmarkedSession(t *testing.T) {
 	for name, of := range map[string]types.UID{"agent": uid, "elsewhere": other} {
 		f.mustTmux("new-session", "-d", "-s", name, "--", f.options.Shim, shim.Window, f.machine.Directory(of), "name")
 	}
-	p := f.process(uid, 1, Config{Session: "agent"}, "terminal")
+	p := f.process(uid, 1, sessionConfig{Session: "agent"}, "terminal")
 	// halfMade recognizes a window only after its process has executed berth-shim.
 	f.Eventually(func() error { return f.Check(f.ctx, p) }).WithTimeout(patience).WithPolling(often).Should(Succeed())
 	f.Expect(f.Start(f.ctx, p)).To(Succeed())
 	f.await(uid, 1, facts.Running)
 	f.awaitText(uid, "ready")
-	f.Expect(reasonOf(f.Start(f.ctx, f.process(newUID(), 1, Config{Session: "elsewhere"})))).To(Equal(v1alpha1.ReasonSessionTaken), "the session belongs to another object")
+	f.Expect(reasonOf(f.Start(f.ctx, f.process(newUID(), 1, sessionConfig{Session: "elsewhere"})))).To(Equal(v1alpha1.ReasonSessionTaken), "the session belongs to another object")
 }
 
 // Berth does not adopt the session in which it runs itself, because stopping it would stop Berth.
@@ -118,7 +118,7 @@ func TestAdopt_RefusesSessionOfBerthItself(t *testing.T) {
 	at := strings.SplitN(f.mustTmux("display-message", "-p", "-t", "=agent:", "#{pane_id} #{socket_path},#{pid},0"), " ", 2)
 	t.Setenv("TMUX_PANE", at[0])
 	t.Setenv("TMUX", at[1])
-	err := f.Start(f.ctx, f.process(newUID(), 1, Config{Session: "agent", Adopt: IfExists}))
+	err := f.Start(f.ctx, f.process(newUID(), 1, sessionConfig{Session: "agent", Adopt: adoptIfExists}))
 	f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonSessionTaken))
 	f.Expect(err).To(MatchError(ContainSubstring("in which berth itself is running")))
 }

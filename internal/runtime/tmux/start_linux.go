@@ -93,7 +93,7 @@ func (l *link) mayStart(ctx context.Context, p runtime.Process, rec *record) (st
 }
 
 // claim acquires the session for an incarnation, and reports whether it adopted the program in the session. If so, the caller starts no process.
-func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec *record) (adopted bool, err error) {
+func (l *link) claim(ctx context.Context, p runtime.Process, config sessionConfig, rec *record) (adopted bool, err error) {
 	r := l.runtime
 	if rec != nil && (rec.Socket != config.Socket || rec.Session != config.Session) {
 		if err := r.endSession(ctx, rec); err != nil {
@@ -105,7 +105,7 @@ func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec 
 		UID: p.UID, Name: p.Name, Incarnation: p.Incarnation, Socket: config.Socket, Session: config.Session, Dir: p.Dir, Columns: config.Columns, Rows: config.Rows,
 		Made: rec != nil && rec.Made, Origin: p.Origin,
 	}
-	if rec == nil && config.Adopt == Never {
+	if rec == nil && config.Adopt == adoptNever {
 		// Usually the name is free, and creating the session is the quickest check.
 		if err = r.makeSession(ctx, next); !refused(err, "duplicate session") {
 			return false, err
@@ -116,7 +116,7 @@ func (l *link) claim(ctx context.Context, p runtime.Process, config Config, rec 
 
 // claimAmong claims an existing session or creates one. It holds the claiming lock of the socket: otherwise another adoption could check a session before this
 // one has recorded its claim.
-func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Config, rec, next *record) (adopted bool, err error) {
+func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config sessionConfig, rec, next *record) (adopted bool, err error) {
 	r.claims.LockKey(config.Socket)
 	defer func() { _ = r.claims.UnlockKey(config.Socket) }()
 	all, err := r.client(config.Socket).sessions(ctx)
@@ -125,9 +125,9 @@ func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Conf
 	}
 	own, named := of(all, p.UID, r.install, config.Session)
 	switch {
-	case own != nil && config.Adopt != Never && claimedHalf(own, rec):
+	case own != nil && config.Adopt != adoptNever && claimedHalf(own, rec):
 		return true, r.adopt(ctx, p, next, own)
-	case own != nil && config.Adopt == Required && !next.Made:
+	case own != nil && config.Adopt == adoptRequired && !next.Made:
 		return false, missing(config)
 	case own != nil:
 		return false, r.reuse(ctx, next, own)
@@ -136,14 +136,14 @@ func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config Conf
 			return false, err
 		}
 		return true, r.adopt(ctx, p, next, named)
-	case config.Adopt == Required:
+	case config.Adopt == adoptRequired:
 		return false, missing(config)
 	}
 	return false, r.replace(ctx, config, next, named)
 }
 
 // replace creates a session. If half is not nil, it is a session of the same name that was created only partly, and replace kills it first.
-func (r *Runtime) replace(ctx context.Context, config Config, next *record, half *Session) error {
+func (r *Runtime) replace(ctx context.Context, config sessionConfig, next *record, half *Session) error {
 	if half != nil {
 		if err := r.guarded(ctx, config.Socket, half, half.UID, []string{"kill-session", "-t", half.ID}); err != nil {
 			return err
@@ -195,7 +195,7 @@ func (r *Runtime) Check(ctx context.Context, p runtime.Process) error {
 		return nil
 	case named != nil:
 		return r.mayAdopt(p.UID, config, named)
-	case config.Adopt == Required:
+	case config.Adopt == adoptRequired:
 		return missing(config)
 	}
 	return nil
@@ -205,7 +205,7 @@ func taken(format string, args ...any) error {
 	return &facts.StartError{Reason: v1alpha1.ReasonSessionTaken, Message: fmt.Sprintf(format, args...)}
 }
 
-func missing(config Config) error {
+func missing(config sessionConfig) error {
 	return &facts.StartError{Reason: v1alpha1.ReasonNothingToAdopt, Message: fmt.Sprintf(
 		"no tmux session %q with a running program exists on socket %s, and adoption is Required; start the session, or set adoption to IfExists", config.Session, config.Socket)}
 }

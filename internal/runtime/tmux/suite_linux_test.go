@@ -207,7 +207,7 @@ func (f *fixture) sessionNames() []string {
 	return names
 }
 
-func (f *fixture) process(uid types.UID, incarnation int64, config Config, mode ...string) runtime.Process {
+func (f *fixture) process(uid types.UID, incarnation int64, config sessionConfig, mode ...string) runtime.Process {
 	f.Helper()
 	data, err := json.Marshal(config)
 	f.Expect(err).NotTo(HaveOccurred())
@@ -220,7 +220,7 @@ func (f *fixture) process(uid types.UID, incarnation int64, config Config, mode 
 func newUID() types.UID { return uuid.NewUUID() }
 
 // start starts a process with a new UID and waits until it runs.
-func (f *fixture) start(config Config, mode ...string) types.UID {
+func (f *fixture) start(config sessionConfig, mode ...string) types.UID {
 	f.Helper()
 	uid := newUID()
 	f.Expect(f.Start(f.ctx, f.process(uid, 1, config, mode...))).To(Succeed())

@@ -33,7 +33,7 @@ func reasonOf(err error) string {
 // The window shows the terminal of the shim: input arrives, and the terminal has the size of the window.
 func TestWindow_ShowsTerminalOfShim(t *testing.T) {
 	f := newFixture(t)
-	uid := f.start(Config{Session: "agent", Columns: 100, Rows: 33}, "terminal")
+	uid := f.start(sessionConfig{Session: "agent", Columns: 100, Rows: 33}, "terminal")
 	f.awaitText(uid, "ready")
 	s := f.awaitWindow(uid)
 	f.Expect(s.Name).To(Equal("agent"))
@@ -55,7 +55,7 @@ func TestWindow_ShowsTerminalOfShim(t *testing.T) {
 	f.awaitText(uid, "incarnation 1 was terminated by SIGINT")
 
 	// The next incarnation uses the same window.
-	f.Expect(f.Start(f.ctx, f.process(uid, 2, Config{Session: "agent"}, "terminal"))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.process(uid, 2, sessionConfig{Session: "agent"}, "terminal"))).To(Succeed())
 	f.await(uid, 2, facts.Running)
 	f.Expect(f.Type(f.ctx, uid, []byte("again\r"))).To(Succeed())
 	f.awaitText(uid, "got <again>")
@@ -76,7 +76,7 @@ func TestWindow_ShowsTerminalOfShim(t *testing.T) {
 // Processes survive the tmux server, and their sessions are opened again.
 func TestServerKilled_ReopensSessions(t *testing.T) {
 	f := newFixture(t)
-	uid, other := f.start(Config{Session: "one"}, "terminal"), f.start(Config{Session: "two"}, "terminal")
+	uid, other := f.start(sessionConfig{Session: "one"}, "terminal"), f.start(sessionConfig{Session: "two"}, "terminal")
 	before := f.observe(uid)
 	f.awaitText(uid, "ready")
 	old := f.tmuxServer()
@@ -96,7 +96,7 @@ func TestServerKilled_ReopensSessions(t *testing.T) {
 // While its process is running, a closed session or window is opened again, even if it was closed while no manager was running.
 func TestSessionKilled_ReopensWindow(t *testing.T) {
 	f := newFixture(t)
-	uid := f.start(Config{Session: "agent"}, "terminal")
+	uid := f.start(sessionConfig{Session: "agent"}, "terminal")
 	before := f.observe(uid)
 	first := f.awaitWindow(uid)
 	f.mustTmux("kill-session", "-t", "=agent")
@@ -119,10 +119,10 @@ func TestSessionKilled_ReopensWindow(t *testing.T) {
 // A renamed session is found by its mark.
 func TestRenamedSession_IsFoundByMark(t *testing.T) {
 	f := newFixture(t)
-	uid := f.start(Config{Session: "agent"}, "terminal")
+	uid := f.start(sessionConfig{Session: "agent"}, "terminal")
 	f.mustTmux("rename-session", "-t", "=agent", "mine")
 	f.killAndWait(uid)
-	f.Expect(f.Start(f.ctx, f.process(uid, 2, Config{Session: "agent"}, "terminal"))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.process(uid, 2, sessionConfig{Session: "agent"}, "terminal"))).To(Succeed())
 	f.await(uid, 2, facts.Running)
 	f.Expect(f.sessionNames()).To(ConsistOf("mine"))
 	f.killAndWait(uid)
@@ -135,17 +135,17 @@ func TestStart_SucceedsWhileServerExits(t *testing.T) {
 	f := newFixture(t)
 	for i := range 25 {
 		uid := newUID()
-		f.Expect(f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent"}, "sleep"))).To(Succeed(), "%d", i)
+		f.Expect(f.Start(f.ctx, f.process(uid, 1, sessionConfig{Session: "agent"}, "sleep"))).To(Succeed(), "%d", i)
 		f.await(uid, 1, facts.Running)
 		f.killAndWait(uid)
 		f.Expect(f.Forget(f.ctx, uid)).To(Succeed(), "%d", i)
 	}
 	for i := range 15 {
 		uid := newUID()
-		f.Expect(f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent"}, "sleep"))).To(Succeed(), "%d", i)
+		f.Expect(f.Start(f.ctx, f.process(uid, 1, sessionConfig{Session: "agent"}, "sleep"))).To(Succeed(), "%d", i)
 		_, _ = f.tmux("kill-server")
 		next := newUID()
-		f.Expect(f.Start(f.ctx, f.process(next, 1, Config{Session: "other"}, "sleep"))).To(Succeed(), "%d", i)
+		f.Expect(f.Start(f.ctx, f.process(next, 1, sessionConfig{Session: "other"}, "sleep"))).To(Succeed(), "%d", i)
 		for _, uid := range []types.UID{uid, next} {
 			f.await(uid, 1, facts.Running)
 			f.killAndWait(uid)
@@ -161,14 +161,14 @@ func TestStart_ConcurrentStartsCreateOneSession(t *testing.T) {
 	var all sync.WaitGroup
 	errs := make([]error, 8)
 	for i := range errs {
-		all.Go(func() { errs[i] = f.Start(f.ctx, f.process(uid, 1, Config{Session: "agent"}, "sleep")) })
+		all.Go(func() { errs[i] = f.Start(f.ctx, f.process(uid, 1, sessionConfig{Session: "agent"}, "sleep")) })
 	}
 	all.Wait()
 	f.Expect(errs).To(HaveEach(BeNil()))
 	f.Expect(f.sessionNames()).To(ConsistOf("agent"))
 
 	for i := range errs {
-		all.Go(func() { errs[i] = f.Start(f.ctx, f.process(newUID(), 1, Config{Session: "shared"}, "sleep")) })
+		all.Go(func() { errs[i] = f.Start(f.ctx, f.process(newUID(), 1, sessionConfig{Session: "shared"}, "sleep")) })
 	}
 	all.Wait()
 	won := 0
@@ -188,7 +188,7 @@ func TestStart_ConcurrentStartsCreateOneSession(t *testing.T) {
 func TestSessionName_DoesNotMatchPrefix(t *testing.T) {
 	f := newFixture(t)
 	longer := f.newForeignSession("claude-foobar")
-	uid := f.start(Config{Session: "claude-foo"}, "terminal")
+	uid := f.start(sessionConfig{Session: "claude-foo"}, "terminal")
 	f.Expect(f.sessionNames()).To(ConsistOf("claude-foo", "claude-foobar"))
 	f.killAndWait(uid)
 	f.Expect(f.Forget(f.ctx, uid)).To(Succeed())
@@ -196,7 +196,7 @@ func TestSessionName_DoesNotMatchPrefix(t *testing.T) {
 	f.expectAlive(longer)
 
 	required := newUID()
-	err := f.Start(f.ctx, f.process(required, 1, Config{Session: "claude-foo", Adopt: Required}))
+	err := f.Start(f.ctx, f.process(required, 1, sessionConfig{Session: "claude-foo", Adopt: adoptRequired}))
 	f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonNothingToAdopt))
 	f.expectAlive(longer)
 }
@@ -211,7 +211,7 @@ func TestStart_IgnoresTmuxConfigurationOfUser(t *testing.T) {
 	g := NewWithT(t)
 	g.Expect(os.WriteFile(filepath.Join(home, ".tmux.conf"), []byte("set -g base-index 7\nset -g remain-on-exit on\nset -g default-command false\n"), 0o600)).To(Succeed())
 	f := newFixture(t)
-	uid := f.start(Config{Session: "agent"}, "terminal")
+	uid := f.start(sessionConfig{Session: "agent"}, "terminal")
 	f.awaitText(uid, "ready")
 	f.Expect(f.mustTmux("show-options", "-g", "-v", "base-index")).To(Equal("0"))
 	f.Expect(f.mustTmux("show-environment", "-g")).NotTo(ContainSubstring("hidden"))
@@ -227,7 +227,7 @@ func TestStart_RefusesForeignSession(t *testing.T) {
 	f := newFixture(t)
 	theirs := f.newForeignSession("agent")
 	uid := newUID()
-	p := f.process(uid, 1, Config{Session: "agent"})
+	p := f.process(uid, 1, sessionConfig{Session: "agent"})
 	err := f.Start(f.ctx, p)
 	f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonSessionTaken))
 	f.Expect(err).To(MatchError(ContainSubstring("kill-session -t '=agent'")))
@@ -246,16 +246,16 @@ func TestStart_RefusesForeignSession(t *testing.T) {
 func TestSessionName_RefusesUnsafeNames(t *testing.T) {
 	f := newFixture(t)
 	for _, name := range []string{"a.b", "a:b", "a#{pid}", "a\nb", "-a", `a\b`, "$x", strings.Repeat("a", 200)} {
-		err := f.Start(f.ctx, f.process(newUID(), 1, Config{Session: name}))
+		err := f.Start(f.ctx, f.process(newUID(), 1, sessionConfig{Session: name}))
 		f.Expect(reasonOf(err)).To(Equal(v1alpha1.ReasonInvalidSession), name)
 	}
 	f.Expect(checkSessionName("a\xff")).NotTo(Succeed())
 	for _, name := range []string{"../a", "a b", "-a"} {
-		f.Expect(reasonOf(f.Start(f.ctx, f.process(newUID(), 1, Config{Socket: name})))).To(Equal(v1alpha1.ReasonInvalidSession), name)
+		f.Expect(reasonOf(f.Start(f.ctx, f.process(newUID(), 1, sessionConfig{Socket: name})))).To(Equal(v1alpha1.ReasonInvalidSession), name)
 	}
-	f.Expect(reasonOf(f.Start(f.ctx, f.process(newUID(), 1, Config{Adopt: "Maybe"})))).To(Equal(v1alpha1.ReasonInvalidSession))
+	f.Expect(reasonOf(f.Start(f.ctx, f.process(newUID(), 1, sessionConfig{Adopt: "Maybe"})))).To(Equal(v1alpha1.ReasonInvalidSession))
 	for _, name := range []string{"with space", "semicolon;", "größe", "it's", "{a}", "=a", "@1", "%1", "a*", "~"} {
-		uid := f.start(Config{Session: name}, "terminal")
+		uid := f.start(sessionConfig{Session: name}, "terminal")
 		f.awaitText(uid, "ready")
 		f.Expect(f.sessionNames()).To(ContainElement(name))
 		attach := exec.Command("sh", "-c", strings.Replace(f.AttachCommand(uid), "attach-session", "has-session", 1))
@@ -267,7 +267,7 @@ func TestSessionName_RefusesUnsafeNames(t *testing.T) {
 // A session stays open between incarnations, unless Keep is false for its UID.
 func TestKeep_ControlsSessionAfterExit(t *testing.T) {
 	f := newFixture(t)
-	uid := f.start(Config{Session: "agent"}, "terminal")
+	uid := f.start(sessionConfig{Session: "agent"}, "terminal")
 	f.awaitWindow(uid)
 	f.Keep(uid, false)
 	f.Expect(f.Type(f.ctx, uid, []byte("still here\r"))).To(Succeed())
@@ -276,7 +276,7 @@ func TestKeep_ControlsSessionAfterExit(t *testing.T) {
 	f.awaitNoSession(uid)
 	f.Expect(f.observe(uid).Exit.Signal).To(Equal("SIGKILL"), "the recorded exit stays")
 	f.Keep(uid, true)
-	f.Expect(f.Start(f.ctx, f.process(uid, 2, Config{Session: "agent"}, "terminal"))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.process(uid, 2, sessionConfig{Session: "agent"}, "terminal"))).To(Succeed())
 	f.awaitWindow(uid)
 	f.killAndWait(uid)
 	f.awaitWindow(uid)
@@ -287,7 +287,7 @@ func TestKeep_ControlsSessionAfterExit(t *testing.T) {
 // Tidy kills the session of an exited process, even if Keep is true for its UID. It does not affect a running process.
 func TestTidy_KillsSessionOfExitedProcess(t *testing.T) {
 	f := newFixture(t)
-	uid := f.start(Config{Session: "agent"}, "terminal")
+	uid := f.start(sessionConfig{Session: "agent"}, "terminal")
 	f.Keep(uid, true)
 	f.awaitWindow(uid)
 	f.Expect(f.Tidy(f.ctx, uid)).To(Succeed())
@@ -302,7 +302,7 @@ func TestTidy_KillsSessionOfExitedProcess(t *testing.T) {
 // A UID that the host forgets because its object was deleted leaves no session behind.
 func TestForgottenUID_LeavesNoSession(t *testing.T) {
 	f := newFixture(t)
-	uid := f.start(Config{Session: "agent"}, "terminal")
+	uid := f.start(sessionConfig{Session: "agent"}, "terminal")
 	f.killAndWait(uid)
 	f.reopen()
 	f.awaitWindow(uid)
@@ -315,7 +315,7 @@ func TestForgottenUID_LeavesNoSession(t *testing.T) {
 // A tmux server that does not respond affects neither Observe nor Stop, because the shim holds the process.
 func TestSilentServer_DoesNotBlockObserveAndStop(t *testing.T) {
 	f := newFixture(t)
-	uid := f.start(Config{Session: "agent"}, "terminal")
+	uid := f.start(sessionConfig{Session: "agent"}, "terminal")
 	before := f.observe(uid)
 	server := f.tmuxServer()
 	conformance.Signal(f.WithT, server, unix.SIGSTOP)
@@ -330,7 +330,7 @@ func TestSilentServer_DoesNotBlockObserveAndStop(t *testing.T) {
 func TestInput_ReportsHowProgramReadsTerminal(t *testing.T) {
 	f := newFixture(t)
 	uid := newUID()
-	p := f.process(uid, 1, Config{Session: "asks"})
+	p := f.process(uid, 1, sessionConfig{Session: "asks"})
 	p.Command = []string{"/bin/sh", "-c", `echo "Settings"; printf "Deploy where "; read place`}
 	f.Expect(f.Start(f.ctx, p)).To(Succeed())
 	f.await(uid, 1, facts.Running)
