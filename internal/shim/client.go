@@ -30,11 +30,11 @@ type Client struct {
 	timeout time.Duration
 }
 
-// NewClient sends Hello on a connection and verifies that the shim at the other end has this token; an empty token accepts any shim. It closes the connection
+// newClient sends Hello on a connection and verifies that the shim at the other end has this token; an empty token accepts any shim. It closes the connection
 // on error. It returns ErrImpostor if the token differs.
-func NewClient(conn net.Conn, token string, timeout time.Duration) (*Client, error) {
+func newClient(conn net.Conn, token string, timeout time.Duration) (*Client, error) {
 	c := &Client{Conn: conn, version: Version, timeout: timeout}
-	answer, err := c.call(Call{Verb: VerbHello})
+	answer, err := c.call(callFrame{Verb: verbHello})
 	if err == nil {
 		err = c.accept(answer, token)
 	}
@@ -45,9 +45,9 @@ func NewClient(conn net.Conn, token string, timeout time.Duration) (*Client, err
 	return c, nil
 }
 
-func (c *Client) accept(answer *Answer, token string) error {
-	if answer.Version < PreviousVersion || answer.Version > Version {
-		return fmt.Errorf("the shim uses protocol version %d, but this program supports versions %d and %d", answer.Version, PreviousVersion, Version)
+func (c *Client) accept(answer *answerFrame, token string) error {
+	if answer.Version < previousVersion || answer.Version > Version {
+		return fmt.Errorf("the shim uses protocol version %d, but this program supports versions %d and %d", answer.Version, previousVersion, Version)
 	}
 	if token != "" && answer.Token != token {
 		return ErrImpostor
@@ -56,7 +56,7 @@ func (c *Client) accept(answer *Answer, token string) error {
 	return nil
 }
 
-func (c *Client) call(call Call) (*Answer, error) {
+func (c *Client) call(call callFrame) (*answerFrame, error) {
 	call.Version = c.version
 	if err := c.Conn.SetDeadline(time.Now().Add(c.timeout)); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (c *Client) call(call Call) (*Answer, error) {
 	if err := writeFrame(c.Conn, call); err != nil {
 		return nil, fmt.Errorf("send the request to the shim: %w", err)
 	}
-	var answer Answer
+	var answer answerFrame
 	if err := readFrame(c.Conn, &answer); err != nil {
 		return nil, fmt.Errorf("read the response of the shim: %w", err)
 	}
@@ -80,7 +80,7 @@ func (c *Client) call(call Call) (*Answer, error) {
 
 // Records returns the shim's in-memory copies of IdentityFile and RecordFile. The record is nil for an older shim.
 func (c *Client) Records() (*Identity, *Record, error) {
-	answer, err := c.call(Call{Verb: VerbStatus})
+	answer, err := c.call(callFrame{Verb: verbStatus})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,7 +89,7 @@ func (c *Client) Records() (*Identity, *Record, error) {
 
 // Input returns how the foreground process group reads the terminal. It returns ErrNoTerminal if there is no terminal, and an error if the shim is too old.
 func (c *Client) Input() (facts.Input, error) {
-	answer, err := c.call(Call{Verb: VerbInput})
+	answer, err := c.call(callFrame{Verb: verbInput})
 	if err != nil || answer.Input == nil {
 		return facts.Input{}, err
 	}
@@ -99,7 +99,7 @@ func (c *Client) Input() (facts.Input, error) {
 // Attach turns the connection into a terminal stream: read output from Conn, send input with Write and Resize. It returns ErrNoTerminal if there is no
 // terminal.
 func (c *Client) Attach(columns, rows int32) error {
-	answer, err := c.call(Call{Verb: VerbAttach, Columns: columns, Rows: rows})
+	answer, err := c.call(callFrame{Verb: verbAttach, Columns: columns, Rows: rows})
 	if err == nil {
 		c.Replay = answer.Replay
 	}

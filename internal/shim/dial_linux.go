@@ -23,7 +23,8 @@ func InDirectory(dir, name string, do func(*net.UnixAddr) error) error {
 	return do(&net.UnixAddr{Net: "unix", Name: "/proc/self/fd/" + strconv.Itoa(fd) + "/" + name})
 }
 
-// Dial connects to the shim of a UID, whose directory is dir. See NewClient for the token. The timeout limits the connection and each request.
+// Dial connects to the shim of a UID, whose directory is dir, and verifies that the shim has this token; an empty token accepts any shim. It returns ErrImpostor
+// if the token differs. The timeout limits the connection and each request.
 func Dial(dir, token string, timeout time.Duration) (*Client, error) {
 	var conn net.Conn
 	err := InDirectory(dir, SocketFile, func(address *net.UnixAddr) (err error) {
@@ -33,5 +34,5 @@ func Dial(dir, token string, timeout time.Duration) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the shim at %s: %w", filepath.Join(dir, SocketFile), err)
 	}
-	return NewClient(conn, token, timeout)
+	return newClient(conn, token, timeout)
 }

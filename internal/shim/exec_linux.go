@@ -17,15 +17,15 @@ import (
 )
 
 // Exec is the argument that makes the shim run one short command, such as a probe, kill every process that the command leaves behind, and exit. In this mode
-// CallerFD, a socket to the caller, takes the place of the lock: when the caller closes its end or exits, the shim kills the command.
+// callerFD, a socket to the caller, takes the place of the lock: when the caller closes its end or exits, the shim kills the command.
 const (
 	Exec     = "--exec"
-	CallerFD = LockFD
+	callerFD = lockFD
 )
 
 // execOnce runs the command of the Launch and reports its exit to the caller.
 func execOnce() error {
-	caller := os.NewFile(CallerFD, "caller")
+	caller := os.NewFile(callerFD, "caller")
 	defer func() { _ = caller.Close() }()
 	launch, err := readLaunch()
 	if err != nil {

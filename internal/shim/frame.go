@@ -12,33 +12,33 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 )
 
-// Version is the version of the socket protocol. A shim and a manager also accept PreviousVersion, so that either can be upgraded first.
+// Version is the version of the socket protocol. A shim and a manager also accept previousVersion, so that either can be upgraded first.
 const (
 	Version         = 1
-	PreviousVersion = Version - 1
+	previousVersion = Version - 1
 )
 
 // Verbs of the protocol. Hello is the first call on every connection; Attach turns the connection into a stream.
 const (
-	VerbHello  = "Hello"
-	VerbStatus = "Status"
-	VerbAttach = "Attach"
-	VerbInput  = "Input"
+	verbHello  = "Hello"
+	verbStatus = "Status"
+	verbAttach = "Attach"
+	verbInput  = "Input"
 )
 
 // maxFrame is the largest message, in bytes. It bounds the memory that a peer can make the other side allocate.
 const maxFrame = 64 << 10
 
-// Call is one request.
-type Call struct {
+// callFrame is one request.
+type callFrame struct {
 	Version int    `json:"version"`
 	Verb    string `json:"verb"`
 	Columns int32  `json:"columns,omitempty"`
 	Rows    int32  `json:"rows,omitempty"`
 }
 
-// Answer is the response to one Call. Token proves that the shim is the one that was started for the record.
-type Answer struct {
+// answerFrame is the response to one callFrame. Token proves that the shim is the one that was started for the record.
+type answerFrame struct {
 	Version     int       `json:"version"`
 	Error       string    `json:"error,omitempty"`
 	NoTerminal  bool      `json:"noTerminal,omitempty"`
@@ -46,7 +46,7 @@ type Answer struct {
 	Incarnation int64     `json:"incarnation,omitempty"`
 	Identity    *Identity `json:"identity,omitempty"`
 	Record      *Record   `json:"record,omitempty"` // sent with Identity; older shims do not send it
-	// Input is the response to VerbInput, which older shims reject.
+	// Input is the response to verbInput, which older shims reject.
 	Input *facts.Input `json:"input,omitempty"`
 	// Replay is how many of the first bytes after Attach are earlier output. It is slightly too small if the program writes output during the attach.
 	Replay int `json:"replay,omitempty"`

@@ -16,11 +16,11 @@ import (
 func TestReadFrame_RejectsInvalidFrames(t *testing.T) {
 	g := NewWithT(t)
 	var buf bytes.Buffer
-	g.Expect(writeFrame(&buf, Call{Version: 3, Verb: VerbAttach, Columns: 80})).To(Succeed())
+	g.Expect(writeFrame(&buf, callFrame{Version: 3, Verb: verbAttach, Columns: 80})).To(Succeed())
 	cut := bytes.NewReader(buf.Bytes()[:buf.Len()-1])
-	var call Call
+	var call callFrame
 	g.Expect(readFrame(&buf, &call)).To(Succeed())
-	g.Expect(call).To(Equal(Call{Version: 3, Verb: VerbAttach, Columns: 80}))
+	g.Expect(call).To(Equal(callFrame{Version: 3, Verb: verbAttach, Columns: 80}))
 	g.Expect(readFrame(cut, &call)).NotTo(Succeed(), "a truncated frame")
 	g.Expect(readFrame(strings.NewReader("\xff\xff\xff\xff"), &call)).To(MatchError(ContainSubstring("longer")), "a peer cannot cause an allocation of 4 GiB")
 	g.Expect(readFrame(strings.NewReader("\x00\x00\x00\x01{"), &call)).NotTo(Succeed(), "invalid JSON")

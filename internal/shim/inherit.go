@@ -15,9 +15,9 @@ var managerOnly = map[string]bool{"KUBECONFIG": true, "TMUX": true, "TMUX_PANE":
 // managerPrefixes are prefixes of more variables that no workload inherits: Berth's own settings, and the address of the API server that a Pod receives.
 var managerPrefixes = []string{"BERTH_", "KUBERNETES_"}
 
-// Inherited returns the entries of the manager's environment that a program on this machine inherits. A spec may set any of the removed variables for its
-// program. Every program that a manager starts for an object gets its environment from here: processes, exec probes and language servers.
-func Inherited(environ []string) []string {
+// inheritedEnvironment returns the entries of the manager's environment that a program on this machine inherits. A spec may set any of the removed variables
+// for its program. Every program that a manager starts for an object gets its environment from here: processes, exec probes and language servers.
+func inheritedEnvironment(environ []string) []string {
 	kept := make([]string, 0, len(environ))
 	for _, entry := range environ {
 		if name, _, ok := strings.Cut(entry, "="); ok && name != "" && !ofManager(name) {

@@ -25,10 +25,10 @@ import (
 
 // File descriptors that the manager passes to the shim.
 const (
-	// LockFD is the open lock file, already locked. The lock is held as long as the shim lives.
-	LockFD = 3
-	// LaunchFD is an in-memory file that contains the Launch.
-	LaunchFD = 4
+	// lockFD is the open lock file, already locked. The lock is held as long as the shim lives.
+	lockFD = 3
+	// launchFD is an in-memory file that contains the Launch.
+	launchFD = 4
 )
 
 type shim struct {
@@ -49,7 +49,7 @@ type shim struct {
 const Probe = "--probe"
 
 // Main runs berth-shim and returns its exit code. Without one of the mode arguments, it expects that the working directory is the directory of the UID, and
-// that LockFD and LaunchFD are open.
+// that lockFD and launchFD are open.
 func Main(args []string) int {
 	if len(args) > 1 && args[1] == Probe {
 		return 0
@@ -100,11 +100,11 @@ func (s *shim) prepare() error {
 	return nil
 }
 
-// readLaunch reads the Launch from LaunchFD, and keeps the descriptors of the manager from the program.
+// readLaunch reads the Launch from launchFD, and keeps the descriptors of the manager from the program.
 func readLaunch() (launch Launch, err error) {
-	unix.CloseOnExec(LockFD)
-	unix.CloseOnExec(LaunchFD)
-	memory := os.NewFile(LaunchFD, "launch")
+	unix.CloseOnExec(lockFD)
+	unix.CloseOnExec(launchFD)
+	memory := os.NewFile(launchFD, "launch")
 	err = json.NewDecoder(memory).Decode(&launch)
 	if err := errors.Join(err, memory.Close()); err != nil {
 		return Launch{}, fmt.Errorf("read the program to start: %w", err)
@@ -203,7 +203,7 @@ func (s *shim) end(end End) error {
 // notify notifies the manager that a file has changed. If no manager runs, no notification is needed: the next manager reads all files when it starts.
 func (s *shim) notify() {
 	for range 5 {
-		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: EventsSocket, Net: "unixgram"})
+		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: eventsSocket, Net: "unixgram"})
 		if err != nil {
 			return
 		}

@@ -10,11 +10,11 @@ import (
 
 func FuzzReadFrame(f *testing.F) {
 	var frame bytes.Buffer
-	_ = writeFrame(&frame, Call{Version: 1, Verb: VerbHello})
+	_ = writeFrame(&frame, callFrame{Version: 1, Verb: verbHello})
 	f.Add(frame.Bytes())
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, '{'})
 	f.Fuzz(func(_ *testing.T, text []byte) {
-		var call Call
+		var call callFrame
 		_ = readFrame(bytes.NewReader(text), &call)
 		_, _, _ = readInput(bytes.NewReader(text), nil)
 	})

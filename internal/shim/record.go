@@ -36,8 +36,8 @@ const (
 	DiagnosticsFile = "shim.log"
 )
 
-// EventsSocket is the datagram socket of the manager, relative to the directory of a UID. The shim sends the UID of its object there when a file has changed.
-const EventsSocket = "../../events"
+// eventsSocket is the datagram socket of the manager, relative to the directory of a UID. The shim sends the UID of its object there when a file has changed.
+const eventsSocket = "../../events"
 
 // MarkVariable is set in the environment of every workload. It identifies the processes of a tree if the shim is gone and there is no cgroup.
 const MarkVariable = "BERTH_MARK"

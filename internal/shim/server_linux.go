@@ -71,7 +71,7 @@ func (s *shim) converse(conn net.Conn) {
 	version := -1
 	for {
 		_ = conn.SetDeadline(time.Now().Add(callTimeout))
-		var call Call
+		var call callFrame
 		if err := readFrame(conn, &call); err != nil {
 			return
 		}
@@ -89,7 +89,7 @@ func (s *shim) converse(conn net.Conn) {
 		if err := writeFrame(conn, answer); err != nil {
 			return
 		}
-		if call.Verb == VerbAttach && answer.Error == "" && !answer.NoTerminal {
+		if call.Verb == verbAttach && answer.Error == "" && !answer.NoTerminal {
 			_ = conn.SetDeadline(time.Time{})
 			s.attached(conn)
 			return
@@ -97,48 +97,48 @@ func (s *shim) converse(conn net.Conn) {
 	}
 }
 
-// hello selects the older of the two versions, and rejects versions older than PreviousVersion.
-func (s *shim) hello(call Call) Answer {
+// hello selects the older of the two versions, and rejects versions older than previousVersion.
+func (s *shim) hello(call callFrame) answerFrame {
 	version := min(call.Version, Version)
-	if call.Verb != VerbHello {
-		return Answer{Version: Version, Error: "the first request must be Hello"}
+	if call.Verb != verbHello {
+		return answerFrame{Version: Version, Error: "the first request must be Hello"}
 	}
-	if version < PreviousVersion {
-		return Answer{Version: Version, Error: fmt.Sprintf("protocol version %d is too old; the shim supports versions %d and %d", call.Version, PreviousVersion, Version)}
+	if version < previousVersion {
+		return answerFrame{Version: Version, Error: fmt.Sprintf("protocol version %d is too old; the shim supports versions %d and %d", call.Version, previousVersion, Version)}
 	}
-	return Answer{Version: version, Token: s.identity.Token, Incarnation: s.identity.Incarnation}
+	return answerFrame{Version: version, Token: s.identity.Token, Incarnation: s.identity.Incarnation}
 }
 
-func (s *shim) answer(call Call) Answer {
+func (s *shim) answer(call callFrame) answerFrame {
 	switch call.Verb {
-	case VerbStatus:
-		return Answer{Identity: s.snapshot(), Record: &s.launch.Record}
-	case VerbAttach:
+	case verbStatus:
+		return answerFrame{Identity: s.snapshot(), Record: &s.launch.Record}
+	case verbAttach:
 		if s.terminal == nil {
-			return Answer{NoTerminal: true}
+			return answerFrame{NoTerminal: true}
 		}
 		s.terminal.resize(call.Columns, call.Rows)
-		return Answer{Replay: s.terminal.replay()}
-	case VerbInput:
+		return answerFrame{Replay: s.terminal.replay()}
+	case verbInput:
 		return s.input()
 	}
-	return Answer{Error: fmt.Sprintf("unknown request %q; the shim uses protocol version %d", call.Verb, Version)}
+	return answerFrame{Error: fmt.Sprintf("unknown request %q; the shim uses protocol version %d", call.Verb, Version)}
 }
 
 // input reports how the foreground process group reads from the terminal.
-func (s *shim) input() Answer {
+func (s *shim) input() answerFrame {
 	if s.terminal == nil {
-		return Answer{NoTerminal: true}
+		return answerFrame{NoTerminal: true}
 	}
 	members, err := s.tree.Members()
 	if err != nil {
-		return Answer{Error: err.Error()}
+		return answerFrame{Error: err.Error()}
 	}
 	input, err := InspectInput(s.terminal.master, members)
 	if err != nil {
-		return Answer{Error: err.Error()}
+		return answerFrame{Error: err.Error()}
 	}
-	return Answer{Input: &input}
+	return answerFrame{Input: &input}
 }
 
 // attached copies between a client and the terminal until either closes.

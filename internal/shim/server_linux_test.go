@@ -40,15 +40,15 @@ func TestServer_NegotiatesVersion(t *testing.T) {
 		refused      bool
 	}{
 		"the same":     {says: Version, agreed: Version},
-		"the previous": {says: PreviousVersion, agreed: PreviousVersion},
+		"the previous": {says: previousVersion, agreed: previousVersion},
 		"a newer":      {says: Version + 5, agreed: Version},
-		"too old":      {says: PreviousVersion - 1, agreed: Version, refused: true},
+		"too old":      {says: previousVersion - 1, agreed: Version, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			conn := connectToShim(t)
-			g.Expect(writeFrame(conn, Call{Version: test.says, Verb: VerbHello})).To(Succeed())
-			var answer Answer
+			g.Expect(writeFrame(conn, callFrame{Version: test.says, Verb: verbHello})).To(Succeed())
+			var answer answerFrame
 			g.Expect(readFrame(conn, &answer)).To(Succeed())
 			g.Expect(answer.Version).To(Equal(test.agreed))
 			if test.refused {
@@ -57,7 +57,7 @@ func TestServer_NegotiatesVersion(t *testing.T) {
 				return
 			}
 			g.Expect(answer.Token).To(Equal("secret"))
-			g.Expect(writeFrame(conn, Call{Version: test.agreed, Verb: VerbStatus})).To(Succeed())
+			g.Expect(writeFrame(conn, callFrame{Version: test.agreed, Verb: verbStatus})).To(Succeed())
 			g.Expect(readFrame(conn, &answer)).To(Succeed())
 			g.Expect(answer.Version).To(Equal(test.agreed), "the answer has the negotiated version")
 			g.Expect(answer.Identity.Child.PID).To(Equal(1))
@@ -67,17 +67,17 @@ func TestServer_NegotiatesVersion(t *testing.T) {
 
 // A manager accepts a shim of the previous version, but none that is older or answers with an unknown version.
 func TestClient_RejectsUnsupportedVersions(t *testing.T) {
-	for version, good := range map[int]bool{Version: true, PreviousVersion: true, PreviousVersion - 1: false, Version + 1: false} {
+	for version, good := range map[int]bool{Version: true, previousVersion: true, previousVersion - 1: false, Version + 1: false} {
 		g := NewWithT(t)
 		client, server := net.Pipe()
 		go func() {
 			defer func() { _ = server.Close() }()
-			var call Call
+			var call callFrame
 			if readFrame(server, &call) == nil {
-				_ = writeFrame(server, Answer{Version: version, Token: "secret"})
+				_ = writeFrame(server, answerFrame{Version: version, Token: "secret"})
 			}
 		}()
-		c, err := NewClient(client, "secret", 10*time.Second)
+		c, err := newClient(client, "secret", 10*time.Second)
 		if good {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(c.version).To(Equal(version))
@@ -90,18 +90,18 @@ func TestClient_RejectsUnsupportedVersions(t *testing.T) {
 
 func TestProtocol_RejectsImpostorsAndBadCalls(t *testing.T) {
 	g := NewWithT(t)
-	_, err := NewClient(connectToShim(t), "another", 10*time.Second)
+	_, err := newClient(connectToShim(t), "another", 10*time.Second)
 	g.Expect(err).To(MatchError(ErrImpostor))
 
 	conn := connectToShim(t)
-	g.Expect(writeFrame(conn, Call{Version: Version, Verb: VerbStatus})).To(Succeed())
-	var answer Answer
+	g.Expect(writeFrame(conn, callFrame{Version: Version, Verb: verbStatus})).To(Succeed())
+	var answer answerFrame
 	g.Expect(readFrame(conn, &answer)).To(Succeed())
 	g.Expect(answer.Error).To(ContainSubstring("Hello"))
 
-	c, err := NewClient(connectToShim(t), "secret", 10*time.Second)
+	c, err := newClient(connectToShim(t), "secret", 10*time.Second)
 	g.Expect(err).NotTo(HaveOccurred())
-	_, err = c.call(Call{Verb: "Dance"})
+	_, err = c.call(callFrame{Verb: "Dance"})
 	g.Expect(err).To(MatchError(ContainSubstring("Dance")))
 	g.Expect(c.Attach(80, 24)).To(MatchError(ErrNoTerminal))
 }

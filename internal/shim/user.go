@@ -21,10 +21,10 @@ type User struct {
 // kept are the variables of the manager that a program of another user inherits. All others may hold secrets or name files of the manager's user.
 var kept = []string{"LANG", "LANGUAGE", "PATH", "TERM", "TZ"}
 
-// Inherited returns the entries of the manager's environment that a program of this user inherits. For a nil user it calls the function Inherited.
+// Inherited returns the entries of the manager's environment that a program of this user inherits. For a nil user it calls inheritedEnvironment.
 func (u *User) Inherited(environ []string) []string {
 	if u == nil {
-		return Inherited(environ)
+		return inheritedEnvironment(environ)
 	}
 	var inherited []string
 	for _, entry := range environ {

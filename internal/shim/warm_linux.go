@@ -13,7 +13,7 @@ import (
 )
 
 // A warm shim is started before it is needed and waits for a workload, so that a start costs a message instead of an exec. While it waits, its process
-// name is WarmShimName, and LockFD is a socket to the manager. It exits when the manager closes that socket or exits.
+// name is WarmShimName, and lockFD is a socket to the manager. It exits when the manager closes that socket or exits.
 
 // WarmShimName is the process name of a warm shim. When it receives a workload, it takes the name and argument of a regular shim.
 const WarmShimName = "berth-warm-shim"
@@ -26,7 +26,7 @@ func WarmShimArgs() []string {
 	return []string{WarmShimName + strings.Repeat(" ", titleRoom-len(WarmShimName))}
 }
 
-// Handover holds the open descriptors passed to a warm shim: the directory of the UID, the diagnostics file, and the files that become LockFD and LaunchFD.
+// Handover holds the open descriptors passed to a warm shim: the directory of the UID, the diagnostics file, and the files that become lockFD and launchFD.
 type Handover struct{ Dir, Diagnostics, Lock, Launch int }
 
 // Hand passes the descriptors to the warm shim at the other end of a socket. The warm shim becomes a regular shim; ps then shows name as its argument.
@@ -42,7 +42,7 @@ func await(title string) (bool, error) {
 	var n, controlled int
 	for {
 		var err error
-		if n, controlled, _, _, err = unix.Recvmsg(LockFD, text, control, unix.MSG_CMSG_CLOEXEC); err == nil {
+		if n, controlled, _, _, err = unix.Recvmsg(lockFD, text, control, unix.MSG_CMSG_CLOEXEC); err == nil {
 			break
 		} else if !errors.Is(err, unix.EINTR) {
 			return false, fmt.Errorf("receive the workload: %w", err)
@@ -70,9 +70,9 @@ func await(title string) (bool, error) {
 // settle moves each descriptor to the number that a shim expects. Each number is free by the time it is used.
 func (h *Handover) settle() error {
 	err := errors.Join(unix.Fchdir(h.Dir), unix.Close(h.Dir), unix.Dup3(h.Diagnostics, unix.Stderr, 0), unix.Close(h.Diagnostics),
-		unix.Dup3(h.Lock, LockFD, unix.O_CLOEXEC), unix.Close(h.Lock))
-	if h.Launch != LaunchFD {
-		err = errors.Join(err, unix.Dup3(h.Launch, LaunchFD, unix.O_CLOEXEC), unix.Close(h.Launch))
+		unix.Dup3(h.Lock, lockFD, unix.O_CLOEXEC), unix.Close(h.Lock))
+	if h.Launch != launchFD {
+		err = errors.Join(err, unix.Dup3(h.Launch, launchFD, unix.O_CLOEXEC), unix.Close(h.Launch))
 	}
 	return err
 }
