@@ -45,8 +45,8 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// FieldOwner is the field owner of the writes of the manager.
-const FieldOwner = "berth"
+// fieldOwner is the field owner of the writes of the manager.
+const fieldOwner = "berth"
 
 // Options configure a manager.
 type Options struct {
@@ -235,7 +235,7 @@ func controllerRuntimeOptions(opts Options) ctrl.Options {
 			ByObject:          cached(opts),
 		},
 		Client: client.Options{
-			FieldOwner:      FieldOwner,
+			FieldOwner:      fieldOwner,
 			FieldValidation: metav1.FieldValidationStrict,
 			// Secrets and ConfigMaps are read when they are needed and are not cached.
 			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}},

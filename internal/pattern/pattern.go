@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// MaxLength is the maximum length of one pattern, in characters, as in the API.
-	MaxLength = 256
-	// MaxSize is the maximum size of all patterns of one object together, in instructions of the compiled programs. A literal character is one instruction, a
+	// maxLength is the maximum length of one pattern, in characters, as in the API.
+	maxLength = 256
+	// maxSize is the maximum size of all patterns of one object together, in instructions of the compiled programs. A literal character is one instruction, a
 	// counted repetition such as x{1,100} counts the instructions of x 100 times, and a class of many ranges such as \pL counts as largeClass.
-	MaxSize = 2048
+	maxSize = 2048
 	// maxRunes is the maximum number of range bounds in all character classes of one object together. \pL has about 1,300.
 	maxRunes = 16 << 10
 	// maxSteps is the maximum product of the size of the patterns and the length of the matched text in characters. A step takes between 5 and 15 ns, so that
@@ -89,8 +89,8 @@ var errTooLarge = errors.New("too large")
 
 // add compiles one pattern. It measures the pattern first, so that a pattern that exceeds the limits is never compiled.
 func (s *Set) add(text string, whole bool) (*Pattern, error) {
-	if utf8.RuneCountInString(text) > MaxLength {
-		return nil, fmt.Errorf("%s is %w: it has more than %d characters", short(text), errTooLarge, MaxLength)
+	if utf8.RuneCountInString(text) > maxLength {
+		return nil, fmt.Errorf("%s is %w: it has more than %d characters", short(text), errTooLarge, maxLength)
 	}
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
@@ -98,9 +98,9 @@ func (s *Set) add(text string, whole bool) (*Pattern, error) {
 	}
 	size, runes := measure(parsed)
 	size += 2 // each program has one instruction that fails and one that matches
-	if left := MaxSize - s.size; size > left {
+	if left := maxSize - s.size; size > left {
 		return nil, fmt.Errorf("%s is %w: it compiles to about %d instructions, and all patterns of an object together may have at most %d; "+
-			"use * or + instead of large counts such as {1,900}", short(text), errTooLarge, size, MaxSize)
+			"use * or + instead of large counts such as {1,900}", short(text), errTooLarge, size, maxSize)
 	}
 	if runes > maxRunes-s.runes {
 		return nil, fmt.Errorf("%s is %w: the character classes of all patterns of an object together may have at most %d ranges; "+
@@ -132,8 +132,8 @@ func (s *Set) Err(list string) error {
 	return errors.New(strings.Join(wrong, "; "))
 }
 
-// MaxText returns the maximum length, in characters, of a text that may be matched with the patterns: at least maxSteps/MaxSize - 1, which is 2,047, and more
-// if the patterns are smaller than MaxSize together.
+// MaxText returns the maximum length, in characters, of a text that may be matched with the patterns: at least maxSteps/maxSize - 1, which is 2,047, and more
+// if the patterns are smaller than maxSize together.
 func (s *Set) MaxText() int { return maxSteps/max(s.size, 1) - 1 }
 
 // MatchEnd returns the index of the first pattern that matches anywhere in the last part of the text, or -1. The function end selects that part, which has

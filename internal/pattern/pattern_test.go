@@ -36,7 +36,7 @@ func TestCompile_RefusesTheAttackWithoutCompilingIt(t *testing.T) {
 		t.Errorf("it allocated %d bytes", allocated)
 	}
 	err := set.Err("patterns")
-	if err == nil || !strings.Contains(err.Error(), "patterns[0]") || !strings.Contains(err.Error(), fmt.Sprint(MaxSize)) {
+	if err == nil || !strings.Contains(err.Error(), "patterns[0]") || !strings.Contains(err.Error(), fmt.Sprint(maxSize)) {
 		t.Fatalf("the error does not name the pattern and the limit: %v", err)
 	}
 	if len(err.Error()) > 2048 {
@@ -61,7 +61,7 @@ func TestCompile_CountsAllPatternsTogether(t *testing.T) {
 }
 
 func TestCompile_SkipsSyntaxErrors(t *testing.T) {
-	set := Compile([]string{`(`, ``, `b$`, "\xff", strings.Repeat("a", MaxLength+1)})
+	set := Compile([]string{`(`, ``, `b$`, "\xff", strings.Repeat("a", maxLength+1)})
 	err := set.Err("patterns")
 	for _, part := range []string{`patterns[0]: "(" is not a regular expression (RE2): missing closing )`, "patterns[3]", "patterns[4]", "256 characters"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
@@ -121,7 +121,7 @@ func TestMatchEnd_LimitsMatchedText(t *testing.T) {
 		t.Error("a small pattern is not matched with the whole screen")
 	}
 	large := Compile([]string{`(?s)\x00(?:.?){1000}`, `first`, `(?m)^x`, `last`}) // the first is cheap for a text without NUL
-	if large.size > MaxSize || large.Patterns[3] == nil {
+	if large.size > maxSize || large.Patterns[3] == nil {
 		t.Fatal(large.Err("patterns"))
 	}
 	seen := large.MaxText()
@@ -145,7 +145,7 @@ func FuzzCompile(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, pattern, text string) {
 		set := Compile([]string{pattern, pattern})
-		if set.size > MaxSize || set.runes > maxRunes {
+		if set.size > maxSize || set.runes > maxRunes {
 			t.Errorf("size %d, %d runes", set.size, set.runes)
 		}
 		set.MatchEnd(text)

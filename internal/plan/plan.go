@@ -185,8 +185,8 @@ func after(phase v1alpha1.PlanPhase) v1alpha1.PlanPhase {
 	return order[rank(phase)+1]
 }
 
-// RunName returns the name of a run. It is deterministic, and differs for every attempt.
-func RunName(plan string, uid types.UID, attempt int32, phase v1alpha1.PlanPhase, index int) string {
+// nameOfRun returns the name of a run. It is deterministic, and differs for every attempt.
+func nameOfRun(plan string, uid types.UID, attempt int32, phase v1alpha1.PlanPhase, index int) string {
 	return fmt.Sprintf("%s-%.8s-%d-%s-%d", plan, uid, attempt, strings.ToLower(string(phase)), index)
 }
 

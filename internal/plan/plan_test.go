@@ -79,7 +79,7 @@ func TestPhase_StateFollowsRunOutcomes(t *testing.T) {
 			w := newWorld(gomega(t), pinned)
 			w.settle()
 			for i, outcome := range tc.outcomes {
-				w.finishRun(RunName("p", w.desired.UID, 1, strategize, i), outcome)
+				w.finishRun(nameOfRun("p", w.desired.UID, 1, strategize, i), outcome)
 			}
 			w.settle().finishCancelledRuns().expectState(strategize, tc.state, 1)
 			if tc.state == processing {

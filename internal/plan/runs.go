@@ -150,7 +150,7 @@ func (p *planner) fill() {
 	s := p.status
 	for i := len(s.Runs); i < len(phase.Strategies) && p.living() < int(s.Pinned.MaxParallel); i++ {
 		s.Runs = append(s.Runs, v1alpha1.PlanRun{
-			Name: RunName(p.desired.Name, p.desired.UID, s.Attempt, s.CurrentPhase, i), Strategy: phase.Strategies[i].Name,
+			Name: nameOfRun(p.desired.Name, p.desired.UID, s.Attempt, s.CurrentPhase, i), Strategy: phase.Strategies[i].Name,
 		})
 	}
 	for _, listed := range s.Runs {

@@ -168,7 +168,7 @@ func (w *world) liveRuns() []string {
 }
 
 func runName(attempt int32, phase v1alpha1.PlanPhase, index int) string {
-	return RunName("p", "12345678-rest", attempt, phase, index)
+	return nameOfRun("p", "12345678-rest", attempt, phase, index)
 }
 
 // checkMove checks that every change of state matches a row of the table.

@@ -79,7 +79,7 @@ func Asks(view View, input facts.Input, questions Questions) string {
 
 // match returns the name of the first question that the end of a text matches.
 func (q Questions) match(text string) string {
-	lines := strings.Split(Tidy(text), "\n")
+	lines := strings.Split(tidy(text), "\n")
 	end := strings.Join(lines[max(0, len(lines)-lastLines):], "\n")
 	switch at := q.patterns.MatchEnd(end); {
 	case at < 0:

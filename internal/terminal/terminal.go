@@ -115,7 +115,7 @@ func (s *Screen) Text() string {
 		}
 		text.WriteByte('\n')
 	}
-	return Tidy(text.String())
+	return tidy(text.String())
 }
 
 // View returns the text on the screen and the position of the cursor.
@@ -127,8 +127,8 @@ func (s *Screen) View() View {
 	return NewView(s.Text(), x, s.y, s.hidden, s.alternate)
 }
 
-// Tidy removes trailing spaces from lines, and empty lines from the end of a text.
-func Tidy(text string) string {
+// tidy removes trailing spaces from lines, and empty lines from the end of a text.
+func tidy(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		lines[i] = strings.TrimRight(line, " \t\r\u00a0")

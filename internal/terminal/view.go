@@ -20,7 +20,7 @@ type View struct {
 
 // NewView returns the view of a text with the cursor at column x and line y, both counted from 0.
 func NewView(text string, x, y int, hidden, fullScreen bool) View {
-	text = Tidy(text)
+	text = tidy(text)
 	view := View{Text: text, Hidden: hidden, FullScreen: fullScreen}
 	lines := strings.Split(text, "\n")
 	switch last := len(lines) - 1; {
