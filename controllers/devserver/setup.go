@@ -60,8 +60,8 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 }
 
 // New returns the kind. cache must have the index of ports that Setup adds; reader reads from the API server. When a probe has a new result, the kind calls wake
-// with the UID of the object, so that the object is reconciled; wake must not block. New starts neither the probes nor the proxies; Setup adds both to the
-// manager. New returns an error if options.Ports is invalid.
+// with the UID of the object, so that the object is reconciled; wake must not block. A caller other than Setup must run what Probes returns; the kind then has
+// no proxies. New returns an error if options.Ports is invalid.
 func New(cache client.Client, reader client.Reader, runtimes *runtime.Registry, now clock.PassiveClock, options Options, wake func(types.UID)) (*Kind, error) {
 	if options.Ports == (Range{}) {
 		options.Ports = DefaultRange

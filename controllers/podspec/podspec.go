@@ -5,6 +5,8 @@
 package podspec
 
 import (
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
@@ -14,4 +16,23 @@ func Type(spec *v1alpha1.RuntimeSpec) v1alpha1.RuntimeType {
 		return ""
 	}
 	return spec.Type
+}
+
+// TypeOf returns the runtime type of an object with processes. It returns "" for the default runtime of the manager, and for every other object.
+func TypeOf(object client.Object) v1alpha1.RuntimeType {
+	switch o := object.(type) {
+	case *v1alpha1.DevServer:
+		return Type(o.Spec.Runtime)
+	case *v1alpha1.Instance:
+		if o.Spec.Runtime != nil {
+			return o.Spec.Runtime.Type
+		}
+	case *v1alpha1.LanguageServer:
+		return Type(o.Spec.Runtime)
+	case *v1alpha1.StrategyRun:
+		if o.Status.Pinned != nil {
+			return Type(o.Status.Pinned.Runtime)
+		}
+	}
+	return ""
 }

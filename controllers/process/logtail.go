@@ -16,6 +16,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/printable"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // logTailRead is how many bytes of the end of a log are read. It is more than printable.MaxTail because stack frames and escape sequences are omitted.
@@ -70,7 +71,8 @@ func (v *scope) logEnd(ctx context.Context) string {
 		ctrl.LoggerFrom(ctx).V(1).Info("Cannot read the end of the output", "cause", fmt.Sprint(err))
 	}
 	text = text[:n]
-	if _, whole, cut := bytes.Cut(text, []byte("\n")); cut && start > 0 && len(whole) > 0 {
+	begins := start%runtime.IncarnationLog == 0 // of the first byte of an object or, in a Pod, of an incarnation
+	if _, whole, cut := bytes.Cut(text, []byte("\n")); cut && !begins && len(whole) > 0 {
 		text = whole // the first line may be incomplete, also within an escape sequence
 	}
 	return strings.Join(printable.Tail(text), "\n")

@@ -18,12 +18,13 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// keepsLog is a backend with one log, of which the bytes before the offset first were removed.
+// keepsLog is a backend with one log. Its output began at the offset base, and its first bytes were removed.
 type keepsLog struct {
 	runtime.NoRuntime
 	runtime.NoLogs
 	text  string
-	first int64
+	base  int64
+	first int64 // number of removed bytes
 	err   error
 	opens int
 }
@@ -35,17 +36,18 @@ func (k *keepsLog) OpenLog(context.Context, types.UID) (runtime.Log, error) {
 	if k.err != nil {
 		return nil, k.err
 	}
-	return keptLog{bytes.NewReader([]byte(k.text)), k.first}, nil
+	return keptLog{bytes.NewReader([]byte(k.text)), k.base, k.first}, nil
 }
 
 type keptLog struct {
-	*bytes.Reader
-	first int64
+	text        *bytes.Reader
+	base, first int64
 }
 
-func (l keptLog) Bounds() (int64, int64, error)   { return l.first, l.Size(), nil }
-func (keptLog) Wait(context.Context, int64) error { return nil }
-func (keptLog) Close() error                      { return nil }
+func (l keptLog) Bounds() (int64, int64, error)              { return l.base + l.first, l.base + l.text.Size(), nil }
+func (l keptLog) ReadAt(p []byte, offset int64) (int, error) { return l.text.ReadAt(p, offset-l.base) }
+func (keptLog) Wait(context.Context, int64) error            { return nil }
+func (keptLog) Close() error                                 { return nil }
 func failure(number int64) facts.Incarnation {
 	return facts.Incarnation{Number: number, Phase: facts.Exited, Exit: &facts.Exit{Known: true, Code: 3}}
 }
@@ -73,6 +75,12 @@ func TestReadLogTail_OnlyOfNewFailures(t *testing.T) {
 			i.Spec.Process.Env, i.Spec.Process.LogTail = []v1alpha1.EnvVar{secret}, v1alpha1.LogTailOnFailure
 		}},
 		"rotated": {found: failure(3), want: "config missing", change: func(_ *v1alpha1.Instance, k *keepsLog) { k.first = 3 }},
+		"in a Pod": {found: failure(3), want: "starting\nconfig missing", change: func(_ *v1alpha1.Instance, k *keepsLog) {
+			k.base = 3 * runtime.IncarnationLog
+		}},
+		"in a Pod, shortened": {found: failure(3), want: "config missing", change: func(_ *v1alpha1.Instance, k *keepsLog) {
+			k.base, k.first = 3*runtime.IncarnationLog, 3
+		}},
 		"long": {found: failure(3), want: "last", change: func(_ *v1alpha1.Instance, k *keepsLog) {
 			k.text = "first\n" + strings.Repeat("\x1b[0m\n", logTailRead/5+1) + "last\n"
 		}},

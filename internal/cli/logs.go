@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -79,10 +80,7 @@ func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opt
 		return err
 	}
 	object, err := to.get(ctx, ref)
-	if !asScreen {
-		if err != nil {
-			object = nil // the manager reports why
-		}
+	if !asScreen && (err == nil || apierrors.IsForbidden(err)) { // the permission to read output does not include the permission to read the object
 		return a.copyLogs(ctx, to, ref, object, opts, a.raw)
 	}
 	if err != nil {

@@ -4,14 +4,24 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/endpoint"
 )
 
 func TestLogs_ScreenPrintsRenderedTerminal(t *testing.T) {
@@ -45,6 +55,35 @@ func TestLogs_ScreenRefusesInvalidUse(t *testing.T) {
 			g := NewWithT(t)
 			f := newFixture(agentInPod(), web())
 			g.Expect(f.run(t.Context(), append([]string{"logs", "--screen"}, test.args...)...)).To(Equal(test.code))
+			g.Expect(f.err.String()).To(ContainSubstring(test.says))
+		})
+	}
+}
+
+// TestLogs_AsksManagerIfObjectMustNotBeRead checks a role that permits reading the output but not the object. Every other error is reported as it is.
+func TestLogs_AsksManagerIfObjectMustNotBeRead(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		says string
+	}{
+		"forbidden":      {apierrors.NewForbidden(schema.GroupResource{Resource: "devservers"}, "web", nil), `"ftp://pinned"`},
+		"not available":  {apierrors.NewServiceUnavailable("no quorum"), "no quorum"},
+		"does not exist": {apierrors.NewNotFound(schema.GroupResource{Resource: "devservers"}, "web"), "devserver/web does not exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			f := newFixture(&corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: endpoint.Namespace, Name: endpoint.ConfigMap}, Data: map[string]string{"url": "https://192.0.2.1"},
+			})
+			f.api = interceptor.NewClient(f.api, interceptor.Funcs{
+				Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+					if _, is := object.(*v1alpha1.DevServer); is {
+						return test.err
+					}
+					return api.Get(ctx, key, object, opts...)
+				},
+			})
+			g.Expect(f.run(t.Context(), "logs", "devserver/web", "--endpoint=ftp://pinned")).NotTo(BeZero())
 			g.Expect(f.err.String()).To(ContainSubstring(test.says))
 		})
 	}

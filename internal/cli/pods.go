@@ -34,26 +34,7 @@ import (
 const nextPodEvery = time.Second
 
 // inPod reports whether an object runs in Pods. The commands read the output of Pods from the API server instead of a manager.
-func inPod(object process.Object) bool { return runtimeType(object) == v1alpha1.RuntimePod }
-
-// runtimeType returns the runtime of an object; empty if the spec does not specify one.
-func runtimeType(object process.Object) v1alpha1.RuntimeType {
-	switch o := object.(type) {
-	case *v1alpha1.DevServer:
-		return podspec.Type(o.Spec.Runtime)
-	case *v1alpha1.Instance:
-		if o.Spec.Runtime != nil {
-			return o.Spec.Runtime.Type
-		}
-	case *v1alpha1.LanguageServer:
-		return podspec.Type(o.Spec.Runtime)
-	case *v1alpha1.StrategyRun:
-		if o.Status.Pinned != nil {
-			return podspec.Type(o.Status.Pinned.Runtime)
-		}
-	}
-	return ""
-}
+func inPod(object process.Object) bool { return podspec.TypeOf(object) == v1alpha1.RuntimePod }
 
 // podLogs prints the output of the newest Pod of an object. With opts.Follow it continues with the Pods that replace it.
 func (a *app) podLogs(ctx context.Context, to *connection, object process.Object, opts logOptions, out io.Writer) error {

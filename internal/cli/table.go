@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
@@ -66,7 +67,7 @@ func rowsOf(objects []client.Object) []row {
 func (r *row) setProcess(object process.Object) {
 	status := object.GetProcessStatus()
 	r.restarts = strconv.FormatInt(status.RestartCount, 10)
-	r.runtime = string(cmp.Or(runtimeType(object), v1alpha1.RuntimeHost))
+	r.runtime = string(cmp.Or(podspec.TypeOf(object), v1alpha1.RuntimeHost))
 	r.host = cmp.Or(status.HostName, r.host)
 	r.explains = r.ready != "True" && r.reason != v1alpha1.ReasonDeleting && object.GetProcessSpec().State != v1alpha1.StateStopped &&
 		(status.Process != nil || status.LastExit != nil && lifecycle.Ran(status.LastExit))

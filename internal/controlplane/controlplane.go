@@ -147,7 +147,7 @@ func (c *ControlPlane) adopt(ctx context.Context, left *child, identity *identit
 	return true
 }
 
-// endLeftover stops the child of a killed owner; nil if there is none.
+// endLeftover stops the child of a killed owner; left is nil if there is none.
 func (c *ControlPlane) endLeftover(left *child) error {
 	if left == nil {
 		return nil

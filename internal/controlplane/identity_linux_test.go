@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-func TestFindLeftovers_IgnoresOtherProcesses(t *testing.T) {
+func TestFindLeftover_IgnoresOtherProcesses(t *testing.T) {
 	g := NewWithT(t)
 	dir, err := makeLayout(t.TempDir())
 	g.Expect(err).NotTo(HaveOccurred())

@@ -104,10 +104,6 @@ func TestPortStaysWhenFree(t *testing.T) {
 	defer func() { _ = listener.Close() }()
 	taken := listener.Addr().(*net.TCPAddr).Port
 	g.Expect(choosePort(dir, taken)).NotTo(Equal(taken))
-
-	// The file of an earlier version, which also ran etcd on two ports.
-	g.Expect(os.WriteFile(dir.ports(), []byte(`{"apiServer":11,"etcdClient":12,"etcdPeer":13}`), 0o600)).To(Succeed())
-	g.Expect(loadPort(dir)).To(Equal(11))
 }
 
 func TestStop_KillsProcessThatIgnoresSIGTERM(t *testing.T) {

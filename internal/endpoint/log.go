@@ -69,7 +69,7 @@ func parseLogQuery(r *http.Request) (logQuery, error) {
 
 func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) *refusal {
 	if t.inPod() {
-		return refuse(http.StatusNotImplemented, "%s runs in a Pod, and the output of Pods comes from the API server: use berth logs of the same version as the manager", t)
+		return refuse(http.StatusNotImplemented, "%s runs in a Pod, and the output of Pods comes from the API server: berth logs and kubectl logs need the permissions to get %s and pods/log", t, t.resource)
 	}
 	query, err := parseLogQuery(r)
 	if err != nil {

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -170,11 +171,8 @@ type target struct {
 	object                    client.Object
 }
 
-// inPod reports whether the object is an Instance in a Pod. Clients reach its output and terminal through the API server, which checks the authorization.
-func (t target) inPod() bool {
-	instance, is := t.object.(*v1alpha1.Instance)
-	return is && instance.Spec.Runtime != nil && instance.Spec.Runtime.Type == v1alpha1.RuntimePod
-}
+// inPod reports whether the object runs in a Pod. Clients reach its output and terminal through the API server, which checks the authorization.
+func (t target) inPod() bool { return podspec.TypeOf(t.object) == v1alpha1.RuntimePod }
 
 func (t target) String() string { return fmt.Sprintf("%s %s/%s", t.resource, t.namespace, t.name) }
 

@@ -66,6 +66,12 @@ func TestPods_AreRefused(t *testing.T) {
 	g.Expect(f.client(t, good).Type(ctx, object, "hello")).To(MatchError(ContainSubstring("runs in a Pod")))
 	_, err := f.client(t, good).Log(ctx, object, LogOptions{Tail: -1, Follow: true})
 	g.Expect(err).To(MatchError(ContainSubstring("the output of Pods comes from the API server")))
+
+	dev := &v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "in-pod"}}
+	dev.Spec.Runtime = &v1alpha1.RuntimeSpec{Type: v1alpha1.RuntimePod}
+	g.Expect(f.api.Create(ctx, dev)).To(Succeed())
+	_, err = f.client(t, good).Log(ctx, Object{"default", "devservers", "in-pod"}, LogOptions{Tail: -1, Follow: true})
+	g.Expect(err).To(MatchError(ContainSubstring("the output of Pods comes from the API server")))
 }
 
 func TestLog_ReturnsScreenWithoutStoredOutput(t *testing.T) {

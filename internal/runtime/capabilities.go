@@ -49,6 +49,10 @@ type Logs interface {
 	Watch(ctx context.Context, uid types.UID) error
 }
 
+// IncarnationLog is the size of the range of offsets of one incarnation, in bytes, for a backend that keeps only the output of the newest incarnation: the output
+// of incarnation n begins at offset n × IncarnationLog. No output is that long.
+const IncarnationLog = 1 << 40
+
 // Log is append-only output whose oldest part may have been removed. Offsets count bytes, increase with every output of the UID, and stay valid forever; a
 // backend may leave a gap between incarnations.
 type Log interface {

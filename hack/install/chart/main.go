@@ -1,7 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chart updates charts/berth: files/ with copies of the manifests below config/, and README.md from values.yaml.
+// Command chart writes the generated files of charts/berth, by default in the project: files/ with copies of the manifests below config/, and README.md from
+// values.yaml.
 package main
 
 import (
@@ -37,14 +38,14 @@ func main() {
 
 // run replaces the generated files of the chart below a directory.
 func run(root, to string) error {
-	generated, err := generate(root)
+	files, err := generate(root)
 	if err != nil {
 		return err
 	}
 	if err := os.RemoveAll(filepath.Join(to, "charts/berth/files")); err != nil {
 		return err
 	}
-	for file, text := range generated {
+	for file, text := range files {
 		path := filepath.Join(to, file)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
@@ -56,15 +57,15 @@ func run(root, to string) error {
 	return nil
 }
 
-// generate returns the expected generated files of the chart, by path in the project.
+// generate returns the generated files of the chart, by path in the project.
 func generate(root string) (map[string][]byte, error) {
-	wanted := map[string][]byte{}
+	files := map[string][]byte{}
 	for _, c := range copied {
-		files, err := filepath.Glob(filepath.Join(root, c.from, c.pattern))
+		sources, err := filepath.Glob(filepath.Join(root, c.from, c.pattern))
 		if err != nil {
 			return nil, err
 		}
-		for _, file := range files {
+		for _, file := range sources {
 			if slices.Contains(left, filepath.Base(file)) {
 				continue
 			}
@@ -72,7 +73,7 @@ func generate(root string) (map[string][]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			wanted[filepath.Join("charts/berth/files", c.to, filepath.Base(file))] = text
+			files[filepath.Join("charts/berth/files", c.to, filepath.Base(file))] = text
 		}
 	}
 	values, err := os.ReadFile(filepath.Join(root, "charts/berth/values.yaml"))
@@ -80,6 +81,6 @@ func generate(root string) (map[string][]byte, error) {
 		return nil, err
 	}
 	readme, err := readme(values)
-	wanted["charts/berth/README.md"] = readme
-	return wanted, err
+	files["charts/berth/README.md"] = readme
+	return files, err
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp/transport"
 )
 
-// Name is the file name of the program in the directory that -install copies it to, Source its name in the image of Berth.
+// Name is the file name of the program in the directory that --install copies it to, Source its name in the image of Berth.
 const (
 	Name   = "berth-lsp"
 	Source = "berth-lsp-pod"

@@ -49,7 +49,13 @@ func (s *suite) awaitOutput(uid types.UID, text string) string {
 	s.awaitPhaseNot(uid, facts.Starting)
 	if s.LogSnapshot {
 		var out string
-		s.Eventually(func() string { out = s.output(s.openLog(uid)); return out }).WithTimeout(Timeout).Should(ContainSubstring(text))
+		s.Eventually(func(g Gomega) {
+			log, err := s.Runtime.Capabilities().Logs.OpenLog(s.ctx, uid)
+			g.Expect(err).NotTo(HaveOccurred())
+			defer func() { _ = log.Close() }()
+			out = s.output(log)
+			g.Expect(out).To(ContainSubstring(text))
+		}).WithTimeout(Timeout).WithPolling(100 * time.Millisecond).Should(Succeed())
 		return out
 	}
 	log := s.openLog(uid)

@@ -217,7 +217,7 @@ func (h *Host) fork(p runtime.Process, token string, said, lock, launch *os.File
 }
 
 // execShim starts berth-shim in a new session, and returns its PID and pidfd. If group is not empty, the shim is started in that cgroup. If token is not empty,
-// the shim and its child between fork and exec carry the mark of that token. Without said, the shim has no stderr. It receives the other files from LockFD on.
+// the shim and its child between fork and exec carry the mark of that token. Without said, the shim has no stderr. It receives the other files as descriptors 3 and up.
 func (h *Host) execShim(argv []string, token, group, dir string, said *os.File, files ...*os.File) (pid, pidfd int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

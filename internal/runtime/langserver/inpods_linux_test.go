@@ -5,9 +5,7 @@ package langserver
 
 import (
 	"context"
-	"slices"
 	"testing"
-	"time"
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
@@ -203,29 +201,29 @@ func TestPods_SecretIsRecreatedButNotTakenOver(t *testing.T) {
 	f.Expect(f.Start(t.Context(), f.process("third", 1))).To(MatchError(ContainSubstring("no image is known")))
 }
 
-// TestPods_RestartIsAsFastAsOnAHost compares the backends alone, without an API server.
-func TestPods_RestartIsAsFastAsOnAHost(t *testing.T) {
-	median := func(f *fixture, client *editor, process func(incarnation int64) runtime.Process) time.Duration {
-		var took []time.Duration
-		for n := int64(1); n <= 9; n++ {
-			begun := time.Now()
-			f.Expect(f.Stop(t.Context(), uid, n)).To(Succeed())
-			f.await(uid, n, facts.Exited)
-			f.Expect(f.Start(t.Context(), process(n+1))).To(Succeed())
-			f.await(uid, n+1, facts.Running)
-			client.hover()
-			took = append(took, time.Since(begun))
-		}
-		slices.Sort(took)
-		return took[len(took)/2]
+// BenchmarkRestart measures the time from a stop until an editor receives an answer of the next incarnation, on a host and in a Pod, without an API server.
+func BenchmarkRestart(b *testing.B) {
+	type backend interface {
+		start(uid types.UID, incarnation int64, args ...string) facts.Incarnation
+		awaitReady(uid types.UID, incarnation int64)
+		connect(uid types.UID) *editor
+		Stop(ctx context.Context, uid types.UID, incarnation int64) error
+		await(uid types.UID, incarnation int64, phase facts.Phase) facts.Incarnation
 	}
-	onHost := newFixture(t)
-	onHost.start(uid, 1)
-	there := median(onHost, onHost.connect(uid), func(n int64) runtime.Process { return onHost.process(uid, n) })
-	pods := newPodFixture(t)
-	pods.start(uid, 1)
-	pods.awaitReady(uid, 1)
-	here := median(pods.fixture, pods.connect(uid), func(n int64) runtime.Process { return pods.process(uid, n) })
-	t.Logf("restart until an editor receives an answer, median: on a host %s, in a Pod %s, %.2f×", there, here, float64(here)/float64(there))
-	pods.Expect(here).To(BeNumerically("<", 5*there))
+	measure := func(b *testing.B, f backend) {
+		f.start(uid, 1)
+		f.awaitReady(uid, 1)
+		client, n := f.connect(uid), int64(1)
+		for b.Loop() {
+			if err := f.Stop(b.Context(), uid, n); err != nil {
+				b.Fatal(err)
+			}
+			f.await(uid, n, facts.Exited)
+			n++
+			f.start(uid, n)
+			client.hover()
+		}
+	}
+	b.Run("on a host", func(b *testing.B) { measure(b, newFixture(b)) })
+	b.Run("in a Pod", func(b *testing.B) { measure(b, newPodFixture(b)) })
 }

@@ -173,9 +173,9 @@ type podFixture struct {
 	image  string
 }
 
-func newPodFixture(t *testing.T) *podFixture {
+func newPodFixture(t testing.TB) *podFixture {
 	t.Helper()
-	f := &podFixture{fixture: &fixture{T: t, WithT: NewWithT(t), dir: t.TempDir()}, client: fake.NewClientset()}
+	f := &podFixture{fixture: &fixture{TB: t, WithT: NewWithT(t), dir: t.TempDir()}, client: fake.NewClientset()}
 	f.openHost()
 	f.startManager()
 	t.Cleanup(f.clean)

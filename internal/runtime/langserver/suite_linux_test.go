@@ -72,17 +72,17 @@ func testMain(m *testing.M) int {
 
 // fixture is a host with language servers in its own directory.
 type fixture struct {
-	*testing.T
+	testing.TB
 	*WithT
 	*Runtime
 	machine *host.Host
 	dir     string
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	// The path of the directory is longer than the maximum length of a socket path.
-	f := &fixture{T: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30))}
+	f := &fixture{TB: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30))}
 	f.open()
 	t.Cleanup(f.clean)
 	return f

@@ -16,25 +16,22 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-const (
-	// maxLog is how much output a log contains, in bytes. Older output is dropped.
-	maxLog = 1 << 20
-	// perIncarnation is the difference between the first offsets of successive incarnations, in bytes. No output is that long, so an offset means the same
-	// position for every reader.
-	perIncarnation = 1 << 40
-)
+// maxLog is how much of the end of the output a log keeps, in bytes. Up to a quarter more is kept, because each removal copies the rest.
+const maxLog = 1 << 20
 
 // OpenLog implements runtime.Logs. The node stores the output, and OpenLog reads it through the API server. The log contains the output of the newest incarnation
-// at this moment, and does not change. Clients that follow the output of a Pod read it from the API server. The output of incarnation n begins at offset n << 40.
+// at the time of the call, and does not change. Clients that follow the output of a Pod read it from the API server.
 func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, error) {
 	newest, err := r.newest(ctx, uid)
 	if err != nil {
 		return nil, fmt.Errorf("open the output of %s: %w", uid, err)
 	}
-	l := &podLog{first: number(newest) * perIncarnation}
+	l := &podLog{first: number(newest) * runtime.IncarnationLog}
 	if !hasOutput(newest) {
 		return l, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, logTimeout)
+	defer cancel()
 	stream, err := r.client.CoreV1().Pods(newest.Namespace).GetLogs(newest.Name, &corev1.PodLogOptions{Container: Container}).Stream(ctx)
 	if err == nil {
 		_, err = io.Copy(l, stream)
@@ -58,10 +55,10 @@ type podLog struct {
 	text  []byte
 }
 
-// Write appends to the output while the log is opened.
+// Write appends to the output while OpenLog reads.
 func (l *podLog) Write(p []byte) (int, error) {
 	l.text = append(l.text, p...)
-	if over := len(l.text) - maxLog; over > maxLog/4 { // not on every write, because the copy would be slow
+	if over := len(l.text) - maxLog; over > maxLog/4 {
 		l.text = append([]byte(nil), l.text[over:]...)
 		l.first += int64(over)
 	}

@@ -260,7 +260,7 @@ func TestLog_IsSnapshotOfBoundedSize(t *testing.T) {
 	f.Expect(err).NotTo(HaveOccurred())
 	first, end, err := log.Bounds()
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Expect([]int64{first, end}).To(Equal([]int64{perIncarnation, perIncarnation + 6}))
+	f.Expect([]int64{first, end}).To(Equal([]int64{runtime.IncarnationLog, runtime.IncarnationLog + 6}))
 	f.Expect(log.Wait(t.Context(), first)).To(MatchError(errors.ErrUnsupported))
 
 	f.setLogged(strings.Repeat("x", 2*maxLog) + "end\n")
@@ -276,13 +276,21 @@ func TestLog_IsSnapshotOfBoundedSize(t *testing.T) {
 	f.Expect(err).NotTo(HaveOccurred())
 	first, end, err = log.Bounds()
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Expect(end).To(BeEquivalentTo(perIncarnation + 2*maxLog + 4))
+	f.Expect(end).To(BeEquivalentTo(runtime.IncarnationLog + 2*maxLog + 4))
 	f.Expect(end - first).To(And(BeNumerically(">=", maxLog), BeNumerically("<=", maxLog+maxLog/4)))
-	_, err = log.ReadAt(text, perIncarnation)
+	_, err = log.ReadAt(text, runtime.IncarnationLog)
 	f.Expect(err).To(MatchError(io.ErrUnexpectedEOF), "discarded output is not readable")
 	n, err = log.ReadAt(text, end-4)
 	f.Expect(err).To(MatchError(io.EOF))
 	f.Expect(string(text[:n])).To(Equal("end\n"))
+
+	f.mu.Lock()
+	f.hangLogRequests = true
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = f.OpenLog(ctx, "object")
+	f.Expect(err).To(MatchError(context.DeadlineExceeded), "a node that does not respond")
 }
 
 func (f *terminalFixture) setLogged(text string) {
