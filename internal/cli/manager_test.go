@@ -178,12 +178,17 @@ func (m *clusterManager) scrape(ctx context.Context, token string) string {
 	return fmt.Sprintf("%d %s", response.StatusCode, text)
 }
 
-// createAccount creates a service account and returns a token for it.
+// createAccount creates a service account and returns a token for it. The API server looks the account up in a cache, so it may reject the token at first.
 func createAccount(g Gomega, api client.Client, name string) string {
 	made := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	g.Expect(api.Create(context.Background(), made)).To(Succeed())
 	token := &authenticationv1.TokenRequest{}
 	g.Expect(api.SubResource("token").Create(context.Background(), made, token)).To(Succeed())
+	g.Eventually(func(g Gomega) {
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token.Status.Token}}
+		g.Expect(api.Create(context.Background(), review)).To(Succeed())
+		g.Expect(review.Status.Authenticated).To(BeTrue(), review.Status.Error)
+	}, clusterTimeout).Should(Succeed())
 	return token.Status.Token
 }
 

@@ -201,6 +201,20 @@ func TestCrash_IsReportedAndClientsStayConnected(t *testing.T) {
 	b.Expect(b.currentReport()).To(And(HaveField("Incarnation", int64(4)), HaveField("Phase", facts.Running), HaveField("Clients", 1)))
 }
 
+// awaitIgnored waits until the server ignores a signal.
+func (b *fixture) awaitIgnored(sig unix.Signal) {
+	b.Helper()
+	b.Eventually(func(g Gomega) {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.currentReport().PID))
+		g.Expect(err).NotTo(HaveOccurred())
+		_, rest, _ := strings.Cut(string(status), "\nSigIgn:\t")
+		hex, _, _ := strings.Cut(rest, "\n")
+		ignored, err := strconv.ParseUint(hex, 16, 64)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(ignored >> (sig - 1) & 1).To(BeEquivalentTo(1))
+	}).WithTimeout(patience).WithPolling(often).Should(Succeed())
+}
+
 func (b *fixture) kill(p procstat.Process) {
 	b.Helper()
 	fd, err := procstat.Open(p)
@@ -238,6 +252,7 @@ func TestStart_LeavesNothingAfterAnyFailure(t *testing.T) {
 func TestRun_KillsServerWhenCanceled(t *testing.T) {
 	b := newFixture(t)
 	b.Expect(b.execute(b.launch(1, "stubborn"))).To(BeEmpty())
+	b.awaitIgnored(unix.SIGTERM)
 	b.cancel() // as SIGTERM does
 	b.expectCleanExit()
 	b.Expect(b.readState()).To(And(HaveField("Phase", facts.Exited), HaveField("Exit.Signal", "SIGKILL"), HaveField("StopSent", true)))
