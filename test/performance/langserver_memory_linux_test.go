@@ -28,20 +28,23 @@ const editorCount = 3
 // frequentCollection is a GOGC value that keeps the unused part of a Go heap small.
 const frequentCollection = "20"
 
+// memoryRounds is the number of rounds of TestMultiplexer_SharedServerMemory.
+const memoryRounds = 5
+
 // TestMultiplexer_SharedServerMemory compares the memory of one gopls that serves three clients with the memory of three gopls that serve one client each.
 // All processes collect garbage more often than by default: with the default, the memory of an idle gopls is 120 or 220 MiB, depending on how long ago it
-// collected, and the ratio of two such figures says nothing.
+// collected. Even so, gopls sometimes keeps up to 90 MiB that it no longer uses, so the test compares the smallest figures of all rounds, not the medians.
 func TestMultiplexer_SharedServerMemory(t *testing.T) {
 	t.Setenv("GOGC", frequentCollection)
 	folder, files := goWorkspace(t)
-	var ratios, separates, shareds []float64
-	for range rounds {
-		separate, shared := separateMemory(t, folder, files), sharedMemory(t, folder, files)
-		separates, shareds, ratios = append(separates, separate), append(shareds, shared), append(ratios, 100*shared/separate)
+	var separates, shareds []float64
+	for range memoryRounds {
+		separates, shareds = append(separates, separateMemory(t, folder, files)), append(shareds, sharedMemory(t, folder, files))
 	}
-	addFigure("language server, memory of three gopls", "%.0f MiB", median(separates))
-	addFigure("language server, memory of one gopls and its multiplexer, with three clients", "%.0f MiB", median(shareds))
-	expectAtMost(t, "language server, memory of three clients on one / three", median(ratios), 45, 1.2, " %")
+	separate, shared := slices.Min(separates), slices.Min(shareds)
+	addFigure("language server, memory of three gopls", "%.0f MiB", separate)
+	addFigure("language server, memory of one gopls and its multiplexer, with three clients", "%.0f MiB", shared)
+	expectAtMost(t, "language server, memory of three clients on one / three", 100*shared/separate, 45, 1.2, " %")
 }
 
 // goWorkspace returns a module without external dependencies. It imports large packages of the standard library, so that gopls has much to
