@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -94,9 +95,27 @@ func lockName() *os.File {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err != nil {
-		note("violations", "is not alone: "+err.Error())
+		note("violations", "is not alone: "+err.Error()+"; "+holder(f))
 	}
 	return f
+}
+
+// holder describes the process that holds the lock of a file, for the message of a failed row. A forked child may hold the lock too.
+func holder(f *os.File) string {
+	var stat unix.Stat_t
+	if f == nil || unix.Fstat(int(f.Fd()), &stat) != nil {
+		return "the holder is unknown"
+	}
+	locks, _ := os.ReadFile("/proc/locks")
+	for line := range strings.Lines(string(locks)) {
+		fields := strings.Fields(line) // 1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF
+		if len(fields) < 6 || !strings.HasSuffix(fields[5], fmt.Sprintf(":%d", stat.Ino)) {
+			continue
+		}
+		status, _ := os.ReadFile("/proc/" + fields[4] + "/stat")
+		return "held by process " + fields[4] + ": " + strings.TrimSpace(string(status))
+	}
+	return "the holder has released it"
 }
 
 // waitForGate waits until the file that -after names exists or a signal arrives. Without -after it does not wait.
