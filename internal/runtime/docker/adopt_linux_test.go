@@ -100,9 +100,9 @@ func TestAdoptedContainer_StartsOncePerIncarnation(t *testing.T) {
 
 func TestAdopt_MissingContainerFailsOnlyIfRequired(t *testing.T) {
 	f := newFixture(t)
-	f.Expect(f.Start(f.ctx, f.adoptingProcess("required", 1, "nobody", adoptRequired))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("required", 1, "unused", adoptRequired))).To(Succeed())
 	f.Expect(f.await("required", facts.Failed).StartError.Reason).To(Equal(v1alpha1.ReasonContainerMissing))
-	f.Expect(f.Start(f.ctx, f.adoptingProcess("made", 1, "nobody", adoptIfExists))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("made", 1, "unused", adoptIfExists))).To(Succeed())
 	f.await("made", facts.Running)
 	f.Expect(f.AttachCommand("made")).To(HaveSuffix("berth-made-1"))
 }
