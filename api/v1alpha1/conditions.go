@@ -168,7 +168,7 @@ const (
 	ReasonResumed = "Resumed"
 	// ReasonIdle means that the process is unused and was stopped, and that the next use starts it. The object is Ready.
 	ReasonIdle = "Idle"
-	// ReasonSuperseded means that an older incarnation still runs, and Berth is stopping it.
+	// ReasonSuperseded means that an older incarnation, or the process of a deleted object with the same name, still runs, and Berth is stopping it.
 	ReasonSuperseded = "Superseded"
 	// ReasonNotRestarting means that no restart is in progress.
 	ReasonNotRestarting = "NotRestarting"

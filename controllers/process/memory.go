@@ -4,7 +4,9 @@
 package process
 
 import (
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +21,10 @@ type stateCache struct {
 	mu sync.Mutex
 	// uids maps each key to the UID of its last known object, so that a deletion is noticed.
 	uids map[types.NamespacedName]types.UID
+	// vanished maps each key to the UIDs of earlier objects whose process may still run (see vanished.go). searched reports whether the runtimes were searched
+	// for the processes of earlier managers.
+	vanished map[types.NamespacedName][]types.UID
+	searched atomic.Bool
 	// lastErrors has an entry for each object whose runtime has failed since the last successful reconcile of the object. The value is why an action failed;
 	// empty if only an observation failed.
 	lastErrors map[types.UID]string
@@ -55,7 +61,7 @@ func (m *stateCache) meet(key types.NamespacedName, uid types.UID) (before types
 	return before, other
 }
 
-// leave records that the object of a key is gone and returns its UID, if known.
+// leave records that the object of a key is gone, or that its finalizer was removed. It returns its UID, if known.
 func (m *stateCache) leave(key types.NamespacedName) (uid types.UID, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,6 +70,34 @@ func (m *stateCache) leave(key types.NamespacedName) (uid types.UID, known bool)
 	m.writes.Forget(key)
 	m.drop(uid)
 	return uid, known
+}
+
+// addVanished adds a UID to those that an object with that key must wait for.
+func (m *stateCache) addVanished(key types.NamespacedName, uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.vanished == nil {
+		m.vanished = map[types.NamespacedName][]types.UID{}
+	}
+	if !slices.Contains(m.vanished[key], uid) {
+		m.vanished[key] = append(m.vanished[key], uid)
+	}
+}
+
+// vanishedAt returns the UIDs of the vanished objects with that key.
+func (m *stateCache) vanishedAt(key types.NamespacedName) []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.vanished[key])
+}
+
+func (m *stateCache) removeVanished(key types.NamespacedName, uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	left := slices.DeleteFunc(m.vanished[key], func(other types.UID) bool { return other == uid })
+	if m.vanished[key] = left; len(left) == 0 {
+		delete(m.vanished, key)
+	}
 }
 
 func (m *stateCache) drop(uid types.UID) {

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,6 +50,8 @@ type Reconciler struct {
 	Restarts *Restarts
 	// Permission is checked before each start on this machine; nil permits every start.
 	Permission *Permission
+	// Orphaned is called with the UID of a deleted object whose process may still run, so that the process is stopped; nil if nothing stops it.
+	Orphaned func(types.UID)
 
 	stateCache stateCache
 }
@@ -107,12 +110,17 @@ func (v *scope) spec() *v1alpha1.ProcessSpec {
 // Reconcile advances one object by one step: observe, decide, write, and only then act. Only a pre-start acts before the write.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	object, err := r.read(ctx, req)
-	if object == nil || err != nil {
+	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if !object.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(object, v1alpha1.FinalizerProcess) {
-		r.dropMemory(object)
+	if object == nil || !object.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(object, v1alpha1.FinalizerProcess) {
+		if uid, known := r.stateCache.leave(req.NamespacedName); known { // not known if this reconciler has removed the finalizer
+			r.vanished(ctx, req.NamespacedName, uid)
+		}
 		return ctrl.Result{}, nil
+	}
+	if before, other := r.stateCache.meet(req.NamespacedName, object.GetUID()); other {
+		r.vanished(ctx, req.NamespacedName, before)
 	}
 	v, err := r.begin(ctx, object)
 	if err != nil {
@@ -170,18 +178,10 @@ func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error)
 		err = r.Reader.Get(ctx, req.NamespacedName, object)
 	}
 	if apierrors.IsNotFound(err) {
-		if uid, known := r.stateCache.leave(req.NamespacedName); known {
-			r.Kind.Forget(uid)
-			metricsCollector.forget(uid)
-		}
 		return nil, nil // a missing object is not an error; the caller checks for nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s %s: %w", r.Kind.Resource(), req, err)
-	}
-	if before, other := r.stateCache.meet(req.NamespacedName, object.GetUID()); other {
-		r.Kind.Forget(before)
-		metricsCollector.forget(before)
 	}
 	return object, nil
 }

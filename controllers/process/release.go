@@ -31,16 +31,11 @@ func (r *Reconciler) release(ctx context.Context, v *scope) error {
 	if err := consistency.RemoveFinalizers(ctx, r.Client, v.object, "remove the finalizer", v1alpha1.FinalizerProcess); err != nil {
 		return err
 	}
-	r.dropMemory(v.object)
+	r.stateCache.leave(client.ObjectKeyFromObject(v.object))
+	metricsCollector.forget(v.object.GetUID())
+	r.Kind.Forget(v.object.GetUID())
 	v.retries = nil
 	return nil
-}
-
-// dropMemory drops what is held in memory about a deleted object.
-func (r *Reconciler) dropMemory(object Object) {
-	r.stateCache.leave(client.ObjectKeyFromObject(object))
-	metricsCollector.forget(object.GetUID())
-	r.Kind.Forget(object.GetUID())
 }
 
 // expire deletes an object that has been at rest without a process for spec.ttlSecondsAfterStopped, after checking the object and the process again. It

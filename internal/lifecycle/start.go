@@ -6,9 +6,11 @@ package lifecycle
 import (
 	"cmp"
 	"fmt"
+	"time"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/conditions"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // decideStart decides about an object that should run but has no living process. known reports whether the runtime still has the recorded incarnation.
@@ -21,6 +23,8 @@ func (m *machine) decideStart(known bool) {
 	switch {
 	case m.desired.Blocked != nil:
 		m.blocked()
+	case m.observed.Predecessor != nil:
+		m.waitForPredecessor(*m.observed.Predecessor)
 	case m.intended() && !known:
 		m.startIntended()
 	case asked:
@@ -124,6 +128,24 @@ func (m *machine) blocked() {
 	if blocked.Retry > 0 {
 		m.requeue(blocked.Retry)
 	}
+}
+
+// predecessorRetry is how long to wait before the next check whether the process of a deleted object has exited. No event reports it to this object.
+const predecessorRetry = 250 * time.Millisecond
+
+// waitForPredecessor starts nothing, so that no two processes run under one name. The manager stops the process of the deleted object, unless the process
+// cannot be identified.
+func (m *machine) waitForPredecessor(process facts.Incarnation) {
+	what := fmt.Sprintf("the process of a deleted object with the same name (UID %s", process.UID)
+	if process.PID > 0 {
+		what += fmt.Sprintf(", PID %d", process.PID)
+	}
+	if process.Phase == facts.Unknown {
+		m.stalled(v1alpha1.ReasonUnknown, "Cannot determine whether "+what+") is running: "+conditions.Sentence(cmp.Or(process.Message, "its state is unknown")))
+	} else {
+		m.reconciling(v1alpha1.ReasonSuperseded, "Stopping "+what+") first.")
+	}
+	m.requeue(predecessorRetry)
 }
 
 // reportEnded reports that the process is not restarted, because the restart policy or the kind of failure rules out a restart.

@@ -124,6 +124,36 @@ func (a *stopMeansGone) Forget(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
+// hidesVanished reports only the processes of the object that the manager reconciled last.
+type hidesVanished struct {
+	backend
+	mu         sync.Mutex
+	reconciled types.UID
+}
+
+func (h *hidesVanished) SetNamespace(uid types.UID, namespace string) {
+	h.mu.Lock()
+	h.reconciled = uid
+	h.mu.Unlock()
+	h.backend.SetNamespace(uid, namespace)
+}
+
+func (h *hidesVanished) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
+	found, err := h.backend.Observe(ctx, uid)
+	return h.visible(found), err
+}
+
+func (h *hidesVanished) List(ctx context.Context) ([]facts.Incarnation, error) {
+	found, err := h.backend.List(ctx)
+	return h.visible(found), err
+}
+
+func (h *hidesVanished) visible(found []facts.Incarnation) []facts.Incarnation {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.DeleteFunc(found, func(i facts.Incarnation) bool { return i.UID != string(h.reconciled) })
+}
+
 // killMeansGone reports a process as dead as soon as a kill was attempted.
 type killMeansGone struct {
 	backend

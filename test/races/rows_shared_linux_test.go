@@ -208,6 +208,27 @@ var _ = row("S11", "an object is deleted only after its process was observed to 
 	}
 })
 
+var _ = row("S11-vanished", "an object vanishes although it has a finalizer: a new object with its name starts only after the process of the old one has exited", func(ctx context.Context) {
+	for _, kind := range []string{"seen", "unseen"} {
+		old := newInstance(kind, "-ignore")
+		create(ctx, old)
+		waitForRunning(ctx, old, 1)
+		if kind == "unseen" {
+			env.stopManager() // the next manager finds only the process and the new object
+		}
+		Expect(k8s.Delete(ctx, old)).To(Succeed())
+		Expect(patchObject(ctx, old, `{"metadata":{"finalizers":null}}`)).To(Succeed())
+		waitForGone(ctx, old)
+		Expect(workloadPIDs(kind)).To(HaveLen(1), "the process of the old object still runs")
+		successor := newInstance(kind)
+		create(ctx, successor)
+		env.start()
+		waitForRunning(ctx, successor, 1)
+		expectNoOverlap()
+		Expect(notes("starts", kind)).To(HaveLen(2))
+	}
+})
+
 var _ = row("S12", "the same command twice: two objects, two processes", func(ctx context.Context) {
 	same := workloadCommand("", "-ignore")[:3] // without a name nothing distinguishes the two commands
 	one, two := newInstance("one"), newInstance("two")

@@ -112,8 +112,8 @@ func holder(f *os.File) string {
 		if len(fields) < 6 || !strings.HasSuffix(fields[5], fmt.Sprintf(":%d", stat.Ino)) {
 			continue
 		}
-		status, _ := os.ReadFile("/proc/" + fields[4] + "/stat")
-		return "held by process " + fields[4] + ": " + strings.TrimSpace(string(status))
+		name, _ := os.ReadFile("/proc/" + fields[4] + "/comm")
+		return "held by process " + fields[4] + " " + strings.TrimSpace(string(name))
 	}
 	return "the holder has released it"
 }

@@ -1,0 +1,109 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"testing"
+
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/facts"
+)
+
+const successorUID = types.UID("uid-2")
+
+// replaceObject removes the object without its reconciler, and creates another object with its name.
+func (b *fixture) replaceObject() {
+	b.t.Helper()
+	object := b.object()
+	object.Finalizers = nil
+	b.Expect(b.api.Update(b.t.Context(), object)).To(Succeed())
+	b.Expect(client.IgnoreNotFound(b.api.Delete(b.t.Context(), object))).To(Succeed())
+	object.UID, object.ResourceVersion, object.Status = successorUID, "", v1alpha1.InstanceStatus{}
+	b.Expect(b.api.Create(b.t.Context(), object)).To(Succeed())
+}
+
+func (b *fixture) expectWait() {
+	b.t.Helper()
+	b.Expect(b.reconcile().RequeueAfter).NotTo(BeZero())
+	b.Expect(b.rt.Live(successorUID)).To(BeEmpty(), "the process of the old object still runs")
+	reconciling := b.condition(v1alpha1.ConditionReconciling)
+	b.Expect(reconciling.Reason).To(Equal(v1alpha1.ReasonSuperseded))
+	b.Expect(reconciling.Message).To(ContainSubstring("UID uid-1"))
+	writes := b.writes
+	b.reconcile()
+	b.Expect(b.writes).To(Equal(writes), "a wait writes nothing")
+}
+
+func TestVanished_SuccessorWaitsForExit(t *testing.T) {
+	for name, seen := range map[string]bool{"between two objects": true, "without a reconcile in between": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newFixture(t, nil)
+			var orphans []types.UID
+			b.r.Orphaned = func(uid types.UID) { orphans = append(orphans, uid) }
+			b.reconcile()
+			if seen {
+				successor := b.object()
+				b.replaceObject()
+				b.Expect(b.api.Delete(t.Context(), b.object())).To(Succeed())
+				b.reconcile() // finds no object
+				successor.UID, successor.ResourceVersion, successor.Finalizers, successor.Status = successorUID, "", nil, v1alpha1.InstanceStatus{}
+				b.Expect(b.api.Create(t.Context(), successor)).To(Succeed())
+			} else {
+				b.replaceObject()
+			}
+			b.expectWait()
+			b.Expect(orphans).To(Equal([]types.UID{testUID}), "the manager is asked to stop the process")
+
+			b.rt.Exit(testUID, facts.Exit{Known: true})
+			b.reconcile()
+			b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
+		})
+	}
+}
+
+func TestVanished_NextManagerFindsProcess(t *testing.T) {
+	b := newFixture(t, nil)
+	b.reconcile()
+	b.replaceObject()
+	b.r = &Reconciler{Client: b.r.Client, Reader: b.r.Reader, Runtimes: b.r.Runtimes, Kind: b.kind, Recorder: b.recorder, Clock: b.clock}
+	b.expectWait()
+	b.rt.Exit(testUID, facts.Exit{Known: true})
+	b.reconcile()
+	b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
+}
+
+// A released object has no process, so the backends are not asked about it.
+func TestVanished_IgnoresReleasedObject(t *testing.T) {
+	b := newFixture(t, nil)
+	b.r.Orphaned = func(uid types.UID) { t.Errorf("%s counts as vanished", uid) }
+	b.reconcile()
+	b.Expect(b.api.Delete(t.Context(), b.object())).To(Succeed())
+	for range 5 {
+		b.reconcile()
+	}
+	b.Expect(b.rt.Known()).To(BeEmpty())
+	b.Expect(b.reconcile()).To(Equal(ctrl.Result{}))
+	_, known := b.r.stateCache.leave(testKey)
+	b.Expect(known).To(BeFalse())
+}
+
+// A finalizer of somebody else keeps the object after the process finalizer was removed by force.
+func TestVanished_DetectsForcedReleaseOfExistingObject(t *testing.T) {
+	b := newFixture(t, func(i *v1alpha1.Instance) { i.Finalizers = []string{"example.com/other"} })
+	var orphans []types.UID
+	b.r.Orphaned = func(uid types.UID) { orphans = append(orphans, uid) }
+	b.reconcile()
+	b.Expect(b.api.Delete(t.Context(), b.object())).To(Succeed())
+	object := b.object()
+	object.Finalizers = []string{"example.com/other"}
+	b.Expect(b.api.Update(t.Context(), object)).To(Succeed())
+	b.reconcile()
+	b.Expect(orphans).To(Equal([]types.UID{testUID}))
+	b.Expect(b.kind.forgotten).To(Equal([]types.UID{testUID}))
+}
