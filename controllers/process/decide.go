@@ -17,10 +17,6 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 	v.observed.LastError = r.stateCache.lastError(v.object.GetUID())
 	v.observed.Program = v.checkProgram()
 	v.observed.Backlog = r.Restarts.backlog(v.object.GetNamespace(), v.now)
-	var err error
-	if v.observed.Predecessor, err = r.predecessor(ctx, v); err != nil {
-		return err
-	}
 	v.step = lifecycle.Next(desired, record, v.observed, v.now)
 	if v.step.Action == lifecycle.Recheck {
 		// The runtime reports a newer incarnation than the status records. Either the cached status is stale, or later statuses were lost, for example because

@@ -6,7 +6,6 @@ package process
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -14,17 +13,17 @@ import (
 	"github.com/berth-dev/berth/controllers/consistency"
 )
 
-// stateCache is what a reconciler keeps in memory between two reconciles. Correctness does not depend on it.
+// stateCache is what a reconciler keeps in memory between two reconciles. It only saves work, except for vanished, which a new manager determines again.
 type stateCache struct {
 	writes consistency.Writes
 
 	mu sync.Mutex
-	// uids maps each key to the UID of its last known object, so that a deletion is noticed.
-	uids map[types.NamespacedName]types.UID
-	// vanished maps each key to the UIDs of earlier objects whose process may still run (see vanished.go). searched reports whether the runtimes were searched
-	// for the processes of earlier managers.
-	vanished map[types.NamespacedName][]types.UID
-	searched atomic.Bool
+	// objects maps each key to its last reconciled object, until the object is deleted, so that a deletion is noticed.
+	objects map[types.NamespacedName]sighting
+	// vanished maps each key to earlier objects whose process may still run (see vanished.go). searched contains each RuntimeType that was searched for the
+	// processes of objects that vanished before this manager was started.
+	vanished map[types.NamespacedName][]sighting
+	searched sync.Map
 	// lastErrors has an entry for each object whose runtime has failed since the last successful reconcile of the object. The value is why an action failed;
 	// empty if only an observation failed.
 	lastErrors map[types.UID]string
@@ -45,47 +44,43 @@ func (m *stateCache) firstSight(uid types.UID, now time.Time) (began time.Time, 
 	return m.began, first
 }
 
-// meet records the UID of a key. If the key had another UID before, meet returns that UID and true.
-func (m *stateCache) meet(key types.NamespacedName, uid types.UID) (before types.UID, other bool) {
+// meet records the object of a key.
+func (m *stateCache) meet(key types.NamespacedName, object sighting) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.uids == nil {
-		m.uids = map[types.NamespacedName]types.UID{}
+	if m.objects == nil {
+		m.objects = map[types.NamespacedName]sighting{}
 	}
-	before, known := m.uids[key]
-	m.uids[key] = uid
-	other = known && before != uid
-	if other {
-		m.drop(before)
-	}
-	return before, other
+	m.objects[key] = object
 }
 
-// leave records that the object of a key is gone, or that its finalizer was removed. It returns its UID, if known.
-func (m *stateCache) leave(key types.NamespacedName) (uid types.UID, known bool) {
+// leave drops the recorded object of a key and returns it, unless its UID is stays. known is false if it drops nothing.
+func (m *stateCache) leave(key types.NamespacedName, stays types.UID) (object sighting, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	uid, known = m.uids[key]
-	delete(m.uids, key)
+	object, known = m.objects[key]
+	if !known || object.uid == stays {
+		return sighting{}, false
+	}
+	delete(m.objects, key)
 	m.writes.Forget(key)
-	m.drop(uid)
-	return uid, known
+	m.drop(object.uid)
+	m.removeVanishedLocked(key, object.uid)
+	return object, true
 }
 
-// addVanished adds a UID to those that an object with that key must wait for.
-func (m *stateCache) addVanished(key types.NamespacedName, uid types.UID) {
+// addVanished makes later objects with that key wait for the process of the object.
+func (m *stateCache) addVanished(key types.NamespacedName, object sighting) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.vanished == nil {
-		m.vanished = map[types.NamespacedName][]types.UID{}
+		m.vanished = map[types.NamespacedName][]sighting{}
 	}
-	if !slices.Contains(m.vanished[key], uid) {
-		m.vanished[key] = append(m.vanished[key], uid)
-	}
+	m.removeVanishedLocked(key, object.uid)
+	m.vanished[key] = append(m.vanished[key], object)
 }
 
-// vanishedAt returns the UIDs of the vanished objects with that key.
-func (m *stateCache) vanishedAt(key types.NamespacedName) []types.UID {
+func (m *stateCache) vanishedAt(key types.NamespacedName) []sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.vanished[key])
@@ -94,9 +89,15 @@ func (m *stateCache) vanishedAt(key types.NamespacedName) []types.UID {
 func (m *stateCache) removeVanished(key types.NamespacedName, uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	left := slices.DeleteFunc(m.vanished[key], func(other types.UID) bool { return other == uid })
-	if m.vanished[key] = left; len(left) == 0 {
+	m.removeVanishedLocked(key, uid)
+}
+
+func (m *stateCache) removeVanishedLocked(key types.NamespacedName, uid types.UID) {
+	left := slices.DeleteFunc(m.vanished[key], func(object sighting) bool { return object.uid == uid })
+	if len(left) == 0 {
 		delete(m.vanished, key)
+	} else {
+		m.vanished[key] = left
 	}
 }
 

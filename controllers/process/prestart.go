@@ -21,8 +21,8 @@ func (r *Reconciler) preStart(ctx context.Context, v *scope) error {
 		return nil
 	}
 	// A finalizer that is added while the API server handles the deletion of the object does not prevent that deletion (kubernetes/kubernetes#77988). Before the
-	// first start, the last write may be that of the finalizer, so a read checks whether the object still exists. The deletion may also follow that read; the
-	// method vanished handles that case.
+	// first start, the last write may be that of the finalizer, so a read checks whether the object still exists. The API server may also delete the object after
+	// that read; see vanished.go.
 	if v.base.GetProcessStatus().Incarnation == 0 || !r.stateCache.writes.IsLast(v.base) {
 		if err := r.confirm(ctx, v); err != nil {
 			return err

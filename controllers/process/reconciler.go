@@ -30,7 +30,7 @@ type Recorder interface {
 	Eventf(regarding, related apiruntime.Object, eventType, reason, action, note string, args ...any)
 }
 
-// Reconciler reconciles the objects of one process kind. Correctness does not depend on its in-memory state, which only saves work.
+// Reconciler reconciles the objects of one process kind.
 type Reconciler struct {
 	// Client reads from the cache and writes to the API server.
 	Client client.Client
@@ -50,8 +50,8 @@ type Reconciler struct {
 	Restarts *Restarts
 	// Permission is checked before each start on this machine; nil permits every start.
 	Permission *Permission
-	// Orphaned is called with the UID of a deleted object whose process may still run, so that the process is stopped; nil if nothing stops it.
-	Orphaned func(types.UID)
+	// OnVanished is called with the UID of a vanished object whose process may still run, so that the process is stopped; nil if nothing stops it.
+	OnVanished func(types.UID)
 
 	stateCache stateCache
 }
@@ -114,12 +114,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	if object == nil || !object.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(object, v1alpha1.FinalizerProcess) {
-		if uid, known := r.stateCache.leave(req.NamespacedName); known { // not known if this reconciler has removed the finalizer
-			r.vanished(ctx, req.NamespacedName, uid)
+		if gone, known := r.stateCache.leave(req.NamespacedName, ""); known { // not known if this reconciler has removed the finalizer
+			r.vanished(ctx, req.NamespacedName, gone)
 		}
 		return ctrl.Result{}, nil
 	}
-	if before, other := r.stateCache.meet(req.NamespacedName, object.GetUID()); other {
+	if before, known := r.stateCache.leave(req.NamespacedName, object.GetUID()); known {
 		r.vanished(ctx, req.NamespacedName, before)
 	}
 	v, err := r.begin(ctx, object)
@@ -132,10 +132,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return result, err
 	}
+	r.stateCache.meet(req.NamespacedName, sighting{object.GetUID(), v.runtime})
 	v.want = r.want(ctx, v)
 	v.reserves = reserves(v)
 	steps := []func(context.Context, *scope) error{
-		r.writeMetadata, r.observe, r.prepare, r.observeKind, r.decide, r.preStart, r.write, r.act, r.release, r.expire,
+		r.writeMetadata, r.observe, r.prepare, r.observeKind, r.observeVanished, r.decide, r.preStart, r.write, r.act, r.release, r.expire,
 	}
 	for _, step := range steps {
 		err := step(ctx, v)

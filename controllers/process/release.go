@@ -31,7 +31,7 @@ func (r *Reconciler) release(ctx context.Context, v *scope) error {
 	if err := consistency.RemoveFinalizers(ctx, r.Client, v.object, "remove the finalizer", v1alpha1.FinalizerProcess); err != nil {
 		return err
 	}
-	r.stateCache.leave(client.ObjectKeyFromObject(v.object))
+	r.stateCache.leave(client.ObjectKeyFromObject(v.object), "")
 	metricsCollector.forget(v.object.GetUID())
 	r.Kind.Forget(v.object.GetUID())
 	v.retries = nil

@@ -98,7 +98,7 @@ func Setup(mgr ctrl.Manager, kind Kind, deps Dependencies, options ...Option) er
 		Hosts:      deps.Hosts,
 		Permission: deps.Permission,
 		Restarts:   deps.Restarts,
-		Orphaned:   deps.Dispatcher.stranger,
+		OnVanished: deps.Dispatcher.stranger,
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(kind.Resource()).

@@ -5,7 +5,6 @@ package process
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -22,82 +21,88 @@ import (
 // a user removed the finalizer, or the finalizer was added while the API server was already deleting the object (see preStart). A new object with the same
 // name must not start until that process has exited.
 
-// vanished drops what is held in memory about an object that has vanished. If a process of the object may still run, the next object with that key waits for
-// it, and the manager is asked to stop it.
-func (r *Reconciler) vanished(ctx context.Context, key types.NamespacedName, uid types.UID) {
-	metricsCollector.forget(uid)
-	r.Kind.Forget(uid)
-	alive, err := r.alive(ctx, uid)
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Cannot determine whether the process of a deleted object still runs; the next object with its name checks again", "uid", uid)
-	} else if alive == nil {
-		return
-	}
-	r.stateCache.addVanished(key, uid)
-	if r.Orphaned != nil {
-		r.Orphaned(uid)
+// sighting is an object that was reconciled, and the runtime of its process.
+type sighting struct {
+	uid     types.UID
+	runtime runtime.Runtime
+}
+
+// vanished drops what is held in memory about a vanished object. If its process may still run, vanished requests its stop, and the next object with that key
+// waits for it.
+func (r *Reconciler) vanished(ctx context.Context, key types.NamespacedName, object sighting) {
+	metricsCollector.forget(object.uid)
+	r.Kind.Forget(object.uid)
+	if alive := object.alive(ctx); alive != nil {
+		r.stateCache.addVanished(key, object)
+		r.stopVanished(object.uid)
 	}
 }
 
-// predecessor returns a living process of a vanished object that had the name of the object, or nil. Only the first start of an object has to wait for it.
-func (r *Reconciler) predecessor(ctx context.Context, v *scope) (*facts.Incarnation, error) {
+func (r *Reconciler) stopVanished(uid types.UID) {
+	if r.OnVanished != nil {
+		r.OnVanished(uid)
+	}
+}
+
+// observeVanished sets Observed.Vanished. Only the first start of an object has to wait.
+func (r *Reconciler) observeVanished(ctx context.Context, v *scope) error {
 	starts := v.want == lifecycle.DesiredRunning || v.want == lifecycle.DesiredAsleep
-	if !starts || v.object.GetProcessStatus().Incarnation != 0 || len(v.found) > 0 {
-		return nil, nil
-	}
-	if err := r.findVanished(ctx); err != nil {
-		return nil, fmt.Errorf("search for processes of deleted objects: %w", err)
-	}
-	key := client.ObjectKeyFromObject(v.object)
-	for _, uid := range r.stateCache.vanishedAt(key) {
-		if uid == v.object.GetUID() {
-			continue
-		}
-		alive, err := r.alive(ctx, uid)
-		if alive != nil || err != nil {
-			return alive, err
-		}
-		r.stateCache.removeVanished(key, uid)
-	}
-	return nil, nil
-}
-
-// findVanished searches the runtimes once for processes whose objects may have vanished before this manager was started. It does not check whether the objects
-// exist, because a process of an existing object only matters to a later object with the same name.
-func (r *Reconciler) findVanished(ctx context.Context) error {
-	if r.stateCache.searched.Load() {
+	if !starts || v.start.Blocked != nil || v.object.GetProcessStatus().Incarnation != 0 || len(v.found) > 0 {
 		return nil
 	}
-	found, err := r.Runtimes.List(ctx)
+	if err := r.searchVanished(ctx, v); err != nil {
+		return fmt.Errorf("search for processes of deleted objects: %w", err)
+	}
+	key := client.ObjectKeyFromObject(v.object)
+	for _, object := range r.stateCache.vanishedAt(key) {
+		if object.uid == v.object.GetUID() {
+			continue
+		}
+		if v.observed.Vanished = object.alive(ctx); v.observed.Vanished != nil {
+			r.stopVanished(object.uid)
+			return nil
+		}
+		r.stateCache.removeVanished(key, object.uid)
+	}
+	return nil
+}
+
+// searchVanished searches the runtime of the object, once, for processes whose objects may have vanished before this manager was started. It does not check
+// whether those objects exist: an existing object has no effect until another object has its name.
+func (r *Reconciler) searchVanished(ctx context.Context, v *scope) error {
+	if _, done := r.stateCache.searched.Load(v.traits.Runtime); done {
+		return nil
+	}
+	found, err := v.runtime.List(ctx)
 	if err != nil {
 		return err
 	}
 	for i := range found {
 		kind, key := splitName(found[i].Name)
 		if kind == r.Kind.Resource() && found[i].Alive() && !found[i].Adopted {
-			r.stateCache.addVanished(key, types.UID(found[i].UID))
+			uid := types.UID(found[i].UID)
+			v.runtime.SetNamespace(uid, key.Namespace) // the name of a Pod in another namespace is not genuine
+			r.stateCache.addVanished(key, sighting{uid, v.runtime})
 		}
 	}
-	r.stateCache.searched.Store(true)
+	r.stateCache.searched.Store(v.traits.Runtime, true)
 	return nil
 }
 
-// alive returns a living incarnation of a UID in any backend, or nil. An adopted one does not count, because it existed before its object.
-func (r *Reconciler) alive(ctx context.Context, uid types.UID) (*facts.Incarnation, error) {
-	backend, err := r.Runtimes.Find(ctx, uid)
-	if errors.Is(err, runtime.ErrNotFound) {
-		return nil, nil
-	}
+// alive returns a living incarnation of the object, or nil. If the runtime returns an error, the phase of the incarnation is Unknown. An adopted process does
+// not count, because it is not stopped when its object is deleted.
+func (s sighting) alive(ctx context.Context) *facts.Incarnation {
+	found, err := s.runtime.Observe(ctx, s.uid)
 	if err != nil {
-		return nil, err
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot determine whether the process of a deleted object still runs", "uid", s.uid)
+		return &facts.Incarnation{UID: string(s.uid), Phase: facts.Unknown, Message: err.Error()}
 	}
-	found, err := backend.Observe(ctx, uid)
 	for i := range found {
 		if found[i].Alive() && !found[i].Adopted {
-			return &found[i], err
+			return &found[i]
 		}
 	}
-	return nil, err
+	return nil
 }
 
 // splitName is the inverse of name.

@@ -4,8 +4,11 @@
 package process
 
 import (
+	"context"
+	"errors"
 	"testing"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 const successorUID = types.UID("uid-2")
@@ -44,8 +48,8 @@ func TestVanished_SuccessorWaitsForExit(t *testing.T) {
 	for name, seen := range map[string]bool{"between two objects": true, "without a reconcile in between": false} {
 		t.Run(name, func(t *testing.T) {
 			b := newFixture(t, nil)
-			var orphans []types.UID
-			b.r.Orphaned = func(uid types.UID) { orphans = append(orphans, uid) }
+			var stopped []types.UID
+			b.r.OnVanished = func(uid types.UID) { stopped = append(stopped, uid) }
 			b.reconcile()
 			if seen {
 				successor := b.object()
@@ -58,7 +62,7 @@ func TestVanished_SuccessorWaitsForExit(t *testing.T) {
 				b.replaceObject()
 			}
 			b.expectWait()
-			b.Expect(orphans).To(Equal([]types.UID{testUID}), "the manager is asked to stop the process")
+			b.Expect(stopped).To(HaveEach(testUID), "requests the stop of the process")
 
 			b.rt.Exit(testUID, facts.Exit{Known: true})
 			b.reconcile()
@@ -78,32 +82,75 @@ func TestVanished_NextManagerFindsProcess(t *testing.T) {
 	b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
 }
 
-// A released object has no process, so the backends are not asked about it.
-func TestVanished_IgnoresReleasedObject(t *testing.T) {
-	b := newFixture(t, nil)
-	b.r.Orphaned = func(uid types.UID) { t.Errorf("%s counts as vanished", uid) }
-	b.reconcile()
-	b.Expect(b.api.Delete(t.Context(), b.object())).To(Succeed())
-	for range 5 {
-		b.reconcile()
-	}
-	b.Expect(b.rt.Known()).To(BeEmpty())
-	b.Expect(b.reconcile()).To(Equal(ctrl.Result{}))
-	_, known := b.r.stateCache.leave(testKey)
-	b.Expect(known).To(BeFalse())
+// observeRuntime counts the observations of each UID, and returns err for UIDs other than working, if err is set.
+type observeRuntime struct {
+	runtime.Runtime
+	count   map[types.UID]int
+	working types.UID
+	err     error
 }
 
-// A finalizer of somebody else keeps the object after the process finalizer was removed by force.
+func (r *observeRuntime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
+	r.count[uid]++
+	if uid != r.working && r.err != nil {
+		return nil, r.err
+	}
+	return r.Runtime.Observe(ctx, uid)
+}
+
+func (b *fixture) observations() *observeRuntime {
+	r := &observeRuntime{Runtime: b.rt, count: map[types.UID]int{}}
+	b.r.Runtimes = runtime.NewRegistry(r, logr.Discard())
+	return r
+}
+
+func TestVanished_ReleasedObjectIsNotObservedAgain(t *testing.T) {
+	b := newFixture(t, nil)
+	observations := b.observations()
+	b.reconcile()
+	released := b.object()
+	b.Expect(b.api.Delete(t.Context(), b.object())).To(Succeed())
+	for len(b.rt.Known()) > 0 {
+		b.reconcile()
+	}
+	before := observations.count[testUID]
+	b.Expect(b.reconcile()).To(Equal(ctrl.Result{}), "finds no object")
+	released.UID, released.ResourceVersion, released.Finalizers, released.Status = successorUID, "", nil, v1alpha1.InstanceStatus{}
+	b.Expect(b.api.Create(t.Context(), released)).To(Succeed())
+	b.reconcile()
+	b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
+	b.Expect(observations.count[testUID]).To(Equal(before))
+}
+
+func TestVanished_SuccessorStallsIfRuntimeDoesNotTell(t *testing.T) {
+	b := newFixture(t, nil)
+	observations := b.observations()
+	b.reconcile()
+	b.replaceObject()
+	observations.working, observations.err = successorUID, errors.New("permission denied")
+	b.reconcile()
+	b.Expect(b.rt.Live(successorUID)).To(BeEmpty())
+	stalled := b.condition(v1alpha1.ConditionStalled)
+	b.Expect(stalled.Reason).To(Equal(v1alpha1.ReasonUnknown))
+	b.Expect(stalled.Message).To(ContainSubstring("Permission denied"))
+
+	observations.err = nil
+	b.rt.Exit(testUID, facts.Exit{Known: true})
+	b.reconcile()
+	b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
+}
+
+// A finalizer of another controller keeps the object after the process finalizer was removed by force.
 func TestVanished_DetectsForcedReleaseOfExistingObject(t *testing.T) {
 	b := newFixture(t, func(i *v1alpha1.Instance) { i.Finalizers = []string{"example.com/other"} })
-	var orphans []types.UID
-	b.r.Orphaned = func(uid types.UID) { orphans = append(orphans, uid) }
+	var stopped []types.UID
+	b.r.OnVanished = func(uid types.UID) { stopped = append(stopped, uid) }
 	b.reconcile()
 	b.Expect(b.api.Delete(t.Context(), b.object())).To(Succeed())
 	object := b.object()
 	object.Finalizers = []string{"example.com/other"}
 	b.Expect(b.api.Update(t.Context(), object)).To(Succeed())
 	b.reconcile()
-	b.Expect(orphans).To(Equal([]types.UID{testUID}))
+	b.Expect(stopped).To(Equal([]types.UID{testUID}))
 	b.Expect(b.kind.forgotten).To(Equal([]types.UID{testUID}))
 }

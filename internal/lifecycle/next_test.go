@@ -602,24 +602,24 @@ func TestBlocked_DelaysStartButKeepsRunningProcess(t *testing.T) {
 	s.expectAtRest()
 }
 
-func TestPredecessor_DelaysFirstStart(t *testing.T) {
+func TestVanished_DelaysFirstStart(t *testing.T) {
 	for _, reserve := range []bool{false, true} {
 		s := newFixture(t)
 		s.desired.Reserve = reserve
-		s.observed.Predecessor = &facts.Incarnation{UID: "old", PID: 42, Phase: facts.Running}
+		s.observed.Vanished = &facts.Incarnation{UID: "old", PID: 42, Phase: facts.Running}
 		s.next()
 		s.g.Expect(s.last.Action).To(Equal(None))
 		s.expectCondition(v1alpha1.ConditionReconciling, v1alpha1.ReasonSuperseded)
-		s.g.Expect(s.last.Requeue).To(Equal(predecessorRetry), "no event reports the exit to this object")
+		s.g.Expect(s.last.Requeue).To(Equal(vanishedRetry), "no event reports the exit to this object")
 		s.expectAtRest()
 
-		s.observed.Predecessor = &facts.Incarnation{UID: "old", Phase: facts.Unknown, Message: "its shim does not respond"}
+		s.observed.Vanished = &facts.Incarnation{UID: "old", Phase: facts.Unknown, Message: "its shim does not respond"}
 		s.next()
 		s.g.Expect(s.last.Action).To(Equal(None))
 		s.expectCondition(v1alpha1.ConditionStalled, v1alpha1.ReasonUnknown)
 		s.expectAtRest()
 
-		s.observed.Predecessor = nil
+		s.observed.Vanished = nil
 		s.g.Expect(s.next().Action).To(Equal(StartProcess))
 	}
 }

@@ -23,8 +23,8 @@ func (m *machine) decideStart(known bool) {
 	switch {
 	case m.desired.Blocked != nil:
 		m.blocked()
-	case m.observed.Predecessor != nil:
-		m.waitForPredecessor(*m.observed.Predecessor)
+	case m.observed.Vanished != nil:
+		m.waitForVanished(*m.observed.Vanished)
 	case m.intended() && !known:
 		m.startIntended()
 	case asked:
@@ -130,22 +130,22 @@ func (m *machine) blocked() {
 	}
 }
 
-// predecessorRetry is how long to wait before the next check whether the process of a deleted object has exited. No event reports it to this object.
-const predecessorRetry = 250 * time.Millisecond
+// vanishedRetry is how long to wait before the next check whether the process of a deleted object has exited, because no event reports that to this object.
+const vanishedRetry = 250 * time.Millisecond
 
-// waitForPredecessor starts nothing, so that no two processes run under one name. The manager stops the process of the deleted object, unless the process
-// cannot be identified.
-func (m *machine) waitForPredecessor(process facts.Incarnation) {
+// waitForVanished starts nothing, because a process of a deleted object with the same name is alive. The manager stops that process, unless its phase is Unknown.
+func (m *machine) waitForVanished(process facts.Incarnation) {
 	what := fmt.Sprintf("the process of a deleted object with the same name (UID %s", process.UID)
 	if process.PID > 0 {
 		what += fmt.Sprintf(", PID %d", process.PID)
 	}
 	if process.Phase == facts.Unknown {
 		m.stalled(v1alpha1.ReasonUnknown, "Cannot determine whether "+what+") is running: "+conditions.Sentence(cmp.Or(process.Message, "its state is unknown")))
-	} else {
-		m.reconciling(v1alpha1.ReasonSuperseded, "Stopping "+what+") first.")
+		m.requeue(unknownRetry)
+		return
 	}
-	m.requeue(predecessorRetry)
+	m.reconciling(v1alpha1.ReasonSuperseded, "Stopping "+what+") first.")
+	m.requeue(vanishedRetry)
 }
 
 // reportEnded reports that the process is not restarted, because the restart policy or the kind of failure rules out a restart.

@@ -105,8 +105,8 @@ type Observed struct {
 	// Confirmed reports that a read from the API server has shown that the record is the newest one. If the record does not contain an observed incarnation,
 	// Next treats an unconfirmed record as stale, and a confirmed record as one that has lost data.
 	Confirmed bool
-	// Predecessor is a living process of a deleted object that had the same name; nil if there is none. It is observed only before the first start.
-	Predecessor *facts.Incarnation
+	// Vanished is a living process of a deleted object that had the same name; nil if there is none. It is observed only before the first start.
+	Vanished *facts.Incarnation
 	// Ready reports whether the current incarnation is ready, for example the latest result of its readiness probe; nil if that is not known.
 	Ready *bool
 	// NotReady describes for users why Ready is false or nil.
