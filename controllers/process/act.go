@@ -98,6 +98,7 @@ func (r *Reconciler) do(ctx context.Context, v *scope) error {
 		process := v.start.Process
 		process.Incarnation = incarnation
 		process.Origin = facts.Origin{SpecHash: v.hash, RestartToken: v.spec().RestartToken}
+		r.stateCache.setRuntime(v.object, v.runtime)
 		err := v.runtime.Start(ctx, process)
 		if err == nil {
 			countStart(r.Kind.Resource(), v)

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/consistency"
@@ -67,6 +68,7 @@ func (r *Reconciler) servedElsewhere(v *scope) (served, known bool) {
 
 // leave ends the reconcile of an object that belongs to another host. If that host does not report, leave sets the reason HostUnavailable.
 func (r *Reconciler) leave(ctx context.Context, v *scope, owner string) (ctrl.Result, error) {
+	r.stateCache.leave(client.ObjectKeyFromObject(v.object), "")
 	r.Kind.Forget(v.object.GetUID())
 	metricsCollector.forget(v.object.GetUID())
 	reports, known := r.Hosts.Reports(owner)

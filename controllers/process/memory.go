@@ -9,19 +9,22 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/controllers/consistency"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// stateCache is what a reconciler keeps in memory between two reconciles. It only saves work, except for vanished, which a new manager determines again.
+// stateCache is what a reconciler keeps in memory between two reconciles. Losing it only costs work, except for vanished, which a new manager determines
+// again.
 type stateCache struct {
 	writes consistency.Writes
 
 	mu sync.Mutex
-	// objects maps each key to its last reconciled object, until the object is deleted, so that a deletion is noticed.
+	// objects maps each key to its last known object, so that a deletion is noticed.
 	objects map[types.NamespacedName]sighting
-	// vanished maps each key to earlier objects whose process may still run (see vanished.go). searched contains each RuntimeType that was searched for the
-	// processes of objects that vanished before this manager was started.
+	// vanished maps each key to earlier objects whose process may still run (see vanished.go). searched maps each RuntimeType that was searched for
+	// processes of objects that vanished before this manager was started to whether the search succeeded.
 	vanished map[types.NamespacedName][]sighting
 	searched sync.Map
 	// lastErrors has an entry for each object whose runtime has failed since the last successful reconcile of the object. The value is why an action failed;
@@ -45,27 +48,38 @@ func (m *stateCache) firstSight(uid types.UID, now time.Time) (began time.Time, 
 }
 
 // meet records the object of a key.
-func (m *stateCache) meet(key types.NamespacedName, object sighting) {
+func (m *stateCache) meet(key types.NamespacedName, uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.objects == nil {
 		m.objects = map[types.NamespacedName]sighting{}
 	}
-	m.objects[key] = object
+	if m.objects[key].uid != uid {
+		m.objects[key] = sighting{uid: uid}
+	}
 }
 
-// leave drops the recorded object of a key and returns it, unless its UID is stays. known is false if it drops nothing.
-func (m *stateCache) leave(key types.NamespacedName, stays types.UID) (object sighting, known bool) {
+// setRuntime records the runtime in which a process of an object is started.
+func (m *stateCache) setRuntime(object Object, runtime runtime.Runtime) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := client.ObjectKeyFromObject(object)
+	if m.objects[key].uid == object.GetUID() {
+		m.objects[key] = sighting{object.GetUID(), runtime}
+	}
+}
+
+// leave drops the recorded object of a key and returns it. It does nothing if the UID of that object is keep; known is then false.
+func (m *stateCache) leave(key types.NamespacedName, keep types.UID) (object sighting, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	object, known = m.objects[key]
-	if !known || object.uid == stays {
+	if !known || object.uid == keep {
 		return sighting{}, false
 	}
 	delete(m.objects, key)
 	m.writes.Forget(key)
 	m.drop(object.uid)
-	m.removeVanishedLocked(key, object.uid)
 	return object, true
 }
 
@@ -76,8 +90,9 @@ func (m *stateCache) addVanished(key types.NamespacedName, object sighting) {
 	if m.vanished == nil {
 		m.vanished = map[types.NamespacedName][]sighting{}
 	}
-	m.removeVanishedLocked(key, object.uid)
-	m.vanished[key] = append(m.vanished[key], object)
+	if !slices.ContainsFunc(m.vanished[key], func(other sighting) bool { return other.uid == object.uid }) {
+		m.vanished[key] = append(m.vanished[key], object)
+	}
 }
 
 func (m *stateCache) vanishedAt(key types.NamespacedName) []sighting {
@@ -89,15 +104,9 @@ func (m *stateCache) vanishedAt(key types.NamespacedName) []sighting {
 func (m *stateCache) removeVanished(key types.NamespacedName, uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.removeVanishedLocked(key, uid)
-}
-
-func (m *stateCache) removeVanishedLocked(key types.NamespacedName, uid types.UID) {
 	left := slices.DeleteFunc(m.vanished[key], func(object sighting) bool { return object.uid == uid })
-	if len(left) == 0 {
+	if m.vanished[key] = left; len(left) == 0 {
 		delete(m.vanished, key)
-	} else {
-		m.vanished[key] = left
 	}
 }
 

@@ -113,15 +113,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	r.noticeVanished(ctx, req.NamespacedName, object)
 	if object == nil || !object.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(object, v1alpha1.FinalizerProcess) {
-		if gone, known := r.stateCache.leave(req.NamespacedName, ""); known { // not known if this reconciler has removed the finalizer
-			r.vanished(ctx, req.NamespacedName, gone)
-		}
-		return ctrl.Result{}, nil
+		return ctrl.Result{}, nil // gone, or kept only by finalizers of other controllers
 	}
-	if before, known := r.stateCache.leave(req.NamespacedName, object.GetUID()); known {
-		r.vanished(ctx, req.NamespacedName, before)
-	}
+	r.stateCache.meet(req.NamespacedName, object.GetUID())
 	v, err := r.begin(ctx, object)
 	if err != nil {
 		return ctrl.Result{}, err
@@ -132,7 +128,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return result, err
 	}
-	r.stateCache.meet(req.NamespacedName, sighting{object.GetUID(), v.runtime})
+	if object.GetProcessStatus().Incarnation != 0 {
+		r.stateCache.setRuntime(object, v.runtime)
+	}
 	v.want = r.want(ctx, v)
 	v.reserves = reserves(v)
 	steps := []func(context.Context, *scope) error{

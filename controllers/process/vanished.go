@@ -4,14 +4,15 @@
 package process
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -21,15 +22,23 @@ import (
 // a user removed the finalizer, or the finalizer was added while the API server was already deleting the object (see preStart). A new object with the same
 // name must not start until that process has exited.
 
-// sighting is an object that was reconciled, and the runtime of its process.
+// sighting is an object that was reconciled, and the runtime of its process; nil if no process was started.
 type sighting struct {
 	uid     types.UID
 	runtime runtime.Runtime
 }
 
-// vanished drops what is held in memory about a vanished object. If its process may still run, vanished requests its stop, and the next object with that key
-// waits for it.
-func (r *Reconciler) vanished(ctx context.Context, key types.NamespacedName, object sighting) {
+// noticeVanished checks whether the last object of a key has vanished; now is the present object, or nil. If so, noticeVanished drops what is held in memory about
+// the vanished object. If its process may still run, noticeVanished requests that it is stopped, and the next object with that key waits until it has exited.
+func (r *Reconciler) noticeVanished(ctx context.Context, key types.NamespacedName, now Object) {
+	var present types.UID
+	if now != nil {
+		present = now.GetUID()
+	}
+	object, known := r.stateCache.leave(key, present)
+	if !known {
+		return // the last object is still present, or this reconciler has released it
+	}
 	metricsCollector.forget(object.uid)
 	r.Kind.Forget(object.uid)
 	if alive := object.alive(ctx); alive != nil {
@@ -47,17 +56,16 @@ func (r *Reconciler) stopVanished(uid types.UID) {
 // observeVanished sets Observed.Vanished. Only the first start of an object has to wait.
 func (r *Reconciler) observeVanished(ctx context.Context, v *scope) error {
 	starts := v.want == lifecycle.DesiredRunning || v.want == lifecycle.DesiredAsleep
-	if !starts || v.start.Blocked != nil || v.object.GetProcessStatus().Incarnation != 0 || len(v.found) > 0 {
+	if !starts || v.object.GetProcessStatus().Incarnation != 0 || len(v.found) > 0 {
 		return nil
 	}
-	if err := r.searchVanished(ctx, v); err != nil {
-		return fmt.Errorf("search for processes of deleted objects: %w", err)
-	}
+	r.searchVanished(ctx, v.traits.Runtime)
 	key := client.ObjectKeyFromObject(v.object)
 	for _, object := range r.stateCache.vanishedAt(key) {
 		if object.uid == v.object.GetUID() {
 			continue
 		}
+		object.runtime.SetNamespace(object.uid, key.Namespace) // anyone can give a Pod in another namespace the name of this object
 		if v.observed.Vanished = object.alive(ctx); v.observed.Vanished != nil {
 			r.stopVanished(object.uid)
 			return nil
@@ -67,31 +75,36 @@ func (r *Reconciler) observeVanished(ctx context.Context, v *scope) error {
 	return nil
 }
 
-// searchVanished searches the runtime of the object, once, for processes whose objects may have vanished before this manager was started. It does not check
-// whether those objects exist: an existing object has no effect until another object has its name.
-func (r *Reconciler) searchVanished(ctx context.Context, v *scope) error {
-	if _, done := r.stateCache.searched.Load(v.traits.Runtime); done {
-		return nil
-	}
-	found, err := v.runtime.List(ctx)
-	if err != nil {
-		return err
-	}
-	for i := range found {
-		kind, key := splitName(found[i].Name)
-		if kind == r.Kind.Resource() && found[i].Alive() && !found[i].Adopted {
-			uid := types.UID(found[i].UID)
-			v.runtime.SetNamespace(uid, key.Namespace) // the name of a Pod in another namespace is not genuine
-			r.stateCache.addVanished(key, sighting{uid, v.runtime})
+// searchVanished searches all runtimes once for processes whose objects may have vanished before this manager was started. It does not check whether those
+// objects exist: only another object with the same name uses the result. A runtime that does not respond is searched again if an object needs it; an
+// object of another runtime does not wait for it.
+func (r *Reconciler) searchVanished(ctx context.Context, needed v1alpha1.RuntimeType) {
+	needed = cmp.Or(needed, v1alpha1.RuntimeHost)
+	for _, kind := range []v1alpha1.RuntimeType{v1alpha1.RuntimeHost, v1alpha1.RuntimeTmux, v1alpha1.RuntimeDocker, v1alpha1.RuntimePod} {
+		backend := r.Runtimes.For(kind)
+		if done, tried := r.stateCache.searched.Load(kind); backend.Capabilities().Disabled != "" || done == true || tried && kind != needed {
+			continue
 		}
+		found, err := backend.List(ctx)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Cannot search for processes of deleted objects", "runtime", kind)
+		}
+		for i := range found {
+			resource, key := splitName(found[i].Name)
+			if resource == r.Kind.Resource() && found[i].Alive() && !found[i].Adopted {
+				r.stateCache.addVanished(key, sighting{types.UID(found[i].UID), backend})
+			}
+		}
+		r.stateCache.searched.Store(kind, err == nil)
 	}
-	r.stateCache.searched.Store(v.traits.Runtime, true)
-	return nil
 }
 
 // alive returns a living incarnation of the object, or nil. If the runtime returns an error, the phase of the incarnation is Unknown. An adopted process does
-// not count, because it is not stopped when its object is deleted.
+// not count: without an object, it is released and not stopped.
 func (s sighting) alive(ctx context.Context) *facts.Incarnation {
+	if s.runtime == nil {
+		return nil
+	}
 	found, err := s.runtime.Observe(ctx, s.uid)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Cannot determine whether the process of a deleted object still runs", "uid", s.uid)

@@ -75,8 +75,13 @@ func TestVanished_NextManagerFindsProcess(t *testing.T) {
 	b := newFixture(t, nil)
 	b.reconcile()
 	b.replaceObject()
-	b.r = &Reconciler{Client: b.r.Client, Reader: b.r.Reader, Runtimes: b.r.Runtimes, Kind: b.kind, Recorder: b.recorder, Clock: b.clock}
+	var stopped []types.UID
+	b.r = &Reconciler{
+		Client: b.r.Client, Reader: b.r.Reader, Runtimes: b.r.Runtimes, Kind: b.kind, Recorder: b.recorder, Clock: b.clock,
+		OnVanished: func(uid types.UID) { stopped = append(stopped, uid) },
+	}
 	b.expectWait()
+	b.Expect(stopped).To(HaveEach(testUID), "requests the stop of the process")
 	b.rt.Exit(testUID, facts.Exit{Known: true})
 	b.reconcile()
 	b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
@@ -140,8 +145,54 @@ func TestVanished_SuccessorStallsIfRuntimeDoesNotTell(t *testing.T) {
 	b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
 }
 
-// A finalizer of another controller keeps the object after the process finalizer was removed by force.
-func TestVanished_DetectsForcedReleaseOfExistingObject(t *testing.T) {
+// A runtime that never started a process is not observed, so it cannot delay the next object.
+func TestVanished_ObjectWithoutStartDelaysNothing(t *testing.T) {
+	b := newFixture(t, func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })
+	observations := b.observations()
+	b.reconcile()
+	b.replaceObject()
+	observations.working, observations.err = successorUID, errors.New("permission denied")
+	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateRunning })
+	b.reconcile()
+	b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
+}
+
+// unlistable is a runtime whose List fails until it is repaired.
+type unlistable struct {
+	runtime.Runtime
+	lists int
+	err   error
+}
+
+func (u *unlistable) List(ctx context.Context) ([]facts.Incarnation, error) {
+	u.lists++
+	if u.err != nil {
+		return nil, u.err
+	}
+	return u.Runtime.List(ctx)
+}
+
+func TestVanished_SearchIsRepeatedOnlyForOwnRuntime(t *testing.T) {
+	b := newFixture(t, nil)
+	host, pods := &unlistable{Runtime: b.rt}, &unlistable{Runtime: b.rt, err: errors.New("not synced")}
+	b.r.Runtimes = runtime.NewRegistry(host, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: pods})
+	for range 2 {
+		b.r.searchVanished(t.Context(), "")
+	}
+	b.Expect([]int{host.lists, pods.lists}).To(Equal([]int{1, 1}))
+	for range 2 {
+		b.r.searchVanished(t.Context(), v1alpha1.RuntimePod)
+	}
+	b.Expect(pods.lists).To(Equal(3), "a failed search is repeated")
+	pods.err = nil
+	for range 2 {
+		b.r.searchVanished(t.Context(), v1alpha1.RuntimePod)
+	}
+	b.Expect([]int{host.lists, pods.lists}).To(Equal([]int{1, 4}))
+}
+
+// A finalizer of another controller keeps the object after the process finalizer was removed by force. The object has vanished once it is gone.
+func TestVanished_ObjectKeptByOtherFinalizer(t *testing.T) {
 	b := newFixture(t, func(i *v1alpha1.Instance) { i.Finalizers = []string{"example.com/other"} })
 	var stopped []types.UID
 	b.r.OnVanished = func(uid types.UID) { stopped = append(stopped, uid) }
@@ -149,6 +200,12 @@ func TestVanished_DetectsForcedReleaseOfExistingObject(t *testing.T) {
 	b.Expect(b.api.Delete(t.Context(), b.object())).To(Succeed())
 	object := b.object()
 	object.Finalizers = []string{"example.com/other"}
+	b.Expect(b.api.Update(t.Context(), object)).To(Succeed())
+	b.reconcile()
+	b.Expect(stopped).To(BeEmpty(), "the object exists")
+	b.Expect(hasFinalizer(b.object())).To(BeFalse(), "the API server accepts no finalizer of an object that is being deleted")
+	object = b.object()
+	object.Finalizers = nil
 	b.Expect(b.api.Update(t.Context(), object)).To(Succeed())
 	b.reconcile()
 	b.Expect(stopped).To(Equal([]types.UID{testUID}))

@@ -612,6 +612,9 @@ func TestVanished_DelaysFirstStart(t *testing.T) {
 		s.expectCondition(v1alpha1.ConditionReconciling, v1alpha1.ReasonSuperseded)
 		s.g.Expect(s.last.Requeue).To(Equal(vanishedRetry), "no event reports the exit to this object")
 		s.expectAtRest()
+		s.desired.Blocked = &Blocked{Reason: v1alpha1.ReasonPortInUse, Message: "port 80 is in use"}
+		s.expectAtRest() // the old process may be what blocks the start
+		s.desired.Blocked = nil
 
 		s.observed.Vanished = &facts.Incarnation{UID: "old", Phase: facts.Unknown, Message: "its shim does not respond"}
 		s.next()

@@ -20,11 +20,14 @@ func (m *machine) decideStart(known bool) {
 	if asked {
 		m.forgetFailures()
 	}
+	vanished := m.observed.Vanished
 	switch {
+	case vanished != nil && vanished.Phase != facts.Unknown:
+		m.waitForVanished(*vanished)
 	case m.desired.Blocked != nil:
 		m.blocked()
-	case m.observed.Vanished != nil:
-		m.waitForVanished(*m.observed.Vanished)
+	case vanished != nil:
+		m.unknownVanished(*vanished)
 	case m.intended() && !known:
 		m.startIntended()
 	case asked:
@@ -133,19 +136,25 @@ func (m *machine) blocked() {
 // vanishedRetry is how long to wait before the next check whether the process of a deleted object has exited, because no event reports that to this object.
 const vanishedRetry = 250 * time.Millisecond
 
-// waitForVanished starts nothing, because a process of a deleted object with the same name is alive. The manager stops that process, unless its phase is Unknown.
+// waitForVanished starts nothing, because the process of a deleted object with the same name is alive. The manager stops that process.
 func (m *machine) waitForVanished(process facts.Incarnation) {
-	what := fmt.Sprintf("the process of a deleted object with the same name (UID %s", process.UID)
-	if process.PID > 0 {
-		what += fmt.Sprintf(", PID %d", process.PID)
-	}
-	if process.Phase == facts.Unknown {
-		m.stalled(v1alpha1.ReasonUnknown, "Cannot determine whether "+what+") is running: "+conditions.Sentence(cmp.Or(process.Message, "its state is unknown")))
-		m.requeue(unknownRetry)
-		return
-	}
-	m.reconciling(v1alpha1.ReasonSuperseded, "Stopping "+what+") first.")
+	m.reconciling(v1alpha1.ReasonSuperseded, "Stopping "+describeVanished(process)+" first.")
 	m.requeue(vanishedRetry)
+}
+
+// unknownVanished starts nothing, because the process of a deleted object with the same name may be alive.
+func (m *machine) unknownVanished(process facts.Incarnation) {
+	m.stalled(v1alpha1.ReasonUnknown, "Cannot determine whether "+describeVanished(process)+" is running: "+
+		conditions.Sentence(cmp.Or(process.Message, "its state is unknown")))
+	m.requeue(unknownRetry)
+}
+
+func describeVanished(process facts.Incarnation) string {
+	pid := ""
+	if process.PID > 0 {
+		pid = fmt.Sprintf(", PID %d", process.PID)
+	}
+	return "the process of a deleted object with the same name (UID " + process.UID + pid + ")"
 }
 
 // reportEnded reports that the process is not restarted, because the restart policy or the kind of failure rules out a restart.
