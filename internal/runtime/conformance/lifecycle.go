@@ -215,6 +215,7 @@ func testList(s *suite) {
 	all, err := s.Runtime.List(s.ctx)
 	s.Expect(err).NotTo(HaveOccurred())
 	s.Expect(all).To(ConsistOf(s.observe(living), s.observe(ended)))
+	s.Expect(all).To(HaveEach(HaveField("Name", s.process("", 0).Name)), "the name, by which the process of a deleted object is found")
 	s.killAndWait(living)
 }
 
