@@ -124,22 +124,20 @@ func (a *stopMeansGone) Forget(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// hidesVanished reports only the processes of the object that the manager reconciled last.
+// hidesVanished reports only the processes of the newest object: the one that the manager observed last before it had a process.
 type hidesVanished struct {
 	backend
-	mu         sync.Mutex
-	reconciled types.UID
-}
-
-func (h *hidesVanished) SetNamespace(uid types.UID, namespace string) {
-	h.mu.Lock()
-	h.reconciled = uid
-	h.mu.Unlock()
-	h.backend.SetNamespace(uid, namespace)
+	mu     sync.Mutex
+	newest types.UID
 }
 
 func (h *hidesVanished) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
 	found, err := h.backend.Observe(ctx, uid)
+	if len(found) == 0 {
+		h.mu.Lock()
+		h.newest = uid
+		h.mu.Unlock()
+	}
 	return h.visible(found), err
 }
 
@@ -151,7 +149,7 @@ func (h *hidesVanished) List(ctx context.Context) ([]facts.Incarnation, error) {
 func (h *hidesVanished) visible(found []facts.Incarnation) []facts.Incarnation {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.DeleteFunc(found, func(i facts.Incarnation) bool { return i.UID != string(h.reconciled) })
+	return slices.DeleteFunc(found, func(i facts.Incarnation) bool { return i.UID != string(h.newest) })
 }
 
 // killMeansGone reports a process as dead as soon as a kill was attempted.

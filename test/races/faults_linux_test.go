@@ -129,7 +129,7 @@ var mutants = []mutant{
 		wrapRuntime: func(b backend) backend { return &dropsUnverified{backend: b, port: map[string]int32{}} }},
 	{row: "S11", without: "the check before the finalizer is removed: a process that was asked to stop counts as gone", sees: "was deleted while", patient: true,
 		wrapRuntime: func(b backend) backend { return &stopMeansGone{backend: b, asked: map[string]bool{}} }},
-	{row: "S11-vanished", without: "the search for processes of vanished objects: the runtime reports only the object that is being reconciled", sees: "one process per object", patient: true,
+	{row: "S11-vanished", without: "the wait for processes of vanished objects: the runtime reports only the processes of the newest object", sees: "one process per object", patient: true,
 		wrapRuntime: func(b backend) backend { return &hidesVanished{backend: b} }},
 	{row: "S12", without: "the UID as key: processes are identified by their command", sees: "each object has its own process",
 		wrapRuntime: func(b backend) backend { return &identifiesByCommand{backend: b, first: map[string]incarnationRef{}} }},

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -32,6 +33,8 @@ const (
 	loadTurns   = 5
 	fewObjects  = 2
 	manyObjects = 24
+	// warmUp is the number of operations of a load during which the bystander is not measured, because the clients do not contend yet.
+	warmUp = 20
 	// noiseAllowance is the difference of medians that is accepted because the machine may do other work at the same time.
 	noiseAllowance = 30 * time.Millisecond
 )
@@ -44,7 +47,7 @@ var _ = row("R12", "1,000 operations with random delays from 20 clients: the pro
 	var contended, spread, more []time.Duration
 	for round := range rounds(loadTurns, 3) {
 		for _, names := range []int{fewObjects, manyObjects} {
-			times := measureLatency(ctx, bystander, func() { runLoad(ctx, uint64(2*round+names), names) })
+			times := measureLatency(ctx, bystander, func(operations *atomic.Int64) { runLoad(ctx, uint64(2*round+names), names, operations) })
 			if names == fewObjects {
 				contended = append(contended, median(times))
 			} else {
@@ -61,8 +64,9 @@ var _ = row("R12", "1,000 operations with random delays from 20 clients: the pro
 	Expect(notes("starts", "bystander")).To(HaveLen(1))
 })
 
-// runLoad runs all clients concurrently. Each client performs its share of the operations of one load; the parameter names is the number of objects.
-func runLoad(ctx context.Context, stream uint64, names int) {
+// runLoad runs all clients concurrently. Each client performs its share of the operations of one load, and counts them; the parameter names is the number of
+// objects.
+func runLoad(ctx context.Context, stream uint64, names int, operations *atomic.Int64) {
 	GinkgoHelper()
 	inParallel(loadClients, func(i int) error {
 		random := rand.New(rand.NewPCG(loadSeed, stream<<8|uint64(i))) //nolint:gosec // reproducible on purpose
@@ -76,6 +80,7 @@ func runLoad(ctx context.Context, stream uint64, names int) {
 			if err := operateOn(ctx, random, newInstance(name)); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
+			operations.Add(1)
 		}
 		return nil
 	})
@@ -105,9 +110,9 @@ func operateOn(ctx context.Context, random *rand.Rand, i *v1alpha1.Instance) err
 	return err
 }
 
-// measureLatency calls its parameter, the function "during". Until this call returns, measureLatency changes the object repeatedly. It returns how
-// long the manager takes to see each change.
-func measureLatency(ctx context.Context, i *v1alpha1.Instance, during func()) []time.Duration {
+// measureLatency calls its parameter, the function "during", which counts its operations. Until this call returns, measureLatency changes the object
+// repeatedly. It returns how long the manager takes to see each change that ends after warmUp.
+func measureLatency(ctx context.Context, i *v1alpha1.Instance, during func(operations *atomic.Int64)) []time.Duration {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -116,6 +121,7 @@ func measureLatency(ctx context.Context, i *v1alpha1.Instance, during func()) []
 	defer watching.Stop()
 	done, failed := make(chan struct{}), make(chan error, 1)
 	var times []time.Duration
+	var operations atomic.Int64
 	go func() {
 		defer close(failed)
 		for n := 0; ; n++ {
@@ -129,12 +135,14 @@ func measureLatency(ctx context.Context, i *v1alpha1.Instance, during func()) []
 				failed <- err
 				return
 			}
-			times = append(times, took)
+			if operations.Load() >= warmUp {
+				times = append(times, took)
+			}
 		}
 	}()
 	var once sync.Once
 	defer once.Do(func() { close(done) })
-	during()
+	during(&operations)
 	once.Do(func() { close(done) })
 	Expect(<-failed).NotTo(HaveOccurred(), "a bystander's change is carried out under contention")
 	Expect(times).NotTo(BeEmpty())
