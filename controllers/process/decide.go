@@ -16,6 +16,7 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 	desired := v.desired(r.Kind)
 	v.observed.LastError = r.stateCache.lastError(v.object.GetUID())
 	v.observed.Program = v.checkProgram()
+	v.observed.Vanished = r.observeVanished(ctx, v)
 	v.observed.Backlog = r.Restarts.backlog(v.object.GetNamespace(), v.now)
 	v.step = lifecycle.Next(desired, record, v.observed, v.now)
 	if v.step.Action == lifecycle.Recheck {

@@ -68,9 +68,7 @@ func (r *Reconciler) servedElsewhere(v *scope) (served, known bool) {
 
 // leave ends the reconcile of an object that belongs to another host. If that host does not report, leave sets the reason HostUnavailable.
 func (r *Reconciler) leave(ctx context.Context, v *scope, owner string) (ctrl.Result, error) {
-	r.stateCache.leave(client.ObjectKeyFromObject(v.object), "")
-	r.Kind.Forget(v.object.GetUID())
-	metricsCollector.forget(v.object.GetUID())
+	r.dropMemory(client.ObjectKeyFromObject(v.object), "")
 	reports, known := r.Hosts.Reports(owner)
 	if reports || !known {
 		return ctrl.Result{RequeueAfter: retryHost(known)}, nil

@@ -23,8 +23,8 @@ type stateCache struct {
 	mu sync.Mutex
 	// objects maps each key to its last known object, so that a deletion is noticed.
 	objects map[types.NamespacedName]sighting
-	// vanished maps each key to earlier objects whose process may still run (see vanished.go). searched maps each RuntimeType that was searched for
-	// processes of objects that vanished before this manager was started to whether the search succeeded.
+	// vanished maps each key to earlier objects whose process may still run (see vanished.go). searched has an entry for each RuntimeType whose processes were
+	// listed to find the objects that vanished before this manager was started; the value is true if that list failed.
 	vanished map[types.NamespacedName][]sighting
 	searched sync.Map
 	// lastErrors has an entry for each object whose runtime has failed since the last successful reconcile of the object. The value is why an action failed;

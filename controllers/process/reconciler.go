@@ -115,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	r.noticeVanished(ctx, req.NamespacedName, object)
 	if object == nil || !object.GetDeletionTimestamp().IsZero() && !controllerutil.ContainsFinalizer(object, v1alpha1.FinalizerProcess) {
-		return ctrl.Result{}, nil // gone, or kept only by finalizers of other controllers
+		return ctrl.Result{}, nil // deleted, or kept only by finalizers of other controllers
 	}
 	r.stateCache.meet(req.NamespacedName, object.GetUID())
 	v, err := r.begin(ctx, object)
@@ -134,7 +134,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	v.want = r.want(ctx, v)
 	v.reserves = reserves(v)
 	steps := []func(context.Context, *scope) error{
-		r.writeMetadata, r.observe, r.prepare, r.observeKind, r.observeVanished, r.decide, r.preStart, r.write, r.act, r.release, r.expire,
+		r.writeMetadata, r.observe, r.prepare, r.observeKind, r.decide, r.preStart, r.write, r.act, r.release, r.expire,
 	}
 	for _, step := range steps {
 		err := step(ctx, v)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -31,11 +32,19 @@ func (r *Reconciler) release(ctx context.Context, v *scope) error {
 	if err := consistency.RemoveFinalizers(ctx, r.Client, v.object, "remove the finalizer", v1alpha1.FinalizerProcess); err != nil {
 		return err
 	}
-	r.stateCache.leave(client.ObjectKeyFromObject(v.object), "")
-	metricsCollector.forget(v.object.GetUID())
-	r.Kind.Forget(v.object.GetUID())
+	r.dropMemory(client.ObjectKeyFromObject(v.object), "")
 	v.retries = nil
 	return nil
+}
+
+// dropMemory drops what is held in memory about the last object of a key, and returns that object. It does nothing and returns false if there is none, or if
+// the UID of the object is keep.
+func (r *Reconciler) dropMemory(key types.NamespacedName, keep types.UID) (object sighting, dropped bool) {
+	if object, dropped = r.stateCache.leave(key, keep); dropped {
+		metricsCollector.forget(object.uid)
+		r.Kind.Forget(object.uid)
+	}
+	return object, dropped
 }
 
 // expire deletes an object that has been at rest without a process for spec.ttlSecondsAfterStopped, after checking the object and the process again. It

@@ -28,20 +28,15 @@ type sighting struct {
 	runtime runtime.Runtime
 }
 
-// noticeVanished checks whether the last object of a key has vanished; now is the present object, or nil. If so, noticeVanished drops what is held in memory about
-// the vanished object. If its process may still run, noticeVanished requests that it is stopped, and the next object with that key waits until it has exited.
+// noticeVanished checks whether the last object of a key has vanished; now is the present object, or nil. If the process of a vanished object may still run,
+// noticeVanished requests that it is stopped, and the next object with that key waits until it has exited.
 func (r *Reconciler) noticeVanished(ctx context.Context, key types.NamespacedName, now Object) {
 	var present types.UID
 	if now != nil {
 		present = now.GetUID()
 	}
-	object, known := r.stateCache.leave(key, present)
-	if !known {
-		return // the last object is still present, or this reconciler has released it
-	}
-	metricsCollector.forget(object.uid)
-	r.Kind.Forget(object.uid)
-	if alive := object.alive(ctx); alive != nil {
+	object, dropped := r.dropMemory(key, present)
+	if dropped && object.alive(ctx) != nil { // not dropped: the last object is still present, or this reconciler has released it
 		r.stateCache.addVanished(key, object)
 		r.stopVanished(object.uid)
 	}
@@ -53,8 +48,8 @@ func (r *Reconciler) stopVanished(uid types.UID) {
 	}
 }
 
-// observeVanished sets Observed.Vanished. Only the first start of an object has to wait.
-func (r *Reconciler) observeVanished(ctx context.Context, v *scope) error {
+// observeVanished returns a living process of a vanished object that had the name of the object, or nil. Only the first start of an object has to wait.
+func (r *Reconciler) observeVanished(ctx context.Context, v *scope) *facts.Incarnation {
 	starts := v.want == lifecycle.DesiredRunning || v.want == lifecycle.DesiredAsleep
 	if !starts || v.object.GetProcessStatus().Incarnation != 0 || len(v.found) > 0 {
 		return nil
@@ -66,23 +61,25 @@ func (r *Reconciler) observeVanished(ctx context.Context, v *scope) error {
 			continue
 		}
 		object.runtime.SetNamespace(object.uid, key.Namespace) // anyone can give a Pod in another namespace the name of this object
-		if v.observed.Vanished = object.alive(ctx); v.observed.Vanished != nil {
+		if alive := object.alive(ctx); alive != nil {
 			r.stopVanished(object.uid)
-			return nil
+			return alive
 		}
 		r.stateCache.removeVanished(key, object.uid)
 	}
 	return nil
 }
 
-// searchVanished searches all runtimes once for processes whose objects may have vanished before this manager was started. It does not check whether those
-// objects exist: only another object with the same name uses the result. A runtime that does not respond is searched again if an object needs it; an
-// object of another runtime does not wait for it.
-func (r *Reconciler) searchVanished(ctx context.Context, needed v1alpha1.RuntimeType) {
-	needed = cmp.Or(needed, v1alpha1.RuntimeHost)
+// searchVanished lists the processes of all runtimes once, because their objects may have vanished before this manager was started. It does not check whether
+// those objects exist: only another object with the same name uses the result. If a runtime returns an error, it is listed again for the next object
+// of that runtime; objects of other runtimes do not wait for it.
+func (r *Reconciler) searchVanished(ctx context.Context, own v1alpha1.RuntimeType) {
+	own = cmp.Or(own, v1alpha1.RuntimeHost)
 	for _, kind := range []v1alpha1.RuntimeType{v1alpha1.RuntimeHost, v1alpha1.RuntimeTmux, v1alpha1.RuntimeDocker, v1alpha1.RuntimePod} {
 		backend := r.Runtimes.For(kind)
-		if done, tried := r.stateCache.searched.Load(kind); backend.Capabilities().Disabled != "" || done == true || tried && kind != needed {
+		failed, searched := r.stateCache.searched.Load(kind)
+		again := failed == true && kind == own
+		if backend.Capabilities().Disabled != "" || searched && !again {
 			continue
 		}
 		found, err := backend.List(ctx)
@@ -90,12 +87,11 @@ func (r *Reconciler) searchVanished(ctx context.Context, needed v1alpha1.Runtime
 			ctrl.LoggerFrom(ctx).Error(err, "Cannot search for processes of deleted objects", "runtime", kind)
 		}
 		for i := range found {
-			resource, key := splitName(found[i].Name)
-			if resource == r.Kind.Resource() && found[i].Alive() && !found[i].Adopted {
+			if resource, key := splitName(found[i].Name); resource == r.Kind.Resource() {
 				r.stateCache.addVanished(key, sighting{types.UID(found[i].UID), backend})
 			}
 		}
-		r.stateCache.searched.Store(kind, err == nil)
+		r.stateCache.searched.Store(kind, err != nil)
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
@@ -21,15 +20,32 @@ import (
 
 const successorUID = types.UID("uid-2")
 
-// replaceObject removes the object without its reconciler, and creates another object with its name.
-func (b *fixture) replaceObject() {
+// removeObject removes the object although its reconciler has not released it.
+func (b *fixture) removeObject() *v1alpha1.Instance {
 	b.t.Helper()
 	object := b.object()
 	object.Finalizers = nil
 	b.Expect(b.api.Update(b.t.Context(), object)).To(Succeed())
-	b.Expect(client.IgnoreNotFound(b.api.Delete(b.t.Context(), object))).To(Succeed())
-	object.UID, object.ResourceVersion, object.Status = successorUID, "", v1alpha1.InstanceStatus{}
-	b.Expect(b.api.Create(b.t.Context(), object)).To(Succeed())
+	b.Expect(b.api.Delete(b.t.Context(), object)).To(Succeed())
+	return object
+}
+
+// createSuccessor creates another object with the name and the spec of a deleted one.
+func (b *fixture) createSuccessor(of *v1alpha1.Instance) {
+	b.t.Helper()
+	successor := of.DeepCopy()
+	successor.UID, successor.ResourceVersion, successor.Finalizers, successor.Status = successorUID, "", nil, v1alpha1.InstanceStatus{}
+	b.Expect(b.api.Create(b.t.Context(), successor)).To(Succeed())
+}
+
+// replaceManager replaces the reconciler by that of another manager. It returns the UIDs whose stop the new one requests.
+func (b *fixture) replaceManager() *[]types.UID {
+	stopped := &[]types.UID{}
+	b.r = &Reconciler{
+		Client: b.r.Client, Reader: b.r.Reader, Runtimes: b.r.Runtimes, Kind: b.kind, Recorder: b.recorder, Clock: b.clock,
+		OnVanished: func(uid types.UID) { *stopped = append(*stopped, uid) },
+	}
+	return stopped
 }
 
 func (b *fixture) expectWait() {
@@ -48,21 +64,16 @@ func TestVanished_SuccessorWaitsForExit(t *testing.T) {
 	for name, seen := range map[string]bool{"between two objects": true, "without a reconcile in between": false} {
 		t.Run(name, func(t *testing.T) {
 			b := newFixture(t, nil)
-			var stopped []types.UID
-			b.r.OnVanished = func(uid types.UID) { stopped = append(stopped, uid) }
+			stopped := b.replaceManager()
 			b.reconcile()
+			old := b.removeObject()
 			if seen {
-				successor := b.object()
-				b.replaceObject()
-				b.Expect(b.api.Delete(t.Context(), b.object())).To(Succeed())
 				b.reconcile() // finds no object
-				successor.UID, successor.ResourceVersion, successor.Finalizers, successor.Status = successorUID, "", nil, v1alpha1.InstanceStatus{}
-				b.Expect(b.api.Create(t.Context(), successor)).To(Succeed())
-			} else {
-				b.replaceObject()
+				b.Expect(*stopped).To(Equal([]types.UID{testUID}), "requests the stop even if there is no other object")
 			}
+			b.createSuccessor(old)
 			b.expectWait()
-			b.Expect(stopped).To(HaveEach(testUID), "requests the stop of the process")
+			b.Expect(*stopped).To(HaveEach(testUID))
 
 			b.rt.Exit(testUID, facts.Exit{Known: true})
 			b.reconcile()
@@ -74,15 +85,45 @@ func TestVanished_SuccessorWaitsForExit(t *testing.T) {
 func TestVanished_NextManagerFindsProcess(t *testing.T) {
 	b := newFixture(t, nil)
 	b.reconcile()
-	b.replaceObject()
-	var stopped []types.UID
-	b.r = &Reconciler{
-		Client: b.r.Client, Reader: b.r.Reader, Runtimes: b.r.Runtimes, Kind: b.kind, Recorder: b.recorder, Clock: b.clock,
-		OnVanished: func(uid types.UID) { stopped = append(stopped, uid) },
-	}
+	b.createSuccessor(b.removeObject())
+	rt := &namespaceChecker{Runtime: b.rt, namespaces: map[types.UID]string{}}
+	b.r.Runtimes = runtime.NewRegistry(rt, logr.Discard())
+	stopped := b.replaceManager()
 	b.expectWait()
-	b.Expect(stopped).To(HaveEach(testUID), "requests the stop of the process")
+	b.Expect(*stopped).To(HaveEach(testUID), "requests the stop of the process")
+	b.Expect(rt.early).To(BeZero(), "the namespace of the old object is set before it is observed")
 	b.rt.Exit(testUID, facts.Exit{Known: true})
+	b.reconcile()
+	b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
+}
+
+func TestVanished_NextManagerStopsProcessOfObjectThatItKnows(t *testing.T) {
+	b := newFixture(t, nil)
+	b.reconcile()
+	b.reconcile()
+	stopped := b.replaceManager()
+	b.reconcile()
+	b.removeObject()
+	b.reconcile()
+	b.Expect(*stopped).To(Equal([]types.UID{testUID}))
+}
+
+// adopting is a runtime that has adopted all of its processes.
+type adopting struct{ runtime.Runtime }
+
+func (a adopting) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
+	found, err := a.Runtime.Observe(ctx, uid)
+	for i := range found {
+		found[i].Adopted = true
+	}
+	return found, err
+}
+
+func TestVanished_AdoptedProcessDelaysNothing(t *testing.T) {
+	b := newFixture(t, nil)
+	b.r.Runtimes = runtime.NewRegistry(adopting{b.rt}, logr.Discard())
+	b.reconcile()
+	b.createSuccessor(b.removeObject())
 	b.reconcile()
 	b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
 }
@@ -120,8 +161,7 @@ func TestVanished_ReleasedObjectIsNotObservedAgain(t *testing.T) {
 	}
 	before := observations.count[testUID]
 	b.Expect(b.reconcile()).To(Equal(ctrl.Result{}), "finds no object")
-	released.UID, released.ResourceVersion, released.Finalizers, released.Status = successorUID, "", nil, v1alpha1.InstanceStatus{}
-	b.Expect(b.api.Create(t.Context(), released)).To(Succeed())
+	b.createSuccessor(released)
 	b.reconcile()
 	b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
 	b.Expect(observations.count[testUID]).To(Equal(before))
@@ -131,7 +171,7 @@ func TestVanished_SuccessorStallsIfRuntimeDoesNotTell(t *testing.T) {
 	b := newFixture(t, nil)
 	observations := b.observations()
 	b.reconcile()
-	b.replaceObject()
+	b.createSuccessor(b.removeObject())
 	observations.working, observations.err = successorUID, errors.New("permission denied")
 	b.reconcile()
 	b.Expect(b.rt.Live(successorUID)).To(BeEmpty())
@@ -150,7 +190,7 @@ func TestVanished_ObjectWithoutStartDelaysNothing(t *testing.T) {
 	b := newFixture(t, func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })
 	observations := b.observations()
 	b.reconcile()
-	b.replaceObject()
+	b.createSuccessor(b.removeObject())
 	observations.working, observations.err = successorUID, errors.New("permission denied")
 	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateRunning })
 	b.reconcile()
@@ -191,23 +231,22 @@ func TestVanished_SearchIsRepeatedOnlyForOwnRuntime(t *testing.T) {
 	b.Expect([]int{host.lists, pods.lists}).To(Equal([]int{1, 4}))
 }
 
-// A finalizer of another controller keeps the object after the process finalizer was removed by force. The object has vanished once it is gone.
+// A finalizer of another controller keeps the object after the process finalizer was removed by force. The object has vanished once that finalizer is removed too.
 func TestVanished_ObjectKeptByOtherFinalizer(t *testing.T) {
 	b := newFixture(t, func(i *v1alpha1.Instance) { i.Finalizers = []string{"example.com/other"} })
-	var stopped []types.UID
-	b.r.OnVanished = func(uid types.UID) { stopped = append(stopped, uid) }
+	stopped := b.replaceManager()
 	b.reconcile()
 	b.Expect(b.api.Delete(t.Context(), b.object())).To(Succeed())
 	object := b.object()
 	object.Finalizers = []string{"example.com/other"}
 	b.Expect(b.api.Update(t.Context(), object)).To(Succeed())
 	b.reconcile()
-	b.Expect(stopped).To(BeEmpty(), "the object exists")
+	b.Expect(*stopped).To(BeEmpty(), "the object exists")
 	b.Expect(hasFinalizer(b.object())).To(BeFalse(), "the API server accepts no finalizer of an object that is being deleted")
 	object = b.object()
 	object.Finalizers = nil
 	b.Expect(b.api.Update(t.Context(), object)).To(Succeed())
 	b.reconcile()
-	b.Expect(stopped).To(Equal([]types.UID{testUID}))
+	b.Expect(*stopped).To(Equal([]types.UID{testUID}))
 	b.Expect(b.kind.forgotten).To(Equal([]types.UID{testUID}))
 }

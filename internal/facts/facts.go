@@ -29,8 +29,8 @@ type Incarnation struct {
 	// UID is the UID of the object. It is a string, because the shim and the multiplexer import this package and must not depend on Kubernetes packages.
 	UID    string
 	Number int64
-	// Name is the display name of the object, such as devservers/default/web. It finds the processes of deleted objects
-	// with that name, and nothing else.
+	// Name is the display name of the object, such as devservers/default/web. It is used in messages, and to find the processes
+	// of deleted objects with that name.
 	Name  string
 	Phase Phase
 

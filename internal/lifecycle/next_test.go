@@ -621,8 +621,11 @@ func TestVanished_DelaysFirstStart(t *testing.T) {
 		s.g.Expect(s.last.Action).To(Equal(None))
 		s.expectCondition(v1alpha1.ConditionStalled, v1alpha1.ReasonUnknown)
 		s.expectAtRest()
+		s.desired.Blocked = &Blocked{Reason: v1alpha1.ReasonRuntimeUnavailable, Message: "start the engine"}
+		s.next()
+		s.expectCondition(v1alpha1.ConditionStalled, v1alpha1.ReasonRuntimeUnavailable)
 
-		s.observed.Vanished = nil
+		s.observed.Vanished, s.desired.Blocked = nil, nil
 		s.g.Expect(s.next().Action).To(Equal(StartProcess))
 	}
 }

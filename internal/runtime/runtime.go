@@ -52,8 +52,8 @@ func (e *UnavailableError) Unwrap() error { return e.Err }
 type Process struct {
 	UID         types.UID
 	Incarnation int64
-	// Name is the display name of the object, such as devservers/default/web. It is used in messages, and to
-	// find the processes of deleted objects with that name.
+	// Name is the display name of the object, such as devservers/default/web. It is used in messages, and to find the
+	// processes of deleted objects with that name.
 	Name string
 	// Command is argv, already expanded. Empty: a container runs the entrypoint and the command of its image; other backends report the StartError CommandNotFound.
 	Command []string
