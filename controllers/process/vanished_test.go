@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -195,6 +196,19 @@ func TestVanished_ObjectWithoutStartDelaysNothing(t *testing.T) {
 	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateRunning })
 	b.reconcile()
 	b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
+}
+
+// An object of another host cannot vanish here, because its process does not run here.
+func TestVanished_ObjectOfAnotherHostIsForgotten(t *testing.T) {
+	b := newFixture(t, func(i *v1alpha1.Instance) {
+		i.Labels = map[string]string{v1alpha1.LabelHost: "there"}
+		i.Status.HostName = "there"
+	})
+	b.r.Hosts = hosts.New(hosts.Options{Name: "here"})
+	b.reconcile()
+	b.Expect(b.kind.forgotten).To(Equal([]types.UID{testUID}))
+	_, known := b.r.stateCache.leave(testKey, "")
+	b.Expect(known).To(BeFalse())
 }
 
 // unlistable is a runtime whose List fails until it is repaired.
