@@ -102,7 +102,7 @@ func EachSize(ctx context.Context, sizes <-chan Terminal, set func(Terminal)) {
 	}
 }
 
-// Runtime starts, ends and observes incarnations. All methods are safe for concurrent use, and none waits for a process.
+// Runtime starts, ends and observes incarnations. All methods are safe for concurrent use, and none waits until a process exits.
 type Runtime interface {
 	// Start starts incarnation p.Incarnation of p.UID. A repeated call for the same incarnation does nothing and returns nil, regardless of its state. Start
 	// returns before the program is known to run; Observe reports a program that cannot be executed as Failed. Errors: ErrStale, ErrOldAlive, or an error of

@@ -5,9 +5,11 @@ package docker
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 
+	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
@@ -226,4 +228,21 @@ func TestPausedContainer_IsReportedAndStops(t *testing.T) {
 	f.Expect(now.Message).To(ContainSubstring("paused"))
 	f.Expect(f.Stop(f.ctx, "paused", 1)).To(Succeed(), "a paused container still receives the signal")
 	f.Expect(f.await("paused", facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
+}
+
+// TestStop_WaitsForInitOfSlowContainer limits the CPU of containers, so that the init program often handles no signals yet when the engine reports that the
+// container is running. Without the wait in Stop, a third of these containers ignores the signal.
+func TestStop_WaitsForInitOfSlowContainer(t *testing.T) {
+	f := newFixture(t)
+	for i := range 8 {
+		name := fmt.Sprintf("slow-%d", i)
+		id := f.newForeignContainer(name, false, false, "sleep")
+		slow := client.ContainerUpdateOptions{Resources: &container.Resources{CPUPeriod: 100_000, CPUQuota: 2000}} // in microseconds
+		_, err := f.client.ContainerUpdate(f.ctx, id, slow)
+		f.Expect(err).NotTo(HaveOccurred())
+		uid := types.UID(name)
+		f.Expect(f.Start(f.ctx, f.adoptingProcess(uid, 1, name, adoptRequired))).To(Succeed())
+		f.Expect(f.Stop(f.ctx, uid, 1)).To(Succeed())
+		f.Expect(f.await(uid, facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
+	}
 }

@@ -7,11 +7,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 )
 
 const defaultStopSignal = "SIGTERM"
@@ -30,6 +33,7 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 				return err
 			}
 		}
+		r.awaitProgram(ctx, c)
 		if err := r.send(ctx, c, signal); err != nil {
 			return err
 		}
@@ -40,6 +44,25 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 		return fmt.Errorf("stop incarnation %d of %s: %w", incarnation, uid, err)
 	}
 	return nil
+}
+
+const (
+	// startTimeout is how long Stop waits for the init program of a container to start the program.
+	startTimeout = 5 * time.Second
+	startPoll    = 20 * time.Millisecond
+)
+
+// awaitProgram waits until the init program of a container has started its child, at most for startTimeout. The engine reports the container as running before
+// that, and the kernel discards a signal that the init program does not handle yet, because it is PID 1 of the container.
+func (r *Runtime) awaitProgram(ctx context.Context, c *container.InspectResponse) {
+	if c.State.Paused || c.HostConfig == nil || !ptr.Deref(c.HostConfig.Init, false) {
+		return
+	}
+	// If the processes cannot be listed or the time is up, the signal is sent nevertheless.
+	_ = wait.PollUntilContextTimeout(ctx, startPoll, startTimeout, true, func(ctx context.Context) (bool, error) {
+		top, err := r.client.ContainerTop(ctx, c.ID, client.ContainerTopOptions{Arguments: []string{"-eo", "pid"}})
+		return len(top.Processes) > 1, err
+	})
 }
 
 // Kill implements runtime.Runtime. It removes a container that was created but not started, so that no later call can start the container.
