@@ -111,7 +111,7 @@ type Runtime interface {
 
 	// Stop sends the stop signal of the incarnation to each of its processes, once per call. It does not affect other incarnations. It returns nil if none is
 	// running. Stop does not escalate by itself: the caller must call Kill after a grace period. With Docker and Pod, only the program of the container receives
-	// the signal, and the kubelet kills a Pod after its grace period by itself.
+	// the signal, and the kubelet kills a Pod after its grace period by itself. With Docker, Stop waits up to 5 s until a new container can receive the signal.
 	Stop(ctx context.Context, uid types.UID, incarnation int64) error
 
 	// Kill kills all processes of that incarnation with SIGKILL. It returns nil if none is running.

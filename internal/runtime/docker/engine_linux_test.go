@@ -4,9 +4,17 @@
 package docker
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/moby/moby/api/types/container"
@@ -238,11 +246,58 @@ func TestStop_WaitsForInitOfSlowContainer(t *testing.T) {
 		name := fmt.Sprintf("slow-%d", i)
 		id := f.newForeignContainer(name, false, false, "sleep")
 		slow := client.ContainerUpdateOptions{Resources: &container.Resources{CPUPeriod: 100_000, CPUQuota: 2000}} // in microseconds
-		_, err := f.client.ContainerUpdate(f.ctx, id, slow)
+		updated, err := f.client.ContainerUpdate(f.ctx, id, slow)
 		f.Expect(err).NotTo(HaveOccurred())
+		f.Expect(updated.Warnings).NotTo(ContainElement(ContainSubstring("CPU")), "the engine limits the CPU")
 		uid := types.UID(name)
 		f.Expect(f.Start(f.ctx, f.adoptingProcess(uid, 1, name, adoptRequired))).To(Succeed())
 		f.Expect(f.Stop(f.ctx, uid, 1)).To(Succeed())
 		f.Expect(f.await(uid, facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 	}
+}
+
+func TestStop_RecordsOnlySentSignal(t *testing.T) {
+	var f *fixture
+	var failOnce, recordedEarly atomic.Bool
+	failOnce.Store(true)
+	host := proxyEngine(t, func(w http.ResponseWriter, r *http.Request) (handled bool) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/top"):
+			text, err := os.ReadFile(filepath.Join(f.dir("unsent"), recordFile))
+			recordedEarly.Store(err != nil || strings.Contains(string(text), "stopSent"))
+		case strings.HasSuffix(r.URL.Path, "/kill") && failOnce.Swap(false):
+			http.Error(w, `{"message":"injected"}`, http.StatusInternalServerError)
+			return true
+		}
+		return false
+	})
+	f = newFixture(t)
+	f.options.Host = host
+	f.reopen()
+	f.Expect(f.Start(f.ctx, f.process("unsent", 1, "sleep"))).To(Succeed())
+	f.await("unsent", facts.Running)
+	f.Expect(f.Stop(f.ctx, "unsent", 1)).To(MatchError(ContainSubstring("injected")))
+	f.Expect(recordedEarly.Load()).To(BeFalse(), "if the manager crashes while it waits for the program, the next one must send the signal")
+	f.Expect(f.observe("unsent").StopSent).To(BeFalse(), "lifecycle repeats a stop only if it was not sent")
+	f.Expect(f.Stop(f.ctx, "unsent", 1)).To(Succeed())
+	f.Expect(f.observe("unsent").StopSent).To(BeTrue())
+	f.Expect(f.await("unsent", facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
+}
+
+// proxyEngine returns the address of a proxy for the test engine. The proxy forwards each request that intercept does not handle.
+func proxyEngine(t *testing.T, intercept func(http.ResponseWriter, *http.Request) (handled bool)) string {
+	t.Helper()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(testEngine.Host, "unix://"))
+	}}
+	forward := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine"
+	}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !intercept(w, r) {
+			forward.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(func() { server.Close(); transport.CloseIdleConnections() })
+	return "tcp://" + strings.TrimPrefix(server.URL, "http://")
 }

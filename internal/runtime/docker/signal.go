@@ -6,6 +6,7 @@ package docker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,16 +26,21 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 		if !isAlive(c.State.Status) {
 			return nil
 		}
+		r.awaitProgram(ctx, c)
 		signal := cmp.Or(c.Config.StopSignal, defaultStopSignal)
 		if newest {
 			signal = cmp.Or(e.record.StopSignal, signal)
 			e.record.StopSignal, e.record.StopSent = signal, true
 			if err := r.save(e); err != nil {
+				e.record.StopSent = false
 				return err
 			}
 		}
-		r.awaitProgram(ctx, c)
 		if err := r.send(ctx, c, signal); err != nil {
+			if newest { // the next call sends the signal
+				e.record.StopSent = false
+				err = errors.Join(err, r.save(e))
+			}
 			return err
 		}
 		// A process stopped by SIGSTOP handles no signal until it is resumed.
