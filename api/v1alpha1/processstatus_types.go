@@ -37,8 +37,8 @@ type ProcessStatus struct {
 	// +optional
 	ReservedIncarnation int64 `json:"reservedIncarnation,omitempty"`
 
-	// hostName is the name of the host that manages the process. While it is set, no other host starts a process for this object. Empty before the first
-	// start, after the object was moved, and with the runtime Pod.
+	// hostName is the name of the host that manages the process. While it is set, no other host starts a process for this object. Empty until a
+	// host has written the first status, after the object was moved, and with the runtime Pod.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	HostName string `json:"hostName,omitempty"`

@@ -24,8 +24,8 @@ type ProcessStatusApplyConfiguration struct {
 	// the exit of the current incarnation and the start of the next. An unused reservation stays and has no effect. Unset if Berth records each start in
 	// advance.
 	ReservedIncarnation *int64 `json:"reservedIncarnation,omitempty"`
-	// hostName is the name of the host that manages the process. While it is set, no other host starts a process for this object. Empty before the first
-	// start, after the object was moved, and with the runtime Pod.
+	// hostName is the name of the host that manages the process. While it is set, no other host starts a process for this object. Empty until a
+	// host has written the first status, after the object was moved, and with the runtime Pod.
 	HostName *string `json:"hostName,omitempty"`
 	// specHash is a hash of the part of the spec from which the current incarnation was started.
 	SpecHash *string `json:"specHash,omitempty"`
