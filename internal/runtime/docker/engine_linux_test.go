@@ -284,6 +284,21 @@ func TestStop_RecordsOnlySentSignal(t *testing.T) {
 	f.Expect(f.await("unsent", facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 }
 
+func TestStop_SendsSignalAfterFailedRecord(t *testing.T) {
+	f := newFixture(t)
+	f.Expect(f.Start(f.ctx, f.process("unrecorded", 1, "sleep"))).To(Succeed())
+	f.await("unrecorded", facts.Running)
+	dir, aside := f.dir("unrecorded"), filepath.Join(t.TempDir(), "aside")
+	f.Expect(os.Rename(dir, aside)).To(Succeed())
+	f.Expect(os.WriteFile(dir, nil, 0o600)).To(Succeed(), "a file where the directory of the record should be")
+	f.Expect(f.Stop(f.ctx, "unrecorded", 1)).To(MatchError(ContainSubstring("not a directory")))
+	f.Expect(os.Remove(dir)).To(Succeed())
+	f.Expect(os.Rename(aside, dir)).To(Succeed())
+	f.Expect(f.observe("unrecorded").StopSent).To(BeFalse(), "lifecycle repeats a stop only if it was not sent")
+	f.Expect(f.Stop(f.ctx, "unrecorded", 1)).To(Succeed())
+	f.Expect(f.await("unrecorded", facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
+}
+
 // proxyEngine returns the address of a proxy for the test engine. The proxy forwards each request that intercept does not handle.
 func proxyEngine(t *testing.T, intercept func(http.ResponseWriter, *http.Request) (handled bool)) string {
 	t.Helper()
