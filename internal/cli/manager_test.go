@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -125,7 +124,7 @@ type clusterManager struct {
 func startManager(t *testing.T, kubeconfig string, more ...string) *clusterManager {
 	t.Helper()
 	for range 5 {
-		m := &clusterManager{fixture: newFixture(), metrics: freePort(t)}
+		m := &clusterManager{fixture: newFixture(), metrics: freeAddress(t)}
 		// The manager generates its certificate at every start, and only tokens of this test are sent to it.
 		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // see above
 		m.http = &http.Client{Transport: transport, Timeout: timeout}
@@ -192,11 +191,9 @@ func createAccount(g Gomega, api client.Client, name string) string {
 	return token.Status.Token
 }
 
-func freePort(t *testing.T) string {
+func freeAddress(t *testing.T) string {
 	t.Helper()
-	var config net.ListenConfig
-	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	port, err := testenv.FreePort()
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berth-dev/berth/test/testenv"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
@@ -183,7 +184,7 @@ func portOf(listener net.Listener) *int32 {
 // freePort returns a port on which no process listens.
 func freePort() string {
 	GinkgoHelper()
-	listener := listenOnFreePort()
-	defer func() { Expect(listener.Close()).To(Succeed()) }()
-	return fmt.Sprint(*portOf(listener))
+	port, err := testenv.FreePort()
+	Expect(err).NotTo(HaveOccurred())
+	return fmt.Sprint(port)
 }

@@ -6,8 +6,6 @@ package races
 import (
 	"context"
 	"fmt"
-	"net"
-	"os"
 	"path/filepath"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -21,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 var _ = row("S08", "the limit holds: 100 concurrent creates result in ten servers", func(ctx context.Context) {
@@ -136,18 +135,11 @@ func firstCreated(devs []*v1alpha1.DevServer) *v1alpha1.DevServer {
 	return best
 }
 
-// freePort returns a port without a listener, below those that Berth allocates and those that systems use for outgoing connections.
 func freePort() int32 {
 	GinkgoHelper()
-	for port := int32(12000 + os.Getpid()%4000); port < 20000; port++ {
-		listener, err := net.Listen("tcp", net.JoinHostPort("", fmt.Sprint(port)))
-		if err == nil {
-			Expect(listener.Close()).To(Succeed())
-			return port
-		}
-	}
-	Fail("no port from 12000 to 20000 is free")
-	return 0
+	port, err := testenv.FreePort()
+	Expect(err).NotTo(HaveOccurred())
+	return port
 }
 
 var _ = row("S10", "a server whose port cannot be verified is tracked, and is stopped when it is no longer wanted", func(ctx context.Context) {

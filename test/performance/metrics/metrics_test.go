@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -151,11 +150,9 @@ func start(t *testing.T, config *rest.Config, backend runtime.Runtime) *running 
 }
 
 func freeAddress(g Gomega) string {
-	var config net.ListenConfig
-	listener, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	port, err := testenv.FreePort()
 	g.Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
 func (r *running) scrape(g Gomega) string {
