@@ -4,6 +4,7 @@
 package host
 
 import (
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/shim"
 )
@@ -32,6 +34,26 @@ func TestStart_SucceedsAfterKill(t *testing.T) {
 		f.Expect(ended.Exit.Signal).To(BeEmpty(), "the process was not killed")
 		f.Expect(ended.Exit.Code).To(Equal(int32(7)))
 	})
+}
+
+// The environment of a process, by which it is found, is not readable while the process exits, and the process may change it. The process still has its sockets.
+func TestOrphan_WaitsForMemberWithoutEnvironment(t *testing.T) {
+	g := NewWithT(t)
+	program := exec.Command(conformance.Workload(t), "sleep")
+	g.Expect(program.Start()).To(Succeed())
+	defer func() {
+		_ = program.Process.Kill()
+		_ = program.Wait()
+	}()
+	member, err := procstat.Identify(program.Process.Pid)
+	g.Expect(err).NotTo(HaveOccurred())
+	o := &orphan{}
+	g.Expect(o.empty(shim.Tree{Leader: member})).To(BeFalse(), "the tree has a process")
+	unreadable := shim.Tree{Mark: "no-process-has-this-mark"}
+	g.Expect(unreadable.Empty()).To(BeTrue(), "the process is not found")
+	g.Expect(o.empty(unreadable)).To(BeFalse(), "the process still runs")
+	g.Expect(program.Process.Kill()).To(Succeed())
+	g.Eventually(func() (bool, error) { return o.empty(unreadable) }).WithTimeout(conformance.Timeout).Should(BeTrue())
 }
 
 // A caller of List, such as the collector of orphans, must not consume the event that another caller waits for.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +32,7 @@ type orphan struct {
 	endedAt    time.Time
 	exit       *facts.Exit
 	leftovers  shim.Leftovers
+	members    []procstat.Process // found after the program exited, and not known to have exited
 }
 
 // judgeOrphan handles an incarnation whose shim was killed before it recorded the exit.
@@ -47,7 +49,7 @@ func (h *Host) judgeOrphan(e *entry, f *observation) {
 	empty := false
 	if !leaderLives {
 		var err error
-		if empty, err = f.tree.Empty(); err != nil {
+		if empty, err = e.orphan.empty(f.tree); err != nil {
 			f.unknown(err)
 			return
 		}
@@ -64,6 +66,29 @@ func (h *Host) judgeOrphan(e *entry, f *observation) {
 		h.punch(e) // the log may exceed its limit if neither the shim nor a manager was running
 		h.settle(e, f, shim.End{Exit: e.orphan.lastWord()})
 	}
+}
+
+// empty reports whether no process of the tree is left. Without a cgroup, a process is found by its environment, which the kernel releases before the sockets
+// and locks of an exiting process. So a process that was found once is left until it has exited.
+func (o *orphan) empty(tree shim.Tree) (bool, error) {
+	if tree.Cgroup != "" {
+		return tree.Empty()
+	}
+	members, err := tree.Members()
+	if err != nil {
+		return false, err
+	}
+	for _, p := range o.members {
+		alive, err := procstat.Alive(p)
+		if err != nil {
+			return false, err
+		}
+		if alive && !slices.Contains(members, p) {
+			members = append(members, p)
+		}
+	}
+	o.members = members
+	return len(members) == 0, nil
 }
 
 // finished reports whether the program has exited, and stores its exit status if it is available.
