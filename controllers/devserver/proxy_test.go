@@ -29,6 +29,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/test/need"
 )
 
 func behindProxy(dev *v1alpha1.DevServer) { dev.Spec.Proxy = v1alpha1.ProxyEnabled }
@@ -464,7 +465,7 @@ func TestProxy_ReportsMissingIPv6(t *testing.T) {
 	public := publicPort(t)
 	other, err := net.Listen("tcp6", join("::1", public))
 	if err != nil {
-		t.Skip("no IPv6 on this machine:", err)
+		need.Machine(t, fmt.Errorf("no IPv6 on this machine: %w", err))
 	}
 	t.Cleanup(func() { _ = other.Close() })
 	here := newSite(t)

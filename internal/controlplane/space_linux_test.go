@@ -22,17 +22,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/test/need"
 )
 
 // mountSmallDisk mounts a file system of the given size. It needs root.
 func mountSmallDisk(t *testing.T, mebibytes int) string {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can mount a small file system to fill")
-	}
+	need.Root(t, "mount a small file system to fill")
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=0700", mebibytes)); err != nil {
-		t.Skipf("a small file system to fill cannot be mounted here: %v", err)
+		need.Machine(t, fmt.Errorf("a small file system to fill cannot be mounted here: %w", err))
 	}
 	t.Cleanup(func() { NewWithT(t).Expect(unix.Unmount(dir, unix.MNT_DETACH)).To(Succeed()) })
 	return dir

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/test/need"
 )
 
 // message is an answer with its header lines unchanged.
@@ -306,16 +308,23 @@ func TestProxy_ForwardsResponsesUnchanged(t *testing.T) {
 		server  func(t *testing.T) string
 		scripts [][]script
 	}{
-		"node":        {func(t *testing.T) string { return startProgram(t, "node", "server.js") }, [][]script{plain, others, early[:2], expecting, upgrading, pipelined}},
+		"node":        {startNode, [][]script{plain, others, early[:2], expecting, upgrading, pipelined}},
 		"net/http":    {func(t *testing.T) string { return newServer(t, "127.0.0.1:0", serveRequest).address }, [][]script{plain, others, expecting, upgrading, pipelined}},
-		"Flask":       {func(t *testing.T) string { return startProgram(t, "/usr/bin/python3", "flask_server.py") }, [][]script{plain, others, pipelined[:1]}},
-		"http.server": {func(t *testing.T) string { return startProgram(t, "/usr/bin/python3", "http_server.py") }, [][]script{plain, others}},
+		"Flask":       {func(t *testing.T) string { return startProgram(t, need.Python(t, "flask"), "flask_server.py") }, [][]script{plain, others, pipelined[:1]}},
+		"http.server": {func(t *testing.T) string { return startProgram(t, need.Python(t), "http_server.py") }, [][]script{plain, others}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			compareWithProxy(t, test.server(t), slices.Concat(test.scripts...))
 		})
 	}
+}
+
+// startNode starts the server that uses Node.js.
+func startNode(t *testing.T) string {
+	t.Helper()
+	need.Programs(t, "node")
+	return startProgram(t, "node", "server.js")
 }
 
 // compareWithProxy runs each script against the server directly and through the proxy.

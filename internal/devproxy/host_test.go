@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/test/need"
 )
 
 func TestCheckHost_AllowsOnlyKnownHosts(t *testing.T) {
@@ -118,7 +120,7 @@ func TestIPv6_ReportsPortInUse(t *testing.T) {
 	f.Close(uid)
 	other, err := bind("tcp6", "::1", before)
 	if absent(err) {
-		t.Skip("no IPv6 on this machine")
+		need.Machine(t, fmt.Errorf("no IPv6 on this machine: %w", err))
 	}
 	f.g.Expect(err).NotTo(HaveOccurred())
 	f.g.Expect(f.Listen(uid, "web", before)).To(Succeed())

@@ -5,7 +5,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -23,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/test/need"
 )
 
 const (
@@ -45,15 +45,10 @@ var (
 	httpClient *http.Client
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(kubeconfigVariable) == "" {
-		fmt.Fprintf(os.Stderr, "skip test/cluster: %s does not name the kubeconfig of a cluster (see `make test-cluster`)\n", kubeconfigVariable)
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
-
 func TestCluster(t *testing.T) {
+	if os.Getenv(kubeconfigVariable) == "" {
+		need.Elsewhere(t, "make test-cluster")
+	}
 	RegisterFailHandler(Fail)
 	log.SetLogger(GinkgoLogr)
 	SetDefaultEventuallyTimeout(timeout)

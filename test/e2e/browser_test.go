@@ -15,6 +15,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/test/need"
 )
 
 // answerTimeout is how long Chromium may take for one command. It answers the command to open a page only after the server has responded, and Next compiles the
@@ -33,6 +35,7 @@ type page struct {
 // openPage starts Chromium with an empty profile and opens the URL. Chromium is killed at the end of the spec.
 func openPage(url string) *page {
 	GinkgoHelper()
+	need.Programs(GinkgoT(), "chromium")
 	profile, err := os.MkdirTemp("", "berth-chromium-")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Eventually(func() error { return os.RemoveAll(profile) }).Should(Succeed()) })

@@ -19,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/test/need"
 )
 
 var _ = Describe("Instance", func() {
@@ -94,7 +95,8 @@ var _ = Describe("Instance", func() {
 			s := instance("screen", "/bin/sh", "-c", `printf '\033[2J\033[H\033[1mtop\033[0m\033[3;5Hbelow\r\n'; while read -r line; do echo "got <$line>"; done`)
 			s.object.(*v1alpha1.Instance).Spec.Runtime = runtime
 			if runtime != nil {
-				if _, err := exec.LookPath("tmux"); err != nil {
+				if err := need.Missing("tmux"); err != nil {
+					need.Without(GinkgoT(), err)
 					continue
 				}
 			}

@@ -15,12 +15,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/test/need"
 )
 
 var _ = It("Neovim shows diagnostics and changes code through berth lsp connect, and does not notice restarts", Label(anyUser), NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
-	if _, err := exec.LookPath("nvim"); err != nil && os.Getenv("CI") == "" {
-		Skip(err.Error())
-	}
+	need.Programs(GinkgoT(), "nvim")
 	t := languageProjects["gopls"]
 	s, folder := t.languageServer(ctx, "neovim")
 	s.create(ctx).waitUntilReady(ctx)

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // object is an object that runs a process.
@@ -60,7 +61,12 @@ func instance(name string, command ...string) *testObject {
 	return newTestObject(&v1alpha1.Instance{Spec: v1alpha1.InstanceSpec{ProcessSpec: processSpec("", command)}}, "instance", name)
 }
 
+// processSpec returns the spec of a process. It skips the spec of the suite if the program is one that tests need and that is not installed.
 func processSpec(dir string, command []string) v1alpha1.ProcessSpec {
+	GinkgoHelper()
+	if len(command) > 0 && need.Listed(command[0]) {
+		need.Programs(GinkgoT(), command[0])
+	}
 	return v1alpha1.ProcessSpec{Process: v1alpha1.ProcessTemplate{
 		Command: command, WorkingDir: dir,
 		Stop: v1alpha1.StopPolicy{GracePeriodSeconds: ptr.To[int32](5)},

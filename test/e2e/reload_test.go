@@ -14,6 +14,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/test/need"
 )
 
 const flaskProgram = `import flask
@@ -69,10 +71,10 @@ var _ = DescribeTable("A DevServer behind its proxy fails no GET while it reload
 		AddReportEntry(fmt.Sprintf("%d GETs over %d reloads", all, reloadCount()))
 	},
 	Entry("Flask", NodeTimeout(10*time.Minute), "app.py", flaskProgram, func(context.Context) []string {
-		return []string{"/usr/bin/env", "FLASK_DEBUG=1", "/usr/bin/python3", "-m", "flask", "--app", "app", "run", "--port", "$(PORT)"}
+		return []string{"/usr/bin/env", "FLASK_DEBUG=1", need.Python(GinkgoT(), "flask"), "-m", "flask", "--app", "app", "run", "--port", "$(PORT)"}
 	}),
 	Entry("Django", NodeTimeout(10*time.Minute), "app.py", djangoProgram, func(context.Context) []string {
-		return []string{"/usr/bin/python3", "app.py", "runserver", "127.0.0.1:$(PORT)"}
+		return []string{need.Python(GinkgoT(), "django"), "app.py", "runserver", "127.0.0.1:$(PORT)"}
 	}),
 	Entry("node --watch", NodeTimeout(10*time.Minute), "server.js", nodeProgram, func(context.Context) []string {
 		return []string{"node", "--watch", "server.js"}

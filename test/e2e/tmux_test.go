@@ -5,7 +5,6 @@ package e2e
 
 import (
 	"context"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // tmuxServer is a tmux server of one spec with a unique socket name.
@@ -24,9 +24,7 @@ type tmuxServer string
 
 func newTmuxServer(name string) tmuxServer {
 	GinkgoHelper()
-	if _, err := exec.LookPath("tmux"); err != nil && os.Getenv("CI") == "" {
-		Skip(err.Error())
-	}
+	need.Programs(GinkgoT(), "tmux")
 	server := tmuxServer("e2e-" + suiteBerth.mark + "-" + name)
 	DeferCleanup(func() {
 		_, _ = server.run("kill-server") // fails if the server has exited with its last session

@@ -19,6 +19,7 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/mux"
 	"github.com/berth-dev/berth/test/lspclient"
+	"github.com/berth-dev/berth/test/need"
 	"github.com/berth-dev/berth/test/npm"
 )
 
@@ -29,12 +30,14 @@ func (s server) program(t *testing.T, folder string) *exec.Cmd {
 	path := s.command[0]
 	switch path {
 	case "clangd":
+		need.Programs(t, "clangd")
 	case "gopls":
 		built, err := filepath.Abs("../../bin/gopls")
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(built).To(BeARegularFile(), "make gopls builds it")
 		path = built
 	default:
+		need.Programs(t, "node", "npm")
 		dir, err := npm.Install(t.Context(), "npm", func() { t.Log("installing the language servers with npm") })
 		g.Expect(err).NotTo(HaveOccurred())
 		path = filepath.Join(dir, "node_modules", ".bin", path)
@@ -72,6 +75,7 @@ func (s server) initializationOptions(t *testing.T) map[string]any {
 	if s.command[0] != "typescript-language-server" {
 		return s.options
 	}
+	need.Programs(t, "node", "npm")
 	dir, err := npm.Install(t.Context(), "npm", nil)
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	options := maps.Clone(s.options)

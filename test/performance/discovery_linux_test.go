@@ -35,6 +35,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/docker/dockertest"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/tmux"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // foundSessions and foundContainers are the numbers of sessions and containers that the discovery finds.
@@ -53,11 +54,9 @@ func TestDiscovery_PassTimes(t *testing.T) {
 	d.Spec.Sources = []v1alpha1.DiscoverySource{{Name: "tmux", Type: v1alpha1.RuntimeTmux, Tmux: &v1alpha1.TmuxSource{Socket: socket}}}
 	members := []runtime.Backend{{Type: v1alpha1.RuntimeTmux, Runtime: openTmux(t)}}
 	things := foundSessions
-	if engine := openContainers(t, foundContainers); engine != nil {
-		members = append(members, runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: engine})
-		d.Spec.Sources = append(d.Spec.Sources, v1alpha1.DiscoverySource{Name: "docker", Type: v1alpha1.RuntimeDocker})
-		things += foundContainers
-	}
+	members = append(members, runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: openContainers(t, foundContainers)})
+	d.Spec.Sources = append(d.Spec.Sources, v1alpha1.DiscoverySource{Name: "docker", Type: v1alpha1.RuntimeDocker})
+	things += foundContainers
 	reconciler, read := newDiscoveryReconciler(t, members)
 	g.Expect(k8s.Create(t.Context(), d)).To(Succeed())
 	t.Cleanup(func() { deleteDiscovered(t, d) })
@@ -180,12 +179,10 @@ func openTmux(t *testing.T) *tmux.Runtime {
 	return opened
 }
 
-// openSessions creates sessions on a separate tmux server. Without tmux it skips the test, except in CI.
+// openSessions creates sessions on a separate tmux server. Without tmux it skips the test.
 func openSessions(t *testing.T, socket string, n int) {
 	t.Helper()
-	if _, err := exec.LookPath("tmux"); err != nil && os.Getenv("CI") == "" {
-		t.Skip("this needs tmux: ", err)
-	}
+	need.Programs(t, "tmux")
 	g := NewWithT(t)
 	ask := func(args ...string) error {
 		return exec.Command("tmux", append([]string{"-L", socket, "-f", os.DevNull}, args...)...).Run()
@@ -203,15 +200,13 @@ func openSessions(t *testing.T, socket string, n int) {
 // containerImage is the name of an image that contains a program that does nothing.
 const containerImage = "berth-bench:latest"
 
-// startEngine starts a separate Docker engine that has the image. If no engine can run on this machine, startEngine returns nil, or fails the test in
-// CI.
+// startEngine starts a separate Docker engine that has the image. If no engine can run on this machine, startEngine skips the test.
 func startEngine(t *testing.T) (*dockertest.Engine, *dockerclient.Client) {
 	t.Helper()
 	g := NewWithT(t)
 	engine, err := dockertest.Start()
-	if errors.Is(err, dockertest.ErrUnavailable) && os.Getenv("CI") == "" {
-		fmt.Println("skip the container figures:", err)
-		return nil, nil
+	if errors.Is(err, dockertest.ErrUnavailable) {
+		need.Available(t, err)
 	}
 	g.Expect(err).NotTo(HaveOccurred())
 	leftovers.addCleanup(func() { _ = engine.Stop() })
@@ -240,9 +235,6 @@ func openContainers(t *testing.T, n int) *docker.Runtime {
 	t.Helper()
 	g := NewWithT(t)
 	engine, api := startEngine(t)
-	if engine == nil {
-		return nil
-	}
 	inParallel(t, n, 4, func(i int) error { return runContainer(t.Context(), api, fmt.Sprintf("claude-%03d", i)) })
 	opened, err := docker.New(docker.Options{Host: engine.Host, Dir: t.TempDir()})
 	g.Expect(err).NotTo(HaveOccurred())

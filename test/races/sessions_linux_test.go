@@ -28,6 +28,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/docker"
 	"github.com/berth-dev/berth/internal/runtime/docker/dockertest"
 	"github.com/berth-dev/berth/internal/runtime/tmux"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // sessionEnv is the tmux server of one row, with a manager that runs Instances there, and with containers if the row needs them.
@@ -224,20 +225,17 @@ func startEngine(ctx context.Context) *dockertest.Engine {
 	return engine
 }
 
-// skipRow skips a row because this machine lacks a requirement of the row, and prints the row and the cause. In CI it fails the row instead.
+// skipRow skips a row if why is not nil: this machine lacks a requirement of the row. It prints the row and the cause.
 func skipRow(why error) {
 	GinkgoHelper()
-	if os.Getenv("CI") != "" {
-		Fail(why.Error())
+	if why != nil {
+		fmt.Printf("\n%s needs: %v\n", strings.Fields(CurrentSpecReport().LeafNodeText)[0], why)
 	}
-	fmt.Printf("\n%s is skipped: %v\n", strings.Fields(CurrentSpecReport().LeafNodeText)[0], why)
-	Skip(why.Error())
+	need.Available(GinkgoT(), why)
 }
 
 // requireTmux skips the row if tmux is not installed.
 func requireTmux() {
 	GinkgoHelper()
-	if _, err := exec.LookPath("tmux"); err != nil {
-		skipRow(err)
-	}
+	skipRow(need.Missing("tmux"))
 }

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"sync"
@@ -27,6 +25,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
+	"github.com/berth-dev/berth/test/need"
 )
 
 const (
@@ -40,9 +39,7 @@ const (
 )
 
 func TestSoak_RandomOperationsForOneMinute(t *testing.T) {
-	if _, err := exec.LookPath("tmux"); err != nil && os.Getenv("CI") == "" {
-		t.Skip("this needs tmux: ", err)
-	}
+	need.Programs(t, "tmux")
 	w := newWorld(t)
 	w.startForeignContainers(t)
 	for _, namespace := range []string{metav1.NamespaceDefault, otherNamespace} {

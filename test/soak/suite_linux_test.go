@@ -8,7 +8,6 @@ package soak
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,6 +34,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/docker/dockertest"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/runtime/tmux"
+	"github.com/berth-dev/berth/test/need"
 	"github.com/berth-dev/berth/test/testenv"
 )
 
@@ -111,7 +111,7 @@ var hostRuntime *host.Host
 // startHostRuntime returns the host runtime. The tmux runtime runs the processes of its sessions through this runtime.
 func (w *world) startHostRuntime(t *testing.T, dir string) *host.Host {
 	t.Helper()
-	build := exec.Command("go", "build", "-o", dir+"/", "github.com/berth-dev/berth/cmd/berth-shim")
+	build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "github.com/berth-dev/berth/cmd/berth-shim")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	output, err := build.CombinedOutput()
 	w.Expect(err).NotTo(HaveOccurred(), "%s", output)
@@ -121,7 +121,7 @@ func (w *world) startHostRuntime(t *testing.T, dir string) *host.Host {
 	return hostRuntime
 }
 
-// newBackends returns the backends for tmux and Docker. If Docker is unavailable, it marks the Docker backend as missing, or fails the test in CI.
+// newBackends returns the backends for tmux and Docker. If Docker is unavailable, it marks the Docker backend as missing, and the test runs without containers.
 func (w *world) newBackends(t *testing.T, dir string) []runtime.Backend {
 	t.Helper()
 	sessions, err := tmux.New(hostRuntime, tmux.Options{Dir: filepath.Join(dir, "tmux"), Shim: filepath.Join(dir, "berth-shim")})
@@ -134,8 +134,8 @@ func (w *world) newBackends(t *testing.T, dir string) []runtime.Backend {
 	members := []runtime.Backend{{Type: v1alpha1.RuntimeTmux, Runtime: sessions}}
 
 	engine, err := dockertest.Start()
-	if errors.Is(err, dockertest.ErrUnavailable) && os.Getenv("CI") == "" {
-		fmt.Fprintln(os.Stderr, "run without containers:", err)
+	if errors.Is(err, dockertest.ErrUnavailable) {
+		need.Without(t, err)
 		return append(members, runtime.Backend{Type: v1alpha1.RuntimeDocker, Missing: err.Error()})
 	}
 	w.Expect(err).NotTo(HaveOccurred())

@@ -5,7 +5,6 @@ package docker
 
 import (
 	"io"
-	"os"
 	"os/exec"
 	"testing"
 
@@ -16,13 +15,12 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // The attach command of the status works when it is pasted: input reaches the program, and detaching does not stop it.
 func TestAttachCommand_WorksInShell(t *testing.T) {
-	if _, err := exec.LookPath("docker"); err != nil && os.Getenv("CI") == "" {
-		t.Skip("this needs the docker command: ", err)
-	}
+	need.Programs(t, "docker")
 	f := newFixture(t)
 	p := f.process("typed", 1, "terminal")
 	p.Terminal = &runtime.Terminal{Columns: 80, Rows: 24}

@@ -24,6 +24,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/runtime/docker/dockertest"
+	"github.com/berth-dev/berth/test/need"
 )
 
 const (
@@ -33,6 +34,9 @@ const (
 
 // testEngine is the engine of all tests. Tests may kill it, because the tests of this package do not run in parallel.
 var testEngine *dockertest.Engine
+
+// errNoEngine is why there is no engine. Tests that need one are then skipped.
+var errNoEngine error
 
 func TestMain(m *testing.M) {
 	os.Exit(testMain(m))
@@ -44,8 +48,8 @@ func testMain(m *testing.M) (code int) {
 	}
 	defer conformance.RemoveWorkload()
 	engine, err := dockertest.Start()
-	if errors.Is(err, dockertest.ErrUnavailable) && os.Getenv("CI") == "" {
-		fmt.Fprintln(os.Stderr, "tests that need a Docker Engine are skipped:", err)
+	if errors.Is(err, dockertest.ErrUnavailable) {
+		errNoEngine = err
 		return m.Run()
 	}
 	if err != nil {
@@ -79,9 +83,7 @@ type fixture struct {
 
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	if testEngine == nil {
-		t.Skip("there is no Docker Engine")
-	}
+	need.Available(t, errNoEngine)
 	f := &fixture{TB: t, WithT: NewWithT(t), ctx: context.Background(),
 		options: Options{Host: testEngine.Host, Dir: t.TempDir(), LogLimit: testLogLimit}}
 	f.Expect(testEngine.Image(f.ctx, testImage, conformance.Workload(t))).To(Succeed())

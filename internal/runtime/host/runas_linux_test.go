@@ -19,15 +19,14 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // runAsNobody reopens the manager of a fixture so that its programs run as the user nobody.
 func (f *fixture) runAsNobody() *shim.User {
 	t := f.T
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can run programs as another user")
-	}
+	need.Root(t, "run programs as another user")
 	nobody, err := user.Lookup("nobody")
 	if err != nil {
 		t.Fatal(err)

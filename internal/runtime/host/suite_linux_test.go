@@ -5,6 +5,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,6 +26,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/shim"
 	"github.com/berth-dev/berth/internal/statedir"
+	"github.com/berth-dev/berth/test/need"
 )
 
 const testLogLimit = 1 << 20
@@ -66,6 +68,9 @@ func testMain(m *testing.M) int {
 	return code
 }
 
+// errNoCgroup is why the tier Cgroup is not tested.
+var errNoCgroup = errors.New("no writable cgroup, so the tier Cgroup is not tested")
+
 // availableTiers returns the tiers that can be tested here. The tier Cgroup needs a writable cgroup.
 func availableTiers(t *testing.T) []string {
 	root, err := contain(Options{StateDir: t.TempDir(), ShimPath: shimPath})
@@ -73,7 +78,7 @@ func availableTiers(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	if root == nil {
-		t.Log("no writable cgroup: only the tier Subreaper is tested")
+		need.Note(t, errNoCgroup)
 		return []string{shim.Subreaper}
 	}
 	_ = os.Remove(root.Name())

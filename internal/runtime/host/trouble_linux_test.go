@@ -264,7 +264,7 @@ func TestStart_RunsRecordedProcessAfterManagerCrash(t *testing.T) {
 
 func TestStart_ReportsShimThatCannotRun(t *testing.T) {
 	f := newFixture(t, shim.Subreaper)
-	path, err := exec.LookPath("false")
+	path, err := exec.LookPath("false") // need: a program of the base system
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Host.options.ShimPath = path
 	f.start("web", "sleep")

@@ -15,13 +15,12 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // The server runs as the user of programs. Its multiplexer uses files of the manager, so it runs as the user of the manager.
 func TestRunAs_AppliesOnlyToServer(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can run programs as another user")
-	}
+	need.Root(t, "run programs as another user")
 	t.Setenv("SECRET_OF_MANAGER", "hidden")
 	f := newFixture(t)
 	f.Expect(os.Chmod(programs, 0o711)).To(Succeed())

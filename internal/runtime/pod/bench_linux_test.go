@@ -4,7 +4,6 @@
 package pod
 
 import (
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -22,9 +21,7 @@ import (
 // BenchmarkStart starts bare Pods and Pods of Berth alternately. It measures the time until the API server reports that the bare Pod runs, and the time until
 // Observe reports Running for the Pod of Berth. With -benchtime 30x it reports the medians of 30 starts of each kind.
 func BenchmarkStart(b *testing.B) {
-	if os.Getenv(kubeconfigVariable) == "" {
-		return // TestMain reports this
-	}
+	needCluster(b)
 	api := clusterClient(b)
 	c := &cluster{newFixture(b, api, namespaceFor(b, api, nil)), uuid.NewUUID()}
 	var bare, ours []time.Duration

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"os"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -24,9 +23,7 @@ import (
 
 // TestPods_OnANode tests behavior of a real kubelet beyond the conformance suite, in a namespace that enforces the restricted Pod Security Standard.
 func TestPods_OnANode(t *testing.T) {
-	if os.Getenv(kubeconfigVariable) == "" {
-		return // TestMain reports this
-	}
+	needCluster(t)
 	api := clusterClient(t)
 	namespace := namespaceFor(t, api, map[string]string{"pod-security.kubernetes.io/enforce": "restricted"})
 	for name, test := range map[string]func(*cluster){

@@ -22,9 +22,7 @@ import (
 
 // TestTerminals_OnANode tests terminals on a real node.
 func TestTerminals_OnANode(t *testing.T) {
-	if os.Getenv(kubeconfigVariable) == "" {
-		return // TestMain reports this
-	}
+	needCluster(t)
 	api := clusterClient(t)
 	namespace := namespaceFor(t, api, nil)
 	t.Cleanup(conformance.RemoveWorkload)

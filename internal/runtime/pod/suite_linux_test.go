@@ -28,6 +28,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // kubeconfigVariable is the environment variable with the path of the kubeconfig of a test cluster. The node of that cluster must be this machine, and tests
@@ -37,9 +38,6 @@ const kubeconfigVariable = "BERTH_TEST_KUBECONFIG"
 const testImage = "localhost/berth/workload:test"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(kubeconfigVariable) == "" {
-		fmt.Fprintf(os.Stderr, "skipped because %s is not set (see `make test-cluster`): TestConformance, TestPods_OnANode, TestTerminals_OnANode\n", kubeconfigVariable)
-	}
 	code := m.Run()
 	if err := testServer.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the API server:", err)
@@ -211,10 +209,16 @@ func programPID(t *testing.T, i facts.Incarnation) int64 {
 	return program
 }
 
-func TestConformance(t *testing.T) {
+// needCluster skips the test unless there is a test cluster.
+func needCluster(t testing.TB) {
+	t.Helper()
 	if os.Getenv(kubeconfigVariable) == "" {
-		return // TestMain reports this
+		need.Elsewhere(t, "make test-cluster")
 	}
+}
+
+func TestConformance(t *testing.T) {
+	needCluster(t)
 	api := clusterClient(t)
 	namespace := namespaceFor(t, api, nil)
 	conformance.Run(t, func(t *testing.T) conformance.Harness {

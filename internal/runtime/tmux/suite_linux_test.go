@@ -27,6 +27,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/internal/runtime/host"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/test/need"
 )
 
 const (
@@ -46,10 +47,6 @@ func TestMain(m *testing.M) {
 func testMain(m *testing.M) int {
 	if slices.ContainsFunc(os.Args, func(arg string) bool { return strings.HasPrefix(arg, "-test.fuzz") }) {
 		return m.Run() // parsers need neither tmux nor programs
-	}
-	if _, err := exec.LookPath("tmux"); err != nil && os.Getenv("CI") == "" {
-		fmt.Println("tmux is not installed: none of the tests of the tmux runtime was run")
-		return 0
 	}
 	dir, err := os.MkdirTemp("", "berth-tmux-")
 	if err != nil {
@@ -93,6 +90,7 @@ type fixture struct {
 
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
+	need.Programs(t, "tmux")
 	// The directory is longer than the maximum length of a socket path.
 	f := &fixture{
 		TB: t, WithT: NewWithT(t), dir: filepath.Join(t.TempDir(), strings.Repeat("long", 30)), socket: "t-" + string(uuid.NewUUID())[:13],

@@ -16,6 +16,8 @@ import (
 
 	"github.com/moby/moby/client"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/berth-dev/berth/test/need"
 )
 
 const pollEvery = 20 * time.Millisecond
@@ -37,8 +39,8 @@ type daemon struct {
 
 // Start starts an engine and waits until it answers. It returns ErrUnavailable if dockerd is missing or may not be used.
 func Start() (*Engine, error) {
-	if _, err := exec.LookPath("dockerd"); err != nil {
-		return nil, fmt.Errorf("%w: dockerd is not installed (on Debian: apt-get install docker.io)", ErrUnavailable)
+	if err := need.Missing("dockerd"); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: dockerd has to be started as root", ErrUnavailable)
