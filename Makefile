@@ -156,9 +156,9 @@ clean: ## Remove bin/.
 
 ##@ Check
 .PHONY: test
-test: build controlplane ## Run the unit and integration tests, with -race if it is available. Builds what they need.
+test: build controlplane ## Run the unit and integration tests, with -race if it is available. Builds what they need. Lists the tests that are skipped because of a missing program.
 	@race=$$(hack/race.sh); echo "testing $$race (compiling takes minutes the first time)" >&2; \
-	go test $$race -p 4 -count=1 -timeout $(TIMEOUT) $(PACKAGES)
+	hack/test.sh $$race -p 4 -count=1 -timeout $(TIMEOUT) $(PACKAGES)
 
 .PHONY: test-integration
 test-integration: controlplane ## Test the controllers with a real API server and a fake runtime.
