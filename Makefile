@@ -219,13 +219,13 @@ chaos: controlplane ## Kill processes at random during random client operations,
 
 .PHONY: bench
 bench: controlplane gopls ## Measure speed and cost against the bare API server, pm2 and the kernel. Takes about seven minutes on an idle machine.
-	@go test -count=1 -timeout 60m -v ./test/performance
+	@$(PLAIN) go test -count=1 -timeout 60m -v ./test/performance
 
 SCALE ?= 5000
 
 .PHONY: scale
 scale: controlplane ## Measure an increasing number of DevServers in Pods on simulated nodes, up to SCALE=5000. Takes about ten minutes.
-	@SCALE=$(SCALE) go test -count=1 -timeout 90m -v -run '^TestScale_' ./test/performance
+	@SCALE=$(SCALE) $(PLAIN) go test -count=1 -timeout 90m -v -run '^TestScale_' ./test/performance
 
 .PHONY: test-cluster
 test-cluster: node controlplane helm ## Create a cluster, test Pods and the installation on it, and delete it. Needs root and Debian's containerd.
@@ -234,7 +234,7 @@ test-cluster: node controlplane helm ## Create a cluster, test Pods and the inst
 .PHONY: e2e
 e2e: build controlplane helm ## Test the installation and all kinds on the cluster in KUBECONFIG, of which this machine is a node. Needs root. BERTH_TEST_IMAGE is the manager's image.
 	@test -n "$$KUBECONFIG" || { echo "e2e: set KUBECONFIG to the cluster to test" >&2; exit 2; }
-	@BERTH_CLUSTER= BERTH_TEST_KUBECONFIG="$$KUBECONFIG" KUBEBUILDER_ASSETS=$(BIN) go test -count=1 -timeout 60m -v -run TestCluster ./test/cluster
+	@BERTH_CLUSTER= BERTH_TEST_KUBECONFIG="$$KUBECONFIG" KUBEBUILDER_ASSETS=$(BIN) $(PLAIN) go test -count=1 -timeout 60m -v -run TestCluster ./test/cluster
 
 # Labels of the end-to-end tests to run: make test-e2e LABELS='!any-user'
 LABELS ?=

@@ -103,7 +103,7 @@ func (w *world) makeDir() {
 // of the user who runs the test.
 func (w *world) startManager() {
 	w.Helper()
-	build := exec.CommandContext(w.Context(), "go", "build", "-o", w.dir+string(filepath.Separator), "./cmd/berth", "./cmd/berth-shim", "./cmd/berth-lsp", "./test/hostile/adversary")
+	build := exec.CommandContext(w.Context(), "go", "build", "-trimpath", "-o", w.dir+string(filepath.Separator), "./cmd/berth", "./cmd/berth-shim", "./cmd/berth-lsp", "./test/hostile/adversary")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		w.Fatalf("build berth: %v\n%s", err, out)

@@ -151,7 +151,7 @@ func controlPlane() (*rest.Config, error) {
 
 // buildPrograms builds the programs that the suite runs.
 func buildPrograms(dir string) error {
-	build := exec.Command("go", "build", "-o", dir+"/", "./cmd/berth-shim", "./cmd/berth-lsp", "./test/races/workload", "./test/lspfake", "./test/performance/manager")
+	build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "./cmd/berth-shim", "./cmd/berth-lsp", "./test/races/workload", "./test/lspfake", "./test/performance/manager")
 	build.Dir = filepath.Join("..", "..")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {

@@ -78,7 +78,7 @@ var workload = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "workload")
-	cmd := exec.Command("go", "build", "-o", path, "github.com/berth-dev/berth/internal/runtime/conformance/workload")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/berth-dev/berth/internal/runtime/conformance/workload")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
