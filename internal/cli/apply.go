@@ -25,6 +25,8 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/berth-dev/berth/internal/folder"
 )
 
 const (
@@ -101,8 +103,18 @@ func readManifests(path string) ([]manifest, error) {
 			return nil, fmt.Errorf("read manifests: %w", err)
 		}
 		for _, entry := range entries {
-			if !entry.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(entry.Name())) {
-				files = append(files, filepath.Join(path, entry.Name()))
+			// Links are followed, because a mounted ConfigMap consists of links. A pipe or a device could block, so a user must name it with -f.
+			file := filepath.Join(path, entry.Name())
+			if !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(file)) {
+				continue
+			}
+			switch info, err := os.Stat(file); {
+			case err != nil:
+				return nil, fmt.Errorf("read manifests: %w", err)
+			case info.Mode().IsRegular():
+				files = append(files, file)
+			case !info.IsDir():
+				return nil, fmt.Errorf("read manifests: %s is not a regular file", file)
 			}
 		}
 		if len(files) == 0 {
@@ -131,9 +143,16 @@ func rank(m manifest) int {
 	}
 }
 
+// maxManifestFile is the maximum size of a file with manifests, in bytes.
+const maxManifestFile = 16 << 20
+
 func readManifestFile(file string) ([]manifest, error) {
-	data, err := os.ReadFile(file)
+	opened, err := os.Open(file)
 	if err != nil {
+		return nil, fmt.Errorf("read manifests: %w", err)
+	}
+	data, err := folder.Content(opened, maxManifestFile)
+	if err := errors.Join(err, opened.Close()); err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
 	}
 	return parseManifests(file, data)

@@ -4,9 +4,11 @@
 package cli
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -60,6 +62,33 @@ func TestReadManifests_OrdersAndValidates(t *testing.T) {
 			g.Expect(names).To(Equal(test.want))
 		})
 	}
+}
+
+// A directory with manifests may come from another person.
+func TestReadManifests_ReadsOnlyRegularFilesOfADirectory(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"a pipe":       func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"a device":     func(path string) error { return os.Symlink("/dev/zero", path) },
+		"a large file": func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			dir := t.TempDir()
+			g.Expect(put(filepath.Join(dir, "a.yaml"))).To(Succeed())
+			done := make(chan error, 1)
+			go func() {
+				_, err := readManifests(dir)
+				done <- err
+			}()
+			g.Eventually(done).WithTimeout(timeout).Should(Receive(MatchError(Or(ContainSubstring("is not a regular file"), ContainSubstring("more than 16777216 bytes")))))
+		})
+	}
+	g := NewWithT(t)
+	dir := t.TempDir()
+	g.Expect(os.WriteFile(filepath.Join(dir, "data"), []byte(manifestNamed("one")), 0o600)).To(Succeed())
+	g.Expect(os.Symlink("data", filepath.Join(dir, "a.yaml"))).To(Succeed())
+	g.Expect(os.Mkdir(filepath.Join(dir, "b.yaml"), 0o700)).To(Succeed())
+	g.Expect(readManifests(dir)).To(HaveLen(1), "a mounted ConfigMap consists of links")
 }
 
 func TestWriteKubeconfig_KeepsOtherEntries(t *testing.T) {

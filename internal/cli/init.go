@@ -23,7 +23,7 @@ func (a *app) initCommand() *cobra.Command {
 		Long: "Init detects what a project is (package.json, go.mod, pyproject.toml, requirements.txt, manage.py, Cargo.toml), and proposes objects for its dev server\n" +
 			"and language servers. It shows the files, asks, and then writes them: berth.yaml with the objects, the configuration of MCP clients that starts\n" +
 			"berth mcp, and a section of AGENTS.md that tells agents to use Berth. Existing files are kept; init only adds what they lack.\n" +
-			"Init needs no API server.",
+			"Init follows no symbolic links in the directory, and names those that it finds. Init needs no API server.",
 		Example: "  # Show the proposals for the current directory, and write them after a confirmation\n" +
 			"  berth init\n\n" +
 			"  # Write the configuration of Claude Code and Codex without asking\n" +
@@ -52,30 +52,41 @@ func (a *app) initProject(dir string, clients []string, yes bool) error {
 		return err
 	}
 	for _, note := range found.Notes {
-		a.say("note: %s", note)
+		a.say("note: %s", clean(note))
 	}
 	if len(found.Servers)+len(found.Languages) == 0 {
-		a.say("note: no dev server and no language server was detected in %s", found.Dir)
+		a.say("note: no dev server and no language server was detected in %s", clean(found.Dir))
 	}
-	if len(files) == 0 {
-		a.say("nothing to write: %s is already set up", found.Dir)
+	writes := a.preview(files)
+	if writes == 0 {
+		a.say("nothing to write: %s is already set up", clean(found.Dir))
 		return nil
 	}
-	for _, file := range files {
-		what := "new file"
-		if file.Exists {
-			what = "changed file"
-		}
-		_, _ = fmt.Fprintf(a.out, "=== %s (%s)\n%s\n", file.Path, what, strings.TrimRight(file.Text, "\n"))
-	}
-	if !yes && !a.confirm(fmt.Sprintf("Write these %d files to %s?", len(files), found.Dir)) {
+	if !yes && !a.confirm(fmt.Sprintf("Write these %d files to %s?", writes, clean(found.Dir))) {
 		return errors.New("nothing was written: to write the files without asking, use --yes")
 	}
 	if err := found.Write(files); err != nil {
 		return fmt.Errorf("write the files: %w", err)
 	}
-	a.say("wrote %d files; next: berth up --detach, then kubectl apply -f %s", len(files), project.ManifestFile)
+	a.say("wrote %d files; next: berth up --detach, then kubectl apply -f %s", writes, project.ManifestFile)
 	return nil
+}
+
+// preview shows files and returns how many of them would be written. Their lines are indented, so that the content of a file cannot look like the next file.
+func (a *app) preview(files []project.File) (writes int) {
+	for _, file := range files {
+		if file.Skipped != "" {
+			_, _ = fmt.Fprintf(a.out, "=== %s (not written: %s)\n", file.Path, clean(file.Skipped))
+			continue
+		}
+		what := "new file"
+		if file.Exists {
+			what = "changed file"
+		}
+		_, _ = fmt.Fprintf(a.out, "=== %s (%s)\n%s\n", file.Path, what, strings.Join(indented(strings.Split(strings.TrimRight(file.Text, "\n"), "\n")), "\n"))
+		writes++
+	}
+	return writes
 }
 
 // confirm asks a question on standard error and reports whether the user answers yes.

@@ -121,8 +121,5 @@ func (w *plainWriter) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// lineEnds replaces the characters that printable.Text keeps but that must not occur within one line.
-var lineEnds = strings.NewReplacer("\n", " ", "\t", " ")
-
 // clean makes a value printable within one line. The value therefore cannot start a line that looks like output of Berth.
-func clean(text string) string { return lineEnds.Replace(printable.Text(text)) }
+func clean(text string) string { return printable.Line(text) }

@@ -15,6 +15,12 @@ import (
 // that set a title or write to the clipboard.
 var controlSequence = regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]`)
 
+// lineEnds replaces the characters that Text keeps but that must not occur within one line.
+var lineEnds = strings.NewReplacer("\n", " ", "\t", " ")
+
+// Line is Text for a value that must stay within one line. The value therefore cannot start a line that looks like output of Berth, or end a comment.
+func Line(text string) string { return lineEnds.Replace(Text(text)) }
+
 // Text removes control sequences such as colors. It replaces everything else that could control a terminal or change the order in which text is displayed:
 // control characters except line feed and tab, format characters including bidirectional marks, line and paragraph separators, and bytes that are not valid
 // UTF-8.

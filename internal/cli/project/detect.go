@@ -7,7 +7,9 @@ package project
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berth-dev/berth/internal/folder"
 	"github.com/berth-dev/berth/internal/printable"
 )
 
@@ -48,7 +51,7 @@ const maxRead = 1 << 20
 // longestName is the maximum length of the name of a project. It leaves room for a suffix in the names of the objects.
 const longestName = 40
 
-// Detect examines a directory. It reads only files directly in it.
+// Detect examines a directory, whose files another person may have written. It reads only regular files directly in it, and follows no symbolic links.
 func Detect(dir string) (*Project, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -58,6 +61,10 @@ func Detect(dir string) (*Project, error) {
 		return nil, fmt.Errorf("read the directory of the project: %w", err)
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("%s is not a directory", dir)
+	}
+	if printable.Line(dir) != dir {
+		// Some YAML libraries write line separators as they are, and others read these as the end of a line.
+		return nil, fmt.Errorf("the path %q contains control characters or is not valid UTF-8: rename the directory", dir)
 	}
 	p := &Project{Dir: dir, Name: cmp.Or(printable.Name(filepath.Base(dir), longestName), "project")}
 	if err := p.node(); err != nil {
@@ -80,19 +87,32 @@ func Detect(dir string) (*Project, error) {
 
 func (p *Project) path(name string) string { return filepath.Join(p.Dir, name) }
 
+// has reports whether the directory contains a regular file with a name. A symbolic link does not count.
 func (p *Project) has(name string) bool {
-	info, err := os.Stat(p.path(name))
-	return err == nil && info.Mode().IsRegular()
+	file, err := folder.Open(p.Dir, name)
+	if err != nil {
+		p.unread(err)
+		return false
+	}
+	_ = file.Close()
+	return true
 }
 
-// text returns the content of a file, or an empty string if it does not exist or is too large.
+// text returns the content of a file, or an empty string if it does not exist or cannot be read.
 func (p *Project) text(name string) string {
-	info, err := os.Stat(p.path(name))
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxRead {
-		return ""
-	}
-	data, _ := os.ReadFile(p.path(name)) // unreadable: nothing is detected
+	data, err := folder.Read(p.Dir, name, maxRead)
+	p.unread(err)
 	return string(data)
+}
+
+// unread adds a note about a file that exists and was not read, once.
+func (p *Project) unread(err error) {
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if note := "not read: " + err.Error(); !slices.Contains(p.Notes, note) {
+		p.Notes = append(p.Notes, note)
+	}
 }
 
 // serve proposes a dev server.
@@ -107,13 +127,17 @@ func (p *Project) serve(because string, command ...string) {
 // language proposes a language server. install is the command that installs its program.
 func (p *Project) language(name, language, because, install string, command ...string) {
 	if local := p.path(filepath.Join("node_modules", ".bin", command[0])); executable(local) {
-		command[0] = local
+		command[0] = literal(local)
 	} else if _, err := exec.LookPath(command[0]); err != nil {
 		p.Notes = append(p.Notes, fmt.Sprintf("%s is not in PATH; to install it, run: %s", command[0], install))
 	}
 	p.Languages = append(p.Languages, LanguageServer{Name: p.Name + "-" + name, Language: language, Command: command, Because: because})
 }
 
+// literal escapes a path for a command, in which $(NAME) would be replaced by the value of a variable.
+func literal(path string) string { return strings.ReplaceAll(path, "$", "$$") }
+
+// executable follows symbolic links, because package managers link programs. The user sees the path in the proposal.
 func executable(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
@@ -129,7 +153,11 @@ func (p *Project) node() error {
 		Dependencies    map[string]string `json:"dependencies"`
 		DevDependencies map[string]string `json:"devDependencies"`
 	}
-	if err := json.Unmarshal([]byte(p.text("package.json")), &pack); err != nil {
+	text := p.text("package.json")
+	if text == "" {
+		return nil // a note states why, or the file is empty
+	}
+	if err := json.Unmarshal([]byte(text), &pack); err != nil {
 		return fmt.Errorf("read package.json: %w", err)
 	}
 	uses := func(name string) bool { return pack.Dependencies[name] != "" || pack.DevDependencies[name] != "" }
@@ -183,7 +211,7 @@ func (p *Project) python() {
 	program := "python3"
 	for _, environment := range []string{".venv", "venv"} {
 		if local := p.path(filepath.Join(environment, "bin", "python")); executable(local) {
-			program = local
+			program = literal(local)
 			break
 		}
 	}

@@ -8,11 +8,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/berth-dev/berth/internal/folder"
+	"github.com/berth-dev/berth/internal/printable"
 )
 
 // File is a file to be written.
@@ -22,6 +25,10 @@ type File struct {
 	Text string
 	// Exists is true if the file exists, and Text adds something to it.
 	Exists bool
+	// Skipped states why Write leaves the file out, for example because it is a symbolic link. It is usually empty.
+	Skipped string
+
+	before []byte // the content that Text was made from
 }
 
 // ManifestFile is the name of the file with the objects.
@@ -41,20 +48,30 @@ var configurations = map[string]struct {
 	"vscode": {filepath.Join(".vscode", "mcp.json"), addServer("servers", map[string]any{"type": "stdio", "command": "berth", "args": []string{"mcp"}})},
 }
 
-// Files returns the files to write: the objects, the configuration of the clients, and a section for AGENTS.md. Files that already contain Berth are left out.
+// Files returns the files to write: the objects, the configuration of the clients, and a section for AGENTS.md. Files that already contain Berth are left out. Files adds
+// a note about each of them that contains something else than it would write, because the user may not have written it.
 func (p *Project) Files(clients []string) ([]File, error) {
 	var files []File
 	add := func(path string, content func(before string) (string, error)) error {
-		before, err := os.ReadFile(p.path(path))
+		file := File{Path: path}
+		var err error
+		file.before, err = folder.Read(p.Dir, path, maxRead)
+		file.Exists = err == nil
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			file.Skipped = err.Error()
+			files = append(files, file)
+			return nil
 		}
-		text, contentErr := content(string(before))
-		if contentErr != nil {
-			return fmt.Errorf("%s: %w", path, contentErr)
+		file.Text, err = content(string(file.before))
+		if errors.Is(err, errOther) {
+			p.Notes = append(p.Notes, path+": "+err.Error())
+			return nil
 		}
-		if text != string(before) {
-			files = append(files, File{Path: path, Text: text, Exists: err == nil})
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if file.Text != string(file.before) {
+			files = append(files, file)
 		}
 		return nil
 	}
@@ -72,6 +89,9 @@ func (p *Project) Files(clients []string) ([]File, error) {
 	return files, errors.Join(errs...)
 }
 
+// errOther is the error of a function that adds Berth to a file which already contains another entry for Berth.
+var errOther = errors.New("kept, although it differs from what berth init would write: read it before you use it")
+
 // addServer returns a function that adds Berth to a JSON configuration under a key.
 func addServer(key string, server map[string]any) func(before string) (string, error) {
 	return func(before string) (string, error) {
@@ -87,13 +107,17 @@ func addServer(key string, server map[string]any) func(before string) (string, e
 				return "", fmt.Errorf("%s is not an object: %w", key, err)
 			}
 		}
-		if _, ok := servers["berth"]; ok {
-			return before, nil
-		}
-		var err error
-		if servers["berth"], err = json.Marshal(server); err != nil {
+		mine, err := json.Marshal(server)
+		if err != nil {
 			return "", err
 		}
+		if known, ok := servers["berth"]; ok {
+			if !sameJSON(known, mine) {
+				return "", errOther
+			}
+			return before, nil
+		}
+		servers["berth"] = mine
 		if all[key], err = json.Marshal(servers); err != nil {
 			return "", err
 		}
@@ -102,11 +126,26 @@ func addServer(key string, server map[string]any) func(before string) (string, e
 	}
 }
 
+// sameJSON reports whether two JSON texts have the same value.
+func sameJSON(a, b []byte) bool {
+	var first, second any
+	return json.Unmarshal(a, &first) == nil && json.Unmarshal(b, &second) == nil && reflect.DeepEqual(first, second)
+}
+
+// codexServer begins the section for Berth in the configuration of Codex, and codexSection is the section.
+const (
+	codexServer  = "[mcp_servers.berth]"
+	codexSection = codexServer + "\ncommand = \"berth\"\nargs = [\"mcp\"]\n"
+)
+
 func codex(before string) (string, error) {
-	if strings.Contains(before, "[mcp_servers.berth]") {
+	switch {
+	case strings.Contains(before, codexSection):
 		return before, nil
+	case strings.Contains(before, codexServer):
+		return "", errOther
 	}
-	return separated(before) + "[mcp_servers.berth]\ncommand = \"berth\"\nargs = [\"mcp\"]\n", nil
+	return separated(before) + codexSection, nil
 }
 
 // separated returns a text that ends with an empty line, or an empty text.
@@ -140,25 +179,39 @@ Without MCP, the commands are the same: berth status, berth logs -f KIND/NAME, b
 `
 
 func agents(before string) (string, error) {
-	if strings.Contains(before, agentsTitle) {
+	switch {
+	case strings.Contains(before, agentsSection):
 		return before, nil
+	case strings.Contains(before, agentsTitle):
+		return "", errOther
 	}
 	return separated(before) + agentsSection, nil
 }
 
 // manifest returns the objects as YAML. It keeps an existing file, because the user may have changed it.
 func (p *Project) manifest(before string) (string, error) {
-	if before != "" {
-		return before, nil
+	proposed, err := p.proposal()
+	if err == nil && before != "" && before != proposed {
+		err = errOther
 	}
+	return proposed, err
+}
+
+// maxBecause is the maximum length of a comment that states why an object is proposed, in bytes.
+const maxBecause = 200
+
+// proposal returns the proposed objects as YAML. Everything that comes from the project is encoded, except the comments, which printable.Line keeps on their line.
+func (p *Project) proposal() (string, error) {
 	var text strings.Builder
 	text.WriteString("# Objects of this project. Apply them with: kubectl apply -f " + ManifestFile + "\n")
 	object := func(because, kind, name string, spec map[string]any) error {
-		encoded, err := yaml.Marshal(map[string]any{"spec": spec})
+		encoded, err := yaml.Marshal(map[string]any{
+			"apiVersion": "berth.dev/v1alpha1", "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec,
+		})
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&text, "---\n# Because of %s\napiVersion: berth.dev/v1alpha1\nkind: %s\nmetadata:\n  name: %s\n%s", because, kind, name, encoded)
+		fmt.Fprintf(&text, "---\n# Because of %s\n%s", printable.Shorten(printable.Line(because), maxBecause), encoded)
 		return nil
 	}
 	var errs []error
@@ -173,14 +226,18 @@ func (p *Project) manifest(before string) (string, error) {
 	return text.String(), errors.Join(errs...)
 }
 
-// Write writes files below the directory of the project.
+// Write writes files below the directory of the project, except those that are skipped. It writes no file whose content has changed since Files.
 func (p *Project) Write(files []File) error {
 	for _, file := range files {
-		path := p.path(file.Path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
+		var err error
+		switch {
+		case file.Skipped != "":
+		case file.Exists:
+			err = folder.Replace(p.Dir, file.Path, file.before, []byte(file.Text))
+		default:
+			err = folder.Create(p.Dir, file.Path, []byte(file.Text))
 		}
-		if err := os.WriteFile(path, []byte(file.Text), 0o644); err != nil {
+		if err != nil {
 			return err
 		}
 	}
