@@ -69,20 +69,20 @@ func (a *app) lspDiagnostics(ctx context.Context, flags *diagnosticsFlags, files
 	}
 	tools := &toolContext{app: a, to: to, code: &languageClients{}}
 	defer tools.code.close()
-	result, err := tools.diagnostics(ctx, nil, input)
+	reports, err := tools.diagnostics(ctx, input)
 	if err != nil {
 		return err
 	}
 	if flags.format != "" {
-		err = a.printValue(flags.format, result)
+		err = a.printValue(flags.format, map[string]any{"files": reports})
 	} else {
-		err = a.printDiagnostics(result.Files)
+		err = a.printDiagnostics(reports)
 	}
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, report := range result.Files {
+	for _, report := range reports {
 		if !report.Settled {
 			errs = append(errs, fmt.Errorf("%w: the diagnostics of %s may be old: %s", errTimeout, shortPath(report.File), report.Reason))
 		}

@@ -28,7 +28,16 @@ type diagnosticsInput struct {
 }
 
 type diagnosticsOutput struct {
-	Files []code.Report `json:"files"`
+	Files []fileDiagnostics `json:"files"`
+}
+
+// fileDiagnostics is a code.Report whose diagnostics are marked, because they are text of the language server.
+type fileDiagnostics struct {
+	File                 string            `json:"file"`
+	Settled              bool              `json:"settled"`
+	Reason               string            `json:"reason,omitempty"`
+	SHA256               string            `json:"sha256"`
+	UntrustedDiagnostics []code.Diagnostic `json:"untrustedDiagnostics"`
 }
 
 // codeInput selects a symbol in a file.
@@ -48,7 +57,7 @@ type placesOutput struct {
 }
 
 type hoverOutput struct {
-	Text string `json:"text"`
+	Text string `json:"untrustedText"`
 }
 
 type symbolsInput struct {
@@ -58,7 +67,7 @@ type symbolsInput struct {
 }
 
 type symbolsOutput struct {
-	Symbols []code.Symbol `json:"symbols"`
+	Symbols []code.Symbol `json:"untrustedSymbols"`
 }
 
 type renameInput struct {
@@ -81,11 +90,11 @@ type formatInput struct {
 type formatOutput struct {
 	Changed bool   `json:"changed"`
 	Applied bool   `json:"applied"`
-	Text    string `json:"text,omitempty"` // the formatted text, unless it was written
+	Text    string `json:"untrustedText,omitempty"` // the formatted text, unless it was written
 }
 
 func (t *toolContext) addCodeTools(box *toolbox) {
-	addTool(box, "diagnostics", reads, "Errors and warnings for exactly the content of files on disk; settled: false if that is not certain.", t.diagnostics)
+	addTool(box, "diagnostics", reads, "Errors and warnings for exactly the content of files on disk; settled: false if that is not certain.", t.callDiagnostics)
 	addTool(box, "definition", reads, "Where a symbol is defined.", onServer(t, func(ctx context.Context, client *languageClient, path string, input codeInput) (placesOutput, error) {
 		places, err := client.Definition(ctx, path, input.where())
 		return placesOutput{places}, client.explain(err)
@@ -119,9 +128,19 @@ func onServer[In interface{ fileAndServer() (string, string) }, Out any](
 	}
 }
 
-func (t *toolContext) diagnostics(ctx context.Context, _ *mcp.CallToolRequest, input diagnosticsInput) (diagnosticsOutput, error) {
+func (t *toolContext) callDiagnostics(ctx context.Context, _ *mcp.CallToolRequest, input diagnosticsInput) (diagnosticsOutput, error) {
+	output := diagnosticsOutput{Files: []fileDiagnostics{}}
+	reports, err := t.diagnostics(ctx, input)
+	for _, r := range reports {
+		output.Files = append(output.Files, fileDiagnostics{r.File, r.Settled, r.Reason, r.SHA256, r.Diagnostics})
+	}
+	return output, err
+}
+
+// diagnostics returns the diagnostics of files, for berth mcp and berth lsp diagnostics.
+func (t *toolContext) diagnostics(ctx context.Context, input diagnosticsInput) ([]code.Report, error) {
 	if len(input.Files) == 0 || len(input.Files) > maxFiles {
-		return diagnosticsOutput{}, fmt.Errorf("files has %d paths: pass 1 to %d", len(input.Files), maxFiles)
+		return nil, fmt.Errorf("files has %d paths: pass 1 to %d", len(input.Files), maxFiles)
 	}
 	patience := codeWait
 	if input.TimeoutSeconds > 0 {
@@ -133,24 +152,24 @@ func (t *toolContext) diagnostics(ctx context.Context, _ *mcp.CallToolRequest, i
 	for _, file := range input.Files {
 		client, path, err := t.code.find(ctx, t, file, input.Server)
 		if err != nil {
-			return diagnosticsOutput{}, err
+			return nil, err
 		}
 		if byServer[client] == nil {
 			order = append(order, client)
 		}
 		byServer[client] = append(byServer[client], path)
 	}
-	output := diagnosticsOutput{Files: []code.Report{}}
+	var all []code.Report
 	for _, client := range order {
 		limited, cancel := context.WithTimeout(ctx, patience)
 		reports, err := client.Diagnostics(limited, byServer[client])
 		cancel()
 		if err != nil {
-			return output, client.explain(err)
+			return all, client.explain(err)
 		}
-		output.Files = append(output.Files, reports...)
+		all = append(all, reports...)
 	}
-	return output, nil
+	return all, nil
 }
 
 func (i symbolsInput) fileAndServer() (file, server string) { return i.File, i.Server }
@@ -174,13 +193,8 @@ func rename(ctx context.Context, client *languageClient, path string, input rena
 	if err != nil {
 		return editsOutput{}, client.explain(err)
 	}
-	for i := range edits {
-		if !inside(client.folders, edits[i].File) {
-			return editsOutput{}, fmt.Errorf("the language server wants to change %s, which is outside its workspace", edits[i].File)
-		}
-	}
 	if input.Apply {
-		err = code.Apply(edits)
+		err = client.Apply(edits)
 	}
 	return editsOutput{Edits: edits, Applied: input.Apply && err == nil}, err
 }
@@ -193,7 +207,7 @@ func format(ctx context.Context, client *languageClient, path string, input form
 		return formatOutput{}, client.explain(err)
 	}
 	if input.Apply {
-		err := code.Apply([]code.Edit{*edit})
+		err := client.Apply([]code.Edit{*edit})
 		return formatOutput{Changed: true, Applied: err == nil}, err
 	}
 	text := edit.After()

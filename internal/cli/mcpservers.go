@@ -37,9 +37,8 @@ type languageSlot struct {
 // languageClient is a connection to one LanguageServer.
 type languageClient struct {
 	*code.Client
-	name    string
-	folders []string
-	idle    *time.Timer
+	name string
+	idle *time.Timer
 }
 
 func (c *languageClients) close() {
@@ -111,11 +110,11 @@ func (c *languageClients) connect(ctx context.Context, t *toolContext, object *v
 	if err != nil {
 		return nil, fmt.Errorf("connect to languageserver/%s: %w; call get to see its state", object.Name, err)
 	}
-	made, err := code.New(dialing, conn, object.Spec.Workspace.Folders[0], object.Spec.Language, t.app.clock)
+	made, err := code.New(dialing, conn, object.Spec.Workspace.Folders, object.Spec.Language, t.app.clock)
 	if err != nil {
 		return nil, fmt.Errorf("languageserver/%s: %w; call get to see its state", object.Name, err)
 	}
-	found := &languageClient{Client: made, name: object.Name, folders: object.Spec.Workspace.Folders}
+	found := &languageClient{Client: made, name: object.Name}
 	found.idle = time.AfterFunc(languageIdle, func() { _ = made.Close() })
 	slot.client = found
 	return found, nil

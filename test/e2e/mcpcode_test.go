@@ -44,7 +44,7 @@ var _ = DescribeTable("berth mcp answers questions about code for the content on
 			begun := time.Now()
 			report := c.must(ctx, "diagnostics", map[string]any{"files": []string{main}})["files"].([]any)[0].(map[string]any)
 			took = append(took, time.Since(begun))
-			found, err := json.Marshal(report["diagnostics"])
+			found, err := json.Marshal(report["untrustedDiagnostics"])
 			Expect(err).NotTo(HaveOccurred())
 			if report["settled"] == false {
 				unsettled++
@@ -65,7 +65,7 @@ var _ = DescribeTable("berth mcp answers questions about code for the content on
 		symbols, _ := c.call(ctx, "symbols", map[string]any{"file": helper})
 		Expect(symbols).To(ContainSubstring(`"name":"greet"`))
 		symbol := map[string]any{"file": main, "symbol": "greet"}
-		Expect(c.must(ctx, "hover", symbol)).To(HaveKeyWithValue("text", ContainSubstring(project.hover)))
+		Expect(c.must(ctx, "hover", symbol)).To(HaveKeyWithValue("untrustedText", ContainSubstring(project.hover)))
 		places := c.must(ctx, "references", symbol)["places"].([]any)
 		Expect(places).To(HaveLen(project.references))
 		Expect(c.must(ctx, "definition", symbol)["places"].([]any)[0]).To(HaveKeyWithValue("file", helper))

@@ -16,11 +16,14 @@ import (
 
 	"github.com/sourcegraph/jsonrpc2"
 	"k8s.io/utils/clock"
+
+	"github.com/berth-dev/berth/internal/printable"
 )
 
 // Client is a connection to a language server. Its methods are safe for concurrent use.
 type Client struct {
 	conn     *jsonrpc2.Conn
+	files    files
 	language string
 	clock    clock.WithTicker
 
@@ -29,9 +32,11 @@ type Client struct {
 	uses      int // how often documents were compared
 }
 
-// New initializes a connection to a language server. root is a folder of its workspace, and language the language of documents whose extension is unknown.
-func New(ctx context.Context, conn io.ReadWriteCloser, root, language string, clock clock.WithTicker) (*Client, error) {
-	c := &Client{language: language, clock: clock, documents: map[string]*document{}}
+// New initializes a connection to a language server. folders are those of its workspace, of which there is at least one; the client reads and writes no files outside
+// of them, except libraries. language is the language of documents whose extension is unknown.
+func New(ctx context.Context, conn io.ReadWriteCloser, folders []string, language string, clock clock.WithTicker) (*Client, error) {
+	root := folders[0]
+	c := &Client{files: files{workspace: folders, libraries: libraries()}, language: language, clock: clock, documents: map[string]*document{}}
 	// The context of the connection must outlive the call of New.
 	c.conn = jsonrpc2.NewConn(context.WithoutCancel(ctx), jsonrpc2.NewBufferedStream(conn, jsonrpc2.VSCodeObjectCodec{}), handler{c})
 	params := map[string]any{
@@ -99,6 +104,9 @@ func (c *Client) call(ctx context.Context, method string, params, result any) er
 	return explained(method, c.conn.Call(ctx, method, params, result))
 }
 
+// maxMessage is the maximum length of one message of a language server in a result, in bytes.
+const maxMessage = 2 << 10
+
 // explained returns the error of a call with the method, or nil.
 func explained(method string, err error) error {
 	var failed *jsonrpc2.Error
@@ -106,7 +114,8 @@ func explained(method string, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &failed):
-		return fmt.Errorf("%s: the language server answered: %s", method, failed.Message)
+		// The message is text of the server, so it is quoted and shortened.
+		return fmt.Errorf("%s: the language server answered %q", method, printable.Shorten(failed.Message, maxMessage))
 	}
 	return fmt.Errorf("%s: %w", method, err)
 }

@@ -84,12 +84,16 @@ func (s *server) journal() string {
 	return strings.Join(s.log, "\n")
 }
 
-func connect(t *testing.T, s *server) *Client {
+// connect connects a client to a server. Without folders, the workspace contains all temporary directories of the test.
+func connect(t *testing.T, s *server, folders ...string) *Client {
 	t.Helper()
+	if folders == nil {
+		folders = []string{filepath.Dir(t.TempDir())}
+	}
 	s.texts, s.version = map[string]string{}, map[string]int{}
 	near, far := net.Pipe()
 	served := jsonrpc2.NewConn(context.Background(), jsonrpc2.NewBufferedStream(far, jsonrpc2.VSCodeObjectCodec{}), s)
-	c, err := New(t.Context(), near, t.TempDir(), "go", clock.RealClock{})
+	c, err := New(t.Context(), near, folders, "go", clock.RealClock{})
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() {
 		_ = c.Close()
@@ -230,10 +234,10 @@ func TestRename_AppliesEditsOnlyToUnchangedFiles(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(edits).To(HaveLen(2))
 	write(t, b, "// changed\n")
-	g.Expect(Apply(edits)).To(MatchError(ContainSubstring("has changed in the meantime")))
+	g.Expect(c.Apply(edits)).To(MatchError(ContainSubstring("has changed in the meantime")))
 	g.Expect(os.ReadFile(a)).To(BeEquivalentTo("func Old() {}\nvar x, y = Old, Old\n"), "no file is changed")
 	write(t, b, "// äöü 😀 Old\n")
-	g.Expect(Apply(edits)).To(Succeed())
+	g.Expect(c.Apply(edits)).To(Succeed())
 	g.Expect(os.ReadFile(a)).To(BeEquivalentTo("func Renewed() {}\nvar x, y = Renewed, Renewed\n"))
 	g.Expect(os.ReadFile(b)).To(BeEquivalentTo("// äöü 😀 Renewed\n"))
 }
@@ -242,10 +246,11 @@ func TestMakeEdit_KeepsLineEndings(t *testing.T) {
 	g := NewWithT(t)
 	file := filepath.Join(t.TempDir(), "a.txt")
 	write(t, file, "one\r\ntwo\r\n")
-	edit, err := makeEdit(file, []textEdit{{Range: span{position{0, 0}, position{0, 99}}, NewText: "1"}, {Range: span{position{1, 1}, position{1, 3}}, NewText: "oo"}})
+	in := &files{workspace: []string{filepath.Dir(file)}}
+	edit, err := makeEdit(in, file, []textEdit{{Range: span{position{0, 0}, position{0, 99}}, NewText: "1"}, {Range: span{position{1, 1}, position{1, 3}}, NewText: "oo"}})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(edit.After()).To(Equal("1\r\ntoo\r\n"))
-	_, err = makeEdit(file, []textEdit{{Range: span{position{0, 0}, position{0, 2}}}, {Range: span{position{0, 1}, position{0, 3}}}})
+	_, err = makeEdit(in, file, []textEdit{{Range: span{position{0, 0}, position{0, 2}}}, {Range: span{position{0, 1}, position{0, 3}}}})
 	g.Expect(err).To(MatchError(ContainSubstring("overlap")))
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/sourcegraph/jsonrpc2"
 
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/printable"
 )
 
 // Diagnostic is one message about a file. Lines and columns count from 1, columns in UTF-16 code units.
@@ -95,7 +96,7 @@ func describe(list json.RawMessage) []Diagnostic {
 			code = strings.TrimPrefix(string(d.Code), "null") // a number
 		}
 		all = append(all, Diagnostic{
-			Line: d.Range.Start.Line + 1, Column: d.Range.Start.Character + 1, Severity: severity, Message: d.Message, Source: d.Source, Code: code,
+			Line: d.Range.Start.Line + 1, Column: d.Range.Start.Character + 1, Severity: severity, Message: printable.Shorten(d.Message, maxMessage), Source: d.Source, Code: code,
 		})
 	}
 	slices.SortStableFunc(all, func(a, b Diagnostic) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })

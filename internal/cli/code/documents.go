@@ -9,11 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/berth-dev/berth/internal/folder"
 )
 
 const (
@@ -53,7 +54,8 @@ func (c *Client) sync(ctx context.Context, paths ...string) (wanted []document, 
 		if slices.Contains(paths, d.path) {
 			continue
 		}
-		if err := c.refresh(ctx, d); err != nil {
+		// A document that cannot be read any more is closed. Only a caller who asks for it learns why.
+		if _, err := c.refresh(ctx, d); err != nil {
 			return nil, err
 		}
 	}
@@ -65,11 +67,8 @@ func (c *Client) sync(ctx context.Context, paths ...string) (wanted []document, 
 			if err := c.open(ctx, d); err != nil {
 				return nil, err
 			}
-		} else if err := c.refresh(ctx, d); err != nil {
-			return nil, err
-		}
-		if c.documents[path] == nil {
-			return nil, fmt.Errorf("%s does not exist", path)
+		} else if unreadable, err := c.refresh(ctx, d); err != nil || unreadable != nil {
+			return nil, cmp.Or(err, unreadable)
 		}
 		d.used = c.uses
 		wanted = append(wanted, *d)
@@ -78,7 +77,7 @@ func (c *Client) sync(ctx context.Context, paths ...string) (wanted []document, 
 }
 
 func (c *Client) open(ctx context.Context, d *document) error {
-	if _, err := d.read(c.clock.Now()); err != nil {
+	if _, err := d.read(&c.files, c.clock.Now()); err != nil {
 		return err
 	}
 	d.version = 1
@@ -89,23 +88,23 @@ func (c *Client) open(ctx context.Context, d *document) error {
 	})
 }
 
-// refresh makes a document equal to its file. It closes the document if the file no longer exists.
-func (c *Client) refresh(ctx context.Context, d *document) error {
-	changed, err := d.read(c.clock.Now())
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+// refresh makes a document equal to its file. It closes the document if the file cannot be read, and then returns why as unreadable.
+func (c *Client) refresh(ctx context.Context, d *document) (unreadable, err error) {
+	changed, err := d.read(&c.files, c.clock.Now())
+	if err != nil {
 		delete(c.documents, d.path)
-		return c.conn.Notify(ctx, "textDocument/didClose", documentOf(d.path))
-	case err != nil || !changed:
-		return err
+		return err, c.conn.Notify(ctx, "textDocument/didClose", documentOf(d.path))
+	}
+	if !changed {
+		return nil, nil
 	}
 	d.version++
 	id := map[string]any{"uri": uriOf(d.path), "version": d.version}
 	err = c.conn.Notify(ctx, "textDocument/didChange", map[string]any{"textDocument": id, "contentChanges": []any{map[string]any{"text": d.text}}})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return c.conn.Notify(ctx, "textDocument/didSave", documentOf(d.path))
+	return nil, c.conn.Notify(ctx, "textDocument/didSave", documentOf(d.path))
 }
 
 // settleTime is how old a file must be when it is read, so that each later write has another modification time. A file system may give two writes at almost the
@@ -113,20 +112,23 @@ func (c *Client) refresh(ctx context.Context, d *document) error {
 const settleTime = 2 * time.Second
 
 // read reads the file, unless its size and its modification time are unchanged. It reports whether the text has changed.
-func (d *document) read(now time.Time) (changed bool, err error) {
-	info, err := os.Stat(d.path)
-	switch {
-	case err != nil:
+func (d *document) read(files *files, now time.Time) (changed bool, err error) {
+	file, err := files.open(d.path)
+	if missing(err) {
+		return false, fmt.Errorf("%s does not exist: %w", d.path, fs.ErrNotExist)
+	}
+	if err != nil {
 		return false, err
-	case !info.Mode().IsRegular():
-		return false, fmt.Errorf("%s is not a regular file", d.path)
-	case info.Size() > maxFile:
-		return false, fmt.Errorf("%s has %d bytes, but at most %d are allowed", d.path, info.Size(), maxFile)
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	info, err := file.Stat()
+	if err != nil {
+		return false, err
 	}
 	if d.sure && info.Size() == d.size && info.ModTime().Equal(d.changed) {
 		return false, nil
 	}
-	text, err := os.ReadFile(d.path)
+	text, err := folder.Content(file, maxFile)
 	if err != nil {
 		return false, err
 	}

@@ -10,8 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
+	"strings"
 
 	lspdocument "github.com/berth-dev/berth/internal/lsp/document"
 )
@@ -41,7 +41,7 @@ func (c *Client) Rename(ctx context.Context, path string, where Where, to string
 	if answer == nil {
 		return nil, errors.New("the language server cannot rename this symbol")
 	}
-	return answer.edits()
+	return answer.edits(&c.files)
 }
 
 // Format returns the edit that formats a file, or nil if the file is formatted.
@@ -59,15 +59,18 @@ func (c *Client) Format(ctx context.Context, path string) (*Edit, error) {
 	if err := json.Unmarshal(raw, &changes); err != nil {
 		return nil, fmt.Errorf("decode the edits of the format: %w", err)
 	}
-	edit, err := makeEdit(path, changes)
+	edit, err := makeEdit(&c.files, path, changes)
 	if err != nil || edit.before == edit.after {
 		return nil, err
 	}
 	return edit, nil
 }
 
+// maxEdited is the maximum number of files that one answer may change.
+const maxEdited = 1000
+
 // edits returns the edits of the files.
-func (w *workspaceEdit) edits() ([]Edit, error) {
+func (w *workspaceEdit) edits(files *files) ([]Edit, error) {
 	byPath := map[string][]textEdit{}
 	for uri, changes := range w.Changes {
 		byPath[pathOf(uri)] = append(byPath[pathOf(uri)], changes...)
@@ -79,9 +82,12 @@ func (w *workspaceEdit) edits() ([]Edit, error) {
 		path := pathOf(change.TextDocument.URI)
 		byPath[path] = append(byPath[path], change.Edits...)
 	}
+	if len(byPath) > maxEdited {
+		return nil, fmt.Errorf("the language server wants to change %d files, but at most %d are allowed", len(byPath), maxEdited)
+	}
 	var edits []Edit
 	for _, path := range slices.Sorted(maps.Keys(byPath)) {
-		edit, err := makeEdit(path, byPath[path])
+		edit, err := makeEdit(files, path, byPath[path])
 		if err != nil {
 			return nil, err
 		}
@@ -91,46 +97,42 @@ func (w *workspaceEdit) edits() ([]Edit, error) {
 }
 
 // makeEdit applies changes to the content of a file, in memory.
-func makeEdit(path string, changes []textEdit) (*Edit, error) {
-	content, err := os.ReadFile(path)
+func makeEdit(files *files, path string, changes []textEdit) (*Edit, error) {
+	content, err := files.before(path)
 	if err != nil {
 		return nil, err
 	}
-	text := string(content)
-	edit := &Edit{File: path, Changes: len(changes), before: text}
-	// The ranges refer to the original text, so the last one is applied first. The order of insertions at one position is kept.
+	// The ranges refer to the original text. The order of insertions at one position is kept.
 	ordered := slices.Clone(changes)
 	slices.SortStableFunc(ordered, func(a, b textEdit) int {
 		return cmp.Or(a.Range.Start.Line-b.Range.Start.Line, a.Range.Start.Character-b.Range.Start.Character)
 	})
-	end := len(text)
-	for _, change := range slices.Backward(ordered) {
+	var text strings.Builder
+	end := 0 // of the content that text already has
+	for _, change := range ordered {
 		from := lspdocument.Offset(content, change.Range.Start.Line, change.Range.Start.Character)
 		to := lspdocument.Offset(content, change.Range.End.Line, change.Range.End.Character)
-		if from > to || to > end {
+		if from > to || from < end {
 			return nil, fmt.Errorf("%s: the edits of the language server overlap", path)
 		}
-		text = text[:from] + change.NewText + text[to:]
-		end = from
+		text.Write(content[end:from])
+		text.WriteString(change.NewText)
+		end = to
 	}
-	edit.after = text
-	return edit, nil
+	text.Write(content[end:])
+	return &Edit{File: path, Changes: len(changes), before: string(content), after: text.String()}, nil
 }
 
 // Apply writes edits to disk. It changes no file if a file was changed in the meantime.
-func Apply(edits []Edit) error {
+func (c *Client) Apply(edits []Edit) error {
 	for i := range edits {
-		if now, err := os.ReadFile(edits[i].File); err != nil || string(now) != edits[i].before {
+		if now, err := c.files.before(edits[i].File); err != nil || string(now) != edits[i].before {
 			return errors.Join(fmt.Errorf("%s has changed in the meantime: try again", edits[i].File), err)
 		}
 	}
 	for i := range edits {
-		info, err := os.Stat(edits[i].File)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(edits[i].File, []byte(edits[i].after), info.Mode().Perm()); err != nil {
-			return err
+		if err := c.files.replace(edits[i].File, edits[i].before, edits[i].after); err != nil {
+			return fmt.Errorf("wrote %d of %d files: %w", i, len(edits), err)
 		}
 	}
 	return nil

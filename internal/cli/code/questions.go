@@ -9,16 +9,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"strings"
+
+	"github.com/berth-dev/berth/internal/folder"
+	"github.com/berth-dev/berth/internal/printable"
 )
 
-// Place is a position in a file. Line and Column count from 1, Column in UTF-16 code units. Text is the line without surrounding space.
+// Place is a position in a file. Line and Column count from 1, Column in UTF-16 code units. Text is the line without surrounding space, if the file is in the workspace
+// or in a library.
 type Place struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"`
 	Column int    `json:"column"`
-	Text   string `json:"text,omitempty"`
+	Text   string `json:"untrustedText,omitempty"`
 }
 
 // maxPlaces is the maximum number of places in one result.
@@ -53,7 +56,7 @@ func (c *Client) places(ctx context.Context, method, path string, where Where, e
 			return nil, fmt.Errorf("%s: decode the answer: %w", method, err)
 		}
 	}
-	lines := lineReader{}
+	lines := lineReader{files: &c.files, known: map[string][]string{}, left: maxPlaceRead}
 	places := []Place{}
 	for _, l := range found[:min(len(found), maxPlaces)] {
 		if l.TargetURI != "" {
@@ -79,24 +82,50 @@ func (c *Client) at(ctx context.Context, path string, where Where) (map[string]a
 	return params, nil
 }
 
-// lineReader reads single lines of files. It keeps the lines of each file that it has read.
-type lineReader map[string][]string
+const (
+	// maxPlaceRead is how many bytes of files are read for the places of one result.
+	maxPlaceRead = 32 << 20
+	// maxPlaceText is the maximum length of the text of a place, in bytes.
+	maxPlaceText = 500
+)
 
-func (r lineReader) place(l location) Place {
+// lineReader reads single lines of the workspace and of libraries. It keeps the lines of each file that it has read.
+type lineReader struct {
+	files *files
+	known map[string][]string
+	left  int64 // how many bytes may still be read
+}
+
+func (r *lineReader) place(l location) Place {
 	place := Place{File: pathOf(l.URI), Line: l.Range.Start.Line + 1, Column: l.Range.Start.Character + 1}
-	lines, known := r[place.File]
+	lines, known := r.known[place.File]
 	if !known {
-		if info, err := os.Stat(place.File); err == nil && info.Mode().IsRegular() && info.Size() <= maxFile {
-			text, _ := os.ReadFile(place.File) // without the text, the place is still useful
-			lines = strings.Split(string(text), "\n")
-		}
-		r[place.File] = lines
+		lines = r.lines(place.File)
+		r.known[place.File] = lines
 	}
-	if place.Line <= len(lines) {
-		place.Text = strings.TrimSpace(lines[place.Line-1])
+	if place.Line >= 1 && place.Line <= len(lines) {
+		place.Text = printable.Shorten(strings.TrimSpace(lines[place.Line-1]), maxPlaceText)
 	}
 	return place
 }
+
+// lines returns the lines of a file, or nil if it cannot be read: without its text, a place is still useful.
+func (r *lineReader) lines(path string) []string {
+	file, err := r.files.openPlace(path)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = file.Close() }()
+	text, err := folder.Content(file, min(maxFile, r.left))
+	if err != nil {
+		return nil
+	}
+	r.left -= int64(len(text))
+	return strings.Split(string(text), "\n")
+}
+
+// maxHover is the maximum length of a description, in bytes.
+const maxHover = 16 << 10
 
 // Hover returns the description of the symbol at a position.
 func (c *Client) Hover(ctx context.Context, path string, where Where) (string, error) {
@@ -110,7 +139,7 @@ func (c *Client) Hover(ctx context.Context, path string, where Where) (string, e
 	if err := c.call(ctx, "textDocument/hover", params, &answer); err != nil || answer == nil {
 		return "", err
 	}
-	return strings.TrimSpace(hoverText(answer.Contents)), nil
+	return printable.Shorten(strings.TrimSpace(hoverText(answer.Contents)), maxHover), nil
 }
 
 // hoverText returns the text of hover contents in any of their three formats.
