@@ -26,6 +26,7 @@ import (
 const gcPercent = 50
 
 func main() {
+	closeOnExec()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if os.Getenv("GOGC") == "" {

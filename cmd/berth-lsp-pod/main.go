@@ -8,7 +8,11 @@ package main
 import (
 	"os"
 
+	"github.com/berth-dev/berth/internal/descriptors"
 	"github.com/berth-dev/berth/internal/lsp/podmain"
 )
 
-func main() { os.Exit(podmain.Main(os.Args)) }
+func main() {
+	descriptors.CloseOnExec()
+	os.Exit(podmain.Main(os.Args))
+}

@@ -7,11 +7,13 @@ package main
 import (
 	"os"
 
+	"github.com/berth-dev/berth/internal/descriptors"
 	"github.com/berth-dev/berth/internal/lsp/bridge"
 	"github.com/berth-dev/berth/internal/lsp/daemon"
 )
 
 func main() {
+	descriptors.CloseOnExec()
 	if len(os.Args) > 1 && os.Args[1] == "connect" {
 		os.Exit(bridge.Main(os.Args[2:]))
 	}

@@ -7,9 +7,11 @@ package main
 import (
 	"os"
 
+	"github.com/berth-dev/berth/internal/descriptors"
 	"github.com/berth-dev/berth/internal/shim"
 )
 
 func main() {
+	descriptors.CloseOnExec()
 	os.Exit(shim.Main(os.Args))
 }

@@ -8,6 +8,10 @@ import (
 	"os"
 
 	"github.com/berth-dev/berth/internal/cli"
+	"github.com/berth-dev/berth/internal/descriptors"
 )
 
-func main() { os.Exit(cli.Main(os.Args)) }
+func main() {
+	descriptors.CloseOnExec()
+	os.Exit(cli.Main(os.Args))
+}

@@ -44,6 +44,8 @@ type berth struct {
 	cmd    *exec.Cmd
 	ended  chan struct{}
 	err    error
+	// inherited is the path of a file that berth inherits from its caller.
+	inherited string
 
 	client client.WithWatch
 }
@@ -86,7 +88,11 @@ func (b *berth) up(ctx context.Context, args ...string) {
 	b.cmd.Stdout, b.cmd.Stderr = b.output, b.output
 	// A separate process group, so that Ctrl-C in the terminal of the tests does not reach berth.
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	inherited, err := os.CreateTemp(b.state, "inherited-")
+	Expect(err).NotTo(HaveOccurred())
+	b.cmd.ExtraFiles, b.inherited = []*os.File{inherited}, inherited.Name()
 	Expect(b.cmd.Start()).To(Succeed())
+	Expect(inherited.Close()).To(Succeed())
 	b.ended = make(chan struct{})
 	go func(cmd *exec.Cmd, ended chan struct{}) {
 		b.err = cmd.Wait()

@@ -1,0 +1,10 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !linux
+
+package descriptors
+
+import "errors"
+
+func closeRange() error { return errors.ErrUnsupported }
