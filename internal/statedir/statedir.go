@@ -8,6 +8,8 @@ package statedir
 import (
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -25,17 +27,27 @@ func Make(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fmt.Errorf("create the state directory: %w", err)
 	}
-	info, err := os.Stat(dir)
+	// All checks and changes are made by the descriptor, so that they apply to one directory even if the path is replaced in between.
+	opened, err := os.Open(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		if info, statErr := os.Stat(dir); statErr == nil {
+			err = errors.Join(foreign(dir, info), err)
+		}
+	}
 	if err != nil {
 		return "", fmt.Errorf("state directory: %w", err)
 	}
-	if uid, known := owner(info); known && uid != os.Geteuid() {
-		return "", fmt.Errorf("the state directory %s belongs to user %d, but berth runs as user %d: change its owner, or choose another directory with --state-dir",
-			dir, uid, os.Geteuid())
+	defer func() { _ = opened.Close() }()
+	info, err := opened.Stat()
+	if err != nil {
+		return "", fmt.Errorf("state directory: %w", err)
+	}
+	if err := foreign(dir, info); err != nil {
+		return "", err
 	}
 	if info.Mode().Perm()&0o022 != 0 {
-		content, err := os.ReadDir(dir)
-		if err != nil {
+		content, err := opened.Readdirnames(1)
+		if err != nil && !errors.Is(err, io.EOF) {
 			return "", fmt.Errorf("state directory: %w", err)
 		}
 		if len(content) > 0 {
@@ -43,8 +55,17 @@ func Make(dir string) (string, error) {
 				"or choose another directory with --state-dir", dir, info.Mode().Perm())
 		}
 	}
-	if err := os.Chmod(dir, 0o700); err != nil {
+	if err := opened.Chmod(0o700); err != nil {
 		return "", fmt.Errorf("restrict the permissions of the state directory: %w", err)
 	}
 	return dir, nil
+}
+
+// foreign returns an error if a directory belongs to another user.
+func foreign(dir string, info fs.FileInfo) error {
+	if uid, known := owner(info); known && uid != os.Geteuid() {
+		return fmt.Errorf("the state directory %s belongs to user %d, but berth runs as user %d: change its owner, or choose another directory with --state-dir",
+			dir, uid, os.Geteuid())
+	}
+	return nil
 }

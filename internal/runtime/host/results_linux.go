@@ -78,12 +78,13 @@ func (h *Host) preparePlace(p runtime.Process) (err error) {
 		return fmt.Errorf("create the directory for results: %w", err)
 	}
 	if len(p.Inputs) > 0 {
-		if err := root.MkdirAll(inputsName, 0o700); err != nil {
+		// A program may have put anything in the place of the inputs. For example, writing to a pipe would block.
+		if err := errors.Join(root.RemoveAll(inputsName), root.Mkdir(inputsName, 0o700)); err != nil {
 			return fmt.Errorf("create the directory for inputs: %w", err)
 		}
 	}
 	for name, content := range p.Inputs {
-		if err := root.WriteFile(filepath.Join(inputsName, name), content, 0o600); err != nil {
+		if err := writeInput(root, name, content); err != nil {
 			return fmt.Errorf("write the input %s: %w", name, err)
 		}
 	}
@@ -91,6 +92,16 @@ func (h *Host) preparePlace(p runtime.Process) (err error) {
 		return nil
 	}
 	return h.own(root, p)
+}
+
+// writeInput creates a file with an input.
+func writeInput(root *os.Root, name string, content []byte) error {
+	file, err := root.OpenFile(filepath.Join(inputsName, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	return errors.Join(err, file.Close())
 }
 
 // own makes the user of the programs the owner of the results directory.
@@ -122,25 +133,28 @@ func (h *Host) removeShared(uid types.UID) error {
 // Results implements runtime.ResultStore. The program may have created any kind of file at these paths, so Results follows no links and reads only regular
 // files.
 func (h *Host) Results(uid types.UID) runtime.Results {
-	place := h.Place(uid)
-	found := resultFile(place.File)
-	if _, shared := h.place(uid); shared && found.File && !sameOwner(filepath.Dir(place.File), place.File) {
-		// The result file may be a hard link to a file that only root may read.
-		return runtime.Results{File: true, Problem: "The result file does not belong to the user of the program. The program must write the file itself."}
+	dir, shared := h.place(uid)
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return runtime.Results{} // nothing was prepared, or the results were removed
 	}
-	found.Artifacts = holdsSomething(place.Artifacts)
+	// Everything is opened relative to one directory and checked by its descriptor, because the program can replace the files at any time.
+	opened := os.NewFile(uintptr(fd), dir)
+	defer func() { _ = opened.Close() }()
+	found := resultFile(opened, shared)
+	found.Artifacts = holdsSomething(opened)
 	return found
 }
 
-// sameOwner reports whether two files belong to the same user. It does not follow links.
-func sameOwner(a, b string) bool {
+// sameOwner reports whether two open files belong to the same user.
+func sameOwner(a, b *os.File) bool {
 	var of, than unix.Stat_t
-	return unix.Lstat(a, &of) == nil && unix.Lstat(b, &than) == nil && of.Uid == than.Uid
+	return unix.Fstat(int(a.Fd()), &of) == nil && unix.Fstat(int(b.Fd()), &than) == nil && of.Uid == than.Uid
 }
 
-// resultFile reads the result file.
-func resultFile(path string) (found runtime.Results) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+// resultFile reads the result file in a directory. If the directory is shared, the file must belong to the user of the directory.
+func resultFile(dir *os.File, shared bool) (found runtime.Results) {
+	fd, err := unix.Openat(int(dir.Fd()), fileName, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return found
 	}
@@ -156,8 +170,13 @@ func resultFile(path string) (found runtime.Results) {
 	if err != nil {
 		return found
 	}
-	file := os.NewFile(uintptr(fd), path)
+	file := os.NewFile(uintptr(fd), fileName)
 	defer func() { _ = file.Close() }()
+	if shared && !sameOwner(dir, file) {
+		// The result file may be a hard link to a file that only root may read.
+		found.Problem = "The result file does not belong to the user of the program. The program must write the file itself."
+		return found
+	}
 	take(file, &found)
 	return found
 }
@@ -190,13 +209,13 @@ func take(file *os.File, found *runtime.Results) {
 	found.Head = content[:min(len(content), runtime.ResultHeadBytes)]
 }
 
-// holdsSomething reports whether the directory contains an entry.
-func holdsSomething(path string) bool {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+// holdsSomething reports whether the directory of artifacts in a results directory contains an entry.
+func holdsSomething(dir *os.File) bool {
+	fd, err := unix.Openat(int(dir.Fd()), artifactsName, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return false
 	}
-	artifacts := os.NewFile(uintptr(fd), path)
+	artifacts := os.NewFile(uintptr(fd), artifactsName)
 	defer func() { _ = artifacts.Close() }()
 	names, _ := artifacts.Readdirnames(1) // reading an empty directory returns io.EOF
 	return len(names) > 0

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
@@ -79,6 +80,59 @@ func TestResults_ReadsFileOfMaximumSize(t *testing.T) {
 	g.Expect(found.Artifacts).To(BeFalse())
 	g.Expect(os.Mkdir(filepath.Join(h.Place("u").Artifacts, "more"), 0o700)).To(Succeed())
 	g.Expect(h.Results("u").Artifacts).To(BeTrue())
+}
+
+// The owner is that of the file which is read, even if the path leads to another file in between.
+func TestResultFile_ComparesOwnersOfOpenFiles(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can create files of other users")
+	}
+	g := NewWithT(t)
+	dir := t.TempDir()
+	g.Expect(os.WriteFile(filepath.Join(dir, fileName), []byte("secret of root"), 0o600)).To(Succeed())
+	opened, err := os.Open(dir)
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { _ = opened.Close() })
+	g.Expect(resultFile(opened, true).Head).To(BeEquivalentTo("secret of root"), "the directory and the file belong to root")
+	g.Expect(opened.Chown(65534, 65534)).To(Succeed())
+	found := resultFile(opened, true)
+	g.Expect(found.Head).To(BeEmpty())
+	g.Expect(found.Problem).To(ContainSubstring("does not belong to the user"))
+
+	// The program moves its directory away and puts another one there.
+	g.Expect(os.Rename(dir, dir+"-moved")).To(Succeed())
+	t.Cleanup(func() { _ = os.RemoveAll(dir + "-moved") })
+	g.Expect(os.Mkdir(dir, 0o700)).To(Succeed())
+	g.Expect(os.Chown(dir, 65534, 65534)).To(Succeed())
+	g.Expect(os.WriteFile(filepath.Join(dir, fileName), []byte("mine"), 0o600)).To(Succeed())
+	g.Expect(os.Chown(filepath.Join(dir, fileName), 65534, 65534)).To(Succeed())
+	found = resultFile(opened, true)
+	g.Expect(found.Head).To(BeEmpty(), "the file of root is not accepted because of the owner of another file")
+	g.Expect(found.Problem).To(ContainSubstring("does not belong to the user"))
+}
+
+// A program can put anything in the place of its inputs before it is started again.
+func TestPreparePlace_ReplacesWhatIsInThePlaceOfInputs(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"a pipe":      func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a directory": func(path string) error { return os.Mkdir(path, 0o700) },
+		"a link":      func(path string) error { return os.Symlink("../result", path) },
+		"an input":    func(path string) error { return os.WriteFile(path, []byte("an earlier and longer input"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			h := &Host{options: Options{StateDir: t.TempDir()}}
+			p := runtime.Process{UID: "u", Results: true, Inputs: map[string][]byte{"given": []byte("input")}}
+			place := h.Place("u")
+			g.Expect(os.MkdirAll(place.Inputs, 0o700)).To(Succeed())
+			g.Expect(put(filepath.Join(place.Inputs, "given"))).To(Succeed())
+			done := make(chan error, 1)
+			go func() { done <- h.preparePlace(p) }()
+			g.Eventually(done).WithTimeout(time.Minute).Should(Receive(BeNil()))
+			g.Expect(os.ReadFile(filepath.Join(place.Inputs, "given"))).To(BeEquivalentTo("input"))
+			g.Expect(place.File).NotTo(BeAnExistingFile())
+		})
+	}
 }
 
 // A symbolic link to artifacts elsewhere counts as no artifacts.
