@@ -235,10 +235,11 @@ func (w *Watcher) inotify(path string) (descriptor int, err error) {
 func (w *Watcher) ignore(root string) {
 	ctx, cancel := context.WithTimeout(context.Background(), gitPatience)
 	defer cancel()
-	// The configuration of a repository can name a program in core.fsmonitor, which must not run here. git refuses the repository of another user, but with
-	// SUDO_UID it would accept that of the user who called sudo.
+	// The configuration of a repository can name programs, which must not run here: in core.fsmonitor, and in the remote of a partial clone, from which git fetches
+	// missing objects. git refuses the repository of another user, but with SUDO_UID it would accept that of the user who called sudo.
 	git := exec.CommandContext(ctx, "git", "-c", "core.fsmonitor=false", "-C", root, "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
 	git.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "SUDO_UID=") })
+	git.Env = append(git.Env, "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none") // git before 2.45 may know only the second one
 	var output bounded
 	git.Stdout = &output
 	// The multiplexer reaps all of its children to notice the exit of the language server, so the exit status of git may be lost. Its output is complete

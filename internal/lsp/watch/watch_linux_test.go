@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -112,6 +113,40 @@ func TestWatcher_SkipsWhatGitIgnores(t *testing.T) {
 	g.Eventually(func() Kind { return r.kind(last) }).Should(Equal(Created))
 	g.Expect(r.kind(filepath.Join(folder, "build", "new"))).To(BeZero())
 	g.Expect(trap).NotTo(BeAnExistingFile(), "a program from the configuration of the repository ran")
+}
+
+// git fetches a missing object of a partial clone with a program that the configuration of the repository names.
+func TestWatcher_RunsNoProgramOfAPartialClone(t *testing.T) {
+	folder := t.TempDir()
+	g := NewWithT(t)
+	trap := filepath.Join(t.TempDir(), "ran")
+	git := func(args ...string) string {
+		output, err := exec.Command("git", append([]string{"-C", folder, "-c", "user.name=a", "-c", "user.email=a@example.com"}, args...)...).CombinedOutput()
+		g.Expect(err).NotTo(HaveOccurred(), string(output))
+		return strings.TrimSpace(string(output))
+	}
+	git("init", "-q")
+	g.Expect(os.WriteFile(filepath.Join(folder, ".gitignore"), []byte("/build/\n"), 0o600)).To(Succeed())
+	g.Expect(os.Mkdir(filepath.Join(folder, "build"), 0o700)).To(Succeed())
+	git("add", "-A")
+	git("commit", "-q", "-m", "first")
+	blob := git("rev-parse", "HEAD:.gitignore")
+	git("update-index", "--skip-worktree", ".gitignore")
+	g.Expect(os.Remove(filepath.Join(folder, ".gitignore"))).To(Succeed())
+	g.Expect(os.Remove(filepath.Join(folder, ".git", "objects", blob[:2], blob[2:]))).To(Succeed())
+	for key, value := range map[string]string{
+		"core.repositoryFormatVersion": "1", "extensions.partialClone": "origin", "remote.origin.promisor": "true", "remote.origin.url": folder,
+		"remote.origin.uploadpack": "touch " + trap + "; false",
+	} {
+		git("config", key, value)
+	}
+	_, r := start(t, folder)
+	last := filepath.Join(folder, "last")
+	g.Expect(os.WriteFile(last, nil, 0o600)).To(Succeed())
+	g.Eventually(func() Kind { return r.kind(last) }).Should(Equal(Created), "the folder is watched nevertheless")
+	g.Expect(trap).NotTo(BeAnExistingFile(), "a program from the configuration of the repository ran")
+	_ = exec.Command("git", "-C", folder, "ls-files", "--others", "--ignored", "--exclude-standard", "--directory").Run() // fails
+	g.Expect(trap).To(BeAnExistingFile(), "git alone runs the program")
 }
 
 func TestWatcher_DeliversManyChangesAtOnce(t *testing.T) {
