@@ -166,6 +166,9 @@ func (t *toolContext) admit(object *unstructured.Unstructured) error {
 		return fmt.Errorf("%s: this server writes only to namespace %q: omit metadata.namespace", name, t.to.namespace)
 	}
 	object.SetNamespace(t.to.namespace)
+	if err := t.admitPlan(object); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
 	if t.session == "" {
 		return nil
 	}
@@ -180,6 +183,26 @@ func (t *toolContext) admit(object *unstructured.Unstructured) error {
 		return fmt.Errorf("%s: spec.session is %q, but this server is limited to session %q: omit spec.session", name, session, t.session)
 	}
 	return unstructured.SetNestedField(object.Object, t.session, "spec", "session")
+}
+
+// admitPlan returns an error if an object is a plan whose spec approves phases, which these tools may not do.
+func (t *toolContext) admitPlan(object *unstructured.Unstructured) error {
+	if object.GetKind() != "Plan" || t.mayApprove {
+		return nil
+	}
+	target, _, err := unstructured.NestedString(object.Object, "spec", "targetPhase")
+	if err != nil {
+		return err
+	}
+	// A plan that is reverted without a lower target phase continues without another approval.
+	_, reverts, err := unstructured.NestedFieldNoCopy(object.Object, "spec", "revert")
+	if err != nil {
+		return err
+	}
+	if reverts || target != "" && target != string(v1alpha1.PhaseStrategize) {
+		return errApproval
+	}
+	return nil
 }
 
 // applyOne writes one object by server-side apply. In a dry run, the API server validates the object and does not store it.

@@ -39,8 +39,9 @@ type objectDetail struct {
 	objectSummary
 	Notes    []string `json:"notes,omitempty"`    // messages of other conditions
 	LastExit string   `json:"lastExit,omitempty"` // the exit of the previous process
-	Output   []string `json:"output,omitempty"`   // the last lines, if they may show the cause
 	Next     string   `json:"next,omitempty"`     // what the caller can do next
+	// UntrustedOutput are the last lines of output, if they may show the cause.
+	UntrustedOutput []string `json:"untrustedOutput,omitempty"`
 }
 
 type listInput struct {
@@ -172,7 +173,7 @@ func (t *toolContext) get(ctx context.Context, _ *mcp.CallToolRequest, input nam
 	if r.explains {
 		limited, cancel := context.WithTimeout(ctx, outputTimeout)
 		defer cancel()
-		detail.Output = printable.Tail(t.app.tail(limited, t.to, ref))
+		detail.UntrustedOutput = printable.Tail(t.app.tail(limited, t.to, ref))
 	}
 	return detail, nil
 }

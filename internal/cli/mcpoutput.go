@@ -39,9 +39,9 @@ type logsInput struct {
 }
 
 type logsOutput struct {
-	Lines  []string `json:"lines"`
-	Cursor string   `json:"cursor,omitempty" `
-	Cut    bool     `json:"cut,omitempty"` // earlier lines were left out
+	UntrustedOutput []string `json:"untrustedOutput"` // the lines
+	Cursor          string   `json:"cursor,omitempty" `
+	Cut             bool     `json:"cut,omitempty"` // earlier lines were left out
 }
 
 type sendInput struct {
@@ -52,7 +52,7 @@ type sendInput struct {
 }
 
 type screenOutput struct {
-	Screen string `json:"screen"`
+	UntrustedOutput string `json:"untrustedOutput"`
 }
 
 func (t *toolContext) addOutputTools(box *toolbox) {
@@ -79,7 +79,7 @@ func (t *toolContext) logs(ctx context.Context, of *target, input logsInput) (lo
 		return logsOutput{}, err
 	}
 	output := logsOutput{Cursor: cursor}
-	output.Lines, output.Cut = selectLines(text, search, limit)
+	output.UntrustedOutput, output.Cut = selectLines(text, search, limit)
 	return output, nil
 }
 
@@ -185,7 +185,7 @@ func selectLines(text []byte, search *regexp.Regexp, limit int) (lines []string,
 
 func (t *toolContext) screen(ctx context.Context, of *target, _ named) (screenOutput, error) {
 	text, err := t.app.screen(ctx, t.to, of.ref, of.object)
-	return screenOutput{Screen: printable.Text(text)}, err
+	return screenOutput{UntrustedOutput: printable.Text(text)}, err
 }
 
 func (t *toolContext) send(ctx context.Context, of *target, input sendInput) (resultOutput, error) {

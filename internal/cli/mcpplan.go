@@ -49,7 +49,8 @@ type runSummary struct {
 	Attempt  int32  `json:"attempt,omitempty"`
 	State    string `json:"state"` // the outcome, or the state before the end
 	Message  string `json:"message,omitempty"`
-	Result   string `json:"result,omitempty"` // the summary that the run wrote
+	// UntrustedResult is the summary that the run wrote.
+	UntrustedResult string `json:"untrustedResult,omitempty"`
 }
 
 type planStatusInput struct {
@@ -83,8 +84,14 @@ type planInput struct {
 
 func (t *toolContext) addPlanTools(box *toolbox) {
 	addTool(box, "plan_status", reads, "Show plans, or one plan with its runs and results.", t.planStatus)
-	addTool(box, "use", changes, "Create a plan from an action. Each of its phases strategize, execute and apply needs approval, except up to the phase to.", t.use)
-	addTool(box, "approve", changes, "Approve the next phase of a plan.", t.approve)
+	use := "Create a plan from an action. The user approves its phases execute and apply."
+	if t.mayApprove {
+		use = "Create a plan from an action. Each of its phases strategize, execute and apply needs approval, except up to the phase to."
+	}
+	addTool(box, "use", changes, use, t.use)
+	if t.mayApprove {
+		addTool(box, "approve", changes, "Approve the next phase of a plan.", t.approve)
+	}
 	addTool(box, "retry", changes, "Run the failed phase of a plan again.", t.planTool(retryPlan))
 	addTool(box, "revert", destroys, "Stop the runs of a plan and return it to its first phase.", t.planTool(revertPlan))
 	addTool(box, "cancel", destroys, "Stop the runs of a plan and end it for good.", t.cancel)
@@ -107,7 +114,7 @@ func (t *toolContext) planStatus(ctx context.Context, _ *mcp.CallToolRequest, in
 	for _, run := range tree.runs {
 		output.Runs = append(output.Runs, runSummary{
 			Run: "strategyrun/" + run.name, Strategy: run.strategy, Phase: string(run.phase), Attempt: run.attempt, State: run.word,
-			Message: clean(run.message), Result: clean(run.result),
+			Message: clean(run.message), UntrustedResult: clean(run.result),
 		})
 	}
 	slices.SortFunc(output.Runs, func(a, b runSummary) int {
@@ -116,11 +123,18 @@ func (t *toolContext) planStatus(ctx context.Context, _ *mcp.CallToolRequest, in
 	return output, nil
 }
 
+// errApproval is the error for a call that would approve a phase of a plan without permission.
+var errApproval = errors.New("this server may not approve phases of plans: create the plan for the phase strategize, and ask the user to run berth plan approve NAME, or to start " +
+	"berth mcp with --allow-approve")
+
 func (t *toolContext) use(ctx context.Context, call *mcp.CallToolRequest, input useInput) (planSummary, error) {
 	f := &useFlags{key: input.Key}
 	f.to = input.To
 	if f.to == "" {
 		f.to = string(v1alpha1.PhaseStrategize)
+	}
+	if target, err := parsePhase(f.to); err == nil && target != v1alpha1.PhaseStrategize && !t.mayApprove {
+		return planSummary{}, fmt.Errorf("to: %s: %w", f.to, errApproval)
 	}
 	for _, name := range slices.Sorted(maps.Keys(input.Arguments)) {
 		f.arguments = append(f.arguments, name+"="+input.Arguments[name])

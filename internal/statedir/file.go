@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // ErrDamaged is the error for a file with invalid contents.
@@ -82,4 +83,42 @@ func ReadJSON(path string, value any) (bool, error) {
 		return false, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
 	return true, nil
+}
+
+// ReadPrivate returns the content of a file that contains a secret. It returns an error if the file is not a regular file of at most limit bytes, belongs to another
+// user, or can be accessed by other users. The checks and the read use one descriptor.
+func ReadPrivate(path string, limit int64) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe does not block
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	uid, known := owner(info)
+	switch {
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	case known && uid != os.Geteuid():
+		return nil, fmt.Errorf("%s belongs to user %d, but berth runs as user %d", path, uid, os.Geteuid())
+	case known && info.Mode().Perm()&0o077 != 0:
+		return nil, fmt.Errorf("%s can be accessed by other users (mode %04o): run chmod 600, and change the secret in it", path, info.Mode().Perm())
+	}
+	data, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s has more than %d bytes", path, limit)
+	}
+	return data, err
+}
+
+// CreatePrivate creates a file that only the owner can access. It returns an error if the file exists.
+func CreatePrivate(path string, data []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	return errors.Join(err, file.Close())
 }

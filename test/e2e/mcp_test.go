@@ -139,7 +139,7 @@ var _ = Describe("berth mcp", func() {
 		Eventually(func() string {
 			result := c.must(ctx, "logs", name)
 			cursor = result["cursor"].(string)
-			return fmt.Sprint(result["lines"])
+			return fmt.Sprint(result["untrustedOutput"])
 		}).Should(ContainSubstring("one 42"))
 
 		By("subscribing to the object and its log")
@@ -150,9 +150,9 @@ var _ = Describe("berth mcp", func() {
 		Eventually(c.updated).Should(Receive(Equal(object)), "the watch begins with the current state")
 		c.must(ctx, "send", map[string]any{"name": "instance/agent-shell", "text": "echo two $((20+23))"})
 		Eventually(func() string {
-			return fmt.Sprint(c.must(ctx, "logs", map[string]any{"name": "instance/agent-shell", "cursor": cursor})["lines"])
+			return fmt.Sprint(c.must(ctx, "logs", map[string]any{"name": "instance/agent-shell", "cursor": cursor})["untrustedOutput"])
 		}).Should(And(ContainSubstring("two 43"), Not(ContainSubstring("one 42"))))
-		Eventually(func() string { return c.must(ctx, "screen", name)["screen"].(string) }).Should(And(ContainSubstring("one 42"), ContainSubstring("two 43")))
+		Eventually(func() string { return c.must(ctx, "screen", name)["untrustedOutput"].(string) }).Should(And(ContainSubstring("one 42"), ContainSubstring("two 43")))
 		Eventually(func(g Gomega) { // the subscription may have begun after the output
 			c.must(ctx, "send", map[string]any{"name": "instance/agent-shell", "text": "echo more"})
 			g.Eventually(c.updated, time.Second).Should(Receive(Equal(object + "/log")))
@@ -167,7 +167,7 @@ var _ = Describe("berth mcp", func() {
 	It("lets an agent use a plan up to its gate and approve it", Serial, NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
 		module, reports := copyDir("samples/greeting"), GinkgoT().TempDir()
 		applyAction(ctx)
-		c := newToolClient(ctx, "--toolsets", "plan")
+		c := newToolClient(ctx, "--toolsets", "plan", "--allow-approve")
 		use := map[string]any{
 			"action": "check-module", "key": module, "to": "execute", "wait": true, "timeoutSeconds": 300, "arguments": map[string]string{"module": module, "reports": reports},
 		}

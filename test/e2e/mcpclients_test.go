@@ -49,7 +49,7 @@ var _ = Describe("berth mcp with real clients", Ordered, Label(anyUser), func() 
 		return printed.String()
 	}
 	server := func() []string {
-		return []string{suiteBerth.program(), "mcp", "-n", namespace, "--kubeconfig", suiteBerth.kubeconfig()}
+		return []string{suiteBerth.program(), "mcp", "-n", namespace, "--kubeconfig", suiteBerth.kubeconfig(), "--allow-approve"}
 	}
 
 	BeforeAll(func(ctx context.Context) {
