@@ -63,7 +63,7 @@ func Detect(dir string) (*Project, error) {
 		return nil, fmt.Errorf("%s is not a directory", dir)
 	}
 	if printable.Line(dir) != dir {
-		// Some YAML libraries write line separators as they are, and others read these as the end of a line.
+		// The YAML library does not escape line separators, and some parsers end a line there.
 		return nil, fmt.Errorf("the path %q contains control characters or is not valid UTF-8: rename the directory", dir)
 	}
 	p := &Project{Dir: dir, Name: cmp.Or(printable.Name(filepath.Base(dir), longestName), "project")}

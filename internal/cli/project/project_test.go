@@ -346,7 +346,7 @@ func checkManifest(t *testing.T, dir string) {
 	}
 }
 
-// An entry for Berth that a repository already contains can start another program, so the user is told about it.
+// An entry for Berth that a repository already contains can start another program, so a note names it.
 func TestFiles_NoteForeignEntries(t *testing.T) {
 	g := NewWithT(t)
 	files := map[string]string{
