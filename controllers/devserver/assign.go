@@ -65,9 +65,10 @@ func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *fac
 	if err != nil {
 		return ports, nil, err
 	}
+	unavailable := k.unavailable(ctx, dev, current, all, ports)
 	k.claiming.Lock()
 	defer k.claiming.Unlock()
-	refusal := k.assignPorts(ctx, dev, current, all, &ports)
+	refusal := k.assignPorts(dev, current, all, unavailable, &ports)
 	k.reserved.Release(dev.UID, k.clock.Now())
 	if refusal != nil {
 		return ports, refusal, nil
@@ -83,26 +84,44 @@ func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *fac
 	return ports, nil, nil
 }
 
+// unavailable returns why ports of the assignment are not available. It does so before the ports are locked, because finding the process that listens on a port
+// can take long: it reads the open files of all processes. A claim of another object is checked again while the ports are locked.
+func (k *Kind) unavailable(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports assignment) refusals {
+	found := refusals{}
+	for _, port := range ports.list() {
+		if port == 0 || k.proxies.Listens(dev.UID, port) || current != nil && port != ports.public {
+			continue
+		}
+		if found[port] = k.contest(dev, all, port); found[port] == nil {
+			found[port] = k.foreign(ctx, dev, all, port)
+		}
+	}
+	return found
+}
+
+// refusals holds why a port is not available.
+type refusals map[int32]*lifecycle.Blocked
+
 // assignPorts chooses the ports that are still missing and checks that the others are available. If a port is not available, it returns the reason.
-func (k *Kind) assignPorts(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
+func (k *Kind) assignPorts(dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, unavailable refusals, ports *assignment) *lifecycle.Blocked {
 	if current == nil && !ports.proxied {
 		k.proxies.Close(dev.UID) // the program itself will listen on the port
 	}
-	refusal := k.assignPublic(ctx, dev, current, all, ports)
+	refusal := k.assignPublic(dev, current, all, unavailable, ports)
 	if refusal == nil && ports.proxied && current == nil {
-		refusal = k.assignBackend(ctx, dev, all, ports)
+		refusal = k.assignBackend(dev, all, unavailable, ports)
 	}
 	return refusal
 }
 
 // assignPublic determines the port that clients use. With a proxy, it also makes the proxy listen on that port.
-func (k *Kind) assignPublic(ctx context.Context, dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, ports *assignment) *lifecycle.Blocked {
+func (k *Kind) assignPublic(dev *v1alpha1.DevServer, current *facts.Incarnation, all *v1alpha1.DevServerList, unavailable refusals, ports *assignment) *lifecycle.Blocked {
 	if ports.public == 0 {
 		return k.choose(dev, current, all, ports)
 	}
 	refusal := k.contest(dev, all, ports.public)
-	if refusal == nil && !k.proxies.Listens(dev.UID, ports.public) {
-		refusal = k.foreign(ctx, dev, all, ports.public)
+	if refusal == nil {
+		refusal = unavailable[ports.public]
 	}
 	if refusal == nil {
 		refusal = k.hold(dev, current, *ports)
@@ -153,8 +172,8 @@ func portRefused(port int32, err error) *lifecycle.Blocked {
 
 // assignBackend determines the port that the server listens on behind its proxy. If the previous port is not available, it chooses another one, because
 // clients do not use this port.
-func (k *Kind) assignBackend(ctx context.Context, dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, ports *assignment) (refusal *lifecycle.Blocked) {
-	if ports.backend != 0 && k.contest(dev, all, ports.backend) == nil && k.foreign(ctx, dev, all, ports.backend) == nil {
+func (k *Kind) assignBackend(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, unavailable refusals, ports *assignment) (refusal *lifecycle.Blocked) {
+	if ports.backend != 0 && k.contest(dev, all, ports.backend) == nil && unavailable[ports.backend] == nil {
 		return nil
 	}
 	ports.backend, refusal = k.allocate(dev, all, ports.public, ports.backend)

@@ -42,7 +42,7 @@ type Kind struct {
 
 	// lister lists the DevServers that may claim a port.
 	lister listCoalescer
-	// claiming serializes the assignment of ports.
+	// claiming serializes the assignment of ports. It is not held while the processes of this machine are inspected.
 	claiming sync.Mutex
 	reserved arbitration.Reservations[int32, types.UID] // ports
 

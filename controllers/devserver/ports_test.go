@@ -18,6 +18,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/arbitration"
+	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -154,6 +155,45 @@ func TestForeignProcess_BlocksFixedPort(t *testing.T) {
 	s.g.Expect(len([]rune(blocked(server("web", 0, fixedPort(8080))).Message))).To(BeNumerically("<", 250))
 	s.backend.owners[8080] = &runtime.PortOwner{PID: 7, Command: "x", UID: "uid-web"}
 	s.g.Expect(blocked(server("web", 0, fixedPort(8080)))).To(BeNil(), "its own process does not block it")
+}
+
+// Finding the process that listens on a port can take long, and must not delay the servers with other ports.
+func TestForeignProcess_InspectionDelaysNoOtherServer(t *testing.T) {
+	s := newFixture(t)
+	s.backend.owners[8080] = &runtime.PortOwner{PID: 1234, Command: "nginx"}
+	begun, end := make(chan struct{}), make(chan struct{})
+	s.backend.inspecting = func(port int32) {
+		if port == 8080 {
+			close(begun)
+			<-end
+		}
+	}
+	prepare := func(name string, port int32) chan *lifecycle.Blocked {
+		blocked := make(chan *lifecycle.Blocked, 1)
+		go func() {
+			var start process.StartSpec
+			_ = s.Prepare(s.ctx(), server(name, 0, fixedPort(port)), nil, &start)
+			blocked <- start.Blocked
+		}()
+		return blocked
+	}
+	slow := prepare("slow", 8080)
+	<-begun
+	quick := prepare("quick", 8081)
+	defer func() { // both end, also if the test fails
+		close(end)
+		s.g.Expect(<-slow).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortInUse)))
+	}()
+	s.g.Eventually(quick).WithTimeout(long).Should(Receive(BeNil()))
+}
+
+// Another object may claim the port while the processes are inspected. The claims are therefore compared again while the ports are locked.
+func TestForeignProcess_ClaimDuringInspectionWins(t *testing.T) {
+	s := newFixture(t)
+	rival := server("rival", 1, fixedPort(8080))
+	s.backend.inspecting = func(int32) { s.reserved.Reserve(8080, rival.UID, s.clock.Now()) }
+	s.g.Expect(s.store.Create(s.ctx(), rival)).To(Succeed())
+	s.g.Expect(s.prepare(server("web", 0, fixedPort(8080))).Blocked).To(HaveValue(HaveField("Reason", v1alpha1.ReasonPortClaimed)))
 }
 
 func TestForeignProcess_MovesAllocatedPortBeforeFirstRun(t *testing.T) {

@@ -54,6 +54,8 @@ type backend struct {
 	socketsErr error
 	owners     map[int32]*runtime.PortOwner
 	log        *memoryLog
+	// inspecting is called at the beginning of PortOwner, if it is set.
+	inspecting func(port int32)
 }
 
 func (b *backend) Capabilities() runtime.Capabilities {
@@ -79,6 +81,9 @@ func (*backend) Exec(_ context.Context, p runtime.Process) (facts.Exit, error) {
 }
 
 func (b *backend) PortOwner(_ context.Context, port int32) (*runtime.PortOwner, error) {
+	if b.inspecting != nil {
+		b.inspecting(port)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.owners[port], nil
