@@ -132,6 +132,9 @@ func (h *Host) open() error {
 		h.cgroup = h.cgroupLock.Name()
 		removeEmptyCgroups(h.cgroup)
 	}
+	if err := h.enterBoot(); err != nil {
+		return err
+	}
 	// From here on, every change by a shim is reported as an event. The method adopt finds earlier changes.
 	if h.socket, err = listenEvents(h.options.StateDir); err != nil {
 		return err

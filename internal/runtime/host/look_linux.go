@@ -6,7 +6,6 @@ package host
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -100,10 +99,6 @@ func (h *Host) read(e *entry, f *observation) (err error) {
 		return err
 	}
 	f.recorded = f.valid(path(shim.RecordFile), f.recorded, f.record.UID == string(e.uid) && f.record.Token != "" && f.record.Incarnation > 0)
-	if !f.recorded && !f.held && beforeBoot(path(shim.RecordFile)) {
-		f.damage = nil // the damage is from before the boot, for example a power failure, so no process of the UID can be alive
-		return nil
-	}
 	present, err := f.readable(path(shim.IdentityFile), &f.identity)
 	if err != nil {
 		return err
@@ -122,12 +117,6 @@ func (f *observation) readEnd(path string) error {
 		f.end = &end
 	}
 	return err
-}
-
-func beforeBoot(path string) bool {
-	info, err := os.Stat(path)
-	var up unix.Sysinfo_t
-	return err == nil && unix.Sysinfo(&up) == nil && info.ModTime().Before(time.Now().Add(-time.Duration(up.Uptime)*time.Second))
 }
 
 // describe fills in the fields that do not depend on which processes are alive.

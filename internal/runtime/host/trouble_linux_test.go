@@ -242,6 +242,53 @@ func TestObserve_ReportsExitedAfterReboot(t *testing.T) {
 	})
 }
 
+// After a reboot, damaged records belong to processes that the reboot has ended, so they do not block their UIDs.
+func TestObserve_IgnoresRecordsDamagedBeforeReboot(t *testing.T) {
+	forEachTier(t, func(f *fixture) {
+		f.start("web", "sleep")
+		f.await("web", facts.Running)
+		f.killAndWait("web")
+		f.Expect(f.Close()).To(Succeed())
+		for _, name := range []string{shim.RecordFile, shim.IdentityFile, shim.EndFile} {
+			f.Expect(os.Truncate(filepath.Join(f.dir("web"), name), 0)).To(Succeed())
+		}
+		f.open()
+		if f.cgroup == "" {
+			f.Expect(f.observe("web").Phase).To(Equal(facts.Unknown), "the damage is from this boot, so the process may be alive")
+		}
+		f.Expect(f.Close()).To(Succeed())
+		f.Expect(statedir.WriteJSON(filepath.Join(f.options.StateDir, bootName), lastBoot{BootID: "another"}, false)).To(Succeed())
+		f.open()
+		f.Expect(f.observe("web")).To(Equal(facts.Incarnation{}))
+		f.Expect(f.Start(f.ctx, f.process("web", 2, "sleep"))).To(Succeed())
+		f.await("web", facts.Running)
+		f.reopen()
+		f.Expect(f.observe("web")).To(And(HaveField("Number", int64(2)), HaveField("Phase", facts.Running)), "only the first manager of a boot removes records")
+	})
+}
+
+// If the clock is set forward after the boot, the files of this boot look as if they were older than the boot. The process may be alive, so no other one is
+// started.
+func TestObserve_DoesNotTrustTheClockAfterBoot(t *testing.T) {
+	f := newFixture(t, shim.Subreaper)
+	f.start("web", "sleep")
+	f.await("web", facts.Running)
+	program := f.identity("web").Child
+	f.Expect(f.Close()).To(Succeed())
+	f.killShim("web")
+	for _, name := range []string{shim.RecordFile, shim.IdentityFile} {
+		path := filepath.Join(f.dir("web"), name)
+		f.Expect(os.Truncate(path, 0)).To(Succeed())
+		f.Expect(os.Chtimes(path, time.Unix(0, 0), time.Unix(0, 0))).To(Succeed())
+	}
+	f.open()
+	f.Expect(isAlive(program)).To(BeTrue())
+	f.Expect(f.observe("web").Phase).To(Equal(facts.Unknown))
+	f.Expect(f.Start(f.ctx, f.process("web", 2, "sleep"))).To(MatchError(runtime.ErrOldAlive))
+	f.Expect(procstat.Signal(program, unix.SIGKILL)).To(Succeed())
+	f.Eventually(func() bool { return isAlive(program) }).WithTimeout(conformance.Timeout).Should(BeFalse())
+}
+
 func (f *fixture) killAndWait(uid types.UID) {
 	f.Helper()
 	f.Expect(f.Kill(f.ctx, uid, f.observe(uid).Number)).To(Succeed())
