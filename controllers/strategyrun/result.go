@@ -5,6 +5,7 @@ package strategyrun
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -95,7 +96,8 @@ func (k *Kind) collect(run *v1alpha1.StrategyRun, step lifecycle.Step) {
 		return
 	}
 	if keeper := k.keeper(run); keeper != nil {
-		run.Status.Result = resultOf(keeper.Place(run.UID), keeper.Results(run.UID))
+		found := keeper.Results(run.UID)
+		run.Status.Result = resultOf(cmp.Or(found.Paths, keeper.Place(run.UID)), found)
 	}
 }
 

@@ -15,8 +15,8 @@ const (
 
 // ResultStore is implemented by backends that keep the results of a program until Forget.
 type ResultStore interface {
-	// Place returns the paths of the results and inputs of a UID. They apply to programs that are started with Process.Results. Place always returns the same
-	// paths for a UID, and does no I/O.
+	// Place returns the paths of the results and inputs of a UID, for the next program that this manager starts with Process.Results. Place always returns the
+	// same paths for a UID, and does no I/O.
 	Place(uid types.UID) ResultPaths
 	// Results returns the results of a UID after Observe has reported the exit. It never blocks, regardless of what the program left at the paths of Place. If
 	// the result file cannot be read, the field Problem of the returned value explains why.
@@ -45,4 +45,6 @@ type Results struct {
 	Problem string
 	// Artifacts reports that the artifacts folder is not empty.
 	Artifacts bool
+	// Paths is where the results are, if an earlier manager with other options has put them elsewhere than Place; otherwise it is zero.
+	Paths ResultPaths
 }

@@ -28,7 +28,10 @@ const (
 
 // Place implements runtime.ResultStore.
 func (h *Host) Place(uid types.UID) runtime.ResultPaths {
-	dir, _ := h.place(uid)
+	return pathsIn(h.place(uid, h.options.RunAs != nil))
+}
+
+func pathsIn(dir string) runtime.ResultPaths {
 	return runtime.ResultPaths{File: filepath.Join(dir, fileName), Artifacts: filepath.Join(dir, artifactsName), Inputs: filepath.Join(dir, inputsName)}
 }
 
@@ -38,19 +41,37 @@ func (h *Host) sharedPlace(uid types.UID) string {
 	return filepath.Join(h.options.ResultsDir, string(uid))
 }
 
-// place returns the results directory of a UID, and whether it is sharedPlace. A directory that exists remains in use when the manager is restarted with
-// another RunAs.
-func (h *Host) place(uid types.UID) (dir string, shared bool) {
-	dir, shared = h.dir(uid), h.options.RunAs != nil
-	if _, err := os.Lstat(h.sharedPlace(uid)); err == nil {
-		shared = true
-	} else if _, err := os.Lstat(filepath.Join(dir, artifactsName)); err == nil {
-		shared = false
-	}
+// place returns the results directory of a UID.
+func (h *Host) place(uid types.UID, shared bool) string {
 	if shared {
-		dir = h.sharedPlace(uid)
+		return h.sharedPlace(uid)
 	}
-	return dir, shared
+	return h.dir(uid)
+}
+
+// usedPlace reports whether the results of a UID are in sharedPlace. They are not where Place puts those of the next start if an earlier manager with another
+// RunAs has started the program.
+func (h *Host) usedPlace(uid types.UID) (shared bool) {
+	shared = h.options.RunAs != nil
+	if _, err := os.Lstat(h.sharedPlace(uid)); err == nil {
+		return true
+	}
+	if _, err := os.Lstat(filepath.Join(h.dir(uid), artifactsName)); err == nil {
+		return false
+	}
+	return shared
+}
+
+// leaveOtherPlace removes the results directory that an earlier attempt to start the program has used with another RunAs, so that the results are found in the
+// other one.
+func (h *Host) leaveOtherPlace(uid types.UID, shared bool) error {
+	if !shared {
+		return h.removeShared(uid)
+	}
+	if err := removeAll(filepath.Join(h.dir(uid), artifactsName)); err != nil {
+		return fmt.Errorf("remove the results: %w", err)
+	}
+	return nil
 }
 
 // preparePlace creates the results directory and writes the inputs of the program there. It overwrites the inputs of an earlier attempt, because nothing reads
@@ -59,7 +80,11 @@ func (h *Host) preparePlace(p runtime.Process) (err error) {
 	if !p.Results {
 		return nil
 	}
-	dir, shared := h.place(p.UID)
+	shared := h.options.RunAs != nil
+	dir := h.place(p.UID, shared)
+	if err := h.leaveOtherPlace(p.UID, shared); err != nil {
+		return err
+	}
 	if shared {
 		err = errors.Join(os.MkdirAll(h.options.ResultsDir, 0o755), os.MkdirAll(dir, 0o700))
 	} else {
@@ -88,7 +113,7 @@ func (h *Host) preparePlace(p runtime.Process) (err error) {
 			return fmt.Errorf("write the input %s: %w", name, err)
 		}
 	}
-	if !shared || h.options.RunAs == nil {
+	if !shared {
 		return nil
 	}
 	return h.own(root, p)
@@ -133,7 +158,8 @@ func (h *Host) removeShared(uid types.UID) error {
 // Results implements runtime.ResultStore. The program may have created any kind of file at these paths, so Results follows no links and reads only regular
 // files.
 func (h *Host) Results(uid types.UID) runtime.Results {
-	dir, shared := h.place(uid)
+	shared := h.usedPlace(uid)
+	dir := h.place(uid, shared)
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return runtime.Results{} // nothing was prepared, or the results were removed
@@ -143,6 +169,9 @@ func (h *Host) Results(uid types.UID) runtime.Results {
 	defer func() { _ = opened.Close() }()
 	found := resultFile(opened, shared)
 	found.Artifacts = holdsSomething(opened)
+	if place := pathsIn(dir); place != h.Place(uid) {
+		found.Paths = place
+	}
 	return found
 }
 

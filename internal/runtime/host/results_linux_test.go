@@ -135,6 +135,28 @@ func TestPreparePlace_ReplacesWhatIsInThePlaceOfInputs(t *testing.T) {
 	}
 }
 
+// The kind passes the paths of Place to the program, so they must not depend on what exists: a program may remove its artifacts folder.
+func TestPlace_DependsOnlyOnOptions(t *testing.T) {
+	g := NewWithT(t)
+	private := &Host{options: Options{StateDir: t.TempDir(), ResultsDir: t.TempDir()}}
+	shared := &Host{options: private.options}
+	shared.options.RunAs = &shim.User{Name: "other"}
+	before, other := private.Place("u"), shared.Place("u")
+	g.Expect(before.File).To(HavePrefix(private.options.StateDir))
+	g.Expect(other.File).To(HavePrefix(private.options.ResultsDir))
+
+	g.Expect(private.preparePlace(runtime.Process{UID: "u", Results: true})).To(Succeed())
+	g.Expect(os.WriteFile(before.File, []byte("found"), 0o600)).To(Succeed())
+	g.Expect(shared.Place("u")).To(Equal(other), "the manager was restarted with another RunAs")
+	g.Expect(shared.Results("u")).To(And(HaveField("Paths", before), HaveField("Head", []byte("found"))), "the results of the earlier start")
+	g.Expect(private.Results("u").Paths).To(BeZero())
+
+	g.Expect(os.MkdirAll(filepath.Dir(other.File), 0o700)).To(Succeed())
+	g.Expect(private.Place("u")).To(Equal(before))
+	g.Expect(private.preparePlace(runtime.Process{UID: "u", Results: true})).To(Succeed())
+	g.Expect(private.Results("u").Paths).To(BeZero(), "the results of a repeated start are in the directory of this start")
+}
+
 // A symbolic link to artifacts elsewhere counts as no artifacts.
 func TestResults_IgnoresSymlinkedArtifacts(t *testing.T) {
 	g := NewWithT(t)
