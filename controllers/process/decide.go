@@ -31,9 +31,6 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 	if v.step.Action == lifecycle.Recheck {
 		return consistency.ErrStale
 	}
-	if v.step.PlannedRestart {
-		r.Restarts.plan(v.object.GetNamespace(), v.now)
-	}
 	*v.object.GetProcessStatus() = v.step.Status
 	if deriver, derives := r.Kind.(StatusDeriver); derives && !v.step.PreStart && !v.step.Postponed {
 		v.step.Events = append(v.step.Events, deriver.DeriveStatus(v.object, v.base, v.step, v.now)...)

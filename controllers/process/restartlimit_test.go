@@ -9,6 +9,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 func TestRestarts_NilDoesNotLimit(t *testing.T) {
@@ -56,4 +58,26 @@ func TestRestarts_ForgetsNamespacesWithoutBacklog(t *testing.T) {
 		limit.plan(fmt.Sprint(i), now.Add(time.Duration(i)*time.Minute))
 	}
 	g.Expect(limit.planned).To(HaveLen(1))
+}
+
+// A restart counts once, however often the write of its plan fails: a write that conflicts is decided again.
+func TestRestarts_ConflictsCountOnce(t *testing.T) {
+	b := newFixture(t, nil)
+	b.r.Restarts = &Restarts{PerSecond: 1}
+	b.reconcile()
+	b.reconcile()
+	b.rt.Exit(testUID, facts.Exit{Known: true, Code: 1})
+	first := b.writes
+	b.intercept = func(write int) error {
+		if write <= first+20 {
+			return conflictError(write)
+		}
+		return nil
+	}
+	for b.object().Status.NextRestartTime == nil {
+		b.reconcile()
+	}
+	b.Expect(b.writes).To(Equal(first + 21))
+	b.Expect(b.r.Restarts.backlog(testKey.Namespace, b.clock.Now().Truncate(time.Microsecond))).To(Equal(time.Second), "one restart is planned")
+	b.Expect(b.object().Status.NextRestartTime.Time).To(BeTemporally("<", b.clock.Now().Add(2*time.Second)))
 }

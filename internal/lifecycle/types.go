@@ -154,7 +154,7 @@ type Step struct {
 	// Why is the reason for the restart if the step is a pre-start that restarts the process; otherwise empty.
 	Why     string
 	Requeue time.Duration
-	// PlannedRestart reports that a restart after a failure was planned, which counts toward the restart rate.
+	// PlannedRestart reports that Status plans a restart after a failure. The restart counts toward the restart rate once Status is written.
 	PlannedRestart bool
 	// Ended is the process whose exit this step records, and which Status therefore no longer contains; nil if there is none or its identity is not known.
 	Ended *v1alpha1.ProcessReference
