@@ -39,10 +39,13 @@ func (w Writer) Set(conditionType string, status metav1.ConditionStatus, reason,
 	})
 }
 
-// Renew sets the observed generation of all conditions that exist.
-func (w Writer) Renew() {
-	for i := range *w.Conditions {
-		(*w.Conditions)[i].ObservedGeneration = w.Generation
+// Renew sets the observed generation of the conditions with these types, as far as they exist. Call it only for a condition that was evaluated for the current
+// generation and keeps its value. A condition that was not evaluated keeps its generation, so that clients recognize an outdated value.
+func (w Writer) Renew(conditionTypes ...string) {
+	for _, conditionType := range conditionTypes {
+		if condition := meta.FindStatusCondition(*w.Conditions, conditionType); condition != nil {
+			condition.ObservedGeneration = w.Generation
+		}
 	}
 }
 

@@ -20,7 +20,6 @@ var always = []string{v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1
 
 // firstConditions sets the conditions that are missing to Unknown, so that the decision does not have to handle missing ones.
 func (m *machine) firstConditions() {
-	m.writer().Renew()
 	for _, conditionType := range always {
 		if meta.FindStatusCondition(m.status.Conditions, conditionType) == nil {
 			m.writer().Set(conditionType, metav1.ConditionUnknown, v1alpha1.ReasonPending, "")
@@ -60,6 +59,7 @@ func (m *machine) concludeConditions() {
 	if restarting := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionRestarting); restarting.Status == metav1.ConditionUnknown {
 		m.notRestarting()
 	}
+	m.writer().Renew(v1alpha1.ConditionRestarting) // a restart that is in progress continues
 }
 
 // The methods beReady, reconciling and stalled set the state of the object: exactly one of the conditions Ready, Reconciling and Stalled is True.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/facts"
@@ -18,6 +20,9 @@ const neverStarted = "The incarnation was recorded but never started."
 
 // absorbEnd records the exit of the current incarnation, once, and plans the next start.
 func (m *machine) absorbEnd(current *facts.Incarnation) {
+	// These conditions describe a running process.
+	m.set(v1alpha1.ConditionDriftDetected, false, v1alpha1.ReasonUpToDate, "")
+	meta.RemoveStatusCondition(&m.status.Conditions, v1alpha1.ConditionContained)
 	if m.status.Incarnation == 0 {
 		return
 	}

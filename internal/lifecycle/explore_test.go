@@ -87,6 +87,9 @@ func (w *world) check() string {
 	if problem := w.checkCounts(); problem != "" {
 		return problem
 	}
+	if problem := w.checkStopping(); problem != "" {
+		return problem
+	}
 	for _, p := range w.processes {
 		if (p.phase == facts.Starting || p.phase == facts.Running) && p.port != w.port {
 			return fmt.Sprintf("incarnation %d uses a port that the status does not contain", p.number)
@@ -134,6 +137,15 @@ func (w *world) checkOnce() string {
 		if succeeded && w.once.Outcome != v1alpha1.OutcomeSucceeded && !stopped || !succeeded && w.once.Outcome == v1alpha1.OutcomeSucceeded {
 			return fmt.Sprintf("a run with the exit %+v has the outcome %s", p.exit, w.once.Outcome)
 		}
+	}
+	return ""
+}
+
+// checkStopping checks that no request to stop an older incarnation remains once a newer incarnation was started.
+func (w *world) checkStopping() string {
+	if stopping := w.status.Stopping; stopping != nil && stopping.Incarnation < w.status.Incarnation && w.status.Process != nil &&
+		w.status.Process.Incarnation > stopping.Incarnation {
+		return fmt.Sprintf("incarnation %d runs, but the record contains the request to stop incarnation %d", w.status.Process.Incarnation, stopping.Incarnation)
 	}
 	return ""
 }

@@ -120,6 +120,7 @@ func (m *machine) decide() {
 		m.reconciling(v1alpha1.ReasonSuperseded, "Stopping an older incarnation first.")
 		return
 	}
+	m.concludeOlderStop()
 	current := m.current()
 	if current != nil && current.Phase == facts.Unknown && !m.canKillUnknown(*current) {
 		m.unknown(*current)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/conditions/conditionstest"
@@ -50,7 +51,12 @@ func (s *fixture) next() Step {
 	}
 	s.g.Expect(conditionstest.Faulty(s.status.Conditions)).To(BeEmpty(), "%v", s.status.Conditions)
 	for _, condition := range s.status.Conditions {
-		s.g.Expect(condition.ObservedGeneration).To(Equal(s.desired.Generation), condition.Type)
+		switch condition.Type {
+		case v1alpha1.ConditionDriftDetected, v1alpha1.ConditionContained: // evaluated only while the process runs and is to keep running
+			s.g.Expect(condition.ObservedGeneration).To(BeNumerically("<=", s.desired.Generation), condition.Type)
+		default:
+			s.g.Expect(condition.ObservedGeneration).To(Equal(s.desired.Generation), condition.Type)
+		}
 	}
 	return s.last
 }
@@ -788,6 +794,77 @@ func TestOlderIncarnation_IsStoppedFirst(t *testing.T) {
 	s.g.Expect(step.Action).To(Equal(StopProcess))
 	s.g.Expect(step.Incarnation).To(Equal(int64(1)))
 	s.expectCondition(v1alpha1.ConditionReconciling, v1alpha1.ReasonSuperseded)
+}
+
+// The request to stop an older incarnation ends with that incarnation. Otherwise the status would name a stop in progress while the current incarnation runs.
+func TestOlderIncarnation_StopIsForgottenAfterItsExit(t *testing.T) {
+	s := newFixture(t).startToReady()
+	s.status.Incarnation = 2
+	s.status.Process = nil
+	s.next()
+	s.g.Expect(s.status.Stopping).To(HaveField("Incarnation", int64(1)))
+	s.setExited(facts.Exit{Known: true, Signal: "SIGTERM"})
+	s.observed.Incarnations[0].Number = 1
+	s.g.Expect(s.next().Action).To(Equal(StartProcess))
+	s.g.Expect(s.status.Stopping).To(BeNil(), "the start of incarnation 2")
+	s.setRunning()
+	s.next()
+	s.expectCondition(v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	s.expectAtRest()
+	s.g.Expect(s.status.Stopping).To(BeNil())
+}
+
+func TestOlderIncarnation_StopIsForgottenWhileTheCurrentOneRuns(t *testing.T) {
+	s := newFixture(t).startToReady()
+	s.status.Stopping = &v1alpha1.StopRequest{Incarnation: 0, Reason: v1alpha1.ReasonSuperseded}
+	s.next()
+	s.g.Expect(s.status.Stopping).To(BeNil())
+	s.g.Expect(FallsAsleep(&s.status)).To(BeFalse())
+}
+
+// Conditions that were not evaluated keep their generation, so that clients do not take an outdated value for the value of the new spec.
+func TestConditions_KeepTheGenerationForWhichTheyWereEvaluated(t *testing.T) {
+	s := newFixture(t).startToReady()
+	s.status.Conditions = append(s.status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAwaitingInput, Status: metav1.ConditionTrue, ObservedGeneration: 1})
+	s.desired.Generation, s.desired.SpecHash, s.desired.UpdatePolicy = 2, "b", v1alpha1.UpdateOnRestart
+	generation := func(conditionType string) int64 {
+		return meta.FindStatusCondition(s.status.Conditions, conditionType).ObservedGeneration
+	}
+	before := s.status.DeepCopy()
+	s.status = Next(s.desired, s.status, s.observed, s.now).Status
+	s.g.Expect(generation(v1alpha1.ConditionAwaitingInput)).To(Equal(int64(1)), "the kind has not evaluated its condition")
+	s.g.Expect(before.ObservedGeneration).To(Equal(int64(1)))
+	meta.RemoveStatusCondition(&s.status.Conditions, v1alpha1.ConditionAwaitingInput)
+	s.expectCondition(v1alpha1.ConditionDriftDetected, v1alpha1.ReasonDrifted)
+
+	s.desired.Generation, s.desired.SpecHash = 3, "a" // the process runs with this spec again, but nothing can be observed of the process
+	s.observed.Incarnations[0].Phase = facts.Unknown
+	s.next()
+	s.g.Expect(generation(v1alpha1.ConditionDriftDetected)).To(Equal(int64(2)))
+	s.g.Expect(generation(v1alpha1.ConditionStalled)).To(Equal(int64(3)))
+	s.g.Expect(generation(v1alpha1.ConditionRestarting)).To(Equal(int64(3)))
+	s.observed.Incarnations[0].Phase = facts.Running
+	s.next()
+	s.g.Expect(meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionDriftDetected)).To(BeNil())
+}
+
+// DriftDetected and Contained describe a running process, so they end with the process.
+func TestStop_EndsTheConditionsOfTheProcess(t *testing.T) {
+	s := newFixture(t).startToReady()
+	s.observed.Incarnations[0].Containment = v1alpha1.ReasonSubreaper
+	s.desired.Generation, s.desired.SpecHash, s.desired.UpdatePolicy = 2, "b", v1alpha1.UpdateOnRestart
+	s.next()
+	s.expectCondition(v1alpha1.ConditionDriftDetected, v1alpha1.ReasonDrifted)
+	s.g.Expect(meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionContained)).NotTo(BeNil())
+	s.desired.Generation, s.desired.State = 3, DesiredStopped
+	s.next()
+	s.setExited(facts.Exit{Known: true, Signal: "SIGTERM"})
+	s.next()
+	s.expectCondition(v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
+	for _, conditionType := range []string{v1alpha1.ConditionDriftDetected, v1alpha1.ConditionContained} {
+		s.g.Expect(meta.FindStatusCondition(s.status.Conditions, conditionType)).To(BeNil(), conditionType)
+	}
+	s.expectAtRest()
 }
 
 func TestStaleRecord_IsRecheckedThenRebuilt(t *testing.T) {

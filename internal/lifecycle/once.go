@@ -32,7 +32,7 @@ func (m *machine) runOnce(record *v1alpha1.ProcessStatus) {
 	if !once.FinishTime.IsZero() {
 		m.status = *record.DeepCopy()
 		m.status.ObservedGeneration = m.desired.Generation
-		m.writer().Renew()
+		m.writer().Renew(v1alpha1.ConditionReady, v1alpha1.ConditionReconciling, v1alpha1.ConditionStalled, v1alpha1.ConditionSucceeded) // final for every spec
 		m.step.Outcome, m.step.Events, m.step.Expires = once.Outcome, nil, once.FinishTime
 		return
 	}

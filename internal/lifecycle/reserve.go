@@ -59,7 +59,8 @@ func (m *machine) keepsEnd(record *v1alpha1.ProcessStatus) bool {
 		return false
 	}
 	ended := m.incarnation(record.Incarnation)
-	return ended != nil && ended.Phase == facts.Exited && (record.Stopping != nil || !ended.StopSent)
+	asked := record.Stopping != nil && record.Stopping.Incarnation == record.Incarnation
+	return ended != nil && ended.Phase == facts.Exited && (asked || !ended.StopSent)
 }
 
 // why returns the reason of the decided restart; empty if the start is not a restart.

@@ -15,15 +15,17 @@ import (
 
 // decideStart decides about an object that should run but has no living process. known reports whether the runtime still has the recorded incarnation.
 func (m *machine) decideStart(known bool) {
-	m.set(v1alpha1.ConditionDriftDetected, false, v1alpha1.ReasonUpToDate, "")
 	asked := m.askedToStart()
 	if asked {
 		m.forgetFailures()
 	}
 	vanished := m.observed.Vanished
+	over := !asked && !m.intended() && m.status.NextRestartTime == nil // the process has exited and is not restarted
 	switch {
 	case vanished != nil && vanished.Phase != facts.Unknown:
 		m.waitForVanished(*vanished)
+	case over:
+		m.reportEnded()
 	case m.desired.Blocked != nil:
 		m.blocked()
 	case vanished != nil:
@@ -32,8 +34,6 @@ func (m *machine) decideStart(known bool) {
 		m.startIntended()
 	case asked:
 		m.start()
-	case m.status.NextRestartTime == nil:
-		m.reportEnded()
 	case m.status.Breaker.State == v1alpha1.BreakerOpen:
 		m.circuitOpen()
 	default:

@@ -62,6 +62,14 @@ func (m *machine) decideSleep(current *facts.Incarnation) {
 	m.beReady(v1alpha1.ReasonIdle, "Idle. Starts on the next use.")
 }
 
+// concludeOlderStop removes the request to stop an older incarnation. No older incarnation is alive, so the request is complete. The request to stop the current
+// incarnation remains until the exit is recorded, because that request explains the exit.
+func (m *machine) concludeOlderStop() {
+	if stopping := m.status.Stopping; stopping != nil && stopping.Incarnation < m.status.Incarnation {
+		m.status.Stopping = nil
+	}
+}
+
 // killRetryFirst and killRetryLast bound the time until SIGKILL is repeated, which grows with each repetition. A process in uninterruptible sleep may
 // outlive the first SIGKILL.
 const (
