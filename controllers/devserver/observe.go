@@ -123,7 +123,7 @@ func (k *Kind) rarely() time.Duration {
 
 // ObserveStopped implements process.Kind: it clears the parts of the status that describe a running process. status.url stays, because a server that restarts
 // uses it again.
-func (k *Kind) ObserveStopped(ctx context.Context, object process.Object) {
+func (k *Kind) ObserveStopped(ctx context.Context, object process.Object) time.Duration {
 	dev := devServer(object)
 	k.probes.Forget(dev.UID)
 	clearObserved(dev)
@@ -135,6 +135,7 @@ func (k *Kind) ObserveStopped(ctx context.Context, object process.Object) {
 		k.reserved.Release(dev.UID, k.clock.Now())
 		k.ownAtRest(ctx, dev)
 	}
+	return 0
 }
 
 // clearObserved removes what the status says about an incarnation that ran.

@@ -150,14 +150,15 @@ func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, curren
 }
 
 // ObserveStopped implements process.Kind: it sets the status of an Instance that is not running.
-func (k *Kind) ObserveStopped(_ context.Context, object process.Object) {
-	instance := object.(*v1alpha1.Instance) // New returns only Instances
-	command := k.attachCommand(instance)
+func (k *Kind) ObserveStopped(_ context.Context, object process.Object) time.Duration {
+	instance := object.(*v1alpha1.Instance)                                                                                          // New returns only Instances
+	command := k.attachCommand(instance)                                                                                             // wakes a sleeping Instance, and starts a completed one
 	if arbitration.Wants(instance) && typeOf(instance) != v1alpha1.RuntimePod && !lifecycle.Asleep(&instance.Status.ProcessStatus) { // a restart keeps the session
 		command = cmp.Or(instance.Status.AttachCommand, command)
 	}
 	k.show(instance, false, command)
 	k.resting(instance)
+	return 0
 }
 
 // handle returns the command that attaches to the running terminal. The command of the backend takes precedence.
@@ -178,21 +179,16 @@ func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
 	} else {
 		k.set(instance, v1alpha1.ConditionAdopted, metav1.ConditionFalse, v1alpha1.ReasonNotAdopted, "")
 	}
-	if terminals := k.Runtime(instance).Capabilities().Terminals; terminals != nil {
-		terminals.Keep(instance.UID, arbitration.Wants(instance))
-	}
-	if !arbitration.Wants(instance) && !arbitration.Live(instance) {
-		k.reserved.Release(instance.UID, k.clock.Now())
-	}
 }
 
-// BeforeAction implements process.ActionObserver: after a write of the status, it emits the event for a recorded stop, or interrupts the program for a
-// recorded interruptToken.
-func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, _ lifecycle.Step, written bool) error {
+// BeforeAction implements process.ActionObserver: it keeps or ends the session as the recorded status requires. After a write of the status, it emits the event
+// for a recorded stop, or interrupts the program for a recorded interruptToken.
+func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, step lifecycle.Step, written bool) error {
+	instance, before := object.(*v1alpha1.Instance), base.(*v1alpha1.Instance) // New returns only Instances
+	k.hold(instance, step.PreStart || arbitration.Wants(instance))             // before a pre-start, the status does not show yet that the Instance is started
 	if !written {
 		return nil
 	}
-	instance, before := object.(*v1alpha1.Instance), base.(*v1alpha1.Instance) // New returns only Instances
 	if stops(instance, before) {
 		return k.tellEnding(ctx, instance)
 	}
@@ -206,6 +202,17 @@ func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, _ 
 		return fmt.Errorf("interrupt the program for spec.interruptToken: %w", err)
 	}
 	return nil
+}
+
+// hold keeps the session of an Instance that may start its next incarnation. Otherwise the session ends with its process, and the reservation is released. It is
+// called after the status is recorded: if the write fails, the next reconcile may decide to start the Instance, whose users then stay attached.
+func (k *Kind) hold(instance *v1alpha1.Instance, wanted bool) {
+	if terminals := k.Runtime(instance).Capabilities().Terminals; terminals != nil {
+		terminals.Keep(instance.UID, wanted)
+	}
+	if !wanted && !arbitration.Live(instance) {
+		k.reserved.Release(instance.UID, k.clock.Now())
+	}
 }
 
 // Forget implements process.Kind: it drops the data cached for the object.

@@ -32,6 +32,9 @@ func (k *Kind) count(server *v1alpha1.LanguageServer, report lsp.Report, anyway 
 	if !report.OldestRequest.IsZero() {
 		retry = countEvery // the age of the request increases without a report
 	}
+	if idle := condition(server, v1alpha1.ConditionIdle); idle != nil && idle.ObservedGeneration != server.Generation {
+		anyway = true // the new generation is written
+	}
 	before := server.Status.DeepCopy()
 	k.take(server, report)
 	if !anyway && equality.Semantic.DeepEqual(before, &server.Status) {
@@ -39,7 +42,6 @@ func (k *Kind) count(server *v1alpha1.LanguageServer, report lsp.Report, anyway 
 	}
 	if left := countEvery - now.Sub(m.counted); !anyway && left > 0 && left <= countEvery {
 		server.Status = *before
-		k.renew(server)
 		return process.Soonest(left, retry)
 	}
 	m.counted = now

@@ -14,7 +14,6 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
-	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/lsp"
@@ -30,7 +29,6 @@ const shortestWait = 100 * time.Millisecond
 func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	server := languageServer(object)
 	before := server.Status.DeepCopy()
-	k.noteAsked(server)
 	k.locate(server)
 	if k.reporter(server) == nil {
 		k.lookWithout(server, current, observed)
@@ -41,7 +39,6 @@ func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, curren
 		// The status of this incarnation stays as recorded, because the manager may have just started and not received a report yet.
 		observed.NotReady = "The multiplexer has not reported yet."
 		k.recordRestart(server)
-		k.renew(server)
 		return unheardRetry, nil
 	}
 	if report.Incarnation != current.Number {
@@ -136,26 +133,26 @@ func serverInfo(report lsp.Report) *v1alpha1.ServerInfo {
 }
 
 // ObserveStopped implements process.Kind: it records that no server is running. It still copies the counts, because clients can stay connected to the
-// multiplexer.
-func (k *Kind) ObserveStopped(_ context.Context, object process.Object) {
+// multiplexer. It clears what the exited server has used, and the counts if the multiplexer has exited too, as in a Pod.
+func (k *Kind) ObserveStopped(ctx context.Context, object process.Object) time.Duration {
 	server := languageServer(object)
 	before := server.Status.DeepCopy()
-	k.noteAsked(server)
 	k.locate(server)
 	for _, conditionType := range []string{v1alpha1.ConditionInitialized, v1alpha1.ConditionIndexed, v1alpha1.ConditionHealthy} {
 		meta.RemoveStatusCondition(&server.Status.Conditions, conditionType)
 	}
 	k.recordRestart(server)
+	server.Status.Memory = nil
 	report, known := k.report(server)
 	switch {
-	case !wanted(server), k.reporter(server) == nil:
+	case !wanted(server), k.reporter(server) == nil, server.Status.LastExit != nil && k.gone(ctx, server):
 		k.take(server, lsp.Report{})
 	case known:
 		report.MemoryBytes = 0
 		settled := equality.Semantic.DeepEqual(before, &server.Status)
-		k.count(server, report, !settled)
+		return k.count(server, report, !settled)
 	}
-	k.renew(server)
+	return 0
 }
 
 // initializing sets the conditions of a server that does not serve yet.
@@ -163,11 +160,6 @@ func (k *Kind) initializing(server *v1alpha1.LanguageServer, reason, message str
 	k.set(server, v1alpha1.ConditionInitialized, metav1.ConditionFalse, reason, message)
 	k.set(server, v1alpha1.ConditionIndexed, metav1.ConditionFalse, reason, "")
 	k.set(server, v1alpha1.ConditionHealthy, metav1.ConditionUnknown, reason, "")
-}
-
-// renew sets the observed generation of the conditions to the current one.
-func (k *Kind) renew(server *v1alpha1.LanguageServer) {
-	conditions.Writer{Conditions: &server.Status.Conditions, Generation: server.Generation}.Renew()
 }
 
 // locate sets status.endpoint while the object is available for use. Otherwise it clears the endpoint and releases the multiplexer.

@@ -24,6 +24,7 @@ import (
 // Prepare implements process.Kind: it sets the configuration of the multiplexer and the owner of the object.
 func (k *Kind) Prepare(ctx context.Context, object process.Object, current *facts.Incarnation, start *process.StartSpec) error {
 	server := languageServer(object)
+	k.noteAsked(server) // here, because the decision may remove the stop request from the status
 	k.keep(server, true)
 	start.Probed, start.RecordFirst = true, true // status.recentRestarts is derived from the status that records a start
 	if start.Blocked == nil {

@@ -27,7 +27,7 @@ func TestRecentRestarts_MeasureRequestedRestart(t *testing.T) {
 		Incarnation: 1, Reason: v1alpha1.ReasonRequested, KillTime: metav1.NewMicroTime(asked.Add(10 * time.Second)),
 	}
 	s.advance(300 * time.Millisecond)
-	s.kind.ObserveStopped(t.Context(), server)
+	s.prepare(server)
 	s.Expect(server.Status.RecentRestarts).To(BeEmpty())
 
 	recordRestart(server, s.clock.Now(), v1alpha1.ReasonRequested, &v1alpha1.ProcessExit{Incarnation: 1, Reason: v1alpha1.ReasonStopped})

@@ -32,12 +32,24 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 		return consistency.ErrStale
 	}
 	*v.object.GetProcessStatus() = v.step.Status
-	if deriver, derives := r.Kind.(StatusDeriver); derives && !v.step.PreStart && !v.step.Postponed {
-		v.step.Events = append(v.step.Events, deriver.DeriveStatus(v.object, v.base, v.step, v.now)...)
-	}
 	v.retries = append(v.retries, v.step.Requeue)
 	if v.start.Blocked != nil {
 		v.retries = append(v.retries, v.start.Blocked.Retry)
+	}
+	return nil
+}
+
+// derive lets the kind complete the status from the decision. The status of the kind must not be derived from the record: the write of a status causes no
+// reconcile, so a part of the status that follows from the decided record would be missing until an unrelated event.
+func (r *Reconciler) derive(ctx context.Context, v *scope) error {
+	if v.step.PreStart || v.step.Postponed {
+		return nil // the status is the one that was read, and is not written
+	}
+	if !v.programRuns() {
+		v.retries = append(v.retries, r.Kind.ObserveStopped(ctx, v.object))
+	}
+	if deriver, derives := r.Kind.(StatusDeriver); derives {
+		v.step.Events = append(v.step.Events, deriver.DeriveStatus(v.object, v.base, v.step, v.now)...)
 	}
 	return nil
 }

@@ -43,19 +43,21 @@ type Kind interface {
 
 	// Prepare sets how to start the next incarnation of the object, or why it cannot be started. It may set fields of the kind's own status (such as an allocated
 	// port), which are then written together with the intent to start, before the start. start.Process already holds argv (not expanded yet), environment,
-	// directory, UID and incarnation.
+	// directory, UID and incarnation. The ProcessStatus is the one that was read.
 	// Prepare is called in every reconcile of an object that is not stopped, deleted or moved to another host, even while an incarnation is running: current is
 	// that incarnation, or nil.
 	Prepare(ctx context.Context, object Object, current *facts.Incarnation, start *StartSpec) error
 
 	// ObserveRunning adds what the kind knows about the current incarnation, which is running: readiness, liveness, addresses. It sets fields of the kind's own
-	// status and its own conditions (through SetCondition). The status may still describe the previous incarnation, if the current one was pre-started. retry is
-	// how long to wait before the next check; 0 means that none is needed.
+	// status and its own conditions (through SetCondition). It is called before the decision, so the ProcessStatus is the one that was read, and may still
+	// describe the previous incarnation, if the current one was pre-started. retry is how long to wait before the next check; 0 means that none is needed.
 	ObserveRunning(ctx context.Context, object Object, current facts.Incarnation, observed *lifecycle.Observed) (retry time.Duration, err error)
 
-	// ObserveStopped is called instead of ObserveRunning while no incarnation is running, or while the program has exited and only other processes of its tree
-	// are alive. It removes the conditions of the kind that describe a running process.
-	ObserveStopped(ctx context.Context, object Object)
+	// ObserveStopped sets the kind's own status while no incarnation is running, or while the program has exited and only other processes of its tree are alive.
+	// It removes the conditions of the kind that describe a running process. It is called after the decision and before the status is written, so that the
+	// ProcessStatus is the one that will be written; it is not called if the step pre-starts an incarnation or postpones the write. If the write fails, the
+	// stored ProcessStatus differs, so what must follow an acknowledged write belongs in ActionObserver. retry is as for ObserveRunning.
+	ObserveStopped(ctx context.Context, object Object) (retry time.Duration)
 
 	// Forget is called after the object was deleted, and while the object belongs to another host. The kind drops what it keeps in memory about this UID, such
 	// as probers.

@@ -67,18 +67,21 @@ func (v *scope) checkProgram() *lifecycle.ProgramCheck {
 	return nil
 }
 
-// observeKind lets the kind add what it knows about the current incarnation.
+// programRuns reports whether the program of the current incarnation is running, and not only other processes of its tree.
+func (v *scope) programRuns() bool {
+	return v.current != nil && v.current.Phase == facts.Running && v.current.LeaderExit == nil
+}
+
+// observeKind lets the kind add what it knows about the current incarnation, if its program is running. If it is not, the kind has nothing to add to the facts;
+// its status then follows from the decision (see derive).
 func (r *Reconciler) observeKind(ctx context.Context, v *scope) error {
 	switch {
-	case v.current == nil || v.current.Phase != facts.Running:
-		r.Kind.ObserveStopped(ctx, v.object)
-	case v.current.LeaderExit != nil:
+	case v.current != nil && v.current.LeaderExit != nil:
 		// The backend is terminating the other processes of the tree, so the object is no longer usable.
 		notReady := false
 		v.start.Probed, v.observed.Ready = true, &notReady
 		v.observed.NotReady = "The program has exited; stopping the processes that it left behind."
-		r.Kind.ObserveStopped(ctx, v.object)
-	default:
+	case v.programRuns():
 		retry, err := r.Kind.ObserveRunning(ctx, v.object, *v.current, &v.observed)
 		if err != nil && v.want == lifecycle.DesiredRunning && v.object.GetProcessStatus().Stopping == nil {
 			return fmt.Errorf("inspect the process: %w", err)

@@ -59,7 +59,7 @@ func TestPreStart_RequiresWrittenStatusOfKind(t *testing.T) {
 	b.Expect(b.writes).To(Equal(writes), "the status already contains the port")
 	b.reconcile()
 	b.reconcile()
-	b.Expect(b.kind.stops).To(Equal(2), "ObserveStopped is called before each of the two starts, but not while a pre-started incarnation runs")
+	b.Expect(b.kind.stops).To(Equal(1), "ObserveStopped is called for the first start, but not for a pre-start, which writes no status, and not while an incarnation runs")
 
 	for _, change := range []func(){func() { b.kind.port = "8081" }, func() { b.kind.recordFirst = true }} {
 		change()

@@ -134,7 +134,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	v.want = r.want(ctx, v)
 	v.reserves = reserves(v)
 	steps := []func(context.Context, *scope) error{
-		r.writeMetadata, r.observe, r.prepare, r.observeKind, r.decide, r.preStart, r.write, r.act, r.release, r.expire,
+		r.writeMetadata, r.observe, r.prepare, r.observeKind, r.decide, r.derive, r.preStart, r.write, r.act, r.release, r.expire,
 	}
 	for _, step := range steps {
 		err := step(ctx, v)

@@ -82,8 +82,11 @@ func (k *testKind) ObserveRunning(_ context.Context, _ Object, _ facts.Incarnati
 	}
 	return 0, nil
 }
-func (k *testKind) ObserveStopped(context.Context, Object) { k.stops++ }
-func (k *testKind) Forget(uid types.UID)                   { k.forgotten = append(k.forgotten, uid) }
+func (k *testKind) ObserveStopped(context.Context, Object) time.Duration {
+	k.stops++
+	return 0
+}
+func (k *testKind) Forget(uid types.UID) { k.forgotten = append(k.forgotten, uid) }
 
 // eventRecorder is a recorder that collects events.
 type eventRecorder struct {

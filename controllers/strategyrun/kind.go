@@ -206,9 +206,8 @@ func pin(strategy *v1alpha1.Strategy) *v1alpha1.PinnedStrategy {
 }
 
 // ObserveRunning implements process.Kind: it stops a run that exceeds its timeout.
-func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
+func (k *Kind) ObserveRunning(_ context.Context, object process.Object, current facts.Incarnation, observed *lifecycle.Observed) (time.Duration, error) {
 	run := runOf(object)
-	k.ObserveStopped(ctx, object)
 	pinned := run.Status.Pinned
 	if pinned == nil || current.StartedAt.IsZero() {
 		return 0, nil
@@ -223,7 +222,7 @@ func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, curren
 }
 
 // ObserveStopped implements process.Kind. It does nothing.
-func (*Kind) ObserveStopped(context.Context, process.Object) {}
+func (*Kind) ObserveStopped(context.Context, process.Object) time.Duration { return 0 }
 
 // Forget implements process.Kind.
 func (k *Kind) Forget(uid types.UID) { k.take(uid) }
