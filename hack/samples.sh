@@ -3,11 +3,23 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Prepares the samples of `make run` in a separate folder and prints the folder of the manifests. The Vite project is included if npm is installed, a tmux session
-# if tmux is installed, and a language server if gopls was built.
+# if tmux is installed, and a language server if gopls was built. With the argument gopls, the script only adds the language server and prints its manifest.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 state=${XDG_STATE_HOME:-$HOME/.local/state}/berth-samples
 say() { echo "samples: $*" >&2; }
+
+# The Go module is also copied, so that you can change it when you try the language server.
+gopls() {
+  mkdir -p "$state/greeter"
+  cp -R "$root"/samples/greeter/. "$state/greeter/"
+  sed "s|folders: .*|folders: [\"$state/greeter\"]|" "$root/config/samples/gopls/languageserver.yaml" > "$state/manifests/gopls.yaml"
+}
+if [ "${1:-}" = gopls ]; then
+  gopls
+  echo "$state/manifests/gopls.yaml"
+  exit
+fi
 
 rm -rf "$state/manifests"
 mkdir -p "$state/manifests"
@@ -47,12 +59,9 @@ else
   say "tmux is not installed; skipping the tmux session"
 fi
 
-# The Go module is also copied, so that you can change it when you try the language server.
 if [ -x "$root/bin/gopls" ]; then
-  mkdir -p "$state/greeter"
-  cp -R "$root"/samples/greeter/. "$state/greeter/"
-  sed "s|folders: .*|folders: [\"$state/greeter\"]|" "$root/config/samples/gopls/languageserver.yaml" > "$state/manifests/gopls.yaml"
+  gopls
 else
-  say "bin/gopls does not exist (make gopls builds it); skipping the language server"
+  say "bin/gopls does not exist; the language server is added once gopls is built"
 fi
 echo "$state/manifests"
