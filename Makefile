@@ -9,7 +9,8 @@ ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
 BIN := $(ROOT)/bin
 TOOL := go tool -modfile=$(ROOT)/hack/tools/go.mod
 
-# Directory of etcd and kube-apiserver, which the tests use. If you set another directory, make uses the binaries in it and builds none.
+# Directory of etcd, kube-apiserver, kube-controller-manager and kubectl, which some tests use. If you set another directory, make uses the programs in it and
+# builds none of these four.
 export KUBEBUILDER_ASSETS ?= $(BIN)
 # Everything except tests with -race is compiled with the same settings, so that the build cache is shared.
 PLAIN := CGO_ENABLED=0 GOFLAGS="$(shell go env GOFLAGS) -trimpath"
@@ -29,9 +30,8 @@ help: ## List the targets.
 
 ##@ Use
 .PHONY: run
-run: build apiserver gopls ## Start a control plane, the manager and the samples, and show them until Ctrl-C. Builds kubectl if it is not in PATH.
-	@command -v kubectl >/dev/null || hack/controlplane/build.sh $(BIN) kubectl
-	@samples=$$(hack/samples.sh) && PATH="$(BIN):$$PATH" $(BIN)/berth up -f "$$samples" $(UP)
+run: build apiserver ## Start a control plane, the manager and the samples, and show them until Ctrl-C. Builds gopls, and kubectl if it is not in PATH, meanwhile.
+	@hack/run.sh $(BIN) $(UP)
 
 .PHONY: install
 install: ## Install berth, kubectl-berth, berth-apiserver, berth-shim, berth-lsp and berth-lsp-pod with go install.
@@ -64,10 +64,21 @@ gopls: ## Build gopls, a language server for Go, into bin/.
 	echo "building gopls $(GOPLS)" >&2; \
 	GOBIN=$(BIN) CGO_ENABLED=0 go install golang.org/x/tools/gopls@$(GOPLS) || echo "cannot build gopls (see above); skipping its sample" >&2; fi
 
+# Builds programs of the control plane, unless KUBEBUILDER_ASSETS is a directory that already contains them.
+assets = if [ "$(KUBEBUILDER_ASSETS)" = "$(BIN)" ]; then hack/controlplane/build.sh $(BIN) $(1); else echo "using $(1) in $(KUBEBUILDER_ASSETS)" >&2; fi
+
 .PHONY: controlplane
-controlplane: apiserver ## Build what the tests use into bin/: berth-apiserver, etcd, kube-apiserver, kube-controller-manager and kubectl (takes minutes the first time).
-	@if [ "$(KUBEBUILDER_ASSETS)" = "$(BIN)" ]; then hack/controlplane/build.sh $(BIN) etcd kube-apiserver kube-controller-manager kubectl; \
-	else echo "using the control plane in $(KUBEBUILDER_ASSETS)" >&2; fi
+controlplane: apiserver ## Build what the tests with Pods use into bin/: berth-apiserver, etcd, kube-apiserver, kube-controller-manager and kubectl (takes minutes the first time).
+	@$(call assets,etcd kube-apiserver kube-controller-manager kubectl)
+
+# What the benchmarks compare with.
+.PHONY: kube-apiserver
+kube-apiserver: apiserver
+	@$(call assets,etcd kube-apiserver)
+
+.PHONY: kubectl
+kubectl: ## Build kubectl into bin/.
+	@$(call assets,kubectl)
 
 # Directory of the cluster that make cluster creates. It contains the kubeconfig.
 export BERTH_CLUSTER ?= /var/lib/berth-cluster
@@ -117,7 +128,7 @@ reference: ## Generate docs/reference: the API from the comments of api/v1alpha1
 	@hack/reference/generate.sh docs/reference
 
 .PHONY: picture
-picture: build controlplane ## Draw the picture of the README from a session with the programs in bin/.
+picture: build apiserver kubectl ## Draw the picture of the README from a session with the programs in bin/.
 	@hack/picture/draw.sh
 
 .PHONY: chart
@@ -156,12 +167,21 @@ clean: ## Remove bin/.
 
 ##@ Check
 .PHONY: test
-test: build controlplane ## Run the unit and integration tests, with -race if it is available. Builds what they need. Lists the tests that are skipped because of a missing program.
+test: build apiserver ## Run the unit and integration tests, with -race if it is available. Builds what they need, except for tests with Pods. Lists the tests that are skipped because of a missing program.
 	@race=$$(hack/race.sh); echo "testing $$race (compiling takes minutes the first time)" >&2; \
 	hack/test.sh $$race -p 4 -count=1 -timeout $(TIMEOUT) $(PACKAGES)
 
+# Tests that make test skips without kube-apiserver. They check the Pods and the installation that Berth creates; test-cluster runs such Pods on a node.
+PODS := TestIntegration|TestManager_NeedsOnlyNamespacedPermissions|TestStart_ReadsDatabaseOfEtcd
+
+.PHONY: test-pods
+test-pods: build controlplane ## Run the tests that need Pods, kube-apiserver or kubectl, with -race if it is available. They need no node.
+	@race=$$(hack/race.sh); echo "testing with Pods $$race" >&2; \
+	hack/test.sh $$race -p 4 -count=1 -timeout $(TIMEOUT) ./test/install ./internal/runtime/pod && \
+	hack/test.sh $$race -p 4 -count=1 -timeout $(TIMEOUT) -run '^($(PODS))$$' ./test/integration ./internal/cli ./internal/controlplane
+
 .PHONY: test-integration
-test-integration: controlplane ## Test the controllers with a real API server and a fake runtime.
+test-integration: apiserver ## Test the controllers with a real API server and a fake runtime.
 	@go test $$(hack/race.sh) -count=1 -timeout $(TIMEOUT) ./test/integration/... ./test/api/...
 
 .PHONY: test-faults
@@ -180,12 +200,12 @@ cover: ## Check that the tests of the state machine cover at least 97 % of its s
 	@$(PLAIN) go test -count=1 -cover ./internal/lifecycle | awk '{print} /coverage:/ {gsub("%", "", $$5); enough = $$5 >= 97} END {exit !enough}'
 
 .PHONY: races
-races: controlplane ## Run the race table with real processes and a real API server. Prints one line per row; takes about three minutes.
+races: apiserver ## Run the race table with real processes and a real API server. Prints one line per row; takes about three minutes.
 	@race=$$(hack/race.sh); go test -c $$race -o $(BIN)/races.test ./test/races
 	@cd test/races && $(BIN)/races.test -test.timeout 20m -ginkgo.no-color -ginkgo.silence-skips
 
 .PHONY: mutants
-mutants: controlplane ## Run every row of the race table with its guard removed; each has to fail. ROWS="R07 S11" selects rows.
+mutants: apiserver ## Run every row of the race table with its guard removed; each has to fail. ROWS="R07 S11" selects rows.
 	@$(PLAIN) go test -c -o $(BIN)/mutants.test ./test/races # without -race: a missing guard causes no data race, and this is several times as fast
 	@$(PLAIN) go build -o $(BIN)/mutants ./test/races/mutants
 	@cd test/races && $(BIN)/mutants $(BIN)/mutants.test $(ROWS)
@@ -195,7 +215,7 @@ OBJECTS ?= 1000
 SEED ?= 1
 
 .PHONY: hostile
-hostile: controlplane ## Create, change and delete OBJECTS=1000 objects with extreme specs, and check that a well-behaved object is not affected.
+hostile: apiserver ## Create, change and delete OBJECTS=1000 objects with extreme specs, and check that a well-behaved object is not affected.
 	@OBJECTS=$(OBJECTS) SEED=$(SEED) $(PLAIN) go test -count=1 -timeout 60m -v ./test/hostile
 
 # Duration of each fuzz target: make fuzz FUZZ_FOR=3m
@@ -209,30 +229,30 @@ fuzz: ## Fuzz each parser of external input for FUZZ_FOR=5s.
 HOSTS_FOR ?= 5m
 
 .PHONY: races-hosts
-races-hosts: controlplane ## Disturb two managers with separate state directories on one API server for HOSTS_FOR=5m, with and without leader election.
+races-hosts: apiserver ## Disturb two managers with separate state directories on one API server for HOSTS_FOR=5m, with and without leader election.
 	@race=$$(hack/race.sh); go test -c $$race -o $(BIN)/races.test ./test/races
 	@cd test/races && RACES_HOSTS_FOR=$(HOSTS_FOR) $(BIN)/races.test -test.timeout 30m -ginkgo.no-color -ginkgo.silence-skips -ginkgo.label-filter=S19
 
 .PHONY: chaos
-chaos: controlplane ## Kill processes at random during random client operations, for CYCLES=200 cycles. SEED= repeats a run.
+chaos: apiserver ## Kill processes at random during random client operations, for CYCLES=200 cycles. SEED= repeats a run.
 	@CYCLES=$(CYCLES) $(PLAIN) go test -count=1 -timeout $$(($(CYCLES) * 20 + 900))s -v ./test/chaos/
 
 .PHONY: bench
-bench: controlplane gopls ## Measure speed and cost against the bare API server, pm2 and the kernel. Takes about seven minutes on an idle machine.
+bench: kube-apiserver gopls ## Measure speed and cost against the bare API server, pm2 and the kernel. Takes about seven minutes on an idle machine.
 	@$(PLAIN) go test -count=1 -timeout 60m -v ./test/performance
 
 SCALE ?= 5000
 
 .PHONY: scale
-scale: controlplane ## Measure an increasing number of DevServers in Pods on simulated nodes, up to SCALE=5000. Takes about ten minutes.
+scale: kube-apiserver ## Measure an increasing number of DevServers in Pods on simulated nodes, up to SCALE=5000. Takes about ten minutes.
 	@SCALE=$(SCALE) $(PLAIN) go test -count=1 -timeout 90m -v -run '^TestScale_' ./test/performance
 
 .PHONY: test-cluster
-test-cluster: node controlplane helm ## Create a cluster, test Pods and the installation on it, and delete it. Needs root and Debian's containerd.
+test-cluster: node apiserver helm ## Create a cluster, test Pods and the installation on it, and delete it. Needs root and Debian's containerd.
 	@KUBEBUILDER_ASSETS=$(BIN) hack/cluster/test.sh
 
 .PHONY: e2e
-e2e: build controlplane helm ## Test the installation and all kinds on the cluster in KUBECONFIG, of which this machine is a node. Needs root. BERTH_TEST_IMAGE is the manager's image.
+e2e: build apiserver kubectl helm ## Test the installation and all kinds on the cluster in KUBECONFIG, of which this machine is a node. Needs root. BERTH_TEST_IMAGE is the manager's image.
 	@test -n "$$KUBECONFIG" || { echo "e2e: set KUBECONFIG to the cluster to test" >&2; exit 2; }
 	@BERTH_CLUSTER= BERTH_TEST_KUBECONFIG="$$KUBECONFIG" KUBEBUILDER_ASSETS=$(BIN) $(PLAIN) go test -count=1 -timeout 60m -v -run TestCluster ./test/cluster
 
@@ -240,11 +260,11 @@ e2e: build controlplane helm ## Test the installation and all kinds on the clust
 LABELS ?=
 
 .PHONY: test-e2e
-test-e2e: build controlplane gopls ## Run the end-to-end tests with Vite, Next, Flask, Django, Codex and Go. Needs node, npm, chromium, python3-flask and python3-django. RELOADS=100 reloads servers more often.
+test-e2e: build apiserver kubectl gopls ## Run the end-to-end tests with Vite, Next, Flask, Django, Codex and Go. Needs node, npm, chromium, python3-flask and python3-django. RELOADS=100 reloads servers more often.
 	@$(PLAIN) go test -count=1 -timeout 40m -v ./test/e2e/... -ginkgo.v -ginkgo.label-filter="$(LABELS)"
 
 .PHONY: test-e2e-user
-test-e2e-user: build controlplane gopls ## Run the end-to-end tests as an ordinary user. Needs root.
+test-e2e-user: build apiserver kubectl gopls ## Run the end-to-end tests as an ordinary user. Needs root.
 	@$(PLAIN) go test -c -o $(BIN)/e2e.test ./test/e2e
 	@hack/as-user.sh -test.timeout 40m -ginkgo.v -ginkgo.label-filter="$(LABELS)"
 
@@ -270,6 +290,6 @@ $(BIN)/golangci-lint: hack/tools/go.mod
 	@$(PLAIN) go build -gcflags='all=-N -l' -modfile=hack/tools/go.mod -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: verify
-verify: controlplane $(BIN)/golangci-lint ## Check generated files, formatting, portability and lint.
+verify: kubectl $(BIN)/golangci-lint ## Check generated files, formatting, portability and lint.
 	@$(PLAIN) hack/verify.sh
 	@$(MAKE) --no-print-directory lint

@@ -37,8 +37,9 @@ if [ "${#missing[@]}" -gt 0 ]; then
   echo "building ${missing[*]} ($pinned); this takes minutes the first time and seconds later" >&2
 fi
 for name in "${missing[@]}"; do
-  ../compile.sh . "$out/.$name" "${packages[$name]}" \
+  # make run builds kubectl in the background, so another call may build the same program at the same time.
+  ../compile.sh . "$out/.$name.$$" "${packages[$name]}" \
     "-X k8s.io/component-base/version.gitVersion=$kubernetes -X k8s.io/client-go/pkg/version.gitVersion=$kubernetes"
-  mv "$out/.$name" "$out/$name"
+  mv "$out/.$name.$$" "$out/$name"
 done
 echo "$pinned" > "$stamp"

@@ -26,6 +26,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/test/need"
 	"github.com/berth-dev/berth/test/testenv"
 )
 
@@ -91,13 +92,15 @@ func startCluster(t *testing.T) (api client.Client, kubeconfig string) {
 	return clusterAccess(t, config, environment.Kubeconfig())
 }
 
-// startClusterWithPods is like startCluster, with an API server that also serves Pods.
+// startClusterWithPods is like startCluster, with an API server that also serves Pods. It skips the test if there is none.
 func startClusterWithPods(t *testing.T) (api client.Client, kubeconfig string) {
 	t.Helper()
 	g := NewWithT(t)
-	environment := testenv.WithPods(filepath.Join("..", ".."))
+	root := filepath.Join("..", "..")
+	need.Pods(t, root)
+	environment := testenv.WithPods(root)
 	config, err := environment.Start()
-	g.Expect(err).NotTo(HaveOccurred(), "start a control plane (make controlplane builds it)")
+	g.Expect(err).NotTo(HaveOccurred(), "start a control plane")
 	t.Cleanup(func() { g.Expect(environment.Stop()).To(Succeed()) })
 	return clusterAccess(t, config, environment.KubeConfig)
 }

@@ -5,7 +5,6 @@ package controlplane
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -15,10 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/berth-dev/berth/test/need"
 )
 
 // TestStart_ReadsDatabaseOfEtcd starts a control plane with a database that etcd and kube-apiserver have written as separate programs. All objects still exist.
 func TestStart_ReadsDatabaseOfEtcd(t *testing.T) {
+	root := filepath.Join("..", "..")
+	need.Pods(t, root) // not Pods, but the programs
 	g := NewWithT(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -26,11 +29,9 @@ func TestStart_ReadsDatabaseOfEtcd(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 
 	environment := &envtest.Environment{
-		CRDDirectoryPaths: []string{filepath.Join("..", "..", "config", "crd", "bases")}, ErrorIfCRDPathMissing: true,
+		CRDDirectoryPaths: []string{filepath.Join(root, "config", "crd", "bases")}, ErrorIfCRDPathMissing: true,
 		ControlPlaneStartTimeout: 2 * time.Minute,
-	}
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		environment.BinaryAssetsDirectory = assets(t)
+		BinaryAssetsDirectory:    need.Assets(root),
 	}
 	environment.ControlPlane.Etcd = &envtest.Etcd{DataDir: filepath.Join(dir.root, "etcd")}
 	config, err := environment.Start()

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/test/need"
 )
 
 // TestInstall_SecondApplyChangesNothing checks that the API server accepts a second apply of config/default and that the apply changes nothing. An upgrade is
@@ -92,7 +94,7 @@ func TestPolicies_PassTypeChecker(t *testing.T) {
 func startTypeChecker(t *testing.T) {
 	t.Helper()
 	output := &outputBuffer{}
-	command := exec.Command(assetPath("kube-controller-manager"), "--kubeconfig="+kubeconfig,
+	command := exec.Command(filepath.Join(need.Assets(root), "kube-controller-manager"), "--kubeconfig="+kubeconfig,
 		"--controllers=validatingadmissionpolicy-status-controller", "--leader-elect=false", "--secure-port=0")
 	command.Stderr = output
 	g := NewWithT(t)

@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -28,6 +29,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/test/need"
 	"github.com/berth-dev/berth/test/testenv"
 )
 
@@ -50,14 +52,19 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
+// TestPrograms_AreInstalled is skipped, as the only test of this package that runs, if the programs that all other tests need are not installed.
+func TestPrograms_AreInstalled(t *testing.T) { need.Pods(t, root) }
+
 func run(m *testing.M) (code int) {
-	environment := &envtest.Environment{BinaryAssetsDirectory: os.Getenv("KUBEBUILDER_ASSETS"), ControlPlaneStartTimeout: testenv.StartTimeout}
-	if environment.BinaryAssetsDirectory == "" {
-		environment.BinaryAssetsDirectory = filepath.Join(root, "bin")
+	flag.Parse()
+	if need.WithoutPods(root) != nil {
+		_ = flag.Set("test.run", "^TestPrograms_AreInstalled$") // the flag exists in every test program
+		return m.Run()
 	}
+	environment := &envtest.Environment{BinaryAssetsDirectory: need.Assets(root), ControlPlaneStartTimeout: testenv.StartTimeout}
 	config, err := environment.Start()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "start a control plane (make controlplane builds it):", err)
+		fmt.Fprintln(os.Stderr, "start a control plane:", err)
 		return 1
 	}
 	defer func() {
@@ -109,19 +116,10 @@ func prepare(environment *envtest.Environment) error {
 	return os.WriteFile(kubeconfig, text, 0o600)
 }
 
-// assetPath returns the path of a program of the control plane.
-func assetPath(name string) string {
-	dir := os.Getenv("KUBEBUILDER_ASSETS")
-	if dir == "" {
-		dir = filepath.Join(root, "bin")
-	}
-	return filepath.Join(dir, name)
-}
-
 // render returns the objects of the kustomization in a folder of the repository.
 func render(ctx context.Context, folder string) ([]*unstructured.Unstructured, error) {
 	var output bytes.Buffer
-	command := exec.CommandContext(ctx, assetPath("kubectl"), "kustomize", filepath.Join(root, folder))
+	command := exec.CommandContext(ctx, filepath.Join(need.Assets(root), "kubectl"), "kustomize", filepath.Join(root, folder))
 	command.Stderr = &output
 	text, err := command.Output()
 	if err != nil {

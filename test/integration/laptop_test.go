@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 
@@ -22,6 +21,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // This spec creates the Pods of the sample, because applying the objects is not a sufficient test: the API server validates the fields of spec.runtime.pod
@@ -77,11 +77,7 @@ var _ = Describe("samples/laptop-to-cluster", func() {
 func renderKustomization(ctx context.Context, folder string) (objects []*unstructured.Unstructured) {
 	GinkgoHelper()
 	root := filepath.Join("..", "..")
-	kubectl := filepath.Join(root, "bin", "kubectl")
-	if assets := os.Getenv("KUBEBUILDER_ASSETS"); assets != "" {
-		kubectl = filepath.Join(assets, "kubectl")
-	}
-	command := exec.CommandContext(ctx, kubectl, "kustomize", filepath.Join(root, folder))
+	command := exec.CommandContext(ctx, filepath.Join(need.Assets(root), "kubectl"), "kustomize", filepath.Join(root, folder))
 	command.Stderr = GinkgoWriter
 	text, err := command.Output()
 	Expect(err).NotTo(HaveOccurred())

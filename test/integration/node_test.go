@@ -5,6 +5,7 @@ package integration
 
 import (
 	"context"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/runtime/pod"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // terminationMessage is the name of a Pod annotation. Its value is the termination message that the program of the Pod will leave.
@@ -25,9 +27,11 @@ const terminationMessage = "test.berth.dev/last-words"
 // node binds Pods and writes their status in place of a scheduler and a kubelet, which do not run in these tests.
 type node struct{}
 
-// newNode terminates deleted Pods in the background until the end of the spec. Call newNode before newNamespace, because cleanups run in reverse order and
+// newNode terminates deleted Pods in the background until the end of the spec, and skips the spec if the API server serves no Pods. Call newNode before newNamespace, because cleanups run in reverse order and
 // the cleanup of the namespace needs a node that terminates Pods.
 func newNode() *node {
+	GinkgoHelper()
+	need.Pods(GinkgoT(), filepath.Join("..", ".."))
 	n := &node{}
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup

@@ -21,7 +21,6 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/activity"
@@ -30,6 +29,7 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/fake"
 	"github.com/berth-dev/berth/internal/runtime/langserver"
 	"github.com/berth-dev/berth/internal/runtime/pod"
+	"github.com/berth-dev/berth/test/need"
 	"github.com/berth-dev/berth/test/testenv"
 )
 
@@ -54,10 +54,25 @@ var (
 	activityTracker *activity.Tracker
 
 	failures    testenv.Failures
-	environment *envtest.Environment
+	environment apiServer
+	// servesPods reports whether the API server serves Pods.
+	servesPods  bool
 	stopRuntime context.CancelFunc
 	stopManager func()
 )
+
+// apiServer is kube-apiserver if it is installed. Otherwise it is berth-apiserver, and the specs that need Pods are skipped.
+type apiServer interface {
+	Start() (*rest.Config, error)
+	Stop() error
+}
+
+func newAPIServer(root string) apiServer {
+	if servesPods = need.WithoutPods(root) == nil; servesPods {
+		return testenv.WithPods(root)
+	}
+	return testenv.New(root)
+}
 
 func TestIntegration(t *testing.T) {
 	before := goleak.IgnoreCurrent()
@@ -76,10 +91,10 @@ var _ = ReportAfterEach(failures.Note)
 
 var _ = BeforeSuite(func() {
 	ctrl.SetLogger(logr.Discard())
-	environment = testenv.WithPods(filepath.Join("..", ".."))
+	environment = newAPIServer(filepath.Join("..", ".."))
 	var err error
 	config, err = environment.Start()
-	Expect(err).NotTo(HaveOccurred(), "start the control plane (built by make controlplane)")
+	Expect(err).NotTo(HaveOccurred(), "start the control plane")
 	config.QPS, config.Burst = 500, 1000
 	k8s, err = client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()})
 	Expect(err).NotTo(HaveOccurred())
@@ -111,19 +126,15 @@ func startManager() (stop func()) { return startManagerWith(config) }
 // startManagerWith runs a manager that connects to the API server with the given config, until the returned function is called. changes modify the options
 // of the manager.
 func startManagerWith(config *rest.Config, changes ...func(*manager.Options)) (stop func()) {
-	pods, err := pod.New(pod.Options{Client: kubernetes.NewForConfigOrDie(config)})
-	Expect(err).NotTo(HaveOccurred())
-	servers, err := langserver.NewInPods(pods, langserver.PodOptions{
-		Client: kubernetes.NewForConfigOrDie(config),
-		Image: func(context.Context) (langserver.Image, error) {
-			return langserver.Image{Name: "localhost/berth:1"}, nil
-		},
-	})
-	Expect(err).NotTo(HaveOccurred())
-	all := runtime.NewRegistry(rt, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeTmux, Runtime: tmux}, runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: pods})
-	options := manager.Options{
-		Runtimes: all, LanguageServersInPods: servers, Presence: activityTracker, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience,
+	options := manager.Options{Presence: activityTracker, LeftoverInterval: time.Second, LeftoverGrace: time.Second, ShutdownTimeout: patience}
+	backends := []runtime.Backend{{Type: v1alpha1.RuntimeTmux, Runtime: tmux}}
+	closePods := func() {}
+	if servesPods {
+		var pods runtime.Backend
+		pods, options.LanguageServersInPods, closePods = newPods(config)
+		backends = append(backends, pods)
 	}
+	options.Runtimes = runtime.NewRegistry(rt, logr.Discard(), backends...)
 	for _, change := range changes {
 		change(&options)
 	}
@@ -138,6 +149,22 @@ func startManagerWith(config *rest.Config, changes ...func(*manager.Options)) (s
 	return func() {
 		cancel()
 		Eventually(ended).Should(Receive(BeNil()), "the manager stops when its context is canceled")
+		closePods()
+	}
+}
+
+// newPods returns the runtimes for Pods and for language servers in Pods, and a function that closes both.
+func newPods(config *rest.Config) (backend runtime.Backend, servers *langserver.Runtime, closeBoth func()) {
+	pods, err := pod.New(pod.Options{Client: kubernetes.NewForConfigOrDie(config)})
+	Expect(err).NotTo(HaveOccurred())
+	servers, err = langserver.NewInPods(pods, langserver.PodOptions{
+		Client: kubernetes.NewForConfigOrDie(config),
+		Image: func(context.Context) (langserver.Image, error) {
+			return langserver.Image{Name: "localhost/berth:1"}, nil
+		},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: pods}, servers, func() {
 		servers.Close()
 		Expect(pods.Close()).To(Succeed())
 	}

@@ -16,19 +16,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/berth-dev/berth/internal/controlplane"
+	"github.com/berth-dev/berth/test/need"
 )
 
-// Environment is the API server of berth up with the kinds of Berth. It serves no Pods and no Services.
+// Environment is an envtest environment whose control plane is berth-apiserver, as in berth up. It serves no Pods and no Services.
 type Environment struct {
 	root, dir string
 	plane     *controlplane.ControlPlane
+	envtest   envtest.Environment
 }
 
 // New returns an environment that the caller has to start. root is the path of the project relative to the directory of the test.
-func New(root string) *Environment { return &Environment{root: root} }
+func New(root string) *Environment {
+	return &Environment{root: root, envtest: envtest.Environment{
+		UseExistingCluster: ptr.To(true), CRDDirectoryPaths: []string{crds(root)}, ErrorIfCRDPathMissing: true}}
+}
 
 // Start starts the API server and installs the kinds. It returns the configuration of an administrator, with the limits of requests that envtest sets.
 func (e *Environment) Start() (*rest.Config, error) {
@@ -42,7 +48,8 @@ func (e *Environment) Start() (*rest.Config, error) {
 	}
 	config := e.plane.Config()
 	config.QPS, config.Burst = 1000, 2000
-	if _, err := envtest.InstallCRDs(config, envtest.CRDInstallOptions{Paths: []string{crds(e.root)}, ErrorIfPathMissing: true}); err != nil {
+	e.envtest.Config = config
+	if _, err = e.envtest.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("install the kinds: %w", err), e.Stop())
 	}
 	if err := waitForRoles(config); err != nil {
@@ -67,9 +74,9 @@ func (e *Environment) Kubeconfig() []byte { return e.plane.Kubeconfig() }
 
 // Stop stops the API server and removes its files.
 func (e *Environment) Stop() error {
-	var err error
+	err := e.envtest.Stop() // leaves the API server running, because envtest did not start it
 	if e.plane != nil {
-		err = e.plane.Stop()
+		err = errors.Join(err, e.plane.Stop())
 	}
 	return errors.Join(err, os.RemoveAll(e.dir))
 }
@@ -79,15 +86,12 @@ const StartTimeout = 2 * time.Minute
 
 // WithPods returns a control plane with the kinds of Berth whose kube-apiserver also serves Pods, for the tests that need them. The caller has to start it.
 func WithPods(root string) *envtest.Environment {
-	environment := &envtest.Environment{
+	return &envtest.Environment{
 		CRDDirectoryPaths:        []string{crds(root)},
 		ErrorIfCRDPathMissing:    true,
 		ControlPlaneStartTimeout: StartTimeout,
+		BinaryAssetsDirectory:    need.Assets(root),
 	}
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		environment.BinaryAssetsDirectory = filepath.Join(root, "bin")
-	}
-	return environment
 }
 
 func crds(root string) string { return filepath.Join(root, "config", "crd", "bases") }

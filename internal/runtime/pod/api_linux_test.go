@@ -20,6 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
+	"github.com/berth-dev/berth/test/need"
 	"github.com/berth-dev/berth/test/testenv"
 )
 
@@ -38,6 +39,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, labels map[string]string) *cluster {
 	t.Helper()
+	need.Pods(t, "../../..")
 	g := NewWithT(t)
 	config, err := apiServer()
 	g.Expect(err).NotTo(HaveOccurred())
