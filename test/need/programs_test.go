@@ -38,6 +38,7 @@ func hide(t *testing.T, installed ...string) {
 		}
 	}
 	t.Setenv("PATH", dir)
+	t.Setenv(recordVariable, "") // the file of the run that this test is part of
 	debian = "# a comment\nno-such-a package-a\nno-such-b package-a\nno-such-c package-c\n/usr/bin/python3 python3\npython3:no_such_module python3-none\n/no/such/file package-f\n"
 	t.Cleanup(func() { debian = list })
 }
