@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // goplsVersion is the version to build for the tests if make has not built gopls.
@@ -77,7 +78,10 @@ var languageProjects = map[string]languageProject{
 	},
 	"clangd": {
 		language: "cpp", comment: "// ", main: "main.cpp", helper: "helper.h", hover: "greet", references: 2,
-		command: func(context.Context) []string { return []string{"clangd", "--background-index"} },
+		command: func(context.Context) []string {
+			need.Programs(GinkgoT(), "clangd")
+			return []string{"clangd", "--background-index"}
+		},
 		files: map[string]string{
 			"compile_flags.txt": "-std=c++17\n",
 			"main.cpp":          "#include \"helper.h\"\n\nint main() { return greet(1); }\n",
