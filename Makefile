@@ -271,7 +271,7 @@ test-e2e-user: build apiserver kubectl gopls ## Run the end-to-end tests as an o
 .PHONY: test-languageservers
 test-languageservers: gopls ## Compare 17 language servers, shared by several clients, with the same servers alone. Needs node, npm and clangd. EDITS=400 edits more often, WORKTREES=10 compares more worktrees.
 	@echo "testing language servers (the first run installs them with npm)" >&2
-	@go test -race -count=1 -timeout 120m -v ./test/languageservers
+	@go test $$(hack/race.sh) -count=1 -timeout 120m -v ./test/languageservers
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## Format the code.
