@@ -45,8 +45,15 @@ func (k *Kind) age() time.Duration {
 	return k.clock.Since(k.began)
 }
 
+// nextList is the key of listCoalescer.next.
+const nextList = "next"
+
+// listTimeout bounds one list call of a listCoalescer.
+const listTimeout = 30 * time.Second
+
 // listCoalescer lists all DevServers from the API server. Callers that arrive during a list call share the next call. Therefore no caller receives a list from
-// before its request, and a thousand servers that start at the same time do not cause a thousand long list calls.
+// before its request, and a thousand servers that start at the same time do not cause a thousand long list calls. A list call does not end with the context of
+// the caller that started it, because other callers share it.
 type listCoalescer struct {
 	reading sync.Mutex         // held during a list call
 	next    singleflight.Group // the list call that has not started yet
@@ -54,11 +61,12 @@ type listCoalescer struct {
 
 // read returns a shared list, which must not be modified.
 func (e *listCoalescer) read(ctx context.Context, reader client.Reader) (*v1alpha1.DevServerList, error) {
-	const key = "next"
-	call := e.next.DoChan(key, func() (any, error) {
+	call := e.next.DoChan(nextList, func() (any, error) {
 		e.reading.Lock()
 		defer e.reading.Unlock()
-		e.next.Forget(key) // this call starts now; later callers wait for another one
+		e.next.Forget(nextList) // this call starts now; later callers wait for another one
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), listTimeout)
+		defer cancel()
 		all := &v1alpha1.DevServerList{}
 		return all, reader.List(ctx, all)
 	})

@@ -4,6 +4,7 @@
 package devserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -25,10 +26,10 @@ type blockingReader struct {
 	passes chan error
 }
 
-func (r *blockingReader) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+func (r *blockingReader) List(ctx context.Context, list client.ObjectList, _ ...client.ListOption) error {
 	n := r.lists.Add(1)
 	r.waits <- struct{}{}
-	err := <-r.passes
+	err := cmp.Or(<-r.passes, ctx.Err())
 	list.(*v1alpha1.DevServerList).Items = make([]v1alpha1.DevServer, n)
 	return err
 }
@@ -94,4 +95,19 @@ func TestListCoalescer_StopsWaitingOnCancel(t *testing.T) {
 	<-reader.waits // the list that the cancelled caller requested
 	reader.passes <- nil
 	asking.Wait()
+}
+
+func TestListCoalescer_ListOutlivesCallerThatStartedIt(t *testing.T) {
+	g := NewWithT(t)
+	var e listCoalescer
+	reader := &blockingReader{waits: make(chan struct{}), passes: make(chan error)}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	e.reading.Lock() // as during an earlier list
+	g.Expect(e.read(cancelled, reader)).Error().To(MatchError(context.Canceled))
+	shared := e.next.DoChan(nextList, nil) // as another caller does, whose context is alive
+	e.reading.Unlock()
+	<-reader.waits
+	reader.passes <- nil
+	g.Expect((<-shared).Err).NotTo(HaveOccurred())
 }
