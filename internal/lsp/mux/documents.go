@@ -23,7 +23,7 @@ func (m *Mux) emit(list []document.Notification) {
 			m.server.toldAt = m.now()
 		}
 		if pull := &m.server.pull; pull.offered {
-			pull.note(n, m.documents.URIs())
+			pull.note(n)
 		}
 	}
 	m.pullNext()

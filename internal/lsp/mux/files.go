@@ -83,7 +83,7 @@ func (m *Mux) filesChanged(changes []watch.Change) {
 		m.server.toldAt = m.now()
 	}
 	if len(wanted) > 0 {
-		m.server.pull.everything(m.documents.URIs())
+		m.server.pull.everything()
 		m.pullNext()
 	}
 }
@@ -212,7 +212,7 @@ func (m *Mux) syncFolders() {
 	event := map[string]any{"added": without(m.config.Folders, b.folders), "removed": without(b.folders, m.config.Folders)}
 	b.folders, b.toldAt = m.config.Folders, m.now()
 	b.put(wire.NotificationBody("workspace/didChangeWorkspaceFolders", wire.Encode(map[string]any{"event": event})))
-	b.pull.everything(m.documents.URIs())
+	b.pull.everything()
 	m.pullNext()
 }
 

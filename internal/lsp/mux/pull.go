@@ -5,7 +5,6 @@ package mux
 
 import (
 	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/berth-dev/berth/internal/lsp/document"
@@ -31,13 +30,24 @@ type pulling struct {
 	found   []tsDiagnostic
 	related bool // the diagnostics of a document depend on other documents
 	paused  bool // the server has refused a request for now; cleared by Tick
-	// due are the URIs of the documents whose diagnostics must be requested; the last one is next.
-	due []string
+	// documents are the documents that the server has open, by key.
+	documents map[string]*pullState
+	// round is the number of the last event after which the diagnostics of all documents are due, and changes is the number of the last notification about a
+	// document.
+	round, changes int64
 	// published are the documents that the server publishes itself, by key.
 	published map[string]bool
 	// asked is the document of the pending request, and version its version at the server.
 	asked   string
 	version int64
+}
+
+// pullState is what is known of the diagnostics of a document.
+type pullState struct {
+	uri string
+	// round is the value of pulling.round at the last request for the diagnostics, and changed the value of pulling.changes at the last notification about the
+	// document. The diagnostics are due unless round has the current value. 0 means that they are due.
+	round, changed int64
 }
 
 // offers reads the server's capability to return diagnostics. how is the method for inquiries about its documents.
@@ -48,39 +58,60 @@ func (p *pulling) offers(capability json.RawMessage, how diagnosisMethod) {
 	p.conflicts = how == byTSServer
 	p.offered = on(capability) || p.conflicts
 	p.related = p.conflicts || json.Unmarshal(capability, &options) == nil && options.InterFileDependencies
-	p.published, p.replaced = map[string]bool{}, map[string]string{}
+	p.documents, p.published, p.replaced = map[string]*pullState{}, map[string]bool{}, map[string]string{}
+	p.round = 1
 }
 
-// note records that a notification about a document was sent to the server. all are the URIs of the open documents.
-func (p *pulling) note(n *document.Notification, all []string) {
+// note records that a notification about a document was sent to the server.
+func (p *pulling) note(n *document.Notification) {
 	if p.related {
-		p.everything(all)
+		p.everything()
 	}
-	p.due = slices.DeleteFunc(p.due, func(uri string) bool { return uri == n.URI })
+	key := document.Key(n.URI)
 	if n.Method == "textDocument/didClose" {
-		delete(p.published, document.Key(n.URI))
-		delete(p.replaced, document.Key(n.URI))
+		delete(p.documents, key)
+		delete(p.published, key)
+		delete(p.replaced, key)
 		return
 	}
-	p.due = append(p.due, n.URI)
+	if p.documents[key] == nil {
+		p.documents[key] = &pullState{uri: n.URI}
+	}
+	p.changes++
+	p.documents[key].changed = p.changes
+	p.again(n.URI)
 }
 
-// everything makes the diagnostics of all documents due.
-func (p *pulling) everything(all []string) {
-	if !p.offered {
-		return
-	}
-	for _, uri := range all {
-		if !slices.Contains(p.due, uri) {
-			p.due = append(p.due, uri)
-		}
+// everything makes the diagnostics of all documents due. It takes the same time for any number of documents, because some servers require it at each keystroke.
+func (p *pulling) everything() { p.round++ }
+
+// again makes the diagnostics of a document due, if the server has it open.
+func (p *pulling) again(uri string) {
+	if d := p.documents[document.Key(uri)]; d != nil {
+		d.round = 0
 	}
 }
 
 // owes reports whether the diagnostics of a document must be requested, or are requested.
 func (p *pulling) owes(uri string) bool {
-	same := func(other string) bool { return document.Key(other) == document.Key(uri) }
-	return p.asked != "" && same(p.asked) || slices.ContainsFunc(p.due, same)
+	key := document.Key(uri)
+	d := p.documents[key]
+	return d != nil && d.round != p.round || p.asked != "" && document.Key(p.asked) == key
+}
+
+// next returns the document whose diagnostics are to be requested next, or nil. It is the one that has changed last of those whose diagnostics are due. They are
+// not due any more if useless returns true.
+func (p *pulling) next(useless func(uri string) bool) (next *pullState) {
+	for _, d := range p.documents {
+		switch {
+		case d.round == p.round || next != nil && d.changed < next.changed:
+		case useless(d.uri):
+			d.round = p.round
+		default:
+			next = d
+		}
+	}
+	return next
 }
 
 // pullNext requests the diagnostics of the next document that is due.
@@ -92,17 +123,15 @@ func (m *Mux) pullNext() {
 	if m.pullReplaced(b) {
 		return
 	}
-	for len(b.pull.due) > 0 {
-		last := len(b.pull.due) - 1
-		uri := b.pull.due[last]
-		b.pull.due = b.pull.due[:last]
-		version, open := m.documents.ServerVersion(uri)
-		if !open || b.pull.published[document.Key(uri)] || b.pull.conflicts && !m.documents.Conflicting(uri) {
-			continue
-		}
-		m.pull(b, uri, version)
+	next := b.pull.next(func(uri string) bool {
+		return b.pull.published[document.Key(uri)] || b.pull.conflicts && !m.documents.Conflicting(uri)
+	})
+	if next == nil {
 		return
 	}
+	next.round = b.pull.round
+	version, _ := m.documents.ServerVersion(next.uri)
+	m.pull(b, next.uri, version)
 }
 
 // pullReplaced requests the diagnostics of a document in pulling.replaced of which all clients have the same text again. It reports whether there is one.
@@ -151,9 +180,7 @@ func (m *Mux) pulled(b *backend, e *wire.Envelope) {
 			b.pull = pulling{}
 		case wire.CodeServerCancelled, wire.CodeContentModified, wire.CodeRequestCancelled:
 			b.pull.paused = true
-			if !slices.Contains(b.pull.due, uri) {
-				b.pull.due = append(b.pull.due, uri)
-			}
+			b.pull.again(uri)
 			m.nudge()
 		}
 		return
@@ -184,7 +211,7 @@ func (m *Mux) pulledStep(b *backend, answer []byte, isError bool) {
 	switch {
 	case failure != "":
 		p.asked, p.paused = "", true
-		p.everything([]string{uri})
+		p.again(uri)
 		m.nudge()
 	case now != version: // the new text is due
 		p.asked = ""

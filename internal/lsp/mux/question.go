@@ -55,7 +55,7 @@ func (m *Mux) handleServerRequest(b *backend, e *wire.Envelope) {
 		if kind, ok := refreshed(method); ok {
 			b.put(wire.ResultBody(e.ID, wire.Null))
 			if method == "workspace/diagnostic/refresh" {
-				b.pull.everything(m.documents.URIs())
+				b.pull.everything()
 				m.pullNext()
 				return
 			}
