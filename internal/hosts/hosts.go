@@ -122,12 +122,13 @@ func (h *Hosts) NeedLeaderElection() bool { return true }
 func (h *Hosts) Start(ctx context.Context) error {
 	ticker := h.options.Clock.NewTicker(Interval)
 	defer ticker.Stop()
+	var renewing, reading streak
 	for {
-		if err := h.report(ctx); err != nil && ctx.Err() == nil {
-			h.options.Log.Error(err, "Cannot renew the Lease of this host; other managers will report its objects as unavailable", "host", h.options.Lease)
+		if err := h.report(ctx); renewing.begins(err) && ctx.Err() == nil {
+			h.options.Log.Error(err, "Cannot renew the Lease of this host; other managers will report its objects as unavailable; retrying", "host", h.options.Lease)
 		}
-		if err := h.look(ctx); err != nil && ctx.Err() == nil {
-			h.options.Log.Error(err, "Cannot read the Leases of other hosts")
+		if err := h.look(ctx); reading.begins(err) && ctx.Err() == nil {
+			h.options.Log.Error(err, "Cannot read the Leases of other hosts; retrying")
 		}
 		select {
 		case <-ctx.Done():
@@ -135,6 +136,16 @@ func (h *Hosts) Start(ctx context.Context) error {
 		case <-ticker.C():
 		}
 	}
+}
+
+// streak is whether the last call has failed.
+type streak bool
+
+// begins records the result of a call. It reports whether the call has failed and the call before has not, so that each outage is logged once.
+func (s *streak) begins(err error) bool {
+	first := err != nil && !bool(*s)
+	*s = err != nil
+	return first
 }
 
 // report renews the Lease of this host.

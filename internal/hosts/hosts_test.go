@@ -5,12 +5,15 @@ package hosts
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
 	"go.uber.org/goleak"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -19,6 +22,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -160,4 +164,42 @@ func TestHosts_ClaimsObjectsWithoutAProcess(t *testing.T) {
 	g.Expect(err).To(HaveOccurred(), "an optimistic lock")
 	g.Expect(f.newHosts("b").Claim(ctx, f.api, plan)).To(BeFalse())
 	g.Expect((*Hosts)(nil).Claim(ctx, f.api, plan)).To(BeTrue(), "a single manager without hosts")
+}
+
+func TestHosts_LogsEachOutageOnce(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(t)
+	var away atomic.Bool
+	var attempts, lines atomic.Int32
+	f.api = interceptor.NewClient(f.api.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+			defer attempts.Add(1)
+			if away.Load() {
+				return errors.New("the API server is away")
+			}
+			return api.Get(ctx, key, object, opts...)
+		},
+	})
+	a := f.newHosts("a", v1alpha1.RuntimeHost)
+	a.options.Log = funcr.New(func(string, string) { lines.Add(1) }, funcr.Options{})
+	away.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Start(ctx) }()
+	renew := func(times int32) {
+		for until := attempts.Load() + times; attempts.Load() < until; {
+			g.Eventually(f.clock.HasWaiters).WithTimeout(30 * time.Second).Should(BeTrue())
+			before := attempts.Load()
+			f.clock.Step(Interval)
+			g.Eventually(attempts.Load).WithTimeout(30 * time.Second).Should(BeNumerically(">", before))
+		}
+	}
+	renew(5)
+	away.Store(false)
+	renew(2)
+	away.Store(true)
+	renew(5)
+	cancel()
+	g.Eventually(ended).WithTimeout(30 * time.Second).Should(Receive(BeNil()))
+	g.Expect(lines.Load()).To(BeEquivalentTo(2))
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/keymutex"
 
 	"github.com/berth-dev/berth/internal/facts"
@@ -95,8 +96,8 @@ type Runtime struct {
 	tasks  *background.Tasks
 
 	mu      sync.Mutex
-	refused map[types.UID]facts.Incarnation // the last start of a UID, if it failed before its Pod was created
-	doubts  *eventqueue.Queue               // UIDs whose Pods may have to be deleted
+	refused map[types.UID]facts.Incarnation                 // the last start of a UID, if it failed before its Pod was created
+	doubts  workqueue.TypedRateLimitingInterface[types.UID] // UIDs whose Pods may have to be deleted
 }
 
 // New starts watching the Pods in the background. It does not wait for the API server.
@@ -105,7 +106,7 @@ func New(options Options) (*Runtime, error) {
 		return nil, errors.New("pod runtime: no client is set")
 	}
 	r := &Runtime{client: options.Client, config: options.Config, log: options.Logger, events: eventqueue.New(), store: newStore(),
-		refused: map[types.UID]facts.Incarnation{}, doubts: eventqueue.New(), locks: keymutex.NewHashed(64), tasks: background.New()}
+		refused: map[types.UID]facts.Incarnation{}, doubts: newDoubts(), locks: keymutex.NewHashed(64), tasks: background.New()}
 	r.views.of, r.views.most = map[types.UID]*view{}, mostListened
 	if len(options.Namespaces) == 0 {
 		options.Namespaces = []string{corev1.NamespaceAll}
@@ -116,13 +117,13 @@ func New(options Options) (*Runtime, error) {
 		}
 	}
 	r.tasks.Go(func() { r.events.Run(r.tasks.Lifetime().Done()) })
-	r.tasks.Go(func() { r.doubts.Run(r.tasks.Lifetime().Done()) })
 	r.tasks.Go(r.giveUpLoop)
 	return r, nil
 }
 
 // Close releases all resources and leaves the Pods running.
 func (r *Runtime) Close() error {
+	r.doubts.ShutDown()
 	r.tasks.Close()
 	return nil
 }

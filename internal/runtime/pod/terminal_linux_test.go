@@ -56,7 +56,7 @@ func newTerminalFixture(t *testing.T) *terminalFixture {
 	main := mainStatus(f.pod)
 	main.ContainerID, main.State.Running = "containerd://x", &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
 	config := &rest.Config{Host: server.URL}
-	r := &Runtime{client: clientFor(t, config), config: config, log: logr.Discard(), events: eventqueue.New(), store: newStore()}
+	r := &Runtime{client: clientFor(t, config), config: config, log: logr.Discard(), events: eventqueue.New(), store: newStore(), doubts: newDoubts()}
 	r.views.of, r.views.most, r.tasks = map[types.UID]*view{}, 1, background.New()
 	r.tasks.Go(func() { r.events.Run(r.tasks.Lifetime().Done()) })
 	r.store.put(f.pod, true)

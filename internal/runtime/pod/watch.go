@@ -16,13 +16,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/oci"
 )
 
-// giveUpRetry is the delay before giveUpLoop retries a failed deletion.
-const giveUpRetry = time.Second
+// giveUpRetry is the delay before giveUpLoop retries a failed deletion. It doubles with each failure for the same UID, up to giveUpRetryMost.
+const giveUpRetry, giveUpRetryMost = time.Second, 30 * time.Second
+
+func newDoubts() workqueue.TypedRateLimitingInterface[types.UID] {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](giveUpRetry, giveUpRetryMost))
+}
 
 // ours selects the Pods of this runtime; no other Pods are cached.
 const ours = LabelManagedBy + "=" + ManagedBy + "," + LabelUID
@@ -84,19 +89,20 @@ func (r *Runtime) unseen(object any) {
 // might start the Pod long after it was needed. After the program of a Pod has ended, a kubelet would wait forever for the other containers.
 func (r *Runtime) giveUpLoop() {
 	for {
-		select {
-		case uid := <-r.doubts.C():
-			if err := r.giveUpOn(uid); err != nil && r.tasks.Lifetime().Err() == nil {
-				r.log.Error(err, "Cannot delete a Pod that is no longer useful; retrying")
-				select {
-				case <-time.After(giveUpRetry):
-				case <-r.tasks.Lifetime().Done():
-				}
-				r.doubts.Add(uid)
-			}
-		case <-r.tasks.Lifetime().Done():
+		uid, shutdown := r.doubts.Get()
+		if shutdown {
 			return
 		}
+		switch err := r.giveUpOn(uid); {
+		case err == nil:
+			r.doubts.Forget(uid)
+		default:
+			if r.doubts.NumRequeues(uid) == 0 && r.tasks.Lifetime().Err() == nil {
+				r.log.Error(err, "Cannot delete a Pod that is no longer useful; retrying", "uid", uid)
+			}
+			r.doubts.AddRateLimited(uid)
+		}
+		r.doubts.Done(uid)
 	}
 }
 
