@@ -1,7 +1,8 @@
 // Copyright The Berth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package background has what backends share in memory: Tasks, goroutines that end with the backend, and Entries, one state with a lock for each UID.
+// Package background has what backends share in memory: Tasks, goroutines that end with the backend, and Entries, one state with a lock for each UID. The
+// endpoint uses Tasks too.
 package background
 
 import (
@@ -39,6 +40,18 @@ func (t *Tasks) Go(do func()) bool {
 	}
 	t.running.Go(do)
 	return true
+}
+
+// Enter makes Close wait for the calling goroutine until it calls leave, and returns true. After Close, it returns false. The goroutine must call leave soon after
+// the context of Lifetime has ended.
+func (t *Tasks) Enter() (leave func(), entered bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, false
+	}
+	t.running.Add(1)
+	return t.running.Done, true
 }
 
 // Close ends the context and waits for all goroutines.

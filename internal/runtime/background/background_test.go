@@ -22,6 +22,23 @@ func TestTasks_CloseWaitsForGoroutinesAndStartsNoMore(t *testing.T) {
 	tasks.Close() // a second call has no effect
 }
 
+func TestTasks_CloseWaitsForGoroutinesThatEntered(t *testing.T) {
+	g := NewWithT(t)
+	tasks := New()
+	leave, entered := tasks.Enter()
+	g.Expect(entered).To(BeTrue())
+	left := false
+	go func() {
+		<-tasks.Lifetime().Done()
+		left = true
+		leave()
+	}()
+	tasks.Close()
+	g.Expect(left).To(BeTrue())
+	_, entered = tasks.Enter()
+	g.Expect(entered).To(BeFalse())
+}
+
 type counter struct {
 	Entry
 	n int

@@ -101,16 +101,15 @@ func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) 
 	return c, nil
 }
 
-// begin starts copying in the background.
+// begin starts copying in the background, unless the runtime is closed.
 func (r *Runtime) begin(e *entry, c *copier) {
 	if c == nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(r.ctx)
+	ctx, cancel := context.WithCancel(r.Lifetime())
 	c.cancel = cancel
-	e.copier, e.drainBy = c, time.Time{}
 	uid := e.uid
-	r.loops.Go(func() {
+	begun := r.Go(func() {
 		defer cancel()
 		if c.terminal {
 			c.screen(ctx)
@@ -123,6 +122,12 @@ func (r *Runtime) begin(e *entry, c *copier) {
 		close(c.done)
 		r.events.Add(uid)
 	})
+	if !begun {
+		cancel()
+		c.discard()
+		return
+	}
+	e.copier, e.drainBy = c, time.Time{}
 }
 
 // startCopier continues copying the output of a container that was started, unless a copier is already running.
@@ -197,7 +202,7 @@ func (c *copier) complete() {
 }
 
 func (c *copier) saveProgress() {
-	if err := statedir.WriteJSON(c.path, &c.progress, false); err != nil && c.r.ctx.Err() == nil {
+	if err := statedir.WriteJSON(c.path, &c.progress, false); err != nil && c.r.Lifetime().Err() == nil {
 		c.r.log.Error(err, "Cannot record how much output was copied")
 	}
 }

@@ -65,6 +65,7 @@ type Runtime struct {
 	runtime.NoTerminals
 	runtime.NoInspection
 	*logfile.Logs
+	*background.Tasks
 
 	options Options
 	log     logr.Logger
@@ -72,10 +73,6 @@ type Runtime struct {
 	install string // value of labelInstall; containers with another value belong to another install
 	single  *flock.Flock
 	events  *eventqueue.Queue
-
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	loops  sync.WaitGroup
 
 	entries *background.Entries[*entry]
 
@@ -124,9 +121,9 @@ func New(options Options) (*Runtime, error) {
 	if r.Logs, err = logfile.NewLogs(r.logPath, r.events.Add); err != nil {
 		r.log.Info("Cannot watch output files; polling them instead", "cause", err.Error())
 	}
-	r.ctx, r.cancel = context.WithCancel(context.Background())
-	r.loops.Go(func() { r.events.Run(r.ctx.Done()) })
-	r.loops.Go(r.follow)
+	r.Tasks = background.New()
+	r.Go(func() { r.events.Run(r.Lifetime().Done()) })
+	r.Go(r.follow)
 	return r, nil
 }
 
@@ -164,8 +161,7 @@ func (r *Runtime) lock() error {
 
 // Close releases all resources and leaves the containers running. A second call does nothing.
 func (r *Runtime) Close() error {
-	r.cancel()
-	r.loops.Wait()
+	r.Tasks.Close()
 	return errors.Join(r.StopWatching(), r.client.Close(), r.single.Close())
 }
 
@@ -181,7 +177,7 @@ func (r *Runtime) acquire(uid types.UID) (*entry, error) {
 		return nil, fmt.Errorf("invalid UID %q of a container: use letters, digits, dots, dashes and underscores only", uid)
 	}
 	e := r.entries.Acquire(uid)
-	if r.ctx.Err() != nil {
+	if r.Lifetime().Err() != nil {
 		r.release(e)
 		return nil, errors.New("the docker runtime is closed")
 	}

@@ -72,22 +72,22 @@ func (r *Runtime) explain(what string, err error) error {
 // follow follows the events of the engine until the runtime is closed, and reconnects when the connection is lost.
 func (r *Runtime) follow() {
 	wait := reconnectFirst
-	for r.ctx.Err() == nil {
+	for r.Lifetime().Err() == nil {
 		connected, err := r.stream()
-		if r.ctx.Err() != nil {
+		if r.Lifetime().Err() != nil {
 			return
 		}
 		if connected {
 			wait = reconnectFirst
 			r.log.Info("Lost the connection to the Docker Engine", "host", r.client.DaemonHost(), "err", fmt.Sprint(err))
 		}
-		wait = pause(r.ctx, wait, reconnectMost)
+		wait = pause(r.Lifetime(), wait, reconnectMost)
 	}
 }
 
 // stream forwards container events until the connection is lost.
 func (r *Runtime) stream() (connected bool, err error) {
-	ctx, cancel := context.WithCancel(r.ctx)
+	ctx, cancel := context.WithCancel(r.Lifetime())
 	defer cancel()
 	_, now, err := r.ask(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (r *Runtime) stream() (connected bool, err error) {
 	if !impatience.Stop() {
 		return false, fmt.Errorf("follow the events of the Docker Engine: no response within %s", lookTimeout)
 	}
-	r.loops.Go(func() { r.wake(ctx) })
+	r.Go(func() { r.wake(ctx) })
 	for {
 		select {
 		case message := <-stream.Messages:

@@ -109,8 +109,12 @@ func (c *copier) pass(ctx context.Context, follow bool) error {
 	}
 }
 
-// note counts a message, and occasionally advances the time from which messages are counted.
+// note counts a message, and occasionally advances the time from which messages are counted. If the clock of the engine was set back, note begins to count again,
+// because the engine would not return the message for the old time. A later manager may then copy messages from before that again, but loses none.
 func (c *copier) note(at int64) {
+	if at < c.progress.At {
+		c.progress.At, c.recent = at-disorder, c.recent[:0]
+	}
 	c.recent = append(c.recent, at)
 	if from := at - disorder; from > c.progress.At+disorder {
 		c.progress.At = from

@@ -22,9 +22,9 @@ type pull struct {
 // pullFor pulls the image of a start in the background. If the manager crashes during the pull, the next manager repeats the start, because no container exists
 // yet.
 func (r *Runtime) pullFor(e *entry, l launch) {
-	ctx, cancel := context.WithCancel(r.ctx)
+	ctx, cancel := context.WithCancel(r.Lifetime())
 	e.pull = &pull{image: l.config.Image, cancel: cancel}
-	r.loops.Go(func() {
+	begun := r.Go(func() {
 		defer cancel()
 		err := r.pullImage(ctx, l.config.Image)
 		e.Lock()
@@ -39,6 +39,10 @@ func (r *Runtime) pullFor(e *entry, l launch) {
 			r.log.Error(err, "Cannot start a container after pulling its image; retrying", "name", l.process.Name, "image", l.config.Image)
 		}
 	})
+	if !begun { // the runtime is closed; the next manager repeats the start
+		cancel()
+		e.pull, e.record = nil, record{}
+	}
 }
 
 // pulled continues the start after the pull.
