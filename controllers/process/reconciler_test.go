@@ -354,6 +354,23 @@ func TestDelete_StopsProcessFirst(t *testing.T) {
 	b.Expect(b.reconcile()).To(Equal(ctrl.Result{}))
 }
 
+func TestStop_IsRepeatedWhileItIsDeferred(t *testing.T) {
+	b := newFixture(t, nil)
+	b.rt.Program("serve", fake.Program{DeferStops: 3})
+	b.reconcile()
+	b.reconcile()
+	b.update(func(i *v1alpha1.Instance) { i.Spec.State = v1alpha1.StateStopped })
+	b.reconcile()
+	writes := b.writes
+	for range 3 {
+		b.Expect(b.rt.Live(testUID)).NotTo(BeEmpty())
+		b.Expect(b.reconcile().RequeueAfter).To(BeNumerically("<=", 20*time.Millisecond))
+	}
+	b.Expect(b.rt.Live(testUID)).To(BeEmpty())
+	b.Expect(b.rt.Count(testUID, fake.Stop)).To(Equal(4))
+	b.Expect(b.writes).To(Equal(writes), "the status states the request to stop already")
+}
+
 func TestKind_ForgetsVanishedObject(t *testing.T) {
 	b := newFixture(t, nil)
 	b.reconcile()

@@ -266,11 +266,15 @@ func (e *processStopper) record(ctx context.Context, object process.Object, numb
 	return e.api.Status().Patch(ctx, object, client.MergeFrom(before), client.FieldOwner(fieldOwner))
 }
 
-// gone waits until no process of the incarnation is alive, for at most the duration patience. It reports whether none is alive.
+// gone waits until no process of the incarnation is alive, for at most the duration patience. It reports whether none is alive. It repeats a deferred stop.
 func gone(ctx context.Context, backend runtime.Runtime, incarnation facts.Incarnation, patience time.Duration) bool {
+	uid := types.UID(incarnation.UID)
 	return wait.PollUntilContextTimeout(ctx, endPoll, patience, true, func(ctx context.Context) (bool, error) {
-		found, err := backend.Observe(ctx, types.UID(incarnation.UID))
-		alive := func(i facts.Incarnation) bool { return i.Number == incarnation.Number && i.Alive() }
-		return err == nil && !slices.ContainsFunc(found, alive), nil
+		found, err := backend.Observe(ctx, uid)
+		at := slices.IndexFunc(found, func(i facts.Incarnation) bool { return i.Number == incarnation.Number && i.Alive() })
+		if at >= 0 && found[at].StopDeferred {
+			_ = backend.Stop(ctx, uid, incarnation.Number) // after an error, the process is killed at the end of its grace period
+		}
+		return err == nil && at < 0, nil
 	}) == nil
 }

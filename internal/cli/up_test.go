@@ -47,6 +47,7 @@ func TestEndAll_StopsProcessesAndKeepsAdoptedSessions(t *testing.T) {
 	defer cancel()
 	fakeRuntime := fake.New(ctx, clock.RealClock{})
 	fakeRuntime.Program("stubborn", fake.Program{IgnoreStop: true})
+	fakeRuntime.Program("web", fake.Program{DeferStops: 2})
 	zero := int32(0)
 	stubborn := shell()
 	stubborn.Status.Incarnation = 1

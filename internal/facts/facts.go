@@ -63,6 +63,9 @@ type Incarnation struct {
 	// StopSent reports that Stop was already carried out on this incarnation. The backend stores this, so that a new manager does not send a second signal:
 	// some programs exit immediately on a second one.
 	StopSent bool
+	// StopDeferred reports that Stop was called, but sent no signal, because the program cannot receive one yet. The caller must call Stop again. StopSent is
+	// then false.
+	StopDeferred bool
 	// Message explains why the phase is Unknown. In the phase Starting, it states what the incarnation waits for; in the phase Running, what is unusual. In both
 	// phases it may be empty.
 	Message string

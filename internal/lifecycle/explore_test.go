@@ -196,7 +196,7 @@ func (w *world) checkConvergence() string {
 func (w *world) settle() bool {
 	for _, m := range moves {
 		switch m.name {
-		case "process executes", "process becomes ready", "process obeys its stop":
+		case "process executes", "process can receive signals", "process becomes ready", "process obeys its stop":
 			if m.do(w) {
 				return true
 			}
@@ -290,13 +290,15 @@ func TestInterleavings_KeepInvariants(t *testing.T) {
 	plain.desired.Reserve, plain.hidesOrigin, endless.desired.KeepsPreviousExit = false, true, false
 	// A kind records ports only on a machine, where the lock of the state directory prevents two managers from starting processes.
 	deposed.leaders, deposed.toggles, deposed.ports = 1, 1, 0
+	slow := newWorld(everyTrouble, v1alpha1.RestartAlways)
+	slow.slow = true
 	pods := newWorld(deposed, v1alpha1.RestartAlways)
 	pods.desired.Reserve = false
 	run := everyTrouble
 	run.toggles, run.restarts, run.specs, run.resets, run.ports, run.leaders = 1, 0, 0, 0, 0, 1
 	for name, from := range map[string]world{
 		"without reservations and origins": plain, "without recorded exits": endless, "two managers": newWorld(deposed, v1alpha1.RestartAlways),
-		"two managers without reservations": pods, "a run": newRun(run),
+		"two managers without reservations": pods, "deferred stops": slow, "a run": newRun(run),
 	} {
 		states, whole, violation := explore(from, limit)
 		if violation != "" {

@@ -194,6 +194,23 @@ func TestStop_RepeatsUntilSignalIsSent(t *testing.T) {
 	s.g.Expect(s.next().Action).To(Equal(StopProcess))
 }
 
+func TestStop_RepeatsDeferredStopWithBackOff(t *testing.T) {
+	s := newFixture(t).startToReady()
+	s.desired.State = DesiredStopped
+	s.g.Expect(s.next().Action).To(Equal(StopProcess))
+	s.observed.Incarnations[0].StopDeferred = true
+	stops, deadline := 0, s.status.Stopping.KillTime
+	for s.next(); s.last.Action == StopProcess; s.next() {
+		stops++
+		s.g.Expect(s.last.Requeue).To(And(BeNumerically(">=", 20*time.Millisecond), BeNumerically("<=", 500*time.Millisecond)))
+		s.now = s.now.Add(s.last.Requeue)
+		s.g.Expect(s.status.Stopping.KillTime).To(Equal(deadline), "the grace period includes the time in which the stop is deferred")
+	}
+	s.g.Expect(s.last.Action).To(Equal(KillProcess))
+	s.g.Expect(s.now).To(Equal(deadline.Time))
+	s.g.Expect(stops).To(BeNumerically("<", 40))
+}
+
 func TestGracePeriod_OnlyShrinksThenKills(t *testing.T) {
 	s := newFixture(t).startToReady()
 	s.desired.State = DesiredStopped

@@ -77,6 +77,12 @@ const (
 	killRetryLast  = 30 * time.Second
 )
 
+// deferredRetryFirst and deferredRetryLast bound the time until a deferred stop is repeated, which grows with the time since the first attempt.
+const (
+	deferredRetryFirst = 20 * time.Millisecond
+	deferredRetryLast  = 500 * time.Millisecond
+)
+
 // stopThenKill stops the incarnation: request, wait, kill. The intent is recorded before the first signal. The deadline can become earlier, but not later.
 func (m *machine) stopThenKill(incarnation facts.Incarnation, reason, message string) {
 	deadline := microTime(m.now.Add(m.desired.Grace))
@@ -98,6 +104,9 @@ func (m *machine) stopThenKill(incarnation facts.Incarnation, reason, message st
 	case !incarnation.StopSent:
 		m.act(StopProcess, incarnation.Number)
 		m.requeue(left)
+		if incarnation.StopDeferred {
+			m.requeue(min(max((m.desired.Grace-left)/2, deferredRetryFirst), deferredRetryLast))
+		}
 	default:
 		m.requeue(left)
 	}

@@ -34,6 +34,9 @@ type world struct {
 	// freePort is the port that the kind would choose now. It differs from port while the port in the status is unavailable.
 	freePort int
 
+	// slow reports that a process cannot receive signals at first, and that the backend then defers its stop.
+	slow bool
+
 	// hidesOrigin reports that the backend does not return what an incarnation was started with.
 	hidesOrigin bool
 
@@ -49,6 +52,8 @@ type process struct {
 	number   int64
 	phase    facts.Phase
 	stopSent bool
+	deaf     bool // it cannot receive signals yet
+	deferred bool // a stop was deferred
 	ready    bool
 	exit     facts.Exit
 	started  time.Time
@@ -153,6 +158,9 @@ var moves = []move{
 	}},
 	{"process cannot be executed", func(w *world) bool {
 		return w.changeNewest(facts.Starting, func(p *process) { p.phase = facts.Failed }) && spend(&w.budget.failedStarts)
+	}},
+	{"process can receive signals", func(w *world) bool {
+		return w.changeNewest(facts.Running, func(p *process) { p.deaf = false })
 	}},
 	{"process becomes ready", func(w *world) bool {
 		return w.changeNewest(facts.Running, func(p *process) { p.ready = true })
@@ -290,7 +298,7 @@ func (w *world) read() bool {
 func (w *world) observe() Observed {
 	var o Observed
 	for _, p := range w.processes {
-		incarnation := facts.Incarnation{Number: p.number, Phase: p.phase, StopSent: p.stopSent}
+		incarnation := facts.Incarnation{Number: p.number, Phase: p.phase, StopSent: p.stopSent, StopDeferred: p.deferred}
 		if !w.hidesOrigin {
 			incarnation.Origin = p.origin
 		}
@@ -354,11 +362,11 @@ func (w *world) act() bool {
 	case StartProcess:
 		if w.find(m.step.Incarnation) == nil {
 			origin := facts.Origin{SpecHash: m.desired.SpecHash, RestartToken: m.desired.RestartToken}
-			w.processes = append(w.processes, process{number: m.step.Incarnation, phase: facts.Starting, origin: origin, port: m.port})
+			w.processes = append(w.processes, process{number: m.step.Incarnation, phase: facts.Starting, origin: origin, port: m.port, deaf: w.slow})
 		}
 	case StopProcess:
 		if p := w.find(m.step.Incarnation); p != nil && p.phase == facts.Running {
-			p.stopSent = true
+			p.stopSent, p.deferred = !p.deaf, p.deaf
 		}
 	case KillProcess:
 		if p := w.find(m.step.Incarnation); p != nil && (p.phase == facts.Running || p.phase == facts.Starting) {
@@ -406,7 +414,7 @@ func (w *world) key() uint64 {
 	fmt.Fprint(&b, w.desired.State, w.desired.SpecHash, w.desired.RestartToken, w.desired.ResetToken, w.deleted, w.gone, w.budget,
 		w.desired.Generation == w.status.ObservedGeneration, w.port == w.freePort)
 	for _, p := range w.processes {
-		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.ready, p.origin, p.port == w.port, p.exit.Code, p.exit.Signal, w.ageBucket(p.exit.FinishedAt), w.ageBucket(p.started))
+		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.deaf, p.deferred, p.ready, p.origin, p.port == w.port, p.exit.Code, p.exit.Signal, w.ageBucket(p.exit.FinishedAt), w.ageBucket(p.started))
 	}
 	if w.once != nil {
 		fmt.Fprint(&b, "once", w.once.Outcome)
@@ -429,7 +437,7 @@ func (w *world) writeManagerKey(b *strings.Builder, m *manager) {
 		}
 		if m.version == w.version {
 			for _, i := range m.observed.Incarnations {
-				fmt.Fprint(b, i.Number, i.Phase, i.StopSent, m.observed.Ready != nil && *m.observed.Ready)
+				fmt.Fprint(b, i.Number, i.Phase, i.StopSent, i.StopDeferred, m.observed.Ready != nil && *m.observed.Ready)
 			}
 		}
 	case hasWritten:

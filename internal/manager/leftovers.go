@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,18 +44,32 @@ type collector struct {
 	namespaces []string
 
 	wake chan struct{}
-	// asked records when each orphan was asked to stop. It is kept in memory only: after a restart of the manager, each orphan gets another grace period.
-	asked map[types.UID]time.Time
+	// orphans is kept in memory only: after a restart of the manager, each orphan gets another grace period.
+	orphans map[types.UID]*orphan
+	// backoff is the time until the next sweep while orphans exist or sweeps fail. failing is true since the last sweep that succeeded.
+	backoff time.Duration
+	failing bool
 }
 
-// pace is the minimum interval between two sweeps, and the interval while an orphan is stopping.
-const pace = 250 * time.Millisecond
+// orphan is what the collector knows about one orphan.
+type orphan struct {
+	asked  time.Time      // when it was first asked to stop; zero if it was not
+	sent   map[int64]bool // the incarnations that were asked to stop without an error
+	phases []facts.Phase  // of its living incarnations, sorted
+}
+
+// pace is the minimum interval between two sweeps, and the interval after a change. It doubles with each sweep that changes nothing: up to the interval of
+// all sweeps while an orphan exists, and up to maxRetry while sweeps fail.
+const (
+	pace     = 250 * time.Millisecond
+	maxRetry = 30 * time.Second
+)
 
 func newCollector(opts Options, others *hosts.Hosts, reader client.Reader, log logr.Logger) *collector {
 	return &collector{
 		runtimes: opts.Runtimes, hosts: others, reader: reader, clock: opts.Clock, log: log,
 		interval: opts.LeftoverInterval, grace: opts.LeftoverGrace, namespaces: opts.Namespaces,
-		wake: make(chan struct{}, 1), asked: map[types.UID]time.Time{},
+		wake: make(chan struct{}, 1), orphans: map[types.UID]*orphan{}, backoff: pace,
 	}
 }
 
@@ -72,18 +87,51 @@ func (c *collector) poke(types.UID) {
 // Start sweeps for orphans until the context is done. The manager calls it after the caches have synced.
 func (c *collector) Start(ctx context.Context) error {
 	for {
-		wait := c.interval
-		pending, err := c.sweep(ctx)
-		if err != nil && ctx.Err() == nil {
-			c.log.Error(err, "Cannot check for orphaned processes; retrying")
-		}
-		if pending || err != nil {
-			wait = pace
-		}
-		if !c.pause(ctx, pace, nil) || !c.pause(ctx, wait-pace, c.wake) {
+		least, most := c.round(ctx)
+		if !c.pause(ctx, least, nil) || !c.pause(ctx, most-least, c.wake) {
 			return nil
 		}
 	}
+}
+
+// round sweeps once. It returns when to sweep again: after the time least if poke is called, otherwise after the time most. A failed sweep is not repeated
+// sooner because of poke, and only the first of several failures is logged.
+func (c *collector) round(ctx context.Context) (least, most time.Duration) {
+	changed, err := c.sweep(ctx)
+	if ctx.Err() != nil {
+		return 0, 0
+	}
+	if changed || c.failing != (err != nil) {
+		c.backoff = pace
+	}
+	wait := c.backoff
+	c.backoff = min(2*c.backoff, max(c.interval, pace))
+	switch {
+	case err != nil:
+		if !c.failing {
+			c.log.Error(err, "Cannot check for orphaned processes; retrying")
+		}
+		wait = min(wait, maxRetry)
+		least = wait
+	case c.failing:
+		c.log.Info("Can check for orphaned processes again")
+	case len(c.orphans) == 0:
+		wait = c.interval
+	}
+	c.failing = err != nil
+	most = max(min(wait, c.untilKill()), pace)
+	return max(min(least, most), pace), most
+}
+
+// untilKill returns the time until the next orphan is killed. It returns the interval of all sweeps if no orphan is to be killed.
+func (c *collector) untilKill() time.Duration {
+	next := c.interval
+	for _, o := range c.orphans {
+		if left := c.grace - c.clock.Since(o.asked); left > 0 && !o.asked.IsZero() {
+			next = min(next, left)
+		}
+	}
+	return next
 }
 
 // pause waits for d or for wake, and returns false if the context is done.
@@ -99,19 +147,17 @@ func (c *collector) pause(ctx context.Context, d time.Duration, wake <-chan stru
 	return ctx.Err() == nil
 }
 
-// sweep checks for orphans once. pending reports whether an orphan still exists.
-func (c *collector) sweep(ctx context.Context) (pending bool, err error) {
+// sweep checks for orphans once. It reports whether anything has changed since the previous sweep: an orphan was found or is gone, or is in another phase.
+func (c *collector) sweep(ctx context.Context) (changed bool, err error) {
 	found, err := c.runtimes.List(ctx)
 	if err != nil {
 		return false, fmt.Errorf("list running processes: %w", err)
 	}
-	if len(found) == 0 {
-		clear(c.asked)
-		return false, nil
-	}
-	owned, err := c.owned(ctx)
-	if err != nil {
-		return false, err
+	owned := map[types.UID]bool{}
+	if len(found) > 0 {
+		if owned, err = c.owned(ctx); err != nil {
+			return false, err
+		}
 	}
 	strangers := map[types.UID][]facts.Incarnation{}
 	for _, incarnation := range found {
@@ -119,18 +165,19 @@ func (c *collector) sweep(ctx context.Context) (pending bool, err error) {
 			strangers[types.UID(incarnation.UID)] = append(strangers[types.UID(incarnation.UID)], incarnation)
 		}
 	}
-	for uid := range c.asked {
+	for uid := range c.orphans {
 		if strangers[uid] == nil {
-			delete(c.asked, uid)
+			delete(c.orphans, uid)
+			changed = true
 		}
 	}
 	var errs []error
 	for uid, incarnations := range strangers {
-		gone, err := c.collect(ctx, uid, incarnations)
+		moved, err := c.collect(ctx, uid, incarnations)
 		errs = append(errs, err)
-		pending = pending || !gone
+		changed = changed || moved
 	}
-	return pending, errors.Join(errs...)
+	return changed, errors.Join(errs...)
 }
 
 // owned returns the UIDs of all existing objects, read from the API server instead of the cache. The value is false for an object that belongs to another host.
@@ -174,19 +221,19 @@ func (c *collector) elsewhere(ctx context.Context, kind string, object *metav1.P
 }
 
 // collect takes the next step for one orphan: it stops the process, waits, kills the process, or removes its records. It does not signal incarnations whose
-// state is unknown.
-func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []facts.Incarnation) (gone bool, err error) {
-	asked, before := c.asked[uid]
-	if !before {
-		asked = c.clock.Now()
-		c.asked[uid] = asked
-	}
-	overdue := c.clock.Since(asked) >= c.grace
+// state is unknown. It reports whether the orphan is new or gone, or is in another phase than before.
+func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []facts.Incarnation) (changed bool, err error) {
 	backends, err := c.holders(ctx, uid)
 	if err != nil {
 		return false, err
 	}
-	alive, failed := false, error(nil)
+	o := c.orphans[uid]
+	if o == nil {
+		o = &orphan{sent: map[int64]bool{}}
+		c.orphans[uid] = o
+	}
+	var phases []facts.Phase
+	var errs []error
 	for _, incarnation := range incarnations {
 		if !incarnation.Alive() {
 			continue
@@ -195,29 +242,47 @@ func (c *collector) collect(ctx context.Context, uid types.UID, incarnations []f
 			c.log.Info("Releasing an adopted process whose object was deleted", "process", incarnation.Name, "uid", uid)
 			return true, release(ctx, backends, uid) // an adopted process existed before Berth and is not stopped
 		}
-		alive = true
-		switch {
-		case incarnation.Phase == facts.Unknown:
-			// A process that cannot be identified must not be signaled.
-		case overdue:
-			for _, backend := range backends {
-				failed = errors.Join(failed, backend.Kill(ctx, uid, incarnation.Number))
-			}
-		case !before:
-			c.log.Info("Stopping a process without an object", "process", incarnation.Name, "uid", uid, "pid", incarnation.PID)
-			for _, backend := range backends {
-				failed = errors.Join(failed, backend.Stop(ctx, uid, incarnation.Number))
-			}
-		}
+		phases = append(phases, incarnation.Phase)
+		errs = append(errs, c.end(ctx, backends, incarnation, o))
 	}
-	if alive {
-		return false, failed
+	slices.Sort(phases)
+	changed = !slices.Equal(o.phases, phases)
+	o.phases = phases
+	if len(phases) > 0 {
+		return changed, errors.Join(errs...)
 	}
 	if err := c.runtimes.Forget(ctx, uid); err != nil {
-		return false, fmt.Errorf("remove the records of an orphaned process: %w", err)
+		return changed, fmt.Errorf("remove the records of an orphaned process: %w", err)
 	}
-	delete(c.asked, uid)
+	delete(c.orphans, uid)
 	return true, nil
+}
+
+// end stops a living incarnation of an orphan, or kills it after its grace period.
+func (c *collector) end(ctx context.Context, backends []runtime.Runtime, incarnation facts.Incarnation, o *orphan) error {
+	uid, number, errs := types.UID(incarnation.UID), incarnation.Number, []error(nil)
+	switch {
+	case incarnation.Phase == facts.Unknown:
+		// A process that cannot be identified must not be signaled.
+		if !slices.Contains(o.phases, facts.Unknown) {
+			c.log.Info("Cannot determine whether a process without an object is running; checking it again with back-off",
+				"process", incarnation.Name, "uid", uid, "cause", incarnation.Message)
+		}
+	case !o.asked.IsZero() && c.clock.Since(o.asked) >= c.grace:
+		for _, backend := range backends {
+			errs = append(errs, backend.Kill(ctx, uid, number))
+		}
+	case !o.sent[number] || incarnation.StopDeferred:
+		if o.asked.IsZero() {
+			c.log.Info("Stopping a process without an object", "process", incarnation.Name, "uid", uid, "pid", incarnation.PID)
+			o.asked = c.clock.Now()
+		}
+		for _, backend := range backends {
+			errs = append(errs, backend.Stop(ctx, uid, number))
+		}
+		o.sent[number] = errors.Join(errs...) == nil
+	}
+	return errors.Join(errs...)
 }
 
 func release(ctx context.Context, backends []runtime.Runtime, uid types.UID) error {

@@ -4,12 +4,15 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
 	"go.uber.org/goleak"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,9 +63,9 @@ func TestSweep_StopsOnlyOrphans(t *testing.T) {
 	w.startProcess(g, "lost", fake.Program{})
 	w.fake.Lose("lost", "the node does not respond")
 
-	pending, err := w.sweep(t.Context())
+	changed, err := w.sweep(t.Context())
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(pending).To(BeTrue())
+	g.Expect(changed).To(BeTrue())
 	g.Expect(w.fake.Live("polite")).To(BeEmpty())
 	g.Expect(w.fake.Live("stubborn")).NotTo(BeEmpty())
 
@@ -132,6 +135,103 @@ func TestSweep_StopsNothingWhenListFails(t *testing.T) {
 	_, err := w.sweep(t.Context())
 	g.Expect(err).To(MatchError(ContainSubstring("the API server is away")))
 	g.Expect(w.fake.Live("owned-instance")).To(Equal([]int64{4}))
+}
+
+// simulate sweeps until the time has passed. It returns the number of sweeps.
+func (w *fixture) simulate(t *testing.T, time time.Duration) (sweeps int) {
+	t.Helper()
+	for end := w.clock.Now().Add(time); w.clock.Now().Before(end); sweeps++ {
+		_, wait := w.round(t.Context())
+		w.clock.Step(wait)
+	}
+	return sweeps
+}
+
+// logs makes the collector count its log lines by message.
+func (w *fixture) logs() map[string]int {
+	lines := map[string]int{}
+	w.log = funcr.New(func(_, args string) {
+		for _, message := range []string{"Cannot check for", "Can check for", "Cannot determine", "Stopping"} {
+			if strings.Contains(args, message) {
+				lines[message]++
+			}
+		}
+	}, funcr.Options{})
+	return lines
+}
+
+func TestCollector_ChecksUnknownOrphanWithBackOff(t *testing.T) {
+	g := NewWithT(t)
+	lists := 0
+	w := newFixture(t, interceptor.Funcs{List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		lists++
+		return api.List(ctx, list, opts...)
+	}})
+	lines := w.logs()
+	w.interval = 3 * time.Minute
+	w.startProcess(g, "lost", fake.Program{})
+	w.fake.Lose("lost", "the node does not respond")
+	sweeps := w.simulate(t, time.Hour)
+	g.Expect(sweeps).To(BeNumerically("<=", 32), "as often as without an orphan, after ten sweeps of the back-off")
+	g.Expect(lists).To(Equal(len(listKinds) * sweeps))
+	g.Expect(lines).To(Equal(map[string]int{"Cannot determine": 1}))
+
+	// The next change is acted on at once, and the process gets its grace period.
+	w.fake.Find("lost")
+	least, _ := w.round(t.Context())
+	g.Expect(least).To(Equal(pace))
+	g.Expect(w.fake.Count("lost", fake.Stop)).To(Equal(1))
+	g.Expect(w.fake.Count("lost", fake.Kill)).To(BeZero())
+}
+
+func TestCollector_KillsAtEndOfGracePeriodDespiteBackOff(t *testing.T) {
+	g := NewWithT(t)
+	w := newFixture(t, interceptor.Funcs{})
+	w.startProcess(g, "stubborn", fake.Program{IgnoreStop: true})
+	w.startProcess(g, "lost", fake.Program{})
+	w.fake.Lose("lost", "the node does not respond")
+	g.Expect(w.simulate(t, w.grace)).To(BeNumerically("<=", 8))
+	g.Expect(w.fake.Live("stubborn")).NotTo(BeEmpty())
+	w.simulate(t, pace)
+	g.Expect(w.fake.Live("stubborn")).To(BeEmpty())
+}
+
+func TestCollector_RetriesFailedListWithBackOff(t *testing.T) {
+	g := NewWithT(t)
+	away := errors.New("the API server is away")
+	w := newFixture(t, interceptor.Funcs{List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		return cmp.Or(away, api.List(ctx, list, opts...))
+	}})
+	lines := w.logs()
+	w.startProcess(g, "stray", fake.Program{})
+	g.Expect(w.simulate(t, time.Hour)).To(And(BeNumerically(">", 110), BeNumerically("<=", 130)), "every 30 s, and more often at first")
+	least, most := w.round(t.Context())
+	g.Expect([]time.Duration{least, most}).To(HaveEach(maxRetry), "an event does not cause another request to a server that is away")
+	g.Expect(lines).To(Equal(map[string]int{"Cannot check for": 1}))
+	away = nil
+	g.Expect(w.simulate(t, pace)).To(Equal(1))
+	g.Expect(lines).To(Equal(map[string]int{"Cannot check for": 1, "Can check for": 1, "Stopping": 1}))
+}
+
+func TestCollector_RepeatsDeferredStop(t *testing.T) {
+	g := NewWithT(t)
+	w := newFixture(t, interceptor.Funcs{})
+	w.startProcess(g, "new", fake.Program{DeferStops: 2})
+	g.Expect(w.simulate(t, time.Second)).To(Equal(3))
+	g.Expect(w.fake.Live("new")).To(BeEmpty())
+	g.Expect(w.fake.Count("new", fake.Stop)).To(Equal(3))
+}
+
+func TestCollector_RepeatsFailedStop(t *testing.T) {
+	g := NewWithT(t)
+	w := newFixture(t, interceptor.Funcs{})
+	w.startProcess(g, "polite", fake.Program{})
+	w.fake.Fail(fake.Stop, errors.New("no more file descriptors"))
+	_, err := w.sweep(t.Context())
+	g.Expect(err).To(MatchError(ContainSubstring("file descriptors")))
+	_, err = w.sweep(t.Context())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(w.fake.Live("polite")).To(BeEmpty())
 }
 
 func TestCollector_SweepsAfterPokeAndStops(t *testing.T) {

@@ -102,7 +102,7 @@ func EachSize(ctx context.Context, sizes <-chan Terminal, set func(Terminal)) {
 	}
 }
 
-// Runtime starts, ends and observes incarnations. All methods are safe for concurrent use, and none waits until a process exits.
+// Runtime starts, ends and observes incarnations. All methods are safe for concurrent use, and none waits for a process.
 type Runtime interface {
 	// Start starts incarnation p.Incarnation of p.UID. A repeated call for the same incarnation does nothing and returns nil, regardless of its state. Start
 	// returns before the program is known to run; Observe reports a program that cannot be executed as Failed. Errors: ErrStale, ErrOldAlive, or an error of
@@ -111,7 +111,8 @@ type Runtime interface {
 
 	// Stop sends the stop signal of the incarnation to each of its processes, once per call. It does not affect other incarnations. It returns nil if none is
 	// running. Stop does not escalate by itself: the caller must call Kill after a grace period. With Docker and Pod, only the program of the container receives
-	// the signal, and the kubelet kills a Pod after its grace period by itself. With Docker, Stop waits up to 5 s until a new container can receive the signal.
+	// the signal, and the kubelet kills a Pod after its grace period by itself. While a new container of Docker cannot receive the signal, Stop
+	// returns nil without sending it, for at most 5 s, and Observe reports StopDeferred. The caller must then call Stop again.
 	Stop(ctx context.Context, uid types.UID, incarnation int64) error
 
 	// Kill kills all processes of that incarnation with SIGKILL. It returns nil if none is running.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -246,6 +247,18 @@ func (s *suite) killSignal() gomegatypes.GomegaMatcher {
 		return BeElementOf("SIGKILL", "SIGTERM")
 	}
 	return Equal("SIGKILL")
+}
+
+// stop stops an incarnation as internal/lifecycle does: it calls Stop again while the backend reports that the stop is deferred.
+func (s *suite) stop(uid types.UID, incarnation int64) {
+	s.Helper()
+	deferred := func(i facts.Incarnation) bool { return i.Number == incarnation && i.StopDeferred }
+	s.Eventually(func() bool {
+		s.Expect(s.Runtime.Stop(s.ctx, uid, incarnation)).To(Succeed())
+		found, err := s.Runtime.Observe(s.ctx, uid)
+		s.Expect(err).NotTo(HaveOccurred())
+		return slices.ContainsFunc(found, deferred)
+	}).WithTimeout(Timeout).Should(BeFalse())
 }
 
 // killAndWait kills the incarnations of a UID and waits for their exit.

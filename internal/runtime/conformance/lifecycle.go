@@ -100,11 +100,11 @@ func testExitBeforeObserve(s *suite) {
 func testRepeatedStopAndKill(s *suite) {
 	uid := s.start("sleep")
 	s.awaitPhase(uid, facts.Running)
-	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
-	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.stop(uid, 1)
+	s.stop(uid, 1)
 	ended := s.awaitPhase(uid, facts.Exited)
 	s.Expect(ended.Exit.Signal).To(Equal("SIGTERM"))
-	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.stop(uid, 1)
 	s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
 	s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
 	s.Expect(s.observe(uid)).To(Equal(ended))
@@ -125,7 +125,7 @@ func testStopOfOtherIncarnation(s *suite) {
 func testStopWhileStarting(s *suite) {
 	for range 10 {
 		uid := s.start("sleep")
-		s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+		s.stop(uid, 1)
 		s.awaitPhase(uid, facts.Exited)
 	}
 	for range 10 {
@@ -146,7 +146,7 @@ func testKill(s *suite) {
 		s.awaitOutput(uid, "ready") // from now on the program ignores the stop signal
 	}
 	s.Expect(running.StopSent).To(BeFalse())
-	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.stop(uid, 1)
 	s.Expect(s.observe(uid).StopSent).To(BeTrue(), "so that the stop is not sent twice")
 	s.Consistently(func() facts.Phase { return s.observe(uid).Phase }, "300ms", "50ms").Should(Equal(facts.Running))
 	s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
@@ -222,7 +222,7 @@ func testList(s *suite) {
 func testUnknownUID(s *suite) {
 	uid := newUID()
 	s.Expect(s.Runtime.Observe(s.ctx, uid)).To(BeEmpty())
-	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.stop(uid, 1)
 	s.Expect(s.Runtime.Kill(s.ctx, uid, 1)).To(Succeed())
 	s.Expect(s.Runtime.Forget(s.ctx, uid)).To(Succeed())
 	s.Expect(s.Runtime.List(s.ctx)).To(BeEmpty())
@@ -234,7 +234,7 @@ func testManagerCrash(s *suite) {
 	s.Runtime = s.Reopen(s.T)
 	s.Expect(s.observe(uid)).To(Equal(before), "the new manager finds the same state immediately")
 	s.Eventually(s.Runtime.Events()).WithTimeout(Timeout).Should(Receive(Equal(uid)), "the adoption causes an event")
-	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.stop(uid, 1)
 	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 }
 

@@ -104,7 +104,7 @@ func testKillTree(s *suite) {
 	uid = s.start("tree", dir)
 	leader = s.pid(s.awaitPhase(uid, facts.Running))
 	pids = s.treePIDs(leader, dir)
-	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.stop(uid, 1)
 	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 	s.expectDead(pids...)
 }
@@ -134,7 +134,7 @@ func testStoppedProgram(s *suite) {
 	if s.Logs {
 		s.awaitOutput(uid, "ready")
 	}
-	s.Expect(s.Runtime.Stop(s.ctx, uid, 1)).To(Succeed())
+	s.stop(uid, 1)
 	s.Expect(s.awaitPhase(uid, facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 }
 

@@ -74,7 +74,7 @@ func TestAdopt_ControlsForeignContainer(t *testing.T) {
 	f.Expect(f.Start(f.ctx, f.adoptingProcess("two", 2, id, adoptRequired))).To(Succeed())
 	f.Expect(f.await("two", facts.Running).ContainerID).To(Equal(id), "the container is free now")
 	f.Expect(f.Forget(f.ctx, "two")).NotTo(Succeed(), "the container is still running")
-	f.Expect(f.Stop(f.ctx, "two", 2)).To(Succeed())
+	f.Expect(f.stop("two", 2)).To(Succeed())
 	f.await("two", facts.Exited)
 	f.Expect(f.Forget(f.ctx, "two")).To(Succeed())
 	c, err = f.inspect(f.ctx, id)

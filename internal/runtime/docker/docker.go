@@ -86,10 +86,11 @@ type entry struct {
 	background.Entry
 	uid types.UID
 
-	record  record
-	copier  *copier
-	pull    *pull
-	drainBy time.Time // until then the exit of the container is not reported, so that its last output can be copied
+	record   record
+	copier   *copier
+	pull     *pull
+	drainBy  time.Time // until then the exit of the container is not reported, so that its last output can be copied
+	deferred deferral
 }
 
 // New locks the directory and follows the events of the engine in the background. It does not wait for the engine: while the engine does not respond, every

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
@@ -238,9 +239,54 @@ func TestPausedContainer_IsReportedAndStops(t *testing.T) {
 	f.Expect(f.await("paused", facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 }
 
-// TestStop_WaitsForInitOfSlowContainer limits the CPU of containers, so that the init program often handles no signals yet when the engine reports that the
-// container is running. Without the wait in Stop, a third of these containers ignores the signal.
-func TestStop_WaitsForInitOfSlowContainer(t *testing.T) {
+// stop stops an incarnation as internal/lifecycle does: it calls Stop again while the stop is deferred.
+func (f *fixture) stop(uid types.UID, incarnation int64) (err error) {
+	f.Helper()
+	f.Eventually(func() bool {
+		err = f.Stop(f.ctx, uid, incarnation)
+		return err == nil && f.observe(uid).StopDeferred
+	}).WithTimeout(conformance.Timeout).WithPolling(20 * time.Millisecond).Should(BeFalse())
+	return err
+}
+
+// TestStop_DoesNotWaitForInit has an engine that lists only the init program of a container, as long as the container has not started its program or, if the
+// engine cannot list it, for ever.
+func TestStop_DoesNotWaitForInit(t *testing.T) {
+	var listed atomic.Int32
+	host := proxyEngine(t, func(w http.ResponseWriter, r *http.Request) (handled bool) {
+		if !strings.HasSuffix(r.URL.Path, "/top") {
+			return false
+		}
+		listed.Add(1)
+		_, _ = w.Write([]byte(`{"Titles":["PID"],"Processes":[["1"]]}`))
+		return true
+	})
+	f := newFixture(t)
+	f.options.Host = host
+	f.reopen()
+	f.Expect(f.Start(f.ctx, f.process("new", 1, "sleep"))).To(Succeed())
+	running := f.await("new", facts.Running)
+	f.Expect(running.StopDeferred).To(BeFalse(), "no stop was requested")
+	f.Eventually(f.output("new")).WithTimeout(conformance.Timeout).Should(ContainSubstring("ready"))
+	for i := range int32(3) {
+		f.Expect(f.Stop(f.ctx, "new", 1)).To(Succeed())
+		f.Expect(listed.Load()).To(Equal(i+1), "one query, without waiting")
+		f.Expect(f.observe("new")).To(And(HaveField("Phase", facts.Running), HaveField("StopSent", false), HaveField("StopDeferred", true)))
+	}
+	f.Eventually(f.Events()).WithTimeout(conformance.Timeout).Should(Receive(Equal(types.UID("new"))), "the deferral is a change that Observe reports")
+
+	f.reopen()
+	f.Expect(f.observe("new").StopDeferred).To(BeFalse(), "another manager asks the engine again")
+	f.Expect(f.Stop(f.ctx, "new", 1)).To(Succeed())
+	f.entries.Get("new").deferred.since = time.Now().Add(-deferMost)
+	f.Expect(f.Stop(f.ctx, "new", 1)).To(Succeed())
+	f.Expect(f.observe("new").StopDeferred).To(BeFalse())
+	f.Expect(f.await("new", facts.Exited).Exit.Signal).To(Equal("SIGTERM"), "the signal is sent at last")
+}
+
+// TestStop_DefersSignalOfSlowContainer limits the CPU of containers, so that the init program often handles no signals yet when the engine reports that the
+// container is running. If Stop sent the signal at once, a third of these containers would ignore it.
+func TestStop_DefersSignalOfSlowContainer(t *testing.T) {
 	f := newFixture(t)
 	for i := range 8 {
 		name := fmt.Sprintf("slow-%d", i)
@@ -251,7 +297,7 @@ func TestStop_WaitsForInitOfSlowContainer(t *testing.T) {
 		f.Expect(updated.Warnings).NotTo(ContainElement(ContainSubstring("CPU")), "the engine limits the CPU")
 		uid := types.UID(name)
 		f.Expect(f.Start(f.ctx, f.adoptingProcess(uid, 1, name, adoptRequired))).To(Succeed())
-		f.Expect(f.Stop(f.ctx, uid, 1)).To(Succeed())
+		f.Expect(f.stop(uid, 1)).To(Succeed())
 		f.Expect(f.await(uid, facts.Exited).Exit.Signal).To(Equal("SIGTERM"))
 	}
 }
@@ -276,7 +322,7 @@ func TestStop_RecordsOnlySentSignal(t *testing.T) {
 	f.reopen()
 	f.Expect(f.Start(f.ctx, f.process("unsent", 1, "sleep"))).To(Succeed())
 	f.await("unsent", facts.Running)
-	f.Expect(f.Stop(f.ctx, "unsent", 1)).To(MatchError(ContainSubstring("injected")))
+	f.Expect(f.stop("unsent", 1)).To(MatchError(ContainSubstring("injected")))
 	f.Expect(recordedEarly.Load()).To(BeFalse(), "if the manager crashes while it waits for the program, the next one must send the signal")
 	f.Expect(f.observe("unsent").StopSent).To(BeFalse(), "lifecycle repeats a stop only if it was not sent")
 	f.Expect(f.Stop(f.ctx, "unsent", 1)).To(Succeed())
@@ -291,7 +337,7 @@ func TestStop_SendsSignalAfterFailedRecord(t *testing.T) {
 	dir, aside := f.dir("unrecorded"), filepath.Join(t.TempDir(), "aside")
 	f.Expect(os.Rename(dir, aside)).To(Succeed())
 	f.Expect(os.WriteFile(dir, nil, 0o600)).To(Succeed(), "a file where the directory of the record should be")
-	f.Expect(f.Stop(f.ctx, "unrecorded", 1)).To(MatchError(ContainSubstring("not a directory")))
+	f.Expect(f.stop("unrecorded", 1)).To(MatchError(ContainSubstring("not a directory")))
 	f.Expect(os.Remove(dir)).To(Succeed())
 	f.Expect(os.Rename(aside, dir)).To(Succeed())
 	f.Expect(f.observe("unrecorded").StopSent).To(BeFalse(), "lifecycle repeats a stop only if it was not sent")

@@ -88,7 +88,7 @@ func (r *Runtime) observe(ctx context.Context, uid types.UID, all []container.Su
 		}
 		if older != nil && isAlive(older.State.Status) {
 			i := facts.Incarnation{UID: string(uid), Number: number(c.Labels), Name: c.Labels[labelName], Origin: origin(c.Labels)}
-			r.describe(&i, older)
+			r.describe(e, &i, older)
 			found = append(found, i)
 		}
 	}
@@ -134,7 +134,7 @@ func (r *Runtime) newest(ctx context.Context, e *entry) (i facts.Incarnation, th
 		return i, d.failed(), nil
 	}
 	r.sawRun(ctx, e, c)
-	r.describe(&i, c)
+	r.describe(e, &i, c)
 	if i.Phase == facts.Exited {
 		r.conclude(e, &i, c)
 	}
@@ -191,7 +191,7 @@ func (r *Runtime) conclude(e *entry, i *facts.Incarnation, c *container.InspectR
 }
 
 // describe copies the state that the engine reports.
-func (r *Runtime) describe(i *facts.Incarnation, c *container.InspectResponse) {
+func (r *Runtime) describe(e *entry, i *facts.Incarnation, c *container.InspectResponse) {
 	i.ContainerID, i.PID, i.StartedAt, i.Containment = c.ID, int64(c.State.Pid), when(c.State.StartedAt), "Container"
 	switch c.State.Status {
 	case container.StateRunning:
@@ -207,4 +207,5 @@ func (r *Runtime) describe(i *facts.Incarnation, c *container.InspectResponse) {
 	default:
 		i.Phase, i.Message = facts.Unknown, fmt.Sprintf("the Docker Engine reports the unknown container state %q", c.State.Status)
 	}
+	i.StopDeferred = i.Alive() && !i.StopSent && e.deferred.incarnation == i.Number
 }

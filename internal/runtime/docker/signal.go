@@ -14,7 +14,6 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 )
 
@@ -26,7 +25,9 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 		if !isAlive(c.State.Status) {
 			return nil
 		}
-		r.awaitProgram(ctx, c)
+		if r.defersStop(ctx, e, incarnation, c) {
+			return nil
+		}
 		signal := cmp.Or(c.Config.StopSignal, defaultStopSignal)
 		if newest {
 			signal = cmp.Or(e.record.StopSignal, signal)
@@ -43,6 +44,7 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 			}
 			return err
 		}
+		e.deferred = deferral{}
 		// A process stopped by SIGSTOP handles no signal until it is resumed.
 		return r.send(ctx, c, "SIGCONT")
 	})
@@ -52,23 +54,35 @@ func (r *Runtime) Stop(ctx context.Context, uid types.UID, incarnation int64) er
 	return nil
 }
 
-const (
-	// startTimeout is how long Stop waits for the init program of a container to start the program.
-	startTimeout = 5 * time.Second
-	startPoll    = 20 * time.Millisecond
-)
+// deferMost is how long Stop sends no signal to a container whose init program does not start the program. Some engines never list a second process.
+const deferMost = 5 * time.Second
 
-// awaitProgram waits until the init program of a container has started its child, at most for startTimeout. The engine reports the container as running before
-// that, and the kernel discards a signal that the init program does not handle yet, because it is PID 1 of the container.
-func (r *Runtime) awaitProgram(ctx context.Context, c *container.InspectResponse) {
-	if c.State.Paused || c.HostConfig == nil || !ptr.Deref(c.HostConfig.Init, false) {
-		return
+// deferral is since when the stop of an incarnation is deferred. A new manager defers it again.
+type deferral struct {
+	incarnation int64
+	since       time.Time
+}
+
+// defersStop reports whether the stop signal must be sent later, because the init program of the container would lose it.
+func (r *Runtime) defersStop(ctx context.Context, e *entry, incarnation int64, c *container.InspectResponse) bool {
+	if r.receives(ctx, c) {
+		return false
 	}
-	// If the processes cannot be listed or the time is up, the signal is sent nevertheless.
-	_ = wait.PollUntilContextTimeout(ctx, startPoll, startTimeout, true, func(ctx context.Context) (bool, error) {
-		top, err := r.client.ContainerTop(ctx, c.ID, client.ContainerTopOptions{Arguments: []string{"-eo", "pid"}})
-		return len(top.Processes) > 1, err
-	})
+	if e.deferred.incarnation != incarnation {
+		e.deferred = deferral{incarnation, time.Now()}
+		r.events.Add(e.uid) // Observe now reports StopDeferred
+	}
+	return time.Since(e.deferred.since) < deferMost
+}
+
+// receives reports whether the program of a container can receive a signal: its init program has started it. The engine reports the container as running before
+// that, and the kernel discards a signal that the init program does not handle yet, because it is PID 1 of the container.
+func (r *Runtime) receives(ctx context.Context, c *container.InspectResponse) bool {
+	if c.State.Paused || c.HostConfig == nil || !ptr.Deref(c.HostConfig.Init, false) {
+		return true
+	}
+	top, err := r.client.ContainerTop(ctx, c.ID, client.ContainerTopOptions{Arguments: []string{"-eo", "pid"}})
+	return err != nil || len(top.Processes) > 1 // if the processes cannot be listed, the signal is sent nevertheless
 }
 
 // Kill implements runtime.Runtime. It removes a container that was created but not started, so that no later call can start the container.

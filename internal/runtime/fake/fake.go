@@ -71,6 +71,8 @@ type Program struct {
 	StartError *facts.StartError
 	// IgnoreStop makes the process ignore Stop.
 	IgnoreStop bool
+	// DeferStops is how many calls of Stop are deferred.
+	DeferStops int
 }
 
 var _ runtime.Runtime = (*Runtime)(nil)
@@ -221,6 +223,14 @@ func (r *Runtime) Stop(_ context.Context, uid types.UID, number int64) error {
 			return nil
 		}
 		r.effect(call)
+		if i.program.DeferStops > 0 {
+			if i.program.DeferStops--; !i.StopDeferred {
+				r.events.Add(uid)
+			}
+			i.StopDeferred = true
+			return nil
+		}
+		i.StopDeferred = false
 		i.StopSent = true
 		if !i.program.IgnoreStop {
 			r.exit(i, facts.Exit{Known: true, Signal: i.process.StopSignal})
