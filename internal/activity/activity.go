@@ -21,6 +21,7 @@ type Tracker struct {
 	mu    sync.Mutex
 	pages map[types.UID]*page
 	wake  func(types.UID)
+	risen func(types.UID)
 }
 
 // page is the record of one object.
@@ -43,6 +44,13 @@ func (b *Tracker) OnUse(wake func(types.UID)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.wake = wake
+}
+
+// OnRise sets the function that is called when Resting has become false for an object. The function must not block, and must not call the Tracker.
+func (b *Tracker) OnRise(risen func(types.UID)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.risen = risen
 }
 
 // Use registers a user of the object uid until leave is called.
@@ -113,8 +121,13 @@ func (b *Tracker) Rest(uid types.UID) bool {
 func (b *Tracker) Rise(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p := b.pages[uid]; p != nil {
-		p.resting = false
+	p := b.pages[uid]
+	if p == nil || !p.resting {
+		return
+	}
+	p.resting = false
+	if b.risen != nil {
+		b.risen(uid)
 	}
 }
 

@@ -240,7 +240,8 @@ func assemble(config *rest.Config, on *backends, log logr.Logger, opts manager.O
 		return &assembled{Manager: mgr}, nil
 	}
 	serve.Presence = opts.Presence
-	serve.Client, serve.Reader, serve.Runtimes, serve.Log = mgr.GetClient(), mgr.GetAPIReader(), on.registry, log.WithName("endpoint")
+	serve.Client, serve.Reader, serve.Instances = mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache()
+	serve.Runtimes, serve.Log = on.registry, log.WithName("endpoint")
 	served, err := endpoint.New(serve)
 	if err != nil {
 		return nil, err

@@ -30,9 +30,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/activity"
@@ -189,14 +191,26 @@ func (s *stub) Attach(ctx context.Context, _ types.UID, in io.Reader, out io.Wri
 
 type fixture struct {
 	server *Server
-	api    client.Client
+	api    client.WithWatch
 	stub   *stub
 	book   *activity.Tracker
 	// allow decides about requests of "ann"; review, if set, decides about all requests.
 	allow, review func(authorizationv1.SubjectAccessReviewSpec) bool
 	stop          func()
+	instances     *instances
+	reads         atomic.Int32 // of Instances, from the API server
 	mu            sync.Mutex
 	asked         []authorizationv1.ResourceAttributes
+}
+
+// instances is a cache that always has the newest objects.
+type instances struct {
+	client.Reader
+	*controllertest.FakeInformer
+}
+
+func (i *instances) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return i.FakeInformer, nil
 }
 
 // newFixture serves a DevServer named "web" and an Instance named "shell". The constant good is a token of the user "ann".
@@ -212,9 +226,18 @@ func newFixture(t *testing.T) *fixture {
 		&v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-web"}},
 		&v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "shell", UID: "uid-shell"}},
 	).Build()
+	f.instances = &instances{f.api, controllertest.NewFakeInformer(controllertest.Synced)}
+	counted := interceptor.NewClient(f.api, interceptor.Funcs{
+		Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+			if _, is := object.(*v1alpha1.Instance); is {
+				f.reads.Add(1)
+			}
+			return api.Get(ctx, key, object, opts...)
+		},
+	})
 	var err error
 	f.book = activity.New(nil)
-	f.server, err = New(Options{Client: f.api, Reader: f.api, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Presence: f.book, Log: logr.Discard()})
+	f.server, err = New(Options{Client: f.api, Reader: counted, Instances: f.instances, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Presence: f.book, Log: logr.Discard()})
 	g.Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -423,11 +446,11 @@ func TestPublishReplacesAnOldAddress(t *testing.T) {
 	f := newFixture(t)
 	f.client(t, good)
 	f.stop()
-	second, err := New(Options{Client: f.api, Reader: f.api, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Log: logr.Discard()})
+	second, err := New(Options{Client: f.api, Reader: f.api, Instances: f.instances, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Presence: f.book, Log: logr.Discard()})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = second.Close() }()
 	g.Expect(second.publishOnce(t.Context())).To(Succeed())
-	third, err := New(Options{Client: f.api, Reader: f.api, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Log: logr.Discard(), Namespace: "elsewhere"})
+	third, err := New(Options{Client: f.api, Reader: f.api, Instances: f.instances, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Presence: f.book, Log: logr.Discard(), Namespace: "elsewhere"})
 	g.Expect(err).NotTo(HaveOccurred())
 	defer func() { _ = third.Close() }()
 	g.Expect(third.publishOnce(t.Context())).To(Succeed(), "an installation in another namespace has its own address")
@@ -697,4 +720,34 @@ func TestType_SendsInputOrReportsError(t *testing.T) {
 		NewWithT(t).Expect(c.Type(t.Context(), shell, "x")).To(MatchError(ContainSubstring(says)))
 	}
 	NewWithT(t).Expect(string(f.stub.typed)).To(Equal("uid-shellgo on\r"), "refused input is not typed")
+}
+
+// TestStart_EndsAfterItsRequests calls the handler as connections do whose request was already read when the server is closed. The race detector reports a
+// WaitGroup that is waited for while requests are added to it.
+func TestStart_EndsAfterItsRequests(t *testing.T) {
+	f, g := newFixture(t), NewWithT(t)
+	handler, over := f.server.handler(), make(chan struct{})
+	request := func() int {
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/v1/namespaces/default/devservers/web/log", nil))
+		return answer.Code
+	}
+	g.Expect(request()).To(Equal(http.StatusUnauthorized))
+	var calling sync.WaitGroup
+	for range 4 {
+		calling.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					request()
+				}
+			}
+		})
+	}
+	f.stop()
+	close(over)
+	calling.Wait()
+	g.Expect(request()).To(Equal(http.StatusServiceUnavailable), "nothing is served after Start has returned")
 }

@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"math"
 	"net"
 	"time"
 
@@ -26,19 +27,21 @@ const (
 	keyURL = "url"
 	keyCA  = "ca.crt"
 
-	publishRetry = time.Second
+	// publishRetry is how long to wait before the address is published again after an error. It doubles with each error, up to publishRetryMost.
+	publishRetry, publishRetryMost = time.Second, 10 * time.Second
 )
 
 // publish writes the address to the ConfigMap that clients read, and retries until it succeeds or the context is done.
 func (s *Server) publish(ctx context.Context) {
-	said := ""
-	_ = wait.PollUntilContextCancel(ctx, publishRetry, true, func(ctx context.Context) (bool, error) {
+	failing := false
+	retry := wait.Backoff{Duration: publishRetry, Factor: 2, Steps: math.MaxInt, Cap: publishRetryMost}
+	_ = retry.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		err := s.publishOnce(ctx)
 		switch {
 		case err == nil:
 			s.opts.Log.Info("Serving logs and terminals", "url", s.url())
-		case ctx.Err() == nil && err.Error() != said:
-			said = err.Error()
+		case ctx.Err() == nil && !failing:
+			failing = true
 			s.opts.Log.Error(err, "Cannot publish the address of the endpoint; berth logs and berth attach cannot find it until this succeeds; retrying")
 		}
 		return err == nil, nil

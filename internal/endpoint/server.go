@@ -18,10 +18,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/keymutex"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -29,6 +29,7 @@ import (
 	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/background"
 )
 
 const (
@@ -54,6 +55,8 @@ type Options struct {
 	Client client.Client
 	// Reader reads objects. It should not be a cache, because a cache learns of new objects with a delay.
 	Reader client.Reader
+	// Instances is the cache of the manager. Requests that wait for an Instance read it.
+	Instances Instances
 	// Runtimes are the backends that provide the output and the terminals of processes.
 	Runtimes *runtime.Registry
 	// Presence records the use of terminals; required.
@@ -69,7 +72,8 @@ type Server struct {
 	ca       []byte            // certificate authority that clients trust, in PEM format
 	typing   keymutex.KeyMutex // by UID; keeps the input of concurrent requests from being mixed
 
-	background sync.WaitGroup // requests, and the publication of the address
+	waiting waiting           // requests that wait for an Instance
+	tasks   *background.Tasks // requests, and the publication of the address
 }
 
 // New validates the options and starts to listen; Start serves requests. A server that was never started must be closed with Close.
@@ -88,7 +92,11 @@ func New(opts Options) (*Server, error) {
 	if opts.CertFile == "" && !loopback(host) {
 		return nil, fmt.Errorf("the endpoint does not listen on %s without a certificate: set one, or listen on 127.0.0.1", opts.Address)
 	}
-	s := &Server{opts: opts, typing: keymutex.NewHashed(0)}
+	s := &Server{opts: opts, typing: keymutex.NewHashed(0), tasks: background.New(), waiting: waiting{requests: map[chan struct{}]types.UID{}}}
+	if err := s.waiting.follow(opts.Instances); err != nil {
+		return nil, err
+	}
+	opts.Presence.OnRise(s.waiting.notify)
 	if s.tls, s.ca, err = certificate(opts); err != nil {
 		return nil, err
 	}
@@ -130,7 +138,7 @@ func (s *Server) Start(ctx context.Context) error {
 		// An empty map disables HTTP/2, because connection upgrades need HTTP/1.1.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
-	s.background.Go(func() { s.publish(base) })
+	s.tasks.Go(func() { s.publish(base) })
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(s.listener, "", "") }()
 	var err error
@@ -148,7 +156,7 @@ func (s *Server) Start(ctx context.Context) error {
 			err = late
 		}
 	}
-	s.background.Wait()
+	s.tasks.Close()
 	if err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("endpoint: %w", err)
 	}
@@ -176,11 +184,16 @@ func (t target) inPod() bool { return podspec.TypeOf(t.object) == v1alpha1.Runti
 
 func (t target) String() string { return fmt.Sprintf("%s %s/%s", t.resource, t.namespace, t.name) }
 
-// guarded returns a handler that calls next if the caller is authenticated and authorized and the object exists.
+// guarded returns a handler that calls next if the caller is authenticated and authorized and the object exists. After the server has ended, it calls nothing: a
+// connection that net/http has closed may still deliver the request that it had read.
 func (s *Server) guarded(verb, subresource string, next func(http.ResponseWriter, *http.Request, target) *refusal) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s.background.Add(1)
-		defer s.background.Done()
+		leave, entered := s.tasks.Enter()
+		if !entered {
+			http.Error(w, errClosing.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		defer leave()
 		t, refused := s.admit(r, verb, subresource)
 		if refused == nil {
 			refused = next(w, r, t)

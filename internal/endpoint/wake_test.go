@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -27,6 +28,65 @@ func (f *fixture) setReady(ctx context.Context, g *GomegaWithT, reason string, r
 		shell.Status.Process = &v1alpha1.ProcessReference{Incarnation: 2}
 	}
 	g.Expect(f.api.Update(ctx, shell)).To(Succeed())
+	f.instances.Update(shell, shell)
+}
+
+// TestType_WaitsWithoutRequests counts the requests to the API server of clients that wait for an idle Instance. With a poll every 50 ms it counted 20 per second
+// and client.
+func TestType_WaitsWithoutRequests(t *testing.T) {
+	f, g, ctx := newFixture(t), NewWithT(t), t.Context()
+	caller, shell := f.client(t, good), Object{"default", "instances", "shell"}
+	f.setReady(ctx, g, v1alpha1.ReasonIdle, false)
+	const clients = 5
+	typed := make(chan error, clients)
+	for range clients {
+		go func() { typed <- caller.Type(ctx, shell, "hello") }()
+	}
+	waiting := func() int {
+		f.server.waiting.mu.Lock()
+		defer f.server.waiting.mu.Unlock()
+		return len(f.server.waiting.requests)
+	}
+	g.Eventually(waiting, timeout).Should(Equal(clients))
+	g.Eventually(f.reads.Load, timeout).Should(BeEquivalentTo(clients), "one for each request, to check that the object exists")
+	for range 10 {
+		f.setReady(ctx, g, v1alpha1.ReasonIdle, false) // changes that do not wake it
+	}
+	g.Consistently(f.reads.Load, "1s").Should(BeEquivalentTo(clients))
+	f.setReady(ctx, g, v1alpha1.ReasonRunning, true)
+	for range clients {
+		g.Eventually(typed, timeout).Should(Receive(BeNil()))
+	}
+	g.Expect(f.reads.Load()).To(BeEquivalentTo(clients))
+	g.Expect(waiting()).To(BeZero())
+}
+
+func TestType_IgnoresOlderObjectInCache(t *testing.T) {
+	f, g, ctx := newFixture(t), NewWithT(t), t.Context()
+	old := &v1alpha1.Instance{}
+	f.setReady(ctx, g, v1alpha1.ReasonRunning, true)
+	g.Expect(f.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "shell"}, old)).To(Succeed())
+	f.setReady(ctx, g, v1alpha1.ReasonIdle, false)
+	asleep := &v1alpha1.Instance{}
+	g.Expect(f.api.Get(ctx, client.ObjectKeyFromObject(old), asleep)).To(Succeed())
+	f.server.opts.Instances = &instances{fake.NewClientBuilder().WithScheme(f.api.Scheme()).WithObjects(old).Build(), nil}
+	woken, refused := f.server.woken(ctx, target{object: asleep}, asleep)
+	g.Expect(refused).To(BeNil())
+	g.Expect(woken).To(BeFalse(), "the object in the cache is from before the sleep")
+}
+
+func TestType_EndsWhenSleepingInstanceIsDeleted(t *testing.T) {
+	f, g, ctx := newFixture(t), NewWithT(t), t.Context()
+	caller, shell := f.client(t, good), Object{"default", "instances", "shell"}
+	f.setReady(ctx, g, v1alpha1.ReasonIdle, false)
+	typed := make(chan error, 1)
+	go func() { typed <- caller.Type(ctx, shell, "hello") }()
+	g.Eventually(func() int32 { return f.reads.Load() }, timeout).Should(BeEquivalentTo(1))
+	instance := &v1alpha1.Instance{}
+	g.Expect(f.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "shell"}, instance)).To(Succeed())
+	g.Expect(f.api.Delete(ctx, instance)).To(Succeed())
+	f.instances.Delete(instance)
+	g.Eventually(typed, timeout).Should(Receive(MatchError(ContainSubstring("was deleted"))))
 }
 
 func TestType_WakesIdleInstance(t *testing.T) {
