@@ -15,6 +15,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/test/need"
 )
 
 func TestReadPrivate_ReadsOnlyFilesOfItsUser(t *testing.T) {
@@ -23,20 +25,24 @@ func TestReadPrivate_ReadsOnlyFilesOfItsUser(t *testing.T) {
 		uid     int // 0: the user that runs the test
 		wantErr string
 	}{
-		"private":           {put: func(path string) error { return CreatePrivate(path, []byte("secret")) }},
-		"a link to it":      {put: func(path string) error { return os.Symlink(filepath.Join(filepath.Dir(path), "other"), path) }},
-		"readable by group": {put: func(path string) error { return errors.Join(os.WriteFile(path, []byte("secret"), 0o600), os.Chmod(path, 0o640)) }, wantErr: "mode 0640"},
-		"readable by all":   {put: func(path string) error { return errors.Join(os.WriteFile(path, []byte("secret"), 0o600), os.Chmod(path, 0o604)) }, wantErr: "chmod 600"},
-		"too large":         {put: func(path string) error { return os.WriteFile(path, []byte("secret!"), 0o600) }, wantErr: "more than 6 bytes"},
-		"a pipe":            {put: func(path string) error { return syscall.Mkfifo(path, 0o600) }, wantErr: "is not a regular file"},
-		"a directory":       {put: func(path string) error { return os.Mkdir(path, 0o700) }, wantErr: "is not a regular file"},
-		"a file of others":  {put: func(path string) error { return os.WriteFile(path, []byte("secret"), 0o600) }, uid: 65534, wantErr: "belongs to user 65534"},
-		"no file":           {put: func(string) error { return nil }, wantErr: "no such file"},
+		"private":      {put: func(path string) error { return CreatePrivate(path, []byte("secret")) }},
+		"a link to it": {put: func(path string) error { return os.Symlink(filepath.Join(filepath.Dir(path), "other"), path) }},
+		"readable by group": {put: func(path string) error {
+			return errors.Join(os.WriteFile(path, []byte("secret"), 0o600), os.Chmod(path, 0o640))
+		}, wantErr: "mode 0640"},
+		"readable by all": {put: func(path string) error {
+			return errors.Join(os.WriteFile(path, []byte("secret"), 0o600), os.Chmod(path, 0o604))
+		}, wantErr: "chmod 600"},
+		"too large":        {put: func(path string) error { return os.WriteFile(path, []byte("secret!"), 0o600) }, wantErr: "more than 6 bytes"},
+		"a pipe":           {put: func(path string) error { return syscall.Mkfifo(path, 0o600) }, wantErr: "is not a regular file"},
+		"a directory":      {put: func(path string) error { return os.Mkdir(path, 0o700) }, wantErr: "is not a regular file"},
+		"a file of others": {put: func(path string) error { return os.WriteFile(path, []byte("secret"), 0o600) }, uid: 65534, wantErr: "belongs to user 65534"},
+		"no file":          {put: func(string) error { return nil }, wantErr: "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			if test.uid != 0 && os.Geteuid() != 0 {
-				t.Skip("only root can give a file to another user")
+			if test.uid != 0 {
+				need.Root(t, "give a file to another user")
 			}
 			path := filepath.Join(t.TempDir(), "token")
 			g.Expect(os.WriteFile(filepath.Join(filepath.Dir(path), "other"), []byte("secret"), 0o600)).To(Succeed())

@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // Whatever a program creates in place of the result file, Results returns immediately and never returns the content of another file.
@@ -84,9 +85,7 @@ func TestResults_ReadsFileOfMaximumSize(t *testing.T) {
 
 // The owner is that of the file which is read, even if the path leads to another file in between.
 func TestResultFile_ComparesOwnersOfOpenFiles(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can create files of other users")
-	}
+	need.Root(t, "create files of other users")
 	g := NewWithT(t)
 	dir := t.TempDir()
 	g.Expect(os.WriteFile(filepath.Join(dir, fileName), []byte("secret of root"), 0o600)).To(Succeed())
