@@ -130,7 +130,7 @@ func Machine(t T, err error) {
 	t.Skip(err)
 }
 
-// Elsewhere skips the test because it needs the cluster that a make target creates. That target runs the test, so the summary does not mention it.
+// Elsewhere skips the test because it needs a cluster or programs that a make target creates. That target runs the test, so the summary does not mention it.
 func Elsewhere(t T, target string) {
 	t.Helper()
 	t.Skip(target + " runs this test")
