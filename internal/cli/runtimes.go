@@ -107,7 +107,7 @@ func (b *backends) openAll(opts runtimeOptions) error {
 	b.servers = servers
 	// If tmux is not installed or not supported on this system, objects that need tmux report the reason.
 	sessions := runtime.Backend{Type: v1alpha1.RuntimeTmux}
-	switch opened, err := tmux.New(processes, tmux.Options{Dir: filepath.Join(opts.stateDir, "tmux"), Shim: opts.shim, Logger: opts.log.WithName("tmux")}); {
+	switch opened, err := tmux.New(processes, tmux.Options{Dir: filepath.Join(opts.stateDir, "tmux"), Shim: opts.shim, RunAs: opts.runAs, Logger: opts.log.WithName("tmux")}); {
 	case err == nil:
 		b.closes(opened.Close)
 		sessions.Runtime = opened

@@ -5,6 +5,7 @@ package procstat
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,6 +24,7 @@ type Stat struct {
 	Process
 	State                  byte
 	Parent, Group, Session int // PIDs
+	Foreground             int // process group in the foreground of the controlling terminal; -1 without a terminal
 	Threads                int
 	Memory                 int64         // resident memory in bytes
 	CPU                    time.Duration // including children that have exited
@@ -56,13 +58,50 @@ func parse(pid int, data []byte) (Stat, error) {
 	used := number(11) + number(12) + number(13) + number(14) // utime, stime, cutime and cstime
 	s := Stat{
 		Process: Process{PID: pid, Ticks: ticks},
-		State:   fields[0][0], Parent: number(1), Group: number(2), Session: number(3), Threads: number(17),
+		State:   fields[0][0], Parent: number(1), Group: number(2), Session: number(3), Foreground: number(5), Threads: number(17),
 		Memory: int64(number(21)) * int64(os.Getpagesize()), CPU: time.Duration(used) * time.Second / TicksPerSecond,
 	}
 	if len(fields) > 49 {
 		s.status = number(49)
 	}
 	return s, nil
+}
+
+// Users returns the real, the effective and the saved UID of a process. It returns ErrGone if the process no longer exists.
+func Users(p Process) ([]uint32, error) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/status")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return nil, ErrGone
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Read the identity afterwards: the UIDs are those of p only if p has existed until now.
+	if now, err := Read(p.PID); err != nil || now.Process != p {
+		return nil, cmp.Or(err, ErrGone)
+	}
+	return parseUsers(p.PID, data)
+}
+
+// parseUsers parses the line Uid of /proc/PID/status. A process cannot write a line of its own there, because the kernel escapes line feeds in its name.
+func parseUsers(pid int, data []byte) ([]uint32, error) {
+	for line := range bytes.Lines(data) {
+		text, found := bytes.CutPrefix(line, []byte("Uid:"))
+		fields := bytes.Fields(text)
+		if !found || len(fields) < 3 {
+			continue
+		}
+		users := make([]uint32, 3)
+		for i := range users {
+			uid, err := strconv.ParseUint(string(fields[i]), 10, 32)
+			if err != nil {
+				return nil, fmt.Errorf("/proc/%d/status has the invalid UID %q", pid, fields[i])
+			}
+			users[i] = uint32(uid)
+		}
+		return users, nil
+	}
+	return nil, fmt.Errorf("/proc/%d/status has no UIDs", pid)
 }
 
 // All returns the states of all processes.

@@ -4,8 +4,10 @@
 package procstat
 
 import (
+	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,7 +23,7 @@ func FuzzParseStat(f *testing.F) {
 		f.Add([]byte("7 (" + name + ")" + statTail))
 	}
 	want := Stat{
-		Process: Process{PID: 7, Ticks: 123456}, State: 'S', Parent: 41, Group: 42, Session: 42, Threads: 7, Memory: 200 * int64(os.Getpagesize()), CPU: 100 * time.Millisecond,
+		Process: Process{PID: 7, Ticks: 123456}, State: 'S', Parent: 41, Group: 42, Session: 42, Foreground: 42, Threads: 7, Memory: 200 * int64(os.Getpagesize()), CPU: 100 * time.Millisecond,
 		status: 9,
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -31,6 +33,30 @@ func FuzzParseStat(f *testing.F) {
 			t.Errorf("process named %q: %+v, %v", text, got, err)
 		}
 	})
+}
+
+// FuzzParseUsers checks that a process cannot pass for one of another user by its name.
+func FuzzParseUsers(f *testing.F) {
+	f.Add([]byte("sleep"))
+	f.Add([]byte("Uid:\t0\t0\t0\t0"))
+	f.Fuzz(func(t *testing.T, name []byte) {
+		_, _ = parseUsers(7, name) // must not panic on any input
+		text := fmt.Appendf(nil, "Name:\t%s\nUid:\t1000\t0\t65534\t0\n", bytes.ReplaceAll(name, []byte("\n"), []byte(`\n`)))
+		got, err := parseUsers(7, text)
+		if err != nil || !slices.Equal(got, []uint32{1000, 0, 65534}) {
+			t.Errorf("process named %q: %v, %v", name, got, err)
+		}
+	})
+}
+
+func TestUsers_OfThisProcess(t *testing.T) {
+	g := NewWithT(t)
+	self, err := Identify(os.Getpid())
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(Users(self)).To(Equal([]uint32{uint32(os.Getuid()), uint32(os.Geteuid()), uint32(os.Geteuid())}))
+	self.Ticks++ // an earlier process with this PID
+	_, err = Users(self)
+	g.Expect(err).To(MatchError(ErrGone))
 }
 
 func TestParseStat_RejectsTruncatedText(t *testing.T) {

@@ -20,6 +20,29 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
+// adoptable returns the session that a start has to adopt, or nil if there is none. It chooses among all sessions of the server whose sessions may be adopted.
+func (r *Runtime) adoptable(uid types.UID, config sessionConfig, rec *record, all []Session) *Session {
+	own, named := of(all, uid, r.install, config.Session)
+	switch {
+	case own != nil && config.Adopt != adoptNever && claimedHalf(own, rec):
+		return own
+	case own == nil && named != nil && !r.halfMade(uid, named):
+		return named
+	}
+	return nil // a session that the object has already has no other program to adopt: its other panes belong to users
+}
+
+// sessions returns the sessions on the server of a configuration on which Berth creates sessions, and on the one whose sessions may be adopted.
+func (r *Runtime) sessions(ctx context.Context, config sessionConfig) (ours, theirs []Session, err error) {
+	if ours, err = r.client(config.Socket).sessions(ctx); err != nil || !r.separate() {
+		return ours, ours, err
+	}
+	if config.Adopt != adoptNever {
+		theirs, err = r.adoptionClient(config.Socket).sessions(ctx)
+	}
+	return ours, theirs, err
+}
+
 // mayAdopt returns an error if an existing session must not be adopted. A caller that adopts the session afterwards must hold the claiming lock from before
 // this check until it has adopted the session.
 func (r *Runtime) mayAdopt(uid types.UID, config sessionConfig, s *Session) error {
@@ -41,7 +64,26 @@ func (r *Runtime) mayAdopt(uid types.UID, config sessionConfig, s *Session) erro
 	case inside(s.server, p.id, p.pid):
 		return taken("%s is the session in which berth itself is running; run berth elsewhere or choose another session", where)
 	}
+	if err := r.mayUse(s, p); err != nil {
+		return taken("%s must not be adopted: %v", where, err)
+	}
 	return nil
+}
+
+// mayUse checks whether a session and one of its programs belong to the user that programs run as. It returns nil for a program that has exited.
+func (r *Runtime) mayUse(s *Session, p *pane) error {
+	server, err := procstat.Identify(s.server.pid)
+	if err != nil {
+		return fmt.Errorf("identify the tmux server: %w", err)
+	}
+	program, err := procstat.Identify(p.pid)
+	if errors.Is(err, procstat.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("identify the program: %w", err)
+	}
+	return r.mayControl(server, program)
 }
 
 // inside reports whether the current process runs in the pane with this ID, or is a descendant of process pid.
@@ -63,8 +105,11 @@ func (r *Runtime) adopt(ctx context.Context, p runtime.Process, rec *record, s *
 	if rec.Pane.PID == 0 || rec.Server.PID == 0 {
 		return taken("the program in the tmux session %q just exited", rec.Session)
 	}
+	if err := r.mayControl(rec.Server, rec.Pane); err != nil { // checked again with the recorded identities, because a PID may be reused
+		return taken("the tmux session %q on socket %s must not be adopted: %v", rec.Session, rec.Socket, err)
+	}
 	rec.Adopted, rec.Made, rec.StopSignal, rec.StartedAt = true, false, p.StopSignal, startedAt(rec.Pane)
-	if err := r.compare(ctx, rec.Socket, s, s.UID, r.marks(rec, s.ID+":")...); err != nil {
+	if err := r.compare(ctx, r.clientOf(rec), s, s.UID, r.marks(rec, s.ID+":")...); err != nil {
 		if errors.Is(err, errChanged) || refused(err, "can't find") {
 			return taken("the tmux session %q on socket %s was just ended, or claimed by another program", rec.Session, rec.Socket)
 		}
@@ -131,8 +176,12 @@ func (l *link) judge(ctx context.Context, rec *record) (now facts.Incarnation, e
 		return unknown(rec, "the tmux server has exited, but the program (process %d) is still running without a terminal; end the program, or stop the object", rec.Pane.PID), nil, false
 	case !server:
 		return now, unseen("the exit status is unknown, because the tmux server has exited"), false
+	case leader: // a program can change its user, and this manager may run programs as another user than the one that adopted the session
+		if err := l.runtime.mayControl(rec.Server, rec.Pane); err != nil {
+			return unknown(rec, "Berth does not control this session: %v; delete the object to release the session", err), nil, false
+		}
 	}
-	all, err := l.runtime.client(rec.Socket).sessions(ctx)
+	all, err := l.runtime.clientOf(rec).sessions(ctx)
 	if err != nil {
 		return unknown(rec, "cannot inspect the session: %v", err), nil, false
 	}

@@ -342,9 +342,9 @@ func TestAttach_WorksForAdoptedSession(t *testing.T) {
 	resize <- runtime.Terminal{Columns: 77, Rows: 22}
 	go func() { ended <- f.Attach(ctx, uid, in, view, resize) }()
 	f.Eventually(view.String).WithTimeout(patience).Should(ContainSubstring("ready"))
-	f.awaitText(uid, "size 77x21") // tmux uses one line for its status
+	f.awaitText(uid, "size 77x22")
 	resize <- runtime.Terminal{Columns: 88, Rows: 25}
-	f.awaitText(uid, "size 88x24")
+	f.awaitText(uid, "size 88x25")
 	_, err := io.WriteString(keys, "hello\r")
 	f.Expect(err).NotTo(HaveOccurred())
 	f.Eventually(view.String).WithTimeout(patience).Should(ContainSubstring("got <hello>"))

@@ -8,21 +8,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"time"
 
-	"github.com/creack/pty"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// sizeWithin is how long Attach waits for the client's terminal size before it attaches without one.
-const sizeWithin = time.Second
+const (
+	// sizeWithin is how long Attach waits for the client's terminal size before it attaches without one.
+	sizeWithin = time.Second
+	// drawWithin limits the wait for the first screen, and for the last output of a program that has exited.
+	drawWithin = askTimeout
+)
 
-// Attach implements runtime.Terminals. For an adopted session it runs tmux attach-session, because tmux holds that terminal. Therefore the detach key of tmux
-// also ends the attachment.
+// Attach implements runtime.Terminals. For an adopted session it shows the pane of the program through a tmux client in control mode. The input goes to the
+// program only: a client on a terminal would interpret it as commands of tmux, and so reach other sessions and the shell of the user.
 func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
 	rec, err := r.read(uid)
 	if err != nil {
@@ -46,76 +48,109 @@ func (r *Runtime) watchable(ctx context.Context, uid types.UID, rec *record) err
 	return l.living(ctx, rec)
 }
 
+// attachAdopted returns nil when the program exits, the tmux client is detached, in.Read returns io.EOF, or the context ends.
 func (r *Runtime) attachAdopted(ctx context.Context, rec *record, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	args := []string{"-u", "-L", rec.Socket, "-f", os.DevNull, "attach-session"}
 	size, told := firstSize(ctx, resize)
-	if !told {
-		// A client without a size must not resize the session for the other clients.
-		size = pty.Winsize{Cols: uint16(rec.Columns), Rows: uint16(rec.Rows)}
-		args = append(args, "-f", "ignore-size")
-	}
-	cmd := exec.CommandContext(ctx, r.options.Tmux, append(args, "-t", rec.SessionID)...)
-	cmd.Dir, cmd.Env = "/", append(environment(), "TERM=xterm-256color")
-	master, err := pty.StartWithSize(cmd, &size)
+	v, err := r.view(ctx, rec)
 	if err != nil {
-		return fmt.Errorf("start tmux: %w", err)
+		return err
 	}
-	defer func() { _ = master.Close() }()
-	go func() {
-		_, err := io.Copy(master, in)
-		cancel(errors.Join(io.EOF, err))
-	}()
-	go runtime.EachSize(ctx, resize, func(size runtime.Terminal) { _ = pty.Setsize(master, winsize(size)) })
-	// The copy ends with an error when the tmux client has exited, which is the normal case.
-	written := &sink{out: out}
-	_, _ = io.Copy(written, master)
-	if written.err != nil {
-		cancel(written.err)
+	defer v.close()
+	if told {
+		err = v.resize(size)
 	}
-	err = cmd.Wait()
-	switch cause := context.Cause(ctx); {
-	case written.err != nil:
-		return fmt.Errorf("write the output: %w", written.err)
-	case cause != nil && !errors.Is(cause, io.EOF) && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded):
-		return cause
-	case cause == nil && err != nil:
-		return fmt.Errorf("tmux exited: %w", err)
+	if err == nil {
+		err = v.draw()
 	}
-	return nil
+	if err != nil {
+		return fmt.Errorf("send to tmux: %w", err)
+	}
+	go func() { cancel(v.read()) }()
+	if err := v.awaitScreen(ctx); err != nil {
+		return err
+	}
+	go func() { cancel(v.typeAll(in)) }()
+	go runtime.EachSize(ctx, resize, func(size runtime.Terminal) {
+		if err := v.resize(size); err != nil {
+			cancel(err)
+		}
+	})
+	go v.awaitExit(ctx, cancel)
+	if err := v.show(ctx, out); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	return ended(context.Cause(ctx))
 }
 
-// sink records a write error, so that io.Copy's read errors, which are normal, can be ignored.
-type sink struct {
-	out io.Writer
-	err error
+// ended returns the cause for which an attachment ended, or nil for a normal end.
+func ended(cause error) error {
+	if errors.Is(cause, io.EOF) || errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
+		return nil
+	}
+	return cause
 }
 
-func (s *sink) Write(p []byte) (int, error) {
-	n, err := s.out.Write(p)
-	if err != nil {
-		s.err = err
+// awaitExit ends the attachment when the program has exited and its last output was received.
+func (v *view) awaitExit(ctx context.Context, cancel context.CancelCauseFunc) {
+	exited := make(chan struct{}, 1)
+	defer watch(v.rec.Pane, exited)()
+	select {
+	case <-ctx.Done():
+		return
+	case <-exited:
 	}
-	return n, err
+	// Once tmux has noticed the exit, for which Observe waits, it has read all output. It sends the reply after that output, and none if the session is gone.
+	_, _ = v.runtime.Observe(ctx, v.rec.UID)
+	if v.send("display-message -p end", lastReply) == nil {
+		timer := time.NewTimer(drawWithin)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-v.last:
+		case <-timer.C:
+		}
+	}
+	cancel(io.EOF)
 }
 
 // firstSize waits for the first size that the client sends.
-func firstSize(ctx context.Context, resize <-chan runtime.Terminal) (pty.Winsize, bool) {
+func firstSize(ctx context.Context, resize <-chan runtime.Terminal) (runtime.Terminal, bool) {
 	if resize == nil {
-		return pty.Winsize{}, false
+		return runtime.Terminal{}, false
 	}
 	timer := time.NewTimer(sizeWithin)
 	defer timer.Stop()
 	select {
 	case size, open := <-resize:
-		return *winsize(size), open && size.Columns > 0 && size.Rows > 0
+		return size, open
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return pty.Winsize{}, false
+	return runtime.Terminal{}, false
 }
 
-func winsize(size runtime.Terminal) *pty.Winsize {
-	return &pty.Winsize{Cols: uint16(min(max(size.Columns, 0), 0xFFFF)), Rows: uint16(min(max(size.Rows, 0), 0xFFFF))}
+// typeAll sends the input to the program until in.Read returns an error, which it reports as io.EOF. It checks before each piece which user reads the input.
+func (v *view) typeAll(in io.Reader) error {
+	keys := make([]byte, pieceLength)
+	for {
+		n, err := in.Read(keys)
+		if n > 0 {
+			if err := v.runtime.mayType(v.rec.Server, v.rec.Pane); err != nil {
+				return fmt.Errorf("type: %w", err)
+			}
+			if v.send(joined(keyCommands(v.rec.PaneID, keys[:n])), noReply, noReply) != nil {
+				return io.EOF // the tmux client has exited
+			}
+		}
+		if err != nil {
+			return io.EOF
+		}
+	}
+}
+
+// isPane reports whether the state describes the program of a record: another server may use the socket now.
+func (s paneState) isPane(server, program procstat.Process) bool {
+	return s[0] == server.PID && s[1] == program.PID
 }

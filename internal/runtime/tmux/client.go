@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/internal/printable"
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 // askTimeout is how long tmux may take to respond. A response takes milliseconds unless the tmux server is suspended or the machine is very busy.
@@ -40,14 +41,24 @@ func (r *refusal) Error() string { return "tmux reports: " + r.text }
 type client struct {
 	program string
 	socket  string
+	user    *shim.User // the user whose server it is; nil means the user of the manager
+}
+
+// command returns a call of the tmux program. The call runs as the user of the server, so that it has no other rights than that user.
+func (c client) command(ctx context.Context, args ...string) *exec.Cmd {
+	// The user's configuration file is not read. -u selects UTF-8, so that names are not escaped.
+	cmd := exec.CommandContext(ctx, c.program, append([]string{"-u", "-L", c.socket, "-f", os.DevNull}, args...)...)
+	cmd.Env = c.environment()
+	cmd.Dir = "/" // the working directory of a server that this call starts
+	c.assume(cmd)
+	return cmd
 }
 
 // run executes commands in one tmux call, and returns their output. tmux executes them in order and stops at the first command that fails.
 func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	// The user's configuration file is not read. -u selects UTF-8, so that names are not escaped.
-	args := []string{"-u", "-L", c.socket, "-f", os.DevNull}
+	var args []string
 	for i, command := range commands {
 		if i > 0 {
 			args = append(args, ";")
@@ -56,9 +67,7 @@ func (c client) run(ctx context.Context, commands ...[]string) (string, error) {
 			args = append(args, literal(arg))
 		}
 	}
-	cmd := exec.CommandContext(ctx, c.program, args...)
-	cmd.Env = environment()
-	cmd.Dir = "/" // the working directory of a server that this call starts
+	cmd := c.command(ctx, args...)
 	// A server that this call starts does not inherit the pipes of the call, so a short delay is enough for reading the output to the end.
 	cmd.WaitDelay = time.Second
 	var out, said bounded
@@ -150,7 +159,7 @@ func format(arg string) string { return strings.ReplaceAll(arg, "#", "##") }
 // secrets.
 var passed = []string{"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TMUX_TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"}
 
-func environment() []string {
+func (c client) environment() []string {
 	var env []string
 	for _, entry := range os.Environ() {
 		name, _, _ := strings.Cut(entry, "=")
@@ -158,8 +167,18 @@ func environment() []string {
 			env = append(env, entry)
 		}
 	}
+	if c.user == nil {
+		return env
+	}
+	env = c.user.Inherited(env)
+	if dir := os.Getenv(socketDirVariable); dir != "" {
+		env = append(env, socketDirVariable+"="+dir)
+	}
 	return env
 }
+
+// socketDirVariable names the directory in which tmux has one directory of sockets for each user.
+const socketDirVariable = "TMUX_TMPDIR"
 
 // sequence formats a command as one string, as the branches of if-shell require.
 func sequence(command ...string) string {

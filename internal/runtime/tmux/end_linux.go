@@ -68,6 +68,9 @@ func (r *Runtime) ask(ctx context.Context, uid types.UID, incarnation int64, kil
 		return err
 	}
 	defer l.follow()
+	if err := r.mayControl(rec.Server, rec.Pane); err != nil {
+		return fmt.Errorf("stop incarnation %d of %s: %w", incarnation, uid, err)
+	}
 	if kill {
 		err = l.kill(ctx, rec)
 	} else {
@@ -115,7 +118,7 @@ func (l *link) kill(ctx context.Context, rec *record) error {
 		return err
 	}
 	s := &Session{ID: rec.SessionID, server: serverOf{pid: rec.Server.PID}}
-	return l.runtime.guarded(ctx, rec.Socket, s, rec.UID, []string{"kill-session", "-t", s.ID})
+	return l.runtime.guarded(ctx, l.runtime.clientOf(rec), s, rec.UID, []string{"kill-session", "-t", s.ID})
 }
 
 // killAll kills the tree of an adopted program, including members of earlier checks that have since lost the environment by which they were identified.

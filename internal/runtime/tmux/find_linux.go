@@ -4,14 +4,19 @@
 package tmux
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Find implements runtime.Adoption, with one tmux call.
+// Find implements runtime.Adoption, with one tmux call. It finds only the sessions of the user that programs run as.
 func (r *Runtime) Find(ctx context.Context, socket string) ([]runtime.Found, error) {
-	all, err := r.Sessions(ctx, socket)
+	socket = cmp.Or(socket, r.options.Socket)
+	if err := checkSocketName(socket); err != nil {
+		return nil, err
+	}
+	all, err := r.adoptionClient(socket).sessions(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -22,13 +27,13 @@ func (r *Runtime) Find(ctx context.Context, socket string) ([]runtime.Found, err
 		if s.install == r.install {
 			found[i].Owner = s.UID
 		}
-		found[i].Unfit = unfit(s)
+		found[i].Unfit = r.unfit(s)
 	}
 	return found, nil
 }
 
 // unfit returns why no object can adopt a session, or "" if an object can adopt it.
-func unfit(s *Session) string {
+func (r *Runtime) unfit(s *Session) string {
 	p := s.program()
 	switch {
 	case checkSessionName(s.Name) != nil:
@@ -37,6 +42,9 @@ func unfit(s *Session) string {
 		return "no program is running in the session"
 	case inside(s.server, p.id, p.pid):
 		return "berth itself is running in the session"
+	}
+	if err := r.mayUse(s, p); err != nil {
+		return err.Error()
 	}
 	return ""
 }

@@ -5,10 +5,11 @@ package tmux
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -19,7 +20,7 @@ import (
 	"github.com/berth-dev/berth/internal/terminal"
 )
 
-// pieceLength is the maximum length of one input to tmux, in bytes. The limit is needed because a message to the tmux server has at most 16 KiB.
+// pieceLength is the maximum length of one input to tmux, in bytes. A message to the tmux server has at most 16 KiB, and each byte of input takes three.
 const pieceLength = 4 << 10
 
 // Type implements runtime.Terminals. No part of the input is interpreted as the name of a key.
@@ -36,22 +37,25 @@ func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	if err := l.living(ctx, rec); err != nil {
 		return fmt.Errorf("type into session %s: %w", rec.Session, err)
 	}
-	if err := runtime.NewTypist().Type(ctx, &paneWriter{ctx: ctx, client: r.client(rec.Socket), id: rec.PaneID}, input); err != nil {
+	if err := runtime.NewTypist().Type(ctx, &paneWriter{ctx: ctx, runtime: r, rec: rec}, input); err != nil {
 		return fmt.Errorf("type into session %s: %w", rec.Session, err)
 	}
 	return nil
 }
 
-// paneWriter is an io.Writer that types into a tmux pane.
+// paneWriter is an io.Writer that types into the tmux pane of a record.
 type paneWriter struct {
-	ctx    context.Context
-	client client
-	id     string
+	ctx     context.Context
+	runtime *Runtime
+	rec     *record
 }
 
 func (p *paneWriter) Write(keys []byte) (int, error) {
-	for _, command := range keyCommands(p.id, string(keys)) {
-		if _, err := p.client.run(p.ctx, command); err != nil {
+	for piece := range slices.Chunk(keys, pieceLength) {
+		if err := p.runtime.mayType(p.rec.Server, p.rec.Pane); err != nil {
+			return 0, err
+		}
+		if _, err := p.runtime.clientOf(p.rec).run(p.ctx, keyCommands(p.rec.PaneID, piece)...); err != nil {
 			return 0, err
 		}
 	}
@@ -69,29 +73,14 @@ func (l *link) living(ctx context.Context, rec *record) error {
 	return nil
 }
 
-// keyCommands returns the tmux commands that type a text. Enter and Ctrl-C are sent by key name.
-func keyCommands(pane, text string) [][]string {
-	var commands [][]string
-	for text != "" {
-		switch at := strings.IndexAny(text, "\r\x03"); {
-		case at == 0 && text[0] == '\r':
-			commands = append(commands, []string{"send-keys", "-t", pane, "Enter"})
-			text = text[1:]
-		case at == 0:
-			commands = append(commands, []string{"send-keys", "-t", pane, "C-c"})
-			text = text[1:]
-		default:
-			if at < 0 {
-				at = len(text)
-			}
-			for at = min(at, pieceLength); at < len(text) && !utf8.RuneStart(text[at]); {
-				at-- // a character must not be split
-			}
-			commands = append(commands, []string{"send-keys", "-t", pane, "-l", "--", text[:at]})
-			text = text[at:]
-		}
+// keyCommands returns the tmux commands that write bytes to the terminal of a pane. In copy mode and other modes of tmux, keys would run commands of tmux;
+// therefore the first command leaves these modes.
+func keyCommands(pane string, keys []byte) [][]string {
+	send := []string{"send-keys", "-t", pane, "-H"}
+	for _, key := range keys {
+		send = append(send, hex.EncodeToString([]byte{key}))
 	}
-	return commands
+	return [][]string{{"copy-mode", "-q", "-t", pane}, send}
 }
 
 // Capture implements runtime.Terminals.
@@ -106,8 +95,13 @@ func (r *Runtime) Capture(ctx context.Context, uid types.UID) (terminal.View, er
 	if alive, err := procstat.Alive(rec.Server); err != nil || !alive {
 		return terminal.View{}, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
 	}
+	if rec.Adopted {
+		if err := r.mayControl(rec.Server, rec.Pane); err != nil {
+			return terminal.View{}, fmt.Errorf("session of %s: %w", uid, err)
+		}
+	}
 	const cursor = "#{cursor_x} #{cursor_y} #{cursor_flag} #{alternate_on}"
-	out, err := r.client(rec.Socket).run(ctx, []string{"display-message", "-p", "-t", rec.PaneID, cursor}, []string{"capture-pane", "-p", "-t", rec.PaneID})
+	out, err := r.clientOf(rec).run(ctx, []string{"display-message", "-p", "-t", rec.PaneID, cursor}, []string{"capture-pane", "-p", "-t", rec.PaneID})
 	if err != nil {
 		if refused(err, "can't find") {
 			err = fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
@@ -147,8 +141,11 @@ func (r *Runtime) AttachCommand(uid types.UID) string {
 		return ""
 	}
 	command := "tmux -L " + printable.Quote(rec.Socket) + " attach-session -t " + target(rec.Session)
-	if dir := os.Getenv("TMUX_TMPDIR"); dir != "" {
+	if dir := os.Getenv(socketDirVariable); dir != "" {
 		command = "TMUX_TMPDIR=" + printable.Quote(dir) + " " + command
+	}
+	if rec.Adopted && r.separate() {
+		command = "sudo -u " + printable.Quote(r.options.RunAs.Name) + " " + command
 	}
 	return command
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 // Host is the backend that runs the processes, such as host.Host.
@@ -38,6 +39,9 @@ type Options struct {
 	Shim string
 	// Socket is the default name of the tmux socket. Empty: defaultSocket.
 	Socket string
+	// RunAs is the user that programs run as; nil means the user of the manager. Only sessions of this user can be found and adopted. The sessions that Berth
+	// creates are on the server of the user of the manager, because their windows need access to the shims.
+	RunAs *shim.User
 	// Logger receives log messages; the zero value discards them.
 	Logger logr.Logger
 }

@@ -51,7 +51,7 @@ func (r *Runtime) reuse(ctx context.Context, rec *record, s *Session) error {
 	if err := r.write(rec); err != nil {
 		return err
 	}
-	_, err := r.client(rec.Socket).run(ctx, r.marks(rec, target)...)
+	_, err := r.clientOf(rec).run(ctx, r.marks(rec, target)...)
 	return err
 }
 
@@ -108,7 +108,8 @@ func windowMarks(target string) [][]string {
 
 // endSession kills the session of a UID if Berth created it. In any other session it kills only Berth's window and removes the mark; panes of users remain.
 func (r *Runtime) endSession(ctx context.Context, rec *record) error {
-	all, err := r.client(rec.Socket).sessions(ctx)
+	c := r.clientOf(rec)
+	all, err := c.sessions(ctx)
 	if err != nil {
 		return err
 	}
@@ -117,13 +118,13 @@ func (r *Runtime) endSession(ctx context.Context, rec *record) error {
 		return nil
 	}
 	if rec.Made {
-		return r.guarded(ctx, rec.Socket, s, rec.UID, []string{"kill-session", "-t", s.ID})
+		return r.guarded(ctx, c, s, rec.UID, []string{"kill-session", "-t", s.ID})
 	}
 	commands := unmark(s)
 	if p := s.window(); p != nil {
 		commands = append(commands, []string{"kill-pane", "-t", p.id})
 	}
-	return r.guarded(ctx, rec.Socket, s, rec.UID, commands...)
+	return r.guarded(ctx, c, s, rec.UID, commands...)
 }
 
 func unmark(s *Session) [][]string {
@@ -138,8 +139,8 @@ func unmark(s *Session) [][]string {
 var errChanged = errors.New("the session has changed since it was inspected")
 
 // guarded executes commands if the session still exists on the same server and has the mark of uid. It returns nil if the session is gone or has changed.
-func (r *Runtime) guarded(ctx context.Context, socket string, s *Session, uid types.UID, commands ...[]string) error {
-	err := r.compare(ctx, socket, s, uid, commands...)
+func (r *Runtime) guarded(ctx context.Context, c client, s *Session, uid types.UID, commands ...[]string) error {
+	err := r.compare(ctx, c, s, uid, commands...)
 	if errors.Is(err, errNoServer) || errors.Is(err, errLeaving) || errors.Is(err, errChanged) || refused(err, "can't find") {
 		return nil
 	}
@@ -147,14 +148,14 @@ func (r *Runtime) guarded(ctx context.Context, socket string, s *Session, uid ty
 }
 
 // compare does the same as guarded, but returns an error if the session is gone or has changed.
-func (r *Runtime) compare(ctx context.Context, socket string, s *Session, uid types.UID, commands ...[]string) error {
+func (r *Runtime) compare(ctx context.Context, c client, s *Session, uid types.UID, commands ...[]string) error {
 	parts := make([]string, 0, len(commands)+1)
 	parts = append(parts, sequence("display-message", "-p", "done"))
 	for _, command := range commands {
 		parts = append(parts, sequence(command...))
 	}
 	same := fmt.Sprintf("#{&&:#{==:#{pid},%d},#{==:#{%s},%s}}", s.server.pid, markUID, uid)
-	out, err := r.client(socket).run(ctx, []string{"if-shell", "-F", "-t", s.ID + ":", same, strings.Join(parts, " ; "), sequence("display-message", "-p", "changed")})
+	out, err := c.run(ctx, []string{"if-shell", "-F", "-t", s.ID + ":", same, strings.Join(parts, " ; "), sequence("display-message", "-p", "changed")})
 	if err == nil && strings.TrimSpace(out) != "done" {
 		err = errChanged
 	}

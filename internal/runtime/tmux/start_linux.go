@@ -119,25 +119,30 @@ func (l *link) claim(ctx context.Context, p runtime.Process, config sessionConfi
 func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config sessionConfig, rec, next *record) (adopted bool, err error) {
 	r.claims.LockKey(config.Socket)
 	defer func() { _ = r.claims.UnlockKey(config.Socket) }()
-	all, err := r.client(config.Socket).sessions(ctx)
+	ours, theirs, err := r.sessions(ctx, config)
 	if err != nil {
 		return false, err
 	}
-	own, named := of(all, p.UID, r.install, config.Session)
+	if s := r.adoptable(p.UID, config, rec, theirs); s != nil {
+		if err := r.mayAdopt(p.UID, config, s); err != nil {
+			return false, err
+		}
+		return true, r.adopt(ctx, p, next, s)
+	}
+	own, named := of(ours, p.UID, r.install, config.Session)
+	if config.Adopt == adoptRequired && (own == nil || !next.Made) {
+		return false, r.missing(config)
+	}
+	if r.separate() && rec != nil && rec.Adopted { // the next incarnation gets a session on the other server
+		if err := r.endSession(ctx, rec); err != nil {
+			return false, fmt.Errorf("release the session of the previous incarnation: %w", err)
+		}
+	}
 	switch {
-	case own != nil && config.Adopt != adoptNever && claimedHalf(own, rec):
-		return true, r.adopt(ctx, p, next, own)
-	case own != nil && config.Adopt == adoptRequired && !next.Made:
-		return false, missing(config)
 	case own != nil:
 		return false, r.reuse(ctx, next, own)
 	case named != nil && !r.halfMade(p.UID, named):
-		if err := r.mayAdopt(p.UID, config, named); err != nil {
-			return false, err
-		}
-		return true, r.adopt(ctx, p, next, named)
-	case config.Adopt == adoptRequired:
-		return false, missing(config)
+		return false, r.notOurs(config)
 	}
 	return false, r.replace(ctx, config, next, named)
 }
@@ -145,7 +150,7 @@ func (r *Runtime) claimAmong(ctx context.Context, p runtime.Process, config sess
 // replace creates a session. If half is not nil, it is a session of the same name that was created only partly, and replace kills it first.
 func (r *Runtime) replace(ctx context.Context, config sessionConfig, next *record, half *Session) error {
 	if half != nil {
-		if err := r.guarded(ctx, config.Socket, half, half.UID, []string{"kill-session", "-t", half.ID}); err != nil {
+		if err := r.guarded(ctx, r.client(config.Socket), half, half.UID, []string{"kill-session", "-t", half.ID}); err != nil {
 			return err
 		}
 	}
@@ -185,18 +190,21 @@ func (r *Runtime) Check(ctx context.Context, p runtime.Process) error {
 	if err != nil {
 		return err
 	}
-	all, err := r.client(config.Socket).sessions(ctx)
+	ours, theirs, err := r.sessions(ctx, config)
 	if err != nil {
 		return err
 	}
-	own, named := of(all, p.UID, r.install, config.Session)
+	own, named := of(ours, p.UID, r.install, config.Session)
+	s := r.adoptable(p.UID, config, rec, theirs)
 	switch {
 	case own != nil || named != nil && r.halfMade(p.UID, named) || rec != nil && (rec.Made || rec.Adopted && rec.Exit == nil):
 		return nil
-	case named != nil:
-		return r.mayAdopt(p.UID, config, named)
+	case s != nil:
+		return r.mayAdopt(p.UID, config, s)
 	case config.Adopt == adoptRequired:
-		return missing(config)
+		return r.missing(config)
+	case named != nil:
+		return r.notOurs(config)
 	}
 	return nil
 }
@@ -205,7 +213,17 @@ func taken(format string, args ...any) error {
 	return &facts.StartError{Reason: v1alpha1.ReasonSessionTaken, Message: fmt.Sprintf(format, args...)}
 }
 
-func missing(config sessionConfig) error {
+// notOurs is the error for a session of the manager's user, if Berth adopts only sessions of another user.
+func (r *Runtime) notOurs(config sessionConfig) error {
+	return taken("the tmux session %q already exists on socket %s of user %s, and Berth adopts only sessions of user %s; choose another name, or end the session (tmux -L %s kill-session -t %s)",
+		config.Session, config.Socket, userName(uint32(os.Geteuid())), r.options.RunAs.Name, config.Socket, target(config.Session)) //nolint:gosec // a UID has 32 bits
+}
+
+func (r *Runtime) missing(config sessionConfig) error {
+	socket := config.Socket
+	if r.separate() {
+		socket += " of user " + r.options.RunAs.Name
+	}
 	return &facts.StartError{Reason: v1alpha1.ReasonNothingToAdopt, Message: fmt.Sprintf(
-		"no tmux session %q with a running program exists on socket %s, and adoption is Required; start the session, or set adoption to IfExists", config.Session, config.Socket)}
+		"no tmux session %q with a running program exists on socket %s, and adoption is Required; start the session, or set adoption to IfExists", config.Session, socket)}
 }

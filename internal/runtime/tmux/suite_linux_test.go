@@ -85,6 +85,7 @@ type fixture struct {
 	machine *host.Host
 	dir     string
 	socket  string
+	runAs   *shim.User // the user that programs run as; nil means the user of the test
 	ctx     context.Context
 }
 
@@ -106,9 +107,11 @@ func (f *fixture) open() {
 	f.Helper()
 	var err error
 	shimPath := filepath.Join(programs, "berth-shim")
-	f.machine, err = host.New(host.Options{StateDir: filepath.Join(f.dir, "host"), ShimPath: shimPath, LogLimit: testLogLimit})
+	f.machine, err = host.New(host.Options{
+		StateDir: filepath.Join(f.dir, "host"), ShimPath: shimPath, LogLimit: testLogLimit, RunAs: f.runAs, ResultsDir: filepath.Join(f.dir, "results"),
+	})
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Runtime, err = New(f.machine, Options{Dir: filepath.Join(f.dir, "tmux"), Shim: shimPath, Socket: f.socket})
+	f.Runtime, err = New(f.machine, Options{Dir: filepath.Join(f.dir, "tmux"), Shim: shimPath, Socket: f.socket, RunAs: f.runAs})
 	f.Expect(err).NotTo(HaveOccurred())
 }
 

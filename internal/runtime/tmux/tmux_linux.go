@@ -140,17 +140,14 @@ func (r *Runtime) OpenLog(ctx context.Context, uid types.UID) (runtime.Log, erro
 	return r.host.OpenLog(ctx, uid)
 }
 
-// Sessions returns all sessions on a tmux socket, with one tmux call, or none if no server listens on the socket. An empty name means Options.Socket.
+// Sessions returns all sessions on a tmux socket of the manager's user, with one tmux call, or none if no server listens on the socket. An empty name means
+// Options.Socket.
 func (r *Runtime) Sessions(ctx context.Context, socket string) ([]Session, error) {
 	socket = cmp.Or(socket, r.options.Socket)
 	if err := checkSocketName(socket); err != nil {
 		return nil, err
 	}
 	return r.client(socket).sessions(ctx)
-}
-
-func (r *Runtime) client(socket string) client {
-	return client{program: r.options.Tmux, socket: socket}
 }
 
 var errClosed = errors.New("the tmux runtime is closed")

@@ -52,6 +52,9 @@ func (r *Runtime) Members(ctx context.Context, uid types.UID) ([]runtime.Member,
 	if rec == nil || !rec.Adopted {
 		return r.host.Members(ctx, uid)
 	}
+	if err := r.mayControl(rec.Server, rec.Pane); err != nil {
+		return nil, fmt.Errorf("list the processes of session %s: %w", rec.Session, err)
+	}
 	l := r.links.Acquire(uid)
 	defer l.Unlock()
 	found, err := l.members(rec)
