@@ -84,9 +84,7 @@ func (l *link) tend(ctx context.Context) (wait time.Duration, processes []procst
 	defer l.Unlock()
 	defer func() {
 		if over {
-			l.mu.Lock()
-			l.following = false
-			l.mu.Unlock()
+			over = l.unfollow()
 		}
 	}()
 	if l.Gone() {
@@ -102,6 +100,18 @@ func (l *link) tend(ctx context.Context) (wait time.Duration, processes []procst
 		return l.tendAdopted(ctx, rec)
 	}
 	return l.tendWindow(ctx, rec)
+}
+
+// unfollow records that the goroutine that maintains the session returns. It reports false if a check was requested since the last one, because the method
+// follow starts no goroutine while this one is recorded: the caller must then check again.
+func (l *link) unfollow() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.kicked) > 0 {
+		return false
+	}
+	l.following = false
+	return true
 }
 
 // tendWindow maintains the window for a process that the host runs.
