@@ -34,8 +34,9 @@ type attachment struct {
 	window      window
 	patience    time.Duration // how long to try to reconnect
 	input       chan input
-	atEnd       bool  // the input has ended
-	incarnation int64 // the incarnation to which the user attached; 0 if unknown
+	unsent      *input // taken from input, and not sent yet; used by one call of send at a time
+	atEnd       bool   // the input has ended
+	incarnation int64  // the incarnation to which the user attached; 0 if unknown
 }
 
 // input is a piece of what the user types. Its error, if any, comes after its keys: errDetached, io.EOF, or another error of the reader.
@@ -43,6 +44,9 @@ type input struct {
 	keys []byte
 	err  error
 }
+
+// detaches reports whether nothing is left to do but to detach.
+func (i *input) detaches() bool { return len(i.keys) == 0 && errors.Is(i.err, errDetached) }
 
 var (
 	errDetached = errors.New("detached")
@@ -122,12 +126,22 @@ func (t *attachment) read(stop <-chan struct{}) {
 // join copies over one connection until it ends, then closes it.
 func (t *attachment) join(ctx context.Context, conn line) (left bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	sent := make(chan struct{})
+	defer func() { // the next connection must not send before this one has stopped; each return below closes the connection first
+		cancel()
+		<-sent
+		if t.unsent != nil && t.unsent.detaches() {
+			left, err = true, errDetached
+		}
+	}()
 	t.window.onResize(ctx, func(size runtime.Terminal) { _ = conn.Resize(size) })
 	shown := make(chan struct{}, 1)
 	ended, typed := make(chan error, 1), make(chan error, 1)
 	go func() { ended <- conn.Receive(noting{t.raw, shown}, nil) }()
-	go func() { typed <- t.send(ctx, conn) }()
+	go func() {
+		defer close(sent)
+		typed <- t.send(ctx, conn)
+	}()
 	hangUp := func() {
 		_ = conn.Close()
 		<-ended //nolint:errcheck // the error does not matter, only that Receive has returned
@@ -162,22 +176,34 @@ func (t *attachment) join(ctx context.Context, conn line) (left bool, err error)
 	}
 }
 
-// send sends the keys from t.input over one connection, until the input or the connection ends.
+// send sends the keys from t.input over one connection, until the input or the connection ends. Piped input that the connection did not accept is sent over the
+// next one. Keys that a user has typed are not: the user does not see where they go.
 func (t *attachment) send(ctx context.Context, conn line) error {
 	for {
-		select {
-		case next := <-t.input:
-			if len(next.keys) > 0 {
-				if _, err := conn.Write(next.keys); err != nil {
-					return fmt.Errorf("%w: %w", endpoint.ErrLost, err)
-				}
+		if t.unsent == nil {
+			select {
+			case next := <-t.input:
+				t.unsent = &next
+			case <-ctx.Done():
+				return ctx.Err()
 			}
-			if next.err != nil {
-				return next.err
-			}
-		case <-ctx.Done():
-			return ctx.Err()
 		}
+		next, failed := t.unsent, error(nil)
+		if len(next.keys) > 0 {
+			var n int
+			n, failed = conn.Write(next.keys)
+			next.keys = next.keys[n:]
+		}
+		if failed != nil && t.window.in >= 0 {
+			next.keys = nil
+		}
+		switch {
+		case failed != nil && !next.detaches():
+			return fmt.Errorf("%w: %w", endpoint.ErrLost, failed)
+		case next.err != nil:
+			return next.err // stays in t.unsent: if the connection ends now, the next one still has to learn of the end of the input
+		}
+		t.unsent = nil
 	}
 }
 

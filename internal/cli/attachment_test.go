@@ -91,3 +91,58 @@ func TestAttach_ReconnectsOnlyAfterLostConnection(t *testing.T) {
 		})
 	}
 }
+
+// brokenLine is a connection that is lost when something is written to it.
+type brokenLine struct {
+	*remoteTerminal
+	written chan struct{}
+}
+
+func (l *brokenLine) Write([]byte) (int, error) {
+	close(l.written)
+	return 0, io.ErrClosedPipe
+}
+
+func (l *brokenLine) Receive(io.Writer, func(runtime.Terminal)) error {
+	<-l.written
+	return endpoint.ErrLost
+}
+
+// Piped input that a lost connection did not accept is sent over the next connection, before later input. What a user types in that moment is dropped, except
+// the detach key.
+func TestAttach_KeepsPipedInputForNextConnection(t *testing.T) {
+	for _, c := range []struct {
+		name, keys, received string
+		terminal             int
+		left                 bool
+		lost                 error
+	}{
+		{"piped", "hello", "hello world", -1, false, endpoint.ErrLost},
+		{"typed", "hello", " world", 0, false, endpoint.ErrLost},
+		{"detach key", "hello\x1d", "", 0, true, errDetached},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := NewWithT(t)
+			in, keys := io.Pipe()
+			a := newAttachment(newFixture(), in)
+			a.window.in, a.input = c.terminal, make(chan input)
+			go a.read(t.Context().Done())
+			go func() { _, _ = io.WriteString(keys, c.keys) }()
+			left, err := a.join(t.Context(), &brokenLine{newRemoteTerminal(nil), make(chan struct{})})
+			g.Expect(err).To(MatchError(c.lost))
+			g.Expect(left).To(Equal(c.left))
+			if left {
+				return
+			}
+			go func() {
+				_, _ = io.WriteString(keys, " world")
+				_ = keys.Close()
+			}()
+			next := newRemoteTerminal(nil)
+			left, err = a.join(t.Context(), next)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(left).To(BeTrue())
+			g.Expect(next.log.String()).To(Equal(c.received))
+		})
+	}
+}
