@@ -23,10 +23,11 @@ type stateCache struct {
 	mu sync.Mutex
 	// objects maps each key to its last known object, so that a deletion is noticed.
 	objects map[types.NamespacedName]sighting
-	// vanished maps each key to earlier objects whose process may still run (see vanished.go). searched has an entry for each RuntimeType whose processes were
-	// listed to find the objects that vanished before this manager was started; the value is true if that list failed.
-	vanished map[types.NamespacedName][]sighting
-	searched sync.Map
+	// vanished maps each key to earlier objects whose process may still run (see vanished.go). search is the search for the objects that vanished before this
+	// manager was started. unsearched has an entry for each RuntimeType whose last search failed.
+	vanished   map[types.NamespacedName][]sighting
+	search     sync.Once
+	unsearched sync.Map
 	// lastErrors has an entry for each object whose runtime has failed since the last successful reconcile of the object. The value is why an action failed;
 	// empty if only an observation failed.
 	lastErrors map[types.UID]string
@@ -56,6 +57,18 @@ func (m *stateCache) meet(key types.NamespacedName, uid types.UID) {
 	}
 	if m.objects[key].uid != uid {
 		m.objects[key] = sighting{uid: uid}
+	}
+}
+
+// meetFirst records an object whose process was found, unless the key has a recorded object.
+func (m *stateCache) meetFirst(key types.NamespacedName, object sighting) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.objects == nil {
+		m.objects = map[types.NamespacedName]sighting{}
+	}
+	if m.objects[key].uid == "" {
+		m.objects[key] = object
 	}
 }
 
@@ -99,6 +112,20 @@ func (m *stateCache) vanishedAt(key types.NamespacedName) []sighting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.vanished[key])
+}
+
+// someVanished returns at most n vanished objects, each time others.
+func (m *stateCache) someVanished(n int) map[types.NamespacedName]sighting {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	some := make(map[types.NamespacedName]sighting, n)
+	for key, objects := range m.vanished { // the iteration begins at a random entry
+		if len(some) == n {
+			break
+		}
+		some[key] = objects[0]
+	}
+	return some
 }
 
 func (m *stateCache) removeVanished(key types.NamespacedName, uid types.UID) {

@@ -43,6 +43,9 @@ func (r *Reconciler) dropMemory(key types.NamespacedName, keep types.UID) (objec
 	if object, dropped = r.stateCache.leave(key, keep); dropped {
 		metricsCollector.forget(object.uid)
 		r.Kind.Forget(object.uid)
+		for _, backend := range r.Runtimes.All() {
+			backend.SetNamespace(object.uid, "")
+		}
 	}
 	return object, dropped
 }

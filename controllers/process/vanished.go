@@ -6,7 +6,10 @@ package process
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,6 +25,12 @@ import (
 // a user removed the finalizer, or the finalizer was added while the API server was already deleting the object (see preStart). A new object with the same
 // name must not start until that process has exited.
 
+// searchPatience is how long the first search may take for each runtime. A runtime that hangs must not delay the objects of the other runtimes for longer.
+const searchPatience = time.Second
+
+// searchedRuntimes are the runtimes that can have the process of a vanished object.
+var searchedRuntimes = []v1alpha1.RuntimeType{v1alpha1.RuntimeHost, v1alpha1.RuntimeTmux, v1alpha1.RuntimeDocker, v1alpha1.RuntimePod}
+
 // sighting is an object that was reconciled, and the runtime of its process; nil if no process was started.
 type sighting struct {
 	uid     types.UID
@@ -36,7 +45,8 @@ func (r *Reconciler) noticeVanished(ctx context.Context, key types.NamespacedNam
 		present = now.GetUID()
 	}
 	object, dropped := r.dropMemory(key, present)
-	if dropped && object.alive(ctx) != nil { // not dropped: the last object is still present, or this reconciler has released it
+	if dropped && object.alive(ctx, key.Namespace) != nil { // not dropped: the last object is still present, or this reconciler has released it
+		r.pruneVanished(ctx)
 		r.stateCache.addVanished(key, object)
 		r.stopVanished(object.uid)
 	}
@@ -45,6 +55,18 @@ func (r *Reconciler) noticeVanished(ctx context.Context, key types.NamespacedNam
 func (r *Reconciler) stopVanished(uid types.UID) {
 	if r.OnVanished != nil {
 		r.OnVanished(uid)
+	}
+}
+
+// pruneVanished removes entries of processes that have exited. Only a new object with the same name would do so otherwise, and there may never be one. Each new
+// entry checks two others, so the number of entries stays proportional to the number of such processes that are alive.
+func (r *Reconciler) pruneVanished(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, searchPatience)
+	defer cancel()
+	for key, object := range r.stateCache.someVanished(2) {
+		if object.alive(ctx, key.Namespace) == nil {
+			r.stateCache.removeVanished(key, object.uid)
+		}
 	}
 }
 
@@ -60,8 +82,7 @@ func (r *Reconciler) observeVanished(ctx context.Context, v *scope) *facts.Incar
 		if object.uid == v.object.GetUID() {
 			continue
 		}
-		object.runtime.SetNamespace(object.uid, key.Namespace) // anyone can give a Pod in another namespace the name of this object
-		if alive := object.alive(ctx); alive != nil {
+		if alive := object.alive(ctx, key.Namespace); alive != nil {
 			r.stopVanished(object.uid)
 			return alive
 		}
@@ -70,34 +91,65 @@ func (r *Reconciler) observeVanished(ctx context.Context, v *scope) *facts.Incar
 	return nil
 }
 
-// searchVanished lists the processes of all runtimes once, because their objects may have vanished before this manager was started. It does not check whether
-// those objects exist: only another object with the same name uses the result. If a runtime returns an error, it is listed again for the next object
-// of that runtime; objects of other runtimes do not wait for it.
+// searchVanished lists the processes of all runtimes once, because their objects may have vanished before this manager was started. If a runtime returns an
+// error or does not respond within searchPatience, it is listed again for the next object of that runtime; objects of other runtimes do not wait for it.
 func (r *Reconciler) searchVanished(ctx context.Context, own v1alpha1.RuntimeType) {
+	r.stateCache.search.Do(func() {
+		first, cancel := context.WithTimeout(context.WithoutCancel(ctx), searchPatience) // other reconciles wait for this search too
+		defer cancel()
+		var searching sync.WaitGroup
+		for _, kind := range searchedRuntimes {
+			searching.Go(func() { r.searchIn(first, kind) })
+		}
+		searching.Wait()
+	})
 	own = cmp.Or(own, v1alpha1.RuntimeHost)
-	for _, kind := range []v1alpha1.RuntimeType{v1alpha1.RuntimeHost, v1alpha1.RuntimeTmux, v1alpha1.RuntimeDocker, v1alpha1.RuntimePod} {
-		backend := r.Runtimes.For(kind)
-		failed, searched := r.stateCache.searched.Load(kind)
-		again := failed == true && kind == own
-		if backend.Capabilities().Disabled != "" || searched && !again {
-			continue
-		}
-		found, err := backend.List(ctx)
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Cannot search for processes of deleted objects", "runtime", kind)
-		}
-		for i := range found {
-			if resource, key := splitName(found[i].Name); resource == r.Kind.Resource() {
-				r.stateCache.addVanished(key, sighting{types.UID(found[i].UID), backend})
-			}
-		}
-		r.stateCache.searched.Store(kind, err != nil)
+	if _, failed := r.stateCache.unsearched.Load(own); failed {
+		r.searchIn(ctx, own)
 	}
 }
 
-// alive returns a living incarnation of the object, or nil. If the runtime returns an error, the phase of the incarnation is Unknown. An adopted process does
-// not count: without an object, it is released and not stopped.
-func (s sighting) alive(ctx context.Context) *facts.Incarnation {
+// searchIn lists the processes of a runtime, and records those whose object does not exist. An object that exists is recorded as if it had been reconciled,
+// so that this manager notices when it vanishes.
+func (r *Reconciler) searchIn(ctx context.Context, kind v1alpha1.RuntimeType) {
+	backend := r.Runtimes.For(kind)
+	if backend.Capabilities().Disabled != "" {
+		return
+	}
+	found, err := backend.List(ctx)
+	for i := range found {
+		if err == nil {
+			err = r.sight(ctx, found[i], backend)
+		}
+	}
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot search for processes of deleted objects", "runtime", kind)
+		r.stateCache.unsearched.Store(kind, true)
+		return
+	}
+	r.stateCache.unsearched.Delete(kind)
+}
+
+func (r *Reconciler) sight(ctx context.Context, found facts.Incarnation, backend runtime.Runtime) error {
+	resource, key := splitName(found.Name)
+	if resource != r.Kind.Resource() || !found.MayBelongTo(key.Namespace) { // anyone can give a Pod in another namespace the name of an object
+		return nil
+	}
+	object, is := r.Kind.New(), sighting{types.UID(found.UID), backend}
+	switch err := r.Client.Get(ctx, key, object); {
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("read %s: %w", found.Name, err)
+	case err == nil && object.GetUID() == is.uid:
+		r.stateCache.meetFirst(key, is)
+	default:
+		r.stateCache.addVanished(key, is)
+	}
+	return nil
+}
+
+// alive returns a living incarnation of an object that was in a namespace, or nil. If the runtime returns an error, the phase of the incarnation is Unknown. An
+// adopted process does not count: without an object, it is released and not stopped.
+func (s sighting) alive(ctx context.Context, namespace string) *facts.Incarnation {
 	if s.runtime == nil {
 		return nil
 	}
@@ -107,7 +159,7 @@ func (s sighting) alive(ctx context.Context) *facts.Incarnation {
 		return &facts.Incarnation{UID: string(s.uid), Phase: facts.Unknown, Message: err.Error()}
 	}
 	for i := range found {
-		if found[i].Alive() && !found[i].Adopted {
+		if found[i].Alive() && !found[i].Adopted && found[i].MayBelongTo(namespace) {
 			return &found[i]
 		}
 	}

@@ -6,7 +6,11 @@ package process
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	. "github.com/onsi/gomega"
@@ -92,10 +96,85 @@ func TestVanished_NextManagerFindsProcess(t *testing.T) {
 	stopped := b.replaceManager()
 	b.expectWait()
 	b.Expect(*stopped).To(HaveEach(testUID), "requests the stop of the process")
-	b.Expect(rt.early).To(BeZero(), "the namespace of the old object is set before it is observed")
+	b.Expect(rt.namespaces).To(Equal(map[types.UID]string{successorUID: testKey.Namespace}), "only the namespace of the reconciled object is set")
 	b.rt.Exit(testUID, facts.Exit{Known: true})
 	b.reconcile()
 	b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
+}
+
+// inPods is a runtime whose processes are Pods of a namespace.
+type inPods struct {
+	runtime.Runtime
+	namespace string
+}
+
+func (p inPods) place(found []facts.Incarnation, err error) ([]facts.Incarnation, error) {
+	for i := range found {
+		found[i].Namespace = p.namespace
+	}
+	return found, err
+}
+
+func (p inPods) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
+	return p.place(p.Runtime.Observe(ctx, uid))
+}
+
+func (p inPods) List(ctx context.Context) ([]facts.Incarnation, error) {
+	return p.place(p.Runtime.List(ctx))
+}
+
+// A user who can create Pods in another namespace can give them the UID and the name of any object.
+func TestVanished_PodOfAnotherNamespaceDelaysNothing(t *testing.T) {
+	for name, replaced := range map[string]bool{"found by a search": true, "of an object that was reconciled": false} {
+		for namespace, waits := range map[string]bool{testKey.Namespace: true, "intruder": false} {
+			t.Run(name+" in "+namespace, func(t *testing.T) {
+				b := newFixture(t, nil)
+				b.r.Runtimes = runtime.NewRegistry(inPods{b.rt, namespace}, logr.Discard())
+				stopped := b.replaceManager()
+				b.reconcile()
+				b.createSuccessor(b.removeObject())
+				if replaced {
+					stopped = b.replaceManager()
+				}
+				if waits {
+					b.expectWait()
+					return
+				}
+				b.reconcile()
+				b.Expect(b.rt.Live(successorUID)).To(Equal([]int64{1}))
+				b.Expect(*stopped).To(BeEmpty())
+			})
+		}
+	}
+}
+
+// The search of a new manager finds the processes of all objects. Only those of vanished objects need memory.
+func TestVanished_SearchRemembersExistingObjectOnce(t *testing.T) {
+	b := newFixture(t, nil)
+	b.reconcile()
+	stopped := b.replaceManager()
+	b.r.searchVanished(t.Context(), "")
+	b.Expect(b.r.stateCache.vanished).To(BeEmpty())
+	b.Expect(b.r.stateCache.objects).To(HaveLen(1))
+
+	b.createSuccessor(b.removeObject()) // the new manager has not reconciled the old object
+	b.expectWait()
+	b.Expect(*stopped).To(HaveEach(testUID))
+}
+
+func TestVanished_ExitedProcessesAreForgotten(t *testing.T) {
+	b := newFixture(t, nil)
+	b.replaceManager()
+	for n := range 20 {
+		uid := types.UID(fmt.Sprintf("old-%d", n))
+		b.Expect(b.rt.Start(t.Context(), runtime.Process{UID: uid, Incarnation: 1, Command: []string{"serve"}})).To(Succeed())
+		key := types.NamespacedName{Namespace: "default", Name: string(uid)}
+		b.r.stateCache.meetFirst(key, sighting{uid, b.rt})
+		b.r.noticeVanished(t.Context(), key, nil)
+		b.Expect(b.r.stateCache.vanishedAt(key)).To(HaveLen(1), "the process is alive")
+		b.rt.Exit(uid, facts.Exit{Known: true})
+	}
+	b.Expect(len(b.r.stateCache.vanished)).To(BeNumerically("<=", 3), "no object with these names will ever remove the entries")
 }
 
 func TestVanished_NextManagerStopsProcessOfObjectThatItKnows(t *testing.T) {
@@ -224,6 +303,39 @@ func (u *unlistable) List(ctx context.Context) ([]facts.Incarnation, error) {
 		return nil, u.err
 	}
 	return u.Runtime.List(ctx)
+}
+
+// hungRuntime is a runtime whose List hangs until the caller gives up.
+type hungRuntime struct {
+	runtime.Runtime
+	lists atomic.Int32
+}
+
+func (h *hungRuntime) List(ctx context.Context) ([]facts.Incarnation, error) {
+	h.lists.Add(1)
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestVanished_HungRuntimeDelaysOtherRuntimesOnce(t *testing.T) {
+	b := newFixture(t, nil)
+	engine := &hungRuntime{Runtime: b.rt}
+	b.r.Runtimes = runtime.NewRegistry(b.rt, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: engine})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // longer than any runtime may delay another one
+	defer cancel()
+	var workers sync.WaitGroup
+	for range DefaultConcurrency {
+		workers.Go(func() { b.r.searchVanished(ctx, v1alpha1.RuntimeHost) })
+	}
+	workers.Wait()
+	b.r.searchVanished(ctx, v1alpha1.RuntimeHost)
+	b.Expect(ctx.Err()).NotTo(HaveOccurred(), "the search does not wait for the engine")
+	b.Expect(engine.lists.Load()).To(BeEquivalentTo(1), "all objects wait for the same search")
+
+	own, end := context.WithTimeout(t.Context(), time.Millisecond)
+	defer end()
+	b.r.searchVanished(own, v1alpha1.RuntimeDocker)
+	b.Expect(engine.lists.Load()).To(BeEquivalentTo(2), "an object of this runtime searches again")
 }
 
 func TestVanished_SearchIsRepeatedOnlyForOwnRuntime(t *testing.T) {

@@ -210,12 +210,13 @@ func (e *processStopper) end(ctx context.Context, incarnation facts.Incarnation,
 			e.say("%s: cannot record the stop, so it counts as a crash: %v", incarnation.Name, err)
 		}
 	}
-	backend, err := e.on.Find(ctx, types.UID(incarnation.UID))
+	backends, err := e.on.Find(ctx, types.UID(incarnation.UID))
 	if errors.Is(err, runtime.ErrNotFound) {
 		return nil // it has exited since it was listed
 	} else if err != nil {
 		return fmt.Errorf("stop %s: %w", incarnation.Name, err)
 	}
+	backend := backends[0] // berth down has no runtime for Pods
 	if err := backend.Stop(ctx, types.UID(incarnation.UID), incarnation.Number); err != nil {
 		e.say("%s: %v; killing it", incarnation.Name, err)
 		grace = 0

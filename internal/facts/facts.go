@@ -42,8 +42,9 @@ type Incarnation struct {
 	StartedAt  time.Time
 	// ContainerID is the ID of the container. Only backends with containers set it.
 	ContainerID string
-	// PodName is the name of the Pod. Address is the IP address of the Pod; empty until the cluster has assigned one. Only backends with Pods set these fields.
-	PodName, Address string
+	// Namespace and PodName are the namespace and the name of the Pod. Address is the IP address of the Pod; empty until the cluster has assigned one. Only
+	// backends with Pods set these fields.
+	Namespace, PodName, Address string
 
 	// Exit is set when the phase is Exited.
 	Exit *Exit
@@ -76,6 +77,12 @@ type Incarnation struct {
 // Alive reports whether a process of the incarnation lives or may live.
 func (i Incarnation) Alive() bool {
 	return i.Phase == Starting || i.Phase == Running || i.Phase == Unknown
+}
+
+// MayBelongTo reports whether the incarnation can be one of an object in a namespace. Labels do not prove who created a Pod: a user who can create Pods in one
+// namespace can copy the labels of an object of another one. The incarnations of backends without Pods are in no namespace.
+func (i Incarnation) MayBelongTo(namespace string) bool {
+	return i.Namespace == "" || i.Namespace == namespace
 }
 
 // Exit describes the exit of a program. Code and Signal are never guessed: Known is false if the exit was not observed.

@@ -161,7 +161,7 @@ func (c *collector) sweep(ctx context.Context) (changed bool, err error) {
 	}
 	strangers := map[types.UID][]facts.Incarnation{}
 	for _, incarnation := range found {
-		if !owned[types.UID(incarnation.UID)] && serves(c.namespaces, incarnation.Name) {
+		if !owned[types.UID(incarnation.UID)] && serves(c.namespaces, incarnation) {
 			strangers[types.UID(incarnation.UID)] = append(strangers[types.UID(incarnation.UID)], incarnation)
 		}
 	}
@@ -295,12 +295,12 @@ func release(ctx context.Context, backends []runtime.Runtime, uid types.UID) err
 	return errors.Join(errs...)
 }
 
-// holders returns the backend that runs the process of uid. If no backend finds the UID, although one listed it, holders returns all backends: a process that a
+// holders returns the backends that run processes of uid. If no backend finds the UID, although one listed it, holders returns all backends: a process that a
 // backend lists but cannot observe must still be stopped, and Stop and Kill do nothing for an unknown UID.
 func (c *collector) holders(ctx context.Context, uid types.UID) ([]runtime.Runtime, error) {
-	backend, err := c.runtimes.Find(ctx, uid)
+	backends, err := c.runtimes.Find(ctx, uid)
 	if errors.Is(err, runtime.ErrNotFound) {
 		return c.runtimes.All(), nil
 	}
-	return []runtime.Runtime{backend}, err
+	return backends, err
 }

@@ -13,6 +13,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 // scoped is a manager that is limited to some namespaces. Its options limit the cache; scoped limits the API reader in the same way.
@@ -70,11 +72,15 @@ func cachedNamespaces(namespaces []string) map[string]cache.Config {
 	return limited
 }
 
-// serves reports whether the manager can read the object of a process. process is its display name, such as devservers/default/web.
-func serves(namespaces []string, process string) bool {
+// serves reports whether the manager can read the object of a process. The namespace of a process that runs in no Pod is in its display name, such as
+// devservers/default/web. The display name of a Pod is an annotation, which everyone who can create Pods can set.
+func serves(namespaces []string, process facts.Incarnation) bool {
 	if len(namespaces) == 0 {
 		return true
 	}
-	parts := strings.Split(process, "/")
+	if process.Namespace != "" {
+		return slices.Contains(namespaces, process.Namespace)
+	}
+	parts := strings.Split(process.Name, "/")
 	return len(parts) == 3 && slices.Contains(namespaces, parts[1])
 }

@@ -82,39 +82,50 @@ func (r *Registry) All() []Runtime {
 	return append(all, r.base)
 }
 
-// Find returns the backend that has an incarnation of the UID, or ErrNotFound. A backend that does not answer is skipped if another one has the UID.
-func (r *Registry) Find(ctx context.Context, uid types.UID) (Runtime, error) {
+// Find returns the backends that have an incarnation of the UID, or ErrNotFound: the first one that runs it on this machine, and each one that reports a Pod.
+// There can be two, because any user can create a Pod with the UID of an object as its label. A backend that does not answer is skipped if another one has the
+// UID.
+func (r *Registry) Find(ctx context.Context, uid types.UID) (holders []Runtime, err error) {
 	var failed []error
+	here := false
 	for _, backend := range r.All() {
 		found, err := backend.Observe(ctx, uid)
-		if err != nil {
+		switch {
+		case err != nil:
 			failed = append(failed, err)
-			continue
-		}
-		if len(found) > 0 {
-			return backend, nil
+		case len(found) == 0:
+		case inPod(found[0]):
+			holders = append(holders, backend)
+		case !here:
+			here = true
+			holders = append([]Runtime{backend}, holders...)
 		}
 	}
-	if len(failed) > 0 {
+	switch {
+	case len(holders) > 0:
+		return holders, nil
+	case len(failed) > 0:
 		return nil, fmt.Errorf("find the runtime of %s: %w", uid, errors.Join(failed...))
 	}
 	return nil, ErrNotFound
 }
 
+func inPod(i facts.Incarnation) bool { return i.Namespace != "" }
+
 // Forget removes every trace of a UID. If no backend has an incarnation of it, Forget calls all of them, because a backend may have prepared a start.
 func (r *Registry) Forget(ctx context.Context, uid types.UID) error {
-	backend, err := r.Find(ctx, uid)
+	backends, err := r.Find(ctx, uid)
 	if errors.Is(err, ErrNotFound) {
-		var errs []error
-		for _, backend := range r.All() {
-			errs = append(errs, backend.Forget(ctx, uid))
-		}
-		return errors.Join(errs...)
+		backends, err = r.All(), nil
 	}
 	if err != nil {
 		return err
 	}
-	return backend.Forget(ctx, uid)
+	var errs []error
+	for _, backend := range backends {
+		errs = append(errs, backend.Forget(ctx, uid))
+	}
+	return errors.Join(errs...)
 }
 
 // List returns the incarnations of all UIDs. If the base returns an error, List returns that error; if another backend does, List omits its incarnations.
@@ -131,7 +142,9 @@ func (r *Registry) List(ctx context.Context) ([]facts.Incarnation, error) {
 		}
 		has := map[string]bool{}
 		for _, incarnation := range more {
-			has[incarnation.UID] = true
+			if !inPod(incarnation) { // the labels of a Pod must not hide a process
+				has[incarnation.UID] = true
+			}
 		}
 		for _, incarnation := range list {
 			if !has[incarnation.UID] {

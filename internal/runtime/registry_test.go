@@ -67,8 +67,8 @@ func TestRegistry_FindsAndForgetsAcrossBackends(t *testing.T) {
 	list, err := b.registry.List(ctx)
 	b.Expect(err).NotTo(HaveOccurred())
 	b.Expect(list).To(ConsistOf(HaveField("UID", "web"), HaveField("UID", "agent")))
-	b.Expect(b.registry.Find(ctx, "agent")).To(BeIdenticalTo(b.tmux))
-	b.Expect(b.registry.Find(ctx, "web")).To(BeIdenticalTo(b.base))
+	b.Expect(b.registry.Find(ctx, "agent")).To(HaveExactElements(BeIdenticalTo(b.tmux)))
+	b.Expect(b.registry.Find(ctx, "web")).To(HaveExactElements(BeIdenticalTo(b.base)))
 	_, err = b.registry.Find(ctx, "nobody")
 	b.Expect(err).To(MatchError(runtime.ErrNotFound))
 
@@ -85,7 +85,7 @@ func TestRegistry_ReportsErrorOfUnavailableBackend(t *testing.T) {
 	b.start(b.tmux, "agent")
 
 	b.tmux.Fail(fake.Observe, down)
-	b.Expect(b.registry.Find(ctx, "web")).To(BeIdenticalTo(b.base))
+	b.Expect(b.registry.Find(ctx, "web")).To(HaveExactElements(BeIdenticalTo(b.base)))
 	b.tmux.Fail(fake.Observe, down)
 	_, err := b.registry.Find(ctx, "agent")
 	b.Expect(err).To(MatchError(down), "the backend may have the process, so it is not reported as absent")
@@ -93,6 +93,40 @@ func TestRegistry_ReportsErrorOfUnavailableBackend(t *testing.T) {
 	b.Expect(b.registry.Forget(ctx, "agent")).To(MatchError(down))
 	b.tmux.Fail(fake.List, down)
 	b.Expect(b.registry.List(ctx)).To(HaveLen(1))
+}
+
+// podBackend is a backend whose processes are Pods.
+type podBackend struct{ *fake.Sessions }
+
+func (p podBackend) List(ctx context.Context) ([]facts.Incarnation, error) {
+	return placed(p.Sessions.List(ctx))
+}
+
+func (p podBackend) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnation, error) {
+	return placed(p.Sessions.Observe(ctx, uid))
+}
+
+func placed(found []facts.Incarnation, err error) ([]facts.Incarnation, error) {
+	for i := range found {
+		found[i].Namespace = "team"
+	}
+	return found, err
+}
+
+// Any user can create a Pod with the UID of an object as its label.
+func TestRegistry_PodDoesNotHideProcess(t *testing.T) {
+	b, ctx := newBackends(t), t.Context()
+	pods := podBackend{b.tmux}
+	registry := runtime.NewRegistry(b.base, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimePod, Runtime: pods})
+	b.start(b.base, "web")
+	b.start(b.tmux, "web")
+	b.Expect(registry.List(ctx)).To(ConsistOf(HaveField("Namespace", ""), HaveField("Namespace", "team")))
+	b.Expect(registry.Find(ctx, "web")).To(HaveExactElements(BeIdenticalTo(b.base), Equal(pods)))
+	b.Expect(b.base.Kill(ctx, "web", 1)).To(Succeed())
+	b.Expect(b.tmux.Kill(ctx, "web", 1)).To(Succeed())
+	b.Expect(registry.Forget(ctx, "web")).To(Succeed())
+	b.Expect(b.base.Known()).To(BeEmpty())
+	b.Expect(b.tmux.Known()).To(BeEmpty())
 }
 
 // preparedBackend is a backend with a prepared start that never happened, so there is nothing to observe.

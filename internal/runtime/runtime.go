@@ -132,8 +132,10 @@ type Runtime interface {
 	// Events delivers the UIDs whose incarnations have changed. Events may be merged or repeated, but are never lost.
 	Events() <-chan types.UID
 
-	// SetNamespace sets the namespace of the object with the UID. It is called before any other call for this UID. Until Forget, the backend ignores API objects
-	// in other namespaces, such as Pods, whose labels claim that they are incarnations of this UID.
+	// SetNamespace sets the namespace of the object with the UID; an empty namespace removes it. Only the reconciler of an object calls it, for this object,
+	// before any other call for the UID. Until Forget, the backend ignores API objects in other namespaces, such as Pods, whose labels claim that they are
+	// incarnations of this UID. Without a namespace, Observe and List report all of them, with Incarnation.Namespace, and Stop, Kill and Forget affect all of
+	// them, because orphans have no object; other methods ignore them.
 	SetNamespace(uid types.UID, namespace string)
 
 	// ReleaseExited reports to the backend that the status records the exit of that incarnation and of all earlier ones. The backend may then remove what it has

@@ -119,8 +119,8 @@ func (w *world) operation(ctx context.Context, random *rand.Rand) (what string, 
 		return "restart", w.patch(ctx, i, `{"spec":{"restartToken":"`+token+`"}}`)
 	}
 	if err := w.api.Get(ctx, kube.ObjectKeyFromObject(i), i); err == nil {
-		if backend, err := w.runtimes.Find(ctx, i.UID); err == nil {
-			_ = backend.Capabilities().Terminals.Type(ctx, i.UID, []byte("activity\n")) // ignore an error: the Instance may have no terminal now
+		if backends, err := w.runtimes.Find(ctx, i.UID); err == nil {
+			_ = backends[0].Capabilities().Terminals.Type(ctx, i.UID, []byte("activity\n")) // ignore an error: the Instance may have no terminal now
 		}
 	}
 	return "touch", nil

@@ -100,8 +100,8 @@ func newWorld(t *testing.T) *world {
 func (w *world) killAll() {
 	list, _ := w.runtimes.List(context.Background())
 	for _, incarnation := range list {
-		if backend, err := w.runtimes.Find(context.Background(), types.UID(incarnation.UID)); err == nil {
-			_ = backend.Kill(context.Background(), types.UID(incarnation.UID), incarnation.Number)
+		if backends, err := w.runtimes.Find(context.Background(), types.UID(incarnation.UID)); err == nil {
+			_ = backends[0].Kill(context.Background(), types.UID(incarnation.UID), incarnation.Number)
 		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
-	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
 // workload returns a program that does what the workload of the suite does, with its output on stderr, because the standard output of a language server belongs to
@@ -60,19 +59,19 @@ func TestConformance_InPods(t *testing.T) {
 		f := newPodFixture(t)
 		return conformance.Harness{
 			Features: conformance.Features{Processes: true, Unchecked: true},
-			Runtime:  f.Runtime,
+			Runtime:  f,
 			Program:  workload(t),
 			Without:  notOfServers,
 			Prepare: func(p *runtime.Process) {
 				p.Config, _ = json.Marshal(PodConfig{
-					Config: lsp.Config{Language: "test", Folders: []string{f.dir}}, Secret: "lsp-" + string(p.UID), Pod: pod.Config{Namespace: "team", Image: "gopls:1"},
+					Config: lsp.Config{Language: "test", Folders: []string{f.dir}}, Secret: "lsp-" + string(p.UID), Pod: f.podConfig(p.UID),
 				})
 			},
 			Reopen: func(t *testing.T) runtime.Runtime {
 				t.Helper()
 				f.Runtime.Close()
 				f.startManager()
-				return f.Runtime
+				return f
 			},
 		}
 	})

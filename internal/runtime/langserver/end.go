@@ -159,7 +159,10 @@ func (r *Runtime) Forget(ctx context.Context, uid types.UID) error {
 }
 
 // SetNamespace implements runtime.Runtime, for the Pods of multiplexers.
-func (r *Runtime) SetNamespace(uid types.UID, namespace string) { r.host.SetNamespace(uid, namespace) }
+func (r *Runtime) SetNamespace(uid types.UID, namespace string) {
+	r.host.SetNamespace(uid, namespace)
+	r.site.setNamespace(uid, namespace)
+}
 
 // ReleaseExited implements runtime.Runtime. Once the multiplexer has exited, the Host may remove what it has stored about that multiplexer.
 func (r *Runtime) ReleaseExited(ctx context.Context, uid types.UID, incarnation int64) error {

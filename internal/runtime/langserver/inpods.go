@@ -13,10 +13,12 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
@@ -87,6 +89,7 @@ type inPods struct {
 	pods   Pods
 	client kubernetes.Interface
 	image  func(context.Context) (Image, error)
+	homes  sync.Map // the namespace of each object that is reconciled
 }
 
 func (s *inPods) begin(ctx context.Context, uid types.UID, _ *facts.Incarnation, p *runtime.Process) (runtime.Process, error) {
@@ -156,11 +159,41 @@ func (s *inPods) dial(ctx context.Context, uid types.UID) (net.Conn, error) {
 	if !known {
 		return nil, errors.New("its Pod no longer exists")
 	}
+	if err := s.identify(uid, newest, made); err != nil {
+		return nil, err
+	}
 	keys, err := s.keys(ctx, secretOfPod(made))
 	if err != nil {
 		return nil, err
 	}
 	return transport.Dial(ctx, net.JoinHostPort(newest.Address, strconv.Itoa(transport.Port)), keys)
+}
+
+// identify returns an error unless a Pod is the one that this runtime has created for an object. The multiplexer in the Pod receives the environment of the
+// server, which can contain secrets, and everyone who can create Pods in another namespace can give a Pod the labels of this object. The namespace is the proof;
+// the name and the controller only prevent that a Pod is taken for another one by mistake.
+func (s *inPods) identify(uid types.UID, observed *facts.Incarnation, made *corev1.Pod) error {
+	home, known := s.homes.Load(uid)
+	owner := metav1.GetControllerOf(made)
+	switch {
+	case !known:
+		return errors.New("the namespace of the object is not known, because the object is not reconciled")
+	case made.Namespace != home:
+		return fmt.Errorf("Pod %s/%s is not in namespace %s of the object; delete the Pod", made.Namespace, made.Name, home)
+	case observed.Namespace != made.Namespace || observed.PodName != made.Name:
+		return fmt.Errorf("Pod %s/%s was replaced by Pod %s/%s", observed.Namespace, observed.PodName, made.Namespace, made.Name)
+	case owner == nil || owner.UID != uid:
+		return fmt.Errorf("Pod %s/%s is not controlled by the object; delete the Pod", made.Namespace, made.Name)
+	}
+	return nil
+}
+
+func (s *inPods) setNamespace(uid types.UID, namespace string) {
+	if namespace == "" {
+		s.homes.Delete(uid)
+		return
+	}
+	s.homes.Store(uid, namespace)
 }
 
 // state returns the state that the node reports for a multiplexer that has exited. While the multiplexer is running, its state file cannot be read, and state
@@ -204,5 +237,8 @@ func (*inPods) revives() bool { return false }
 // silence returns a longer time than on a host, because the connection uses the network.
 func (*inPods) silence() time.Duration { return 10 * time.Second }
 
-// forget does nothing: everything outside the Pod has the object as its owner and is deleted with it.
-func (*inPods) forget(types.UID) error { return nil }
+// forget removes only the namespace: everything outside the Pod has the object as its owner and is deleted with it.
+func (s *inPods) forget(uid types.UID) error {
+	s.homes.Delete(uid)
+	return nil
+}

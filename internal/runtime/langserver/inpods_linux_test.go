@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -94,6 +95,48 @@ func TestPods_NamespaceIsPassedOn(t *testing.T) {
 	f := newPodFixture(t)
 	f.SetNamespace(uid, "team")
 	f.Expect(f.pods.namespaces).To(Equal(map[types.UID]string{uid: "team"}))
+}
+
+// The environment of a server is sent over a connection, so no connection is made to a Pod that only claims to belong to the object.
+func TestPods_ConnectsOnlyToPodOfObject(t *testing.T) {
+	f := newPodFixture(t)
+	f.start(uid, 1)
+	f.awaitReady(uid, 1)
+	f.Runtime.Close()
+	for name, test := range map[string]struct {
+		change func(made *corev1.Pod)
+		home   string
+		want   string
+	}{
+		"in another namespace":          {func(made *corev1.Pod) { made.Namespace = "intruder" }, testNamespace, "is not in namespace team"},
+		"before the namespace is known": {func(*corev1.Pod) {}, "", "the namespace of the object is not known"},
+		"with another name":             {func(made *corev1.Pod) { made.Name = "first-1-copy" }, testNamespace, "was replaced by Pod team/first-1-copy"},
+		"without a controller":          {func(made *corev1.Pod) { made.OwnerReferences = nil }, testNamespace, "is not controlled by the object"},
+		"with another controller":       {func(made *corev1.Pod) { made.OwnerReferences[0].UID = "other" }, testNamespace, "is not controlled by the object"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.startManager()
+			defer f.Runtime.Close()
+			f.SetNamespace(uid, test.home)
+			f.pods.mu.Lock()
+			made := f.pods.made["first-1"]
+			forged := made.DeepCopy()
+			test.change(forged)
+			f.pods.made["first-1"] = forged
+			f.pods.mu.Unlock()
+			_, err := f.site.dial(t.Context(), uid)
+			f.pods.mu.Lock()
+			f.pods.made["first-1"] = made
+			f.pods.mu.Unlock()
+			NewWithT(t).Expect(err).To(MatchError(ContainSubstring(test.want)))
+		})
+	}
+	f.startManager()
+	f.Expect(f.observe(uid)).To(HaveField("Phase", facts.Running))
+	f.Eventually(func() bool {
+		_, known := f.Report(uid)
+		return known
+	}).WithTimeout(patience).WithPolling(often).Should(BeTrue())
 }
 
 func TestPods_DeletedPodReportsLostExit(t *testing.T) {

@@ -113,7 +113,7 @@ func (l *link) snapshot() view {
 // took handles a report of the multiplexer with that generation.
 func (l *link) took(generation int64, report lsp.Report) {
 	l.mu.Lock()
-	if l.generation != generation {
+	if l.generation != generation || l.snapshot().phase == phaseNone { // forgotten, or no longer maintained: the report would be kept for ever
 		l.mu.Unlock()
 		return
 	}

@@ -41,7 +41,7 @@ func (r *Runtime) Observe(ctx context.Context, uid types.UID) ([]facts.Incarnati
 	found.UID = string(uid)
 	if held != nil {
 		found.Name, found.Node, found.Containment = held.Name, held.Node, held.Containment
-		found.PodName, found.ContainerID, found.Address = held.PodName, held.ContainerID, held.Address
+		found.Namespace, found.PodName, found.ContainerID, found.Address = held.Namespace, held.PodName, held.ContainerID, held.Address
 	}
 	l.tells(*found)
 	return []facts.Incarnation{*found}, nil

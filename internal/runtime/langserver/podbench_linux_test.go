@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
@@ -55,6 +56,9 @@ var addresses struct {
 	last int
 }
 
+// testNamespace is the namespace of the objects.
+const testNamespace = "team"
+
 func podKey(uid types.UID, number int64) string { return fmt.Sprintf("%s-%d", uid, number) }
 
 func (p *podsOnHost) Start(ctx context.Context, process runtime.Process) error {
@@ -64,7 +68,7 @@ func (p *podsOnHost) Start(ctx context.Context, process runtime.Process) error {
 	}
 	made := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: podKey(process.UID, process.Incarnation), Annotations: config.Annotations,
-			Labels: map[string]string{pod.LabelUID: string(process.UID)}},
+			Labels: map[string]string{pod.LabelUID: string(process.UID)}, OwnerReferences: []metav1.OwnerReference{*config.Owner}},
 		Spec: corev1.PodSpec{Volumes: config.Volumes, InitContainers: config.Init},
 	}
 	secret, err := p.client.CoreV1().Secrets(config.Namespace).Get(ctx, secretOfPod(made).name, metav1.GetOptions{})
@@ -109,7 +113,7 @@ func (p *podsOnHost) Observe(ctx context.Context, uid types.UID) ([]facts.Incarn
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range found {
-		found[i].PodName, found[i].Address = podKey(uid, found[i].Number), p.addressOf(uid)
+		found[i].Namespace, found[i].PodName, found[i].Address = testNamespace, podKey(uid, found[i].Number), p.addressOf(uid)
 		if found[i].StopSent && found[i].Exit != nil { // the Pod was being deleted
 			found[i].Exit.Lost, found[i].Exit.Message = true, "the Pod was deleted"
 		}
@@ -203,17 +207,30 @@ func (f *podFixture) startManager() {
 	var err error
 	f.Runtime, err = NewInPods(f.pods, PodOptions{Client: f.client, Image: image})
 	f.Expect(err).NotTo(HaveOccurred())
+	for uid := range f.pods.address { // the manager reconciles the objects
+		f.SetNamespace(uid, testNamespace)
+	}
+}
+
+// Start sets the namespace of the object first, as a reconciler does.
+func (f *podFixture) Start(ctx context.Context, p runtime.Process) error {
+	f.SetNamespace(p.UID, testNamespace)
+	return f.Runtime.Start(ctx, p)
 }
 
 func (f *podFixture) process(uid types.UID, incarnation int64, args ...string) runtime.Process {
 	f.Helper()
 	p := f.fixture.process(uid, incarnation, args...)
 	config, err := json.Marshal(PodConfig{
-		Config: lsp.Config{Language: "test", Folders: []string{f.dir}}, Secret: "lsp-" + string(uid), Pod: pod.Config{Namespace: "team", Image: "gopls:1"},
+		Config: lsp.Config{Language: "test", Folders: []string{f.dir}}, Secret: "lsp-" + string(uid), Pod: f.podConfig(uid),
 	})
 	f.Expect(err).NotTo(HaveOccurred())
 	p.Config = config
 	return p
+}
+
+func (f *podFixture) podConfig(uid types.UID) pod.Config {
+	return pod.Config{Namespace: testNamespace, Image: "gopls:1", Owner: &metav1.OwnerReference{UID: uid, Controller: ptr.To(true)}}
 }
 
 // processWithImage returns a process whose Pod has another image.
@@ -231,7 +248,7 @@ func (f *podFixture) start(uid types.UID, incarnation int64, args ...string) fac
 
 func (f *podFixture) secretData(uid types.UID) map[string][]byte {
 	f.Helper()
-	secret, err := f.client.CoreV1().Secrets("team").Get(f.Context(), "lsp-"+string(uid), metav1.GetOptions{})
+	secret, err := f.client.CoreV1().Secrets(testNamespace).Get(f.Context(), "lsp-"+string(uid), metav1.GetOptions{})
 	f.Expect(err).NotTo(HaveOccurred())
 	return secret.Data
 }

@@ -28,6 +28,8 @@ type site interface {
 	begin(ctx context.Context, uid types.UID, held *facts.Incarnation, p *runtime.Process) (runtime.Process, error)
 	// environment sets the environment and the user of a server in launch. asked are the environment variables that the server's object requests.
 	environment(launch *lsp.Launch, asked []string)
+	// setNamespace sets the namespace of an object; an empty namespace removes it.
+	setNamespace(uid types.UID, namespace string)
 	// dial connects to the running multiplexer as a manager.
 	dial(ctx context.Context, uid types.UID) (net.Conn, error)
 	// state returns the content of the state file of the newest multiplexer. If there is no state file, the Incarnation of the report is 0.
@@ -89,6 +91,9 @@ func (h *onHost) settle(ctx context.Context, uid types.UID, held *facts.Incarnat
 func (h *onHost) environment(launch *lsp.Launch, asked []string) {
 	launch.Env, launch.RunAs = append(h.runAs.Inherited(os.Environ()), asked...), h.runAs
 }
+
+// setNamespace does nothing: processes of this machine are in no namespace.
+func (*onHost) setNamespace(types.UID, string) {}
 
 func (h *onHost) dial(ctx context.Context, uid types.UID) (net.Conn, error) {
 	return control.Connect(ctx, filepath.Join(h.directory(uid), lsp.ControlSocket))

@@ -108,8 +108,10 @@ func (r *Runtime) follow(uid types.UID, v *view) {
 
 // await waits until the newest Pod of an object, nil if there is none, is in a state, or the context ends.
 func (r *Runtime) await(ctx context.Context, uid types.UID, is func(newest *corev1.Pod) bool) {
+	next, done := r.store.changes(uid)
+	defer done()
 	for {
-		change := r.store.change(uid)
+		change := next()
 		if is(r.store.newest(uid)) {
 			return
 		}

@@ -15,9 +15,10 @@ import (
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
-// Pod returns the cached Pod of an incarnation; the caller must not modify it. It returns false if no Pod is known.
+// Pod returns the cached Pod of an incarnation in the namespace of the object; the caller must not modify it. It returns false if no Pod is known, or if the
+// namespace is not known (see SetNamespace).
 func (r *Runtime) Pod(uid types.UID, incarnation int64) (*corev1.Pod, bool) {
-	for _, p := range r.store.of(uid) {
+	for _, p := range r.store.own(uid) {
 		if number(p) == incarnation {
 			return p, true
 		}

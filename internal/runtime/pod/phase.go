@@ -53,7 +53,7 @@ func ended(p *corev1.Pod) bool {
 func describe(p *corev1.Pod) facts.Incarnation {
 	i := facts.Incarnation{UID: p.Labels[LabelUID], Number: number(p), Name: p.Annotations[annotationName],
 		Phase: facts.Starting, Node: p.Spec.NodeName, Containment: "Container", StopSent: p.DeletionTimestamp != nil,
-		PodName: p.Name, Address: p.Status.PodIP, Origin: origin(p)}
+		Namespace: p.Namespace, PodName: p.Name, Address: p.Status.PodIP, Origin: origin(p)}
 	main := mainStatus(p)
 	if main != nil {
 		i.ContainerID = main.ContainerID

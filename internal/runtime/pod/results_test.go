@@ -113,6 +113,7 @@ func TestTemplate_CannotMoveResults(t *testing.T) {
 // runtimeWith returns a Runtime that knows one Pod.
 func runtimeWith(p *corev1.Pod) *Runtime {
 	r := &Runtime{store: newStore()}
+	r.SetNamespace("object", p.Namespace)
 	r.store.put(p, true)
 	return r
 }

@@ -58,7 +58,8 @@ func (r *Runtime) start(ctx context.Context, p runtime.Process) error {
 		return err
 	}
 	if refused != nil {
-		r.setRefused(p.UID, &facts.Incarnation{UID: string(p.UID), Number: p.Incarnation, Name: p.Name, Phase: facts.Failed, StartError: refused, Origin: p.Origin})
+		r.setRefused(p.UID, &facts.Incarnation{UID: string(p.UID), Number: p.Incarnation, Name: p.Name, Namespace: config.Namespace, Phase: facts.Failed,
+			StartError: refused, Origin: p.Origin})
 		r.events.Add(p.UID)
 		return nil //nolint:nilerr // Observe reports why it failed
 	}

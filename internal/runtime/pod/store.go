@@ -15,15 +15,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/berth-dev/berth/internal/perobject"
 )
 
 // store is the cache of Pods. It receives Pods from the watch and from responses of the API server, and keeps the newer version of each Pod.
 type store struct {
 	mu      sync.Mutex
 	pods    map[types.UID]map[types.UID]*known // by the UID of the object, then of the Pod
-	homes   map[types.UID]string               // the namespace of each object, if known: its Pods in other namespaces are ignored
+	homes   map[types.UID]string               // the namespace of each object, if known (see own)
 	gone    map[types.UID]time.Time            // removal times of Pods that the watch may still deliver, by the UID of the Pod
-	changed map[types.UID]chan struct{}        // closed when the object changes; only for objects that a caller waits for
+	changed perobject.Map[chan struct{}]       // closed when the object changes; only for objects that a caller waits for
 }
 
 type known struct {
@@ -34,7 +36,7 @@ type known struct {
 }
 
 func newStore() *store {
-	return &store{pods: map[types.UID]map[types.UID]*known{}, homes: map[types.UID]string{}, gone: map[types.UID]time.Time{}, changed: map[types.UID]chan struct{}{}}
+	return &store{pods: map[types.UID]map[types.UID]*known{}, homes: map[types.UID]string{}, gone: map[types.UID]time.Time{}}
 }
 
 // put stores a Pod. seen means that the watch delivered the Pod. put returns the UID of the Pod's object, and whether the Pod was new or changed.
@@ -106,7 +108,8 @@ func (s *store) bury(pod types.UID) {
 	s.gone[pod] = now
 }
 
-// of returns the Pods of an object, the newest incarnation first.
+// of returns the Pods of an object, the newest incarnation first. If the namespace of the object is not known, of returns the Pods of all namespaces that claim
+// to be its incarnations: an orphan has no object, and its processes must be found nevertheless. Nothing may be read from or sent to such a Pod (see own).
 func (s *store) of(uid types.UID) []*corev1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,9 +118,25 @@ func (s *store) of(uid types.UID) []*corev1.Pod {
 	return pods
 }
 
-// newest returns the Pod of the newest incarnation of an object, or nil if there is none.
+// own returns the Pods of an object in its namespace, the newest incarnation first. It returns none while that namespace is not known.
+func (s *store) own(uid types.UID) []*corev1.Pod {
+	if _, known := s.home(uid); !known {
+		return nil
+	}
+	return s.of(uid)
+}
+
+// home returns the namespace of an object. known is false before the first and after the last reconcile of the object.
+func (s *store) home(uid types.UID) (namespace string, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	namespace, known = s.homes[uid]
+	return namespace, known
+}
+
+// newest returns the Pod of the newest incarnation of an object in its namespace, or nil if there is none.
 func (s *store) newest(uid types.UID) *corev1.Pod {
-	pods := s.of(uid)
+	pods := s.own(uid)
 	if len(pods) == 0 {
 		return nil
 	}
@@ -162,23 +181,25 @@ func (s *store) uids() []types.UID {
 	return slices.Collect(maps.Keys(s.pods))
 }
 
-// change returns a channel that is closed when an object changes. Call it before reading the state.
-func (s *store) change(uid types.UID) <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c := s.changed[uid]
-	if c == nil {
-		c = make(chan struct{})
-		s.changed[uid] = c
-	}
-	return c
+// changes returns a function for a caller that waits for an object until it calls done. The function returns a channel that is closed when the object changes;
+// call it before reading the state.
+func (s *store) changes(uid types.UID) (change func() <-chan struct{}, done func()) {
+	c, done := s.changed.Use(uid)
+	return func() <-chan struct{} {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if *c == nil {
+			*c = make(chan struct{})
+		}
+		return *c
+	}, done
 }
 
 // tell wakes the callers that wait for an object. The caller holds the lock.
 func (s *store) tell(uid types.UID) {
-	if c := s.changed[uid]; c != nil {
-		close(c)
-		delete(s.changed, uid)
+	if c := s.changed.Get(uid); c != nil && *c != nil {
+		close(*c)
+		*c = nil
 	}
 }
 

@@ -57,15 +57,19 @@ func TestStore_ReportsPodsUnseenByWatch(t *testing.T) {
 
 func TestStore_ClosesChannelOnChange(t *testing.T) {
 	g, s := NewWithT(t), newStore()
-	change := s.change("object")
+	next, done := s.changes("object")
+	change := next()
 	g.Expect(change).NotTo(BeClosed())
 	s.put(podVersion("a", 1, 1), true)
 	g.Expect(change).To(BeClosed())
-	change = s.change("object")
+	change = next()
 	s.put(podVersion("a", 1, 1), true)
 	g.Expect(change).NotTo(BeClosed(), "an unchanged Pod is not a change")
 	s.remove(podVersion("a", 1, 1), true)
 	g.Expect(change).To(BeClosed())
+	next()
+	done()
+	g.Expect(s.changed.Len()).To(BeZero(), "no caller waits for a change")
 }
 
 func TestStore_IgnoresInvalidIncarnationLabels(t *testing.T) {

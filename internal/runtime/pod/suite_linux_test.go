@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,6 +76,14 @@ type fixture struct {
 	api       kubernetes.Interface
 	namespace string
 	ctx       context.Context
+	started   sync.Map // the UIDs of Start
+}
+
+// Start sets the namespace of the object first, as a reconciler does.
+func (f *fixture) Start(ctx context.Context, p runtime.Process) error {
+	f.started.Store(p.UID, nil)
+	f.SetNamespace(p.UID, f.namespace)
+	return f.Runtime.Start(ctx, p)
 }
 
 // namespaceFor creates a namespace with everything that Pods need, and removes it after the test.
@@ -146,6 +155,10 @@ func (f *fixture) reopen() {
 	f.Helper()
 	f.Expect(f.Close()).To(Succeed())
 	f.open()
+	f.started.Range(func(uid, _ any) bool {
+		f.SetNamespace(uid.(types.UID), f.namespace)
+		return true
+	})
 }
 
 // clean stops and forgets everything, and checks that nothing is left.
@@ -225,7 +238,7 @@ func TestConformance(t *testing.T) {
 		f := newFixture(t, api, namespace)
 		return conformance.Harness{
 			Features: conformance.Features{Processes: true, Logs: true, Container: true, PoliteKill: true, LogSnapshot: true, Results: true, MostResult: mostWords - 1},
-			Runtime:  f.Runtime,
+			Runtime:  f,
 			Program:  "/workload",
 			Prepare: func(p *runtime.Process) {
 				p.Config = f.config(fmt.Sprintf(asRoot, os.TempDir(), os.TempDir()))
@@ -239,7 +252,7 @@ func TestConformance(t *testing.T) {
 			Reopen: func(t *testing.T) runtime.Runtime {
 				t.Helper()
 				f.reopen()
-				return f.Runtime
+				return f
 			},
 		}
 	})

@@ -59,6 +59,7 @@ func newTerminalFixture(t *testing.T) *terminalFixture {
 	r := &Runtime{client: clientFor(t, config), config: config, log: logr.Discard(), events: eventqueue.New(), store: newStore(), doubts: newDoubts()}
 	r.views.of, r.views.most, r.tasks = map[types.UID]*view{}, 1, background.New()
 	r.tasks.Go(func() { r.events.Run(r.tasks.Lifetime().Done()) })
+	r.SetNamespace("object", f.pod.Namespace)
 	r.store.put(f.pod, true)
 	f.Runtime = r
 	t.Cleanup(func() {

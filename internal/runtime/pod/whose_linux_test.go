@@ -57,6 +57,15 @@ func TestSetNamespace_IgnoresPodsOfOtherNamespaces(t *testing.T) {
 		return numbers
 	}
 	c.Eventually(numbers).WithTimeout(conformance.Timeout).Should(Equal([]int64{7, 1}), "until the namespace of the object is set")
+	found, err := everywhere.Observe(c.ctx, c.uid)
+	c.Expect(err).NotTo(HaveOccurred())
+	c.Expect(found).To(HaveExactElements(HaveField("Namespace", other.namespace), HaveField("Namespace", c.namespace)))
+	for _, number := range []int64{1, 7} {
+		_, known := everywhere.Pod(c.uid, number)
+		c.Expect(known).To(BeFalse(), "nothing is sent to Pod %d", number)
+	}
+	_, err = everywhere.OpenLog(c.ctx, c.uid)
+	c.Expect(err).To(MatchError(runtime.ErrNotFound), "nothing is read from these Pods")
 
 	everywhere.SetNamespace(c.uid, c.namespace)
 	c.Expect(numbers()).To(Equal([]int64{1}))
