@@ -22,6 +22,7 @@ import (
 	"github.com/berth-dev/berth/controllers/podspec"
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/devproxy"
+	"github.com/berth-dev/berth/internal/perobject"
 	"github.com/berth-dev/berth/internal/probe"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -39,6 +40,8 @@ type Kind struct {
 	proxies   *devproxy.Proxies
 	ports     Range
 	network   network
+	// permission decides which other objects compete for ports; nil permits all namespaces.
+	permission *process.Permission
 
 	// lister lists the DevServers that may claim a port.
 	lister listCoalescer
@@ -49,7 +52,7 @@ type Kind struct {
 	mu    sync.Mutex
 	began time.Time // when this manager first assigned a port; mu protects it
 
-	memories process.Caches[objectCache]
+	memories perobject.Map[objectCache]
 }
 
 var (
@@ -69,8 +72,10 @@ type network struct {
 
 // objectCache is what the manager caches for one object.
 type objectCache struct {
-	// start is the StartSpec of the latest reconcile. It holds the environment for exec probes.
+	// start is the StartSpec of the current reconcile, between Prepare and ObserveRunning or ObserveStopped. It is part of everything that the reconcile knows, so
+	// it is not kept for longer. exec is what exec probes need of it; nil if they cannot run.
 	start *process.StartSpec
+	exec  *runtime.Process
 	// logEnd is the offset where the output of earlier incarnations ends; logKnown reports whether it is known.
 	logEnd   int64
 	logKnown bool
@@ -115,7 +120,23 @@ func (k *Kind) Forget(uid types.UID) {
 }
 
 // cacheOf returns the cache of an object. Only one reconcile at a time uses it.
-func (k *Kind) cacheOf(uid types.UID) *objectCache { return k.memories.Of(uid) }
+func (k *Kind) cacheOf(uid types.UID) *objectCache { return k.memories.Keep(uid) }
+
+// takeStart takes what exec probes need from the StartSpec of the current reconcile. Without one, because the object is to stop, the earlier probes continue.
+func (m *objectCache) takeStart(dev *v1alpha1.DevServer) {
+	if m.start == nil {
+		return
+	}
+	m.exec = nil
+	if m.start.Blocked == nil && (runsProgram(dev.Spec.Readiness) || runsProgram(dev.Spec.Liveness)) {
+		p := m.start.Process
+		p.Config, p.Inputs = nil, nil
+		m.exec = &p
+	}
+	m.start = nil
+}
+
+func runsProgram(probe *v1alpha1.Probe) bool { return probe != nil && probe.Exec != nil }
 
 // enter prepares m for an incarnation: it drops the values of every other incarnation.
 func (k *Kind) enter(uid types.UID, m *objectCache, incarnation int64) {
@@ -124,7 +145,7 @@ func (k *Kind) enter(uid types.UID, m *objectCache, incarnation int64) {
 	}
 	k.probes.Keep(uid, incarnation)
 	*m = objectCache{
-		start: m.start, logEnd: m.logEnd, logKnown: m.logKnown,
+		start: m.start, exec: m.exec, logEnd: m.logEnd, logKnown: m.logKnown,
 		incarnation: incarnation, hosts: map[int32]string{}, overV4: map[int32]bool{},
 		resolved: map[string][]netip.Addr{}, elsewhere: map[string]bool{},
 	}

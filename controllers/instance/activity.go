@@ -145,7 +145,7 @@ func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness
 // note records the last activity in the status: immediately if the status is written anyway, otherwise at most every noteEvery. It returns when to check
 // again.
 func (k *Kind) note(instance *v1alpha1.Instance, active, now time.Time, anyway bool) time.Duration {
-	m, noted := k.memories.Of(instance.UID), instance.Status.LastActivityTime
+	m, noted := k.memories.Keep(instance.UID), instance.Status.LastActivityTime
 	active = active.Truncate(time.Second)
 	if active.IsZero() || noted != nil && !active.After(noted.Time) {
 		return 0

@@ -45,6 +45,7 @@ func newFixture(t *testing.T) *fixture {
 	d.runtime, d.tracker = fake.New(t.Context(), d.clock), activity.New(d.clock)
 	d.kind = New(nil, runtime.NewRegistry(d.runtime, logr.Discard()), d.clock)
 	d.kind.present = d.tracker
+	d.tracker.Rise("claude") // the Instance is reconciled
 	d.instance = &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claude", UID: "claude", Generation: 1}}
 	d.instance.Status.Incarnation, d.instance.Status.ObservedGeneration = 1, 1
 	started := metav1.NewMicroTime(morning)

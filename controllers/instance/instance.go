@@ -26,6 +26,7 @@ import (
 	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/perobject"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -51,8 +52,10 @@ type Kind struct {
 	clock    clock.PassiveClock
 	reserved arbitration.Reservations[string, types.UID] // sessions and containers
 	present  *activity.Tracker
-	recorder process.Recorder            // nil disables events
-	memories process.Caches[objectCache] // of each object; only one reconcile at a time uses it
+	recorder process.Recorder // nil disables events
+	// permission decides which other objects compete for sessions and containers; nil permits all namespaces.
+	permission *process.Permission
+	memories   perobject.Map[objectCache] // of each object; only one reconcile at a time uses it
 }
 
 var (
@@ -72,6 +75,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 		return fmt.Errorf("index Instances by claim: %w", err)
 	}
 	kind := New(mgr.GetClient(), deps.Runtimes, deps.Clock)
+	kind.permission = deps.Permission
 	kind.present, kind.recorder = deps.Presence, mgr.GetEventRecorder("berth-instances")
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
 		return contested.Watch(b, kind.client, &v1alpha1.Instance{})

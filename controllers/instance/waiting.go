@@ -41,7 +41,7 @@ type screenCheck struct {
 // showWaiting sets the condition AwaitingInput and returns when to check again. It examines the screen once after each activity: when the terminal has not
 // changed for the duration stillness, or immediately if the activity may have answered a question.
 func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation, s screenCheck) time.Duration {
-	m, condition := k.memories.Of(instance.UID), meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput)
+	m, condition := k.memories.Keep(instance.UID), meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput)
 	waiting := condition != nil && condition.Status == metav1.ConditionTrue
 	if m.judged.IsZero() && stands(instance, condition, current, s) {
 		m.judged, m.generation = s.active, instance.Generation

@@ -27,7 +27,7 @@ const (
 // count copies the counts of a report to the status: immediately if the status is written anyway, otherwise at most every countEvery, because they change
 // constantly while clients use the server. It returns when to check again, 0 for never.
 func (k *Kind) count(server *v1alpha1.LanguageServer, report lsp.Report, anyway bool) time.Duration {
-	m, now := k.memories.Of(server.UID), k.clock.Now()
+	m, now := k.memories.Keep(server.UID), k.clock.Now()
 	retry := time.Duration(0)
 	if !report.OldestRequest.IsZero() {
 		retry = countEvery // the age of the request increases without a report

@@ -23,7 +23,7 @@ func (k *Kind) foldersOf(server *v1alpha1.LanguageServer, current *facts.Incarna
 	if current == nil || !current.Alive() {
 		return folders
 	}
-	m := k.memories.Of(server.UID)
+	m := k.memories.Keep(server.UID)
 	m.enter(current.Number)
 	if report, known := k.report(server); known && report.Incarnation == current.Number {
 		m.startFolders = nil

@@ -22,6 +22,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/perobject"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -47,7 +48,7 @@ type Kind struct {
 	owners   owner.Setter
 	clock    clock.PassiveClock
 	runtimes *runtime.Registry
-	memories process.Caches[objectCache] // of each object; only one reconcile at a time uses it
+	memories perobject.Map[objectCache] // of each object; only one reconcile at a time uses it
 }
 
 var (

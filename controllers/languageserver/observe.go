@@ -87,7 +87,7 @@ func (k *Kind) determineHealth(server *v1alpha1.LanguageServer, report lsp.Repor
 	if report.Unhealthy != "" && report.Restart {
 		ready = false
 		observed.NotReady, observed.Unhealthy, observed.UnhealthyReason = trouble, trouble, report.Unhealthy
-		m := k.memories.Of(server.UID)
+		m := k.memories.Keep(server.UID)
 		m.enter(report.Incarnation)
 		m.trouble = trouble
 	}

@@ -40,7 +40,7 @@ func (k *Kind) noteAsked(server *v1alpha1.LanguageServer) {
 	if stopping == nil || stopping.Incarnation != server.Status.Incarnation {
 		return
 	}
-	m := k.memories.Of(server.UID)
+	m := k.memories.Keep(server.UID)
 	m.enter(stopping.Incarnation)
 	grace := time.Duration(ptr.Deref(server.Spec.Process.Stop.GracePeriodSeconds, defaultGrace)) * time.Second
 	asked, now := stopping.KillTime.Add(-grace), k.clock.Now()
@@ -75,7 +75,7 @@ func (k *Kind) recordRestart(server *v1alpha1.LanguageServer) {
 
 // lostAt returns the time from which users have been waiting: when the stop was requested, or when the process exited by itself.
 func (k *Kind) lostAt(server *v1alpha1.LanguageServer, restarting *metav1.Condition) time.Time {
-	m, end := k.memories.Of(server.UID), server.Status.LastExit
+	m, end := k.memories.Keep(server.UID), server.Status.LastExit
 	switch {
 	case m.incarnation == server.Status.Incarnation-1 && !m.asked.IsZero():
 		return m.asked
@@ -88,7 +88,7 @@ func (k *Kind) lostAt(server *v1alpha1.LanguageServer, restarting *metav1.Condit
 
 // why returns details of a restart beyond its reason: what was wrong with the server, or how the server exited by itself.
 func (k *Kind) why(server *v1alpha1.LanguageServer, reason string) string {
-	m, end := k.memories.Of(server.UID), server.Status.LastExit
+	m, end := k.memories.Keep(server.UID), server.Status.LastExit
 	previous := server.Status.Incarnation - 1
 	switch {
 	case m.incarnation == previous && m.trouble != "":

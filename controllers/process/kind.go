@@ -6,7 +6,6 @@ package process
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -62,39 +61,6 @@ type Kind interface {
 	// Forget is called after the object was deleted, and while the object belongs to another host. The kind drops what it keeps in memory about this UID, such
 	// as probers.
 	Forget(uid types.UID)
-}
-
-// Caches holds what a Kind caches for each object. The zero value is empty.
-type Caches[T any] struct {
-	mu    sync.Mutex
-	byUID map[types.UID]*T
-}
-
-// Of returns the cache of an object. It starts as the zero value of T. The lock of Caches does not protect its content.
-func (c *Caches[T]) Of(uid types.UID) *T {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.byUID == nil {
-		c.byUID = map[types.UID]*T{}
-	}
-	if c.byUID[uid] == nil {
-		c.byUID[uid] = new(T)
-	}
-	return c.byUID[uid]
-}
-
-// Forget drops the cache of an object.
-func (c *Caches[T]) Forget(uid types.UID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.byUID, uid)
-}
-
-// Len returns the number of objects that have a cache.
-func (c *Caches[T]) Len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.byUID)
 }
 
 // Traits is what a kind requires for one object.

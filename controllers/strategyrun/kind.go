@@ -8,7 +8,6 @@ package strategyrun
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,6 +26,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/perobject"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -44,8 +44,8 @@ type Kind struct {
 	clock    clock.PassiveClock
 	runtimes *runtime.Registry
 
-	// found holds the strategy of each run that has not started, by the UID of the run, as read at the beginning of the current reconcile; nil if there is none.
-	found sync.Map
+	// found holds the strategy of each run that has not started, as read at the beginning of the current reconcile; nil if there is none.
+	found perobject.Map[*v1alpha1.Strategy]
 }
 
 var (
@@ -137,9 +137,8 @@ func (k *Kind) runtimeOf(run *v1alpha1.StrategyRun) *v1alpha1.RuntimeSpec {
 		}
 		return run.Status.Pinned.Runtime
 	}
-	found, _ := k.found.Load(run.UID)
-	if strategy, _ := found.(*v1alpha1.Strategy); strategy != nil {
-		return strategy.Spec.Runtime
+	if found := k.found.Get(run.UID); found != nil && *found != nil {
+		return (*found).Spec.Runtime
 	}
 	return nil
 }
@@ -183,14 +182,17 @@ func (k *Kind) strategy(ctx context.Context, run *v1alpha1.StrategyRun) (*v1alph
 	if err != nil {
 		return nil, fmt.Errorf("read the strategy of the run: %w", err)
 	}
-	k.found.Store(run.UID, strategy)
+	*k.found.Keep(run.UID) = strategy
 	return strategy, nil
 }
 
 func (k *Kind) take(uid types.UID) *v1alpha1.Strategy {
-	found, _ := k.found.LoadAndDelete(uid)
-	strategy, _ := found.(*v1alpha1.Strategy)
-	return strategy
+	found := k.found.Get(uid)
+	k.found.Forget(uid)
+	if found == nil {
+		return nil
+	}
+	return *found
 }
 
 func pin(strategy *v1alpha1.Strategy) *v1alpha1.PinnedStrategy {

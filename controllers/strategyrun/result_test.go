@@ -128,7 +128,7 @@ func TestPrepare_StartsOnlyPinnedProgram(t *testing.T) {
 	blocked := func() string {
 		kind, start := New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), nil), &process.StartSpec{}
 		run.Status = v1alpha1.StrategyRunStatus{}
-		kind.found.Store(run.UID, strategy)
+		*kind.found.Keep(run.UID) = strategy
 		g.Expect(kind.Prepare(context.Background(), run, nil, start)).To(Succeed())
 		if start.Blocked == nil {
 			g.Expect(run.Status.Pinned.Process.Command).To(Equal(strategy.Spec.Process.Command))

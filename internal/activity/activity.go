@@ -11,15 +11,17 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+
+	"github.com/berth-dev/berth/internal/perobject"
 )
 
 // Tracker records the use of terminals. The record is only in memory, because users reconnect after a restart of the manager. A Tracker is safe for concurrent
 // use.
 type Tracker struct {
 	clock clock.PassiveClock
+	pages perobject.Map[page]
 
-	mu    sync.Mutex
-	pages map[types.UID]*page
+	mu    sync.Mutex // protects the content of the pages
 	wake  func(types.UID)
 	risen func(types.UID)
 }
@@ -36,7 +38,7 @@ func New(now clock.PassiveClock) *Tracker {
 	if now == nil {
 		now = clock.RealClock{}
 	}
-	return &Tracker{clock: now, pages: map[types.UID]*page{}}
+	return &Tracker{clock: now}
 }
 
 // OnUse sets the function that is called with the UID of an object when it is used. The function must not block.
@@ -55,28 +57,26 @@ func (b *Tracker) OnRise(risen func(types.UID)) {
 
 // Use registers a user of the object uid until leave is called.
 func (b *Tracker) Use(uid types.UID) (leave func()) {
+	p, done := b.pages.Use(uid)
 	b.mu.Lock()
-	p := b.page(uid)
 	p.users++
 	p.last = b.clock.Now()
 	b.mu.Unlock()
 	b.tell(uid)
-	var once sync.Once
-	return func() {
-		once.Do(func() {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			p := b.page(uid)
-			p.users = max(p.users-1, 0)
-			p.last = b.clock.Now()
-		})
-	}
+	return sync.OnceFunc(func() {
+		defer done()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		p.users--
+		p.last = b.clock.Now()
+	})
 }
 
 // Touch records that a user typed something.
 func (b *Tracker) Touch(uid types.UID) {
+	p, done := b.pages.Use(uid)
+	defer done()
 	b.mu.Lock()
-	p := b.page(uid)
 	quiet := b.clock.Since(p.last) >= tellEvery
 	p.last = b.clock.Now()
 	b.mu.Unlock()
@@ -101,18 +101,18 @@ func (b *Tracker) tell(uid types.UID) {
 func (b *Tracker) Last(uid types.UID) (last time.Time, here bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if p := b.pages[uid]; p != nil {
+	if p := b.pages.Get(uid); p != nil {
 		return p.last, p.users > 0
 	}
 	return time.Time{}, false
 }
 
 // Rest records that the process of an object is about to be put to sleep, and returns true. If the object has a user, it returns false, and the process must
-// not be put to sleep.
+// not be put to sleep. Only the reconciler of the object calls Rest and Rise; both keep the record of the object until Forget.
 func (b *Tracker) Rest(uid types.UID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := b.page(uid)
+	p := b.pages.Keep(uid)
 	p.resting = p.users == 0
 	return p.resting
 }
@@ -121,8 +121,8 @@ func (b *Tracker) Rest(uid types.UID) bool {
 func (b *Tracker) Rise(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := b.pages[uid]
-	if p == nil || !p.resting {
+	p := b.pages.Keep(uid)
+	if !p.resting {
 		return
 	}
 	p.resting = false
@@ -136,22 +136,9 @@ func (b *Tracker) Rise(uid types.UID) {
 func (b *Tracker) Resting(uid types.UID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p := b.pages[uid]
+	p := b.pages.Get(uid)
 	return p != nil && p.resting
 }
 
-// Forget drops the record of a deleted object.
-func (b *Tracker) Forget(uid types.UID) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.pages, uid)
-}
-
-func (b *Tracker) page(uid types.UID) *page {
-	p := b.pages[uid]
-	if p == nil {
-		p = &page{}
-		b.pages[uid] = p
-	}
-	return p
-}
+// Forget drops the record of a deleted object when its last user has left.
+func (b *Tracker) Forget(uid types.UID) { b.pages.Forget(uid) }

@@ -49,6 +49,7 @@ func TestTracker_TouchNotifiesOnce(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	b, told := New(now), 0
 	b.OnUse(func(types.UID) { told++ })
+	b.Rise("a") // the object is reconciled
 	for range 5 {
 		b.Touch("a")
 	}
@@ -58,5 +59,22 @@ func TestTracker_TouchNotifiesOnce(t *testing.T) {
 	b.Forget("a")
 	if last, _ := b.Last("a"); !last.IsZero() {
 		t.Error("the activity is not forgotten")
+	}
+}
+
+func TestTracker_ForgetsForGood(t *testing.T) {
+	b := New(clocktesting.NewFakePassiveClock(time.Unix(1000, 0)))
+	b.Rise("a")
+	leave := b.Use("a")
+	b.Forget("a")
+	b.Touch("a")
+	if _, here := b.Last("a"); !here {
+		t.Error("the user has not left yet")
+	}
+	leave()
+	b.Use("a")() // a client whose request was admitted before the object was deleted
+	b.Touch("a")
+	if n := b.pages.Len(); n != 0 {
+		t.Errorf("the records of %d deleted objects are left", n)
 	}
 }
