@@ -9,6 +9,7 @@ package arbitration
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -27,6 +28,19 @@ type Claim struct {
 // Of returns the claim of an object.
 func Of(object client.Object, holds bool) Claim {
 	return Claim{UID: object.GetUID(), Key: client.ObjectKeyFromObject(object), Created: object.GetCreationTimestamp().Time, Holds: holds}
+}
+
+// Describe names the object of the claim for the status of an object in a namespace. It does not name an object of another namespace, because who can read the
+// status need not be permitted to know of that object.
+func (c Claim) Describe(kind, namespace string) string {
+	if c.Key.Namespace != namespace {
+		article := "a "
+		if strings.ContainsAny(kind[:1], "AEIOU") {
+			article = "an "
+		}
+		return article + kind + " in another namespace"
+	}
+	return kind + " " + c.Key.String()
 }
 
 // First returns the winning claim: the holder, then the oldest object, then the lowest UID. claims must not be empty.

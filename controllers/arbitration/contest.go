@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -38,6 +39,28 @@ func Wants(object process.Object) bool {
 	settled := status.ObservedGeneration == object.GetGeneration() && status.LastExit != nil && status.NextRestartTime == nil &&
 		status.LastExit.Incarnation >= status.Incarnation && status.LastExit.Reason != v1alpha1.ReasonStopped
 	return !settled
+}
+
+// Competes reports whether an object takes part in the contests for the things that it names: its process runs, or the object may start one, and nothing but a
+// contest prevents the start. Otherwise an object that can never start, such as one whose namespace does not permit the runtime, would keep a thing from objects
+// that could use it.
+func Competes(object process.Object) bool {
+	return Live(object) || Wants(object) && !blocked(object)
+}
+
+// blocked reports whether the status shows that something other than a contest prevents the start of the process. An open breaker does not count: the process has
+// used the thing, and starts again after the cool-down.
+func blocked(object process.Object) bool {
+	conditions := object.GetProcessStatus().Conditions
+	stalled := meta.FindStatusCondition(conditions, v1alpha1.ConditionStalled)
+	if stalled == nil || stalled.Status != metav1.ConditionTrue || stalled.ObservedGeneration != object.GetGeneration() {
+		return false
+	}
+	switch stalled.Reason {
+	case v1alpha1.ReasonCircuitOpen, v1alpha1.ReasonUnknown, v1alpha1.ReasonHostUnavailable:
+		return false
+	}
+	return !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionConflict)
 }
 
 // Contest describes what the objects of one kind compete for.
@@ -95,7 +118,7 @@ func (c Contest) Changed() predicate.Predicate {
 				return false
 			}
 			after, ok := e.ObjectNew.(process.Object)
-			return ok && (Live(before) != Live(after) || Wants(before) != Wants(after) || !slices.Equal(c.Things(before), c.Things(after)))
+			return ok && (Live(before) != Live(after) || Competes(before) != Competes(after) || Wants(before) != Wants(after) || !slices.Equal(c.Things(before), c.Things(after)))
 		},
 	}
 }

@@ -62,6 +62,9 @@ func (k *Kind) assign(ctx context.Context, dev *v1alpha1.DevServer, current *fac
 		return ports, nil, nil // the port of the running incarnation is unknown
 	}
 	all, err := k.claimants(ctx, dev, ports)
+	if err == nil {
+		all, err = k.rivals(ctx, all)
+	}
 	if err != nil {
 		return ports, nil, err
 	}

@@ -4,6 +4,8 @@
 package devserver
 
 import (
+	"context"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -28,8 +30,34 @@ func claimOn(dev *v1alpha1.DevServer, port int32) (arbitration.Claim, bool) {
 	}
 	given := port != 0 && (dev.Status.Port == port || dev.Status.BackendPort == port)
 	running := given && (arbitration.Live(dev) || fronted(dev) && dev.Status.Port == port)
-	wanted := arbitration.Wants(dev) && nextPorts(dev).has(port)
+	wanted := arbitration.Competes(dev) && arbitration.Wants(dev) && nextPorts(dev).has(port)
 	return arbitration.Of(dev, running || wanted && isRestarting(dev) && given), running || wanted
+}
+
+// rivals returns the DevServers of a list whose ports are not available to others: those that use a port, and those whose namespace permits the runtime. The
+// list is shared, so rivals does not modify it.
+func (k *Kind) rivals(ctx context.Context, all *v1alpha1.DevServerList) (*v1alpha1.DevServerList, error) {
+	allowed := map[string]bool{}
+	for i := range all.Items {
+		namespace := all.Items[i].Namespace
+		if _, known := allowed[namespace]; known {
+			continue
+		}
+		var err error
+		if allowed[namespace], err = k.permission.Allows(ctx, namespace, v1alpha1.RuntimeHost); err != nil {
+			return nil, err
+		}
+	}
+	if !slices.Contains(slices.Collect(maps.Values(allowed)), false) {
+		return all, nil
+	}
+	rivals := &v1alpha1.DevServerList{}
+	for i := range all.Items {
+		if dev := &all.Items[i]; allowed[dev.Namespace] || arbitration.Live(dev) {
+			rivals.Items = append(rivals.Items, *dev)
+		}
+	}
+	return rivals, nil
 }
 
 // fronted reports whether the proxy holds the port of the object. The proxy holds the port from its assignment until the object is deleted or the proxy is

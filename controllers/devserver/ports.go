@@ -70,8 +70,8 @@ func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, por
 	return &lifecycle.Blocked{
 		Conflict: true,
 		Reason:   v1alpha1.ReasonPortClaimed,
-		Message: fmt.Sprintf("Port %d belongs to DevServer %s, which claimed it first. Stop or delete that DevServer, or set another spec.port.",
-			port, first.Key),
+		Message: fmt.Sprintf("Port %d belongs to %s, which claimed it first. Stop or delete that DevServer, or set another spec.port.",
+			port, first.Describe("DevServer", dev.Namespace)),
 		Retry: conflictRetry,
 	}
 }
@@ -96,13 +96,13 @@ func (k *Kind) foreign(ctx context.Context, dev *v1alpha1.DevServer, all *v1alph
 	return &lifecycle.Blocked{
 		Conflict: true,
 		Reason:   v1alpha1.ReasonPortInUse,
-		Message:  fmt.Sprintf("Port %d is used by %s. Stop that process or set another spec.port.", port, describe(holder, all)),
+		Message:  fmt.Sprintf("Port %d is used by %s. Stop that process or set another spec.port.", port, describe(holder, all, dev.Namespace)),
 		Retry:    conflictRetry,
 	}
 }
 
-// describe describes the holder of a port for a message.
-func describe(holder *runtime.PortOwner, all *v1alpha1.DevServerList) string {
+// describe describes the holder of a port for the status of a DevServer in a namespace.
+func describe(holder *runtime.PortOwner, all *v1alpha1.DevServerList, namespace string) string {
 	if holder.PID == 0 {
 		return "a process of another user"
 	}
@@ -112,7 +112,7 @@ func describe(holder *runtime.PortOwner, all *v1alpha1.DevServerList) string {
 	}
 	for i := range all.Items {
 		if other := &all.Items[i]; holder.UID != "" && other.UID == holder.UID {
-			return text + " of DevServer " + other.Namespace + "/" + other.Name
+			return text + " of " + arbitration.Of(other, true).Describe("DevServer", namespace)
 		}
 	}
 	return text

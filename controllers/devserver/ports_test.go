@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -97,6 +98,44 @@ func TestPortClaim_BelongsToHolderThenOldest(t *testing.T) {
 			s.g.Expect(tc.dev.Status.Port).To(BeZero(), "the loser has no port")
 		})
 	}
+}
+
+// permitting returns a Permission that permits the runtime Host in these namespaces only.
+func permitting(namespaces ...string) *process.Permission {
+	objects := []client.Object{}
+	for _, name := range namespaces {
+		objects = append(objects, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelAllowRuntime: "Host"}}})
+	}
+	reader := fake.NewClientBuilder().WithObjects(objects...).Build()
+	return &process.Permission{Cache: reader, Live: reader, Namespace: "berth-system"}
+}
+
+func inNamespace(namespace string) func(*v1alpha1.DevServer) {
+	return func(dev *v1alpha1.DevServer) { dev.Namespace = namespace }
+}
+
+func TestPortClaim_OfForbiddenNamespaceCountsOnlyWhileRunning(t *testing.T) {
+	forbidden := inNamespace("forbidden")
+	s := newFixture(t, server("a", 0, fixedPort(8080), forbidden), server("b", 0, fixedPort(20000), forbidden), server("c", 0, fixedPort(8081), forbidden, running(8081)))
+	s.permission = permitting("default")
+	dev := server("web", 1, fixedPort(8080))
+	s.g.Expect(s.prepare(dev).Blocked).To(BeNil())
+	s.g.Expect(dev.Status.Port).To(BeEquivalentTo(8080))
+
+	s.ports = Range{First: 20000, Last: 20000}
+	s.g.Expect(s.prepare(server("any", 1)).Blocked).To(BeNil(), "such an object does not use up the range either")
+
+	start := s.prepare(server("late", 1, fixedPort(8081)))
+	s.g.Expect(start.Blocked).To(HaveValue(And(HaveField("Reason", v1alpha1.ReasonPortClaimed),
+		HaveField("Message", HavePrefix("Port 8081 belongs to a DevServer in another namespace, which")))), "the permission was withdrawn while the server runs")
+}
+
+func TestPortClaim_OfBlockedServerDoesNotCount(t *testing.T) {
+	blocked := func(dev *v1alpha1.DevServer) {
+		dev.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonInstanceMissing, ObservedGeneration: dev.Generation}}
+	}
+	s := newFixture(t, server("a", 0, fixedPort(8080), blocked))
+	s.g.Expect(s.prepare(server("b", 1, fixedPort(8080))).Blocked).To(BeNil())
 }
 
 func TestAllocatedPort_DiffersForConcurrentServers(t *testing.T) {

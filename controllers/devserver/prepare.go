@@ -36,6 +36,10 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *fact
 		return k.preparePod(ctx, dev, current, start)
 	}
 	start.RecordFirst = !nextPorts(dev).heldBy(dev) // until the status holds a port, another DevServer may claim the port
+	if start.Blocked != nil && start.Blocked.Reason == v1alpha1.ReasonRuntimeForbidden && current == nil {
+		k.proxies.Close(dev.UID) // the proxy must not keep the port from objects that are permitted to run
+		dev.Status.BackendPort = 0
+	}
 	ports, blocked, err := k.assign(ctx, dev, current, start.Blocked != nil)
 	if err != nil {
 		return err

@@ -45,6 +45,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err != nil {
 		return err
 	}
+	kind.permission = deps.Permission
 	if err := mgr.Add(kind.Probes()); err != nil {
 		return fmt.Errorf("add the probes of DevServers: %w", err)
 	}

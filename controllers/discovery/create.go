@@ -27,7 +27,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass, t *candidate, entry *v
 	r.Hosts.Label(object)
 	key := client.ObjectKeyFromObject(object)
 	if other := r.reserved.Take(t.places()[0], key, p.now); other != key {
-		entry.Outcome, entry.Reason, entry.InstanceRef = v1alpha1.DiscoveryKnown, v1alpha1.ReasonAlreadyClaimed, reference(other)
+		entry.Outcome, entry.Reason, entry.InstanceRef = v1alpha1.DiscoveryKnown, v1alpha1.ReasonAlreadyClaimed, reference(p.discovery, other)
 		return nil, false, nil
 	}
 	err = r.Client.Create(ctx, object)
@@ -54,7 +54,7 @@ func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t
 	if err := r.Reader.Get(ctx, key, object); err != nil {
 		return nil, consistency.StaleOr(err, "read Instance "+key.Name+", which already exists")
 	}
-	entry.InstanceRef = reference(key)
+	entry.InstanceRef = reference(d, key)
 	switch same := instance.Place(object) == t.places()[0]; {
 	case same && instance.Claims(object):
 		standsFor(d, object, entry)

@@ -10,12 +10,14 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -108,7 +110,7 @@ func TestReconcile_SkipsClaimedAndUnfitSessions(t *testing.T) {
 		},
 		"claimed in another namespace": {
 			[]client.Object{tmuxInstance("other", "mine", "work", nil)}, foundSession("work"), false,
-			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed, InstanceRef: refTo("other", "mine")},
+			v1alpha1.DiscoveredInstance{Outcome: v1alpha1.DiscoveryKnown, Reason: v1alpha1.ReasonAlreadyClaimed}, // an Instance of another namespace is not named
 		},
 		"claimed by two, held by the older one": {
 			[]client.Object{
@@ -174,6 +176,15 @@ func TestReconcile_SkipsClaimedAndUnfitSessions(t *testing.T) {
 	}
 }
 
+func TestReconcile_SessionOfForbiddenInstanceIsFree(t *testing.T) {
+	d := newDiscovery("default", "agents")
+	permitted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{v1alpha1.LabelAllowRuntime: "Tmux"}}}
+	w := newWorld(t, d, permitted, tmuxInstance("forbidden", "theirs", "work", nil))
+	w.Permission = &process.Permission{Cache: w.api, Live: w.api, Namespace: "berth-system"}
+	w.sessions.OfferSessions("default", foundSession("work"))
+	w.Expect(w.reconcile(d).Status.Totals.Created).To(BeEquivalentTo(1))
+}
+
 func TestReconcile_SkipsTakenName(t *testing.T) {
 	name := objectName(&candidate{kind: v1alpha1.RuntimeTmux, socket: "default", Found: foundSession("work")})
 	for what, test := range map[string]struct {
@@ -215,8 +226,7 @@ func TestReconcile_CreatesOneInstanceForTwoDiscoveries(t *testing.T) {
 	now := w.reconcile(b)
 	w.Expect(now.Status.Found).To(HaveLen(1))
 	w.Expect(now.Status.Found[0].Outcome).To(Equal(v1alpha1.DiscoveryKnown))
-	w.Expect(now.Status.Found[0].InstanceRef).To(HaveValue(HaveField("Namespace", "a")))
-	w.Expect(now.Status.Found[0].InstanceRef.Name).To(HavePrefix("work-"))
+	w.Expect(now.Status.Found[0].InstanceRef).To(BeNil(), "the Instance is in another namespace")
 	w.Expect(w.instances()).To(HaveLen(1))
 	w.Expect(w.reconcile(a).Status.Totals.Created).To(BeEquivalentTo(1), "the Instance still counts as created by this discovery")
 }

@@ -109,7 +109,7 @@ func (r *Reconciler) matchExisting(ctx context.Context, d *v1alpha1.InstanceDisc
 			skip(entry, v1alpha1.ReasonForeignBerth, "Managed by another Berth installation, or by an object that was just deleted.")
 		case holder.Spec.Adoption == v1alpha1.AdoptionNever || holder.Spec.Adoption == "":
 			skip(entry, v1alpha1.ReasonBerthsOwn, "Started by Berth.")
-			entry.InstanceRef = reference(client.ObjectKeyFromObject(holder))
+			entry.InstanceRef = reference(d, client.ObjectKeyFromObject(holder))
 		default:
 			standsFor(d, holder, entry)
 		}
@@ -160,10 +160,16 @@ func (r *Reconciler) claimant(ctx context.Context, d *v1alpha1.InstanceDiscovery
 			if !hosts.Same(object, d) {
 				continue
 			}
+			own := object.Namespace == d.Namespace
+			competes, err := instance.Competes(ctx, object, r.Permission)
+			if err != nil {
+				return nil, err
+			}
 			switch {
-			case instance.Claims(object):
+			case competes || own && instance.Claims(object):
 				byUID[object.UID] = object
 				claims = append(claims, arbitration.Of(object, arbitration.Live(object)))
+			case !own && instance.Claims(object): // an Instance that cannot start keeps no session from other namespaces
 			case object.Labels[v1alpha1.LabelDiscoveredBy] == "" && object.DeletionTimestamp.IsZero() && idle == nil:
 				idle = object
 			}
@@ -177,7 +183,7 @@ func (r *Reconciler) claimant(ctx context.Context, d *v1alpha1.InstanceDiscovery
 
 // standsFor records in entry that the Instance holder represents the candidate.
 func standsFor(d *v1alpha1.InstanceDiscovery, holder *v1alpha1.Instance, entry *v1alpha1.DiscoveredInstance) {
-	entry.InstanceRef = reference(client.ObjectKeyFromObject(holder))
+	entry.InstanceRef = reference(d, client.ObjectKeyFromObject(holder))
 	if holder.Namespace == d.Namespace && holder.Labels[v1alpha1.LabelDiscoveredBy] == d.Name {
 		entry.Outcome = v1alpha1.DiscoveryCreated
 		return
@@ -189,7 +195,12 @@ func skip(entry *v1alpha1.DiscoveredInstance, reason, message string) {
 	entry.Outcome, entry.Reason, entry.Message = v1alpha1.DiscoverySkipped, reason, conditions.Truncate(message, longestShown)
 }
 
-func reference(key types.NamespacedName) *v1alpha1.NamespacedReference {
+// reference returns a reference to an Instance for the status of a discovery; nil for an Instance of another namespace, because who can read the status need not
+// be permitted to know of it.
+func reference(d *v1alpha1.InstanceDiscovery, key types.NamespacedName) *v1alpha1.NamespacedReference {
+	if key.Namespace != d.Namespace {
+		return nil
+	}
 	return &v1alpha1.NamespacedReference{Namespace: key.Namespace, Name: key.Name}
 }
 

@@ -4,8 +4,11 @@
 package instance
 
 import (
+	"context"
+
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/arbitration"
+	"github.com/berth-dev/berth/controllers/process"
 )
 
 // SessionPlace returns the value of IndexPlace for a tmux session.
@@ -18,4 +21,16 @@ func ContainerPlace(container string) string { return "docker " + container }
 // restarted, claims nothing.
 func Claims(instance *v1alpha1.Instance) bool {
 	return Place(instance) != "" && (arbitration.Live(instance) || arbitration.Wants(instance))
+}
+
+// Competes reports whether the Instance takes part in the contest for the session or container that it names: it has it, or it could start (see
+// arbitration.Competes) in a namespace that permits the runtime.
+func Competes(ctx context.Context, instance *v1alpha1.Instance, permission *process.Permission) (bool, error) {
+	switch {
+	case Place(instance) == "" || !arbitration.Competes(instance):
+		return false, nil
+	case arbitration.Live(instance):
+		return true, nil
+	}
+	return permission.Allows(ctx, instance.Namespace, typeOf(instance))
 }

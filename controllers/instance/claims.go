@@ -30,7 +30,7 @@ const conflictRetry = 2 * time.Second
 
 // settle blocks an Instance whose session or container belongs to another Instance.
 func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, start *process.StartSpec) error {
-	if !Claims(instance) {
+	if !Claims(instance) || start.Blocked != nil { // an object that cannot start reserves nothing; a running process holds its session without this
 		return nil
 	}
 	thing := Place(instance)
@@ -40,19 +40,28 @@ func (k *Kind) settle(ctx context.Context, instance *v1alpha1.Instance, start *p
 	}
 	claims := []arbitration.Claim{arbitration.Of(instance, arbitration.Live(instance))}
 	for i := range list.Items {
-		if other := &list.Items[i]; other.UID != instance.UID && hosts.Same(instance, other) && Claims(other) {
+		other := &list.Items[i]
+		if other.UID == instance.UID || !hosts.Same(instance, other) {
+			continue
+		}
+		competes, err := Competes(ctx, other, k.permission)
+		if err != nil {
+			return err
+		}
+		if competes {
 			claims = append(claims, arbitration.Of(other, arbitration.Live(other)))
 		}
 	}
 	first := arbitration.Settle(&k.reserved, thing, instance.UID, claims, k.clock.Now())
-	if first.UID == instance.UID || start.Blocked != nil {
+	if first.UID == instance.UID {
 		return nil
 	}
 	start.Blocked = &lifecycle.Blocked{
 		Conflict: true,
 		Reason:   v1alpha1.ReasonSessionClaimed,
-		Message:  fmt.Sprintf("The %s belongs to Instance %s, which claimed it first. Stop or delete that Instance, or recreate this one with another name.", named(thing), first.Key),
-		Retry:    conflictRetry,
+		Message: fmt.Sprintf("The %s belongs to %s, which claimed it first. Stop or delete that Instance, or recreate this one with another name.",
+			named(thing), first.Describe("Instance", instance.Namespace)),
+		Retry: conflictRetry,
 	}
 	return nil
 }

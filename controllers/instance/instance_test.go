@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -156,7 +157,7 @@ func TestPrepare_GivesSessionToOneInstance(t *testing.T) {
 	if why == nil || !why.Conflict || why.Reason != v1alpha1.ReasonSessionClaimed {
 		t.Fatalf("two Instances get the same session: %+v", why)
 	}
-	if want := `The session "main" of the tmux server "berth" belongs to Instance other/old, which claimed it first. Stop or delete that Instance, or recreate this one with another name.`; why.Message != want {
+	if want := `The session "main" of the tmux server "berth" belongs to an Instance in another namespace, which claimed it first. Stop or delete that Instance, or recreate this one with another name.`; why.Message != want {
 		t.Errorf("got %q, want %q", why.Message, want)
 	}
 
@@ -171,6 +172,25 @@ func TestPrepare_GivesSessionToOneInstance(t *testing.T) {
 	old.Status.Incarnation, old.Status.LastExit = 1, &v1alpha1.ProcessExit{Incarnation: 1, Reason: v1alpha1.ReasonCompleted}
 	if why := blocked(old); why != nil {
 		t.Errorf("a completed Instance reports a conflict: %s", why.Message)
+	}
+}
+
+func TestPrepare_SessionOfForbiddenInstanceIsFree(t *testing.T) {
+	mine, theirs := tmuxInstance("default", "mine", "main"), tmuxInstance("forbidden", "theirs", "main")
+	mine.CreationTimestamp, theirs.CreationTimestamp = metav1.Unix(2000, 0), metav1.Unix(1000, 0)
+	kind := newKind(mine, theirs)
+	reader := fake.NewClientBuilder().WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{v1alpha1.LabelAllowRuntime: "Tmux"}}}).Build()
+	kind.permission = &process.Permission{Cache: reader, Live: reader, Namespace: "berth-system"}
+	start := process.StartSpec{Blocked: &lifecycle.Blocked{Reason: v1alpha1.ReasonRuntimeForbidden}}
+	if err := kind.Prepare(t.Context(), theirs, nil, &start); err != nil {
+		t.Fatal(err)
+	}
+	start = process.StartSpec{}
+	if err := kind.Prepare(t.Context(), mine, nil, &start); err != nil {
+		t.Fatal(err)
+	}
+	if start.Blocked != nil {
+		t.Errorf("an Instance that may not start keeps the session: %s", start.Blocked.Message)
 	}
 }
 

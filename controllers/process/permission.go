@@ -72,6 +72,15 @@ func (p *Permission) Forbids(ctx context.Context, namespace string, kind v1alpha
 	}, nil
 }
 
+// Allows reports whether a namespace permits a runtime of this machine, according to the cache. It decides only which objects compete; Forbids decides about a
+// start. A nil Permission permits everything.
+func (p *Permission) Allows(ctx context.Context, namespace string, kind v1alpha1.RuntimeType) (bool, error) {
+	if p == nil {
+		return true, nil
+	}
+	return p.permits(ctx, p.Cache, namespace, kind)
+}
+
 // forbiddenNow is the last check before a start. It bypasses the cache, because the permission may just have been withdrawn.
 func (r *Reconciler) forbiddenNow(ctx context.Context, object Object) (bool, error) {
 	kind := r.machineRuntime(object)

@@ -86,6 +86,20 @@ var _ = Describe("A manager that checks namespaces", Serial, func() {
 		Expect(started.Command).To(Equal([]string{"claude"}))
 	})
 
+	It("leaves the port of an object that may not run to others", func(ctx context.Context) {
+		forbidden, permitted := newNamespace(ctx), newNamespace(ctx)
+		setAllowedRuntime(ctx, permitted, "Host")
+		const port = 18341
+		older, web := onPort(newServer(forbidden, "older"), port), onPort(newServer(permitted, "web"), port)
+		Expect(k8s.Create(ctx, older)).To(Succeed())
+		waitForStalled(ctx, older, v1alpha1.ReasonRuntimeForbidden)
+		Expect(k8s.Create(ctx, web)).To(Succeed())
+		Eventually(rt.Known).Should(ContainElement(web.UID))
+
+		setAllowedRuntime(ctx, forbidden, "Host")
+		Expect(waitForStalled(ctx, older, v1alpha1.ReasonPortClaimed)).To(HavePrefix("Port %d belongs to a DevServer in another namespace,", port))
+	})
+
 	It("follows the parameters of the policies", func(ctx context.Context) {
 		namespace := newNamespace(ctx)
 		instance := newInstance(namespace, "agent", "claude")
