@@ -51,6 +51,7 @@ func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, curren
 		clearObserved(dev)
 	}
 	m := k.cacheOf(dev.UID)
+	m.takeStart(dev)
 	s := k.collect(ctx, dev, m, current)
 	d := decide(dev, s)
 	m.history = d.history
@@ -127,7 +128,8 @@ func (k *Kind) ObserveStopped(ctx context.Context, object process.Object) time.D
 	dev := devServer(object)
 	k.probes.Forget(dev.UID)
 	clearObserved(dev)
-	k.cacheOf(dev.UID).incarnation = 0
+	m := k.cacheOf(dev.UID)
+	m.incarnation, m.start, m.exec = 0, nil, nil
 	if !proxied(dev) && !arbitration.Live(dev) {
 		dev.Status.BackendPort = 0 // a backend port without a proxy is obsolete
 	}

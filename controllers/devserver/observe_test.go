@@ -10,10 +10,12 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	goruntime "runtime"
 	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/probe"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -567,6 +570,44 @@ func TestExecProbe_GetsPortOfRunningServer(t *testing.T) {
 	config, _ := s.config(dev, probe.Key{}, dev.Spec.Readiness, s.cacheOf(dev.UID), snapshot{})
 	s.g.Expect(config.Check.Exec.Process.Command).To(Equal([]string{"check", "PORT=80"}))
 	s.g.Expect(config.Check.Exec.Process.Env).To(ConsistOf("PORT=80", "TOKEN=secret"))
+}
+
+// The StartSpec is part of everything that a reconcile knows about its object, about 10 KiB.
+func TestCache_KeepsNothingOfReconcile(t *testing.T) {
+	for name, change := range map[string]func(*v1alpha1.DevServer){
+		"with an exec probe": withReadiness(v1alpha1.Probe{Exec: &v1alpha1.ExecProbe{Command: []string{"check"}}}),
+		"without":            func(*v1alpha1.DevServer) {},
+	} {
+		for state, running := range map[string]bool{"running": true, "stopped": false} {
+			t.Run(name+", "+state, func(t *testing.T) {
+				s := newFixture(t)
+				dev := server("web", 0, running80(running), change)
+				scope := func() weak.Pointer[process.StartSpec] { // as in a reconcile, the StartSpec is reachable only from here and from the cache
+					start := &process.StartSpec{}
+					if !running {
+						s.g.Expect(s.Prepare(s.ctx(), dev, nil, start)).To(Succeed())
+						s.ObserveStopped(s.ctx(), dev)
+						return weak.Make(start)
+					}
+					current := incarnation(1)
+					s.g.Expect(s.Prepare(s.ctx(), dev, &current, start)).To(Succeed())
+					s.observe(dev, 1)
+					return weak.Make(start)
+				}()
+				s.g.Eventually(func() *process.StartSpec {
+					goruntime.GC()
+					return scope.Value()
+				}).WithTimeout(long).Should(BeNil())
+			})
+		}
+	}
+}
+
+func running80(is bool) func(*v1alpha1.DevServer) {
+	if is {
+		return running(80)
+	}
+	return func(*v1alpha1.DevServer) {}
 }
 
 // An exec probe runs a program on the machine. If the namespace does not permit that, a changed probe does not run.

@@ -152,15 +152,15 @@ func (k *Kind) config(dev *v1alpha1.DevServer, key probe.Key, spec *v1alpha1.Pro
 		port := cmp.Or(ptr.Deref(spec.TCPSocket.Port, 0), m.probePort)
 		config.Check.TCP = &probe.TCP{Address: s.socket(port)}
 		return config, port != 0
-	case spec.Exec != nil && m.start != nil:
-		p := m.start.Process
+	case spec.Exec != nil && m.exec != nil:
+		p := *m.exec
 		port := strconv.Itoa(int(recordedPorts(dev).own())) // of the running incarnation; the StartSpec has the port of the next one
 		p.UID, p.Incarnation = key.UID, key.Incarnation
 		p.Command = process.Expand(spec.Exec.Command, map[string]string{"PORT": port})
 		p.Env = slices.DeleteFunc(slices.Clone(p.Env), func(entry string) bool { return strings.HasPrefix(entry, "PORT=") })
 		p.Env = append(p.Env, "PORT="+port)
 		config.Check.Exec = &probe.Exec{Inspection: k.inspector, Process: p}
-		return config, m.start.Blocked == nil
+		return config, true
 	}
 	return config, false
 }
