@@ -865,6 +865,30 @@ func TestConditions_KeepTheGenerationForWhichTheyWereEvaluated(t *testing.T) {
 	s.g.Expect(meta.FindStatusCondition(s.status.Conditions, v1alpha1.ConditionDriftDetected)).To(BeNil())
 }
 
+// A start that is not due needs nothing, so what would block it does not hide how the process has exited, and needs no person.
+func TestBlocked_DoesNotHideAFinalExit(t *testing.T) {
+	for _, tc := range []struct {
+		exit              facts.Exit
+		condition, reason string
+	}{
+		{facts.Exit{Known: true}, v1alpha1.ConditionReady, v1alpha1.ReasonCompleted},
+		{facts.Exit{Known: true, Code: 3}, v1alpha1.ConditionStalled, v1alpha1.ReasonFailed},
+	} {
+		s := newFixture(t)
+		s.desired.RestartPolicy = v1alpha1.RestartNever
+		s.startToReady()
+		s.desired.Blocked = &Blocked{Conflict: true, Reason: v1alpha1.ReasonPortInUse, Message: "Another program uses the port."}
+		s.setExited(tc.exit)
+		s.next()
+		s.expectCondition(tc.condition, tc.reason)
+		s.expectAtRest()
+
+		s.desired.Generation, s.desired.RestartToken = 2, "again"
+		s.next()
+		s.expectCondition(v1alpha1.ConditionStalled, v1alpha1.ReasonPortInUse)
+	}
+}
+
 // DriftDetected and Contained describe a running process, so they end with the process.
 func TestStop_EndsTheConditionsOfTheProcess(t *testing.T) {
 	s := newFixture(t).startToReady()

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
@@ -56,6 +57,28 @@ func TestFinalExit_IsFixedPoint(t *testing.T) {
 				w.expectFixedPoint()
 			})
 		}
+	}
+}
+
+// If the write of the final exit conflicts with a request to restart, the session stays for the next incarnation: it ends only after the exit is recorded.
+func TestFinalExit_SessionIsKeptUntilTheExitIsRecorded(t *testing.T) {
+	for _, subject := range restSubjects[1:3] {
+		t.Run(string(subject.runtime), func(t *testing.T) {
+			w := newRestWorld(t, subject, ending{})
+			w.start(1)
+			w.Expect(w.backend.kept).To(HaveKeyWithValue(uid, true))
+			w.rt.Exit(uid, facts.Exit{Known: true})
+			w.conflicts = 1
+			w.reconcile()
+			w.Expect(w.conflicts).To(BeZero())
+			w.Expect(w.backend.kept).To(HaveKeyWithValue(uid, true))
+			w.change(func(o process.Object) { o.GetProcessSpec().RestartToken = "again" })
+			w.start(2)
+			w.Expect(w.backend.kept).To(HaveKeyWithValue(uid, true))
+			w.rt.Exit(uid, facts.Exit{Known: true})
+			w.settle()
+			w.Expect(w.backend.kept).To(HaveKeyWithValue(uid, false))
+		})
 	}
 }
 
@@ -196,6 +219,8 @@ type restWorld struct {
 	all     *runtime.Registry
 	writes  int
 	acts    int
+	// conflicts is how many of the next writes of a status fail with a conflict.
+	conflicts int
 }
 
 var restScheme = func() *apiruntime.Scheme {
@@ -246,7 +271,7 @@ func (w *restWorld) newObject(name string, uid types.UID) process.Object {
 }
 
 func (w *restWorld) kindOf(t *testing.T) process.Kind {
-	counted := countingClient(w.api, &w.writes)
+	counted := w.client()
 	if isRun(w.subject) {
 		return strategyrun.New(counted, counted, w.all, w.clock)
 	}
@@ -259,19 +284,23 @@ func (w *restWorld) kindOf(t *testing.T) process.Kind {
 	return nil
 }
 
-// countingClient returns a client that counts the calls that write.
-func countingClient(api client.WithWatch, writes *int) client.Client {
-	return interceptor.NewClient(api, interceptor.Funcs{
+// client returns a client that counts the calls that write.
+func (w *restWorld) client() client.Client {
+	return interceptor.NewClient(w.api, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
-			*writes++
+			w.writes++
 			return c.Create(ctx, o, opts...)
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-			*writes++
+			w.writes++
 			return c.Patch(ctx, o, p, opts...)
 		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
-			*writes++
+			w.writes++
+			if w.conflicts > 0 {
+				w.conflicts--
+				return apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("objects").GroupResource(), o.GetName(), errFault)
+			}
 			return c.SubResource(sub).Patch(ctx, o, p, opts...)
 		},
 	})
@@ -279,7 +308,7 @@ func countingClient(api client.WithWatch, writes *int) client.Client {
 
 // restartManager replaces the manager with a new one, which has nothing in memory.
 func (w *restWorld) restartManager() {
-	counted := countingClient(w.api, &w.writes)
+	counted := w.client()
 	w.manager = &process.Reconciler{Client: counted, Reader: counted, Runtimes: w.all, Recorder: noEvents{}, Clock: w.clock, Kind: w.newKind()}
 }
 
