@@ -274,6 +274,7 @@ func TestObserve_DoesNotTrustTheClockAfterBoot(t *testing.T) {
 	f.start("web", "sleep")
 	f.await("web", facts.Running)
 	program := f.identity("web").Child
+	t.Cleanup(func() { _ = procstat.Signal(program, unix.SIGKILL) }) // also if the test fails, because nothing else can find the program then
 	f.Expect(f.Close()).To(Succeed())
 	f.killShim("web")
 	for _, name := range []string{shim.RecordFile, shim.IdentityFile} {
