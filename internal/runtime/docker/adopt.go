@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/moby/moby/api/types/container"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,6 +45,10 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 	if c.Config.Labels[labelInstall] == r.install && c.Config.Labels[LabelUID] == string(e.uid) {
 		return false, nil // the container was created for this object
 	}
+	if !e.record.Adopted && !names(l.config.Container, c) {
+		return false, &facts.StartError{Reason: v1alpha1.ReasonContainerMissing, Message: fmt.Sprintf("no container has the name %q; specify the name of the "+
+			"container or its complete ID, because the policies on adoption compare names", l.config.Container)}
+	}
 	if refused := r.mayAdopt(e.uid, c, l.config); refused != nil {
 		return false, refused
 	}
@@ -60,6 +65,12 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 		return false, err
 	}
 	return true, r.run(ctx, e, terminalOf(c, l.process.Terminal))
+}
+
+// names reports whether a text is the name or the ID of a container, complete or as docker prints it. An engine also accepts every other beginning of an ID.
+func names(text string, c *container.InspectResponse) bool {
+	const short = 12
+	return text == nameOf([]string{c.Name}) || text == c.ID || len(text) == short && strings.HasPrefix(c.ID, text)
 }
 
 // terminalOf returns the terminal size for a container that was created by another program, or nil if it has no terminal.
@@ -89,6 +100,9 @@ func (r *Runtime) mayAdopt(uid types.UID, c *container.InspectResponse, config c
 	}
 	if c.Config.Labels[LabelUID] != "" {
 		return taken("Berth created container %s for %s; recreate this object with another container", name, c.Config.Labels[labelName])
+	}
+	if why := r.privileged(c); why != "" {
+		return taken("container %s must not be adopted, because %s; recreate the container without that right", name, why)
 	}
 	return nil
 }

@@ -6,9 +6,12 @@ package docker
 import (
 	"testing"
 
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -35,4 +38,29 @@ func TestFind_ListsContainersWithOwners(t *testing.T) {
 	f.Expect(by[theirs]).To(And(HaveField("Name", "theirs"), HaveField("Owned", false), HaveField("Image", testImage), HaveField("Command", ContainSubstring("sleep"))))
 	f.Expect(by[agent]).To(And(HaveField("Owned", true), HaveField("Owner", types.UID("adopter"))))
 	f.Expect(by[own]).To(And(HaveField("Owned", true), HaveField("Owner", types.UID("starter"))))
+}
+
+// A container with rights on the machine is listed as unfit, and its adoption is refused by the engine's own report of these rights.
+func TestAdopt_RefusesPrivilegedContainerOfEngine(t *testing.T) {
+	f := newFixture(t)
+	made, err := f.client.ContainerCreate(f.ctx, client.ContainerCreateOptions{Name: "powerful",
+		Config:     &container.Config{Image: testImage, Cmd: []string{"sleep"}},
+		HostConfig: &container.HostConfig{Binds: []string{"/:/machine:ro"}},
+	})
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Cleanup(func() {
+		_, err := f.client.ContainerRemove(f.ctx, made.ID, client.ContainerRemoveOptions{Force: true})
+		f.Expect(err).NotTo(HaveOccurred())
+	})
+	_, err = f.client.ContainerStart(f.ctx, made.ID, client.ContainerStartOptions{})
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(f.Find(f.ctx, "")).To(ContainElement(And(HaveField("Name", "powerful"), HaveField("Unfit", ContainSubstring("it mounts /")))))
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("adopter", 1, "powerful", adoptRequired))).To(Succeed())
+	refused := f.await("adopter", facts.Failed).StartError
+	f.Expect(refused.Reason).To(Equal(v1alpha1.ReasonContainerTaken))
+	f.Expect(refused.Message).To(ContainSubstring("container powerful must not be adopted, because it mounts /"))
+
+	// A text that is only the beginning of an ID names no container.
+	f.Expect(f.Start(f.ctx, f.adoptingProcess("by-beginning", 1, made.ID[:5], adoptRequired))).To(Succeed())
+	f.Expect(f.await("by-beginning", facts.Failed).StartError.Reason).To(Equal(v1alpha1.ReasonContainerMissing))
 }
