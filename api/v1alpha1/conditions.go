@@ -195,6 +195,9 @@ const (
 	// ReasonRuntimeForbidden means that the namespace does not permit programs on the machine of the manager; the message names the label that permits
 	// them.
 	ReasonRuntimeForbidden = "RuntimeForbidden"
+	// ReasonAdoptionForbidden means that the key adoption of the ConfigMap berth-policy does not permit the namespace to adopt the session or container; the
+	// message names the entry.
+	ReasonAdoptionForbidden = "AdoptionForbidden"
 	// ReasonUnknown means that the state or the exit status of the process is unknown. Berth starts no other process while the old one may still run.
 	ReasonUnknown = "Unknown"
 	// ReasonPortInUse means that a process that does not belong to this object listens on the port. The message names the port and, if Berth knows it,

@@ -65,12 +65,12 @@ type DiscoverySource struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// type selects what to scan: Tmux (the sessions of a tmux server of the manager's user) or Docker (the running containers of the Docker Engine).
+	// type selects what to scan: Tmux (the sessions of a tmux server of the user that runs programs) or Docker (the running containers of the Docker Engine).
 	// +required
 	// +unionDiscriminator
 	Type RuntimeType `json:"type"`
 
-	// tmux selects sessions, if type is Tmux. Defaults to all sessions of the default tmux server of the manager's user.
+	// tmux selects sessions, if type is Tmux. Defaults to all sessions of the default tmux server of the user that runs programs.
 	// +optional
 	Tmux *TmuxSource `json:"tmux,omitempty"`
 

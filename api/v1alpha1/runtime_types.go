@@ -41,7 +41,7 @@ type InstanceRuntime struct {
 	Pod *PodRuntime `json:"pod,omitempty"`
 }
 
-// TmuxRuntime names a tmux session of the manager's user.
+// TmuxRuntime names a tmux session: one of the manager's user that Berth creates, or one of the user that runs programs that Berth adopts.
 type TmuxRuntime struct {
 	// session is the name of the session, at most 128 characters. Defaults to the name of the object, with each dot replaced by a hyphen. In a namespace
 	// other than default, the default name begins with the namespace and a slash.
@@ -82,7 +82,7 @@ type DockerRuntime struct {
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
 
-	// container is the name or the ID of an existing container to adopt, at most 128 characters. It requires spec.adoption IfExists or Required.
+	// container is the name or the ID, of 12 or 64 characters, of an existing container to adopt; at most 128 characters. It requires spec.adoption IfExists or Required.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][-A-Za-z0-9_.]*$`

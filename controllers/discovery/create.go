@@ -6,6 +6,7 @@ package discovery
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,7 +56,7 @@ func (r *Reconciler) there(ctx context.Context, d *v1alpha1.InstanceDiscovery, t
 		return nil, consistency.StaleOr(err, "read Instance "+key.Name+", which already exists")
 	}
 	entry.InstanceRef = reference(d, key)
-	switch same := instance.Place(object) == t.places()[0]; {
+	switch same := slices.Contains(t.places(), instance.Place(object)); {
 	case same && instance.Claims(object):
 		standsFor(d, object, entry)
 		return object, nil
@@ -94,7 +95,7 @@ func wanted(d *v1alpha1.InstanceDiscovery, t *candidate) *v1alpha1.Instance {
 	if t.kind == v1alpha1.RuntimeTmux {
 		spec.Runtime.Tmux = &v1alpha1.TmuxRuntime{Session: t.Name, Socket: t.socket}
 	} else {
-		spec.Runtime.Docker = &v1alpha1.DockerRuntime{Container: t.ID}
+		spec.Runtime.Docker = &v1alpha1.DockerRuntime{Container: t.Name} // by its name, because the policies on adoption compare names
 	}
 	return object
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/instance"
+	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/pattern"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -34,11 +35,19 @@ func (t *candidate) places() []string {
 	if t.kind == v1alpha1.RuntimeTmux {
 		return []string{instance.SessionPlace(t.socket, t.Name)}
 	}
-	places := []string{instance.ContainerPlace(t.ID)}
+	places := []string{instance.ContainerPlace(t.Name), instance.ContainerPlace(t.ID)}
 	if len(t.ID) > shortID {
 		places = append(places, instance.ContainerPlace(t.ID[:shortID]))
 	}
-	return append(places, instance.ContainerPlace(t.Name))
+	return places
+}
+
+// adopts returns the session or container in the form of the policy key adoption.
+func (t *candidate) adopts() string {
+	if t.kind == v1alpha1.RuntimeTmux {
+		return process.AdoptsSession(t.socket, t.Name)
+	}
+	return process.AdoptsContainer(t.Name)
 }
 
 // shortID is the length of the container IDs that docker prints.
@@ -67,9 +76,9 @@ const defaultSocket = "default"
 // sourceErrors records why sources could not be searched, as text for users.
 type sourceErrors struct {
 	// Each list has one message per source that could not be searched, by cause. patterns lists the sources whose pattern is invalid or too large.
-	// forbidden lists those whose runtime the namespace does not permit. missing lists those whose runtime this manager does not serve. away lists those
+	// forbidden lists those whose runtime the namespace does not permit. unadoptable lists those of which the namespace may adopt nothing. missing lists those whose runtime this manager does not serve. away lists those
 	// whose runtime did not respond.
-	patterns, forbidden, missing, away []string
+	patterns, forbidden, unadoptable, missing, away []string
 	// sources contains the names of the sources whose previous entries stay in the status. It does not contain forbidden sources.
 	sources map[string]bool
 }
@@ -94,7 +103,11 @@ func (r *Reconciler) search(ctx context.Context, p *pass) error {
 	if p.stopped() {
 		return nil
 	}
-	sources, err := r.permitted(ctx, p)
+	adoptable, err := r.Permission.Adoptable(ctx, p.discovery.Namespace)
+	if err != nil {
+		return err
+	}
+	sources, err := r.permitted(ctx, p, adoptable)
 	if err != nil {
 		return err
 	}
@@ -118,15 +131,15 @@ func (r *Reconciler) search(ctx context.Context, p *pass) error {
 		case named != nil && tooMany(told.found, patterns):
 			p.trouble.note(&p.trouble.patterns, source.Name, "the patterns of all sources are too large for the names of %d sessions", len(told.found))
 		default:
-			p.keep(source.Name, at, told.found, matcher(source, named), seen)
+			p.keep(source.Name, at, adoptable, told.found, matcher(source, named), seen)
 		}
 	}
 	return nil
 }
 
-// permitted returns the sources whose runtime the namespace permits. The earlier results of the other sources are not kept in the status, because
-// they describe a machine that the namespace may not use.
-func (r *Reconciler) permitted(ctx context.Context, p *pass) ([]v1alpha1.DiscoverySource, error) {
+// permitted returns the sources whose runtime the namespace permits, and of which it may adopt anything. The earlier results of the other sources are not kept
+// in the status, because they describe a machine that the namespace may not use.
+func (r *Reconciler) permitted(ctx context.Context, p *pass, adoptable process.Adoptable) ([]v1alpha1.DiscoverySource, error) {
 	var sources []v1alpha1.DiscoverySource
 	for _, source := range p.discovery.Spec.Sources {
 		blocked, err := r.Permission.Forbids(ctx, p.discovery.Namespace, source.Type)
@@ -137,17 +150,24 @@ func (r *Reconciler) permitted(ctx context.Context, p *pass) ([]v1alpha1.Discove
 			p.trouble.forbidden = append(p.trouble.forbidden, "source "+source.Name+": "+strings.TrimSuffix(blocked.Message, "."))
 			continue
 		}
+		if !adoptable.PermitsAny(source.Type) {
+			what := map[v1alpha1.RuntimeType]string{v1alpha1.RuntimeTmux: "tmux sessions", v1alpha1.RuntimeDocker: "containers"}[source.Type]
+			p.trouble.unadoptable = append(p.trouble.unadoptable,
+				"source "+source.Name+": "+strings.TrimSuffix(r.Permission.AdoptionForbidden(p.discovery.Namespace, what), "."))
+			continue
+		}
 		sources = append(sources, source)
 	}
 	return sources, nil
 }
 
-// keep adds the sessions and containers that this source matches and no earlier source has matched.
-func (p *pass) keep(source string, at searchTarget, found []runtime.Found, means func(*runtime.Found) bool, seen map[string]bool) {
+// keep adds the sessions and containers that this source matches, that the namespace may adopt, and that no earlier source has matched. A namespace does not
+// learn of sessions and containers that it may not adopt.
+func (p *pass) keep(source string, at searchTarget, adoptable process.Adoptable, found []runtime.Found, means func(*runtime.Found) bool, seen map[string]bool) {
 	begin := len(p.candidates)
 	for i := range found {
 		t := candidate{Found: found[i], source: source, kind: at.kind, socket: at.socket}
-		if place := t.places()[0]; !seen[place] && means(&t.Found) {
+		if place := t.places()[0]; !seen[place] && adoptable.Permits(t.adopts()) && means(&t.Found) {
 			seen[place] = true
 			p.candidates = append(p.candidates, t)
 		}

@@ -93,6 +93,8 @@ func (p *pass) conclude() {
 		p.be(v1alpha1.ConditionStalled, v1alpha1.ReasonInvalidPattern, strings.Join(t.patterns, "; ")+". Correct spec.sources.")
 	case len(t.forbidden) > 0:
 		p.be(v1alpha1.ConditionStalled, v1alpha1.ReasonRuntimeForbidden, strings.Join(t.forbidden, "; "))
+	case len(t.unadoptable) > 0:
+		p.be(v1alpha1.ConditionStalled, v1alpha1.ReasonAdoptionForbidden, strings.Join(t.unadoptable, "; "))
 	case len(t.missing) > 0:
 		p.be(v1alpha1.ConditionStalled, v1alpha1.ReasonRuntimeUnavailable, strings.Join(t.missing, "; "))
 	case len(t.away) > 0:
@@ -121,7 +123,7 @@ func (r *Reconciler) emitEvents(p *pass, before, after *v1alpha1.InstanceDiscove
 	}
 	ready := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady)
 	was := meta.FindStatusCondition(before.Status.Conditions, v1alpha1.ConditionReady)
-	bad := slices.Contains([]string{v1alpha1.ReasonRuntimeUnavailable, v1alpha1.ReasonRuntimeForbidden, v1alpha1.ReasonInvalidPattern}, ready.Reason)
+	bad := slices.Contains([]string{v1alpha1.ReasonRuntimeUnavailable, v1alpha1.ReasonRuntimeForbidden, v1alpha1.ReasonAdoptionForbidden, v1alpha1.ReasonInvalidPattern}, ready.Reason)
 	if bad && (was == nil || was.Reason != ready.Reason) {
 		r.Recorder.Eventf(after, nil, corev1.EventTypeWarning, ready.Reason, "Reconcile", "%s", ready.Message)
 	}

@@ -113,7 +113,27 @@ func TestDiscovery_ListsNothingForANamespaceWithoutPermission(t *testing.T) {
 	w.Expect(message).To(And(ContainSubstring("Source tmux: "), ContainSubstring("; source docker: "), ContainSubstring("berth.dev/allow-runtime=Tmux")))
 
 	w.Expect(w.api.Update(w.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{v1alpha1.LabelAllowRuntime: "Tmux"}}})).To(Succeed())
-	w.Expect(w.reconcile(d).Status.Found).To(HaveLen(1), "from the permitted source")
+	now = w.reconcile(d)
+	w.Expect(now.Status.Found).To(BeEmpty(), "nothing may be adopted")
+	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionReady).Reason).To(Equal(v1alpha1.ReasonRuntimeForbidden), "of the other source")
+
+	w.sessions.OfferSessions("default", foundSession("work"), foundSession("private"))
+	parameters := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "berth-system", Name: process.PolicyConfigMap}, Data: map[string]string{"adoption": "tmux:default/work"}}
+	w.Expect(w.api.Create(w.ctx, parameters)).To(Succeed())
+	w.Expect(w.reconcile(d).Status.Found).To(ConsistOf(HaveField("Name", "work")), "a session that may not be adopted is not listed")
+}
+
+// A namespace that may adopt nothing learns which key permits it.
+func TestDiscovery_NamesMissingPermissionToAdopt(t *testing.T) {
+	d := newDiscovery("default", "agents", v1alpha1.DiscoverySource{Name: "mine", Type: v1alpha1.RuntimeTmux})
+	w := newWorld(t, d, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{v1alpha1.LabelAllowRuntime: "Tmux"}}})
+	w.sessions.OfferSessions("default", foundSession("work"))
+	w.Permission = &process.Permission{Cache: w.api, Live: w.api, Namespace: "berth-system"}
+	now := w.reconcile(d)
+	w.Expect(trueConditions(now)).To(Equal("Stalled AdoptionForbidden"))
+	w.Expect(now.Status.Found).To(BeEmpty())
+	w.Expect(meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionStalled).Message).To(
+		And(ContainSubstring("Source mine: The adoption of tmux sessions is not permitted in namespace default"), ContainSubstring("adoption.default in ConfigMap")))
 }
 
 func TestStoppedDiscovery_ScansNothing(t *testing.T) {

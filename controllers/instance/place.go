@@ -37,6 +37,22 @@ func Place(instance *v1alpha1.Instance) string {
 	return ""
 }
 
+// adopts returns the session or container that an Instance may adopt, in the form of the policy key adoption. It returns "" if the Instance adopts nothing.
+func adopts(instance *v1alpha1.Instance) string {
+	if instance.Spec.Adoption == v1alpha1.AdoptionNever || instance.Spec.Adoption == "" {
+		return ""
+	}
+	switch typeOf(instance) {
+	case v1alpha1.RuntimeTmux:
+		return process.AdoptsSession(sessionOf(instance))
+	case v1alpha1.RuntimeDocker:
+		if docker := instance.Spec.Runtime.Docker; docker != nil && docker.Container != "" {
+			return process.AdoptsContainer(docker.Container)
+		}
+	}
+	return ""
+}
+
 // sessionOf returns the tmux server and session of an Instance. A namespace other than default is part of the default session name, so that Instances of
 // different namespaces do not collide.
 func sessionOf(instance *v1alpha1.Instance) (socket, session string) {

@@ -69,6 +69,8 @@ type Traits struct {
 	Runtime v1alpha1.RuntimeType
 	// Finalizers are added to the object in its first reconcile, together with the process finalizer.
 	Finalizers []string
+	// Adopts is the existing session or container that the object may adopt, in the form of the policy key adoption (see AdoptsSession); empty if it adopts none.
+	Adopts string
 	// KeepAdopted leaves an adopted process running when the object is deleted.
 	KeepAdopted bool
 	// Once is set for a process that runs once. It is read after Prepare.

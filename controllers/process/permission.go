@@ -50,7 +50,11 @@ func (r *Reconciler) forbidden(ctx context.Context, object Object) (*lifecycle.B
 	if kind == "" {
 		return nil, nil
 	}
-	return r.Permission.Forbids(ctx, object.GetNamespace(), kind)
+	blocked, err := r.Permission.Forbids(ctx, object.GetNamespace(), kind)
+	if adopts := r.Kind.Traits(object).Adopts; adopts != "" && blocked == nil && err == nil {
+		return r.Permission.forbidsAdoption(ctx, object.GetNamespace(), adopts)
+	}
+	return blocked, err
 }
 
 // Forbids returns why a runtime of this machine is not permitted in a namespace, or nil if it is. A nil Permission permits everything.
@@ -88,6 +92,9 @@ func (r *Reconciler) forbiddenNow(ctx context.Context, object Object) (bool, err
 		return false, nil
 	}
 	permitted, err := r.Permission.permits(ctx, r.Permission.Live, object.GetNamespace(), kind)
+	if adopts := r.Kind.Traits(object).Adopts; adopts != "" && permitted && err == nil {
+		permitted, err = r.Permission.permitsAdoption(ctx, r.Permission.Live, object.GetNamespace(), adopts)
+	}
 	return !permitted, err
 }
 
@@ -111,19 +118,28 @@ func (p *Permission) permits(ctx context.Context, reader client.Reader, namespac
 	if labels.Labels[v1alpha1.LabelAllowRuntime] == string(kind) {
 		return true, nil
 	}
+	entries, err := p.entries(ctx, reader, namespace, runtimesKey)
+	return slices.Contains(entries, "*") || slices.Contains(entries, string(kind)), err
+}
+
+// entries returns the entries of a key of the ConfigMap berth-policy that apply in a namespace.
+func (p *Permission) entries(ctx context.Context, reader client.Reader, namespace, rule string) ([]string, error) {
 	parameters := &corev1.ConfigMap{}
 	key := client.ObjectKey{Namespace: p.Namespace, Name: PolicyConfigMap}
 	if err := reader.Get(ctx, key, parameters); client.IgnoreNotFound(err) != nil {
-		return false, fmt.Errorf("read ConfigMap %s to check whether it permits the runtime %s in namespace %s: %w", key, kind, namespace, err)
+		return nil, fmt.Errorf("read the key %s of ConfigMap %s for namespace %s: %w", rule, key, namespace, err)
 	}
-	text, own := parameters.Data[runtimesKey+"."+namespace]
+	text, own := parameters.Data[rule+"."+namespace]
 	if !own {
-		text = parameters.Data[runtimesKey]
+		text = parameters.Data[rule]
 	}
-	return slices.ContainsFunc(strings.Split(text, "\n"), func(line string) bool {
-		line = strings.TrimSpace(line)
-		return line == "*" || line == string(kind)
-	}), nil
+	var entries []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			entries = append(entries, line)
+		}
+	}
+	return entries, nil
 }
 
 // watch makes changes of the permission trigger reconciles of a kind.

@@ -47,6 +47,7 @@ func testScheme() *apiruntime.Scheme {
 
 // testKind is the kind Instance with hooks.
 type testKind struct {
+	adopts    string // what the object adopts
 	observe   func(observed *lifecycle.Observed) (time.Duration, error)
 	probed    bool
 	variables map[string]string
@@ -62,7 +63,7 @@ type testKind struct {
 func (k *testKind) Resource() string           { return "instances" }
 func (k *testKind) New() Object                { return &v1alpha1.Instance{} }
 func (k *testKind) NewList() client.ObjectList { return &v1alpha1.InstanceList{} }
-func (k *testKind) Traits(Object) Traits       { return Traits{} }
+func (k *testKind) Traits(Object) Traits       { return Traits{Adopts: k.adopts} }
 func (k *testKind) Asleep(context.Context, Object, time.Time) bool {
 	return false
 }

@@ -6,6 +6,7 @@ package install
 import (
 	"context"
 	"maps"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -121,6 +122,41 @@ func TestDockerPolicy_RefusesNetworksAndUsers(t *testing.T) {
 		{"default", "Instance", spec(`, user: "1000"`), "", ""},
 	} {
 		t.Run(c.spec, func(t *testing.T) { expectCase(t, c) })
+	}
+}
+
+// TestAdoptionPolicy_RefusesSessionsAndContainers checks what an Instance may adopt. By default it may adopt nothing.
+func TestAdoptionPolicy_RefusesSessionsAndContainers(t *testing.T) {
+	createNamespaces(t)
+	id := strings.Repeat("a1", 32)
+	tmux := func(words string) string {
+		return `{process: {command: [gohello]}, adoption: Required, runtime: {type: Tmux` + words + `}}`
+	}
+	docker := func(name string) string {
+		return `{process: {command: [gohello]}, adoption: Required, deletionPolicy: Terminate, runtime: {type: Docker, docker: {container: ` + name + `}}}`
+	}
+	parameters := maps.Clone(strictParameters)
+	parameters["runtimes"], parameters["runtimes.team-a"] = "Tmux\nDocker", "*"
+	setParameters(t, parameters, policyCase{"default", "Instance", docker("production-db"), "adoption", "the adoption of docker:production-db"})
+	expectCase(t, policyCase{"default", "Instance", tmux(`, tmux: {session: work, socket: default}`), "adoption", "the adoption of tmux:default/work"})
+	expectCase(t, policyCase{"default", "Instance", `{process: {command: [gohello]}, runtime: {type: Tmux, tmux: {session: work}}}`, "", ""})
+
+	parameters["adoption"] = "# agents\ntmux:default/work\ntmux:berth/tri*\ndocker:a*"
+	parameters["adoption.team-a"] = "docker:*\ntmux:berth/team-a/*"
+	setParameters(t, parameters, policyCase{"default", "Instance", docker("agent-1"), "", ""})
+	for _, c := range []policyCase{
+		{"default", "Instance", docker("production-db"), "adoption", "the adoption of docker:production-db"},
+		{"default", "Instance", docker(id), "adoption", "the adoption of docker:" + id},
+		{"default", "Instance", docker(id[:12]), "adoption", "the adoption of docker:" + id[:12]},
+		{"team-a", "Instance", docker(id), "", ""},
+		{"default", "Instance", tmux(`, tmux: {session: work, socket: default}`), "", ""},
+		{"default", "Instance", tmux(`, tmux: {session: work}`), "adoption", "the adoption of tmux:berth/work"},
+		{"default", "Instance", tmux(`, tmux: {socket: default}`), "adoption", "the adoption of tmux:default/tried"},
+		{"default", "Instance", tmux(``), "", ""},
+		{"team-a", "Instance", tmux(``), "", ""},
+		{"team-a", "Instance", tmux(`, tmux: {session: work}`), "adoption", "the adoption of tmux:berth/work"},
+	} {
+		t.Run(c.namespace+c.spec, func(t *testing.T) { expectCase(t, c) })
 	}
 }
 

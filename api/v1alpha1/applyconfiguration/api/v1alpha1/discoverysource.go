@@ -16,9 +16,9 @@ import (
 type DiscoverySourceApplyConfiguration struct {
 	// name identifies the source in status.found. At most 63 characters.
 	Name *string `json:"name,omitempty"`
-	// type selects what to scan: Tmux (the sessions of a tmux server of the manager's user) or Docker (the running containers of the Docker Engine).
+	// type selects what to scan: Tmux (the sessions of a tmux server of the user that runs programs) or Docker (the running containers of the Docker Engine).
 	Type *apiv1alpha1.RuntimeType `json:"type,omitempty"`
-	// tmux selects sessions, if type is Tmux. Defaults to all sessions of the default tmux server of the manager's user.
+	// tmux selects sessions, if type is Tmux. Defaults to all sessions of the default tmux server of the user that runs programs.
 	Tmux *TmuxSourceApplyConfiguration `json:"tmux,omitempty"`
 	// docker selects containers, if type is Docker. Defaults to all running containers.
 	Docker *DockerSourceApplyConfiguration `json:"docker,omitempty"`

@@ -16,7 +16,7 @@ import (
 type DockerRuntimeApplyConfiguration struct {
 	// image is the image from which Berth creates the container, at most 512 characters. Required unless spec.adoption is Required.
 	Image *string `json:"image,omitempty"`
-	// container is the name or the ID of an existing container to adopt, at most 128 characters. It requires spec.adoption IfExists or Required.
+	// container is the name or the ID, of 12 or 64 characters, of an existing container to adopt; at most 128 characters. It requires spec.adoption IfExists or Required.
 	Container *string `json:"container,omitempty"`
 	// pull states whether Berth may pull the image: Never, or IfNotPresent, which pulls the image if the engine does not have it. Defaults to Never.
 	Pull *apiv1alpha1.PullPolicy `json:"pull,omitempty"`

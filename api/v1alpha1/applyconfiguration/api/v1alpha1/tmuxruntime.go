@@ -8,7 +8,7 @@ package v1alpha1
 // TmuxRuntimeApplyConfiguration represents a declarative configuration of the TmuxRuntime type for use
 // with apply.
 //
-// TmuxRuntime names a tmux session of the manager's user.
+// TmuxRuntime names a tmux session: one of the manager's user that Berth creates, or one of the user that runs programs that Berth adopts.
 type TmuxRuntimeApplyConfiguration struct {
 	// session is the name of the session, at most 128 characters. Defaults to the name of the object, with each dot replaced by a hyphen. In a namespace
 	// other than default, the default name begins with the namespace and a slash.
