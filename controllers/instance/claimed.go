@@ -24,7 +24,7 @@ func Claims(instance *v1alpha1.Instance) bool {
 }
 
 // Competes reports whether the Instance takes part in the contest for the session or container that it names: it has it, or it could start (see
-// arbitration.Competes) in a namespace that permits the runtime.
+// arbitration.Competes) in a namespace that permits the runtime and the adoption.
 func Competes(ctx context.Context, instance *v1alpha1.Instance, permission *process.Permission) (bool, error) {
 	switch {
 	case Place(instance) == "" || !arbitration.Competes(instance):
@@ -32,5 +32,9 @@ func Competes(ctx context.Context, instance *v1alpha1.Instance, permission *proc
 	case arbitration.Live(instance):
 		return true, nil
 	}
-	return permission.Allows(ctx, instance.Namespace, typeOf(instance))
+	allowed, err := permission.Allows(ctx, instance.Namespace, typeOf(instance))
+	if err != nil || !allowed {
+		return false, err
+	}
+	return permission.AllowsAdoption(ctx, instance.Namespace, adopts(instance))
 }

@@ -85,6 +85,14 @@ func (p *Permission) Allows(ctx context.Context, namespace string, kind v1alpha1
 	return p.permits(ctx, p.Cache, namespace, kind)
 }
 
+// AllowsAdoption reports the same about the adoption of a session or container in the form of the policy key adoption; it permits the adoption of nothing ("").
+func (p *Permission) AllowsAdoption(ctx context.Context, namespace, what string) (bool, error) {
+	if p == nil || what == "" {
+		return true, nil
+	}
+	return p.permitsAdoption(ctx, p.Cache, namespace, what)
+}
+
 // forbiddenNow is the last check before a start. It bypasses the cache, because the permission may just have been withdrawn.
 func (r *Reconciler) forbiddenNow(ctx context.Context, object Object) (bool, error) {
 	kind := r.machineRuntime(object)

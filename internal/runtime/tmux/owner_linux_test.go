@@ -18,6 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // nobody is the user that programs run as in these tests.
@@ -26,9 +27,7 @@ var nobody = &shim.User{Name: "nobody", UID: 65534, GID: 65534, Home: "/"}
 // newOwnerFixture returns a fixture, whose directory of sockets and directory for programs the user nobody may use.
 func newOwnerFixture(t *testing.T) (f *fixture, dir string) {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root can run programs as another user")
-	}
+	need.Root(t, "run programs as another user")
 	dir, err := os.MkdirTemp("", "berth-owner-") // the parent of t.TempDir is private
 	if err != nil {
 		t.Fatal(err)
