@@ -46,7 +46,7 @@ func TestReconcile_CreatesMissingInstancesOnce(t *testing.T) {
 	w.Expect(one.Spec.RestartPolicy).To(Equal(v1alpha1.RestartNever))
 	w.Expect(one.Spec.Process.Command).To(Equal([]string{"claude"}))
 	w.Expect(one.Spec.Runtime.Tmux).To(Equal(&v1alpha1.TmuxRuntime{Session: "Foo_Bar", Socket: "default"}))
-	w.Expect(made["Docker foo-bar"].Spec.Runtime.Docker.Container).To(Equal(strings.Repeat("ab", 32)))
+	w.Expect(made["Docker foo-bar"].Spec.Runtime.Docker.Container).To(Equal("foo-bar"), "the name, which the policies compare")
 
 	writes := w.writes.Load()
 	for range 3 {
@@ -179,7 +179,8 @@ func TestReconcile_SkipsClaimedAndUnfitSessions(t *testing.T) {
 func TestReconcile_SessionOfForbiddenInstanceIsFree(t *testing.T) {
 	d := newDiscovery("default", "agents")
 	permitted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{v1alpha1.LabelAllowRuntime: "Tmux"}}}
-	w := newWorld(t, d, permitted, tmuxInstance("forbidden", "theirs", "work", nil))
+	adoptable := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "berth-system", Name: process.PolicyConfigMap}, Data: map[string]string{"adoption": "tmux:default/*"}}
+	w := newWorld(t, d, permitted, adoptable, tmuxInstance("forbidden", "theirs", "work", nil))
 	w.Permission = &process.Permission{Cache: w.api, Live: w.api, Namespace: "berth-system"}
 	w.sessions.OfferSessions("default", foundSession("work"))
 	w.Expect(w.reconcile(d).Status.Totals.Created).To(BeEquivalentTo(1))

@@ -194,6 +194,24 @@ func TestPrepare_SessionOfForbiddenInstanceIsFree(t *testing.T) {
 	}
 }
 
+// The older Instance is in a namespace that permits the runtime, but not the adoption of the session.
+func TestPrepare_SessionOfInstanceThatMayNotAdoptIsFree(t *testing.T) {
+	mine, theirs := tmuxInstance("default", "mine", "main"), tmuxInstance("other", "theirs", "main")
+	mine.Spec.Adoption, theirs.Spec.Adoption = v1alpha1.AdoptionRequired, v1alpha1.AdoptionRequired
+	mine.CreationTimestamp, theirs.CreationTimestamp = metav1.Unix(2000, 0), metav1.Unix(1000, 0)
+	kind := newKind(mine, theirs)
+	reader := fake.NewClientBuilder().WithObjects(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "berth-system", Name: process.PolicyConfigMap},
+		Data: map[string]string{"runtimes": "Tmux", "adoption.default": "tmux:berth/main"}}).Build()
+	kind.permission = &process.Permission{Cache: reader, Live: reader, Namespace: "berth-system"}
+	start := process.StartSpec{}
+	if err := kind.Prepare(t.Context(), mine, nil, &start); err != nil {
+		t.Fatal(err)
+	}
+	if start.Blocked != nil {
+		t.Errorf("an Instance that may not adopt the session keeps it: %s", start.Blocked.Message)
+	}
+}
+
 // refusingRuntime is a backend that refuses every start.
 type refusingRuntime struct {
 	runtime.NoRuntime
