@@ -77,7 +77,7 @@ func (m *Mux) publish(b *backend, params json.RawMessage) {
 	switch {
 	case b.pull.conflicts && m.documents.Conflicting(p.URI):
 		return // it is not known for which text these diagnostics are, and those of each text are requested
-	case b.pull.offered && !b.pull.conflicts:
+	case b.pull.offered && !b.pull.conflicts && len(b.pull.published) < maxPublications:
 		b.pull.published[document.Key(p.URI)] = true
 	}
 	m.record(p.URI, p.Version, p.Diagnostics)

@@ -5,6 +5,7 @@ package mux
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -22,4 +23,16 @@ func TestPublications_KeepEmptyOnesOnlyForOpenDocuments(t *testing.T) {
 	g.Expect(p).To(BeEmpty(), "no client needs them, and a server publishes them for every file of a workspace")
 	publish(`[]`, true)
 	g.Expect(p).To(HaveLen(1), "a client may get them later")
+}
+
+func TestPublish_BoundsDocumentsThatTheServerPublishes(t *testing.T) {
+	g := NewWithT(t)
+	m := newMux(Options{})
+	b := &backend{out: newQueue(0), flight: newFlight(), work: map[string]*work{}}
+	m.server = b
+	b.pull.offers([]byte("{}"), byMarker)
+	for i := range maxPublications + 10 {
+		m.publish(b, fmt.Appendf(nil, `{"uri":"file:///%d","diagnostics":[]}`, i))
+	}
+	g.Expect(b.pull.published).To(HaveLen(maxPublications))
 }
