@@ -104,3 +104,19 @@ func TestPlain_LosesNothingAfterClockIsSetBack(t *testing.T) {
 		g.Expect(lines).To(ContainElement(strconv.Itoa(i)))
 	}
 }
+
+// TestBegin_StartsNothingAfterClose has a call that got the lock of its entry before Close was called.
+func TestBegin_StartsNothingAfterClose(t *testing.T) {
+	g := NewWithT(t)
+	log, err := logfile.OpenWriter(filepath.Join(t.TempDir(), "log"), 1<<20)
+	g.Expect(err).NotTo(HaveOccurred())
+	r := &Runtime{Tasks: background.New()}
+	r.Tasks.Close()
+	e := &entry{record: record{Incarnation: 1}}
+	r.begin(e, &copier{r: r, log: log})
+	g.Expect(e.copier).To(BeNil())
+	g.Expect(log.Close()).NotTo(Succeed(), "the log is closed")
+	r.pullFor(e, launch{})
+	g.Expect(e.pull).To(BeNil())
+	g.Expect(e.record).To(BeZero(), "the next manager repeats the start")
+}

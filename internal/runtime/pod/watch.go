@@ -93,10 +93,9 @@ func (r *Runtime) giveUpLoop() {
 		if shutdown {
 			return
 		}
-		switch err := r.giveUpOn(uid); {
-		case err == nil:
+		if err := r.giveUpOn(uid); err == nil {
 			r.doubts.Forget(uid)
-		default:
+		} else {
 			if r.doubts.NumRequeues(uid) == 0 && r.tasks.Lifetime().Err() == nil {
 				r.log.Error(err, "Cannot delete a Pod that is no longer useful; retrying", "uid", uid)
 			}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/runtime/background"
 )
 
@@ -45,7 +46,7 @@ func TestGiveUp_BacksOffForEachPod(t *testing.T) {
 		p := podWith(corev1.PodPending, invalid, func(p *corev1.Pod) {
 			p.Name, p.UID, p.Labels = podName(uid, "web", 3), uid, map[string]string{LabelUID: string(uid), LabelIncarnation: "3"}
 		})
-		g.Expect(hopeless(p)).NotTo(BeNil())
+		g.Expect(hopeless(p)).To(HaveField("Reason", v1alpha1.ReasonStartFailed))
 		r.store.put(p, true)
 		r.doubts.Add(uid)
 	}
