@@ -53,20 +53,14 @@ func (r *Runtime) attachAdopted(ctx context.Context, rec *record, in io.Reader, 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	size, told := firstSize(ctx, resize)
-	v, err := r.view(ctx, rec)
+	if !told {
+		size = runtime.Terminal{}
+	}
+	v, err := r.view(ctx, rec, size)
 	if err != nil {
 		return err
 	}
 	defer v.close()
-	if told {
-		err = v.resize(size)
-	}
-	if err == nil {
-		err = v.draw()
-	}
-	if err != nil {
-		return fmt.Errorf("send to tmux: %w", err)
-	}
 	go func() { cancel(v.read()) }()
 	if err := v.awaitScreen(ctx); err != nil {
 		return err

@@ -45,9 +45,11 @@ type view struct {
 	lost    bool // output was dropped since the last screen
 
 	// Used only by the goroutine that reads.
-	state  paneState
-	screen []byte
-	quiet  io.Writer
+	size     runtime.Terminal // the first size of the client; zero if it is not known
+	attached bool
+	state    paneState
+	screen   []byte
+	quiet    io.Writer
 }
 
 // replyKind is the purpose of a reply.
@@ -62,8 +64,8 @@ const (
 )
 
 // view starts a tmux client for an adopted program.
-func (r *Runtime) view(ctx context.Context, rec *record) (*view, error) {
-	v := &view{runtime: r, rec: rec, changed: make(chan struct{}, 1), drawn: make(chan struct{}), last: make(chan struct{})}
+func (r *Runtime) view(ctx context.Context, rec *record, size runtime.Terminal) (*view, error) {
+	v := &view{runtime: r, rec: rec, size: size, changed: make(chan struct{}, 1), drawn: make(chan struct{}), last: make(chan struct{})}
 	// -E keeps the environment of the session, which a client would otherwise update from its own.
 	v.cmd = r.clientOf(rec).command(ctx, "-C", "attach-session", "-E", "-t", rec.SessionID)
 	v.cmd.Stderr, v.cmd.WaitDelay = &v.said, time.Second
@@ -147,8 +149,11 @@ func (v *view) read() error {
 				v.add(e.data)
 			}
 		case replyEvent:
-			if e.asked {
+			switch {
+			case e.asked:
 				err = v.receive(e.data)
+			case !v.attached:
+				err = v.begin()
 			}
 		case errorEvent:
 			if e.asked || v.quiet == nil { // before the first screen, the command that attaches may fail
@@ -163,6 +168,15 @@ func (v *view) read() error {
 			return err
 		}
 	}
+}
+
+// begin sends the first commands, after the reply to the command that attaches. Before that reply, the client has no session, and tmux rejects them.
+func (v *view) begin() error {
+	v.attached = true
+	if err := v.resize(v.size); err != nil {
+		return err
+	}
+	return v.draw()
 }
 
 // failed returns the error for a command that failed. After the exit of the program its pane is gone, which is the normal end.
