@@ -52,6 +52,7 @@ func TestAttach_InterpretsNoInputAsTmuxCommand(t *testing.T) {
 	f := newFixture(t)
 	f.newForeignSession("other", "terminal")
 	f.newForeignSession("agent", "terminal")
+	f.mustTmux("set-option", "-g", "assume-paste-time", "0") // else tmux takes keys that arrive together for a paste, in which no key is a command
 	uid := f.adopt("agent")
 	a := f.attachTo(uid, "ready")
 	planted := filepath.Join(t.TempDir(), "planted")
