@@ -17,9 +17,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/berth-dev/berth/test/testenv"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/test/testenv"
 )
 
 // objectMark is the environment variable that marks the processes of one object. Children inherit it, so processTree also finds detached processes.

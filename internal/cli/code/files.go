@@ -52,16 +52,6 @@ func (f *files) openIn(folders []string, path string) (*os.File, error) {
 	return nil, f.outside(path)
 }
 
-// read returns the content of a file of the workspace.
-func (f *files) read(path string) (text []byte, err error) {
-	file, err := f.open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	return folder.Content(file, maxFile)
-}
-
 // writable returns the folder of the workspace that contains a file, and the path of the file below it. Symbolic links below the folder are not followed.
 func (f *files) writable(path string) (dir, name string, err error) {
 	for _, dir := range f.workspace {
