@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
-	"golang.org/x/sys/unix"
 )
 
 // observedHost is a Host that calls a function after each observation, before it returns the result.

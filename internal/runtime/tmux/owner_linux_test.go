@@ -72,7 +72,7 @@ func (f *fixture) newSessionOf(name string, command ...string) procstat.Process 
 // newPrivilegedCat creates a program that gets the rights of root, as sudo does.
 func (f *fixture) newPrivilegedCat(dir string) string {
 	f.Helper()
-	from, err := exec.LookPath("cat")
+	from, err := exec.LookPath("cat") // need: a program of the base system
 	f.Expect(err).NotTo(HaveOccurred())
 	text, err := os.ReadFile(from)
 	f.Expect(err).NotTo(HaveOccurred())
