@@ -135,6 +135,8 @@ func TestVanished_PodOfAnotherNamespaceDelaysNothing(t *testing.T) {
 				b.createSuccessor(b.removeObject())
 				if replaced {
 					stopped = b.replaceManager()
+					b.r.searchVanished(t.Context(), "")
+					b.Expect(b.r.stateCache.vanishedAt(testKey)).To(HaveLen(map[bool]int{true: 1}[waits]), "only the processes in the namespace of their object are remembered")
 				}
 				if waits {
 					b.expectWait()
