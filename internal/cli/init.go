@@ -7,6 +7,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -68,7 +69,11 @@ func (a *app) initProject(dir string, clients []string, yes bool) error {
 	if err := found.Write(files); err != nil {
 		return fmt.Errorf("write the files: %w", err)
 	}
-	a.say("wrote %d files; next: berth up --detach, then kubectl apply -f %s", writes, project.ManifestFile)
+	next := ""
+	if slices.ContainsFunc(files, func(file project.File) bool { return file.Path == project.ManifestFile && file.Skipped == "" }) {
+		next = "; next: berth up --detach, then kubectl apply -f " + project.ManifestFile // the user has seen what it contains
+	}
+	a.say("wrote %d files%s", writes, next)
 	return nil
 }
 
