@@ -77,6 +77,8 @@ chart() {
 installation() { (cd hack/install && go mod tidy -diff && go vet ./... && go test -count=1 ./...) && (cd hack/apilint && go mod tidy -diff && go vet ./...); }
 compatible() { (cd hack/crdify && go mod tidy -diff && go vet ./... && go test -count=1 ./... && go run . released ../../config/crd/bases); }
 readme() { grep -q 'make run' README.md && grep -q 'make test' README.md; }
+# An action is named by the digest of a commit, with the version as a comment, because a tag can be moved to other code.
+pinned() { ! grep -nE '^[^#]*\buses"? *:' .github/workflows/* | grep -vE ' uses: (\./[^ ]+|[^ @]+@[0-9a-f]{40} # v[0-9]+(\.[0-9]+)+)$'; }
 scripts() { local f; for f in hack/*.sh hack/*/*.sh .ci/run; do bash -n "$f" || return 1; done; }
 
 check "CustomResourceDefinitions are up to date" "run make manifests" crds
@@ -101,5 +103,6 @@ check "chart is up to date" "run make chart" chart
 check "chart and config/default create the same objects" "fix charts/berth or config/ as shown above" installation
 check "README shows make run and make test" "put both commands back" readme
 check "plain English" "replace the words above; hack/vocabulary.txt explains" hack/vocabulary.sh
+check "workflows pin actions to digests" "use OWNER/NAME@DIGEST # vVERSION in the lines above" pinned
 check "scripts parse" "fix the script above" scripts
 exit "$failed"
