@@ -105,7 +105,8 @@ func (k *Kind) NewList() client.ObjectList { return &v1alpha1.DevServerList{} }
 
 // Traits implements process.Kind.
 func (*Kind) Traits(object process.Object) process.Traits {
-	return process.Traits{Runtime: podspec.Type(devServer(object).Spec.Runtime)}
+	spec := devServer(object).Spec.Runtime
+	return process.Traits{Runtime: podspec.Type(spec), Template: podspec.Template(spec)}
 }
 
 // Asleep implements process.Kind: a DevServer does not sleep.

@@ -104,7 +104,11 @@ func (k *Kind) Runtime(object process.Object) runtime.Runtime {
 // Traits implements process.Kind. An adopted session outlives the object unless the spec sets deletionPolicy: Terminate.
 func (*Kind) Traits(object process.Object) process.Traits {
 	instance := object.(*v1alpha1.Instance) // New returns only Instances
-	return process.Traits{Runtime: typeOf(instance), Adopts: adopts(instance), KeepAdopted: instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate}
+	traits := process.Traits{Runtime: typeOf(instance), Adopts: adopts(instance), KeepAdopted: instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate}
+	if spec := instance.Spec.Runtime; spec != nil && spec.Pod != nil {
+		traits.Template = spec.Pod.Template
+	}
+	return traits
 }
 
 // Prepare implements process.Kind: it sets the terminal, and the session or container. The terminal size is not part of the fingerprint, because attaching

@@ -96,7 +96,8 @@ func (k *Kind) Runtime(object process.Object) runtime.Runtime {
 
 // Traits implements process.Kind.
 func (*Kind) Traits(object process.Object) process.Traits {
-	return process.Traits{Runtime: podspec.Type(languageServer(object).Spec.Runtime)}
+	spec := languageServer(object).Spec.Runtime
+	return process.Traits{Runtime: podspec.Type(spec), Template: podspec.Template(spec)}
 }
 
 // reporter returns the Reporter of an object. It returns nil if the backend has no multiplexer; then a running server counts as serving.

@@ -5,6 +5,7 @@
 package podspec
 
 import (
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -16,6 +17,14 @@ func Type(spec *v1alpha1.RuntimeSpec) v1alpha1.RuntimeType {
 		return ""
 	}
 	return spec.Type
+}
+
+// Template returns the template of the Pods that a spec describes, or nil if there is none.
+func Template(spec *v1alpha1.RuntimeSpec) *apiruntime.RawExtension {
+	if spec == nil || spec.Pod == nil {
+		return nil
+	}
+	return spec.Pod.Template
 }
 
 // TypeOf returns the runtime type of an object with processes. It returns "" for the default runtime of the manager, and for every other object.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"time"
 
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -67,6 +68,8 @@ type Kind interface {
 type Traits struct {
 	// Runtime is the type of the backend that the spec names; empty for the default of the manager. It stays the same for as long as the object exists.
 	Runtime v1alpha1.RuntimeType
+	// Template is the template of the object's Pods; nil if there is none.
+	Template *apiruntime.RawExtension
 	// Finalizers are added to the object in its first reconcile, together with the process finalizer.
 	Finalizers []string
 	// Adopts is the existing session or container that the object may adopt, in the form of the policy key adoption (see AdoptsSession); empty if it adopts none.

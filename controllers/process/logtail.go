@@ -6,10 +6,12 @@ package process
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -25,9 +27,6 @@ const logTailRead = 16 << 10
 // readLogTail adds the end of the output to the exit of an incarnation that failed, unless the status already contains this exit. An exit without output is not an
 // error, because the tail only helps people.
 func (v *scope) readLogTail(ctx context.Context, found []facts.Incarnation) {
-	if !tailPermitted(v.spec().Process) {
-		return
-	}
 	for i := range found {
 		if exit := found[i].Exit; exit != nil && v.needsTail(found[i].Number, *exit) {
 			withTail := *exit // the backend may share it
@@ -42,11 +41,11 @@ func (v *scope) readLogTail(ctx context.Context, found []facts.Incarnation) {
 	}
 }
 
-// needsTail reports whether an exit is a failure that the status does not contain yet.
+// needsTail reports whether an exit is a failure that the status does not contain yet, and whose output the status may contain.
 func (v *scope) needsTail(incarnation int64, exit facts.Exit) bool {
 	status := v.object.GetProcessStatus()
 	recorded := incarnation < status.Incarnation || status.LastExit != nil && status.LastExit.Incarnation >= incarnation
-	return !recorded && lifecycle.Failed(exit)
+	return !recorded && lifecycle.Failed(exit) && tailPermitted(v.spec().Process, v.traits.Template)
 }
 
 // logEnd returns the end of the output of the object. It is empty if the backend keeps no output, or if the output cannot be read.
@@ -78,12 +77,44 @@ func (v *scope) logEnd(ctx context.Context) string {
 	return strings.Join(printable.Tail(text), "\n")
 }
 
-// tailPermitted reports whether the status may contain output of the program.
-func tailPermitted(process v1alpha1.ProcessTemplate) bool {
+// tailPermitted reports whether the status may contain output of the program. By default it may not if the program has a value of a Secret in its environment.
+func tailPermitted(process v1alpha1.ProcessTemplate, template *apiruntime.RawExtension) bool {
 	if process.LogTail != "" {
 		return process.LogTail == v1alpha1.LogTailOnFailure
 	}
-	return !slices.ContainsFunc(process.Env, func(variable v1alpha1.EnvVar) bool {
+	return !takesSecrets(template) && !slices.ContainsFunc(process.Env, func(variable v1alpha1.EnvVar) bool {
 		return variable.ValueFrom != nil && variable.ValueFrom.SecretKeyRef != nil
 	}) && !slices.ContainsFunc(process.EnvFrom, func(source v1alpha1.EnvFromSource) bool { return source.SecretRef != nil })
+}
+
+// takesSecrets reports whether the template of a Pod sets a variable of a container to a value of a Secret. A template that cannot be decoded starts nothing, and
+// counts as one that does.
+func takesSecrets(template *apiruntime.RawExtension) bool {
+	if template == nil || len(template.Raw) == 0 {
+		return false
+	}
+	var pod struct {
+		Spec struct {
+			Containers []struct {
+				Env     []struct{ ValueFrom struct{ SecretKeyRef any } }
+				EnvFrom []struct{ SecretRef any }
+			}
+		}
+	}
+	if json.Unmarshal(template.Raw, &pod) != nil {
+		return true
+	}
+	for _, container := range pod.Spec.Containers {
+		for _, variable := range container.Env {
+			if variable.ValueFrom.SecretKeyRef != nil {
+				return true
+			}
+		}
+		for _, source := range container.EnvFrom {
+			if source.SecretRef != nil {
+				return true
+			}
+		}
+	}
+	return false
 }

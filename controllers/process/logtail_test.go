@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -55,9 +56,10 @@ func failure(number int64) facts.Incarnation {
 func TestReadLogTail_OnlyOfNewFailures(t *testing.T) {
 	secret := v1alpha1.EnvVar{Name: "KEY", ValueFrom: &v1alpha1.EnvVarSource{SecretKeyRef: &v1alpha1.KeyRef{Name: "s", Key: "k"}}}
 	for name, test := range map[string]struct {
-		found  facts.Incarnation
-		change func(*v1alpha1.Instance, *keepsLog)
-		want   string
+		found    facts.Incarnation
+		template string
+		change   func(*v1alpha1.Instance, *keepsLog)
+		want     string
 	}{
 		"failure":          {found: failure(3), want: "starting\nconfig missing"},
 		"signal":           {found: facts.Incarnation{Number: 3, Exit: &facts.Exit{Known: true, Signal: "SIGKILL"}}, want: "starting\nconfig missing"},
@@ -74,6 +76,12 @@ func TestReadLogTail_OnlyOfNewFailures(t *testing.T) {
 		"permitted with a Secret": {found: failure(3), want: "starting\nconfig missing", change: func(i *v1alpha1.Instance, _ *keepsLog) {
 			i.Spec.Process.Env, i.Spec.Process.LogTail = []v1alpha1.EnvVar{secret}, v1alpha1.LogTailOnFailure
 		}},
+		"with a Secret in the template of the Pod":             {found: failure(3), template: `{"spec": {"containers": [{"name": "main", "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}]}}`},
+		"with the keys of a Secret in the template of the Pod": {found: failure(3), template: `{"spec": {"containers": [{"name": "main", "envFrom": [{"secretRef": {"name": "s"}}]}]}}`},
+		"with another template of the Pod": {
+			found: failure(3), want: "starting\nconfig missing",
+			template: `{"spec": {"containers": [{"name": "main", "env": [{"name": "A", "value": "b"}, {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}]}}`,
+		},
 		"rotated": {found: failure(3), want: "config missing", change: func(_ *v1alpha1.Instance, k *keepsLog) { k.first = 3 }},
 		"in a Pod": {found: failure(3), want: "starting\nconfig missing", change: func(_ *v1alpha1.Instance, k *keepsLog) {
 			k.base = 3 * runtime.IncarnationLog
@@ -94,6 +102,9 @@ func TestReadLogTail_OnlyOfNewFailures(t *testing.T) {
 				test.change(instance, backend)
 			}
 			v := &scope{object: instance, runtime: backend}
+			if test.template != "" {
+				v.traits.Template = &apiruntime.RawExtension{Raw: []byte(test.template)}
+			}
 			shared := test.found.Exit
 			found := []facts.Incarnation{test.found}
 			v.readLogTail(t.Context(), found)

@@ -113,9 +113,11 @@ func (k *Kind) Runtime(object process.Object) runtime.Runtime {
 // have been counted already.
 func (k *Kind) Traits(object process.Object) process.Traits {
 	run := runOf(object)
+	spec := k.runtimeOf(run)
 	traits := process.Traits{
-		Runtime: podspec.Type(k.runtimeOf(run)),
-		Once:    &lifecycle.Once{Outcome: run.Status.Outcome},
+		Runtime:  podspec.Type(spec),
+		Template: podspec.Template(spec),
+		Once:     &lifecycle.Once{Outcome: run.Status.Outcome},
 	}
 	if run.Status.FinishTime != nil {
 		traits.Once.FinishTime = run.Status.FinishTime.Time

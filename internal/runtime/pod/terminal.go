@@ -8,13 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/terminal"
@@ -27,9 +25,11 @@ const (
 	mostShown = 64 << 10
 	// lastLines is the number of last lines that are requested from a node. The node counts every 16 KiB of a longer line as one line.
 	lastLines = 200
-	// logTimeout bounds how long a node may take to return the end of a log. glanceTimeout is the same for calls for which a user waits.
+	// longestStamp is the maximum length of the timestamp before a line, in bytes.
+	longestStamp = 64
+	// logTimeout bounds how long a node may take to return the end of a log. glanceTimeout is the same for calls for which a user or a worker waits.
 	logTimeout, glanceTimeout = 10 * time.Second, 2 * time.Second
-	// deafFor is how long a node is not queried after a timeout. It applies only to calls for which a user waits.
+	// deafFor is how long a node is not queried after a timeout. It applies only to calls for which a user or a worker waits.
 	deafFor = 10 * time.Second
 )
 
@@ -92,39 +92,45 @@ func sizeOf(p *corev1.Pod) (size runtime.Terminal) {
 	return size
 }
 
-// glance does the same as logged, for calls for which a user waits: a node that does not respond delays only one call in each period of deafFor.
+// glance does the same as logged, promptly.
 func (r *Runtime) glance(ctx context.Context, p *corev1.Pod, lines int64) (text []byte, last time.Time, err error) {
+	err = r.promptly(ctx, p, func(ctx context.Context) (err error) {
+		text, last, err = r.logged(ctx, p, lines)
+		return err
+	})
+	return text, last, err
+}
+
+// promptly calls read, which reads the output of a Pod, while a user or a worker of a controller waits: read has glanceTimeout, and a node that does not respond
+// delays only one call in each period of deafFor.
+func (r *Runtime) promptly(ctx context.Context, p *corev1.Pod, read func(context.Context) error) error {
 	if since, deaf := r.deaf.Load(p.Spec.NodeName); deaf && time.Since(since.(time.Time)) < deafFor { // the map holds only time.Time values
-		return nil, time.Time{}, fmt.Errorf("read the end of the output of Pod %s/%s: its node %s does not respond", p.Namespace, p.Name, p.Spec.NodeName)
+		return fmt.Errorf("read the end of the output of Pod %s/%s: its node %s does not respond", p.Namespace, p.Name, p.Spec.NodeName)
 	}
 	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
 	defer cancel()
-	text, last, err = r.logged(ctx, p, lines)
+	err := read(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		r.deaf.Store(p.Spec.NodeName, time.Now())
 	} else {
 		r.deaf.Delete(p.Spec.NodeName)
 	}
-	return text, last, err
+	return err
 }
 
 // logged returns the end of the node's log, and the timestamp of the last line. Some nodes log a line only when it is complete.
 func (r *Runtime) logged(ctx context.Context, p *corev1.Pod, lines int64) (text []byte, last time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
-	options := &corev1.PodLogOptions{Container: Container, Timestamps: true, TailLines: ptr.To(lines)}
-	stream, err := r.client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).Stream(ctx)
+	var stamped bytes.Buffer
+	_, err = r.readEnd(ctx, p, corev1.PodLogOptions{Timestamps: true}, lines, &stamped)
 	if apierrors.IsNotFound(err) {
 		err = errors.Join(err, runtime.ErrNotFound)
 	}
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("read the end of the output of Pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	stamped, err := io.ReadAll(io.LimitReader(stream, lastLines*32<<10))
-	if err := errors.Join(err, stream.Close()); err != nil {
-		return nil, time.Time{}, fmt.Errorf("read the end of the output of Pod %s/%s: %w", p.Namespace, p.Name, err)
-	}
-	text, last = unstamp(stamped)
+	text, last = unstamp(stamped.Bytes())
 	return text, last, nil
 }
 

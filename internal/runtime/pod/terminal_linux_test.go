@@ -10,6 +10,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -39,6 +41,7 @@ type terminalFixture struct {
 
 	mu              sync.Mutex
 	logged          string
+	endlessLog      bool // the node ignores the limits of a request for the log
 	hangLogRequests bool // requests for the log get no response
 	refuseTerminals bool // connections to the terminal are refused
 	logRequests     int  // requests for the log
@@ -81,7 +84,13 @@ func (f *terminalFixture) serve(w http.ResponseWriter, r *http.Request) {
 		if deaf {
 			<-r.Context().Done()
 		}
-		_, _ = w.Write([]byte(logged))
+		_, _ = w.Write(requested(r.URL.Query(), logged))
+		f.mu.Lock()
+		endless := f.endlessLog
+		f.mu.Unlock()
+		for err := error(nil); endless && err == nil; {
+			_, err = w.Write([]byte("more\n"))
+		}
 		return
 	}
 	if refuses {
@@ -99,6 +108,21 @@ func (f *terminalFixture) serve(w http.ResponseWriter, r *http.Request) {
 		f.mu.Unlock()
 	}
 	f.read(conn)
+}
+
+// requested returns the part of a log that a node returns for a request.
+func requested(query url.Values, logged string) []byte {
+	lines := strings.SplitAfter(logged, "\n")
+	if n, err := strconv.Atoi(query.Get("tailLines")); err == nil {
+		if lines[len(lines)-1] == "" {
+			n++
+		}
+		logged = strings.Join(lines[max(0, len(lines)-n):], "")
+	}
+	if n, err := strconv.Atoi(query.Get("limitBytes")); err == nil {
+		logged = logged[:min(n, len(logged))]
+	}
+	return []byte(logged)
 }
 
 // read receives the input and the window sizes until the connection or the input ends.
@@ -264,7 +288,6 @@ func TestLog_IsSnapshotOfBoundedSize(t *testing.T) {
 	f.Expect([]int64{first, end}).To(Equal([]int64{runtime.IncarnationLog, runtime.IncarnationLog + 6}))
 	f.Expect(log.Wait(t.Context(), first)).To(MatchError(errors.ErrUnsupported))
 
-	f.setLogged(strings.Repeat("x", 2*maxLog) + "end\n")
 	f.store.remove(f.pod, true)
 	text := make([]byte, 7)
 	n, err := log.ReadAt(text, first)
@@ -273,25 +296,57 @@ func TestLog_IsSnapshotOfBoundedSize(t *testing.T) {
 	f.Expect(log.Close()).To(Succeed())
 
 	f.store.put(f.pod, true)
+	f.setLogged("first\n" + strings.Repeat(strings.Repeat("x", 1<<10)+"\n", 400) + "end\n")
 	log, err = f.OpenLog(t.Context(), "object")
 	f.Expect(err).NotTo(HaveOccurred())
 	first, end, err = log.Bounds()
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Expect(end).To(BeEquivalentTo(runtime.IncarnationLog + 2*maxLog + 4))
+	f.Expect(end).To(BeEquivalentTo(runtime.IncarnationLog+unknownOffset+(lastLines-1)*(1<<10+1)+4), "only the last lines are requested")
 	f.Expect(end - first).To(And(BeNumerically(">=", maxLog), BeNumerically("<=", maxLog+maxLog/4)))
-	_, err = log.ReadAt(text, runtime.IncarnationLog)
+	_, err = log.ReadAt(text, runtime.IncarnationLog+unknownOffset)
 	f.Expect(err).To(MatchError(io.ErrUnexpectedEOF), "discarded output is not readable")
 	n, err = log.ReadAt(text, end-4)
 	f.Expect(err).To(MatchError(io.EOF))
 	f.Expect(string(text[:n])).To(Equal("end\n"))
+}
 
+// TestLog_IsBoundedInBytes checks that a node that ignores the limits of a request cannot send an endless log.
+func TestLog_IsBoundedInBytes(t *testing.T) {
+	f := newTerminalFixture(t)
+	f.mu.Lock()
+	f.endlessLog = true
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), conformance.Timeout)
+	defer cancel()
+	log, err := f.OpenLog(ctx, "object")
+	f.Expect(err).NotTo(HaveOccurred())
+	first, end, err := log.Bounds()
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(end).To(BeEquivalentTo(runtime.IncarnationLog + unknownOffset + lastLines*nodeLine))
+	f.Expect(end - first).To(BeNumerically("<=", maxLog+maxLog/4))
+	text, _, err := f.Runtime.logged(ctx, f.pod, 1)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(len(text)).To(BeNumerically("<=", mostShown))
+}
+
+// TestLog_DoesNotWaitForDeafNode checks that only one call in deafFor waits for a node that does not respond, because the worker of a controller waits with it.
+func TestLog_DoesNotWaitForDeafNode(t *testing.T) {
+	f := newTerminalFixture(t)
 	f.mu.Lock()
 	f.hangLogRequests = true
 	f.mu.Unlock()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err = f.OpenLog(ctx, "object")
+	began := time.Now()
+	_, err := f.OpenLog(t.Context(), "object")
 	f.Expect(err).To(MatchError(context.DeadlineExceeded), "a node that does not respond")
+	f.Expect(time.Since(began)).To(BeNumerically("<", logTimeout))
+	f.mu.Lock()
+	requests := f.logRequests
+	f.mu.Unlock()
+	_, err = f.OpenLog(t.Context(), "object")
+	f.Expect(err).To(MatchError(ContainSubstring("its node node does not respond")))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.Expect(f.logRequests).To(Equal(requests), "the node is not asked again")
 }
 
 func (f *terminalFixture) setLogged(text string) {
