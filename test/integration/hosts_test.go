@@ -11,7 +11,9 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -84,6 +86,31 @@ var _ = Describe("A manager that is one of several hosts", Serial, func() {
 
 		By("removing the finalizers of the other object, so that the namespace can be deleted")
 		Expect(k8s.Patch(ctx, kept, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
+	})
+
+	It("runs programs only for the namespaces of its list, although others permit its runtime and their objects name its host", func(ctx context.Context) {
+		served, other := newNamespace(ctx), newNamespace(ctx)
+		for _, name := range []string{served, other} {
+			label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+v1alpha1.LabelAllowRuntime+`":"Host"}}}`))
+			Expect(k8s.Patch(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, label)).To(Succeed())
+		}
+		foreign := newInstance(other, "foreign", "claude")
+		foreign.Labels = map[string]string{v1alpha1.LabelHost: "here"}
+		stopManager()
+		Expect(k8s.Create(ctx, foreign)).To(Succeed())
+		stopManager = startManagerWith(config, func(o *manager.Options) {
+			o.Host = manager.Host{Name: "here", Namespace: "default", Runtimes: []v1alpha1.RuntimeType{v1alpha1.RuntimeHost}}
+			o.Namespaces, o.PolicyNamespace = []string{served}, policyNamespace
+		})
+		own := newInstance(served, "own", "claude")
+		Expect(k8s.Create(ctx, own)).To(Succeed())
+		waitForReady(ctx, own)
+		Consistently(func(g Gomega) {
+			get(ctx, g, foreign)
+			g.Expect(foreign.Finalizers).To(BeEmpty())
+			g.Expect(foreign.Status.Conditions).To(BeEmpty())
+			g.Expect(rt.Known()).NotTo(ContainElement(foreign.UID))
+		}).Should(Succeed())
 	})
 
 	It("stops and releases an object whose label names another host", func(ctx context.Context) {
