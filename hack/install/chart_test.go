@@ -69,6 +69,11 @@ var variations = []struct {
 		expectField("ConfigMap", "berth-policy", "Host", "data", "runtimes.team-a")(t, objects)
 		expectField("ConfigMap", "berth-policy", "Pod", "data", "runtimes")(t, objects)
 	}},
+	{"names of variables", `policies: {environment: "LOG_*", settings: gopls, namespaces: {team-a: {environment: "*"}}}`, func(t *testing.T, objects Objects) {
+		expectField("ConfigMap", "berth-policy", "LOG_*", "data", "environment")(t, objects)
+		expectField("ConfigMap", "berth-policy", "gopls", "data", "settings")(t, objects)
+		expectField("ConfigMap", "berth-policy", "*", "data", "environment.team-a")(t, objects)
+	}},
 	{"no metrics", "metrics: {enabled: false, serviceMonitor: {enabled: true}}", func(t *testing.T, objects Objects) {
 		expectWithout("Service", "ServiceMonitor")(t, objects)
 		if manager := toYAML(t, objects.Get("Deployment", "berth-manager")); strings.Contains(manager, "metrics") {
@@ -101,7 +106,7 @@ var variations = []struct {
 	{"some namespaces", "watchNamespaces: [team-a, berth-system]", func(t *testing.T, objects Objects) {
 		bound := map[string][]string{}
 		for _, object := range objects {
-			if strings.HasSuffix(object.Kind(), "Binding") && strings.HasPrefix(object.Name(), "berth-manager") {
+			if strings.HasSuffix(object.Kind(), "RoleBinding") && strings.HasPrefix(object.Name(), "berth-manager") {
 				where := fmt.Sprint(object.Kind(), " ", object.At("metadata", "namespace"))
 				bound[where] = append(bound[where], fmt.Sprint(object.At("roleRef", "kind"), "/", object.At("roleRef", "name")))
 				slices.Sort(bound[where])
@@ -110,7 +115,7 @@ var variations = []struct {
 		watched := []string{"ClusterRole/berth-manager", "ClusterRole/berth-manager-environment", "ClusterRole/berth-manager-pods"}
 		want := map[string][]string{
 			"ClusterRoleBinding <nil>": {"ClusterRole/berth-manager-nodes", "ClusterRole/berth-manager-reviews"},
-			"RoleBinding team-a":       watched, "RoleBinding berth-system": append(watched[:3:3], "Role/berth-manager"),
+			"RoleBinding team-a":       watched, "RoleBinding berth-system": append(watched[:3:3], "Role/berth-manager", "Role/berth-manager-hosts"),
 		}
 		if !reflect.DeepEqual(bound, want) {
 			t.Errorf("the manager is bound to %v, want %v", bound, want)
@@ -198,8 +203,8 @@ var variations = []struct {
 				}
 			}
 		}
-		if bindings != 6 || objects.Get("ServiceAccount", "berth-manager") != nil {
-			t.Errorf("%d bindings to the ServiceAccount, want 6, and no ServiceAccount berth-manager", bindings)
+		if bindings != 7 || objects.Get("ServiceAccount", "berth-manager") != nil {
+			t.Errorf("%d bindings to the ServiceAccount, want 7, and no ServiceAccount berth-manager", bindings)
 		}
 	}},
 	{"common labels", "{commonLabels: {team: a, release: x}, podLabels: {team: b}, metrics: {dashboard: {enabled: true}, prometheusRule: {enabled: true, labels: {release: prometheus}}}}",

@@ -54,14 +54,14 @@ spec:
   runtime: {type: Pod, pod: {image: local}}
 `
 
-// The permissions that the chart grants with watchNamespaces are sufficient for the manager.
+// The permissions that the chart grants with watchNamespaces are sufficient for the manager, also with the policies that limit its account.
 func TestManager_NeedsOnlyNamespacedPermissions(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
 	api, kubeconfig := startClusterWithPods(t)
 	limited := limitedKubeconfig(t, kubeconfig, createAccount(g, api, "limited"))
 	applyAll(t, api, limitedObjects)
-	for _, file := range []string{"manager_role.yaml", "environment_role.yaml", "cluster/pods_role.yaml"} {
+	for _, file := range []string{"manager_role.yaml", "environment_role.yaml", "cluster/pods_role.yaml", "../policy/pods.yaml", "../policy/managers.yaml"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "config", "rbac", file))
 		g.Expect(err).NotTo(HaveOccurred())
 		manifests, err := parseManifests(file, text)
@@ -79,6 +79,7 @@ func TestManager_NeedsOnlyNamespacedPermissions(t *testing.T) {
 	}
 	applyAll(t, api, strings.Join([]string{
 		limitedBinding("RoleBinding", "default", "Role", "berth-manager"),
+		limitedBinding("RoleBinding", "default", "Role", "berth-manager-hosts"),
 		limitedBinding("RoleBinding", "watched", "ClusterRole", "berth-manager"),
 		limitedBinding("RoleBinding", "watched", "ClusterRole", "berth-manager-environment"),
 		limitedBinding("RoleBinding", "watched", "ClusterRole", "berth-manager-pods"),

@@ -26,7 +26,7 @@ type access struct {
 var accesses = []access{
 	{"get", "devservers", []string{"view", "edit", "admin", "manager"}},
 	{"list", "instances", []string{"view", "edit", "admin", "manager"}},
-	{"get", "devservers/status", []string{"view", "edit", "admin", "manager"}},
+	{"get", "devservers/status", []string{"view", "edit", "admin"}},
 	{"get", "languageservers", []string{"view", "edit", "admin", "manager"}},
 	{"create", "languageservers", []string{"edit", "admin"}},
 	{"patch", "languageservers/status", []string{"manager"}},
@@ -43,7 +43,7 @@ var accesses = []access{
 	{"patch", "instances", []string{"edit", "admin", "manager"}},
 	{"delete", "devservers", []string{"edit", "admin", "manager"}},
 	{"patch", "devservers/status", []string{"manager"}},
-	{"update", "instances/status", []string{"manager"}},
+	{"update", "instances/status", nil},
 	{"update", "instances/finalizers", []string{"manager"}},
 }
 

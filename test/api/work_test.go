@@ -83,12 +83,18 @@ func init() {
 		{"cancelled, then active", runOnly, `{spec: {state: Cancelled}}`, `{spec: {state: Active}}`, "a cancelled run cannot become Active again"},
 	}...)
 	for _, resource := range []string{"actions", "plans", "strategies", "strategyruns"} {
-		accesses = append(accesses, access{"list", resource, []string{"view", "edit", "admin", "manager"}}, access{"delete", resource, []string{"edit", "admin", "manager"}})
+		accesses = append(accesses, access{"list", resource, []string{"view", "edit", "admin", "manager"}})
+	}
+	for _, resource := range []string{"plans", "strategyruns"} { // these expire
+		accesses = append(accesses, access{"delete", resource, []string{"edit", "admin", "manager"}}, access{"patch", resource, []string{"edit", "admin", "manager"}})
+	}
+	for _, resource := range []string{"actions", "strategies"} {
+		accesses = append(accesses, access{"delete", resource, []string{"edit", "admin"}}, access{"patch", resource, []string{"edit", "admin"}})
 	}
 	accesses = append(accesses,
 		access{"create", "plans", []string{"edit", "admin"}},
 		access{"create", "strategyruns", []string{"edit", "admin", "manager"}},
-		access{"get", "plans/status", []string{"view", "edit", "admin", "manager"}},
+		access{"get", "plans/status", []string{"view", "edit", "admin"}},
 		access{"patch", "plans/status", []string{"manager"}},
 		access{"patch", "strategies/status", []string{"manager"}},
 		access{"get", "strategyruns/log", []string{"view", "edit", "admin"}},

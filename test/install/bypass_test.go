@@ -6,6 +6,9 @@ package install
 import (
 	"context"
 	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -14,8 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/controllers/process"
@@ -37,6 +38,12 @@ func TestEnvironmentPolicy_RefusesBypassingVariables(t *testing.T) {
 		{"default", "Strategy", env(`{name: PATH, valueFrom: {secretKeyRef: {name: a, key: b}}}`), "environment", "the variable PATH"},
 		{"default", "Instance", env(`{name: GIT_CONFIG_COUNT, value: "1"}`), "environment", "the variable GIT_CONFIG_COUNT"},
 		{"default", "Instance", env(`{name: npm_config_script_shell, value: /tmp/evil}`), "environment", "the variable npm_config_script_shell"},
+		{"default", "Instance", env(`{name: BROWSER, value: /tmp/evil}`), "environment", "the variable BROWSER"},
+		{"default", "Instance", env(`{name: LESSOPEN, value: "|/tmp/evil %s"}`), "environment", "the variable LESSOPEN"},
+		{"default", "Instance", env(`{name: KUBECONFIG, value: /tmp/evil}`), "environment", "the variable KUBECONFIG"},
+		{"default", "DevServer", env(`{name: MAVEN_OPTS, value: "-javaagent:/tmp/evil.jar"}`), "environment", "the variable MAVEN_OPTS"},
+		{"default", "DevServer", env(`{name: GRADLE_OPTS, value: "-javaagent:/tmp/evil.jar"}`), "environment", "the variable GRADLE_OPTS"},
+		{"default", "Instance", pod(`env: [{name: LOG, value: debug}, {name: BROWSER, value: /tmp/evil}]`), "environment", "the variable BROWSER"},
 		{"default", "Instance", env(`{name: MY_HOME, value: /etc}, {name: CCACHE, value: x}, {name: GIT_AUTHOR_NAME, value: x}`), "", ""},
 		{"team-a", "Instance", env(`{name: HOME, value: /etc}`), "environment", "the variable HOME"}, // this namespace limits directories but not commands
 		{"default", "Instance", pod(`env: [{name: LD_PRELOAD, value: /tmp/evil.so}]`), "environment", "the variable LD_PRELOAD"},
@@ -52,6 +59,88 @@ func TestEnvironmentPolicy_RefusesBypassingVariables(t *testing.T) {
 	setParameters(t, free, policyCase{"default", "Instance", env(`{name: HOME, value: /etc}`), "", ""})
 	expectCase(t, policyCase{"default", "Instance", pod(`envFrom: [{secretRef: {name: a}}]`), "", ""})
 	expectCase(t, policyCase{"default", "Instance", `process: {command: [gohello], envFrom: [{secretRef: {name: a}}]}`, "", ""})
+}
+
+// TestEnvironmentPolicy_AllowList checks the key environment: names that it does not list are refused, also where no command is limited, and an exact name permits a
+// variable that is otherwise refused.
+func TestEnvironmentPolicy_AllowList(t *testing.T) {
+	createNamespaces(t)
+	env := func(words string) string { return `process: {command: [gohello], env: [` + words + `]}` }
+	listed := maps.Clone(freeParameters)
+	listed["environment"] = "LOG\nAPP_*\nGIT_*"
+	setParameters(t, listed, policyCase{"default", "Instance", env(`{name: OTHER, value: a}`), "environment", "the variable OTHER"})
+	for _, c := range []policyCase{
+		{"default", "Instance", env(`{name: LOG, value: a}, {name: APP_MODE, value: a}`), "", ""},
+		{"default", "Instance", env(`{name: LOG, value: a}, {name: LOGS, value: a}`), "environment", "the variable LOGS"},
+		{"default", "DevServer", env(`{name: GIT_DIR, value: a}`), "", ""},
+		{"default", "Instance", `process: {command: [gohello], envFrom: [{secretRef: {name: a}}]}`, "environment", "the source spec.process.envFrom"},
+		{"default", "Instance", `{process: {command: [gohello]}, runtime: ` + podWithSidecar(`env: [{name: OTHER, value: a}]`) + `}`, "environment", "the variable OTHER"},
+		{"default", "Instance", `process: {command: [gohello]}`, "", ""},
+	} {
+		t.Run(c.namespace+": "+c.spec, func(t *testing.T) { expectCase(t, c) })
+	}
+
+	listed["commands"], listed["environment"], listed["environment.team-a"] = "gohello", "*\nHOME", "GIT_*\nPATH"
+	setParameters(t, listed, policyCase{"default", "Instance", env(`{name: OTHER, value: a}, {name: HOME, value: a}`), "", ""})
+	for _, c := range []policyCase{
+		{"default", "Instance", env(`{name: PATH, value: a}`), "environment", "the variable PATH"},
+		{"team-a", "Instance", env(`{name: PATH, value: a}, {name: GIT_AUTHOR_NAME, value: a}`), "", ""},
+		{"team-a", "Instance", env(`{name: GIT_DIR, value: a}`), "environment", "the variable GIT_DIR"}, // a prefix does not permit it
+		{"team-a", "Instance", env(`{name: HOME, value: a}`), "environment", "the variable HOME"},
+	} {
+		t.Run(c.namespace+": "+c.spec, func(t *testing.T) { expectCase(t, c) })
+	}
+}
+
+// TestEnvironmentPolicy_DocumentedVariables checks that docs/security.md lists exactly the variables that the policy refuses where commands are limited.
+func TestEnvironmentPolicy_DocumentedVariables(t *testing.T) {
+	g := NewWithT(t)
+	policy, err := os.ReadFile(filepath.Join(root, "config", "policy", "environment.yaml"))
+	g.Expect(err).NotTo(HaveOccurred())
+	_, text, found := strings.Cut(string(policy), "- name: unsafe\n    expression: >-\n")
+	g.Expect(found).To(BeTrue())
+	text, _, _ = strings.Cut(text, "  - name:")
+	pattern := strings.NewReplacer(`"`, "", " ", "", "+", "", "\n", "").Replace(text)
+	refused := strings.Split(strings.TrimSuffix(strings.TrimPrefix(pattern, "^("), ")$"), "|")
+	for i, name := range refused {
+		refused[i] = strings.ReplaceAll(strings.TrimSuffix(strings.TrimPrefix(name, "(?i:"), ")"), ".*", "*")
+	}
+
+	page, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
+	g.Expect(err).NotTo(HaveOccurred())
+	_, section, found := strings.Cut(string(page), "These variables are refused:\n")
+	g.Expect(found).To(BeTrue())
+	section, _, _ = strings.Cut(section, "\nNo list of such variables is complete")
+	var documented []string
+	for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(section, -1) {
+		documented = append(documented, name[1])
+	}
+	g.Expect(documented).To(ConsistOf(refused))
+}
+
+// TestSettingsPolicy_RefusesUnlistedSettings checks that a LanguageServer cannot use its settings to start programs that the policy for commands does not permit.
+func TestSettingsPolicy_RefusesUnlistedSettings(t *testing.T) {
+	createNamespaces(t)
+	limited := maps.Clone(freeParameters)
+	limited["commands"], limited["settings.team-a"] = "gopls", "# read by reviewers\ngopls\neditor*\nworkspace/executeCommand"
+	server := func(words string) string {
+		return `{language: go, workspace: {folders: [/src]}, process: {command: [gopls]}` + words + `}`
+	}
+	setParameters(t, limited, policyCase{"default", "LanguageServer", server(`, settings: {gopls: {}}`), "settings", "the setting gopls"})
+	for _, c := range []policyCase{
+		{"default", "LanguageServer", server(``), "", ""},
+		{"default", "LanguageServer", server(`, settings: {}`), "", ""},
+		{"default", "LanguageServer", server(`, settings: {rust-analyzer: {check: {overrideCommand: [evil]}}}`), "settings", "the setting rust-analyzer"},
+		{"default", "LanguageServer", server(`, initializationOptions: {check: {overrideCommand: [evil]}}`), "settings", "the setting check"},
+		{"default", "LanguageServer", server(`, health: {canary: {method: workspace/executeCommand, params: {command: evil}}}`), "settings", "the setting workspace/executeCommand"},
+		{"default", "LanguageServer", server(`, health: {canary: {method: workspace/symbol, params: {query: a}}}`), "", ""},
+		{"team-a", "LanguageServer", server(`, settings: {gopls: {buildFlags: [a]}}, initializationOptions: {editorName: a}`), "", ""},
+		{"team-a", "LanguageServer", server(`, settings: {gopls: {}, clangd: {}}`), "settings", "the setting clangd"},
+		{"team-a", "LanguageServer", server(`, health: {canary: {method: workspace/executeCommand, params: {command: a}}}`), "", ""},
+	} {
+		t.Run(c.namespace+": "+c.spec, func(t *testing.T) { expectCase(t, c) })
+	}
+	setParameters(t, freeParameters, policyCase{"default", "LanguageServer", server(`, settings: {rust-analyzer: {}}, initializationOptions: {check: {}}`), "", ""})
 }
 
 // TestVolumePolicy_ProtectsBerthVolumes checks that no spec can replace or mount a volume that Berth adds to the Pod of a language server.
@@ -202,11 +291,7 @@ func TestRuntimePolicy_ForbiddenRuntimeAllowsOnlyStop(t *testing.T) {
 // may run, but cannot read other ConfigMaps.
 func TestManagerRoles_ReadPolicyParametersOnly(t *testing.T) {
 	g := NewWithT(t)
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	g.Expect(err).NotTo(HaveOccurred())
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:berth-system:berth-manager", Groups: []string{"system:serviceaccounts"}}
-	manager, err := client.NewWithWatch(config, client.Options{Scheme: k8s.Scheme()})
-	g.Expect(err).NotTo(HaveOccurred())
+	manager := asAccount(t, insideAccount)
 	parameters := []client.ListOption{client.InNamespace("berth-system"), client.MatchingFields{"metadata.name": process.PolicyConfigMap}}
 	for _, c := range []struct {
 		list    client.ObjectList

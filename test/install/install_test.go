@@ -85,7 +85,8 @@ func TestPolicies_PassTypeChecker(t *testing.T) {
 		}
 	}
 	g.Eventually(warnings(invalidPolicy), patience, poll).ShouldNot(BeEmpty())
-	for _, name := range []string{"berth-commands", "berth-images", "berth-directories", "berth-runtimes"} {
+	for _, name := range []string{"berth-commands", "berth-images", "berth-directories", "berth-runtimes", "berth-environment", "berth-settings", "berth-docker", "berth-volumes",
+		"berth-pods", "berth-managers", "berth-adoption"} {
 		g.Eventually(warnings(name), patience, poll).Should(BeEmpty(), name)
 	}
 }

@@ -30,7 +30,9 @@ var rights = []struct {
 	{right{"create", "events.k8s.io", "events", "default", ""}, true, true},
 	{right{"create", "authorization.k8s.io", "subjectaccessreviews", "", ""}, true, true},
 	{right{"update", "coordination.k8s.io", "leases", "berth-system", "berth.dev"}, true, true},
-	{right{"patch", "", "configmaps", "berth-system", "berth-endpoint"}, true, true},
+	{right{"update", "", "configmaps", "berth-system", "berth-endpoint"}, true, true},
+	{right{"get", "", "configmaps", "berth-system", "berth-policy"}, true, true},
+	{right{"delete", "berth.dev", "instances", "default", "any"}, true, true},
 
 	{right{"create", "", "pods", "default", ""}, true, false},
 	{right{"delete", "", "pods", "default", "any"}, true, false},
@@ -49,6 +51,20 @@ var rights = []struct {
 	{right{"create", "rbac.authorization.k8s.io", "clusterrolebindings", "", ""}, false, false},
 	{right{"escalate", "rbac.authorization.k8s.io", "clusterroles", "", ""}, false, false},
 	{right{"patch", "", "configmaps", "kube-system", "any"}, false, false},
+	{right{"update", "", "configmaps", "berth-system", "berth-policy"}, false, false},
+	{right{"patch", "", "configmaps", "berth-system", "berth-policy"}, false, false},
+	{right{"delete", "", "configmaps", "berth-system", "berth-policy"}, false, false},
+	{right{"update", "", "configmaps", "berth-system", "any"}, false, false},
+	{right{"delete", "coordination.k8s.io", "leases", "berth-system", "any"}, false, false},
+	{right{"update", "coordination.k8s.io", "leases", "kube-system", "any"}, false, false},
+	{right{"patch", "berth.dev", "actions", "default", "any"}, false, false},
+	{right{"delete", "berth.dev", "actions", "default", "any"}, false, false},
+	{right{"patch", "berth.dev", "strategies", "default", "any"}, false, false},
+	{right{"delete", "berth.dev", "strategies", "default", "any"}, false, false},
+	{right{"delete", "berth.dev", "instancediscoveries", "default", "any"}, false, false},
+	{right{"update", "berth.dev", "devservers", "default", "any"}, false, false},
+	{right{"update", "berth.dev", "devservers/status", "default", "any"}, false, false},
+	{right{"create", "berth.dev", "devservers", "default", ""}, false, false},
 }
 
 // insideAccount is the service account of config/default, which the suite has installed. outsideAccount gets the roles of config/outside.
@@ -115,7 +131,7 @@ func installOutsideRoles(t *testing.T) {
 		g.Expect(apply(t.Context(), o)).To(Succeed(), "%s %s", o.GetKind(), o.GetName())
 		t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), o))).To(Succeed()) })
 	}
-	g.Expect(bindings).To(Equal(3), "berth-manager, berth-manager-reviews, and the Role in the manager's namespace")
+	g.Expect(bindings).To(Equal(4), "berth-manager, berth-manager-reviews, and the Roles berth-manager and berth-manager-hosts in the manager's namespace")
 }
 
 func expectRight(t *testing.T, account string, r right, want bool) {

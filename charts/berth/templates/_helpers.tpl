@@ -40,8 +40,8 @@ berth-metrics.{{ .Release.Namespace }}.svc
 {{- end }}
 
 {{/*
-Renders the objects of a file in files/, which is a copy of a file in config/, with the namespace, the labels and the
-ServiceAccount of this release:
+Renders the objects of a file in files/, which is a copy of a file in config/, with the namespace (also where an expression of a policy names
+it in quotes), the labels and the ServiceAccount of this release:
 include "berth.objects" (dict "root" $ "file" "files/..." "annotations" (dict ...) "labels" (dict ...))
 */}}
 {{- define "berth.objects" -}}
@@ -51,7 +51,7 @@ include "berth.objects" (dict "root" $ "file" "files/..." "annotations" (dict ..
 {{- $namespace := $root.Release.Namespace }}
 {{- $labels := merge (dict) (include "berth.chartLabels" $root | fromYaml) (.labels | default dict) ($root.Values.commonLabels | default dict) }}
 {{- $annotations := .annotations | default dict }}
-{{- range $text := regexSplit "(?m)^---$" ($root.Files.Get .file) -1 }}
+{{- range $text := regexSplit "(?m)^---$" ($root.Files.Get .file | replace "\"berth-system\"" ($namespace | quote)) -1 }}
 {{- $object := fromYaml $text }}
 {{- if hasKey $object "Error" }}{{ fail (printf "%s: %s" $.file $object.Error) }}{{ end }}
 {{- if $object }}
