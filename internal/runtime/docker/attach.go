@@ -99,7 +99,7 @@ func (r *Runtime) running(ctx context.Context, uid types.UID) (target, error) {
 	defer r.release(e)
 	if e.record.Adopted { // checked again, because an earlier version of Berth may have adopted the container
 		if why := r.privileged(c); why != "" {
-			return target{}, fmt.Errorf("Berth does not control container %s, because %s", e.record.ContainerName, why)
+			return target{}, fmt.Errorf("cannot control container %s, because %s", e.record.ContainerName, why)
 		}
 	}
 	return target{id: c.ID, terminal: c.Config.Tty, copier: e.copier}, nil

@@ -66,10 +66,10 @@ func TestAdopt_RefusesContainerWithRightsOnTheMachine(t *testing.T) {
 			c.change(inspected)
 			refused := r.mayAdopt("uid", inspected, containerConfig{Container: "agent", Adopt: adoptRequired})
 			if c.why == "" {
-				g.Expect(refused).To(BeNil())
+				g.Expect(refused).NotTo(HaveOccurred())
 				return
 			}
-			g.Expect(refused).NotTo(BeNil())
+			g.Expect(refused).To(HaveOccurred())
 			g.Expect(refused.Reason).To(Equal(v1alpha1.ReasonContainerTaken))
 			g.Expect(refused.Message).To(ContainSubstring(c.why))
 		})

@@ -181,6 +181,11 @@ func (l *link) judge(ctx context.Context, rec *record) (now facts.Incarnation, e
 			return unknown(rec, "Berth does not control this session: %v; delete the object to release the session", err), nil, false
 		}
 	}
+	return l.judgePane(ctx, rec, leader)
+}
+
+// judgePane is the part of judge for a tmux server that runs. leader states whether the program is alive.
+func (l *link) judgePane(ctx context.Context, rec *record, leader bool) (now facts.Incarnation, exit *facts.Exit, again bool) {
 	all, err := l.runtime.clientOf(rec).sessions(ctx)
 	if err != nil {
 		return unknown(rec, "cannot inspect the session: %v", err), nil, false

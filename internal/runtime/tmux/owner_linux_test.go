@@ -170,7 +170,7 @@ func TestRunAs_RefusesProgramsWithRightsOfOthers(t *testing.T) {
 	f.killAndWait(uid)
 }
 
-// A manager that runs programs as nobody does not control what an earlier manager, without another user, adopted. It can be released.
+// With --run-as, a manager does not control sessions that an earlier manager adopted without another user. They can be released.
 func TestRunAs_DoesNotControlWhatWasAdoptedBefore(t *testing.T) {
 	f, _ := newOwnerFixture(t)
 	theirs := f.newForeignSession("agent", "terminal")

@@ -307,12 +307,10 @@ func (v *view) show(ctx context.Context, out io.Writer) error {
 			continue
 		}
 		if done {
-			return nil
+			return nil //nolint:nilerr // the end of the context ends the view
 		}
-		if lost {
-			if err := v.draw(); err != nil {
-				return nil //nolint:nilerr // the client has exited, which ends the context
-			}
+		if lost && v.draw() != nil {
+			return nil //nolint:nilerr // the client has exited, which ends the context
 		}
 		select {
 		case <-v.changed:
