@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 
 	"k8s.io/apimachinery/pkg/types"
 
