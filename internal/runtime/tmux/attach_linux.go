@@ -95,9 +95,9 @@ func (v *view) awaitExit(ctx context.Context, cancel context.CancelCauseFunc) {
 		return
 	case <-exited:
 	}
-	// Once tmux has noticed the exit, for which Observe waits, it has read all output. It sends the reply after that output, and none if the session is gone.
+	// Once tmux has noticed the exit, for which Observe waits, it has read all output. It sends no reply if the session is gone.
 	_, _ = v.runtime.Observe(ctx, v.rec.UID)
-	if v.send("display-message -p end", lastReply) == nil {
+	if v.drawLast() == nil {
 		timer := time.NewTimer(drawWithin)
 		defer timer.Stop()
 		select {

@@ -129,10 +129,23 @@ func (v *view) draw() error {
 	if again {
 		return nil
 	}
+	return v.capture()
+}
+
+// drawLast requests the screen of a program that has exited, because tmux discards output that it has not sent to a client when the program exits. After the
+// screen it sends lastReply.
+func (v *view) drawLast() error {
+	return v.capture([]string{"display-message", "-p", "end"})
+}
+
+// capture requests the screen, and then runs a command whose reply is lastReply, if there is one.
+func (v *view) capture(last ...[]string) error {
 	pane := v.rec.PaneID
-	return v.send(joined([][]string{
+	commands := [][]string{
 		{"display-message", "-p", "-t", pane, stateFormat()}, {"capture-pane", "-p", "-e", "-N", "-t", pane}, {"capture-pane", "-p", "-P", "-C", "-t", pane},
-	}), stateReply, screenReply, restReply)
+	}
+	replies := []replyKind{stateReply, screenReply, restReply, lastReply}
+	return v.send(joined(append(commands, last...)), replies[:len(commands)+len(last)]...)
 }
 
 // read receives messages of tmux until the client is detached, which it reports as io.EOF.
