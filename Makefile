@@ -16,6 +16,8 @@ export KUBEBUILDER_ASSETS ?= $(BIN)
 PLAIN := CGO_ENABLED=0 GOFLAGS="$(shell go env GOFLAGS) -trimpath"
 # Timeout of the tests of one package.
 TIMEOUT ?= 15m
+# Flags of make test. make verify runs go vet on all packages; go test would run it on the packages of all imported modules too, which takes long the first time.
+TESTFLAGS = -p 4 -count=1 -vet=off -timeout $(TIMEOUT)
 # Packages to test: make test PACKAGES=./internal/lifecycle/... The slowest ones come first, so that none of them runs alone at the end.
 SLOWEST := ./test/integration ./internal/runtime/host ./test/soak ./internal/controlplane ./internal/runtime/langserver
 PACKAGES ?= $(SLOWEST) $(shell go list ./... | grep -vE '/test/(e2e|performance|races|chaos|cluster|faults|hostile|languageservers)$$')
@@ -40,11 +42,13 @@ install: ## Install berth, kubectl-berth, berth-apiserver, berth-shim, berth-lsp
 	@bin=$$(go env GOBIN); bin=$${bin:-$$(go env GOPATH)/bin}; ln -sf berth "$$bin/kubectl-berth"; ln -sf berth "$$bin/kubectl_complete-berth"; echo "installed into $$bin"
 
 ##@ Build
+PROGRAMS := ./cmd/... ./samples/gohello ./samples/checkmodule
+
 .PHONY: build
 build: ## Build berth, kubectl-berth, berth-shim, berth-lsp, berth-lsp-pod and the programs of the samples into bin/.
 	@echo "building berth and its helper programs" >&2
 	@mkdir -p $(BIN)
-	@$(PLAIN) go build -o $(BIN)/ ./cmd/... ./samples/gohello ./samples/checkmodule
+	@$(PLAIN) go build -v -o $(BIN)/ $(PROGRAMS) 2>&1 | hack/progress.sh berth "$$(go list -deps $(PROGRAMS) | wc -l)"
 	@ln -sf berth $(BIN)/kubectl-berth
 	@ln -sf berth $(BIN)/kubectl_complete-berth
 
@@ -169,7 +173,8 @@ clean: ## Remove bin/.
 .PHONY: test
 test: build apiserver ## Run the unit and integration tests, with -race if it is available. Builds what they need, except for tests with Pods. Lists the tests that are skipped because of a missing program.
 	@race=$$(hack/race.sh); echo "testing $$race (compiling takes minutes the first time)" >&2; \
-	hack/test.sh $$race -p 4 -count=1 -timeout $(TIMEOUT) $(PACKAGES)
+	hack/precompile.sh $$race $(PACKAGES); \
+	hack/test.sh $$race $(TESTFLAGS) $(PACKAGES)
 
 # Tests that make test skips without kube-apiserver. They check the Pods and the installation that Berth creates; test-cluster runs such Pods on a node.
 PODS := TestIntegration|TestManager_NeedsOnlyNamespacedPermissions|TestStart_ReadsDatabaseOfEtcd
@@ -177,8 +182,8 @@ PODS := TestIntegration|TestManager_NeedsOnlyNamespacedPermissions|TestStart_Rea
 .PHONY: test-pods
 test-pods: build controlplane ## Run the tests that need Pods, kube-apiserver or kubectl, with -race if it is available. They need no node.
 	@race=$$(hack/race.sh); echo "testing with Pods $$race" >&2; \
-	hack/test.sh $$race -p 4 -count=1 -timeout $(TIMEOUT) ./test/install ./internal/runtime/pod && \
-	hack/test.sh $$race -p 4 -count=1 -timeout $(TIMEOUT) -run '^($(PODS))$$' ./test/integration ./internal/cli ./internal/controlplane
+	hack/test.sh $$race $(TESTFLAGS) ./test/install ./internal/runtime/pod && \
+	hack/test.sh $$race $(TESTFLAGS) -run '^($(PODS))$$' ./test/integration ./internal/cli ./internal/controlplane
 
 .PHONY: test-integration
 test-integration: apiserver ## Test the controllers with a real API server and a fake runtime.
@@ -238,7 +243,7 @@ chaos: apiserver ## Kill processes at random during random client operations, fo
 	@CYCLES=$(CYCLES) $(PLAIN) go test -count=1 -timeout $$(($(CYCLES) * 20 + 900))s -v ./test/chaos/
 
 .PHONY: bench
-bench: kube-apiserver gopls ## Measure speed and cost against the bare API server, pm2 and the kernel. Takes about seven minutes on an idle machine.
+bench: build kube-apiserver gopls ## Measure speed and cost against the bare API server, pm2 and the kernel. Takes about seven minutes on an idle machine.
 	@$(PLAIN) go test -count=1 -timeout 60m -v ./test/performance
 
 SCALE ?= 5000
