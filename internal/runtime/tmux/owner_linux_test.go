@@ -62,7 +62,8 @@ func (f *fixture) tmuxAs(user *shim.User, args ...string) (string, error) {
 // newSessionOf creates a session of the user nobody that runs a command.
 func (f *fixture) newSessionOf(name string, command ...string) procstat.Process {
 	f.Helper()
-	out, err := f.tmuxAs(nobody, append([]string{"new-session", "-d", "-P", "-F", "#{pane_pid}", "-s", name, "--"}, command...)...)
+	// env prevents tmux from running a command of one word by the user's shell: nobody's login shell runs nothing.
+	out, err := f.tmuxAs(nobody, append([]string{"new-session", "-d", "-P", "-F", "#{pane_pid}", "-s", name, "--", "env"}, command...)...)
 	f.Expect(err).NotTo(HaveOccurred(), out)
 	p, err := procstat.Identify(number(out))
 	f.Expect(err).NotTo(HaveOccurred())
