@@ -130,19 +130,19 @@ type LanguageServerLimits struct {
 	// maxHeaderSize is the maximum size of a message header, such as 8Ki. 256 bytes to 64Ki. Defaults to 8Ki.
 	// +optional
 	// +kubebuilder:default="8Ki"
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('256')) >= 0 && quantity(string(self)).compareTo(quantity('64Ki')) <= 0",message="must be between 256 and 64Ki"
+	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE][-+]?[0-9.]{3}') && quantity(string(self)).compareTo(quantity('256')) >= 0 && quantity(string(self)).compareTo(quantity('64Ki')) <= 0",message="must be between 256 and 64Ki"
 	MaxHeaderSize *resource.Quantity `json:"maxHeaderSize,omitempty"`
 
 	// maxMessageSize is the maximum size of a message from the server. 4Ki to 1Gi. Defaults to 64Mi.
 	// +optional
 	// +kubebuilder:default="64Mi"
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
+	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE][-+]?[0-9.]{3}') && quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
 	MaxMessageSize *resource.Quantity `json:"maxMessageSize,omitempty"`
 
 	// maxClientMessageSize is the maximum size of a message from a client. 4Ki to 1Gi. Defaults to 32Mi.
 	// +optional
 	// +kubebuilder:default="32Mi"
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
+	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE][-+]?[0-9.]{3}') && quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
 	MaxClientMessageSize *resource.Quantity `json:"maxClientMessageSize,omitempty"`
 
 	// maxClients is the maximum number of simultaneous clients. 1 to 1024. Defaults to 64.
@@ -162,7 +162,7 @@ type LanguageServerLimits struct {
 	// maxDocumentsSize is the maximum total size of the text of all documents that one client has open. 4Ki to 1Gi. Defaults to 64Mi.
 	// +optional
 	// +kubebuilder:default="64Mi"
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
+	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE][-+]?[0-9.]{3}') && quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
 	MaxDocumentsSize *resource.Quantity `json:"maxDocumentsSize,omitempty"`
 
 	// maxInFlight is the maximum number of requests of one client that the server has not answered yet. 1 to 10000. Defaults to 64.
@@ -175,7 +175,7 @@ type LanguageServerLimits struct {
 	// maxQueueSize is the maximum amount of data that one client has not read yet. Berth disconnects a client that exceeds it. 4Ki to 1Gi. Defaults to 8Mi.
 	// +optional
 	// +kubebuilder:default="8Mi"
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
+	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE][-+]?[0-9.]{3}') && quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
 	MaxQueueSize *resource.Quantity `json:"maxQueueSize,omitempty"`
 
 	// requestTimeoutSeconds is the time after which Berth cancels a request that the server has not answered, in seconds. 1 to 3600. Defaults to 120.
@@ -188,7 +188,7 @@ type LanguageServerLimits struct {
 	// maxMemory is the maximum amount of memory of the server and its child processes, such as 4Gi. Berth restarts a server that exceeds it. 16Mi to 1Ti.
 	// Unset: no limit.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('16Mi')) >= 0 && quantity(string(self)).compareTo(quantity('1Ti')) <= 0",message="must be between 16Mi and 1Ti"
+	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE][-+]?[0-9.]{3}') && quantity(string(self)).compareTo(quantity('16Mi')) >= 0 && quantity(string(self)).compareTo(quantity('1Ti')) <= 0",message="must be between 16Mi and 1Ti"
 	MaxMemory *resource.Quantity `json:"maxMemory,omitempty"`
 }
 
@@ -212,7 +212,7 @@ type HoldPolicy struct {
 	// maxSize is the maximum total size of the requests that wait. 4Ki to 1Gi. Defaults to 16Mi.
 	// +optional
 	// +kubebuilder:default="16Mi"
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
+	// +kubebuilder:validation:XValidation:rule="!string(self).matches('[eE][-+]?[0-9.]{3}') && quantity(string(self)).compareTo(quantity('4Ki')) >= 0 && quantity(string(self)).compareTo(quantity('1Gi')) <= 0",message="must be between 4Ki and 1Gi"
 	MaxSize *resource.Quantity `json:"maxSize,omitempty"`
 }
 

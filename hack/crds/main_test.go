@@ -66,3 +66,28 @@ func TestAtomicConditions_ChangesOnlyConditions(t *testing.T) {
 	g.Expect(string(once)).To(Equal(wanted))
 	g.Expect(string(atomicConditions(once))).To(Equal(wanted), "a second time changes nothing")
 }
+
+const generatedValues = `              failureTimes:
+                items:
+                  format: date-time
+                  type: string
+                type: array
+              lastTransitionTime:
+                format: date-time
+                type: string
+              memory:
+                pattern: ^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$
+                x-kubernetes-int-or-string: true
+              name:
+                pattern: ^a$
+`
+
+func TestDecodableValues_ChangesOnlyTimesAndQuantities(t *testing.T) {
+	g := NewWithT(t)
+	once := string(decodableValues([]byte(generatedValues)))
+	g.Expect(string(decodableValues([]byte(once)))).To(Equal(once), "a second time changes nothing")
+	g.Expect(once).To(ContainSubstring("                  format: date-time\n                  " + microTime + "\n                  type: string\n"))
+	g.Expect(once).To(ContainSubstring("                format: date-time\n                " + secondsTime + "\n                type: string\n"))
+	g.Expect(once).To(ContainSubstring("                " + quantity + "\n                x-kubernetes-int-or-string"))
+	g.Expect(once).To(ContainSubstring("                pattern: ^a$\n"))
+}
