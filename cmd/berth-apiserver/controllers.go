@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
@@ -50,6 +51,14 @@ type caches struct {
 	started  chan struct{} // closed when the informers have started
 }
 
+// stripManagedFields removes the owners of fields, which are up to half of an object and which no controller reads.
+func stripManagedFields(object any) (any, error) {
+	if accessor, err := meta.Accessor(object); err == nil {
+		accessor.SetManagedFields(nil)
+	}
+	return object, nil
+}
+
 // startControllers starts four controllers of kube-controller-manager: for namespaces, garbage collection, quotas and aggregated roles.
 func startControllers(ctx context.Context, config *rest.Config) error {
 	config = rest.AddUserAgent(config, "controllers")
@@ -58,21 +67,21 @@ func startControllers(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("create a client for the controllers: %w", err)
 	}
-	meta, err := metadata.NewForConfig(config)
+	metadataClient, err := metadata.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("create a client for the controllers: %w", err)
 	}
-	typed := informers.NewSharedInformerFactory(client, resync)
+	typed := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(stripManagedFields))
 	c := caches{
-		client: client, metadata: meta, typed: typed,
-		all:     informerfactory.NewInformerFactory(typed, metadatainformer.NewSharedInformerFactory(meta, resync)),
+		client: client, metadata: metadataClient, typed: typed,
+		all:     informerfactory.NewInformerFactory(typed, metadatainformer.NewSharedInformerFactoryWithOptions(metadataClient, resync, metadatainformer.WithTransform(stripManagedFields))),
 		mapper:  restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())),
 		started: make(chan struct{}),
 	}
 	// The mapper caches the kinds, so new kinds require a reset.
 	go wait.Until(c.mapper.Reset, discoveryPeriod, ctx.Done())
 
-	namespaces := namespace.NewNamespaceController(ctx, client, meta, client.Discovery().ServerPreferredNamespacedResources,
+	namespaces := namespace.NewNamespaceController(ctx, client, metadataClient, client.Discovery().ServerPreferredNamespacedResources,
 		typed.Core().V1().Namespaces(), recheckPeriod, corev1.FinalizerKubernetes)
 	roles := clusterroleaggregation.NewClusterRoleAggregation(typed.Rbac().V1().ClusterRoles(), client.RbacV1())
 	if err := c.startQuotas(ctx); err != nil {

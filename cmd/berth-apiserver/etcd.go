@@ -99,8 +99,8 @@ func etcdConfig(o options) *embed.Config {
 	config.QuotaBackendBytes = o.quota
 	// By default etcd keeps 5000 changes in memory and 10000 in the write-ahead log for other members, which this etcd does not have. With large objects these
 	// changes take gigabytes.
-	config.SnapshotCount = 1000
-	config.SnapshotCatchUpEntries = 100
+	config.SnapshotCount = 250
+	config.SnapshotCatchUpEntries = 50
 	config.LogLevel = "warn"
 	config.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 	config.EnableGRPCGateway = false

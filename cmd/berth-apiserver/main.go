@@ -16,22 +16,16 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"syscall"
 
 	_ "k8s.io/component-base/metrics/prometheus/workqueue" // registers the metrics of work queues
 )
 
-// gcPercent is by how many percent the heap may grow before it is collected. Go's default is 100; 50 saves about 40 MB on a machine with few writes.
-const gcPercent = 50
-
 func main() {
 	closeOnExec()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	go boundMemory(ctx)
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "berth-apiserver:", err)
 		os.Exit(1)

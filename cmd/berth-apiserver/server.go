@@ -34,6 +34,8 @@ func flags(o options) []string {
 		"--service-account-key-file=" + o.pki("service-account.key"),
 		"--service-account-signing-key-file=" + o.pki("service-account.key"),
 		"--profiling=false",
+		// The cache decodes every object and keeps it, and every change of the last 75 seconds. One manager, which has a cache of its own, needs it less than memory.
+		"--watch-cache=false",
 		// End watches on shutdown. Otherwise a client such as kubectl get -w would delay the shutdown by a minute.
 		"--shutdown-watch-termination-grace-period=1s",
 	}

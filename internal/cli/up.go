@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,6 +28,9 @@ import (
 
 // showEvery is how often the table of berth up is refreshed. The objects come from the cache of the manager.
 const showEvery = 250 * time.Millisecond
+
+// gcPercent is by how many percent the heap of berth up may grow before it is collected. Go's default, 100, is for programs that compute more.
+const gcPercent = 50
 
 // upFlags holds the values of the flags of berth up.
 type upFlags struct {
@@ -80,6 +85,9 @@ func (f *upFlags) controlPlane(a *app) controlplane.Options {
 
 func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	defer outlivePipes()()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	if f.runAs, err = lookUpUser(f.runAsName); err != nil {
 		return err
 	}

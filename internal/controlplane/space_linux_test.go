@@ -180,9 +180,9 @@ func TestChurnIsBounded(t *testing.T) {
 		if done%(128<<20) != 0 && done != amount {
 			continue
 		}
-		// The write-ahead log contains up to 1000 changes until the next snapshot, and etcd keeps its last 5 files of 64 MiB.
+		// The write-ahead log contains up to 250 changes until the next snapshot, and etcd keeps its last 5 files of 64 MiB.
 		disk = max(disk, totalSize(g, filepath.Join(c.dir.root, "etcd", "member")))
-		g.Expect(disk).To(BeNumerically("<=", etcdQuota+32<<20+1000<<19+6*64<<20))
+		g.Expect(disk).To(BeNumerically("<=", etcdQuota+32<<20+250<<19+6*64<<20))
 		t.Logf("wrote %d MiB in %s: with a quota of %d MiB the file had at most %d MiB, with the write-ahead log %d MiB",
 			done>>20, time.Since(began).Round(time.Second), etcdQuota>>20, largest>>20, disk>>20)
 	}

@@ -7,8 +7,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -54,7 +52,7 @@ func TestControlPlane_StartAndMemory(t *testing.T) {
 		_, err = envtest.InstallCRDs(plane.Config(), crds)
 		g.Expect(err).NotTo(HaveOccurred())
 		write := statusWriteTime(ctx, g, plane.Config())
-		memory = append(memory, childMemory(t, "berth-apiserver"))
+		memory = append(memory, float64(statusField(t, childNamed(t, os.Getpid(), "berth-apiserver"), "VmRSS"))/1024)
 
 		// By default, envtest starts etcd without syncing writes to the disk. berth up syncs them, so the reference must too.
 		reference := &envtest.Environment{BinaryAssetsDirectory: os.Getenv("KUBEBUILDER_ASSETS"), ControlPlaneStartTimeout: testenv.StartTimeout}
@@ -100,24 +98,4 @@ func statusWriteTime(ctx context.Context, g Gomega, config *rest.Config) float64
 		times = append(times, milliseconds(time.Since(began)))
 	}
 	return median(times)
-}
-
-// childMemory returns the resident memory of the child process with this name, in MiB.
-func childMemory(t *testing.T, name string) float64 {
-	t.Helper()
-	entries, err := filepath.Glob("/proc/[0-9]*/status")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range entries {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue // the process has exited
-		}
-		if strings.HasPrefix(string(data), "Name:\t"+name+"\n") && strings.Contains(string(data), "\nPPid:\t"+strconv.Itoa(os.Getpid())+"\n") {
-			return float64(sumField(t, data, "VmRSS")) / 1024
-		}
-	}
-	t.Fatalf("no child process is named %s", name)
-	return 0
 }
