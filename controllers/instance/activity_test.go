@@ -334,6 +334,24 @@ func TestAwaitingInput_RejectsLargePatterns(t *testing.T) {
 	d.Expect(d.observe()).To(BeZero(), "without a change there is no further inspection")
 }
 
+// Clients wait for the start of an Instance that rests. An Instance that was stopped, or is being deleted, in its sleep does not start.
+func TestBeforeAction_EndsRestOfInstanceThatNoUseStarts(t *testing.T) {
+	for _, reason := range []string{v1alpha1.ReasonStopped, v1alpha1.ReasonDeleting, v1alpha1.ReasonUnknown} {
+		t.Run(reason, func(t *testing.T) {
+			d := newFixture(t)
+			d.instance.Spec.IdleTimeoutSeconds = ptr.To[int32](60)
+			d.instance.Status.Process = nil
+			d.instance.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonIdle}}
+			d.Expect(d.asleep()).To(BeTrue())
+			d.Expect(d.kind.BeforeAction(t.Context(), d.instance, d.instance, lifecycle.Step{}, true)).To(Succeed())
+			d.Expect(d.tracker.Resting("claude")).To(BeTrue(), "an Instance that sleeps keeps its rest")
+			d.instance.Status.Conditions[0].Reason = reason
+			d.Expect(d.kind.BeforeAction(t.Context(), d.instance, d.instance, lifecycle.Step{}, true)).To(Succeed())
+			d.Expect(d.tracker.Resting("claude")).To(BeFalse())
+		})
+	}
+}
+
 func TestBeforeAction_EventNamesChildProcesses(t *testing.T) {
 	d := newFixture(t)
 	recorder := events.NewFakeRecorder(10)

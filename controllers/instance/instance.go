@@ -189,11 +189,14 @@ func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
 	}
 }
 
-// BeforeAction implements process.ActionObserver: it keeps or ends the session as the recorded status requires. After a write of the status, it emits the event
-// for a recorded stop, or interrupts the program for a recorded interruptToken.
+// BeforeAction implements process.ActionObserver: it keeps or ends the session as the recorded status requires, and stops treating an Instance as asleep that was
+// stopped or deleted in its sleep. After a write of the status, it emits the event for a recorded stop, or interrupts the program for a recorded interruptToken.
 func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, step lifecycle.Step, written bool) error {
 	instance, before := object.(*v1alpha1.Instance), base.(*v1alpha1.Instance) // New returns only Instances
 	k.hold(instance, step.PreStart || arbitration.Wants(instance))             // before a pre-start, the status does not show yet that the Instance is started
+	if !lifecycle.Asleep(&instance.Status.ProcessStatus) {
+		k.present.Rise(instance.UID) // clients must not wait for its start
+	}
 	if !written {
 		return nil
 	}

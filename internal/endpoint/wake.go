@@ -133,8 +133,8 @@ func (s *Server) dozes(instance *v1alpha1.Instance) bool {
 	return s.opts.Presence.Resting(instance.UID) || lifecycle.Asleep(&instance.Status.ProcessStatus)
 }
 
-// settled reports whether an Instance is ready or stalled.
+// settled reports whether an Instance is ready, stalled or being deleted.
 func settled(instance *v1alpha1.Instance) bool {
 	conditions := instance.Status.Conditions
-	return meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady) || meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled)
+	return !instance.DeletionTimestamp.IsZero() || meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionReady) || meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionStalled)
 }

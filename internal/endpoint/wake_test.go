@@ -89,6 +89,26 @@ func TestType_EndsWhenSleepingInstanceIsDeleted(t *testing.T) {
 	g.Eventually(typed, timeout).Should(Receive(MatchError(ContainSubstring("was deleted"))))
 }
 
+// A finalizer of another program can keep an Instance that is being deleted for any time.
+func TestType_EndsWhileSleepingInstanceIsBeingDeleted(t *testing.T) {
+	f, g, ctx := newFixture(t), NewWithT(t), t.Context()
+	caller, shell := f.client(t, good), Object{"default", "instances", "shell"}
+	f.setReady(ctx, g, v1alpha1.ReasonIdle, false)
+	typed := make(chan error, 1)
+	go func() { typed <- caller.Type(ctx, shell, "hello") }()
+	g.Eventually(func() int32 { return f.reads.Load() }, timeout).Should(BeEquivalentTo(1))
+	instance := &v1alpha1.Instance{}
+	g.Expect(f.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "shell"}, instance)).To(Succeed())
+	instance.Finalizers = []string{"example.com/held"}
+	g.Expect(f.api.Update(ctx, instance)).To(Succeed())
+	g.Expect(f.api.Delete(ctx, instance)).To(Succeed())
+	g.Expect(f.api.Get(ctx, client.ObjectKeyFromObject(instance), instance)).To(Succeed())
+	instance.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonDeleting}}
+	g.Expect(f.api.Update(ctx, instance)).To(Succeed())
+	f.instances.Update(instance, instance)
+	g.Eventually(typed, timeout).Should(Receive())
+}
+
 func TestType_WakesIdleInstance(t *testing.T) {
 	f, g, ctx := newFixture(t), NewWithT(t), t.Context()
 	caller, shell := f.client(t, good), Object{"default", "instances", "shell"}

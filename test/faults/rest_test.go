@@ -32,6 +32,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/controllers/strategyrun"
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/fake"
@@ -194,6 +195,18 @@ var endings = []ending{
 			w.reconcile()
 			w.clock.Step(time.Hour)
 		}, keeps: true, only: func(s restSubject) bool { return s.kind == "LanguageServer" }},
+	{name: "stopped while idle", spec: func(o process.Object) { o.(*v1alpha1.Instance).Spec.IdleTimeoutSeconds = ptr.To[int32](60) }, do: func(w *restWorld) {
+		w.clock.Step(time.Hour)
+		w.settle()
+		w.stop()
+	}, only: func(s restSubject) bool { return s.kind == "Instance" }},
+	{name: "stopped while idle", spec: func(o process.Object) { o.GetProcessSpec().State = v1alpha1.StateOnDemand }, do: func(w *restWorld) {
+		w.backend.report.Clients, w.backend.report.IdleSince = 0, w.clock.Now()
+		w.reconcile()
+		w.clock.Step(time.Hour)
+		w.settle()
+		w.stop()
+	}, only: func(s restSubject) bool { return s.kind == "LanguageServer" }},
 	{name: "hung", do: func(w *restWorld) {
 		w.backend.report.Unhealthy, w.backend.report.Restart = v1alpha1.ReasonHung, true
 	}, failed: true, only: func(s restSubject) bool { return s.kind == "LanguageServer" }},
@@ -529,9 +542,11 @@ func (b *restBackend) Keep(uid types.UID, keep bool) { b.kept[uid] = keep }
 // SetFolders implements languageserver.Reporter.
 func (*restBackend) SetFolders(context.Context, types.UID, []string) error { return nil }
 
-// Gone implements languageserver.Reporter. In a Pod, the multiplexer exits with a server that is not put to sleep.
+// Gone implements languageserver.Reporter. In a Pod, the multiplexer exits with a server that is not put to sleep, and when a sleeping server is stopped.
 func (b *restBackend) Gone(_ context.Context, uid types.UID) bool {
-	return b.world.subject.runtime == v1alpha1.RuntimePod && !b.world.end.keeps && len(b.Live(uid)) == 0
+	object := b.world.read(key)
+	sleeps := object.GetProcessSpec().State == v1alpha1.StateOnDemand && lifecycle.Asleep(object.GetProcessStatus())
+	return b.world.subject.runtime == v1alpha1.RuntimePod && !sleeps && len(b.Live(uid)) == 0
 }
 
 // restTerminals records which sessions are kept.

@@ -66,6 +66,22 @@ var _ = Describe("an unused Instance", func() {
 		waitForConditionAbsent(ctx, instance, v1alpha1.ConditionIdle)
 	})
 
+	It("does not wake after it was stopped in its sleep", func(ctx context.Context) {
+		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
+		instance.Spec.IdleTimeoutSeconds = ptr.To[int32](1)
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		waitUntilIdle(ctx, instance)
+		Expect(activityTracker.Resting(instance.UID)).To(BeTrue())
+		update(ctx, instance, func() { instance.Spec.State = v1alpha1.StateStopped })
+		waitForCondition(ctx, instance, v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonStopped)
+		waitForConditionAbsent(ctx, instance, v1alpha1.ConditionIdle)
+		Eventually(ctx, func() bool { return activityTracker.Resting(instance.UID) }).Should(BeFalse(), "clients wait for a start that does not happen")
+		leave := activityTracker.Use(instance.UID)
+		DeferCleanup(leave)
+		expectNoWrites(ctx, instance)
+		Expect(tmux.Live(instance.UID)).To(BeEmpty())
+	})
+
 	It("reports AwaitingInput when its screen shows a question", func(ctx context.Context) {
 		instance := inSession(newInstance(namespace, "claude", "claude"), namespace)
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
