@@ -24,7 +24,7 @@ const (
 	// False.
 	ConditionConflict = "Conflict"
 	// ConditionDriftDetected is True while the running process was started from an older spec, because updatePolicy is OnRestart or because the new spec
-	// cannot be started. Absent: False.
+	// cannot be started. It is also True while a requested restart waits, because the next start would fail. Absent: False.
 	ConditionDriftDetected = "DriftDetected"
 	// ConditionContained is False, with the reason Subreaper, if no cgroup is writable: a process that keeps changing its parent can then briefly escape
 	// from its process tree. Absent: True, because a cgroup or a container contains the whole process tree.

@@ -6,6 +6,7 @@ package process
 import (
 	"context"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
@@ -18,7 +19,9 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 	v.observed.Program = v.checkProgram()
 	v.observed.Vanished = r.observeVanished(ctx, v)
 	v.observed.Backlog = r.Restarts.backlog(v.object.GetNamespace(), v.now)
-	v.step = lifecycle.Next(desired, record, v.observed, v.now)
+	if err := v.next(ctx, desired, record); err != nil {
+		return err
+	}
 	if v.step.Action == lifecycle.Recheck {
 		// The runtime reports a newer incarnation than the status records. Either the cached status is stale, or later statuses were lost, for example because
 		// the cluster was restored from a backup. A read from the API server determines which.
@@ -26,7 +29,9 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 			return err
 		}
 		v.observed.Confirmed = true
-		v.step = lifecycle.Next(desired, record, v.observed, v.now)
+		if err := v.next(ctx, desired, record); err != nil {
+			return err
+		}
 	}
 	if v.step.Action == lifecycle.Recheck {
 		return consistency.ErrStale
@@ -36,6 +41,21 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 	if v.start.Blocked != nil {
 		v.retries = append(v.retries, v.start.Blocked.Retry)
 	}
+	return nil
+}
+
+// next computes the next step. If that step stops a process for a restart that the spec requests, next checks first whether the process could be started again.
+func (v *scope) next(ctx context.Context, desired lifecycle.Desired, record v1alpha1.ProcessStatus) error {
+	v.step = lifecycle.Next(desired, record, v.observed, v.now)
+	if !v.step.CheckStart {
+		return nil
+	}
+	failure, err := v.checkStart(ctx)
+	if err != nil {
+		return err
+	}
+	v.observed.StartChecked, v.observed.StartFailure = true, failure
+	v.step = lifecycle.Next(desired, record, v.observed, v.now)
 	return nil
 }
 

@@ -67,6 +67,27 @@ func (v *scope) checkProgram() *lifecycle.ProgramCheck {
 	return nil
 }
 
+// checkStart returns why the start of the next incarnation would fail, as far as the backend can check it; nil if no cause is known.
+func (v *scope) checkStart(ctx context.Context) (*facts.StartError, error) {
+	inspection := v.runtime.Capabilities().Inspection
+	if inspection == nil || v.current == nil {
+		return nil, nil // nothing can be checked
+	}
+	next := v.start.Process
+	next.Incarnation = v.current.Number + 1
+	var refused *facts.StartError
+	switch err := inspection.Check(ctx, next); {
+	case errors.As(err, &refused):
+		return refused, nil
+	case err != nil && !errors.Is(err, errors.ErrUnsupported):
+		return nil, fmt.Errorf("check whether the process can be started again: %w", err)
+	case len(next.Command) == 0:
+		return nil, nil // the program is the one of an image
+	}
+	failure, _ := inspection.CheckProgram(next)
+	return failure, nil
+}
+
 // programRuns reports whether the program of the current incarnation is running, and not only other processes of its tree.
 func (v *scope) programRuns() bool {
 	return v.current != nil && v.current.Phase == facts.Running && v.current.LeaderExit == nil

@@ -119,6 +119,10 @@ func TestRestart_WaitsForReadyOrStalled(t *testing.T) {
 				Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program",
 			})
 		}},
+		"until it waits for a cause": {code: 1, says: "WorkingDirMissing: The requested restart waits.", status: func(s *v1alpha1.DevServer) {
+			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionDriftDetected, Status: metav1.ConditionTrue,
+				Reason: v1alpha1.ReasonWorkingDirMissing, Message: "The requested restart waits.", ObservedGeneration: s.Generation})
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -133,6 +137,38 @@ func TestRestart_WaitsForReadyOrStalled(t *testing.T) {
 			g.Expect(f.api.Status().Update(t.Context(), server)).To(Succeed())
 			g.Eventually(code, timeout).Should(Receive(Equal(test.code)))
 			g.Expect(f.out.String() + f.err.String()).To(ContainSubstring(test.says))
+		})
+	}
+}
+
+func TestAnswered_ReportsWhyAChangeWaits(t *testing.T) {
+	drift := func(reason string, generation int64, change ...func(*v1alpha1.DevServer)) *v1alpha1.DevServer {
+		server := web(change...)
+		server.Generation, server.Status.ObservedGeneration = 2, 2
+		server.Status.Conditions = append(server.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionDriftDetected, Status: metav1.ConditionTrue,
+			Reason: reason, Message: "The process runs with an older spec.", ObservedGeneration: generation})
+		return server
+	}
+	onRestart := func(server *v1alpha1.DevServer) { server.Spec.UpdatePolicy = v1alpha1.UpdateOnRestart }
+	for name, test := range map[string]struct {
+		server *v1alpha1.DevServer
+		ready  bool
+		says   string
+	}{
+		"a changed spec waits":              {server: drift(v1alpha1.ReasonPortInUse, 2), says: "PortInUse"},
+		"the condition is from before":      {server: drift(v1alpha1.ReasonPortInUse, 1), ready: true},
+		"the spec is for the next restart":  {server: drift(v1alpha1.ReasonDrifted, 2, onRestart), ready: true},
+		"a change that need not be applied": {server: drift(v1alpha1.ReasonPortInUse, 2, onRestart), ready: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			ready, err := answered(test.server, 2, test.server.Spec.RestartToken)
+			g.Expect(ready).To(Equal(test.ready))
+			if test.says == "" {
+				g.Expect(err).NotTo(HaveOccurred())
+			} else {
+				g.Expect(err).To(MatchError(ContainSubstring(test.says)))
+			}
 		})
 	}
 }

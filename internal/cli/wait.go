@@ -193,11 +193,23 @@ func answered(object process.Object, generation int64, token string) (bool, erro
 		return false, fmt.Errorf("%s: %s", ready.Reason, clean(ready.Message))
 	}
 	newer := object.GetProcessSpec().RestartToken
-	if status.ObservedRestartToken != token && status.ObservedRestartToken != newer {
-		return false, nil
+	asked := status.ObservedRestartToken != token && status.ObservedRestartToken != newer
+	if asked || object.GetProcessSpec().UpdatePolicy != v1alpha1.UpdateOnRestart {
+		if err := delayed(status, generation); err != nil {
+			return false, err
+		}
 	}
-	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) &&
+	return !asked && meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) &&
 		!meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionRestarting), nil
+}
+
+// delayed returns why a restart waits while the old process keeps running; nil if none waits.
+func delayed(status *v1alpha1.ProcessStatus, generation int64) error {
+	drift := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionDriftDetected)
+	if drift == nil || drift.Status != metav1.ConditionTrue || drift.Reason == v1alpha1.ReasonDrifted || drift.ObservedGeneration < generation {
+		return nil
+	}
+	return fmt.Errorf("%s: %s", drift.Reason, clean(drift.Message))
 }
 
 // hasStopped reports whether an object has no process and the manager has seen the generation.

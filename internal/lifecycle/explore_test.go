@@ -141,8 +141,12 @@ func (w *world) checkOnce() string {
 	return ""
 }
 
-// checkStopping checks that no request to stop an older incarnation remains once a newer incarnation was started.
+// checkStopping checks that no request to stop an older incarnation remains once a newer incarnation was started, and that no process is stopped for a restart
+// that is impossible.
 func (w *world) checkStopping() string {
+	if stopping := w.status.Stopping; w.obstructed && stopping != nil && (stopping.Reason == v1alpha1.ReasonRequested || stopping.Reason == v1alpha1.ReasonSpecChanged) {
+		return "a process is stopped for a restart although the next start would fail"
+	}
 	if stopping := w.status.Stopping; stopping != nil && stopping.Incarnation < w.status.Incarnation && w.status.Process != nil &&
 		w.status.Process.Incarnation > stopping.Incarnation {
 		return fmt.Sprintf("incarnation %d runs, but the record contains the request to stop incarnation %d", w.status.Process.Incarnation, stopping.Incarnation)
@@ -232,7 +236,12 @@ func (w *world) checkFinalState() string {
 		return "a sleeping object does not observe its restart token"
 	case w.desired.State == DesiredAsleep:
 		return ""
-	case w.countLive() == 1 && w.processes[len(w.processes)-1].origin != (facts.Origin{SpecHash: w.desired.SpecHash, RestartToken: w.desired.RestartToken}):
+	case w.countLive() == 1 && w.obstructed && w.differs():
+		if drift := meta.FindStatusCondition(w.status.Conditions, v1alpha1.ConditionDriftDetected); drift == nil || drift.Reason != v1alpha1.ReasonWorkingDirMissing {
+			return fmt.Sprintf("a restart waits, and DriftDetected is %v", drift)
+		}
+		return ""
+	case w.countLive() == 1 && w.differs():
 		return fmt.Sprintf("the running process was started with %v", w.processes[len(w.processes)-1].origin)
 	case w.countLive() == 1 && (len(state) != 1 || state[0] != v1alpha1.ConditionReady):
 		return fmt.Sprintf("at rest with a ready process and the conditions %v", state)
@@ -248,6 +257,11 @@ func (w *world) checkFinalState() string {
 		return "the reset token is not observed"
 	}
 	return ""
+}
+
+// differs reports whether the newest process was started with another spec or restart token than the current ones.
+func (w *world) differs() bool {
+	return w.processes[len(w.processes)-1].origin != facts.Origin{SpecHash: w.desired.SpecHash, RestartToken: w.desired.RestartToken}
 }
 
 // stateLimit returns the maximum number of states to walk: EXPLORE_STATES, or a default that suits every test run.
@@ -292,13 +306,15 @@ func TestInterleavings_KeepInvariants(t *testing.T) {
 	deposed.leaders, deposed.toggles, deposed.ports = 1, 1, 0
 	slow := newWorld(everyTrouble, v1alpha1.RestartAlways)
 	slow.slow = true
+	obstructed := newWorld(everyTrouble, v1alpha1.RestartAlways)
+	obstructed.obstructed = true
 	pods := newWorld(deposed, v1alpha1.RestartAlways)
 	pods.desired.Reserve = false
 	run := everyTrouble
 	run.toggles, run.restarts, run.specs, run.resets, run.ports, run.leaders = 1, 0, 0, 0, 0, 1
 	for name, from := range map[string]world{
 		"without reservations and origins": plain, "without recorded exits": endless, "two managers": newWorld(deposed, v1alpha1.RestartAlways),
-		"two managers without reservations": pods, "deferred stops": slow, "a run": newRun(run),
+		"two managers without reservations": pods, "deferred stops": slow, "restarts that would fail": obstructed, "a run": newRun(run),
 	} {
 		states, whole, violation := explore(from, limit)
 		if violation != "" {

@@ -13,10 +13,10 @@ import (
 
 // A start that fails because a directory, a program or a permission is missing is not simply retried, because the next attempt would fail too. Instead,
 // Berth repeats the check of the program. A backend that can check the cause without a start reports it in Observed.Program, and the process starts once
-// the cause is gone.
+// the cause is gone. A restart that waits because the next start would fail is checked at the same intervals.
 
 const (
-	// checkFirst and checkLast bound the interval between two checks, which is otherwise an eighth of the time that the object has been stalled.
+	// checkFirst and checkLast bound the interval between two checks, which is otherwise an eighth of the time since the first check.
 	checkFirst = 2 * time.Second
 	checkLast  = time.Minute
 	// maxStartDoublings bounds the wait between two starts at checkFirst << maxStartDoublings, about one minute. That wait matters only if the check finds
@@ -55,6 +55,11 @@ func (m *machine) checkHealed(reason string) bool {
 	if m.observed.Program.Reason != reason && stalled >= wait {
 		return true
 	}
-	m.requeue(max(min(max(stalled/8, checkFirst), checkLast), wait-stalled))
+	m.requeue(max(checkInterval(stalled), wait-stalled))
 	return false
+}
+
+// checkInterval returns the time until the next check of a cause that has prevented a start for a while.
+func checkInterval(since time.Duration) time.Duration {
+	return min(max(since/8, checkFirst), checkLast)
 }

@@ -175,6 +175,15 @@ var broken = map[string]decider{
 		}
 		return Next(d, r, o, now)
 	},
+	"stops a process for a restart that would fail": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		o.StartFailure = nil
+		return Next(d, r, o, now)
+	},
+	"does not report a restart that would fail": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		meta.RemoveStatusCondition(&step.Status.Conditions, v1alpha1.ConditionDriftDetected)
+		return step
+	},
 	"does not requeue after the back-off": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		if r.NextRestartTime != nil && step.Action == StartProcess {
@@ -206,6 +215,7 @@ func TestExplorer_FindsEveryBrokenGuard(t *testing.T) {
 			if strings.Contains(name, "origin") {
 				from.desired.Reserve, from.budget.leaders = false, 1
 			}
+			from.obstructed = strings.Contains(name, "would fail")
 			states, _, violation := explore(from, 150_000)
 			if violation == "" {
 				t.Fatalf("not found in %d states", states)

@@ -200,9 +200,12 @@ func (m *machine) unknown(current facts.Incarnation) {
 	if current.Message != "" {
 		message += ": " + strings.TrimSuffix(current.Message, ".")
 	}
-	if current.Killable {
+	switch _, obstacle := m.obstacle(); {
+	case current.Killable && obstacle != "" && m.desired.State == DesiredRunning:
+		message += ". Berth does nothing until it can. To kill the process after its grace period, stop or delete the object; it cannot be restarted: " + obstacle
+	case current.Killable:
 		message += ". Berth does nothing until it can. To kill the process after its grace period, stop, restart or delete the object."
-	} else {
+	default:
 		message += ". Berth does not stop or start anything until it can."
 	}
 	m.stalled(v1alpha1.ReasonUnknown, message)

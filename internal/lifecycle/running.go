@@ -25,6 +25,7 @@ func (m *machine) decideRunning(current facts.Incarnation) {
 		if isUnhealthy(reason) {
 			cause = message
 		}
+		m.step.CheckStart = m.status.Stopping == nil && cause == "" && !m.observed.StartChecked
 		m.stopThenKill(current, reason, conditions.Truncate(cause, maxExitMessage))
 		return
 	}
@@ -52,10 +53,10 @@ func (m *machine) reasonToRestart(current facts.Incarnation) (reason, message st
 		}
 		return reason, m.observed.Unhealthy
 	}
-	if m.desired.Blocked != nil {
+	if obstacle, _ := m.obstacle(); obstacle != "" {
 		return "", "" // a restart would stop the process, but no new incarnation could be started
 	}
-	if m.desired.RestartToken != m.status.ObservedRestartToken {
+	if m.restartRequested() {
 		return v1alpha1.ReasonRequested, "Restarting because spec.restartToken changed."
 	}
 	if m.drifted() && m.desired.UpdatePolicy != v1alpha1.UpdateOnRestart {
@@ -64,19 +65,46 @@ func (m *machine) reasonToRestart(current facts.Incarnation) (reason, message st
 	return "", ""
 }
 
+// obstacle returns why no incarnation could be started after the running one; empty if no cause is known.
+func (m *machine) obstacle() (reason, message string) {
+	if blocked := m.desired.Blocked; blocked != nil {
+		return blocked.Reason, blocked.Message
+	}
+	if failure := m.observed.StartFailure; failure != nil {
+		return cmp.Or(failure.Reason, v1alpha1.ReasonStartFailed), failure.Message
+	}
+	return "", ""
+}
+
+func (m *machine) restartRequested() bool {
+	return m.desired.RestartToken != m.status.ObservedRestartToken
+}
+
 func (m *machine) drifted() bool {
 	return m.status.SpecHash != m.desired.SpecHash
 }
 
+// drift reports what the spec requests and the running process does not have yet: a newer spec, or a restart that an obstacle delays.
 func (m *machine) drift() {
-	blocked := m.desired.Blocked
+	reason, message := m.obstacle()
 	switch {
-	case m.drifted() && blocked != nil:
-		m.set(v1alpha1.ConditionDriftDetected, true, blocked.Reason, "The process runs with an older spec, because the new one cannot be started: "+blocked.Message)
+	case m.drifted() && reason != "":
+		m.delayed(reason, "The process runs with an older spec, because the new one cannot be started: "+message)
+	case m.restartRequested() && reason != "":
+		m.delayed(reason, "The requested restart waits and the process keeps running, because the next start would fail: "+message)
 	case m.drifted():
 		m.set(v1alpha1.ConditionDriftDetected, true, v1alpha1.ReasonDrifted, "The process runs with an older spec until its next restart.")
 	default:
 		m.set(v1alpha1.ConditionDriftDetected, false, v1alpha1.ReasonUpToDate, "")
+	}
+}
+
+// delayed reports that an obstacle delays a restart, and schedules the next check of a start that would fail, because no event reports that its cause is gone.
+func (m *machine) delayed(reason, message string) {
+	m.set(v1alpha1.ConditionDriftDetected, true, reason, message)
+	if m.observed.StartFailure != nil {
+		since := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionDriftDetected).LastTransitionTime.Time
+		m.requeue(checkInterval(m.now.Sub(since)))
 	}
 }
 

@@ -57,7 +57,8 @@ type Desired struct {
 	Backoff Backoff
 	Breaker Breaker
 
-	// Blocked is why no incarnation can be started; nil if a start is possible. It is no reason to stop a running process.
+	// Blocked is why no incarnation can be started; nil if a start is possible. It is no reason to stop a running process, and it delays a restart that the spec
+	// requests.
 	Blocked *Blocked
 	// Orphan reports that the process existed before Berth took it over and keeps running when the object is deleted or moves to another host.
 	Orphan bool
@@ -120,6 +121,10 @@ type Observed struct {
 	LastError string
 	// Program is the result of the backend's check of a program whose start failed; nil if the backend did not check.
 	Program *ProgramCheck
+	// StartChecked reports that the caller has checked the start that would follow the running incarnation (see Step.CheckStart). StartFailure is why that start
+	// would fail; nil if the check found nothing wrong.
+	StartChecked bool
+	StartFailure *facts.StartError
 	// Backlog is the minimum wait before a restart after a failure, because of the restarts that are already planned. The rate of restarts is limited across
 	// all objects.
 	Backlog time.Duration
@@ -151,6 +156,9 @@ type Step struct {
 	Incarnation int64
 	// PreStart reports a pre-start: Action is carried out without a write, because the record already contains the intent. The result is recorded afterwards.
 	PreStart bool
+	// CheckStart reports that Action stops a process only because the spec requests another incarnation, and that Observed contains no check of the next start.
+	// A caller that can check it does not use this step: it sets Observed.StartChecked and Observed.StartFailure, and calls Next again.
+	CheckStart bool
 	// Why is the reason for the restart if the step is a pre-start that restarts the process; otherwise empty.
 	Why     string
 	Requeue time.Duration

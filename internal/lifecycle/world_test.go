@@ -37,6 +37,9 @@ type world struct {
 	// slow reports that a process cannot receive signals at first, and that the backend then defers its stop.
 	slow bool
 
+	// obstructed reports that a check of the next start always fails. A start that is requested anyway is carried out.
+	obstructed bool
+
 	// hidesOrigin reports that the backend does not return what an incarnation was started with.
 	hidesOrigin bool
 
@@ -329,6 +332,10 @@ func (w *world) write() bool {
 		return false
 	}
 	step := next(m.desired, m.status, m.observed, w.now)
+	if step.CheckStart && w.obstructed {
+		m.observed.StartChecked, m.observed.StartFailure = true, &facts.StartError{Reason: v1alpha1.ReasonWorkingDirMissing, Message: "the directory does not exist"}
+		step = next(m.desired, m.status, m.observed, w.now)
+	}
 	if step.PreStart { // a pre-start takes place even if the object has changed since the read
 		w.manager = manager{at: hasWritten, version: m.version, desired: m.desired, step: step, port: m.port}
 		return true

@@ -50,6 +50,23 @@ var _ = Describe("an Instance with a failure", func() {
 		Entry("missing directory", v1alpha1.ReasonWorkingDirMissing),
 	)
 
+	It("keeps its process while a requested restart would fail, and restarts once it would succeed", func(ctx context.Context) {
+		const command = "loses-its-directory"
+		instance := newInstance(namespace, "claude", command)
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		waitForReady(ctx, instance)
+		rt.Program(command, fake.Program{StartError: &facts.StartError{Reason: v1alpha1.ReasonWorkingDirMissing, Message: "why it would fail."}})
+		update(ctx, instance, func() { instance.Spec.RestartToken = "again" })
+		waits := waitForCondition(ctx, instance, v1alpha1.ConditionDriftDetected, metav1.ConditionTrue, v1alpha1.ReasonWorkingDirMissing)
+		Expect(waits.Message).To(HaveSuffix("because the next start would fail: why it would fail."))
+		expectNoWrites(ctx, instance)
+		Expect(rt.Live(instance.UID)).To(Equal([]int64{1}))
+		Expect(instance.Status.ObservedRestartToken).To(BeEmpty())
+		rt.Program(command, fake.Program{})
+		Eventually(ctx, func() []int64 { return rt.Live(instance.UID) }).Should(Equal([]int64{2}), "the manager checks again without an event")
+		waitForConditionAbsent(ctx, instance, v1alpha1.ConditionDriftDetected)
+	})
+
 	It("opens its circuit breaker, and a new reset token closes it", func(ctx context.Context) {
 		instance := crashing("reset", "crash-reset")
 		Expect(k8s.Create(ctx, instance)).To(Succeed())
