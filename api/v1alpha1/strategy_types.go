@@ -162,6 +162,15 @@ type StrategyBreakerStatus struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=64
 	Trial types.UID `json:"trial,omitempty"`
+
+	// trialName is the name of the trial run.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	TrialName string `json:"trialName,omitempty"`
+
+	// trialTime is when the run became the trial run. If it has not started one minute later, another run that can start becomes the trial run.
+	// +optional
+	TrialTime *metav1.MicroTime `json:"trialTime,omitempty"`
 }
 
 // StrategyTotals counts runs by outcome.

@@ -115,6 +115,10 @@ type StartSpec struct {
 	Fingerprint []string
 	// Blocked is why nothing can be started; nil if a start is possible.
 	Blocked *lifecycle.Blocked
+	// Held is why the start must wait although it is possible. It counts only if nothing else blocks the start, so an object that is held can start.
+	Held *lifecycle.Blocked
+	// Found reports that the backend knows the recorded incarnation, alive or ended.
+	Found bool
 	// RecordFirst reports that the start must be recorded before it happens, because the status does not claim yet what the incarnation will use. A start for
 	// which Prepare changes the status is always recorded first.
 	RecordFirst bool

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -41,6 +42,11 @@ func (r *Reconciler) observe(ctx context.Context, v *scope) error {
 	}
 	v.orphan = v.current != nil && v.current.Adopted && v.traits.KeepAdopted
 	return nil
+}
+
+// knows reports whether the backend knows an incarnation, alive or ended.
+func (v *scope) knows(number int64) bool {
+	return slices.ContainsFunc(v.found, func(found facts.Incarnation) bool { return found.Number == number })
 }
 
 // checkProgram checks whether the program of the current incarnation, which could not be executed, can be executed now. It returns nil if the backend reports

@@ -53,6 +53,7 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 		}
 	}
 	v.start = StartSpec{Process: r.process(v), Blocked: blocked, Refused: r.stateCache.lastError(v.object.GetUID()) != ""}
+	v.start.Found = v.knows(v.object.GetProcessStatus().Incarnation)
 	v.start.Process.Env = expandEnvironment(variables, nil).list
 	if err := r.Kind.Prepare(ctx, v.object, v.current, &v.start); err != nil {
 		return fmt.Errorf("prepare the start: %w", err)
@@ -65,6 +66,9 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 	env := expandEnvironment(variables, v.start.Variables)
 	v.start.Process.Env, v.start.Process.Open = env.list, slices.Sorted(maps.Keys(v.start.Variables))
 	v.start.Process.Command, v.start.Blocked = env.command(v.start.Process.Command)
+	if v.start.Blocked == nil {
+		v.start.Blocked = v.start.Held
+	}
 	return nil
 }
 

@@ -21,7 +21,7 @@ func concludeConditions(strategy *v1alpha1.Strategy, now time.Time) {
 	case strategy.Spec.State == v1alpha1.StrategyDisabled:
 		w.Be(v1alpha1.ConditionReady, v1alpha1.ReasonDisabled, "The strategy is disabled. Runs wait until spec.state is Enabled.")
 	case breaker.State == v1alpha1.BreakerHalfOpen:
-		w.Be(v1alpha1.ConditionReconciling, v1alpha1.ReasonCircuitHalfOpen, "The cool-down is over; a trial run is in progress.")
+		w.Be(v1alpha1.ConditionReconciling, v1alpha1.ReasonCircuitHalfOpen, halfOpenMessage(strategy))
 	default:
 		w.Be(v1alpha1.ConditionReady, v1alpha1.ReasonEnabled, "The strategy accepts runs.")
 	}
@@ -33,6 +33,13 @@ func concludeConditions(strategy *v1alpha1.Strategy, now time.Time) {
 	default:
 		w.SetBool(v1alpha1.ConditionCircuitOpen, false, v1alpha1.ReasonCircuitClosed, "")
 	}
+}
+
+func halfOpenMessage(strategy *v1alpha1.Strategy) string {
+	if trial := strategy.Status.Breaker.TrialName; trial != "" {
+		return fmt.Sprintf("The cool-down is over; the trial run is %s.", trial)
+	}
+	return "The cool-down is over; the next run that can start is the trial run."
 }
 
 func openMessage(strategy *v1alpha1.Strategy) string {

@@ -124,7 +124,7 @@ func (r *Reconciler) tell(before, after *v1alpha1.Strategy) {
 	case v1alpha1.BreakerOpen:
 		r.Recorder.Eventf(after, nil, corev1.EventTypeWarning, v1alpha1.ReasonCircuitOpen, "Reconcile", "%s", openMessage(after))
 	case v1alpha1.BreakerHalfOpen:
-		r.Recorder.Eventf(after, nil, corev1.EventTypeNormal, v1alpha1.ReasonCircuitHalfOpen, "Reconcile", "The cool-down is over; a trial run is in progress.")
+		r.Recorder.Eventf(after, nil, corev1.EventTypeNormal, v1alpha1.ReasonCircuitHalfOpen, "Reconcile", "%s", halfOpenMessage(after))
 	default:
 		r.Recorder.Eventf(after, nil, corev1.EventTypeNormal, v1alpha1.ReasonCircuitClosed, "Reconcile", "The breaker is closed; the strategy accepts runs.")
 	}

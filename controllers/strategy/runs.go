@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -149,8 +151,10 @@ func views(runs []*v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) []core.Run
 	views := make([]core.Run, 0, len(runs))
 	for _, run := range runs {
 		view := core.Run{
-			UID: run.UID, Outcome: run.Status.Outcome, Kept: true, CreatedAt: run.CreationTimestamp.Time,
-			Waits: run.Status.Incarnation == 0 && run.Status.Outcome == "" && run.Spec.State != v1alpha1.RunCancelled && run.DeletionTimestamp.IsZero(),
+			UID: run.UID, Name: run.Name, Outcome: run.Status.Outcome, Kept: true, CreatedAt: run.CreationTimestamp.Time,
+			Waits:   stalledBy(run) == v1alpha1.ReasonCircuitHalfOpen,
+			Started: run.Status.Process != nil && stalledBy(run) != v1alpha1.ReasonHostUnavailable,
+			Ending:  run.Spec.State == v1alpha1.RunCancelled || !run.DeletionTimestamp.IsZero(),
 		}
 		if run.Status.FinishTime != nil {
 			view.FinishedAt = run.Status.FinishTime.Time
@@ -163,6 +167,15 @@ func views(runs []*v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) []core.Run
 		views = append(views, view)
 	}
 	return views
+}
+
+// stalledBy returns the reason why the run is stalled; empty if it is not. The reason is CircuitHalfOpen only if nothing but the breaker prevents the start.
+func stalledBy(run *v1alpha1.StrategyRun) string {
+	stalled := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionStalled)
+	if stalled == nil || stalled.Status != metav1.ConditionTrue || stalled.ObservedGeneration != run.Generation {
+		return ""
+	}
+	return stalled.Reason
 }
 
 // confirmForeign protects runs from being released uncounted. If some runs seem to belong to a deleted strategy of the same name, it reads the strategy from

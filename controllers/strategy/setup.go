@@ -51,12 +51,22 @@ func strategyOf(_ context.Context, object client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: run.Namespace, Name: run.Spec.StrategyRef.Name}}}
 }
 
-// countable passes the events that the count depends on: a run was created, was cancelled, has ended, was released, or is being deleted.
+// countable passes the events that the count and the choice of the trial run depend on: a run was created, was cancelled, has ended, was released, is being
+// deleted, waits for the breaker, or its host no longer reports.
 func countable() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok1 := e.ObjectOld.(*v1alpha1.StrategyRun)
 		after, ok2 := e.ObjectNew.(*v1alpha1.StrategyRun)
 		return ok1 && ok2 && (before.Status.Outcome != after.Status.Outcome || len(before.Finalizers) != len(after.Finalizers) ||
-			before.Spec.State != after.Spec.State || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero())
+			before.Spec.State != after.Spec.State || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+			concernsTrial(stalledBy(before)) != concernsTrial(stalledBy(after)))
 	}}
+}
+
+// concernsTrial returns the reason of a stalled run if the choice of the trial run depends on it; otherwise it returns an empty string.
+func concernsTrial(reason string) string {
+	if reason == v1alpha1.ReasonCircuitHalfOpen || reason == v1alpha1.ReasonHostUnavailable {
+		return reason
+	}
+	return ""
 }

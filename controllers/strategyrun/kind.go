@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
@@ -82,10 +83,15 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 // waitsFor is the index function of indexWaiting.
 func waitsFor(object client.Object) []string {
 	run := object.(*v1alpha1.StrategyRun) // only StrategyRuns are indexed
-	if run.Status.Outcome != "" || run.Status.Incarnation > 0 {
+	if run.Status.Outcome != "" || run.Status.Incarnation > 0 && !held(run) {
 		return nil
 	}
 	return []string{run.Spec.StrategyRef.Name}
+}
+
+// held reports whether the start of a run is recorded, but was not admitted when it was about to happen.
+func held(run *v1alpha1.StrategyRun) bool {
+	return run.Status.Process == nil && run.Status.LastExit == nil && meta.IsStatusConditionTrue(run.Status.Conditions, v1alpha1.ConditionStalled)
 }
 
 // waiting returns requests for the runs of a strategy that have not started, because they may have waited for a change of the strategy.

@@ -25,7 +25,7 @@ const missingRetry = time.Minute
 
 // Prepare implements process.Kind: it blocks the start unless the strategy permits it. It copies the program and the settings of the strategy to the status, in
 // the same write as the intent to start.
-func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarnation, start *process.StartSpec) error {
+func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *facts.Incarnation, start *process.StartSpec) error {
 	run := runOf(object)
 	variables, blocked := argumentVariables(run.Spec.Arguments)
 	start.Variables = variables
@@ -38,57 +38,87 @@ func (k *Kind) Prepare(_ context.Context, object process.Object, _ *facts.Incarn
 		}
 	}
 	if started(run) {
-		return nil
+		return k.readmit(ctx, run, start)
 	}
 	strategy := k.take(run.UID)
-	gate := admit(run, strategy)
+	gate, held := admit(run, strategy)
 	switch {
-	case gate != nil && gate.Reason == v1alpha1.ReasonSkippedCircuitOpen:
-		run.Status.Outcome, run.Status.Pinned = v1alpha1.OutcomeSkipped, pin(strategy)
-		run.Status.Pinned.Process = nil
-		start.Blocked = gate
 	case gate != nil:
 		start.Blocked = gate
+		if gate.Outcome != "" {
+			run.Status.Pinned = pin(strategy)
+		}
 	case start.Blocked != nil: // something other than the strategy already blocks the start
 	case blocked != nil:
 		start.Blocked = blocked
+	case held != nil:
+		start.Held = held
 	default:
 		run.Status.Pinned = pin(strategy)
 	}
 	return nil
 }
 
-// admit returns why a run must not start, or nil if the run may start.
-func admit(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) *lifecycle.Blocked {
+// readmit checks again whether the strategy permits a start that is recorded but has not happened, because the breaker may have opened since the record, for
+// example while no manager was running. Such a run keeps the program that it copied. If its strategy was deleted, it starts, as the record says.
+func (k *Kind) readmit(ctx context.Context, run *v1alpha1.StrategyRun, start *process.StartSpec) error {
+	if start.Found || run.Status.Process != nil || run.Status.LastExit != nil || run.Status.Pinned == nil {
+		return nil
+	}
+	strategy, err := k.strategy(ctx, run)
+	k.take(run.UID)
+	if err != nil || strategy == nil || strategy.UID != run.Status.Pinned.UID {
+		return err
+	}
+	gate, held := admit(run, strategy)
+	if gate != nil {
+		start.Blocked = gate
+	}
+	start.Held = held
+	run.Status.Pinned.Epoch = strategy.Status.Epoch
+	return nil
+}
+
+// admit returns why a run must not start. held is why a run that could start must wait. Both are nil if the run may start.
+func admit(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) (blocked, held *lifecycle.Blocked) {
 	name := run.Spec.StrategyRef.Name
 	if strategy == nil || !strategy.DeletionTimestamp.IsZero() {
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonStrategyMissing, Retry: missingRetry,
-			Message: fmt.Sprintf("Strategy %s does not exist in namespace %s; create it, or delete this run.", name, run.Namespace)}
+			Message: fmt.Sprintf("Strategy %s does not exist in namespace %s; create it, or delete this run.", name, run.Namespace)}, nil
 	}
 	if strategy.Spec.State == v1alpha1.StrategyDisabled {
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonDisabled,
-			Message: fmt.Sprintf("Strategy %s is disabled; the run starts when spec.state of the strategy is Enabled.", name)}
+			Message: fmt.Sprintf("Strategy %s is disabled; the run starts when spec.state of the strategy is Enabled.", name)}, nil
 	}
 	if pinned := run.Spec.Program; pinned != "" && pinned != plan.Program(strategy) {
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonStrategyChanged,
 			Message: fmt.Sprintf("The program of strategy %s has changed since the plan of this run started. Restore that program, "+
-				"or cancel the plan and create a new one.", name)}
+				"or cancel the plan and create a new one.", name)}, nil
 	}
-	breaker := strategy.Status.Breaker
+	return admitByBreaker(run, strategy)
+}
+
+// admitByBreaker is the part of admit that depends on the breaker.
+func admitByBreaker(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) (blocked, held *lifecycle.Blocked) {
+	name, breaker := run.Spec.StrategyRef.Name, strategy.Status.Breaker
 	if breaker == nil || strategy.Status.ObservedResetToken != strategy.Spec.ResetToken {
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonPending, Retry: pendingRetry,
-			Message: fmt.Sprintf("Strategy %s has not been reconciled yet.", name)}
+			Message: fmt.Sprintf("Strategy %s has not been reconciled yet.", name)}, nil
 	}
 	switch {
 	case breaker.State == v1alpha1.BreakerOpen:
-		return &lifecycle.Blocked{Reason: v1alpha1.ReasonSkippedCircuitOpen,
+		return &lifecycle.Blocked{Reason: v1alpha1.ReasonSkippedCircuitOpen, Outcome: v1alpha1.OutcomeSkipped,
 			Message: fmt.Sprintf("The breaker of strategy %s is open after %d failures, so the run was skipped. "+
-				"Fix the cause, then run \"berth reset strategies %s\".", name, breaker.Failures, name)}
+				"Fix the cause, then run \"berth reset strategies %s\".", name, breaker.Failures, name)}, nil
 	case breaker.State == v1alpha1.BreakerHalfOpen && breaker.Trial != run.UID:
-		return &lifecycle.Blocked{Reason: v1alpha1.ReasonCircuitHalfOpen,
-			Message: fmt.Sprintf("The breaker of strategy %s allows one trial run first.", name)}
+		first := "which it has not chosen yet"
+		if breaker.TrialName != "" {
+			first = breaker.TrialName
+		}
+		return nil, &lifecycle.Blocked{Reason: v1alpha1.ReasonCircuitHalfOpen,
+			Message: fmt.Sprintf("The breaker of strategy %s allows one trial run first: %s.", name, first)}
 	default:
-		return nil
+		return nil, nil
 	}
 }
 

@@ -44,6 +44,9 @@ func (k *Kind) DeriveStatus(object, base process.Object, step lifecycle.Step, no
 		return nil
 	}
 	run.Status.Outcome = step.Outcome
+	if step.Outcome == v1alpha1.OutcomeSkipped && run.Status.Pinned != nil {
+		run.Status.Pinned.Process = nil // the run executes no program
+	}
 	k.collect(run, step)
 	if run.Status.Outcome == "" {
 		return nil

@@ -20,7 +20,7 @@ const recordDelay = 250 * time.Millisecond
 
 // Once describes a process that runs once and then has an outcome, as a StrategyRun does.
 type Once struct {
-	// Outcome is set before the process ends only for a run that is skipped.
+	// Outcome is the recorded outcome; empty while the run has not ended.
 	Outcome v1alpha1.RunOutcome
 	// FinishTime is set when the outcome was recorded. Afterwards only observedGeneration changes.
 	FinishTime time.Time
@@ -39,7 +39,7 @@ func (m *machine) runOnce(record *v1alpha1.ProcessStatus) {
 	// A process that starts only once has no breaker and no condition Restarting.
 	m.status.Breaker = nil
 	meta.RemoveStatusCondition(&m.status.Conditions, v1alpha1.ConditionRestarting)
-	m.step.Outcome = cmp.Or(once.Outcome, m.outcome())
+	m.step.Outcome = cmp.Or(once.Outcome, m.step.Outcome, m.outcome())
 	m.step.Events = m.eventsOnce()
 	if left := m.recordLater(record); left > 0 {
 		m.status = *record.DeepCopy()

@@ -97,9 +97,15 @@ func TestOnce_DerivesOutcomeFromExit(t *testing.T) {
 			s.Incarnation = 0
 		}, nil, v1alpha1.OutcomeCancelled, "The run was cancelled."},
 		"skipped": {func(d *Desired, s *v1alpha1.ProcessStatus) {
-			d.Once.Outcome, d.Blocked = v1alpha1.OutcomeSkipped, &Blocked{Reason: v1alpha1.ReasonSkippedCircuitOpen, Message: "The breaker is open."}
+			d.Blocked = &Blocked{Reason: v1alpha1.ReasonSkippedCircuitOpen, Message: "The breaker is open.", Outcome: v1alpha1.OutcomeSkipped}
 			s.Incarnation = 0
 		}, nil, v1alpha1.OutcomeSkipped, "The breaker is open."},
+		"skipped after the start was recorded": {func(d *Desired, _ *v1alpha1.ProcessStatus) {
+			d.Blocked = &Blocked{Reason: v1alpha1.ReasonSkippedCircuitOpen, Message: "The breaker is open.", Outcome: v1alpha1.OutcomeSkipped}
+		}, nil, v1alpha1.OutcomeSkipped, "The breaker is open."},
+		"ended before the breaker opened": {func(d *Desired, _ *v1alpha1.ProcessStatus) {
+			d.Blocked = &Blocked{Reason: v1alpha1.ReasonSkippedCircuitOpen, Message: "The breaker is open.", Outcome: v1alpha1.OutcomeSkipped}
+		}, exited(facts.Exit{Code: 3}), v1alpha1.OutcomeFailed, "The run ended with exit code 3."},
 		"running": {nil, []facts.Incarnation{{Number: 1, Phase: facts.Running, PID: 7, StartedAt: start.Add(-time.Hour)}}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

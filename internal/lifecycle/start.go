@@ -131,6 +131,9 @@ func (m *machine) blocked() {
 	if blocked.Retry > 0 {
 		m.requeue(blocked.Retry)
 	}
+	if m.step.Outcome = blocked.Outcome; blocked.Outcome != "" && m.intended() {
+		m.recordEnd(v1alpha1.ProcessExit{Reason: v1alpha1.ReasonStopped, Message: neverStarted})
+	}
 }
 
 // vanishedRetry is how long to wait before the next check whether the process of a deleted object has exited, because no event reports that to this object.

@@ -98,6 +98,8 @@ type Blocked struct {
 	Absent bool
 	// Retry is how long to wait before the next check; 0 if an event triggers it.
 	Retry time.Duration
+	// Outcome ends a process that runs once and has not started, with this outcome; empty if the process waits.
+	Outcome v1alpha1.RunOutcome
 }
 
 // Observed is the actual state, as the backend and the probes report it.

@@ -18,11 +18,16 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
+
+// trialPatience is how long the trial run may take to start. Afterwards another run that can start takes its place, because the cause of the delay, such as a
+// silent host, may last forever.
+const trialPatience = time.Minute
 
 // batch bounds how many runs wait for the removal of their finalizer at one time, which bounds the size of the status.
 const batch = 256
@@ -36,6 +41,7 @@ type Desired struct {
 // Run is the current state of one run of the strategy. A finished run that is not counted yet must be read from the API server, because a cache can be stale.
 type Run struct {
 	UID   types.UID
+	Name  string
 	Epoch int64
 	// Outcome is empty while the run has not finished.
 	Outcome    v1alpha1.RunOutcome
@@ -44,9 +50,13 @@ type Run struct {
 	Kept bool
 	// Foreign reports whether the run started from another Strategy of the same name. Such a run loses its finalizer without being counted.
 	Foreign bool
-	// Waits reports whether the run waits for its start. CreatedAt orders the waiting runs.
+	// Waits reports that the run can start as soon as the breaker permits it. CreatedAt orders the waiting runs.
 	Waits     bool
 	CreatedAt time.Time
+	// Started reports that the process of the run was started, on a host that still reports.
+	Started bool
+	// Ending reports that the run is being cancelled or deleted, so that its outcome will prove nothing.
+	Ending bool
 }
 
 // Step is what to do next: write Status if it differs from the record; after that write has succeeded, remove the finalizer from the runs in Release.
@@ -165,14 +175,15 @@ func (t *evaluator) judge(run Run) {
 		breaker.Failures++
 		circuit := lifecycle.Circuit{State: breaker.State, OpenedAt: breaker.OpenTime}
 		circuit = t.desired.Breaker.Fail(circuit, int(breaker.Failures), t.now)
-		breaker.State, breaker.OpenTime, breaker.Trial = circuit.State, circuit.OpenedAt, ""
+		breaker.State, breaker.OpenTime = circuit.State, circuit.OpenedAt
+		t.setTrial(nil)
 	default: // the outcome is not conclusive; another run becomes the trial
-		breaker.Trial = ""
+		t.setTrial(nil)
 	}
 }
 
 // try changes the breaker for reasons other than the outcome of a run. It opens a closed breaker if the failures reach the threshold, which the spec may
-// have lowered. When the cool-down of an open breaker is over, it lets one trial run start: the run that has waited longest.
+// have lowered. When the cool-down of an open breaker is over, it lets one trial run start.
 func (t *evaluator) try(runs []Run) {
 	breaker := t.step.Status.Breaker
 	if breaker.State == v1alpha1.BreakerClosed { // the spec may have lowered the threshold
@@ -195,21 +206,62 @@ func (t *evaluator) try(runs []Run) {
 	}
 }
 
-// choose selects the run that has waited longest as the trial run. It keeps the current trial run if that run has not finished.
+// choose selects the trial run. A trial run keeps its place until it has finished, is cancelled or is deleted. It also loses its place if it has not started
+// within trialPatience and another run waits. The waiting runs take turns, the one that has waited longest first, so a run that never starts holds up the others
+// only for a time.
 func (t *evaluator) choose(runs []Run) {
-	breaker := t.step.Status.Breaker
-	var oldest *Run
+	trial := t.step.Status.Breaker.Trial
+	var current, first, next *Run
+	for i := range runs {
+		if run := &runs[i]; run.UID == trial && run.Outcome == "" && !run.Ending {
+			current = run
+		}
+	}
+	if current != nil && (current.Started || t.patient()) {
+		return
+	}
 	for i := range runs {
 		run := &runs[i]
-		if run.UID == breaker.Trial && run.Outcome == "" {
-			return
+		if !run.Waits || run.Outcome != "" || run.Ending || run.UID == trial {
+			continue
 		}
-		if run.Waits && run.Outcome == "" && (oldest == nil || run.CreatedAt.Before(oldest.CreatedAt) ||
-			run.CreatedAt.Equal(oldest.CreatedAt) && run.UID < oldest.UID) {
-			oldest = run
+		if first == nil || older(run, first) {
+			first = run
+		}
+		if current != nil && older(current, run) && (next == nil || older(run, next)) {
+			next = run
 		}
 	}
-	if breaker.Trial = ""; oldest != nil {
-		breaker.Trial = oldest.UID
+	switch {
+	case next != nil:
+		t.setTrial(next)
+	case first != nil || current == nil:
+		t.setTrial(first)
 	}
+}
+
+// older reports whether a precedes b in the order in which runs become the trial run.
+func older(a, b *Run) bool {
+	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.UID, b.UID)) < 0
+}
+
+// patient reports whether the trial run, which has not started, keeps its place for now. If the clock was set back, its time begins again.
+func (t *evaluator) patient() bool {
+	breaker := t.step.Status.Breaker
+	if breaker.TrialTime == nil || breaker.TrialTime.After(t.now) {
+		breaker.TrialTime = &metav1.MicroTime{Time: t.now}
+	}
+	left := breaker.TrialTime.Add(trialPatience).Sub(t.now)
+	t.step.Again = max(left, 0)
+	return left > 0
+}
+
+// setTrial makes a run the trial run. Without a run, there is none.
+func (t *evaluator) setTrial(run *Run) {
+	breaker := t.step.Status.Breaker
+	if breaker.Trial, breaker.TrialName, breaker.TrialTime = "", "", nil; run == nil {
+		return
+	}
+	breaker.Trial, breaker.TrialName, breaker.TrialTime = run.UID, run.Name, &metav1.MicroTime{Time: t.now}
+	t.step.Again = trialPatience
 }

@@ -5,6 +5,7 @@ package strategy
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func (b *fixture) addFinishedRun(outcome v1alpha1.RunOutcome) *fixture {
 }
 
 func (b *fixture) addWaitingRun(uid types.UID) *fixture {
-	b.runs = append(b.runs, Run{UID: uid, Epoch: b.status.Epoch, Kept: true, Waits: true, CreatedAt: b.now})
+	b.runs = append(b.runs, Run{UID: uid, Name: string(uid), Epoch: b.status.Epoch, Kept: true, Waits: true, CreatedAt: b.now})
 	return b
 }
 
@@ -152,6 +153,112 @@ func TestCoolDown_AllowsOneTrialRun(t *testing.T) {
 	b.runs[3].Outcome, b.runs[3].Waits = v1alpha1.OutcomeSucceeded, false
 	b.settle().expectBreaker(v1alpha1.BreakerClosed, 0)
 	b.g.Expect(b.status.Breaker.Trial).To(BeEmpty())
+}
+
+// halfOpen returns a strategy whose breaker is half-open and that has no runs.
+func halfOpen(t *testing.T) *fixture {
+	b := newFixture(t, 1, time.Minute).addFinishedRun(v1alpha1.OutcomeFailed).settle()
+	b.now, b.runs = b.now.Add(time.Minute), nil
+	return b.settle().expectBreaker(v1alpha1.BreakerHalfOpen, 1)
+}
+
+// run returns the run with this UID.
+func (b *fixture) run(uid types.UID) *Run {
+	b.g.THelper()
+	i := slices.IndexFunc(b.runs, func(run Run) bool { return run.UID == uid })
+	b.g.Expect(i).NotTo(Equal(-1))
+	return &b.runs[i]
+}
+
+func (b *fixture) expectTrial(uid types.UID) {
+	b.g.THelper()
+	b.settle()
+	b.g.Expect(b.status.Breaker.Trial).To(Equal(uid))
+	b.g.Expect(b.status.Breaker.TrialName == "").To(Equal(uid == ""))
+	b.g.Expect(b.status.Breaker.TrialTime == nil).To(Equal(uid == ""))
+}
+
+func TestTrial_IsOnlyARunThatCanStart(t *testing.T) {
+	for name, change := range map[string]func(*Run){
+		"cannot start":              func(run *Run) { run.Waits = false },
+		"is cancelled or deleted":   func(run *Run) { run.Ending = true },
+		"has already finished":      func(run *Run) { run.Outcome = v1alpha1.OutcomeCancelled },
+		"has started, not finished": func(run *Run) { run.Waits, run.Started = false, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := halfOpen(t)
+			change(b.addWaitingRun("older").run("older"))
+			b.expectTrial("")
+			b.now = b.now.Add(time.Hour)
+			b.addWaitingRun("younger").expectTrial("younger")
+		})
+	}
+}
+
+func TestTrial_LosesItsPlace(t *testing.T) {
+	for name, row := range map[string]struct {
+		change func(*Run)
+		after  time.Duration
+		kept   bool
+	}{
+		"waits, in time":                  {func(*Run) {}, trialPatience - time.Millisecond, true},
+		"waits for too long":              {func(*Run) {}, trialPatience, false},
+		"can no longer start, in time":    {func(run *Run) { run.Waits = false }, trialPatience - time.Millisecond, true},
+		"can no longer start":             {func(run *Run) { run.Waits = false }, trialPatience, false},
+		"has started":                     {func(run *Run) { run.Waits, run.Started = false, true }, 24 * time.Hour, true},
+		"has started, on a silent host":   {func(run *Run) { run.Waits = false }, 24 * time.Hour, false},
+		"is cancelled before it starts":   {func(run *Run) { run.Ending = true }, 0, false},
+		"is cancelled or deleted later":   {func(run *Run) { run.Waits, run.Started, run.Ending = false, true, true }, 0, false},
+		"is finished without being tried": {func(run *Run) { run.Waits, run.Outcome = false, v1alpha1.OutcomeSkipped }, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := halfOpen(t)
+			b.addWaitingRun("first").expectTrial("first")
+			b.g.Expect(Next(b.desired, b.status, b.runs, b.now).Again).To(Equal(trialPatience), "no event reports that a run does not start")
+			b.now = b.now.Add(time.Millisecond)
+			b.addWaitingRun("other")
+			row.change(b.run("first"))
+			b.now = b.now.Add(row.after - time.Millisecond)
+			if row.kept {
+				b.expectTrial("first")
+			} else {
+				b.expectTrial("other")
+			}
+		})
+	}
+}
+
+// The last run of several that never start must not hold up those that can.
+func TestTrial_WaitingRunsTakeTurns(t *testing.T) {
+	b := halfOpen(t)
+	var order []types.UID
+	for i := range 4 {
+		order = append(order, types.UID(fmt.Sprintf("waiting-%d", i)))
+		b.now = b.now.Add(time.Millisecond)
+		b.addWaitingRun(order[i])
+	}
+	for range 2 {
+		for _, uid := range order {
+			b.expectTrial(uid)
+			b.now = b.now.Add(trialPatience)
+		}
+	}
+	b.runs = b.runs[:1]
+	b.expectTrial(order[0])
+	writes := b.writes
+	b.now = b.now.Add(24 * time.Hour)
+	b.expectTrial(order[0])
+	b.g.Expect(b.writes).To(Equal(writes), "the only run keeps its place without a write")
+	b.g.Expect(Next(b.desired, b.status, b.runs, b.now).Again).To(BeZero(), "the next run is an event")
+}
+
+func TestTrial_StaysBoundedWhenClockIsSetBack(t *testing.T) {
+	b := halfOpen(t)
+	b.addWaitingRun("first").expectTrial("first")
+	b.now = b.now.Add(-24 * time.Hour)
+	b.addWaitingRun("other").expectTrial("first")
+	b.now = b.now.Add(trialPatience)
+	b.expectTrial("other")
 }
 
 func TestCoolDown_StaysBoundedWhenClockIsSetBack(t *testing.T) {

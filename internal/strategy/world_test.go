@@ -122,7 +122,7 @@ func (w *world) admit(run *worldRun) {
 		w.finish(run, v1alpha1.OutcomeSkipped)
 	case breaker.State == v1alpha1.BreakerHalfOpen && breaker.Trial != run.UID:
 	default:
-		run.started, run.Waits, run.startAt, run.Epoch = true, false, w.clock, run.read.Epoch
+		run.started, run.Started, run.Waits, run.startAt, run.Epoch = true, true, false, w.clock, run.read.Epoch
 	}
 }
 

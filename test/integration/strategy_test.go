@@ -10,6 +10,7 @@ import (
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -142,6 +143,42 @@ var _ = Describe("a Strategy", func() {
 		Expect(k8s.Delete(ctx, deleted)).To(Succeed())
 		waitUntilGone(ctx, deleted)
 		waitForCounts(ctx, strategy, v1alpha1.BreakerClosed, 1, v1alpha1.StrategyTotals{TimedOut: 1, Cancelled: 2})
+	})
+
+	It("tries only a run that can start after the cool-down, and names it", func(ctx context.Context) {
+		strategy := newStrategy(ctx, func(spec *v1alpha1.StrategySpec) {
+			spec.Breaker.FailureThreshold, spec.Breaker.CoolDownSeconds = ptr.To[int32](1), ptr.To[int32](1)
+		})
+		failed := newRun(ctx, "failed")
+		waitForProcess(ctx, failed)
+		rt.Exit(failed.UID, facts.Exit{Known: true, Code: 1})
+		waitForCounts(ctx, strategy, v1alpha1.BreakerHalfOpen, 1, v1alpha1.StrategyTotals{Failed: 1})
+		expectReason := func(run *v1alpha1.StrategyRun, reason, message string) {
+			GinkgoHelper()
+			Eventually(func(g Gomega) {
+				get(ctx, g, run)
+				stalled := meta.FindStatusCondition(run.Status.Conditions, v1alpha1.ConditionStalled)
+				g.Expect(stalled).NotTo(BeNil())
+				g.Expect(stalled.Reason).To(Equal(reason))
+				g.Expect(stalled.Message).To(ContainSubstring(message))
+			}).Should(Succeed())
+		}
+		never := &v1alpha1.StrategyRun{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "never"}}
+		never.Spec.StrategyRef.Name = "lint"
+		never.Spec.Arguments = []v1alpha1.RunArgument{{Name: "a-b", Value: "x"}, {Name: "a_b", Value: "y"}}
+		Expect(k8s.Create(ctx, never)).To(Succeed())
+		expectReason(never, v1alpha1.ReasonInvalidArgument, "both map to")
+
+		trial := newRun(ctx, "trial")
+		waitForProcess(ctx, trial)
+		waiting := newRun(ctx, "waiting")
+		expectReason(waiting, v1alpha1.ReasonCircuitHalfOpen, "one trial run first: trial.")
+		Expect(rt.Count(waiting.UID, "Start")).To(BeZero())
+		expectNoWrites(ctx, waiting)
+		rt.Exit(trial.UID, facts.Exit{Known: true})
+		waitForOutcome(ctx, trial, v1alpha1.OutcomeSucceeded)
+		waitForProcess(ctx, waiting)
+		waitForCounts(ctx, strategy, v1alpha1.BreakerClosed, 0, v1alpha1.StrategyTotals{Failed: 1, Succeeded: 1})
 	})
 
 	It("keeps runs waiting while it is missing or disabled, and lets running ones finish when it is deleted", func(ctx context.Context) {

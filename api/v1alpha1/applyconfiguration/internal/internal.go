@@ -1736,6 +1736,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: trial
       type:
         namedType: io.k8s.apimachinery.pkg.types.UID
+    - name: trialName
+      type:
+        scalar: string
+    - name: trialTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime
 - name: com.github.berth-dev.berth.api.v1alpha1.StrategyReference
   map:
     fields:

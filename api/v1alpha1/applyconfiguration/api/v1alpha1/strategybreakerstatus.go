@@ -24,6 +24,10 @@ type StrategyBreakerStatusApplyConfiguration struct {
 	OpenTime *v1.MicroTime `json:"openTime,omitempty"`
 	// trial is the UID of the trial run. Set only while the breaker is HalfOpen.
 	Trial *types.UID `json:"trial,omitempty"`
+	// trialName is the name of the trial run.
+	TrialName *string `json:"trialName,omitempty"`
+	// trialTime is when the run became the trial run. If it has not started one minute later, another run that can start becomes the trial run.
+	TrialTime *v1.MicroTime `json:"trialTime,omitempty"`
 }
 
 // StrategyBreakerStatusApplyConfiguration constructs a declarative configuration of the StrategyBreakerStatus type for use with
@@ -61,5 +65,21 @@ func (b *StrategyBreakerStatusApplyConfiguration) WithOpenTime(value v1.MicroTim
 // If called multiple times, the Trial field is set to the value of the last call.
 func (b *StrategyBreakerStatusApplyConfiguration) WithTrial(value types.UID) *StrategyBreakerStatusApplyConfiguration {
 	b.Trial = &value
+	return b
+}
+
+// WithTrialName sets the TrialName field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the TrialName field is set to the value of the last call.
+func (b *StrategyBreakerStatusApplyConfiguration) WithTrialName(value string) *StrategyBreakerStatusApplyConfiguration {
+	b.TrialName = &value
+	return b
+}
+
+// WithTrialTime sets the TrialTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the TrialTime field is set to the value of the last call.
+func (b *StrategyBreakerStatusApplyConfiguration) WithTrialTime(value v1.MicroTime) *StrategyBreakerStatusApplyConfiguration {
+	b.TrialTime = &value
 	return b
 }
