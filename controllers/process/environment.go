@@ -37,12 +37,24 @@ type variable struct {
 	unset bool
 }
 
+// maxString is the maximum length in bytes of an argument, and of a variable with its name. Linux executes no program with a longer one (MAX_ARG_STRLEN, which
+// includes a zero byte). maxStrings is the maximum length of all arguments and variables together, with stringOverhead bytes for each. It is 128 KiB less than
+// what Linux usually permits, because a program also inherits variables of the manager.
+const (
+	maxString      = 128<<10 - 1
+	maxStrings     = 2<<20 - 128<<10
+	stringOverhead = 9
+)
+
 // environment is the expanded environment of a process.
 type environment struct {
 	values map[string]string
 	secret map[string]bool
 	// list contains NAME=value for each variable: first the variables of the kind, then those of the spec in their order.
 	list []string
+	// size is the length of the list in bytes, with overhead. tooLong is why no program can be executed with these variables; nil if it can.
+	size    int
+	tooLong *lifecycle.Blocked
 }
 
 // resolver reads the values of variables. It reads each Secret and ConfigMap once.
@@ -209,7 +221,7 @@ func expandEnvironment(variables []variable, ofKind map[string]string) environme
 		env.values = map[string]string{}
 	}
 	for _, name := range slices.Sorted(maps.Keys(ofKind)) {
-		env.list = append(env.list, name+"="+ofKind[name])
+		env.add(name, ofKind[name], false)
 	}
 	for _, v := range variables {
 		if _, taken := ofKind[v.name]; taken {
@@ -221,11 +233,27 @@ func expandEnvironment(variables []variable, ofKind map[string]string) environme
 			value, from = env.expand(v.value)
 			secret = secret || from
 		}
-		env.values[v.name] = value
-		env.secret[v.name] = secret
-		env.list = append(env.list, v.name+"="+value)
+		env.add(v.name, value, secret)
 	}
 	return env
+}
+
+// add adds an expanded variable, unless the environment is or becomes too long.
+func (e *environment) add(name, value string, secret bool) {
+	if e.tooLong != nil {
+		return
+	}
+	entry := name + "=" + value
+	if e.size += len(entry) + stringOverhead; len(entry) > maxString {
+		e.tooLong = invalidEnvironment("Environment variable %s: the variable and its name have more than %d bytes. Shorten the value, or let the program read it from a file.", name, maxString)
+	} else if e.size > maxStrings {
+		e.tooLong = invalidEnvironment("Environment variable %s: this variable and the ones before it have more than %d bytes together. Remove variables, or let the program read values from files.", name, maxStrings)
+	}
+	if e.tooLong != nil {
+		return
+	}
+	e.values[name], e.secret[name] = value, secret
+	e.list = append(e.list, entry)
 }
 
 // expand expands references in one text and reports whether the result contains a value from a Secret.
@@ -238,9 +266,13 @@ func (e *environment) expand(text string) (expanded string, secret bool) {
 	return expanded, secret
 }
 
-// command expands argv. It rejects values from a Secret, because every user of a machine can read its command lines.
+// command expands argv. It rejects values from a Secret, because every user of a machine can read its command lines, and rejects arguments and variables with
+// which no program can be executed.
 func (e *environment) command(argv []string) ([]string, *lifecycle.Blocked) {
-	expanded := make([]string, len(argv))
+	if e.tooLong != nil {
+		return nil, e.tooLong
+	}
+	expanded, size := make([]string, len(argv)), e.size
 	for i, word := range argv {
 		text, secret := e.expand(word)
 		if secret {
@@ -249,6 +281,10 @@ func (e *environment) command(argv []string) ([]string, *lifecycle.Blocked) {
 		}
 		if strings.ContainsRune(text, 0) {
 			return nil, invalidEnvironment("The value of spec.process.command[%d] contains a zero byte. Remove it.", i)
+		}
+		if size += len(text) + stringOverhead; len(text) > maxString || size > maxStrings {
+			return nil, invalidEnvironment("The value of spec.process.command[%d] is too long: an argument has at most %d bytes, and all arguments and variables at most %d bytes together. "+
+				"Let the program read the value from a file.", i, maxString, maxStrings)
 		}
 		expanded[i] = text
 	}

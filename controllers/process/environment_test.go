@@ -106,6 +106,49 @@ func TestCommand_ContainsNoSecret(t *testing.T) {
 	}
 }
 
+// Linux executes no program with a longer variable or argument, so a start would be retried forever. Without a limit, references could also expand to more than
+// the memory of the manager.
+func TestEnvironment_TooLongBlocksTheStart(t *testing.T) {
+	value := func(size int) string { return strings.Repeat("x", size) }
+	bomb := []variable{{name: "A", value: value(32768)}}
+	for _, name := range []string{"B", "C", "D", "E"} {
+		bomb = append(bomb, variable{name: name, value: strings.Repeat("$("+bomb[len(bomb)-1].name+")", 8192)})
+	}
+	var many []variable
+	for i := range 16 {
+		many = append(many, variable{name: fmt.Sprintf("V%02d", i), value: value(maxString - len("V00="))})
+	}
+	for name, row := range map[string]struct {
+		variables []variable
+		command   []string
+		says      string
+	}{
+		"longest variable":                 {[]variable{{name: "A", value: value(maxString - len("A="))}}, []string{"serve"}, ""},
+		"variable too long":                {[]variable{{name: "A", value: value(maxString - len("A=") + 1)}}, []string{"serve"}, "Environment variable A: the variable and its name"},
+		"variable from a Secret too long":  {[]variable{{name: "A", value: value(maxString), literal: true, secret: true}}, []string{"serve"}, "Environment variable A"},
+		"references multiply":              {bomb, []string{"serve"}, "Environment variable B"},
+		"longest argument":                 {[]variable{{name: "A", value: value(maxString / 2)}}, []string{"serve", "$(A)$(A)x"}, ""},
+		"argument too long":                {[]variable{{name: "A", value: value(maxString / 2)}}, []string{"serve", "$(A)$(A)xx"}, "command[1] is too long"},
+		"many variables":                   {many[:14], []string{"serve"}, ""},
+		"too many variables":               {many, []string{"serve"}, "Environment variable V14: this variable and the ones before it"},
+		"variables and arguments too long": {many[:14], []string{"serve", "$(V00)", "$(V01)"}, "command[1] is too long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			env := expandEnvironment(row.variables, map[string]string{"PORT": "8080"})
+			argv, blocked := env.command(row.command)
+			if row.says == "" {
+				g.Expect(blocked).To(BeNil())
+				return
+			}
+			g.Expect(argv).To(BeNil())
+			g.Expect(blocked).NotTo(BeNil())
+			g.Expect(blocked.Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment))
+			g.Expect(blocked.Message).To(And(ContainSubstring(row.says), Not(ContainSubstring("xxx"))))
+		})
+	}
+}
+
 func TestResolve_ReadsValuesOrBlocks(t *testing.T) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"},

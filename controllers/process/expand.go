@@ -18,12 +18,13 @@ func Expand(command []string, variables map[string]string) []string {
 }
 
 // expand expands $(NAME) as Kubernetes does: $$ becomes a dollar sign, so that $$(NAME) becomes $(NAME); an unknown or unclosed reference is left
-// unchanged.
+// unchanged. It stops when the result is longer than maxString, because a few variables that refer to each other could otherwise expand to more than the memory
+// of the manager.
 func expand(text string, lookup func(name string) (value string, known bool)) string {
 	var out strings.Builder
 	for {
 		start := strings.IndexByte(text, '$')
-		if start < 0 || start == len(text)-1 {
+		if start < 0 || start == len(text)-1 || out.Len() > maxString {
 			out.WriteString(text)
 			return out.String()
 		}

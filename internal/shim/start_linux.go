@@ -129,6 +129,8 @@ func explain(file string, as *syscall.Credential, err error) *facts.StartError {
 		return failure(ReasonCommandNotFound, "the program %s exists, but the interpreter that its first line (or its ELF header) names does not exist; install the interpreter", file)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return failure(ReasonPermissionDenied, "user %d may not execute the program %s; its permissions, or those of its interpreter or file system (noexec), forbid it", user, file)
+	case errors.Is(err, unix.E2BIG):
+		return failure(ReasonStartFailed, "the command and its environment are too long for this machine; shorten them, or raise the limit of the stack size")
 	case errors.Is(err, unix.ENOEXEC):
 		return failure(ReasonStartFailed, "%s is not an executable for this machine; a script needs a first line such as #!/bin/sh", file)
 	}
