@@ -4,6 +4,7 @@
 package docker
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
@@ -96,6 +97,35 @@ func TestAdoptedContainer_StartsOncePerIncarnation(t *testing.T) {
 	f.Expect(second.ContainerID).To(Equal(id))
 	f.Expect(second.StartedAt).NotTo(Equal(first.StartedAt))
 	f.Expect(f.output("again")()).To(Equal("FROM_IMAGE=yes\nFROM_IMAGE=yes\n"))
+}
+
+// The engine removes such a container when its program ends, so a restart would leave nothing to start.
+func TestCheck_RefusesNextIncarnationOfContainerThatIsRemoved(t *testing.T) {
+	f := newFixture(t)
+	start := func(name string, remove bool) {
+		made, err := f.client.ContainerCreate(f.ctx, client.ContainerCreateOptions{Name: name,
+			Config: &container.Config{Image: testImage, Cmd: []string{"sleep"}}, HostConfig: &container.HostConfig{AutoRemove: remove}})
+		f.Expect(err).NotTo(HaveOccurred())
+		f.Cleanup(func() { _, _ = f.client.ContainerRemove(f.ctx, made.ID, client.ContainerRemoveOptions{Force: true}) })
+		_, err = f.client.ContainerStart(f.ctx, made.ID, client.ContainerStartOptions{})
+		f.Expect(err).NotTo(HaveOccurred())
+	}
+	start("removed", true)
+	start("kept", false)
+	for name, reason := range map[string]string{"removed": v1alpha1.ReasonContainerMissing, "kept": ""} {
+		uid := types.UID(name)
+		f.Expect(f.Check(f.ctx, f.adoptingProcess(uid, 1, name, adoptRequired))).To(MatchError(errors.ErrUnsupported))
+		f.Expect(f.Start(f.ctx, f.adoptingProcess(uid, 1, name, adoptRequired))).To(Succeed())
+		f.await(uid, facts.Running)
+		f.Expect(f.Check(f.ctx, f.adoptingProcess(uid, 1, name, adoptRequired))).To(MatchError(errors.ErrUnsupported), "the adopted program is this incarnation")
+		f.Expect(f.Check(f.ctx, f.adoptingProcess(uid, 2, name, adoptIfExists))).To(MatchError(errors.ErrUnsupported), "a container of the image replaces it")
+		var refused *facts.StartError
+		err := f.Check(f.ctx, f.adoptingProcess(uid, 2, name, adoptRequired))
+		f.Expect(errors.As(err, &refused)).To(Equal(reason != ""), "%v", err)
+		if refused != nil {
+			f.Expect(refused.Reason).To(Equal(reason))
+		}
+	}
 }
 
 func TestAdopt_MissingContainerFailsOnlyIfRequired(t *testing.T) {

@@ -39,8 +39,7 @@ func (r *Runtime) create(ctx context.Context, e *entry, l launch) (pull bool, er
 		if l.config.Pull == pullIfNotPresent {
 			return true, nil
 		}
-		return false, &facts.StartError{Reason: v1alpha1.ReasonImageMissing, Message: fmt.Sprintf("the Docker Engine at %s does not have "+
-			"image %q; pull or build it there, or recreate the object with the pull policy IfNotPresent", r.client.DaemonHost(), l.config.Image)}
+		return false, r.imageMissing(l.config.Image)
 	case len(l.process.Command) == 0 && strings.Contains(strings.ToLower(err.Error()), "no command"):
 		return false, oci.NoCommand(l.config.Image)
 	case cerrdefs.IsConflict(err):
@@ -52,6 +51,11 @@ func (r *Runtime) create(ctx context.Context, e *entry, l launch) (pull bool, er
 		return false, refused
 	}
 	return false, r.explain("create the container", err)
+}
+
+func (r *Runtime) imageMissing(image string) *facts.StartError {
+	return &facts.StartError{Reason: v1alpha1.ReasonImageMissing, Message: fmt.Sprintf("the Docker Engine at %s does not have "+
+		"image %q; pull or build it there, or recreate the object with the pull policy IfNotPresent", r.client.DaemonHost(), image)}
 }
 
 // ours takes over a container with the requested name that was created by a call whose response was lost.

@@ -44,6 +44,7 @@ func TestMissingEngine_IsReportedByEveryCall(t *testing.T) {
 	g.Expect(r.Stop(t.Context(), "a", 1)).To(says)
 	g.Expect(r.Kill(t.Context(), "a", 1)).To(says)
 	g.Expect(r.Forget(t.Context(), "a")).To(says)
+	g.Expect(r.Check(t.Context(), runtime.Process{UID: "a", Incarnation: 1, Config: config(nil)})).To(says)
 	_, err = r.Find(t.Context(), "")
 	g.Expect(err).To(says)
 
@@ -112,6 +113,8 @@ func TestStart_ReportsMissingImage(t *testing.T) {
 	failed := f.await("missing", facts.Failed)
 	f.Expect(failed.StartError.Reason).To(Equal(v1alpha1.ReasonImageMissing))
 	f.Expect(failed.StartError.Message).To(And(ContainSubstring(`"no-such-image:latest"`), ContainSubstring("IfNotPresent")))
+	f.Expect(f.Check(f.ctx, p)).To(Equal(failed.StartError))
+	f.Expect(f.Check(f.ctx, f.process("missing", 2, "sleep"))).To(Succeed())
 	f.reopen()
 	f.Expect(f.observe("missing")).To(Equal(failed))
 

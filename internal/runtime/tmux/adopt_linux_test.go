@@ -52,6 +52,23 @@ func (f *fixture) treeProcesses(dir string) []procstat.Process {
 	return found
 }
 
+// A restart would end the program of the user, and with adoption Required nothing could be started after it.
+func TestCheck_RefusesNextIncarnationOfRequiredSession(t *testing.T) {
+	f := newFixture(t)
+	f.newForeignSession("agent", "terminal")
+	uid := newUID()
+	required, ifExists := sessionConfig{Session: "agent", Adopt: adoptRequired}, sessionConfig{Session: "agent", Adopt: adoptIfExists}
+	f.Expect(f.Check(f.ctx, f.process(uid, 1, required))).To(Succeed())
+	f.Expect(f.Start(f.ctx, f.process(uid, 1, required))).To(Succeed())
+	f.await(uid, 1, facts.Running)
+	f.Expect(f.Check(f.ctx, f.process(uid, 1, required))).To(Succeed(), "the adopted program is this incarnation")
+	f.Expect(reasonOf(f.Check(f.ctx, f.process(uid, 2, required)))).To(Equal(v1alpha1.ReasonNothingToAdopt))
+	f.Expect(f.Check(f.ctx, f.process(uid, 2, ifExists))).To(Succeed(), "a new program replaces it")
+	f.Expect(f.Kill(f.ctx, uid, 1)).To(Succeed())
+	f.await(uid, 1, facts.Exited)
+	f.Expect(reasonOf(f.Start(f.ctx, f.process(uid, 2, required)))).To(Equal(v1alpha1.ReasonNothingToAdopt), "the check was right")
+}
+
 func TestAdopt_ControlsForeignSession(t *testing.T) {
 	f := newFixture(t)
 	before := time.Now()

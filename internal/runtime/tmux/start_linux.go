@@ -195,8 +195,12 @@ func (r *Runtime) Check(ctx context.Context, p runtime.Process) error {
 		return err
 	}
 	own, named := of(ours, p.UID, r.install, config.Session)
+	adopted, _ := of(theirs, p.UID, r.install, config.Session)
 	s := r.adoptable(p.UID, config, rec, theirs)
 	switch {
+	case config.Adopt == adoptRequired && adopted != nil && rec != nil && rec.Adopted && rec.Exit == nil && p.Incarnation > rec.Incarnation:
+		return &facts.StartError{Reason: v1alpha1.ReasonNothingToAdopt, Message: fmt.Sprintf("the tmux session %q was adopted, and with the adoption Required "+
+			"Berth starts no other program after its program has ended; to end it anyway, stop the object", config.Session)}
 	case own != nil || named != nil && r.halfMade(p.UID, named) || rec != nil && (rec.Made || rec.Adopted && rec.Exit == nil):
 		return nil
 	case s != nil:
