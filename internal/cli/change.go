@@ -30,6 +30,7 @@ func (a *app) restartCommand() *cobra.Command {
 		Use:   "restart KIND/NAME...",
 		Short: "Restart processes",
 		Long: "Restart requests a new start (incarnation) of each process by changing spec.restartToken. Several requests before the new start count as one.\n" +
+			"While the new start would fail, for example because the working directory is missing, the old process keeps running, and the condition DriftDetected states why.\n" +
 			"With --wait, restart returns when the new incarnation is ready, and fails if it cannot become ready.",
 		Example: "  # Restart a dev server\n" +
 			"  berth restart devserver/web\n\n" +
