@@ -192,6 +192,8 @@ const (
 	ReasonStopFailed = "StopFailed"
 	// ReasonRuntimeUnavailable means that the runtime cannot be queried at the moment, or that the manager was started without it.
 	ReasonRuntimeUnavailable = "RuntimeUnavailable"
+	// ReasonUndecodable means that the object has a value that cannot be decoded, so Berth ignores the object. It is the reason of an event only.
+	ReasonUndecodable = "Undecodable"
 	// ReasonRuntimeForbidden means that the namespace does not permit programs on the machine of the manager; the message names the label that permits
 	// them.
 	ReasonRuntimeForbidden = "RuntimeForbidden"

@@ -4,6 +4,8 @@
 package strategy
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	fakeclient "sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -120,4 +123,34 @@ func TestRelease_IgnoresOutcomeOfOtherRun(t *testing.T) {
 	b.writePlanStatus(v1alpha1.PlanStatus{Runs: []v1alpha1.PlanRun{{Name: "one", UID: "another", Outcome: v1alpha1.OutcomeSucceeded}}})
 	b.Expect(b.reconcile()).To(Equal(planPolling))
 	b.Expect(b.finalizers()).To(HaveLen(2))
+}
+
+// TestReconcile_RemembersCountedRunThatDoesNotDecode checks that a new manager does not forget a counted run which is missing in lists, because it does not
+// decode. Otherwise the run would be counted again after its correction.
+func TestReconcile_RemembersCountedRunThatDoesNotDecode(t *testing.T) {
+	b := newFixture(t)
+	b.reconcile()                     // counts the run
+	whole := b.api.(client.WithWatch) //nolint:forcetypeassert // a fake client can watch
+	refused := errors.New("the run cannot be decoded")
+	api := interceptor.NewClient(whole, interceptor.Funcs{
+		List: func(ctx context.Context, api client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if runs, typed := list.(*v1alpha1.StrategyRunList); typed {
+				runs.Items = nil
+				return nil
+			}
+			return api.List(ctx, list, opts...)
+		},
+		Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+			if _, is := object.(*v1alpha1.StrategyRun); is {
+				return refused
+			}
+			return api.Get(ctx, key, object, opts...)
+		},
+	})
+	b.counter = &Reconciler{Client: api, Reader: api, Recorder: b.counter.Recorder, Clock: b.clock}
+	_, err := b.counter.Reconcile(t.Context(), ctrl.Request{NamespacedName: key})
+	b.Expect(err).To(MatchError(refused))
+
+	b.counter = &Reconciler{Client: b.api, Reader: b.api, Recorder: b.counter.Recorder, Clock: b.clock}
+	b.reconcile()
 }

@@ -128,16 +128,23 @@ func (r *Reconciler) addCounted(
 	if len(missing) == 0 {
 		return runs, nil
 	}
-	live := &v1alpha1.StrategyRunList{}
+	// A list of metadata also contains a run that does not decode. Such a run must not count as gone, because it would be counted again after its correction.
+	live := &metav1.PartialObjectMetadataList{}
+	live.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("StrategyRunList"))
 	if err := r.Reader.List(ctx, live, client.InNamespace(key.Namespace)); err != nil {
 		return nil, fmt.Errorf("list the runs of strategies/%s from the API server: %w", key, err)
 	}
+	var found []*v1alpha1.StrategyRun
 	for i := range live.Items {
-		run := &live.Items[i]
-		if missing[run.UID] && controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
-			runs = append(runs, run)
+		if run := &live.Items[i]; missing[run.UID] && controllerutil.ContainsFinalizer(run, v1alpha1.FinalizerCount) {
+			found = append(found, &v1alpha1.StrategyRun{ObjectMeta: run.ObjectMeta})
 		}
 	}
+	confirmed, err := r.confirmAll(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	runs = append(runs, confirmed...)
 	for uid := range missing {
 		if !slices.ContainsFunc(runs, func(run *v1alpha1.StrategyRun) bool { return run.UID == uid }) {
 			r.gone.Store(uid, true)

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -30,6 +31,7 @@ import (
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/statedir"
+	"github.com/berth-dev/berth/internal/tolerant"
 )
 
 // connectionFlags are the flags that select the API server and namespace, as in kubectl.
@@ -80,6 +82,7 @@ var shownOverrides = []string{"context", "as", "request-timeout"}
 type connection struct {
 	config    *rest.Config
 	client    client.WithWatch
+	omitted   *omissions // nil in tests that use a fake client
 	namespace string
 	endpoint  endpoint.FindOptions
 }
@@ -105,11 +108,44 @@ func connect(flags *connectionFlags) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	api, err := client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()})
+	omitted := &omissions{}
+	api, err := client.NewWithWatch(tolerant.Config(config, omitted.add), client.Options{Scheme: manager.Scheme()})
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server %s: %w", config.Host, err)
 	}
-	return &connection{config: config, client: api, namespace: namespace, endpoint: flags.endpoint}, nil
+	return &connection{config: config, client: api, omitted: omitted, namespace: namespace, endpoint: flags.endpoint}, nil
+}
+
+// omissions collects the objects that do not decode, which are missing in lists.
+type omissions struct {
+	mu    sync.Mutex
+	found []error
+}
+
+// maxOmissions bounds how many objects are kept and printed.
+const maxOmissions = 20
+
+func (o *omissions) add(bad *tolerant.Undecodable) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.found) < maxOmissions {
+		o.found = append(o.found, bad)
+	}
+}
+
+// omitSilently is for clients of a process whose manager reports the objects that do not decode.
+func omitSilently(*tolerant.Undecodable) {}
+
+// take returns the objects that were omitted since the last call.
+func (o *omissions) take() []error {
+	if o == nil {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	found := o.found
+	o.found = nil
+	return found
 }
 
 func loadConfig(flags *connectionFlags) (*rest.Config, string, error) {

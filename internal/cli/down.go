@@ -30,6 +30,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/tolerant"
 )
 
 // downPoll is how often a berth down checks whether another one has ended.
@@ -120,7 +121,7 @@ func (a *app) endLeftovers(ctx context.Context, f *upFlags) (ended bool, err err
 		failed := stopper.endAll(context.WithoutCancel(ctx))
 		return true, errors.Join(fmt.Errorf("the stops were not recorded in the objects, so the next berth up counts each of them as a crash: %w", err), failed)
 	}
-	api, err := client.New(running.Config(), client.Options{Scheme: manager.Scheme()})
+	api, err := client.New(tolerant.Config(running.Config(), omitSilently), client.Options{Scheme: manager.Scheme()})
 	if err == nil {
 		err = a.endWorkloads(ctx, api, opened)
 	}

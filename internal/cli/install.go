@@ -26,6 +26,7 @@ import (
 	"github.com/berth-dev/berth/config/rbac"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/manager"
+	"github.com/berth-dev/berth/internal/tolerant"
 )
 
 // installCRDs applies the CustomResourceDefinitions and waits until all kinds are served.
@@ -50,7 +51,7 @@ func installCRDs(ctx context.Context, config *rest.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, establishTimeout)
 	defer cancel()
 	return poll(ctx, func() error {
-		fresh, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+		fresh, err := client.New(tolerant.Config(config, omitSilently), client.Options{Scheme: manager.Scheme()})
 		if err != nil {
 			return err
 		}

@@ -97,6 +97,9 @@ func (a *app) status(ctx context.Context, flags *statusFlags, args []string, pri
 		return a.statusWatch(ctx, to, wanted, opts)
 	}
 	found, err := to.objects(ctx, wanted, opts...)
+	for _, omitted := range to.omitted.take() {
+		a.say("warning: %v", omitted)
+	}
 	if err != nil {
 		return err
 	}

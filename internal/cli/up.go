@@ -24,6 +24,7 @@ import (
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/printable"
+	"github.com/berth-dev/berth/internal/tolerant"
 )
 
 // showEvery is how often the table of berth up is refreshed. The objects come from the cache of the manager.
@@ -114,7 +115,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	f.log = useLogger(logs, slog.LevelInfo, logText)
 	config := plane.Config()
 	config.UserAgent = "berth"
-	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	api, err := client.New(tolerant.Config(config, omitSilently), client.Options{Scheme: manager.Scheme()})
 	if err != nil {
 		return fmt.Errorf("connect to the control plane: %w", err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/tolerant"
 )
 
 // listKinds are the list kinds of the objects that have processes.
@@ -209,7 +210,11 @@ func (c *collector) elsewhere(ctx context.Context, kind string, object *metav1.P
 	}
 	whole := &unstructured.Unstructured{}
 	whole.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
-	if err := c.reader.Get(ctx, client.ObjectKeyFromObject(object), whole); err != nil {
+	err := c.reader.Get(ctx, client.ObjectKeyFromObject(object), whole)
+	if tolerant.IsUndecodable(err) {
+		return false, nil // its process is not an orphan as long as the object exists
+	}
+	if err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
 	holder, _, err := unstructured.NestedString(whole.Object, "status", "hostName")

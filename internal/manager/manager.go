@@ -43,6 +43,7 @@ import (
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/pod"
+	"github.com/berth-dev/berth/internal/tolerant"
 )
 
 // fieldOwner is the field owner of the writes of the manager.
@@ -143,10 +144,12 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 		return nil, errors.New("create a manager: Options.Runtimes is not set")
 	}
 	opts = withDefaults(opts)
-	mgr, err := ctrl.NewManager(unthrottled(cfg), controllerRuntimeOptions(opts))
+	bad := newReporter(opts.Logger)
+	mgr, err := ctrl.NewManager(tolerant.Config(unthrottled(cfg), bad.report), controllerRuntimeOptions(opts))
 	if err != nil {
 		return nil, fmt.Errorf("create a manager: %w", err)
 	}
+	bad.recorder = mgr.GetEventRecorder("berth")
 	mgr = scope(mgr, opts.Namespaces)
 	others := newHosts(mgr, opts)
 	leftovers := newCollector(opts, others, mgr.GetAPIReader(), mgr.GetLogger().WithName("leftovers"))

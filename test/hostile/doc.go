@@ -6,5 +6,6 @@
 //
 // Environment variables configure the tests. OBJECTS is the number of objects that are created, changed and deleted (default 1,000). SEED selects the extreme
 // values; which client creates which object still differs between runs. ADVERSARY_SECONDS is how long another test runs misbehaving programs (default 20).
+// UNDECODABLE is the number of objects that do not decode, which a further test creates (default 1,000).
 // CHILDREN is the number of processes that one of these programs starts (default 5,000). The tests need Linux and a built control plane.
 package hostile

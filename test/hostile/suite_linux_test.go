@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -47,6 +48,7 @@ type world struct {
 	user    uint32
 	api     client.WithWatch
 	plane   *testenv.Environment
+	config  *rest.Config
 	manager *exec.Cmd
 	metrics string
 	dir     string
@@ -71,6 +73,7 @@ func newPlane(t *testing.T) *world {
 	scheme := runtime.NewScheme()
 	w.must(errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)), "create a scheme")
 	config.QPS = -1
+	w.config = config
 	w.api, err = client.NewWithWatch(config, client.Options{Scheme: scheme})
 	w.must(err, "create a client")
 	for _, name := range []string{hostileNamespace, bystanderNamespace} {
@@ -99,9 +102,16 @@ func (w *world) makeDir() {
 	}
 }
 
-// startManager builds berth and runs berth manager with the host runtime. The environment of the manager hides the tmux sessions and the Docker Engine
-// of the user who runs the test.
+// startManager builds berth and runs berth manager until the end of the test.
 func (w *world) startManager() {
+	w.Helper()
+	w.build()
+	w.runManager()
+	w.Cleanup(w.stopManager)
+}
+
+// build builds berth, and writes a kubeconfig that the manager's user can read.
+func (w *world) build() {
 	w.Helper()
 	build := exec.CommandContext(w.Context(), "go", "build", "-trimpath", "-o", w.dir+string(filepath.Separator), "./cmd/berth", "./cmd/berth-shim", "./cmd/berth-lsp", "./test/hostile/adversary")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
@@ -114,9 +124,17 @@ func (w *world) startManager() {
 		w.must(os.Chown(kubeconfig, int(w.user), int(w.user)), "change the owner of the kubeconfig")
 		w.must(os.Chmod(w.dir, 0o711), "make the directory accessible") //nolint:gosec // the directory contains the programs
 	}
+}
+
+// runManager runs berth manager with the host runtime. The environment of the manager hides the tmux sessions and the Docker Engine of the user who runs the
+// test.
+func (w *world) runManager() {
+	w.Helper()
 	w.metrics = freeAddress(w.T)
-	log, err := os.Create(filepath.Join(w.dir, "manager.log"))
+	log, err := os.OpenFile(filepath.Join(w.dir, "manager.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	w.must(err, "create a log")
+	defer func() { _ = log.Close() }() // the manager has a descriptor of its own
+	kubeconfig := filepath.Join(w.dir, "kubeconfig")
 	w.manager = exec.Command(filepath.Join(w.dir, "berth"), "manager", "--kubeconfig", kubeconfig,
 		"--state-dir", filepath.Join(w.dir, "state"), "--metrics-bind-address", w.metrics)
 	w.manager.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + w.dir, "TMUX_TMPDIR=" + w.dir, "DOCKER_HOST=unix://" + filepath.Join(w.dir, "no-docker.sock")}
@@ -125,15 +143,6 @@ func (w *world) startManager() {
 		w.manager.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: w.user, Gid: w.user}}
 	}
 	w.must(w.manager.Start(), "start the manager")
-	w.Cleanup(func() {
-		_ = w.manager.Process.Signal(syscall.SIGTERM)
-		_ = w.manager.Wait()
-		_ = log.Close()
-		if w.Failed() {
-			text, _ := os.ReadFile(log.Name())
-			w.Logf("end of the manager log:\n%s", text[max(0, len(text)-8<<10):])
-		}
-	})
 	ctx, cancel := context.WithTimeout(w.Context(), startTimeout)
 	defer cancel()
 	for {
@@ -145,6 +154,16 @@ func (w *world) startManager() {
 			w.Fatal("the manager does not serve metrics; see the log")
 		case <-time.After(100 * time.Millisecond):
 		}
+	}
+}
+
+// stopManager stops the manager, and logs the end of its log if the test has failed.
+func (w *world) stopManager() {
+	_ = w.manager.Process.Signal(syscall.SIGTERM)
+	_ = w.manager.Wait()
+	if w.Failed() {
+		text, _ := os.ReadFile(filepath.Join(w.dir, "manager.log"))
+		w.Logf("end of the manager log:\n%s", text[max(0, len(text)-8<<10):])
 	}
 }
 
