@@ -157,10 +157,12 @@ func (w *world) runManager() {
 	}
 }
 
-// stopManager stops the manager, and logs the end of its log if the test has failed.
+// stopManager stops the manager, and kills it if it does not exit. It logs the end of its log if the test has failed.
 func (w *world) stopManager() {
 	_ = w.manager.Process.Signal(syscall.SIGTERM)
+	killed := time.AfterFunc(maxDeletionTime, func() { _ = w.manager.Process.Kill() })
 	_ = w.manager.Wait()
+	killed.Stop()
 	if w.Failed() {
 		text, _ := os.ReadFile(filepath.Join(w.dir, "manager.log"))
 		w.Logf("end of the manager log:\n%s", text[max(0, len(text)-8<<10):])
