@@ -94,14 +94,18 @@ type line interface {
 
 // line connects to the terminal of a process: through the API server if the process runs in a Pod, otherwise through the manager.
 func (a *app) line(ctx context.Context, to *connection, ref reference, size *runtime.Terminal) (line, error) {
-	pod, err := a.terminalInPod(ctx, to, ref)
+	object, err := to.readable(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := a.terminalInPod(ctx, to, ref, object)
 	if err != nil {
 		return nil, err
 	}
 	if pod != nil {
 		return takePod(ctx, to.config, pod, size)
 	}
-	manager, err := to.manager(ctx)
+	manager, err := to.manager(ctx, object)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +240,11 @@ func keys(words []string, interrupt, noEnter bool) (string, error) {
 
 // typeInto types input into the terminal of an object.
 func (a *app) typeInto(ctx context.Context, to *connection, ref reference, input string) error {
-	there, err := a.terminalInPod(ctx, to, ref)
+	object, err := to.readable(ctx, ref)
+	if err != nil {
+		return fmt.Errorf("send to %s: %w", ref, err)
+	}
+	there, err := a.terminalInPod(ctx, to, ref, object)
 	if err == nil && there != nil {
 		err = pod.TypeInto(ctx, to.config, there, []byte(input), a.clock.After)
 	}
@@ -246,7 +254,7 @@ func (a *app) typeInto(ctx context.Context, to *connection, ref reference, input
 	if there != nil {
 		return nil
 	}
-	manager, err := to.manager(ctx)
+	manager, err := to.manager(ctx, object)
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/controlplane"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/manager"
@@ -87,9 +88,12 @@ type connection struct {
 	endpoint  endpoint.FindOptions
 }
 
-// manager connects to the endpoint of the manager, which serves logs and terminals.
-func (c *connection) manager(ctx context.Context) (*endpoint.Client, error) {
+// manager connects to the endpoint of the manager that serves the log and the terminal of an object. object is nil if the user may not read it.
+func (c *connection) manager(ctx context.Context, object process.Object) (*endpoint.Client, error) {
 	opts := c.endpoint
+	if object != nil {
+		opts.Host = endpoint.HostOf(object)
+	}
 	opts.URL = cmp.Or(opts.URL, os.Getenv(endpointVariable))
 	opts.ServiceAccount = cmp.Or(opts.ServiceAccount, os.Getenv(serviceAccountVariable))
 	opts.Namespace = cmp.Or(opts.Namespace, os.Getenv(managerNamespaceVariable))

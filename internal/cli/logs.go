@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -79,12 +78,16 @@ func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opt
 	if err != nil {
 		return err
 	}
-	object, err := to.get(ctx, ref)
-	if !asScreen && (err == nil || apierrors.IsForbidden(err)) { // the permission to read output does not include the permission to read the object
-		return a.copyLogs(ctx, to, ref, object, opts, a.raw)
+	read := to.readable
+	if asScreen {
+		read = to.get
 	}
+	object, err := read(ctx, ref)
 	if err != nil {
 		return err
+	}
+	if !asScreen {
+		return a.copyLogs(ctx, to, ref, object, opts, a.raw)
 	}
 	text, err := a.screen(ctx, to, ref, object)
 	if err != nil {
@@ -120,7 +123,7 @@ func (a *app) copyLogs(ctx context.Context, to *connection, ref reference, objec
 	if opts.since != 0 || opts.timestamps {
 		return fmt.Errorf("%s does not run in a Pod, so the times of its lines are not recorded: omit --since and --timestamps", ref)
 	}
-	manager, err := to.manager(ctx)
+	manager, err := to.manager(ctx, object)
 	if err != nil {
 		return err
 	}

@@ -11,9 +11,7 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -21,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
-	"github.com/berth-dev/berth/internal/endpoint"
 )
 
 func TestLogs_ScreenPrintsRenderedTerminal(t *testing.T) {
@@ -72,9 +69,7 @@ func TestLogs_AsksManagerIfObjectMustNotBeRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			f := newFixture(&corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Namespace: endpoint.Namespace, Name: endpoint.ConfigMap}, Data: map[string]string{"url": "https://192.0.2.1"},
-			})
+			f := newFixture(servedAt("laptop", "https://192.0.2.1"))
 			f.api = interceptor.NewClient(f.api, interceptor.Funcs{
 				Get: func(ctx context.Context, api client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 					if _, is := object.(*v1alpha1.DevServer); is {

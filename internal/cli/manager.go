@@ -73,7 +73,7 @@ func (a *app) managerCommand() *cobra.Command {
 	flags.StringVar(&f.endpoint.KeyFile, "endpoint-key-file", "", "private key file of that certificate")
 	flags.BoolVar(&f.manager.LeaderElection, "leader-elect", false,
 		"run as one of several managers: wait while another manager uses the state directory; unless --runtimes is Host, also wait to be elected leader")
-	flags.StringVar(&f.manager.LeaderElectionNamespace, "leader-election-namespace", endpoint.Namespace, "namespace of the installation, which contains the Leases of the leader and of hosts, and the ConfigMap berth-endpoint")
+	flags.StringVar(&f.manager.LeaderElectionNamespace, "leader-election-namespace", endpoint.Namespace, "namespace of the installation, which contains the Leases of the leader and of hosts")
 	flags.StringSliceVar(&f.runtimes, "runtimes", []string{string(v1alpha1.RuntimeHost)}, "runtimes to serve: Host (this machine, with Tmux and Docker) and Pod (the cluster); empty serves none")
 	flags.BoolVar(&f.checkNamespaces, "check-namespaces", true, "run programs on this machine only for namespaces that permit it with the label "+v1alpha1.LabelAllowRuntime+
 		" or the ConfigMap "+process.PolicyConfigMap)
@@ -124,6 +124,9 @@ func (a *app) manager(ctx context.Context, f *managerFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := a.acquireHost(ctx, config, f.log, opts.Host); err != nil {
+		return err
+	}
 	f.endpoint.Namespace = opts.LeaderElectionNamespace
 	mgr, err := assemble(config, opened, f.log, opts, f.endpoint)
 	if err != nil {
@@ -169,9 +172,26 @@ func (f *managerFlags) host() (manager.Host, error) {
 		if host.Name, err = hosts.Name(f.stateDir); err != nil {
 			return host, err
 		}
+		if host.Holder, err = hosts.NewHolder(f.stateDir); err != nil {
+			return host, err
+		}
 		host.Lease = host.Name
 	}
 	return host, nil
+}
+
+// acquireHost takes the name of this host before the controllers start. It returns an error if another manager holds the name.
+func (a *app) acquireHost(ctx context.Context, config *rest.Config, log logr.Logger, host manager.Host) error {
+	if host.Name == "" {
+		return nil
+	}
+	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	if err != nil {
+		return fmt.Errorf("take the name of this host: %w", err)
+	}
+	options := host.HostOptions()
+	options.Client, options.Reader, options.Clock, options.Log = api, api, a.clock, log.WithName("hosts")
+	return hosts.New(options).Acquire(ctx)
 }
 
 // validate returns an error if a flag has an invalid value.
@@ -232,24 +252,36 @@ type assembled struct {
 func assemble(config *rest.Config, on *backends, log logr.Logger, opts manager.Options, serve endpoint.Options) (*assembled, error) {
 	opts.Runtimes, opts.Logger, opts.LanguageServers, opts.LanguageServersInPods = on.registry, log, on.servers, on.serversInPods
 	opts.Presence = activity.New(opts.Clock)
-	mgr, err := manager.New(config, opts)
-	if err != nil {
+	both := &assembled{}
+	if opts.Host.Name != "" {
+		opts.Host.Endpoint = both.endpoint
+	}
+	var err error
+	if both.Manager, err = manager.New(config, opts); err != nil {
 		return nil, err
 	}
 	if serve.Address == "0" {
-		return &assembled{Manager: mgr}, nil
+		return both, nil
 	}
-	serve.Presence = opts.Presence
+	mgr := both.Manager
+	serve.Host, serve.Presence = opts.Host.Name, opts.Presence
 	serve.Client, serve.Reader, serve.Instances = mgr.GetClient(), mgr.GetAPIReader(), mgr.GetCache()
 	serve.Runtimes, serve.Log = on.registry, log.WithName("endpoint")
-	served, err := endpoint.New(serve)
-	if err != nil {
+	if both.served, err = endpoint.New(serve); err != nil {
 		return nil, err
 	}
-	if err := mgr.Add(served); err != nil {
-		return nil, errors.Join(fmt.Errorf("add the endpoint: %w", err), served.Close())
+	if err := mgr.Add(both.served); err != nil {
+		return nil, errors.Join(fmt.Errorf("add the endpoint: %w", err), both.served.Close())
 	}
-	return &assembled{mgr, served}, nil
+	return both, nil
+}
+
+// endpoint returns the address that the Lease of the host publishes.
+func (m *assembled) endpoint() hosts.Endpoint {
+	if m.served == nil {
+		return hosts.Endpoint{}
+	}
+	return m.served.Address()
 }
 
 // start runs the manager until the context is done.
@@ -262,7 +294,6 @@ func (m *assembled) start(ctx context.Context) error {
 }
 
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;create
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;create;update
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 

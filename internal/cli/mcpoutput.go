@@ -95,7 +95,7 @@ func (t *toolContext) output(ctx context.Context, ref reference, object process.
 		}
 		opts.Offset = &offset
 	}
-	manager, err := t.to.manager(ctx)
+	manager, err := t.to.manager(ctx, object)
 	if err != nil {
 		return nil, "", err
 	}

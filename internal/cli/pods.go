@@ -113,12 +113,11 @@ func incarnationOf(p *corev1.Pod) int64 {
 	return n
 }
 
-// terminalInPod returns the Pod with the terminal of an object, and starts the object if it is asleep. It returns nil if the object does not run in a Pod. It
-// also returns nil if the object cannot be read, because the next request then reports the error.
-func (a *app) terminalInPod(ctx context.Context, to *connection, ref reference) (*corev1.Pod, error) {
-	object, err := to.get(ctx, ref)
-	if err != nil || !inPod(object) {
-		return nil, nil //nolint:nilerr,nilnil // see above
+// terminalInPod returns the Pod with the terminal of an object, and starts the object if it is asleep. It returns nil if the object does not run in a Pod, or
+// is nil.
+func (a *app) terminalInPod(ctx context.Context, to *connection, ref reference, object process.Object) (there *corev1.Pod, err error) {
+	if object == nil || !inPod(object) {
+		return nil, nil //nolint:nilnil // absence is not an error
 	}
 	instance, is := object.(*v1alpha1.Instance)
 	if !is {

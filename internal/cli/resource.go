@@ -72,6 +72,16 @@ func (c *connection) get(ctx context.Context, ref reference) (process.Object, er
 	return object.(process.Object), nil
 }
 
+// readable is get for users who need not be permitted to read the object: it returns nil if the API server forbids that, because the permission for the output or
+// the terminal of an object does not include the permission to read the object.
+func (c *connection) readable(ctx context.Context, ref reference) (process.Object, error) {
+	object, err := c.get(ctx, ref)
+	if apierrors.IsForbidden(err) {
+		return nil, nil //nolint:nilnil // as documented
+	}
+	return object, err
+}
+
 // read is get for all kinds.
 func (c *connection) read(ctx context.Context, ref reference) (client.Object, error) {
 	object := ref.kind.newObject()

@@ -61,6 +61,60 @@ func TestStandby_TakesOverProcessesOfKilledManager(t *testing.T) {
 	g.Expect(syscall.Kill(int(process.PID), 0)).To(Succeed())
 }
 
+// TestManager_RefusesACopiedStateDirectory checks that a copy of a state directory, which has the name of the same host, starts no second process, and that the
+// original directory and a moved one take over without a wait.
+func TestManager_RefusesACopiedStateDirectory(t *testing.T) {
+	g := NewWithT(t)
+	api, kubeconfig := startCluster(t)
+	root, err := filepath.EvalSymlinks(t.TempDir())
+	g.Expect(err).NotTo(HaveOccurred())
+	state, copied, moved, shim := filepath.Join(root, "state"), filepath.Join(root, "copy"), filepath.Join(root, "moved"), buildShim(t)
+	start := func(state string) *berthProcess {
+		return startBerth(t, "manager", "--kubeconfig", kubeconfig, "--state-dir", state, "--shim", shim, "--lsp", "/bin/true", "--leader-election-namespace=default")
+	}
+	kill := func(b *berthProcess) {
+		g.Expect(b.Process.Kill()).To(Succeed())
+		_ = b.Wait()
+	}
+	permitHost(t, g, api, "default")
+	before, after := sleepInstance("before"), sleepInstance("after")
+	g.Expect(api.Create(t.Context(), before)).To(Succeed())
+	original := start(state)
+	awaitReady(t, g, api, before, original)
+	process := before.Status.Process.DeepCopy()
+	g.Expect(exec.Command("cp", "-a", state, copied).Run()).To(Succeed())
+
+	for _, killed := range []bool{false, true} {
+		if killed {
+			kill(original)
+		}
+		second := start(copied)
+		g.Expect(second.Wait()).NotTo(Succeed(), second.log.String)
+		g.Expect(second.log.String()).To(And(ContainSubstring("another state directory has the name of this host"), ContainSubstring(fmt.Sprintf("%q of this manager is a copy of it", copied)),
+			ContainSubstring(fmt.Sprintf("use %q, or an empty directory for another host", state))))
+	}
+
+	original = start(state)
+	g.Expect(api.Create(t.Context(), after)).To(Succeed())
+	awaitReady(t, g, api, after, original)
+	g.Expect(original.log.String()).NotTo(ContainSubstring("Waiting"))
+	g.Expect(api.Get(t.Context(), client.ObjectKeyFromObject(before), before)).To(Succeed())
+	g.Expect(before.Status.Process).To(Equal(process), "the same process")
+	g.Expect(before.Status.RestartCount).To(BeZero())
+	deleteInstances(g, api, before, after)
+
+	kill(original)
+	g.Expect(os.Rename(state, moved)).To(Succeed())
+	last, third := start(moved), sleepInstance("third")
+	t.Cleanup(func() {
+		deleteInstances(g, api, third)
+		_ = last.Process.Signal(syscall.SIGTERM)
+	})
+	g.Expect(api.Create(t.Context(), third)).To(Succeed())
+	awaitReady(t, g, api, third, last)
+	g.Expect(last.log.String()).NotTo(ContainSubstring("Waiting"))
+}
+
 func sleepInstance(name string) *v1alpha1.Instance {
 	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 	instance.Spec.Process.Command = []string{"sleep", "infinity"}

@@ -67,29 +67,27 @@ func (a *app) top(ctx context.Context, args []string, objects *selection) error 
 		return err
 	}
 	var references []reference
+	managers := managers{to: to}
+	defer managers.close()
 	for _, object := range found {
 		if object := object.(process.Object); object.GetProcessStatus().Process != nil && !inPod(object) {
 			ref, _ := parseReference(nameOf(object)) // the name of an object is valid
 			references = append(references, ref)
+			managers.open(ctx, object)
 		}
 	}
 	if len(references) == 0 {
 		a.say("no object in namespace %s has a process on a machine", to.namespace)
 		return nil
 	}
-	manager, err := to.manager(ctx)
-	if err != nil {
-		return err
-	}
-	defer manager.Close()
-	before, _ := measureAll(ctx, manager, to, references)
+	before, _ := measureAll(ctx, &managers, references)
 	begun := a.clock.Now()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-a.clock.After(topInterval):
 	}
-	now, err := measureAll(ctx, manager, to, references)
+	now, err := measureAll(ctx, &managers, references)
 	if printed := a.print(usageTable(references, before, now, a.clock.Since(begun))); printed != nil {
 		return printed
 	}
@@ -104,14 +102,57 @@ type usage struct {
 	known     bool
 }
 
+// managers are the connections for several objects, one for each host.
+type managers struct {
+	to     *connection
+	byHost map[string]opened
+	of     []opened // for each object, in the order of open
+}
+
+// opened is a connection, or the reason why there is none.
+type opened struct {
+	*endpoint.Client
+	err error
+}
+
+// open connects to the manager of an object.
+func (m *managers) open(ctx context.Context, object process.Object) {
+	host := endpoint.HostOf(object)
+	found, known := m.byHost[host]
+	if !known {
+		found.Client, found.err = m.to.manager(ctx, object)
+		if m.byHost == nil {
+			m.byHost = map[string]opened{}
+		}
+		m.byHost[host] = found
+	}
+	m.of = append(m.of, found)
+}
+
+func (m *managers) close() {
+	for _, found := range m.byHost {
+		if found.err == nil {
+			found.Close()
+		}
+	}
+}
+
+// processes returns the processes of the object that was the ith one to be opened.
+func (m *managers) processes(ctx context.Context, i int, ref reference) ([]runtime.Member, error) {
+	if m.of[i].err != nil {
+		return nil, m.of[i].err
+	}
+	return m.of[i].Processes(ctx, m.to.endpointObject(ref))
+}
+
 // measureAll measures objects. It returns the results in the order of the references, and all errors joined.
-func measureAll(ctx context.Context, manager *endpoint.Client, to *connection, references []reference) ([]usage, error) {
+func measureAll(ctx context.Context, managers *managers, references []reference) ([]usage, error) {
 	results, errs := make([]usage, len(references)), make([]error, len(references))
 	var group errgroup.Group
 	group.SetLimit(topParallel)
 	for i, ref := range references {
 		group.Go(func() error {
-			members, err := manager.Processes(ctx, to.endpointObject(ref))
+			members, err := managers.processes(ctx, i, ref)
 			if err != nil {
 				errs[i] = fmt.Errorf("%s: %w", ref, err)
 				return nil

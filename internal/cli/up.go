@@ -132,7 +132,12 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	host := manager.Host{Name: name, Namespace: endpoint.Namespace, Runtimes: machineRuntimes}
+	holder, err := hosts.NewHolder(f.stateDir)
+	if err != nil {
+		return err
+	}
+	// The Lease is in the state directory too, which only one manager can use, so it need not be acquired.
+	host := manager.Host{Name: name, Namespace: endpoint.Namespace, Runtimes: machineRuntimes, Holder: holder}
 	mgr, err := assemble(config, opened, f.log, manager.Options{Host: host}, endpoint.Options{})
 	if err != nil {
 		return err

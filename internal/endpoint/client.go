@@ -6,6 +6,7 @@ package endpoint
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -15,15 +16,15 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -31,6 +32,7 @@ import (
 type Client struct {
 	base *url.URL
 	http *http.Client
+	host string // the host whose Lease contains the address or the certificate authority; empty if the caller specified both
 	// patience bounds the wait for a response. It does not bound a stream after its response headers.
 	patience patience
 }
@@ -54,7 +56,9 @@ type Object struct{ Namespace, Resource, Name string }
 
 // FindOptions select the manager that a client uses, and the address that it trusts with its token.
 type FindOptions struct {
-	// Namespace is where the manager publishes its address. Empty means the constant Namespace.
+	// Host is the name of the host whose manager to use. Empty means the only host that reports.
+	Host string
+	// Namespace is the namespace of the Leases of the hosts, which contain the addresses of their managers. Empty means the constant Namespace.
 	Namespace string
 	// URL is the address to use. Empty means the published address, which must be on loopback.
 	URL string
@@ -65,12 +69,12 @@ type FindOptions struct {
 	CAFile string
 }
 
-// Find reads the address and the certificate authority of the endpoint from the API server and returns a client for it.
+// Find reads the address and the certificate authority of the endpoint from the Lease of its host and returns a client for it.
 //
-// A user who can write the ConfigMap controls the address, and every client sends a bearer token there. Therefore Find returns an error for a published address
+// A user who can write the Lease controls the address, and every client sends a bearer token there. Therefore Find returns an error for a published address
 // that is not on loopback, unless the caller sets opts.URL.
 func Find(ctx context.Context, config *rest.Config, api client.Client, opts FindOptions) (*Client, error) {
-	base, ca, err := opts.locate(ctx, api)
+	base, ca, host, err := opts.locate(ctx, api)
 	if err != nil {
 		return nil, err
 	}
@@ -90,53 +94,66 @@ func Find(ctx context.Context, config *rest.Config, api client.Client, opts Find
 	if err != nil {
 		return nil, fmt.Errorf("reach the manager's endpoint: %w", err)
 	}
-	return &Client{base: base, http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, patience: defaultPatience}, nil
+	return &Client{base: base, http: &http.Client{Transport: transport, CheckRedirect: noRedirect}, host: host, patience: defaultPatience}, nil
 }
 
-// locate returns the address of the endpoint and the certificate authority to trust there.
-func (o FindOptions) locate(ctx context.Context, reader client.Reader) (base *url.URL, ca []byte, err error) {
+// locate returns the address of the endpoint, the certificate authority to trust there, and the host that published one of them.
+func (o FindOptions) locate(ctx context.Context, reader client.Reader) (base *url.URL, ca []byte, host string, err error) {
 	if o.CAFile != "" {
 		if ca, err = os.ReadFile(o.CAFile); err != nil {
-			return nil, nil, fmt.Errorf("certificate authority of the manager's endpoint: %w", err)
+			return nil, nil, "", fmt.Errorf("certificate authority of the manager's endpoint: %w", err)
 		}
 	}
 	pinned := o.URL != ""
 	if !pinned || o.CAFile == "" {
-		published, err := o.published(ctx, reader)
-		if err != nil {
-			return nil, nil, err
+		var published hosts.Endpoint
+		if host, published, err = o.published(ctx, reader); err != nil {
+			return nil, nil, "", err
 		}
 		if o.CAFile == "" {
-			ca = []byte(published[keyCA])
+			ca = published.Authority
 		}
 		if !pinned {
-			o.URL = published[keyURL]
+			o.URL = published.URL
 		}
 	}
 	base, err = url.Parse(o.URL)
 	switch {
 	case err != nil || base.Scheme != "https" || base.Hostname() == "":
-		return nil, nil, fmt.Errorf("invalid address of the manager's endpoint %q: want https://HOST:PORT", o.URL)
+		return nil, nil, "", fmt.Errorf("invalid address of the manager's endpoint %q: want https://HOST:PORT", o.URL)
 	case !pinned && !loopback(base.Hostname()):
-		return nil, nil, fmt.Errorf("ConfigMap %s/%s names %q, which is not on this machine, so berth does not send your token there; "+
-			"if you trust that address, pass it as --endpoint or in BERTH_ENDPOINT", o.namespace(), ConfigMap, o.URL)
+		return nil, nil, "", fmt.Errorf("the Lease of host %q in namespace %s names %q, which is not on this machine, so berth does not send your token there; "+
+			"if you trust that address, pass it as --endpoint or in BERTH_ENDPOINT", host, o.namespace(), o.URL)
 	}
-	return base, ca, nil
+	return base, ca, host, nil
 }
 
 func (o FindOptions) namespace() string { return cmp.Or(o.Namespace, Namespace) }
 
-func (o FindOptions) published(ctx context.Context, reader client.Reader) (map[string]string, error) {
-	found := &corev1.ConfigMap{}
-	err := reader.Get(ctx, client.ObjectKey{Namespace: o.namespace(), Name: ConfigMap}, found)
-	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("ConfigMap %s/%s does not exist, so no manager serves logs and terminals there: start one with berth up or berth manager, "+
-			"or name the namespace of its installation with --manager-namespace", o.namespace(), ConfigMap)
+// published returns the address that the manager of the host publishes. Without the name of a host there must be only one host that reports.
+func (o FindOptions) published(ctx context.Context, reader client.Reader) (host string, found hosts.Endpoint, err error) {
+	if o.Host != "" {
+		found, err = hosts.EndpointOf(ctx, reader, o.namespace(), o.Host)
+		if err == nil && found.URL == "" {
+			err = fmt.Errorf("the Lease of host %q in namespace %s contains no address for logs and terminals: start berth up or berth manager on that host, "+
+				"or name the namespace of its installation with --manager-namespace", o.Host, o.namespace())
+		}
+		return o.Host, found, err
 	}
+	all, err := hosts.Endpoints(ctx, reader, o.namespace(), time.Now())
 	if err != nil {
-		return nil, fmt.Errorf("read the address of the manager's endpoint: %w", err)
+		return "", found, fmt.Errorf("find the manager's endpoint: %w", err)
 	}
-	return found.Data, nil
+	switch names := slices.Sorted(maps.Keys(all)); len(names) {
+	case 0:
+		return "", found, fmt.Errorf("no manager serves logs and terminals: no Lease in namespace %s contains its address; start berth up or berth manager, "+
+			"or name the namespace of its installation with --manager-namespace", o.namespace())
+	case 1:
+		return names[0], all[names[0]], nil
+	default:
+		return "", found, fmt.Errorf("cannot tell which of the hosts %s has the process: the object names no host yet, or you may not read it; "+
+			"see its conditions with berth status, or specify the address of the manager with --endpoint", strings.Join(names, ", "))
+	}
 }
 
 // Close closes the idle connections.
@@ -238,12 +255,17 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 		if err == nil {
 			_ = response.Body.Close()
 		}
-		return nil, fmt.Errorf("the manager at %s does not respond: is it suspended or overloaded? Check its process and its log, or restart it; "+
-			"its processes keep running in the meantime", c.base)
+		return nil, fmt.Errorf("the manager %s does not respond: is it suspended or overloaded? Check its process and its log, or restart it; "+
+			"its processes keep running in the meantime", c.where())
 	}
 	var refused *net.OpError
 	if errors.As(err, &refused) && refused.Op == "dial" {
-		return nil, fmt.Errorf("the manager at %s refuses the connection: is it running? Start it with berth up or berth manager", c.base)
+		return nil, fmt.Errorf("the manager %s refuses the connection: is it running? Start it with berth up or berth manager; "+
+			"if it runs on another machine, run this command there", c.where())
+	}
+	var stranger *tls.CertificateVerificationError
+	if errors.As(err, &stranger) {
+		return nil, fmt.Errorf("the program that answers is not the manager %s: if that manager runs on another machine, run this command there (%w)", c.where(), err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("send the request to the manager: %w", err)
@@ -252,6 +274,14 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 		return nil, refusedBy(response)
 	}
 	return response, nil
+}
+
+// where returns the host and the address for errors.
+func (c *Client) where() string {
+	if c.host == "" {
+		return "at " + c.base.String()
+	}
+	return fmt.Sprintf("of host %q at %s", c.host, c.base)
 }
 
 // errLate cancels a request that got no response in time.

@@ -24,12 +24,12 @@ import (
 	"go.uber.org/goleak"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -39,6 +39,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/terminal"
 )
@@ -225,6 +226,7 @@ func newFixture(t *testing.T) *fixture {
 	f.api = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{Create: f.create}).WithObjects(
 		&v1alpha1.DevServer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "uid-web"}},
 		&v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "shell", UID: "uid-shell"}},
+		newInstanceOn("own", "here", ""), newInstanceOn("away", "there", "here"), newInstanceOn("placed", "", "there"),
 	).Build()
 	f.instances = &instances{f.api, controllertest.NewFakeInformer(controllertest.Synced)}
 	counted := interceptor.NewClient(f.api, interceptor.Funcs{
@@ -237,8 +239,9 @@ func newFixture(t *testing.T) *fixture {
 	})
 	var err error
 	f.book = activity.New(nil)
-	f.server, err = New(Options{Client: f.api, Reader: counted, Instances: f.instances, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Presence: f.book, Log: logr.Discard()})
+	f.server, err = New(Options{Client: f.api, Reader: counted, Instances: f.instances, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Presence: f.book, Host: "here", Log: logr.Discard()})
 	g.Expect(err).NotTo(HaveOccurred())
+	f.publish(t, "here", f.server.Address())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- f.server.Start(ctx) }()
@@ -251,6 +254,21 @@ func newFixture(t *testing.T) *fixture {
 	}
 	t.Cleanup(f.stop)
 	return f
+}
+
+// newInstanceOn returns an Instance whose process a host has, and whose label names a host.
+func newInstanceOn(name, host, label string) *v1alpha1.Instance {
+	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{v1alpha1.LabelHost: label}}}
+	instance.Status.HostName = host
+	return instance
+}
+
+// publish publishes an address as the manager of a host does.
+func (f *fixture) publish(t *testing.T, host string, at hosts.Endpoint) {
+	t.Helper()
+	NewWithT(t).Expect(hosts.New(hosts.Options{
+		Name: host, Namespace: Namespace, Client: f.api, Reader: f.api, Clock: clock.RealClock{}, Endpoint: func() hosts.Endpoint { return at },
+	}).Acquire(t.Context())).To(Succeed())
 }
 
 func (f *fixture) create(ctx context.Context, api client.WithWatch, object client.Object, opts ...client.CreateOption) error {
@@ -277,11 +295,8 @@ func (f *fixture) create(ctx context.Context, api client.WithWatch, object clien
 func (f *fixture) client(t *testing.T, token string) *Client {
 	t.Helper()
 	g := NewWithT(t)
-	var found *Client
-	g.Eventually(func() (err error) {
-		found, err = Find(t.Context(), &rest.Config{BearerToken: token}, f.api, FindOptions{})
-		return err
-	}, timeout).Should(Succeed())
+	found, err := Find(t.Context(), &rest.Config{BearerToken: token}, f.api, FindOptions{})
+	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(found.Close)
 	return found
 }
@@ -373,9 +388,75 @@ func TestFind_ErrorsNameNextStep(t *testing.T) {
 	f.stop()
 	_, err := caller.Log(t.Context(), web, LogOptions{Tail: -1})
 	g.Expect(err).To(MatchError(ContainSubstring("is it running?")))
-	g.Expect(f.api.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: ConfigMap}})).To(Succeed())
+	g.Expect(err).To(MatchError(ContainSubstring(`the manager of host "here" at https://127.0.0.1:`)))
+	f.publish(t, "here", hosts.Endpoint{})
 	_, err = Find(t.Context(), &rest.Config{}, f.api, FindOptions{})
 	g.Expect(err).To(MatchError(ContainSubstring("berth up")))
+	_, err = Find(t.Context(), &rest.Config{}, f.api, FindOptions{Host: "here"})
+	g.Expect(err).To(MatchError(And(ContainSubstring(`the Lease of host "here"`), ContainSubstring("berth up or berth manager on that host"))))
+	_, err = Find(t.Context(), &rest.Config{}, f.api, FindOptions{Host: "none"})
+	g.Expect(err).To(MatchError(ContainSubstring(`the Lease of host "none"`)))
+}
+
+// TestFind_ChoosesTheHostOfTheObject checks two hosts that serve one API server.
+func TestFind_ChoosesTheHostOfTheObject(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(t)
+	f.stub.logs["uid-own"] = newLog("hello\n")
+	other, err := New(Options{Client: f.api, Reader: f.api, Instances: f.instances, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Presence: f.book, Log: logr.Discard()})
+	g.Expect(err).NotTo(HaveOccurred())
+	f.publish(t, "there", other.Address())
+	g.Expect(other.Close()).To(Succeed())
+	read := func(opts FindOptions, name string) (string, error) {
+		found, err := Find(t.Context(), &rest.Config{BearerToken: good}, f.api, opts)
+		if err != nil {
+			return "", err
+		}
+		defer found.Close()
+		stream, err := found.Log(t.Context(), Object{"default", "instances", name}, LogOptions{Tail: -1})
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = stream.Close() }()
+		text, err := io.ReadAll(stream)
+		return string(text), err
+	}
+	g.Expect(read(FindOptions{Host: "here"}, "own")).To(Equal("hello\n"))
+	_, err = read(FindOptions{Host: "there"}, "away")
+	g.Expect(err).To(MatchError(And(ContainSubstring(`the manager of host "there"`), ContainSubstring("refuses the connection"))))
+	_, err = read(FindOptions{}, "own")
+	g.Expect(err).To(MatchError(ContainSubstring("which of the hosts here, there has the process")))
+
+	// A manager has neither the output nor the terminal of another host's object.
+	for name, says := range map[string]string{"away": `instances default/away belongs to host "there", and this is the manager of host "here"`, "placed": `belongs to host "there"`} {
+		_, err = read(FindOptions{Host: "here"}, name)
+		g.Expect(err).To(MatchError(ContainSubstring(says)))
+		caller, err := Find(t.Context(), &rest.Config{BearerToken: good}, f.api, FindOptions{Host: "here"})
+		g.Expect(err).NotTo(HaveOccurred())
+		defer caller.Close()
+		object := Object{"default", "instances", name}
+		g.Expect(caller.Type(t.Context(), object, "x")).To(MatchError(ContainSubstring(`belongs to host "there"`)))
+		_, err = caller.Processes(t.Context(), object)
+		g.Expect(err).To(MatchError(ContainSubstring(`belongs to host "there"`)))
+		_, err = caller.Attach(t.Context(), object, nil)
+		g.Expect(err).To(MatchError(ContainSubstring(`belongs to host "there"`)))
+	}
+}
+
+// TestFind_SendsNothingToAnotherProgram checks a program that has the port of a manager that has ended, or of a manager on another machine.
+func TestFind_SendsNothingToAnotherProgram(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(t)
+	var asked atomic.Int32
+	stranger := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer stranger.Close()
+	f.publish(t, "there", hosts.Endpoint{URL: stranger.URL, Authority: f.server.ca})
+	caller, err := Find(t.Context(), &rest.Config{BearerToken: good}, f.api, FindOptions{Host: "there"})
+	g.Expect(err).NotTo(HaveOccurred())
+	defer caller.Close()
+	_, err = caller.Log(t.Context(), web, LogOptions{Tail: -1})
+	g.Expect(err).To(MatchError(ContainSubstring(`the program that answers is not the manager of host "there"`)))
+	g.Expect(asked.Load()).To(BeZero())
 }
 
 // Other users can write the published address, so the client sends a token only to loopback or to an address that the caller has
@@ -383,17 +464,16 @@ func TestFind_ErrorsNameNextStep(t *testing.T) {
 func TestFind_SendsTheTokenOnlyToLoopbackOrAPinnedAddress(t *testing.T) {
 	f := newFixture(t)
 	server := f.client(t, good).base.String()
-	published := &corev1.ConfigMap{}
-	NewWithT(t).Expect(f.api.Get(t.Context(), client.ObjectKey{Namespace: Namespace, Name: ConfigMap}, published)).To(Succeed())
+	published := f.server.Address()
 	authority := filepath.Join(t.TempDir(), "ca.crt")
-	NewWithT(t).Expect(os.WriteFile(authority, []byte(published.Data[keyCA]), 0o600)).To(Succeed())
+	NewWithT(t).Expect(os.WriteFile(authority, published.Authority, 0o600)).To(Succeed())
 	for name, test := range map[string]struct {
 		url  string
 		opts FindOptions
 		says string
 	}{
 		"loopback":            {url: server},
-		"another machine":     {url: "https://192.0.2.1:443", says: `berth-system/berth-endpoint names "https://192.0.2.1:443"`},
+		"another machine":     {url: "https://192.0.2.1:443", says: `the Lease of host "here" in namespace berth-system names "https://192.0.2.1:443"`},
 		"how to pin":          {url: "https://192.0.2.1:443", says: "--endpoint or in BERTH_ENDPOINT"},
 		"every address":       {url: "https://[::]:443", says: "not on this machine"},
 		"a name":              {url: "https://localhost.example.com", says: "not on this machine"},
@@ -404,12 +484,12 @@ func TestFind_SendsTheTokenOnlyToLoopbackOrAPinnedAddress(t *testing.T) {
 		"pinned, with its CA": {url: "https://192.0.2.1:443", opts: FindOptions{URL: server, CAFile: authority}},
 		"pinned, plain":       {url: server, opts: FindOptions{URL: "http://192.0.2.1"}, says: "want https"},
 		"no such CA":          {url: server, opts: FindOptions{CAFile: "/none"}, says: "certificate authority"},
-		"another namespace":   {url: server, opts: FindOptions{Namespace: "elsewhere"}, says: "ConfigMap elsewhere/berth-endpoint"},
+		"another namespace":   {url: server, opts: FindOptions{Namespace: "elsewhere"}, says: "no Lease in namespace elsewhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			published.Data[keyURL] = test.url
-			g.Expect(f.api.Update(t.Context(), published)).To(Succeed())
+			published.URL = test.url
+			f.publish(t, "here", published)
 			found, err := Find(t.Context(), &rest.Config{BearerToken: good}, f.api, test.opts)
 			if test.says != "" {
 				g.Expect(err).To(MatchError(ContainSubstring(test.says)))
@@ -439,24 +519,6 @@ func TestRedirectsDoNotCarryTheToken(t *testing.T) {
 	_, err = caller.Log(t.Context(), web, LogOptions{Tail: -1})
 	g.Expect(err).To(MatchError(ContainSubstring("redirects the request")))
 	g.Expect(asked.Load()).To(BeZero())
-}
-
-func TestPublishReplacesAnOldAddress(t *testing.T) {
-	g := NewWithT(t)
-	f := newFixture(t)
-	f.client(t, good)
-	f.stop()
-	second, err := New(Options{Client: f.api, Reader: f.api, Instances: f.instances, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Presence: f.book, Log: logr.Discard()})
-	g.Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = second.Close() }()
-	g.Expect(second.publishOnce(t.Context())).To(Succeed())
-	third, err := New(Options{Client: f.api, Reader: f.api, Instances: f.instances, Runtimes: runtime.NewRegistry(f.stub, logr.Discard()), Presence: f.book, Log: logr.Discard(), Namespace: "elsewhere"})
-	g.Expect(err).NotTo(HaveOccurred())
-	defer func() { _ = third.Close() }()
-	g.Expect(third.publishOnce(t.Context())).To(Succeed(), "an installation in another namespace has its own address")
-	published := &corev1.ConfigMap{}
-	g.Expect(f.api.Get(t.Context(), client.ObjectKey{Namespace: Namespace, Name: ConfigMap}, published)).To(Succeed())
-	g.Expect(published.Data[keyURL]).To(Equal(second.url()))
 }
 
 func TestLog_TailReturnsLastLines(t *testing.T) {

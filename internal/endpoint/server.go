@@ -5,8 +5,8 @@
 //
 // The API server decides about access: every request carries a bearer token, which the endpoint verifies with a TokenReview, or a client certificate, which the
 // endpoint verifies with the certificate authority of the API server. The requested access is checked with a SubjectAccessReview (get on devservers/log, create
-// on instances/attach). The server always uses TLS, also on loopback, with a certificate that clients read from a ConfigMap. Another program on the machine
-// therefore cannot take over the port and collect tokens.
+// on instances/attach). The server always uses TLS, also on loopback, with a certificate that clients read from the Lease of the host. Another program on the
+// machine therefore cannot take over the port and collect tokens.
 package endpoint
 
 import (
@@ -35,8 +35,6 @@ import (
 const (
 	// Namespace is the default namespace of the installation, where clients look up the endpoint.
 	Namespace = "berth-system"
-	// ConfigMap is the name of the ConfigMap that contains the address and the certificate authority.
-	ConfigMap = "berth-endpoint"
 
 	shutdownGrace = 5 * time.Second
 
@@ -49,9 +47,11 @@ type Options struct {
 	Address string
 	// CertFile and KeyFile contain the certificate to serve with and its key. If empty, New creates a certificate for loopback.
 	CertFile, KeyFile string
-	// Namespace is the namespace of the installation, where the address is published. Empty means the constant Namespace.
+	// Namespace is the namespace of the installation, which is part of the audience of tokens. Empty means the constant Namespace.
 	Namespace string
-	// Client creates reviews and publishes the address.
+	// Host is the name of the host whose objects the endpoint serves; empty if the manager runs no processes on a machine.
+	Host string
+	// Client creates reviews.
 	Client client.Client
 	// Reader reads objects. It should not be a cache, because a cache learns of new objects with a delay.
 	Reader client.Reader
@@ -73,7 +73,7 @@ type Server struct {
 	typing   keymutex.KeyMutex // by UID; keeps the input of concurrent requests from being mixed
 
 	waiting waiting           // requests that wait for an Instance
-	tasks   *background.Tasks // requests, and the publication of the address
+	tasks   *background.Tasks // requests
 }
 
 // New validates the options and starts to listen; Start serves requests. A server that was never started must be closed with Close.
@@ -117,13 +117,13 @@ func loopback(host string) bool {
 // url returns the address of the server.
 func (s *Server) url() string { return "https://" + s.listener.Addr().String() }
 
-// NeedLeaderElection returns true, so that only one manager publishes its address.
+// NeedLeaderElection returns true, because a manager that does not lead serves nothing.
 func (s *Server) NeedLeaderElection() bool { return true }
 
 // Close closes a server that was not started.
 func (s *Server) Close() error { return s.listener.Close() }
 
-// Start publishes the address and serves until the context is done. All streams have ended when it returns.
+// Start serves until the context is done. All streams have ended when it returns.
 func (s *Server) Start(ctx context.Context) error {
 	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(errClosing)
@@ -138,7 +138,7 @@ func (s *Server) Start(ctx context.Context) error {
 		// An empty map disables HTTP/2, because connection upgrades need HTTP/1.1.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
-	s.tasks.Go(func() { s.publish(base) })
+	s.opts.Log.Info("Serving logs and terminals", "url", s.url())
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(s.listener, "", "") }()
 	var err error
@@ -176,7 +176,7 @@ func (s *Server) handler() http.Handler {
 // target is the object of a request.
 type target struct {
 	namespace, resource, name string
-	object                    client.Object
+	object                    Hosted
 }
 
 // inPod reports whether the object runs in a Pod. Clients reach its output and terminal through the API server, which checks the authorization.
@@ -184,7 +184,7 @@ func (t target) inPod() bool { return podspec.TypeOf(t.object) == v1alpha1.Runti
 
 func (t target) String() string { return fmt.Sprintf("%s %s/%s", t.resource, t.namespace, t.name) }
 
-// guarded returns a handler that calls next if the caller is authenticated and authorized and the object exists. After the server has ended, it calls nothing: a
+// guarded returns a handler that calls next if the caller is authenticated and authorized and the object exists on this host. After the server has ended, it calls nothing: a
 // connection that net/http has closed may still deliver the request that it had read.
 func (s *Server) guarded(verb, subresource string, next func(http.ResponseWriter, *http.Request, target) *refusal) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -209,7 +209,7 @@ func (s *Server) guarded(verb, subresource string, next func(http.ResponseWriter
 	}
 }
 
-// admit returns the object of a request if the caller is authenticated and authorized and the object exists.
+// admit returns the object of a request if the caller is authenticated and authorized and the object exists on this host.
 func (s *Server) admit(r *http.Request, verb, subresource string) (target, *refusal) {
 	t := target{namespace: r.PathValue("namespace"), resource: r.PathValue("resource"), name: r.PathValue("name")}
 	if t.object = newObject(t.resource); t.object == nil {
@@ -229,7 +229,26 @@ func (s *Server) admit(r *http.Request, verb, subresource string) (target, *refu
 	if err != nil {
 		return t, refuse(http.StatusNotFound, "%s does not exist", t)
 	}
-	return t, nil
+	return t, s.elsewhere(t)
+}
+
+// elsewhere refuses a request for an object whose process another host has: this host knows neither its output nor its terminal.
+func (s *Server) elsewhere(t target) *refusal {
+	if host := HostOf(t.object); host != "" && host != s.opts.Host && !t.inPod() {
+		return refuse(http.StatusMisdirectedRequest, "%s belongs to host %q, and this is the manager of host %q: omit --endpoint, or specify the address of the manager of that host", t, host, s.opts.Host)
+	}
+	return nil
+}
+
+// HostOf returns the host that has the process of an object, or is to start it. It returns "" if there is none yet.
+func HostOf(object Hosted) string {
+	return cmp.Or(object.GetProcessStatus().HostName, object.GetLabels()[v1alpha1.LabelHost])
+}
+
+// Hosted is an object of a kind that has processes.
+type Hosted interface {
+	client.Object
+	GetProcessStatus() *v1alpha1.ProcessStatus
 }
 
 // runtimeOf returns the backend of an Instance, and the default backend for objects of other kinds: clients read the output of Pods from the API server.
@@ -241,7 +260,7 @@ func (s *Server) runtimeOf(t target) runtime.Runtime {
 }
 
 // newObject returns an empty object of a kind, or nil if the kind has no processes.
-func newObject(resource string) client.Object {
+func newObject(resource string) Hosted {
 	switch resource {
 	case "devservers":
 		return &v1alpha1.DevServer{}

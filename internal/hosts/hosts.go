@@ -8,16 +8,18 @@ package hosts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,6 +46,10 @@ type Options struct {
 	Lease string
 	// Runtimes are the types that this manager serves.
 	Runtimes []v1alpha1.RuntimeType
+	// Holder identifies this start of the manager. The zero value means that all managers with this name count as one.
+	Holder Holder
+	// Endpoint returns where this manager serves logs and terminals. Optional. Start calls it at each renewal.
+	Endpoint func() Endpoint
 	// Namespace is where the Leases are. It must exist.
 	Namespace string
 	// Client writes the Lease of this host. Reader reads all Leases from the API server, not the cache.
@@ -57,6 +63,8 @@ type Options struct {
 // labels none with a host.
 type Hosts struct {
 	options Options
+	held    bool      // the Lease has named this start of the manager; used only by Start
+	wrote   types.UID // of the Lease that Start last wrote
 
 	mu     sync.Mutex
 	read   bool // the Leases were read at least once
@@ -118,13 +126,17 @@ func (h *Hosts) NeedLeaderElection() bool { return true }
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;create;update
 
-// Start renews the Lease of this host and reads the others until the context ends.
+// Start renews the Lease of this host and reads the others until the context ends. It returns an error if another manager takes the name of this host.
 func (h *Hosts) Start(ctx context.Context) error {
 	ticker := h.options.Clock.NewTicker(Interval)
 	defer ticker.Stop()
 	var renewing, reading streak
 	for {
-		if err := h.report(ctx); renewing.begins(err) && ctx.Err() == nil {
+		err := h.report(ctx)
+		if errors.Is(err, errHeld) {
+			return err
+		}
+		if renewing.begins(err) && ctx.Err() == nil {
 			h.options.Log.Error(err, "Cannot renew the Lease of this host; other managers will report its objects as unavailable; retrying", "host", h.options.Lease)
 		}
 		if err := h.look(ctx); reading.begins(err) && ctx.Err() == nil {
@@ -132,6 +144,7 @@ func (h *Hosts) Start(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
+			h.release(ctx)
 			return nil
 		case <-ticker.C():
 		}
@@ -148,30 +161,63 @@ func (s *streak) begins(err error) bool {
 	return first
 }
 
-// report renews the Lease of this host.
+// identity returns the holder in the Lease of this host.
+func (h *Hosts) identity() string {
+	return strings.TrimSuffix(h.options.Lease+"_"+h.options.Holder.Start, "_")
+}
+
+// report renews the Lease of this host, and creates it if it was deleted. It returns errHeld if another start of a manager has replaced this one in the Lease. A
+// Lease that another account has created after the deletion of the previous one is overwritten: creating a Lease needs fewer permissions than updating it.
 func (h *Hosts) report(ctx context.Context) error {
+	object, missing, err := h.ownLease(ctx)
+	if err != nil {
+		return err
+	}
+	holder := holderOf(object)
+	if h.held && object.UID == h.wrote && h.options.Holder.Start != "" && holder.Start != "" && holder.Start != h.identity() {
+		return h.heldBy(holder, "has lost it to that manager")
+	}
+	if err = h.write(ctx, object, missing); err == nil {
+		h.held, h.wrote = true, object.UID
+	}
+	return err
+}
+
+// ownLease returns the Lease of this host, and whether it is missing.
+func (h *Hosts) ownLease(ctx context.Context) (object *coordinationv1.Lease, missing bool, err error) {
 	key := client.ObjectKey{Namespace: h.options.Namespace, Name: leasePrefix + h.options.Lease}
-	object := &coordinationv1.Lease{}
-	err := h.options.Reader.Get(ctx, key, object)
-	missing := apierrors.IsNotFound(err)
-	if err != nil && !missing {
-		return fmt.Errorf("read Lease %s: %w", key, err)
+	object = &coordinationv1.Lease{}
+	if err = h.options.Reader.Get(ctx, key, object); client.IgnoreNotFound(err) != nil {
+		return nil, false, fmt.Errorf("read Lease %s: %w", key, err)
 	}
 	object.Namespace, object.Name = key.Namespace, key.Name
+	return object, err != nil, nil
+}
+
+// write writes the Lease of this host, with an optimistic lock.
+func (h *Hosts) write(ctx context.Context, object *coordinationv1.Lease, missing bool) error {
 	object.Labels = map[string]string{v1alpha1.LabelHost: h.options.Lease}
 	object.Annotations = map[string]string{annotationRuntimes: join(h.options.Runtimes)}
+	if own := h.options.Holder; own.Directory != "" {
+		object.Annotations[annotationDirectory], object.Annotations[annotationInode] = own.Directory, strconv.FormatUint(own.Inode, 10)
+	}
+	if h.options.Endpoint != nil {
+		served := h.options.Endpoint()
+		object.Annotations[annotationEndpoint], object.Annotations[annotationAuthority] = served.URL, string(served.Authority)
+	}
 	object.Spec = coordinationv1.LeaseSpec{
-		HolderIdentity:       &h.options.Lease,
+		HolderIdentity:       ptr.To(h.identity()),
 		LeaseDurationSeconds: ptr.To(int32(Duration / time.Second)),
 		RenewTime:            ptr.To(metav1.NewMicroTime(h.options.Clock.Now())),
 	}
+	var err error
 	if missing {
 		err = h.options.Client.Create(ctx, object)
 	} else {
 		err = h.options.Client.Update(ctx, object)
 	}
 	if err != nil {
-		return fmt.Errorf("renew Lease %s: %w", key, err)
+		return fmt.Errorf("renew Lease %s: %w", client.ObjectKeyFromObject(object), err)
 	}
 	return nil
 }

@@ -107,6 +107,15 @@ type Host struct {
 	Namespace string
 	// Runtimes are the types that the manager serves.
 	Runtimes []v1alpha1.RuntimeType
+	// Holder identifies this start of the manager; with the zero value, all managers with this name count as one.
+	Holder hosts.Holder
+	// Endpoint returns where the manager serves logs and terminals. Optional.
+	Endpoint func() hosts.Endpoint
+}
+
+// HostOptions returns the options of the Lease of a host, without its clients, clock and log.
+func (h Host) HostOptions() hosts.Options {
+	return hosts.Options{Name: h.Name, Lease: h.Lease, Runtimes: h.Runtimes, Holder: h.Holder, Endpoint: h.Endpoint, Namespace: h.Namespace}
 }
 
 // Defaults of Options.
@@ -181,10 +190,9 @@ func newHosts(mgr ctrl.Manager, opts Options) *hosts.Hosts {
 	if opts.Host.Name == "" && opts.Host.Lease == "" {
 		return nil
 	}
-	return hosts.New(hosts.Options{
-		Name: opts.Host.Name, Lease: opts.Host.Lease, Runtimes: opts.Host.Runtimes, Namespace: opts.Host.Namespace,
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Clock: opts.Clock, Log: mgr.GetLogger().WithName("hosts"),
-	})
+	options := opts.Host.HostOptions()
+	options.Client, options.Reader, options.Clock, options.Log = mgr.GetClient(), mgr.GetAPIReader(), opts.Clock, mgr.GetLogger().WithName("hosts")
+	return hosts.New(options)
 }
 
 // newPermission returns nil if PolicyNamespace is empty: programs may then start on this machine for every namespace.

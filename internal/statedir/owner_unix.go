@@ -17,3 +17,11 @@ func owner(info fs.FileInfo) (uid int, known bool) {
 	}
 	return int(stat.Uid), true
 }
+
+// Inode returns the inode number of a file, or 0 if the system has none.
+func Inode(info fs.FileInfo) uint64 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return stat.Ino
+	}
+	return 0
+}

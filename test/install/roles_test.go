@@ -30,7 +30,7 @@ var rights = []struct {
 	{right{"create", "events.k8s.io", "events", "default", ""}, true, true},
 	{right{"create", "authorization.k8s.io", "subjectaccessreviews", "", ""}, true, true},
 	{right{"update", "coordination.k8s.io", "leases", "berth-system", "berth.dev"}, true, true},
-	{right{"update", "", "configmaps", "berth-system", "berth-endpoint"}, true, true},
+	{right{"create", "coordination.k8s.io", "leases", "berth-system", ""}, true, true},
 	{right{"get", "", "configmaps", "berth-system", "berth-policy"}, true, true},
 	{right{"delete", "berth.dev", "instances", "default", "any"}, true, true},
 
@@ -55,6 +55,7 @@ var rights = []struct {
 	{right{"patch", "", "configmaps", "berth-system", "berth-policy"}, false, false},
 	{right{"delete", "", "configmaps", "berth-system", "berth-policy"}, false, false},
 	{right{"update", "", "configmaps", "berth-system", "any"}, false, false},
+	{right{"create", "", "configmaps", "berth-system", ""}, false, false},
 	{right{"delete", "coordination.k8s.io", "leases", "berth-system", "any"}, false, false},
 	{right{"update", "coordination.k8s.io", "leases", "kube-system", "any"}, false, false},
 	{right{"patch", "berth.dev", "actions", "default", "any"}, false, false},
