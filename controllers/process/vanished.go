@@ -6,6 +6,7 @@ package process
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -123,7 +124,7 @@ func (r *Reconciler) searchIn(ctx context.Context, kind v1alpha1.RuntimeType) {
 		}
 	}
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Cannot search for processes of deleted objects", "runtime", kind)
+		logRuntimeError(ctx, err, "Cannot search for processes of deleted objects", "runtime", kind)
 		r.stateCache.unsearched.Store(kind, true)
 		return
 	}
@@ -155,7 +156,7 @@ func (s sighting) alive(ctx context.Context, namespace string) *facts.Incarnatio
 	}
 	found, err := s.runtime.Observe(ctx, s.uid)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Cannot determine whether the process of a deleted object still runs", "uid", s.uid)
+		logRuntimeError(ctx, err, "Cannot determine whether the process of a deleted object still runs", "uid", s.uid)
 		return &facts.Incarnation{UID: string(s.uid), Phase: facts.Unknown, Message: err.Error()}
 	}
 	for i := range found {
@@ -164,6 +165,16 @@ func (s sighting) alive(ctx context.Context, namespace string) *facts.Incarnatio
 		}
 	}
 	return nil
+}
+
+// logRuntimeError logs an error of a runtime. A runtime that is not there, such as Docker on most machines, is no error; objects that need it report that.
+func logRuntimeError(ctx context.Context, err error, message string, keysAndValues ...any) {
+	var unavailable *runtime.UnavailableError
+	if errors.As(err, &unavailable) {
+		ctrl.LoggerFrom(ctx).V(1).Info(message, append(keysAndValues, "cause", err.Error())...)
+		return
+	}
+	ctrl.LoggerFrom(ctx).Error(err, message, keysAndValues...)
 }
 
 // splitName is the inverse of name.

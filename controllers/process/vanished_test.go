@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	. "github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -21,6 +22,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/runtime/fake"
 )
 
 const successorUID = types.UID("uid-2")
@@ -340,6 +342,28 @@ func TestVanished_HungRuntimeDelaysOtherRuntimesOnce(t *testing.T) {
 	b.Expect(engine.lists.Load()).To(BeEquivalentTo(2), "an object of this runtime searches again")
 }
 
+// Most machines have no Docker Engine, so its absence is no error in the log. Any other failure is.
+func TestVanished_AbsentRuntimeIsNoErrorInTheLog(t *testing.T) {
+	for name, row := range map[string]struct {
+		err    error
+		logged int
+	}{
+		"absent": {fmt.Errorf("list containers: %w", &runtime.UnavailableError{Message: "the Docker Engine does not respond", Err: errors.New("no socket")}), 0},
+		"fails":  {errors.New("disk full"), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newFixture(t, nil)
+			engine := &unlistable{Runtime: b.rt, err: row.err}
+			b.r.Runtimes = runtime.NewRegistry(b.rt, logr.Discard(), runtime.Backend{Type: v1alpha1.RuntimeDocker, Runtime: engine})
+			var lines []string
+			log := funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})
+			b.r.searchVanished(ctrl.LoggerInto(t.Context(), log), v1alpha1.RuntimeHost)
+			b.Expect(engine.lists).To(Equal(1))
+			b.Expect(lines).To(HaveLen(row.logged))
+		})
+	}
+}
+
 func TestVanished_SearchIsRepeatedOnlyForOwnRuntime(t *testing.T) {
 	b := newFixture(t, nil)
 	host, pods := &unlistable{Runtime: b.rt}, &unlistable{Runtime: b.rt, err: errors.New("not synced")}
@@ -357,6 +381,24 @@ func TestVanished_SearchIsRepeatedOnlyForOwnRuntime(t *testing.T) {
 		b.r.searchVanished(t.Context(), v1alpha1.RuntimePod)
 	}
 	b.Expect([]int{host.lists, pods.lists}).To(Equal([]int{1, 4}))
+}
+
+// Once the process has ended, the message must not claim that the object waits for it.
+func TestDelete_ReportsThatAnotherFinalizerKeepsTheObject(t *testing.T) {
+	b := newFixture(t, func(i *v1alpha1.Instance) { i.Finalizers = []string{"example.com/other"} })
+	b.rt.Program("serve", fake.Program{IgnoreStop: true})
+	b.reconcile()
+	b.reconcile()
+	b.Expect(b.api.Delete(t.Context(), b.object())).To(Succeed())
+	b.reconcile()
+	b.Expect(b.condition(v1alpha1.ConditionReconciling).Message).To(ContainSubstring("stopping its process first"))
+	b.rt.Exit(testUID, facts.Exit{Known: true})
+	for range 3 {
+		b.reconcile()
+	}
+	b.Expect(hasFinalizer(b.object())).To(BeFalse())
+	b.Expect(b.condition(v1alpha1.ConditionReconciling).Message).To(Equal(
+		"The object is being deleted and has no process. If it remains, another controller must remove its finalizer (metadata.finalizers)."))
 }
 
 // A finalizer of another controller keeps the object after the process finalizer was removed by force. The object has vanished once that finalizer is removed too.

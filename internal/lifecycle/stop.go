@@ -16,11 +16,13 @@ func (m *machine) decideDeleted(current *facts.Incarnation) {
 		m.step.Action, m.step.Released = Forget, true
 		return
 	}
-	m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; stopping its process first.")
 	if current != nil && current.Alive() {
+		m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted; stopping its process first.")
 		m.stopThenKill(*current, v1alpha1.ReasonDeleting, "")
 		return
 	}
+	// This message stays while the finalizer of another controller keeps the object.
+	m.reconciling(v1alpha1.ReasonDeleting, "The object is being deleted and has no process. If it remains, another controller must remove its finalizer (metadata.finalizers).")
 	m.step.Action, m.step.Released = Forget, true
 }
 

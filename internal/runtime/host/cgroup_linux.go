@@ -180,7 +180,7 @@ func usable(root, shimPath string) (locked *os.File, err error) {
 			Env: []string{}, Sys: &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd},
 		})
 		if err != nil {
-			err = fmt.Errorf("start a process in cgroup %s: %w", trial, err)
+			err = fmt.Errorf("execute %s in cgroup %s: %w", shimPath, trial, err)
 		}
 		return pid, err
 	})

@@ -248,7 +248,7 @@ func (h *Host) execShim(argv []string, token, group, dir string, said *os.File, 
 		attributes.Sys.UseCgroupFD, attributes.Sys.CgroupFD = true, fd
 	}
 	if pid, err = syscall.ForkExec(h.options.ShimPath, argv, attributes); err != nil {
-		return 0, -1, err
+		return 0, -1, &os.PathError{Op: "execute", Path: h.options.ShimPath, Err: err}
 	}
 	if pidfd < 0 {
 		// The shim is an unreaped child, so its PID cannot have been reused.

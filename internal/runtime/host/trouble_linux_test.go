@@ -320,7 +320,7 @@ func TestStart_ReportsShimThatCannotRun(t *testing.T) {
 	f.Expect(failed.StartError.Reason).To(Equal(shim.ReasonStartFailed))
 
 	f.Host.options.ShimPath = "/no/such/shim"
-	f.Expect(f.Start(f.ctx, f.process("db", 1, "sleep"))).NotTo(Succeed())
+	f.Expect(f.Start(f.ctx, f.process("db", 1, "sleep"))).To(MatchError(ContainSubstring("start berth-shim: execute /no/such/shim: no such file or directory")))
 	f.Expect(f.Observe(f.ctx, "db")).To(BeEmpty())
 	f.Host.options.ShimPath = shimPath
 	f.Expect(f.Start(f.ctx, f.process("db", 1, "exit", "0"))).To(Succeed())
