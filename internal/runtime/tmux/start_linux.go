@@ -195,13 +195,12 @@ func (r *Runtime) Check(ctx context.Context, p runtime.Process) error {
 		return err
 	}
 	own, named := of(ours, p.UID, r.install, config.Session)
-	adopted, _ := of(theirs, p.UID, r.install, config.Session)
+	if err := r.mayFollow(p, config, rec, theirs); err != nil {
+		return err
+	}
 	s := r.adoptable(p.UID, config, rec, theirs)
 	switch {
-	case config.Adopt == adoptRequired && adopted != nil && rec != nil && rec.Adopted && rec.Exit == nil && p.Incarnation > rec.Incarnation:
-		return &facts.StartError{Reason: v1alpha1.ReasonNothingToAdopt, Message: fmt.Sprintf("the tmux session %q was adopted, and with the adoption Required "+
-			"Berth starts no other program after its program has ended; to end it anyway, stop the object", config.Session)}
-	case own != nil || named != nil && r.halfMade(p.UID, named) || rec != nil && (rec.Made || rec.Adopted && rec.Exit == nil):
+	case own != nil || named != nil && r.halfMade(p.UID, named) || rec != nil && (rec.Made || rec.adopts()):
 		return nil
 	case s != nil:
 		return r.mayAdopt(p.UID, config, s)
@@ -211,6 +210,19 @@ func (r *Runtime) Check(ctx context.Context, p runtime.Process) error {
 		return r.notOurs(config)
 	}
 	return nil
+}
+
+// adopts reports whether the program of a record was adopted and has not exited as far as the record shows.
+func (rec *record) adopts() bool { return rec != nil && rec.Adopted && rec.Exit == nil }
+
+// mayFollow returns an error if p would follow an adopted program that runs, and could not be started once that program has ended.
+func (r *Runtime) mayFollow(p runtime.Process, config sessionConfig, rec *record, theirs []Session) error {
+	adopted, _ := of(theirs, p.UID, r.install, config.Session)
+	if adopted == nil || config.Adopt != adoptRequired || !rec.adopts() || p.Incarnation <= rec.Incarnation {
+		return nil
+	}
+	return &facts.StartError{Reason: v1alpha1.ReasonNothingToAdopt, Message: fmt.Sprintf("the tmux session %q was adopted, and with the adoption Required "+
+		"Berth starts no other program after its program has ended; to end it anyway, stop the object", config.Session)}
 }
 
 func taken(format string, args ...any) error {
