@@ -51,7 +51,7 @@ const (
 	ConditionExecuted = "Executed"
 	// ConditionApplied is True from the time when the phase Apply of a plan has succeeded until the plan is reverted. Absent: False.
 	ConditionApplied = "Applied"
-	// ConditionAwaitingApproval is True while a plan waits until spec.targetPhase is raised. Absent: False.
+	// ConditionAwaitingApproval is True while a plan waits for spec.approval. Absent: False.
 	ConditionAwaitingApproval = "AwaitingApproval"
 	// ConditionIdle is True while a LanguageServer has no client, or after an Instance has had no activity for its idleTimeoutSeconds. Absent: False.
 	ConditionIdle = "Idle"
@@ -148,9 +148,9 @@ const (
 	ReasonPhaseComplete = "PhaseComplete"
 	// ReasonPhaseFailed means that too many runs of the phase did not succeed.
 	ReasonPhaseFailed = "PhaseFailed"
-	// ReasonAwaitingApproval means that the plan waits until spec.targetPhase permits the next phase.
+	// ReasonAwaitingApproval means that the plan waits until spec.approval permits the next phase.
 	ReasonAwaitingApproval = "AwaitingApproval"
-	// ReasonApproved means that the next phase has started, because spec.targetPhase permits it.
+	// ReasonApproved means that the next phase has started, because spec.targetPhase or spec.approval permits it.
 	ReasonApproved = "Approved"
 	// ReasonApplied means that the last phase of the plan has succeeded.
 	ReasonApplied = "Applied"

@@ -42,7 +42,7 @@ const (
 	PlanQueued PlanState = "Queued"
 	// PlanProcessing means that runs of the current phase are in progress or being stopped.
 	PlanProcessing PlanState = "Processing"
-	// PlanComplete means that the current phase has succeeded. The next phase starts when spec.targetPhase permits it.
+	// PlanComplete means that the current phase has succeeded. The next phase starts when spec.targetPhase or spec.approval permits it.
 	PlanComplete PlanState = "Complete"
 	// PlanApplied means that the last phase has succeeded.
 	PlanApplied PlanState = "Applied"
@@ -55,6 +55,7 @@ const (
 )
 
 // PlanSpec is the desired state of a Plan.
+// +kubebuilder:validation:XValidation:rule="self.targetPhase == oldSelf.targetPhase || self.targetPhase == 'Strategize' || oldSelf.targetPhase == 'Apply' || (has(self.revert) && (!has(oldSelf.revert) || self.revert.token != oldSelf.revert.token))",message="targetPhase may be raised only together with revert.token; to approve the phase that waits, set spec.approval to this phase and to status.attempt"
 // +kubebuilder:validation:XValidation:rule="self.actionRef == oldSelf.actionRef",message="actionRef is immutable; create another plan"
 // +kubebuilder:validation:XValidation:rule="has(self.arguments) == has(oldSelf.arguments) && (!has(self.arguments) || self.arguments == oldSelf.arguments)",message="arguments are immutable; create another plan"
 // +kubebuilder:validation:XValidation:rule="oldSelf.state != 'Cancelled' || self.state == 'Cancelled'",message="a cancelled plan cannot become Active again; create another plan"
@@ -72,11 +73,17 @@ type PlanSpec struct {
 	// +listMapKey=name
 	Arguments []RunArgument `json:"arguments,omitempty"`
 
-	// targetPhase is the last phase that may start: Strategize, Execute or Apply. When that phase has succeeded, the plan waits until this field names a
-	// later phase. Defaults to Strategize.
+	// targetPhase is the last phase that starts without approval, in every attempt: Strategize, Execute or Apply. When that phase has succeeded, the plan
+	// waits for spec.approval. After the creation, only a change of revert.token may raise this field. Defaults to Strategize.
 	// +optional
 	// +kubebuilder:default=Strategize
 	TargetPhase PlanPhase `json:"targetPhase,omitempty"`
+
+	// approval approves the phase that waits for approval. The API server accepts a new value only while the plan waits for approval of exactly this phase
+	// in exactly this attempt, and no retry, revert or cancellation is requested. An approval has no effect on other attempts.
+	// +optional
+	// +structType=atomic
+	Approval *PlanApproval `json:"approval,omitempty"`
 
 	// state is the desired state of the plan: Active or Cancelled. Cancelled stops the plan and cannot be undone. Defaults to Active.
 	// +optional
@@ -111,11 +118,30 @@ type PlanSpec struct {
 	IdempotencyKey string `json:"idempotencyKey,omitempty"`
 }
 
+// PlanApproval approves a phase of one attempt of a plan.
+// +kubebuilder:validation:XValidation:rule="self.phase != 'Strategize'",message="Strategize needs no approval: name the phase that waits, Execute or Apply"
+// +kubebuilder:validation:XValidation:rule="!has(self.toPhase) || self.toPhase == self.phase || (self.phase == 'Execute' && self.toPhase == 'Apply')",message="toPhase must not be before phase"
+type PlanApproval struct {
+	// phase is the phase that waits for approval: Execute or Apply.
+	// +required
+	Phase PlanPhase `json:"phase"`
+
+	// attempt is the attempt that waits for approval, as in status.attempt. 1 to 2147483647.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	Attempt int32 `json:"attempt"`
+
+	// toPhase is the last phase that this approval covers in the same attempt. Unset: only phase.
+	// +optional
+	ToPhase PlanPhase `json:"toPhase,omitempty"`
+}
+
 // PlanRevert requests that a plan restarts at the phase Strategize. A plan can be reverted from Execute, from Apply, and from a Strategize that has
 // failed.
 type PlanRevert struct {
 	// toPhase is the phase at which the plan restarts; only Strategize is supported. Lower spec.targetPhase in the same change; otherwise the plan
-	// continues from there without approval. Defaults to Strategize.
+	// continues up to spec.targetPhase without approval. Defaults to Strategize.
 	// +optional
 	// +kubebuilder:default=Strategize
 	// +kubebuilder:validation:XValidation:rule="self == 'Strategize'",message="a plan can be reverted to Strategize only"

@@ -306,6 +306,9 @@ type PlanReference struct {
 // +kubebuilder:selectablefield:JSONPath=`.spec.instanceRef.name`
 // +kubebuilder:selectablefield:JSONPath=`.status.state`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name must have at most 63 characters, because it is the value of a label of its runs"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.approval) || (has(self.status) && has(self.status.attempt) && self.spec.approval.attempt <= self.status.attempt)",message="spec.approval names an attempt that has not started; to create a plan that continues without approval, set spec.targetPhase"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.approval) || (has(oldSelf.spec.approval) && self.spec.approval == oldSelf.spec.approval) || !has(self.status) || (has(self.status.state) && self.status.state == 'Complete' && self.status.attempt == self.spec.approval.attempt && self.spec.approval.phase == (self.status.currentPhase == 'Strategize' ? 'Execute' : 'Apply'))",message="spec.approval must name the phase and the attempt that wait for approval now: see status.waiting and status.attempt"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.approval) || (has(oldSelf.spec.approval) && self.spec.approval == oldSelf.spec.approval) || !has(self.status) || (self.spec.state == 'Active' && (!has(self.spec.retryToken) || self.spec.retryToken.size() == 0 || (has(self.status.observedRetryToken) && self.spec.retryToken == self.status.observedRetryToken)) && (!has(self.spec.revert) || (has(self.status.observedRevertToken) && self.spec.revert.token == self.status.observedRevertToken)))",message="spec.approval cannot be set while a retry, a revert or a cancellation is requested"
 type Plan struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the metadata that all Kubernetes objects have.

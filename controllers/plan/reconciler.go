@@ -144,7 +144,7 @@ func desired(object *v1alpha1.Plan) plan.Desired {
 	spec := &object.Spec
 	d := plan.Desired{
 		Name: object.Name, UID: object.UID, Generation: object.Generation,
-		Cancelled: spec.State == v1alpha1.PlanCancelRequested, Target: spec.TargetPhase, RetryToken: spec.RetryToken,
+		Cancelled: spec.State == v1alpha1.PlanCancelRequested, Target: spec.TargetPhase, Approval: spec.Approval, RetryToken: spec.RetryToken,
 	}
 	if spec.Revert != nil {
 		d.RevertToken, d.RevertReason = spec.Revert.Token, spec.Revert.Reason

@@ -307,7 +307,7 @@ func TestMCP_PlansRunToTheirGate(t *testing.T) {
 	var status planStatusOutput
 	g.Expect(c.call("plan_status", map[string]any{"name": "check"}, &status)).To(BeEmpty())
 	g.Expect(status.Plans).To(Equal([]planSummary{{
-		Name: "check", Action: "check-module", Phase: "Strategize", State: "Complete", Waiting: "for approval of Execute",
+		Name: "check", Action: "check-module", Phase: "Strategize", Attempt: 1, State: "Complete", Waiting: "for approval of Execute",
 	}}))
 	var summary planSummary
 	g.Expect(c.call("use", map[string]any{"action": "check-module", "arguments": map[string]any{"module": "/src"}, "key": "k"}, &summary)).To(BeEmpty())
@@ -317,12 +317,15 @@ func TestMCP_PlansRunToTheirGate(t *testing.T) {
 	g.Expect(summary.Result).To(Equal("already exists"))
 	g.Expect(summary.Name).To(Equal(name))
 	g.Expect(c.call("use", map[string]any{"action": "check-module"}, nil)).To(ContainSubstring("module"))
-	g.Expect(c.call("approve", map[string]any{"name": "check"}, &summary)).To(BeEmpty())
-	g.Expect(summary.Result).To(Equal("approved up to Execute"))
-	g.Expect(c.call("retry", map[string]any{"name": "check"}, nil)).To(ContainSubstring("has nothing to retry"))
+	g.Expect(c.call("approve", map[string]any{"name": "check", "phase": "execute", "attempt": 2}, nil)).To(
+		ContainSubstring("waits for approval of Execute in attempt 1, not of Execute in attempt 2"))
+	g.Expect(c.call("approve", map[string]any{"name": "check", "phase": "execute", "attempt": 0}, nil)).To(ContainSubstring("attempt 0: pass the attempt that plan_status shows"))
+	g.Expect(c.call("approve", map[string]any{"name": "check", "phase": "execute", "attempt": 1}, &summary)).To(BeEmpty())
+	g.Expect(summary.Result).To(Equal("approved: Execute of attempt 1"))
+	g.Expect(c.call("retry", map[string]any{"name": "check", "attempt": 1}, nil)).To(ContainSubstring("has nothing to retry"))
 	g.Expect(c.call("cancel", map[string]any{"name": "check"}, &summary)).To(BeEmpty())
 	g.Expect(summary.Result).To(Equal("cancellation requested"))
-	g.Expect(c.call("revert", map[string]any{"name": "check"}, nil)).To(ContainSubstring("was cancelled"))
+	g.Expect(c.call("revert", map[string]any{"name": "check", "attempt": 1}, nil)).To(ContainSubstring("was cancelled"))
 }
 
 // A process can ask an agent to approve the plan that the process belongs to.
@@ -342,7 +345,7 @@ func TestMCP_ApprovesPlansOnlyIfAllowed(t *testing.T) {
 		g.Expect(c.call("use", use, nil)).To(ContainSubstring("may not approve phases of plans"), phase)
 	}
 	const plan = "apiVersion: berth.dev/v1alpha1\nkind: Plan\nmetadata: {name: check}\nspec: {actionRef: {name: check-module}, "
-	for _, approval := range []string{"targetPhase: Apply}", "targetPhase: Execute}", "revert: {token: x}}", "targetPhase: [Apply]}"} {
+	for _, approval := range []string{"targetPhase: Apply}", "targetPhase: Execute}", "revert: {token: x}}", "targetPhase: [Apply]}", "approval: {phase: Execute, attempt: 1}}", "approval: {}}"} {
 		for _, force := range []bool{false, true} {
 			g.Expect(c.call("apply", map[string]any{"manifest": plan + approval, "force": force}, nil)).NotTo(BeEmpty(), approval)
 		}

@@ -199,7 +199,11 @@ func (t *toolContext) admitPlan(object *unstructured.Unstructured) error {
 	if err != nil {
 		return err
 	}
-	if reverts || target != "" && target != string(v1alpha1.PhaseStrategize) {
+	_, approves, err := unstructured.NestedFieldNoCopy(object.Object, "spec", "approval")
+	if err != nil {
+		return err
+	}
+	if reverts || approves || target != "" && target != string(v1alpha1.PhaseStrategize) {
 		return errApproval
 	}
 	return nil

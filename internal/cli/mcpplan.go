@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -24,6 +25,7 @@ type planSummary struct {
 	Name    string `json:"name"`
 	Action  string `json:"action"`
 	Phase   string `json:"phase,omitempty"`
+	Attempt int    `json:"attempt,omitempty"`
 	State   string `json:"state,omitempty"`
 	Waiting string `json:"waiting,omitempty"`
 	Message string `json:"message,omitempty"` // why the plan cannot continue
@@ -33,7 +35,7 @@ type planSummary struct {
 func summarizePlan(plan *v1alpha1.Plan) planSummary {
 	s := &plan.Status
 	summary := planSummary{
-		Name: plan.Name, Action: plan.Spec.ActionRef.Name, Phase: string(s.CurrentPhase), State: string(s.State), Waiting: clean(s.Waiting),
+		Name: plan.Name, Action: plan.Spec.ActionRef.Name, Phase: string(s.CurrentPhase), Attempt: int(s.Attempt), State: string(s.State), Waiting: clean(s.Waiting),
 	}
 	if stalled := stalledBy(s.Conditions); stalled != nil {
 		summary.Message = stalled.Reason + ": " + clean(stalled.Message)
@@ -46,7 +48,7 @@ type runSummary struct {
 	Run      string `json:"run"` // the name for get and logs
 	Strategy string `json:"strategy"`
 	Phase    string `json:"phase"`
-	Attempt  int32  `json:"attempt,omitempty"`
+	Attempt  int    `json:"attempt,omitempty"`
 	State    string `json:"state"` // the outcome, or the state before the end
 	Message  string `json:"message,omitempty"`
 	// UntrustedResult is the summary that the run wrote.
@@ -54,7 +56,7 @@ type runSummary struct {
 }
 
 type planStatusInput struct {
-	Name string `json:"name,omitempty" jsonschema:"default: all plans, without runs"`
+	Name string `json:"name,omitempty" jsonschema:"default: all, without runs"`
 }
 
 type planStatusOutput struct {
@@ -71,30 +73,38 @@ type useInput struct {
 }
 
 type approveInput struct {
-	Name string `json:"name"`
-	To   string `json:"to,omitempty" jsonschema:"phase; default: the next"`
+	Name    string `json:"name"`
+	Phase   string `json:"phase" jsonschema:"the phase that waits, as in plan_status"`
+	Attempt int    `json:"attempt" jsonschema:"as in plan_status"`
+	To      string `json:"to,omitempty" jsonschema:"last approved phase"`
 	waiting
 }
 
-type planInput struct {
+type cancelInput struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason,omitempty"`
+}
+
+type planInput struct {
+	Name    string `json:"name"`
+	Attempt int    `json:"attempt"`
+	Reason  string `json:"reason,omitempty"`
 	waiting
 }
 
 func (t *toolContext) addPlanTools(box *toolbox) {
 	addTool(box, "plan_status", reads, "Show plans, or one plan with its runs and results.", t.planStatus)
-	use := "Create a plan from an action. The user approves its phases execute and apply."
+	use := "Create a plan from an action. The user approves execute and apply."
 	if t.mayApprove {
 		use = "Create a plan from an action. Each of its phases strategize, execute and apply needs approval, except up to the phase to."
 	}
 	addTool(box, "use", changes, use, t.use)
 	if t.mayApprove {
-		addTool(box, "approve", changes, "Approve the next phase of a plan.", t.approve)
+		addTool(box, "approve", changes, "Approve the phase of a plan that waits for approval.", t.approve)
 	}
-	addTool(box, "retry", changes, "Run the failed phase of a plan again.", t.planTool(retryPlan))
-	addTool(box, "revert", destroys, "Stop the runs of a plan and return it to its first phase.", t.planTool(revertPlan))
-	addTool(box, "cancel", destroys, "Stop the runs of a plan and end it for good.", t.cancel)
+	addTool(box, "retry", changes, "Run a plan's failed phase again.", t.planTool(retryPlan))
+	addTool(box, "revert", destroys, "Stop a plan's runs and return it to its first phase.", t.planTool(revertPlan))
+	addTool(box, "cancel", destroys, "Stop a plan's runs and end it for good.", t.cancel)
 }
 
 func (t *toolContext) planStatus(ctx context.Context, _ *mcp.CallToolRequest, input planStatusInput) (planStatusOutput, error) {
@@ -113,7 +123,7 @@ func (t *toolContext) planStatus(ctx context.Context, _ *mcp.CallToolRequest, in
 	output.Plans = append(output.Plans, summarizePlan(tree.plan))
 	for _, run := range tree.runs {
 		output.Runs = append(output.Runs, runSummary{
-			Run: "strategyrun/" + run.name, Strategy: run.strategy, Phase: string(run.phase), Attempt: run.attempt, State: run.word,
+			Run: "strategyrun/" + run.name, Strategy: run.strategy, Phase: string(run.phase), Attempt: int(run.attempt), State: run.word,
 			Message: clean(run.message), UntrustedResult: clean(run.result),
 		})
 	}
@@ -126,6 +136,14 @@ func (t *toolContext) planStatus(ctx context.Context, _ *mcp.CallToolRequest, in
 // errApproval is the error for a call that would approve a phase of a plan without permission.
 var errApproval = errors.New("this server may not approve phases of plans: create the plan for the phase strategize, and ask the user to run berth plan approve NAME, or to start " +
 	"berth mcp with --allow-approve")
+
+// seenAttempt returns the attempt that a call names.
+func seenAttempt(attempt int) (int32, error) {
+	if attempt < 1 || attempt > math.MaxInt32 {
+		return 0, fmt.Errorf("attempt %d: pass the attempt that plan_status shows", attempt)
+	}
+	return int32(attempt), nil
+}
 
 func (t *toolContext) use(ctx context.Context, call *mcp.CallToolRequest, input useInput) (planSummary, error) {
 	f := &useFlags{key: input.Key}
@@ -156,9 +174,15 @@ func (t *toolContext) use(ctx context.Context, call *mcp.CallToolRequest, input 
 }
 
 func (t *toolContext) approve(ctx context.Context, call *mcp.CallToolRequest, input approveInput) (planSummary, error) {
-	request := &planRequest{}
+	attempt, err := seenAttempt(input.Attempt)
+	if err != nil {
+		return planSummary{}, err
+	}
+	request := &planRequest{attempt: attempt}
+	if request.phase, err = parsePhase(input.Phase); err != nil {
+		return planSummary{}, err
+	}
 	if input.To != "" {
-		var err error
 		if request.target, err = parsePhase(input.To); err != nil {
 			return planSummary{}, err
 		}
@@ -169,12 +193,17 @@ func (t *toolContext) approve(ctx context.Context, call *mcp.CallToolRequest, in
 // planTool returns the function of a tool that applies a decision to a plan.
 func (t *toolContext) planTool(decide decision) func(context.Context, *mcp.CallToolRequest, planInput) (planSummary, error) {
 	return func(ctx context.Context, call *mcp.CallToolRequest, input planInput) (planSummary, error) {
-		return t.changePlan(ctx, call, input.Name, decide, &planRequest{token: newToken(t.app.clock.Now()), reason: input.Reason}, input.waiting)
+		attempt, err := seenAttempt(input.Attempt)
+		if err != nil {
+			return planSummary{}, err
+		}
+		request := &planRequest{token: newToken(t.app.clock.Now()), reason: input.Reason, attempt: attempt}
+		return t.changePlan(ctx, call, input.Name, decide, request, input.waiting)
 	}
 }
 
 // cancel does not wait, because a cancelled plan completes no phase.
-func (t *toolContext) cancel(ctx context.Context, call *mcp.CallToolRequest, input planInput) (planSummary, error) {
+func (t *toolContext) cancel(ctx context.Context, call *mcp.CallToolRequest, input cancelInput) (planSummary, error) {
 	return t.changePlan(ctx, call, input.Name, cancelPlan, &planRequest{reason: input.Reason, immediate: true}, waiting{})
 }
 

@@ -15,10 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	plans "github.com/berth-dev/berth/internal/plan"
 )
 
 // annotationReason is the annotation that records the reason of a request to change a plan. It is informational.
@@ -66,9 +68,36 @@ func (a *app) planCommand() *cobra.Command {
 // planFlags holds the values of the flags of the commands that change a plan.
 type planFlags struct {
 	connectionFlags
-	reason, to string
-	wait       bool
-	timeout    time.Duration
+	reason, to, phase string
+	attempt           int32
+	wait              bool
+	timeout           time.Duration
+}
+
+// addAttempt adds the flag that names the attempt that the user saw.
+func (f *planFlags) addAttempt(command *cobra.Command, usage string) {
+	command.Flags().Int32Var(&f.attempt, "attempt", 0, usage)
+}
+
+// request returns the request that the flags describe.
+func (f *planFlags) request(command *cobra.Command) (request *planRequest, err error) {
+	request = &planRequest{reason: f.reason}
+	for _, flag := range []struct {
+		name, word string
+		phase      *v1alpha1.PlanPhase
+	}{{"to", f.to, &request.target}, {"phase", f.phase, &request.phase}} {
+		if !command.Flags().Changed(flag.name) {
+			continue
+		}
+		if *flag.phase, err = parsePhase(flag.word); err != nil {
+			return nil, &usageError{err, command.UsageString()}
+		}
+	}
+	if command.Flags().Changed("attempt") && f.attempt < 1 {
+		return nil, &usageError{fmt.Errorf("--attempt must be at least 1, not %d", f.attempt), command.UsageString()}
+	}
+	request.attempt = f.attempt
+	return request, nil
 }
 
 func (f *planFlags) addWait(command *cobra.Command) {
@@ -103,6 +132,10 @@ type planRequest struct {
 	token, reason string
 	// target is the last phase that needs no further approval. Empty selects the default of the decision.
 	target v1alpha1.PlanPhase
+	// phase and attempt are what the user saw: the phase that waits for approval, or the current phase, and the attempt. Unset, a decision sets them to those
+	// of the first plan that it reads, so that a repetition after a conflict cannot apply to another phase or attempt.
+	phase   v1alpha1.PlanPhase
+	attempt int32
 	// immediate is true for a request that is valid in every state of the plan, and therefore needs no running manager.
 	immediate bool
 }
@@ -111,17 +144,23 @@ type planRequest struct {
 type decision func(*v1alpha1.Plan, *planRequest) (string, error)
 
 // changePlan applies a decision to the newest version of a plan. If the write conflicts with another change, changePlan reads the plan and decides again, up to
-// changeTries times. Therefore, if two users approve the same phase, the second request does not approve a later phase.
+// changeTries times. The request keeps the phase and the attempt of the first decision, so a later decision fails if the plan has another one then, or was
+// recreated.
 func (c *connection) changePlan(ctx context.Context, name string, decide decision, request *planRequest) (*v1alpha1.Plan, string, error) {
 	read := c.answeredPlan
 	if request.immediate {
 		read = c.plan
 	}
+	var uid types.UID
 	for range changeTries {
 		plan, err := read(ctx, name)
 		if err != nil {
 			return nil, "", err
 		}
+		if uid != "" && plan.UID != uid {
+			return nil, "", fmt.Errorf("plan/%s was deleted and recreated, and the new plan is unchanged: see berth plan status %s", name, name)
+		}
+		uid = plan.UID
 		base := plan.DeepCopy()
 		said, err := decide(plan, request)
 		if err != nil {
@@ -144,13 +183,12 @@ func (c *connection) changePlan(ctx context.Context, name string, decide decisio
 // planRequestCommand completes a command that applies a decision to the plan that its argument names.
 func (a *app) planRequestCommand(f *planFlags, decide decision, immediate bool, command *cobra.Command) *cobra.Command {
 	command.Args, command.ValidArgsFunction = needs(cobra.ExactArgs(1)), a.completeNames(&f.connectionFlags, planKind)
-	command.RunE = func(command *cobra.Command, args []string) (err error) {
-		request := &planRequest{token: newToken(a.clock.Now()), reason: f.reason, immediate: immediate}
-		if command.Flags().Changed("to") {
-			if request.target, err = parsePhase(f.to); err != nil {
-				return &usageError{err, command.UsageString()}
-			}
+	command.RunE = func(command *cobra.Command, args []string) error {
+		request, err := f.request(command)
+		if err != nil {
+			return err
 		}
+		request.token, request.immediate = newToken(a.clock.Now()), immediate
 		to, err := a.connect(&f.connectionFlags)
 		if err != nil {
 			return err
@@ -195,7 +233,7 @@ func arrived(plan, changed *v1alpha1.Plan) (bool, error) {
 	case s.State == v1alpha1.PlanApplied:
 		return true, nil
 	case s.State == v1alpha1.PlanComplete:
-		return phaseRank(plan.Spec.TargetPhase) <= phaseRank(s.CurrentPhase), nil
+		return plans.Awaited(&plan.Spec, s) != "", nil
 	case stalled != nil:
 		return false, fmt.Errorf("plan/%s is %s: %s: %s", plan.Name, s.State, stalled.Reason, clean(stalled.Message))
 	default:

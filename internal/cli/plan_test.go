@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"sync"
@@ -73,13 +74,20 @@ func inState(phase v1alpha1.PlanPhase, state v1alpha1.PlanState) func(*v1alpha1.
 	}
 }
 
+// approved sets the approval of a plan.
+func approved(phase v1alpha1.PlanPhase, attempt int32) func(*v1alpha1.Plan) {
+	return func(plan *v1alpha1.Plan) {
+		plan.Spec.Approval = &v1alpha1.PlanApproval{Phase: phase, Attempt: attempt}
+	}
+}
+
 func readCheck(g Gomega, f *fixture) *v1alpha1.Plan {
 	plan := &v1alpha1.Plan{}
 	g.Expect(f.api.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: "check"}, plan)).To(Succeed())
 	return plan
 }
 
-func TestPlanCommands_OutputAndTargetPhase(t *testing.T) {
+func TestPlanCommands_OutputAndApproval(t *testing.T) {
 	const (
 		strategize, execute, apply = v1alpha1.PhaseStrategize, v1alpha1.PhaseExecute, v1alpha1.PhaseApply
 	)
@@ -88,45 +96,60 @@ func TestPlanCommands_OutputAndTargetPhase(t *testing.T) {
 		args string
 		code int
 		says string
-		// target is spec.targetPhase after the command.
-		target v1alpha1.PlanPhase
+		// covers is the last phase that spec.approval covers after the command.
+		covers v1alpha1.PlanPhase
 	}{
-		"approve the next":                 {newPlan(), "approve check", 0, "plan/check approved up to Execute", execute},
-		"approve by its full name":         {newPlan(), "approve plan/check", 0, "plan/check approved up to Execute", execute},
-		"approve all":                      {newPlan(), "approve check --to Apply", 0, "approved up to Apply", apply},
-		"approve no phase":                 {newPlan(), "approve check --to deploy", 2, "unknown phase \"deploy\": use strategize, execute or apply", strategize},
-		"approve without a name":           {newPlan(), "approve", 2, "berth plan approve NAME", strategize},
-		"approve while it runs":            {newPlan(inState(strategize, v1alpha1.PlanProcessing)), "approve check", 0, "approved up to Execute", execute},
-		"approve again":                    {newPlan(func(p *v1alpha1.Plan) { p.Spec.TargetPhase = execute }), "approve check", 0, "is already approved up to Execute", execute},
-		"approve less":                     {newPlan(func(p *v1alpha1.Plan) { p.Spec.TargetPhase = apply }), "approve check --to execute", 0, "is already approved up to Apply", apply},
-		"approve after a failure":          {newPlan(inState(execute, v1alpha1.PlanErrored)), "approve check", 1, "is Errored in Execute, so no phase is waiting for approval: see berth plan status check", execute},
-		"approve after the last":           {newPlan(inState(apply, v1alpha1.PlanProcessing)), "approve check", 1, "the last phase, so no phase remains to approve", apply},
-		"approve an applied plan":          {newPlan(inState(apply, v1alpha1.PlanApplied)), "approve check", 1, "is applied, so no phase remains", apply},
-		"approve a cancelled plan":         {newPlan(func(p *v1alpha1.Plan) { p.Spec.State = v1alpha1.PlanCancelRequested }), "approve check", 1, "was cancelled, which is final", strategize},
+		"approve the phase that waits":     {newPlan(), "approve check", 0, "plan/check approved: Execute of attempt 1\n", execute},
+		"approve by its full name":         {newPlan(), "approve plan/check", 0, "plan/check approved: Execute of attempt 1", execute},
+		"approve what the status shows":    {newPlan(), "approve check --phase execute --attempt 1", 0, "plan/check approved: Execute of attempt 1", execute},
+		"approve all":                      {newPlan(), "approve check --to Apply", 0, "approved: Execute of attempt 1, up to Apply", apply},
+		"approve up to the phase":          {newPlan(), "approve check --to execute", 0, "approved: Execute of attempt 1\n", execute},
+		"approve no phase":                 {newPlan(), "approve check --phase deploy", 2, "unknown phase \"deploy\": use strategize, execute or apply", ""},
+		"approve attempt 0":                {newPlan(), "approve check --attempt 0", 2, "--attempt must be at least 1, not 0", ""},
+		"approve without a name":           {newPlan(), "approve", 2, "berth plan approve NAME", ""},
+		"approve while it runs":            {newPlan(inState(strategize, v1alpha1.PlanProcessing)), "approve check", 1, "is Strategize Processing, attempt 1, so no phase is waiting for approval", ""},
+		"approve again":                    {newPlan(inState(execute, v1alpha1.PlanProcessing), approved(execute, 1)), "approve check --phase execute --attempt 1", 0, "is already approved: Execute of attempt 1", execute},
+		"approve again, without a phase":   {newPlan(inState(execute, v1alpha1.PlanProcessing), approved(execute, 1)), "approve check", 1, "is Execute Processing, attempt 1, so no phase is waiting for approval", execute},
+		"approve another phase":            {newPlan(), "approve check --phase apply --attempt 1", 1, "waits for approval of Execute in attempt 1, not of Apply in attempt 1: see berth plan status check", ""},
+		"approve another attempt":          {newPlan(func(p *v1alpha1.Plan) { p.Status.Attempt = 2 }, approved(execute, 1)), "approve check --attempt 1", 1, "waits for approval of Execute in attempt 2, not of Execute in attempt 1", execute},
+		"approve less than waits":          {newPlan(inState(execute, v1alpha1.PlanComplete)), "approve check --to execute", 1, "waits for approval of Apply, which is after Execute", ""},
+		"approve after a failure":          {newPlan(inState(execute, v1alpha1.PlanErrored)), "approve check", 1, "is Errored in Execute, so no phase is waiting for approval: see berth plan status check", ""},
+		"approve after the last":           {newPlan(inState(apply, v1alpha1.PlanProcessing)), "approve check", 1, "so no phase is waiting for approval", ""},
+		"approve an applied plan":          {newPlan(inState(apply, v1alpha1.PlanApplied)), "approve check", 1, "is applied, so no phase remains", ""},
+		"approve a cancelled plan":         {newPlan(func(p *v1alpha1.Plan) { p.Spec.State = v1alpha1.PlanCancelRequested }), "approve check", 1, "was cancelled, which is final", ""},
 		"approve a duplicate":              {newPlan(inState("", v1alpha1.PlanQueued), func(p *v1alpha1.Plan) { p.Status.DuplicateOf = &v1alpha1.PlanReference{Name: "first"} }), "approve check", 1, "plan/first has the same key", ""},
-		"approve a missing plan":           {newPlan(), "approve nope", 3, "plan/nope does not exist in namespace \"default\": to list the plans, run berth plan status", strategize},
-		"cancel":                           {newPlan(), "cancel check --reason enough", 0, "plan/check cancellation requested", strategize},
-		"cancel an applied plan":           {newPlan(inState(apply, v1alpha1.PlanApplied)), "cancel check", 1, "so it cannot be cancelled: to start again, run berth plan revert check", apply},
-		"cancel twice":                     {newPlan(func(p *v1alpha1.Plan) { p.Spec.State = v1alpha1.PlanCancelRequested }), "cancel check", 0, "is already cancelled", strategize},
-		"retry":                            {newPlan(inState(execute, v1alpha1.PlanErrored)), "retry check", 0, "retry of Execute requested", execute},
-		"retry after a success":            {newPlan(), "retry check", 1, "has nothing to retry, because Strategize succeeded", strategize},
+		"approve a missing plan":           {newPlan(), "approve nope", 3, "plan/nope does not exist in namespace \"default\": to list the plans, run berth plan status", ""},
+		"cancel":                           {newPlan(), "cancel check --reason enough", 0, "plan/check cancellation requested", ""},
+		"cancel an applied plan":           {newPlan(inState(apply, v1alpha1.PlanApplied)), "cancel check", 1, "so it cannot be cancelled: to start again, run berth plan revert check", ""},
+		"cancel twice":                     {newPlan(func(p *v1alpha1.Plan) { p.Spec.State = v1alpha1.PlanCancelRequested }), "cancel check", 0, "is already cancelled", ""},
+		"retry":                            {newPlan(inState(execute, v1alpha1.PlanErrored)), "retry check", 0, "retry of Execute requested", ""},
+		"retry after a success":            {newPlan(), "retry check", 1, "has nothing to retry, because Strategize succeeded", ""},
 		"retry before the start":           {newPlan(inState("", v1alpha1.PlanQueued)), "retry check", 1, "has not started", ""},
-		"revert":                           {newPlan(inState(execute, v1alpha1.PlanComplete)), "revert check --reason again", 0, "revert to Strategize requested", strategize},
-		"revert with a target":             {newPlan(inState(apply, v1alpha1.PlanApplied)), "revert check --to execute", 0, "revert to Strategize requested", execute},
-		"revert the first phase":           {newPlan(), "revert check", 1, "its first phase, which can be reverted only after it failed", strategize},
-		"revert the first after a failure": {newPlan(inState(strategize, v1alpha1.PlanErrored)), "revert check", 0, "revert to Strategize requested", strategize},
-		"revert too often":                 {newPlan(inState(execute, v1alpha1.PlanErrored), func(p *v1alpha1.Plan) { p.Status.Reversions = 1 }), "revert check", 1, "was reverted 1 times, the limit of its action", execute},
-		"status of all":                    {newPlan(), "status", 0, "check   check-module   Strategize   Complete   for approval of Execute", strategize},
-		"status of one":                    {newPlan(), "status check", 0, "to continue: berth plan approve check", strategize},
-		"status without plans":             {newPlan(), "status -n empty", 0, "no plan in namespace empty: to create one, run berth use ACTION", strategize},
-		"status, watch all":                {newPlan(), "status -w", 2, "-w needs the NAME of a plan", strategize},
+		"revert":                           {newPlan(inState(execute, v1alpha1.PlanComplete)), "revert check --reason again", 0, "revert to Strategize requested", ""},
+		"revert with a target":             {newPlan(inState(apply, v1alpha1.PlanApplied)), "revert check --to execute --attempt 1", 0, "revert to Strategize requested", ""},
+		"retry another attempt":            {newPlan(inState(execute, v1alpha1.PlanErrored)), "retry check --attempt 2", 1, "is in attempt 1: Execute Errored, not in attempt 2 of Execute: see berth plan status check", ""},
+		"retry runs that are active":       {newPlan(inState(execute, v1alpha1.PlanProcessing)), "retry check", 1, "is Execute Processing: to stop the runs of attempt 1, run berth plan retry check --attempt 1", ""},
+		"retry the runs of an attempt":     {newPlan(inState(execute, v1alpha1.PlanProcessing)), "retry check --attempt 1", 0, "retry of Execute requested", ""},
+		"revert another attempt":           {newPlan(inState(apply, v1alpha1.PlanApplied)), "revert check --attempt 3", 1, "is in attempt 1: Apply Applied, not in attempt 3 of Apply", ""},
+		"revert runs that are active":      {newPlan(inState(execute, v1alpha1.PlanProcessing)), "revert check", 1, "to stop the runs of attempt 1, run berth plan revert check --attempt 1", ""},
+		"revert the first phase":           {newPlan(), "revert check", 1, "its first phase, which can be reverted only after it failed", ""},
+		"revert the first after a failure": {newPlan(inState(strategize, v1alpha1.PlanErrored)), "revert check", 0, "revert to Strategize requested", ""},
+		"revert too often":                 {newPlan(inState(execute, v1alpha1.PlanErrored), func(p *v1alpha1.Plan) { p.Status.Reversions = 1 }), "revert check", 1, "was reverted 1 times, the limit of its action", ""},
+		"status of all":                    {newPlan(), "status", 0, "check   check-module   Strategize   Complete   for approval of Execute", ""},
+		"status of one":                    {newPlan(), "status check", 0, "to continue: berth plan approve check --attempt 1 --phase execute", ""},
+		"status without plans":             {newPlan(), "status -n empty", 0, "no plan in namespace empty: to create one, run berth use ACTION", ""},
+		"status, watch all":                {newPlan(), "status -w", 2, "-w needs the NAME of a plan", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			f := newPlanFixture(test.plan)
 			g.Expect(f.run(t.Context(), append([]string{"plan"}, strings.Fields(test.args)...)...)).To(Equal(test.code), f.err.String())
 			g.Expect(f.out.String() + f.err.String()).To(ContainSubstring(test.says))
-			g.Expect(readCheck(g, f).Spec.TargetPhase).To(Equal(test.target))
+			approval := readCheck(g, f).Spec.Approval
+			g.Expect(approval != nil).To(Equal(test.covers != ""))
+			if approval != nil {
+				g.Expect(cmp.Or(approval.ToPhase, approval.Phase)).To(Equal(test.covers))
+			}
 		})
 	}
 }
@@ -152,27 +175,85 @@ func TestPlan_EachRequestSetsNewToken(t *testing.T) {
 	g.Expect(plan.Annotations).To(HaveKeyWithValue(annotationReason, "enough"))
 }
 
-// Another user approves the same phase at the same time, and the phase succeeds immediately. The next phase must not be approved.
-func TestPlanApprove_ConcurrentApprovalsAdvanceOnePhase(t *testing.T) {
+// Another user changes the plan between the read and the write of a command. The command must not act on what its user did not see.
+func TestPlanChange_FailsIfPlanChangedMeanwhile(t *testing.T) {
+	const (
+		execute, apply = v1alpha1.PhaseExecute, v1alpha1.PhaseApply
+	)
+	nextAttempt := func(p *v1alpha1.Plan) { p.Status.Attempt++ }
+	for name, test := range map[string]struct {
+		plan *v1alpha1.Plan
+		args string
+		// other is what the other user did, and its effect.
+		other []func(*v1alpha1.Plan)
+		says  string
+	}{
+		"the next phase waits": {newPlan(), "approve check", []func(*v1alpha1.Plan){inState(execute, v1alpha1.PlanComplete)},
+			"plan/check waits for approval of Apply in attempt 1, not of Execute in attempt 1"},
+		"the phase runs": {newPlan(), "approve check --to apply", []func(*v1alpha1.Plan){approved(execute, 1), inState(execute, v1alpha1.PlanProcessing)},
+			"plan/check is Execute Processing, attempt 1, so no phase is waiting for approval"},
+		"it waits in another attempt": {newPlan(), "approve check", []func(*v1alpha1.Plan){nextAttempt},
+			"plan/check waits for approval of Execute in attempt 2, not of Execute in attempt 1"},
+		"it was retried": {newPlan(inState(execute, v1alpha1.PlanErrored)), "retry check", []func(*v1alpha1.Plan){inState(execute, v1alpha1.PlanProcessing), nextAttempt},
+			"plan/check is in attempt 2: Execute Processing (attempt 2), not in attempt 1 of Execute"},
+		"it continues": {newPlan(inState(execute, v1alpha1.PlanComplete)), "revert check", []func(*v1alpha1.Plan){inState(apply, v1alpha1.PlanProcessing)},
+			"plan/check is in attempt 1: Apply Processing, not in attempt 1 of Execute"},
+		"it was recreated": {newPlan(), "cancel check", []func(*v1alpha1.Plan){func(p *v1alpha1.Plan) { p.UID = "uid-new" }},
+			"plan/check was deleted and recreated, and the new plan is unchanged"},
+		"it was recreated, and waits": {newPlan(), "approve check", []func(*v1alpha1.Plan){func(p *v1alpha1.Plan) { p.UID = "uid-new" }},
+			"plan/check was deleted and recreated, and the new plan is unchanged"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			f := newPlanFixture(test.plan)
+			var once sync.Once
+			var after *v1alpha1.Plan
+			f.api = interceptor.NewClient(f.api, interceptor.Funcs{
+				Patch: func(ctx context.Context, api client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+					once.Do(func() {
+						other := &v1alpha1.Plan{}
+						g.Expect(api.Get(ctx, client.ObjectKeyFromObject(object), other)).To(Succeed())
+						g.Expect(api.Delete(ctx, other.DeepCopy())).To(Succeed())
+						for _, do := range test.other {
+							do(other)
+						}
+						status := other.Status
+						other.ResourceVersion = ""
+						g.Expect(api.Create(ctx, other)).To(Succeed())
+						other.Status = status
+						other.Annotations = map[string]string{"changed": "twice"} // so that the version differs from the first one
+						g.Expect(api.Update(ctx, other)).To(Succeed())
+						other.Status = status
+						g.Expect(api.Status().Update(ctx, other)).To(Succeed())
+						after = readCheck(g, f)
+					})
+					return api.Patch(ctx, object, patch, opts...)
+				},
+			})
+			g.Expect(f.run(t.Context(), append([]string{"plan"}, strings.Fields(test.args)...)...)).To(Equal(1), f.out.String())
+			g.Expect(f.err.String()).To(ContainSubstring(test.says))
+			g.Expect(readCheck(g, f)).To(Equal(after), "the plan is unchanged")
+		})
+	}
+}
+
+// Two users approve what both have seen, at the same time.
+func TestPlanApprove_SameApprovalSucceedsTwice(t *testing.T) {
 	g := NewWithT(t)
 	f := newPlanFixture(newPlan())
 	var once sync.Once
 	f.api = interceptor.NewClient(f.api, interceptor.Funcs{
 		Patch: func(ctx context.Context, api client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			once.Do(func() {
-				other := &v1alpha1.Plan{}
-				g.Expect(api.Get(ctx, client.ObjectKeyFromObject(object), other)).To(Succeed())
-				other.Spec.TargetPhase = v1alpha1.PhaseExecute
+				other := readCheck(g, f)
+				approved(v1alpha1.PhaseExecute, 1)(other)
 				g.Expect(api.Update(ctx, other)).To(Succeed())
-				inState(v1alpha1.PhaseExecute, v1alpha1.PlanComplete)(other)
-				g.Expect(api.Status().Update(ctx, other)).To(Succeed())
 			})
 			return api.Patch(ctx, object, patch, opts...)
 		},
 	})
 	g.Expect(f.run(t.Context(), "plan", "approve", "check")).To(BeZero(), f.err.String())
-	g.Expect(f.out.String()).To(ContainSubstring("is already approved up to Execute"))
-	g.Expect(readCheck(g, f).Spec.TargetPhase).To(Equal(v1alpha1.PhaseExecute))
+	g.Expect(f.out.String()).To(Equal("plan/check is already approved: Execute of attempt 1\n"))
 }
 
 // No decision is based on the status of an older generation, because a revert may be pending.
@@ -189,7 +270,7 @@ func TestPlanApprove_WaitsForObservedGeneration(t *testing.T) {
 	plan.Status.CurrentPhase, plan.Status.ObservedGeneration = v1alpha1.PhaseStrategize, 2
 	g.Expect(f.api.Status().Update(t.Context(), plan)).To(Succeed())
 	g.Eventually(code, timeout).Should(Receive(BeZero()))
-	g.Expect(readCheck(g, f).Spec.TargetPhase).To(Equal(v1alpha1.PhaseExecute))
+	g.Expect(readCheck(g, f).Spec.Approval).To(Equal(&v1alpha1.PlanApproval{Phase: v1alpha1.PhaseExecute, Attempt: 1}))
 }
 
 func TestPlanWait_EndsAtExpectedState(t *testing.T) {
@@ -205,9 +286,9 @@ func TestPlanWait_EndsAtExpectedState(t *testing.T) {
 	}{
 		"until it is applied": {args: "status -w check", then: []func(*v1alpha1.Plan){inState(v1alpha1.PhaseApply, v1alpha1.PlanApplied)}, says: "plan/check Apply Applied"},
 		"until it is deleted": {args: "status -w check", delete: true, code: 3, says: "plan/check does not exist"},
-		"until the next gate": {args: "retry check --wait", then: []func(*v1alpha1.Plan){inState(v1alpha1.PhaseExecute, v1alpha1.PlanComplete)}, says: "plan/check Execute Complete"},
-		"until it fails":      {args: "retry check --wait", then: []func(*v1alpha1.Plan){inState(v1alpha1.PhaseExecute, v1alpha1.PlanErrored), stalled}, code: 1, says: "plan/check is Errored: PhaseFailed: test Failed"},
-		"until the timeout":   {args: "retry check --wait --timeout 300ms", code: 4, says: "plan/check was not complete after 300ms: see berth plan status check"},
+		"until the next gate": {args: "retry check --attempt 1 --wait", then: []func(*v1alpha1.Plan){inState(v1alpha1.PhaseExecute, v1alpha1.PlanComplete)}, says: "plan/check Execute Complete"},
+		"until it fails":      {args: "retry check --attempt 1 --wait", then: []func(*v1alpha1.Plan){inState(v1alpha1.PhaseExecute, v1alpha1.PlanErrored), stalled}, code: 1, says: "plan/check is Errored: PhaseFailed: test Failed"},
+		"until the timeout":   {args: "retry check --attempt 1 --wait --timeout 300ms", code: 4, says: "plan/check was not complete after 300ms: see berth plan status check"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	plans "github.com/berth-dev/berth/internal/plan"
 )
 
 // followEvery is how often a followed plan is polled.
@@ -217,6 +218,7 @@ func brief(plan *v1alpha1.Plan) string {
 // remarks returns why a plan does not continue, and what the user can do about it.
 func remarks(plan *v1alpha1.Plan) []string {
 	s, name := &plan.Status, plan.Name
+	named := fmt.Sprintf("%s --attempt %d", name, s.Attempt) // a copied command fails once the plan is in another attempt
 	var said []string
 	if reason := plan.Annotations[annotationReason]; reason != "" {
 		said = append(said, "reason: "+reason)
@@ -227,14 +229,14 @@ func remarks(plan *v1alpha1.Plan) []string {
 	switch {
 	case plan.Spec.State == v1alpha1.PlanCancelRequested && s.State != v1alpha1.PlanCancelled && s.State != v1alpha1.PlanApplied:
 		said = append(said, "cancellation in progress")
-	case s.State == v1alpha1.PlanComplete && phaseRank(plan.Spec.TargetPhase) <= phaseRank(s.CurrentPhase):
-		said = append(said, "to continue: berth plan approve "+name)
+	case plans.Awaited(&plan.Spec, s) != "":
+		said = append(said, fmt.Sprintf("to continue: berth plan approve %s --phase %s", named, strings.ToLower(string(plans.Awaited(&plan.Spec, s)))))
 	case s.State == v1alpha1.PlanErrored:
-		said = append(said, fmt.Sprintf("to run %s again: berth plan retry %s; to start over: berth plan revert %s", s.CurrentPhase, name, name))
+		said = append(said, fmt.Sprintf("to run %s again: berth plan retry %s; to start over: berth plan revert %s", s.CurrentPhase, named, named))
 	case s.State == v1alpha1.PlanConstrained && skipped(s) != "":
-		said = append(said, fmt.Sprintf("to continue: berth reset strategies %s, then berth plan retry %s", skipped(s), name))
+		said = append(said, fmt.Sprintf("to continue: berth reset strategies %s, then berth plan retry %s", skipped(s), named))
 	case s.State == v1alpha1.PlanConstrained:
-		said = append(said, fmt.Sprintf("to continue from here: berth plan retry %s; to end the plan: berth plan cancel %s", name, name))
+		said = append(said, fmt.Sprintf("to continue from here: berth plan retry %s; to end the plan: berth plan cancel %s", named, name))
 	}
 	return said
 }

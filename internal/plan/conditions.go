@@ -37,7 +37,7 @@ func (p *planner) describe() {
 	case s.State == complete:
 		waiting = "for approval of " + string(after(s.CurrentPhase))
 		which, reason = v1alpha1.ConditionReady, v1alpha1.ReasonAwaitingApproval
-		message = fmt.Sprintf("%s succeeded. To start %s, raise spec.targetPhase to it.", s.CurrentPhase, after(s.CurrentPhase))
+		message = fmt.Sprintf("%s succeeded. %s", s.CurrentPhase, p.howToApprove())
 	case s.State == applied:
 		which, reason = v1alpha1.ConditionReady, v1alpha1.ReasonApplied
 	case s.State == errored:
@@ -49,6 +49,11 @@ func (p *planner) describe() {
 	}
 	s.Waiting = conditions.Truncate(waiting, longestMessage)
 	p.be(which, reason, message)
+}
+
+// howToApprove names the approval that starts the next phase of this attempt.
+func (p *planner) howToApprove() string {
+	return fmt.Sprintf("To start %s, set spec.approval to phase %[1]s and attempt %d.", after(p.status.CurrentPhase), p.status.Attempt)
 }
 
 func (p *planner) waitingForRuns() string {
@@ -91,7 +96,7 @@ func (p *planner) conditions() {
 		}
 	}
 	if s.State == complete {
-		p.set(v1alpha1.ConditionAwaitingApproval, metav1.ConditionTrue, v1alpha1.ReasonAwaitingApproval, "Raise spec.targetPhase to "+string(after(s.CurrentPhase))+".")
+		p.set(v1alpha1.ConditionAwaitingApproval, metav1.ConditionTrue, v1alpha1.ReasonAwaitingApproval, p.howToApprove())
 	} else {
 		p.set(v1alpha1.ConditionAwaitingApproval, metav1.ConditionFalse, string(s.State), "")
 	}

@@ -22,6 +22,7 @@ func (w *world) clone() *world {
 	other := *w
 	other.status = *w.status.DeepCopy()
 	other.runs, other.created, other.events = maps.Clone(w.runs), maps.Clone(w.created), nil
+	other.approvals = maps.Clone(w.approvals)
 	return &other
 }
 
@@ -50,8 +51,8 @@ func (w *world) possibleEvents(bound int) []possibleEvent {
 		return all
 	}
 	all = append(all, possibleEvent{"cancel", func(w *world) { w.desired.Cancelled = true }})
-	if at := rank(w.desired.Target); at < 2 {
-		all = append(all, possibleEvent{"approve", func(w *world) { w.desired.Target = order[at+1] }})
+	if w.status.State == complete {
+		all = append(all, possibleEvent{"approve", func(w *world) { w.approveWaiting("") }})
 	}
 	if len(w.desired.RetryToken) < bound {
 		all = append(all, possibleEvent{"retry", func(w *world) { w.desired.RetryToken += "x" }})
@@ -66,6 +67,9 @@ func (w *world) possibleEvents(bound int) []possibleEvent {
 func (w *world) key() string {
 	s := w.status
 	var b strings.Builder
+	if a := w.desired.Approval; a != nil {
+		fmt.Fprint(&b, a.Phase, a.Attempt)
+	}
 	fmt.Fprint(&b, w.desired.Cancelled, w.desired.Target, len(w.desired.RetryToken), len(w.desired.RevertToken),
 		s.State, s.CurrentPhase, s.Attempt, s.Reversions, s.Completed, len(s.ObservedRetryToken), len(s.ObservedRevertToken))
 	if len(s.History) > 0 {
@@ -153,6 +157,7 @@ func TestRandomHistories_KeepInvariants(t *testing.T) {
 				}
 			}
 			w := newWorld(gomega(t), pinned)
+			w.desired.Target = order[random.IntN(len(order))]
 			for range 200 {
 				all := w.possibleEvents(12)
 				h := all[random.IntN(len(all))]

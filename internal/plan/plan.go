@@ -9,6 +9,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,6 +31,8 @@ type Desired struct {
 
 	Cancelled bool
 	Target    v1alpha1.PlanPhase
+	// Approval approves phases of one attempt; nil if there is none.
+	Approval *v1alpha1.PlanApproval
 	// RetryToken and RevertToken are requests if they differ from the observed tokens.
 	RetryToken, RevertToken, RevertReason string
 	// TTL is how long the plan is kept after it has finished; nil keeps it forever.
@@ -183,6 +186,24 @@ func after(phase v1alpha1.PlanPhase) v1alpha1.PlanPhase {
 		return ""
 	}
 	return order[rank(phase)+1]
+}
+
+// Awaited returns the phase that waits for approval in this status, if the spec approves neither that phase nor a later one. It returns an empty string if
+// no phase waits.
+func Awaited(spec *v1alpha1.PlanSpec, status *v1alpha1.PlanStatus) v1alpha1.PlanPhase {
+	next := after(status.CurrentPhase)
+	if status.State != complete || next == "" || approved(spec.TargetPhase, spec.Approval, status.Attempt, next) {
+		return ""
+	}
+	return next
+}
+
+// approved reports whether a phase may start in an attempt: the target phase permits it in every attempt, an approval only in the attempt that it names.
+func approved(target v1alpha1.PlanPhase, approval *v1alpha1.PlanApproval, attempt int32, phase v1alpha1.PlanPhase) bool {
+	if rank(phase) <= rank(target) {
+		return true
+	}
+	return approval != nil && approval.Attempt == attempt && rank(approval.Phase) <= rank(phase) && rank(phase) <= rank(cmp.Or(approval.ToPhase, approval.Phase))
 }
 
 // nameOfRun returns the name of a run. It is deterministic, and differs for every attempt.

@@ -42,6 +42,35 @@ func TestPhases_AdvanceUpToTarget(t *testing.T) {
 	w.settle().expectState(apply, applied, 1)
 }
 
+// An approval is for the phase that its user saw in one attempt. It does not approve the same phase of the next attempt.
+func TestApproval_CoversOnePhaseOfOneAttempt(t *testing.T) {
+	w := newWorld(gomega(t), pinnedAction(0, 1, 1))
+	w.settle().expectState(strategize, complete, 1)
+	w.g.Expect(w.condition(v1alpha1.ConditionAwaitingApproval).Message).To(Equal("To start Execute, set spec.approval to phase Execute and attempt 1."))
+	for _, other := range []v1alpha1.PlanApproval{{Phase: execute, Attempt: 2}, {Phase: apply, Attempt: 1}} {
+		w.desired.Approval = &other
+		w.settle().expectState(strategize, complete, 1)
+	}
+	w.approveWaiting("").settle().expectState(execute, processing, 1)
+	w.finishRun(runName(1, execute, 0), succeeded).settle().expectState(execute, complete, 1)
+
+	w.desired.Approval = &v1alpha1.PlanApproval{Phase: apply, Attempt: 1} // at the same time as a revert
+	w.desired.RevertToken = "back"
+	w.settle().expectState(strategize, complete, 2)
+	w.approveWaiting(apply).settle().expectState(execute, processing, 2)
+	w.desired.RetryToken = "again"
+	w.settle().finishCancelledRuns().expectState(execute, processing, 3)
+	w.finishRun(runName(3, execute, 0), succeeded).settle().expectState(execute, complete, 3)
+	w.g.Expect(w.status.Waiting).To(Equal("for approval of Apply"))
+	w.approveWaiting("").settle().expectState(apply, processing, 3)
+}
+
+func TestApproval_CoversPhasesUpToToPhase(t *testing.T) {
+	w := newWorld(gomega(t), pinnedAction(0, 1, 1))
+	w.settle()
+	w.approveWaiting(apply).settle().finishRun(runName(1, execute, 0), succeeded).settle().expectState(apply, processing, 1)
+}
+
 func TestPhases_CompleteImmediatelyWithoutStrategies(t *testing.T) {
 	w := newWorld(gomega(t), pinnedAction(0, 1, 0))
 	w.settle().expectState(strategize, complete, 1)

@@ -20,7 +20,7 @@ const (
 	none signal = ""
 	// begin means that the requirements of the plan are met.
 	begin signal = "begin"
-	// approve means that the target phase allows the next phase to start.
+	// approve means that the target phase or an approval of this attempt allows the next phase to start.
 	approve signal = "approve"
 	// succeed, fail, expire and skip mean that the phase has succeeded, has failed, has exceeded its timeout, or cannot succeed because breakers are open.
 	succeed signal = "succeed"
@@ -132,7 +132,7 @@ func (p *planner) signal() signal {
 		return p.toRetry()
 	case s.State == processing:
 		return p.verdict()
-	case s.State == complete && after(s.CurrentPhase) != "" && rank(d.Target) > rank(s.CurrentPhase):
+	case s.State == complete && after(s.CurrentPhase) != "" && approved(d.Target, d.Approval, s.Attempt, after(s.CurrentPhase)):
 		return approve
 	default:
 		return none

@@ -178,7 +178,7 @@ var _ = Describe("berth mcp", func() {
 		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(BeEmpty(), "no report is written before the approval")
 		status, _ := c.call(ctx, "plan_status", map[string]any{"name": created["name"]})
 		Expect(status).To(And(ContainSubstring("2 findings."), ContainSubstring(`"state":"Succeeded"`)))
-		Expect(c.must(ctx, "approve", map[string]any{"name": created["name"], "wait": true})).To(HaveKeyWithValue("state", "Applied"))
+		Expect(c.must(ctx, "approve", map[string]any{"name": created["name"], "phase": "apply", "attempt": created["attempt"], "wait": true})).To(HaveKeyWithValue("state", "Applied"))
 		Expect(filepath.Glob(filepath.Join(reports, "*.md"))).To(HaveLen(1))
 	})
 

@@ -34,7 +34,7 @@ var _ = Describe("the action check-module", Serial, func() {
 		Expect(suiteBerth.kubectl(ctx, "get", "plans", plan.Name)).To(MatchRegexp(`check-module +Execute +Complete +for approval of Apply`))
 		tree := suiteBerth.run(ctx, "plan", "status", plan.Name)
 		Expect(tree).To(MatchRegexp(`├─ Strategize +Complete(?s:.*)list-files +Succeeded(?s:.*)├─ Execute +Complete(?s:.*)test-module +Succeeded(?s:.*)└─ Apply`))
-		Expect(tree).To(ContainSubstring("to continue: berth plan approve " + plan.Name))
+		Expect(tree).To(ContainSubstring("to continue: berth plan approve " + plan.Name + " --attempt 1 --phase apply"))
 		Expect(tree).To(And(MatchRegexp(`search-module +Succeeded +\S+ +2 findings\.`), MatchRegexp(`test-module +Succeeded +\S+ +The tests pass: 1 package\.`)))
 		Expect(suiteBerth.kubectl(ctx, "get", "strategyruns", "-o", "wide")).To(MatchRegexp(`search-module +Succeeded +Succeeded +\d\S* +\d\S* +2 findings\.`))
 		Expect(suiteBerth.run(ctx, "logs", "strategyrun/"+runOf(ctx, plan, "search-module").Name)).To(ContainSubstring("Goodbye has no comment"))

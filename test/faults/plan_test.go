@@ -44,16 +44,21 @@ var planScenario = []planStep{
 	}},
 	{"one run ends, the third begins", endRuns("-1-strategize-0", v1alpha1.OutcomeSucceeded)},
 	{"all runs have ended", endRuns("", v1alpha1.OutcomeSucceeded)},
-	{"approved", changePlanSpec(func(s *v1alpha1.PlanSpec) { s.TargetPhase = v1alpha1.PhaseExecute })},
+	{"approved", changePlanSpec(func(s *v1alpha1.PlanSpec) {
+		s.Approval = &v1alpha1.PlanApproval{Phase: v1alpha1.PhaseExecute, Attempt: 1}
+	})},
 	{"the run fails", endRuns("-1-execute-0", v1alpha1.OutcomeFailed)},
 	{"retried", changePlanSpec(func(s *v1alpha1.PlanSpec) { s.RetryToken = "a" })},
 	{"retried while a run is active", changePlanSpec(func(s *v1alpha1.PlanSpec) { s.RetryToken = "b" })},
 	{"the run succeeds", endRuns("-3-execute-0", v1alpha1.OutcomeSucceeded)},
 	{"reverted", changePlanSpec(func(s *v1alpha1.PlanSpec) { s.Revert = &v1alpha1.PlanRevert{Token: "c"} })},
 	{"one run fails, another is cancelled", endRuns("-4-strategize-1", v1alpha1.OutcomeFailed)},
-	{"retried with the target Apply", changePlanSpec(func(s *v1alpha1.PlanSpec) { s.RetryToken, s.TargetPhase = "d", v1alpha1.PhaseApply })},
+	{"retried", changePlanSpec(func(s *v1alpha1.PlanSpec) { s.RetryToken = "d" })},
 	{"two runs end", endRuns("", v1alpha1.OutcomeSucceeded)},
 	{"the third run ends", endRuns("-5-strategize-2", v1alpha1.OutcomeSucceeded)},
+	{"approved up to Apply", changePlanSpec(func(s *v1alpha1.PlanSpec) {
+		s.Approval = &v1alpha1.PlanApproval{Phase: v1alpha1.PhaseExecute, Attempt: 5, ToPhase: v1alpha1.PhaseApply}
+	})},
 	{"executed", endRuns("-5-execute-0", v1alpha1.OutcomeSucceeded)},
 	{"applied", endRuns("-5-apply-0", v1alpha1.OutcomeSucceeded)},
 	{"reverted from apply", changePlanSpec(func(s *v1alpha1.PlanSpec) {

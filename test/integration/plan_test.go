@@ -158,7 +158,9 @@ var _ = Describe("a Plan", func() {
 		expectPlanAtRest(ctx, plan, status.CurrentStatus)
 		Expect(runsOf(ctx, plan)).To(HaveLen(2))
 
-		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.TargetPhase = v1alpha1.PhaseApply })
+		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) {
+			spec.Approval = &v1alpha1.PlanApproval{Phase: v1alpha1.PhaseExecute, Attempt: 1, ToPhase: v1alpha1.PhaseApply}
+		})
 		endRun(ctx, plan, 1, "execute", 0, 0)
 		applied := endRun(ctx, plan, 1, "apply", 0, 0)
 		waitForPlan(ctx, plan, v1alpha1.PhaseApply, v1alpha1.PlanApplied, 1)

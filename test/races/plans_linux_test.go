@@ -113,11 +113,13 @@ func planHistory(p *v1alpha1.Plan) string {
 }
 
 const (
-	executePatch = `{"spec":{"targetPhase":"Execute"}}`
-	applyPatch   = `{"spec":{"targetPhase":"Apply"}}`
-	cancelPatch  = `{"spec":{"state":"Cancelled"}}`
-	retryPatch   = `{"spec":{"retryToken":"once more"}}`
-	revertPatch  = `{"spec":{"targetPhase":"Strategize","revert":{"token":"back"}}}`
+	// executePatch and applyPatch approve a phase that waits in the first attempt; applyAgainPatch approves all phases of the second attempt.
+	executePatch    = `{"spec":{"approval":{"phase":"Execute","attempt":1}}}`
+	applyPatch      = `{"spec":{"approval":{"phase":"Apply","attempt":1}}}`
+	applyAgainPatch = `{"spec":{"approval":{"phase":"Execute","attempt":2,"toPhase":"Apply"}}}`
+	cancelPatch     = `{"spec":{"state":"Cancelled"}}`
+	retryPatch      = `{"spec":{"retryToken":"once more"}}`
+	revertPatch     = `{"spec":{"targetPhase":"Strategize","revert":{"token":"back"}}}`
 )
 
 // executions returns how often each strategy was executed for each plan, phase and attempt. The counts come from the processes and not from the

@@ -112,7 +112,7 @@ func revertThenApply(ctx context.Context, scenario *planScenario) error {
 			return p.Status.Attempt == scenario.attempt && p.Status.State == v1alpha1.PlanComplete
 		})
 	}
-	return runSteps(scenario.waitUntil(ctx, v1alpha1.PhaseExecute, v1alpha1.PlanComplete), scenario.patch(ctx, revertPatch), again, scenario.patch(ctx, applyPatch), scenario.waitUntilFinal(ctx))
+	return runSteps(scenario.waitUntil(ctx, v1alpha1.PhaseExecute, v1alpha1.PlanComplete), scenario.patch(ctx, revertPatch), again, scenario.patch(ctx, applyAgainPatch), scenario.waitUntilFinal(ctx))
 }
 
 func retryFailedApply(ctx context.Context, scenario *planScenario) error {

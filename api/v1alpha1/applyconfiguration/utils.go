@@ -113,6 +113,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.PinnedStrategyApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Plan"):
 		return &apiv1alpha1.PlanApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PlanApproval"):
+		return &apiv1alpha1.PlanApprovalApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PlanHistoryEntry"):
 		return &apiv1alpha1.PlanHistoryEntryApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PlanReference"):

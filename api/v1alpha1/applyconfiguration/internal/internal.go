@@ -1199,6 +1199,18 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: status
       type:
         namedType: com.github.berth-dev.berth.api.v1alpha1.PlanStatus
+- name: com.github.berth-dev.berth.api.v1alpha1.PlanApproval
+  map:
+    fields:
+    - name: attempt
+      type:
+        scalar: numeric
+    - name: phase
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.PlanPhase
+    - name: toPhase
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.PlanPhase
 - name: com.github.berth-dev.berth.api.v1alpha1.PlanHistoryEntry
   map:
     fields:
@@ -1297,6 +1309,10 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: actionRef
       type:
         namedType: com.github.berth-dev.berth.api.v1alpha1.LocalReference
+    - name: approval
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.PlanApproval
+        elementRelationship: atomic
     - name: arguments
       type:
         list:

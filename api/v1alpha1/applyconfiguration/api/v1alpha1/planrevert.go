@@ -16,7 +16,7 @@ import (
 // failed.
 type PlanRevertApplyConfiguration struct {
 	// toPhase is the phase at which the plan restarts; only Strategize is supported. Lower spec.targetPhase in the same change; otherwise the plan
-	// continues from there without approval. Defaults to Strategize.
+	// continues up to spec.targetPhase without approval. Defaults to Strategize.
 	ToPhase *apiv1alpha1.PlanPhase `json:"toPhase,omitempty"`
 	// token identifies the request. Any change of its value is a new request. 1 to 256 characters.
 	Token *string `json:"token,omitempty"`

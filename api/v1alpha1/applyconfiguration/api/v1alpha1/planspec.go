@@ -18,9 +18,12 @@ type PlanSpecApplyConfiguration struct {
 	ActionRef *LocalReferenceApplyConfiguration `json:"actionRef,omitempty"`
 	// arguments are the values of the arguments that the action declares. At most 32. Immutable.
 	Arguments []RunArgumentApplyConfiguration `json:"arguments,omitempty"`
-	// targetPhase is the last phase that may start: Strategize, Execute or Apply. When that phase has succeeded, the plan waits until this field names a
-	// later phase. Defaults to Strategize.
+	// targetPhase is the last phase that starts without approval, in every attempt: Strategize, Execute or Apply. When that phase has succeeded, the plan
+	// waits for spec.approval. After the creation, only a change of revert.token may raise this field. Defaults to Strategize.
 	TargetPhase *apiv1alpha1.PlanPhase `json:"targetPhase,omitempty"`
+	// approval approves the phase that waits for approval. The API server accepts a new value only while the plan waits for approval of exactly this phase
+	// in exactly this attempt, and no retry, revert or cancellation is requested. An approval has no effect on other attempts.
+	Approval *PlanApprovalApplyConfiguration `json:"approval,omitempty"`
 	// state is the desired state of the plan: Active or Cancelled. Cancelled stops the plan and cannot be undone. Defaults to Active.
 	State *apiv1alpha1.PlanRequest `json:"state,omitempty"`
 	// retryToken requests a retry. Any change of its value runs the current phase again, unless the phase has succeeded. Berth first stops runs of the
@@ -70,6 +73,14 @@ func (b *PlanSpecApplyConfiguration) WithArguments(values ...*RunArgumentApplyCo
 // If called multiple times, the TargetPhase field is set to the value of the last call.
 func (b *PlanSpecApplyConfiguration) WithTargetPhase(value apiv1alpha1.PlanPhase) *PlanSpecApplyConfiguration {
 	b.TargetPhase = &value
+	return b
+}
+
+// WithApproval sets the Approval field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Approval field is set to the value of the last call.
+func (b *PlanSpecApplyConfiguration) WithApproval(value *PlanApprovalApplyConfiguration) *PlanSpecApplyConfiguration {
+	b.Approval = value
 	return b
 }
 
