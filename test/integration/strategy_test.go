@@ -6,6 +6,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	. "github.com/onsi/ginkgo/v2"
@@ -171,6 +172,7 @@ var _ = Describe("a Strategy", func() {
 
 		trial := newRun(ctx, "trial")
 		waitForProcess(ctx, trial)
+		Expect(trial.Status.Process.StartTime.Sub(trial.CreationTimestamp.Time)).To(BeNumerically("<", 45*time.Second), "the other run did not hold the breaker for a minute")
 		waiting := newRun(ctx, "waiting")
 		expectReason(waiting, v1alpha1.ReasonCircuitHalfOpen, "one trial run first: trial.")
 		Expect(rt.Count(waiting.UID, "Start")).To(BeZero())
