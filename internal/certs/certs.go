@@ -18,15 +18,27 @@ import (
 
 const validity = 10 * 365 * 24 * time.Hour
 
+// introduced is earlier than every start of this program. A clock that shows an earlier time is wrong.
+var introduced = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// period returns when a new certificate is valid. It depends on the clock as little as possible, because the clock may be corrected after the first start,
+// for example on a machine without a battery-backed clock: the certificate must be valid after that, too.
+func period(now time.Time) (from, until time.Time) {
+	if now.Before(introduced) {
+		now = introduced
+	}
+	return time.Unix(0, 0).UTC(), now.Add(validity)
+}
+
 // Issue generates a key and a certificate for it. The issuer signs the certificate; without an issuer, the certificate is self-signed. Unless the template sets
-// NotAfter, the certificate is valid for ten years, but no longer than the issuer.
+// NotAfter, the certificate is valid until ten years from now, but no longer than the issuer, and at any earlier time.
 func Issue(template x509.Certificate, issuer *tls.Certificate) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("create a key: %w", err)
 	}
 	if template.NotAfter.IsZero() {
-		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(validity)
+		template.NotBefore, template.NotAfter = period(time.Now())
 	}
 	signer := &tls.Certificate{Leaf: &template, PrivateKey: key}
 	if issuer != nil {

@@ -4,6 +4,7 @@
 package controlplane
 
 import (
+	"crypto/x509"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +15,8 @@ import (
 
 	. "github.com/onsi/gomega"
 	"k8s.io/client-go/rest"
+
+	"github.com/berth-dev/berth/internal/certs"
 )
 
 // closeIdle closes the connections that client-go keeps for each configuration.
@@ -76,6 +79,24 @@ func TestLoadIdentity_KeepsCredentials(t *testing.T) {
 	third, err := loadIdentity(dir)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(third.caPEM).NotTo(Equal(first.caPEM))
+}
+
+// An earlier version could create a certificate authority while the clock was ahead.
+func TestLoadIdentity_ReplacesAuthorityThatIsNotValidYet(t *testing.T) {
+	g := NewWithT(t)
+	dir, err := makeLayout(t.TempDir())
+	g.Expect(err).NotTo(HaveOccurred())
+	early, err := certs.Issue(x509.Certificate{
+		IsCA: true, BasicConstraintsValid: true, NotBefore: time.Now().Add(time.Hour), NotAfter: time.Now().AddDate(10, 0, 0),
+	}, nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(writePair(dir.pki(fileCA), dir.pki(fileCAKey), early)).To(Succeed())
+	id, err := loadIdentity(dir)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(id.ca.Leaf.NotBefore).To(BeTemporally("<", time.Now()))
+	same, err := loadIdentity(dir)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(same.caPEM).To(Equal(id.caPEM))
 }
 
 func TestNoSecretOnCommandLine(t *testing.T) {

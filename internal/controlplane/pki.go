@@ -25,7 +25,8 @@ import (
 )
 
 const (
-	// renewBefore is the remaining validity below which a certificate authority is replaced.
+	// renewBefore is the remaining validity below which a certificate authority is replaced. It is also replaced if it is not valid yet: earlier versions could
+	// create such an authority while the clock was ahead.
 	renewBefore = 30 * 24 * time.Hour
 
 	fileCA             = "ca.crt"
@@ -93,7 +94,7 @@ func (id *identity) loadCA(dir layout) error {
 			return fmt.Errorf("read the certificate authority: %w", err)
 		}
 	}
-	if pair, err := tls.X509KeyPair(certPEM, keyPEM); err == nil && time.Until(pair.Leaf.NotAfter) > renewBefore {
+	if pair, err := tls.X509KeyPair(certPEM, keyPEM); err == nil && time.Until(pair.Leaf.NotAfter) > renewBefore && time.Until(pair.Leaf.NotBefore) <= 0 {
 		id.caPEM, id.ca = certPEM, &pair
 		return nil
 	}
