@@ -26,6 +26,21 @@ const (
 type engine struct {
 	name string // host name of the engine's machine
 	init bool   // docker-init is available
+	// ahead is the clock of the engine minus the clock of this machine; 0 if they differ by less than sameClock.
+	ahead time.Duration
+}
+
+// sameClock is the difference between two clocks that the duration of a request can explain.
+const sameClock = 2 * time.Second
+
+// local converts a time of the engine to the clock of this machine, with which the caller compares it. The engine may run on another machine.
+func (r *Runtime) local(t time.Time) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.engine == nil || t.IsZero() {
+		return t
+	}
+	return t.Add(-r.engine.ahead)
 }
 
 // ask queries the identity and the clock of the engine.
@@ -41,6 +56,9 @@ func (r *Runtime) ask(ctx context.Context) (*engine, time.Time, error) {
 	now, err := time.Parse(time.RFC3339Nano, info.SystemTime)
 	if err != nil {
 		now = time.Now()
+	}
+	if ahead := time.Until(now); ahead.Abs() >= sameClock {
+		e.ahead = ahead
 	}
 	r.mu.Lock()
 	r.engine = e

@@ -163,13 +163,14 @@ func (r *Runtime) gone(e *entry, i *facts.Incarnation) {
 			r.log.Error(err, "Cannot record that a container was removed")
 		}
 	}
-	i.Phase, i.StartedAt = facts.Exited, e.record.StartedAt
+	i.Phase, i.StartedAt = facts.Exited, r.local(e.record.StartedAt)
 	i.Exit = &facts.Exit{FinishedAt: e.record.GoneAt, Message: "the container " + e.record.ContainerName + " was removed by another program"}
 }
 
 // conclude sets the exit once the output is complete, or after drainTime.
 func (r *Runtime) conclude(e *entry, i *facts.Incarnation, c *container.InspectResponse) {
 	i.Exit = e.record.exit(c.State)
+	i.Exit.FinishedAt = r.local(i.Exit.FinishedAt)
 	if e.copier != nil && !e.copier.finished() {
 		now := time.Now()
 		if e.drainBy.IsZero() {
@@ -192,7 +193,7 @@ func (r *Runtime) conclude(e *entry, i *facts.Incarnation, c *container.InspectR
 
 // describe copies the state that the engine reports.
 func (r *Runtime) describe(e *entry, i *facts.Incarnation, c *container.InspectResponse) {
-	i.ContainerID, i.PID, i.StartedAt, i.Containment = c.ID, int64(c.State.Pid), when(c.State.StartedAt), "Container"
+	i.ContainerID, i.PID, i.StartedAt, i.Containment = c.ID, int64(c.State.Pid), r.local(when(c.State.StartedAt)), "Container"
 	switch c.State.Status {
 	case container.StateRunning:
 		i.Phase = facts.Running
