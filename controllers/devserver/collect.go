@@ -20,7 +20,7 @@ import (
 // snapshot holds the facts that one check of an incarnation found. The function decide uses only these facts and the object.
 type snapshot struct {
 	now time.Time
-	// started is when the incarnation was started.
+	// started is when the incarnation was started, as if the machine had been awake since then and its clock had not been set.
 	started time.Time
 	// wasReady reports that the status records this incarnation as Ready, from an earlier check or an earlier manager.
 	wasReady bool
@@ -66,6 +66,9 @@ func (k *Kind) collect(ctx context.Context, dev *v1alpha1.DevServer, m *objectCa
 		started:  current.StartedAt,
 		wasReady: recordsReady(dev, current.Number),
 		history:  m.history,
+	}
+	if !s.started.IsZero() {
+		s.started = s.now.Add(-k.clock.Since(s.started))
 	}
 	if inPod(dev) {
 		s.remote, s.address, s.serviceHost = true, current.Address, serviceHost(dev)

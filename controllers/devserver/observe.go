@@ -106,7 +106,7 @@ func (k *Kind) conclude(dev *v1alpha1.DevServer, s snapshot, observed *lifecycle
 func (k *Kind) again(s snapshot, d decision, current facts.Incarnation, observed *lifecycle.Observed) time.Duration {
 	ready := observed.Ready != nil && *observed.Ready
 	switch {
-	case !ready && s.now.Sub(current.StartedAt) >= startingTime:
+	case !ready && s.now.Sub(s.started) >= startingTime:
 		return lookSlow
 	case !ready:
 		return lookStarting

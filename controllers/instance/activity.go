@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/elapsed"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -71,38 +71,47 @@ func (k *Kind) idleness(ctx context.Context, instance *v1alpha1.Instance, starte
 	if idleness.Timeout == 0 || started.IsZero() || instance.Status.Stopping != nil {
 		return idleness
 	}
-	active, err := k.terminal(ctx, instance, now)
+	active, err := k.terminal(ctx, instance)
 	if err != nil && !errors.Is(err, runtime.ErrNotFound) {
 		ctrl.LoggerFrom(ctx).Error(err, "Cannot determine the last activity of a terminal")
 		return idleness // unknown is not idle
 	}
 	used, _ := k.present.Last(instance.UID)
-	idleness.Since = latest(active, used, started)
+	since := k.clock.Since(started)
+	for _, at := range []time.Time{active, used} {
+		if !at.IsZero() {
+			since = min(since, k.clock.Since(at))
+		}
+	}
+	idleness.Since = now.Add(-since)
 	return idleness
 }
 
 // terminal returns when the terminal last showed something new. It returns ErrNotFound if the terminal has shown nothing so far.
-func (k *Kind) terminal(ctx context.Context, instance *v1alpha1.Instance, now time.Time) (time.Time, error) {
+func (k *Kind) terminal(ctx context.Context, instance *v1alpha1.Instance) (time.Time, error) {
 	logs := k.Runtime(instance).Capabilities().Logs
 	if logs == nil {
 		return time.Time{}, errors.New("this runtime does not report the last activity of a terminal")
 	}
-	active, err := logs.LastActivity(ctx, instance.UID)
-	if err == nil && active.After(now) {
-		active = now // the clock was set back
-	}
-	return active, err
+	return logs.LastActivity(ctx, instance.UID)
 }
 
 // watch sets the conditions Idle and AwaitingInput and the last activity of a running Instance. It returns when to check again, 0 for never.
 func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation) time.Duration {
-	now, before := k.clock.Now(), instance.Status.DeepCopy()
+	now, timeline := elapsed.Read(k.clock)
+	before := instance.Status.DeepCopy()
 	idleIn := k.showIdle(instance, k.idleness(ctx, instance, current.StartedAt, now), now)
-	active, err := k.terminal(ctx, instance, now)
-	again := k.showWaiting(ctx, instance, current, screenCheck{active, err, now})
+	active, err := k.terminal(ctx, instance)
+	again := k.showWaiting(ctx, instance, current, screenCheck{active, err, now, timeline})
 	anyway := !equality.Semantic.DeepEqual(before.Conditions, instance.Status.Conditions)
+	latest := current.StartedAt
 	used, _ := k.present.Last(instance.UID)
-	return process.Soonest(idleIn, again, k.note(instance, latest(active, used, current.StartedAt), now, anyway))
+	for _, at := range []time.Time{active, used} {
+		if timeline.After(at, latest, now) {
+			latest = at
+		}
+	}
+	return process.Soonest(idleIn, again, k.note(instance, latest, timeline, now, anyway))
 }
 
 // resting sets the conditions Idle and AwaitingInput while no program is running.
@@ -144,22 +153,20 @@ func (k *Kind) showIdle(instance *v1alpha1.Instance, idleness lifecycle.Idleness
 
 // note records the last activity in the status: immediately if the status is written anyway, otherwise at most every noteEvery. It returns when to check
 // again.
-func (k *Kind) note(instance *v1alpha1.Instance, active, now time.Time, anyway bool) time.Duration {
+func (k *Kind) note(instance *v1alpha1.Instance, active time.Time, timeline elapsed.Timeline, now time.Time, anyway bool) time.Duration {
 	m, noted := k.memories.Keep(instance.UID), instance.Status.LastActivityTime
 	active = active.Truncate(time.Second)
-	if active.IsZero() || noted != nil && !active.After(noted.Time) {
+	if active.IsZero() || noted != nil && !timeline.After(active, noted.Time, now) {
 		return 0
 	}
 	last := m.noted
 	if last.IsZero() && noted != nil {
 		last = noted.Time // the manager has just started
 	}
-	if left := noteEvery - now.Sub(last); !anyway && left > 0 && left <= noteEvery {
+	if left := noteEvery - timeline.Since(last, now); !anyway && left > 0 {
 		return left
 	}
 	at := metav1.NewTime(active)
 	instance.Status.LastActivityTime, m.noted = &at, now
 	return 0
 }
-
-func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }

@@ -21,6 +21,8 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/arbitration"
 	"github.com/berth-dev/berth/internal/activity"
+	"github.com/berth-dev/berth/internal/elapsed"
+	"github.com/berth-dev/berth/internal/elapsed/elapsedtest"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -368,4 +370,36 @@ func TestBeforeAction_EventNamesChildProcesses(t *testing.T) {
 	many := make([]runtime.Member, 25)
 	d.Expect(strings.Count(ending(many), "(0)")).To(Equal(mostNamed))
 	d.Expect(ending(many)).To(HaveSuffix(", 5 more."))
+}
+
+// An unused Instance is put to sleep after its timeout, and a used one is not, whichever way the clock is set. Input that follows a step counts.
+func TestActivity_DoesNotChangeWithClock(t *testing.T) {
+	for _, step := range elapsedtest.Steps {
+		d := newFixture(t)
+		wall := elapsedtest.New(morning)
+		d.kind.clock = elapsed.New(wall)
+		advance := func(by time.Duration) {
+			wall.Step(by)
+			d.clock.SetTime(wall.Now())
+		}
+		d.instance.Spec.IdleTimeoutSeconds = ptr.To[int32](300)
+		d.runtime.Show("claude", "hello")
+		advance(2 * time.Minute)
+		d.Expect(d.observe()).To(Equal(3 * time.Minute))
+		wall.Set(step)
+		advance(3*time.Minute - time.Second)
+		d.Expect(d.asleep()).To(BeFalse(), "step %s", step)
+		d.Expect(d.observe()).To(Equal(time.Second), "step %s", step)
+
+		d.runtime.Show("claude", "Continue? (y/n) ")
+		advance(time.Minute)
+		d.Expect(d.asleep()).To(BeFalse())
+		d.Expect(d.observe()).To(Equal(4 * time.Minute))
+		d.Expect(d.reason(v1alpha1.ConditionAwaitingInput)).To(Equal(v1alpha1.ReasonAwaitingInput), "step %s", step)
+		d.Expect(d.instance.Status.LastActivityTime.Time).To(Equal(d.clock.Now().Add(-time.Minute)), "the activity after the step is recorded")
+		advance(4*time.Minute - time.Second)
+		d.Expect(d.asleep()).To(BeFalse(), "step %s", step)
+		advance(time.Second)
+		d.Expect(d.asleep()).To(BeTrue(), "step %s", step)
+	}
 }

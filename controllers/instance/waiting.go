@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/elapsed"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/pattern"
@@ -30,12 +31,19 @@ const (
 	enough = 64 << 10
 )
 
-// screenCheck is the input of one check of a terminal. active is when the terminal last showed something new, err is why that time is not known, and now is the
-// time of the check.
+// screenCheck is the input of one check of a terminal. active is when the terminal last showed something new, err is why that time is not known, now is the time
+// of the check, and timeline converts recorded times to elapsed time.
 type screenCheck struct {
 	active time.Time
 	err    error
 	now    time.Time
+
+	timeline elapsed.Timeline
+}
+
+// precedes reports whether t was recorded before the incarnation was started. Some times have a precision of one second.
+func (s screenCheck) precedes(t time.Time, current facts.Incarnation) bool {
+	return s.timeline.After(current.StartedAt.Truncate(time.Second), t, s.now)
 }
 
 // showWaiting sets the condition AwaitingInput and returns when to check again. It examines the screen once after each activity: when the terminal has not
@@ -47,7 +55,7 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 		m.judged, m.generation = s.active, instance.Generation
 		return k.quiet(ctx, instance, s)
 	}
-	if errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && s.active.Before(current.StartedAt.Truncate(time.Second)) {
+	if errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && s.precedes(s.active, current) {
 		k.waits(instance, "") // this incarnation has shown nothing so far
 		return k.quiet(ctx, instance, s)
 	}
@@ -55,7 +63,7 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "Cannot read the terminal.")
 		return lookEvery
 	}
-	left := stillness - s.now.Sub(s.active)
+	left := stillness - s.timeline.Since(s.active, s.now)
 	switch {
 	case m.judged.Equal(s.active) && m.generation == instance.Generation:
 		if condition != nil {
@@ -78,10 +86,10 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 // in this case: after a restart of the runtime, the retained output may lack the line with the question, because that line is unterminated.
 func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current facts.Incarnation, s screenCheck) bool {
 	noted := instance.Status.LastActivityTime
-	if asks == nil || asks.Status != metav1.ConditionTrue || noted == nil || noted.Time.Before(current.StartedAt.Truncate(time.Second)) || asks.ObservedGeneration != instance.Generation {
+	if asks == nil || asks.Status != metav1.ConditionTrue || noted == nil || s.precedes(noted.Time, current) || asks.ObservedGeneration != instance.Generation {
 		return false
 	}
-	return errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && !s.active.Truncate(time.Second).After(noted.Time)
+	return errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && !s.timeline.After(s.active.Truncate(time.Second), noted.Time, s.now)
 }
 
 // quiet requests a report of the next terminal change. It returns how long to wait before the next check: stillness if the terminal has changed since the
@@ -91,7 +99,7 @@ func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s screenC
 	if logs == nil || logs.Watch(ctx, instance.UID) != nil {
 		return lookEvery
 	}
-	if active, err := logs.LastActivity(ctx, instance.UID); err == nil && active.After(s.active) && active.Before(s.now.Add(stillness)) {
+	if active, err := logs.LastActivity(ctx, instance.UID); err == nil && !active.Equal(s.active) {
 		return stillness // the terminal has changed since the check
 	}
 	return 0

@@ -40,7 +40,7 @@ func (k *Kind) count(server *v1alpha1.LanguageServer, report lsp.Report, anyway 
 	if !anyway && equality.Semantic.DeepEqual(before, &server.Status) {
 		return retry
 	}
-	if left := countEvery - now.Sub(m.counted); !anyway && left > 0 && left <= countEvery {
+	if left := countEvery - k.clock.Since(m.counted); !anyway && left > 0 && left <= countEvery {
 		server.Status = *before
 		return process.Soonest(left, retry)
 	}

@@ -141,7 +141,7 @@ func (k *Kind) Asleep(ctx context.Context, object process.Object, now time.Time)
 	case asleep && k.gone(ctx, server):
 		asleep = false
 	case known && !asleep:
-		asleep = !report.IdleSince.IsZero() && now.Sub(report.IdleSince) >= idleTimeout(server)
+		asleep = !report.IdleSince.IsZero() && k.clock.Since(report.IdleSince) >= idleTimeout(server)
 	}
 	if asleep {
 		k.keep(server, true) // clients wake the server by connecting to the multiplexer

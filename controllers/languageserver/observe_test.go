@@ -15,6 +15,8 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/elapsed"
+	"github.com/berth-dev/berth/internal/elapsed/elapsedtest"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -289,4 +291,26 @@ func TestAsleep_IsFalseUnlessOnDemand(t *testing.T) {
 	s := newFixture(t)
 	s.backend.report = &lsp.Report{IdleSince: epoch.Add(-24 * time.Hour)}
 	s.Expect(s.kind.Asleep(t.Context(), gopls(), epoch)).To(BeFalse())
+}
+
+// A server is not put to sleep because the machine was suspended, or later because the clock was set back.
+func TestIdleTimeout_DoesNotChangeWithClock(t *testing.T) {
+	for _, step := range elapsedtest.Steps {
+		s := newFixture(t)
+		wall := elapsedtest.New(epoch)
+		clock := elapsed.New(wall)
+		s.kind = New(s.store, s.store, s.runtimes(), clock)
+		server := gopls(onDemand)
+		s.backend.report = servingReport(1)
+		s.backend.changeReport(func(r *lsp.Report) { r.Clients, r.IdleSince = 0, clock.Now() })
+		asleep := func() bool { return s.kind.Asleep(t.Context(), server, clock.Now()) }
+		wall.Step(30 * time.Second)
+		s.Expect(asleep()).To(BeFalse())
+		wall.Set(step)
+		wall.Step(30*time.Second - time.Millisecond)
+		s.Expect(asleep()).To(BeFalse(), "step %s", step)
+		s.Expect(s.kind.untilIdle(server, *s.backend.report)).To(Equal(shortestWait))
+		wall.Step(time.Millisecond)
+		s.Expect(asleep()).To(BeTrue(), "step %s", step)
+	}
 }

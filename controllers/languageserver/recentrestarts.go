@@ -114,7 +114,7 @@ func (k *Kind) served(server *v1alpha1.LanguageServer, since time.Time) {
 		!meta.IsStatusConditionTrue(server.Status.Conditions, v1alpha1.ConditionRestarting) {
 		return
 	}
-	took := max(0, since.Sub(restarts[last].Time.Time).Milliseconds())
+	took := max(0, (k.clock.Since(restarts[last].Time.Time) - k.clock.Since(since)).Milliseconds())
 	restarts[last].TookMilliseconds = &took
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/elapsed"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/plan"
 )
@@ -63,6 +64,8 @@ type scope struct {
 	plan *v1alpha1.Plan
 	runs map[string]*v1alpha1.StrategyRun
 	now  time.Time
+	// timeline converts recorded times to elapsed time.
+	timeline elapsed.Timeline
 
 	desired plan.Desired
 	step    plan.Step
@@ -91,7 +94,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	} else if !serve {
 		return ctrl.Result{}, nil
 	}
-	v := &scope{plan: object, now: r.Clock.Now().Truncate(time.Microsecond)}
+	now, timeline := elapsed.Read(r.Clock)
+	v := &scope{plan: object, now: now.Truncate(time.Microsecond), timeline: timeline}
 	for _, step := range []func(context.Context, *scope) error{r.listRuns, r.decide, r.act, r.expire} {
 		if err := step(ctx, v); err != nil {
 			return r.result(req, v, err)
@@ -108,7 +112,7 @@ func (r *Reconciler) result(req ctrl.Request, v *scope, err error) (ctrl.Result,
 	case v == nil:
 		return ctrl.Result{}, nil
 	case !v.step.Expires.IsZero():
-		v.again(max(v.step.Expires.Sub(v.now), time.Millisecond))
+		v.again(max(v.untilExpired(), time.Millisecond))
 		return ctrl.Result{RequeueAfter: v.step.Requeue}, nil
 	case v.step.Requeue == 0 && v.desired.Blocked != nil && v.step.Status.DuplicateOf == nil:
 		if v.desired.Blocked.Reason == v1alpha1.ReasonDuplicate {
@@ -128,6 +132,7 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 		defer r.beginning.Unlock()
 	}
 	v.desired = desired(v.plan)
+	v.desired.Timeline = v.timeline
 	if err := r.admit(ctx, v); err != nil {
 		return err
 	}
@@ -202,9 +207,15 @@ func (r *Reconciler) confirm(ctx context.Context, v *scope) error {
 	return nil
 }
 
+// untilExpired returns how long a finished plan with a TTL is still kept.
+func (v *scope) untilExpired() time.Duration {
+	left, _ := v.timeline.Left(v.step.Expires, *v.desired.TTL, v.now)
+	return left
+}
+
 // expire deletes a plan that has expired, together with its runs. It deletes only the object and version that it has read.
 func (r *Reconciler) expire(ctx context.Context, v *scope) error {
-	if v.step.Expires.IsZero() || v.now.Before(v.step.Expires) {
+	if v.step.Expires.IsZero() || v.untilExpired() > 0 {
 		return nil
 	}
 	if err := r.confirm(ctx, v); err != nil {

@@ -18,7 +18,8 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 	v.observed.LastError = r.stateCache.lastError(v.object.GetUID())
 	v.observed.Program = v.checkProgram()
 	v.observed.Vanished = r.observeVanished(ctx, v)
-	v.observed.Backlog = r.Restarts.backlog(v.object.GetNamespace(), v.now)
+	v.observed.Timeline = v.timeline
+	v.observed.Backlog = r.Restarts.backlog(v.object.GetNamespace(), v.timeline.Steady(v.now))
 	if err := v.next(ctx, desired, record); err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/consistency"
+	"github.com/berth-dev/berth/internal/elapsed"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/lifecycle"
@@ -68,6 +69,8 @@ type scope struct {
 	// base is the object before this reconcile changes its status.
 	base Object
 	now  time.Time
+	// timeline converts recorded times to elapsed time.
+	timeline elapsed.Timeline
 
 	want lifecycle.DesiredState
 	// hosted is the host of the object. take reports that the label of this host must be written before anything else. move reports that the object must be
@@ -154,7 +157,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // begin resolves the spec of the object and determines its runtime.
 func (r *Reconciler) begin(ctx context.Context, object Object) (*scope, error) {
-	v := &scope{object: object, now: r.Clock.Now().Truncate(time.Microsecond)}
+	now, timeline := elapsed.Read(r.Clock)
+	v := &scope{object: object, now: now.Truncate(time.Microsecond), timeline: timeline}
 	if resolver, resolves := r.Kind.(SpecResolver); resolves {
 		spec, err := resolver.ResolveSpec(ctx, object)
 		if err != nil {

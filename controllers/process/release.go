@@ -57,7 +57,7 @@ func (r *Reconciler) expire(ctx context.Context, v *scope) error {
 	if ttl == nil || v.step.Expires.IsZero() || v.want == lifecycle.DesiredDeleted {
 		return nil
 	}
-	left := v.step.Expires.Add(time.Duration(*ttl) * time.Second).Sub(v.now)
+	left := time.Duration(*ttl)*time.Second - v.timeline.Since(v.step.Expires, v.now)
 	if left > 0 {
 		v.retries = append(v.retries, left)
 		return nil

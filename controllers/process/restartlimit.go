@@ -12,7 +12,7 @@ import (
 // objects in one namespace do not delay the restart of an object in another namespace. Starts that a user requests are not limited.
 //
 // Restarts only reports how long the restarts that are already planned will take; internal/lifecycle decides when the next restart happens. A nil *Restarts
-// sets no limit.
+// sets no limit. Its times are steady times (elapsed.Timeline), so a step of the wall clock does not change the waits.
 type Restarts struct {
 	// PerSecond is the maximum number of restarts per second. Burst is the number of restarts that each namespace may have without delay after a quiet
 	// period.

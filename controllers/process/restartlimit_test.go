@@ -9,7 +9,11 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/elapsed"
+	"github.com/berth-dev/berth/internal/elapsed/elapsedtest"
 	"github.com/berth-dev/berth/internal/facts"
 )
 
@@ -80,4 +84,51 @@ func TestRestarts_ConflictsCountOnce(t *testing.T) {
 	b.Expect(b.writes).To(Equal(first + 21))
 	b.Expect(b.r.Restarts.backlog(testKey.Namespace, b.clock.Now().Truncate(time.Microsecond))).To(Equal(time.Second), "one restart is planned")
 	b.Expect(b.object().Status.NextRestartTime.Time).To(BeTemporally("<", b.clock.Now().Add(2*time.Second)))
+}
+
+// The restart after a crash does not wait longer because the clock was set back after an earlier restart in the namespace.
+func TestRestart_IsPromptAfterStepOfClock(t *testing.T) {
+	for _, step := range elapsedtest.Steps {
+		b := newFixture(t, nil)
+		wall := elapsedtest.New(b.clock.Now())
+		b.r.Clock, b.r.Restarts = elapsed.New(wall), NewRestarts()
+		advance := func(by time.Duration) {
+			wall.Step(by)
+			b.clock.SetTime(wall.Now())
+		}
+		crash := func() {
+			advance(2 * time.Minute)
+			b.reconcile()
+			before := b.object().Status.Incarnation
+			b.rt.Exit(testUID, facts.Exit{Known: true, Code: 1})
+			for range 4 {
+				b.reconcile()
+			}
+			b.Expect(b.object().Status.Incarnation).To(Equal(before+1), "step %s", step)
+			b.Expect(b.object().Status.NextRestartTime).To(BeNil())
+		}
+		b.reconcile()
+		b.reconcile()
+		crash()
+		wall.Set(step)
+		advance(0)
+		crash()
+	}
+}
+
+// ttlSecondsAfterStopped neither elapses during a suspend nor begins again after a step.
+func TestExpire_DoesNotChangeWithClock(t *testing.T) {
+	for _, step := range elapsedtest.Steps {
+		b := newFixture(t, func(i *v1alpha1.Instance) {
+			i.Spec.State, i.Spec.TTLSecondsAfterStopped = v1alpha1.StateStopped, ptr.To[int32](600)
+		})
+		wall := elapsedtest.New(b.clock.Now().Truncate(time.Second))
+		b.r.Clock = elapsed.New(wall)
+		b.reconcile()
+		wall.Step(5 * time.Minute)
+		b.Expect(b.reconcile().RequeueAfter).To(Equal(5 * time.Minute))
+		wall.Set(step)
+		wall.Step(4 * time.Minute)
+		b.Expect(b.reconcile().RequeueAfter).To(Equal(time.Minute), "step %s", step)
+	}
 }

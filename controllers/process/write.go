@@ -24,7 +24,7 @@ func (r *Reconciler) write(ctx context.Context, v *scope) error {
 	if v.written = written; written {
 		r.stateCache.writes.Record(v.object)
 		if v.step.PlannedRestart { // not in decide: after a conflict, the same exit is decided again
-			r.Restarts.plan(v.object.GetNamespace(), v.now)
+			r.Restarts.plan(v.object.GetNamespace(), v.timeline.Steady(v.now))
 		}
 		ctrl.LoggerFrom(ctx).V(1).Info("Wrote the status", "action", v.step.Action, "incarnation", v.step.Status.Incarnation)
 		r.emitEvents(v)

@@ -18,6 +18,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/consistency"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/elapsed"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	core "github.com/berth-dev/berth/internal/strategy"
 )
@@ -69,8 +70,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.confirmForeign(ctx, strategy, seen); err != nil {
 		return consistency.Result("strategies/"+req.String(), err)
 	}
-	now := r.Clock.Now().Truncate(time.Microsecond)
-	step := core.Next(desired(strategy), strategy.Status, seen, now)
+	now, timeline := elapsed.Read(r.Clock)
+	now = now.Truncate(time.Microsecond)
+	want := desired(strategy)
+	want.Timeline = timeline
+	step := core.Next(want, strategy.Status, seen, now)
 	var left time.Duration
 	err = r.write(ctx, strategy, &step, now)
 	if err == nil {

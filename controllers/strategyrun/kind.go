@@ -222,7 +222,7 @@ func (k *Kind) ObserveRunning(_ context.Context, object process.Object, current 
 	if pinned == nil || current.StartedAt.IsZero() {
 		return 0, nil
 	}
-	left := current.StartedAt.Add(time.Duration(pinned.TimeoutSeconds) * time.Second).Sub(k.clock.Now())
+	left := time.Duration(pinned.TimeoutSeconds)*time.Second - k.clock.Since(current.StartedAt)
 	if left > 0 {
 		return left, nil
 	}

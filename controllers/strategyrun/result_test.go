@@ -20,6 +20,9 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/process"
+	"github.com/berth-dev/berth/internal/elapsed"
+	"github.com/berth-dev/berth/internal/elapsed/elapsedtest"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/plan"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -173,4 +176,33 @@ func FuzzSummary(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The time during which the machine was suspended does not count as run time, and setting the clock back does not give a run more time.
+func TestTimeout_DoesNotChangeWithClock(t *testing.T) {
+	for _, step := range elapsedtest.Steps {
+		g := NewWithT(t)
+		wall := elapsedtest.New(time.Unix(1_800_000_000, 0))
+		now := elapsed.New(wall)
+		kind := New(nil, nil, runtime.NewRegistry(runtime.NoRuntime{}, logr.Discard()), now)
+		run := &v1alpha1.StrategyRun{}
+		run.Status.Pinned = &v1alpha1.PinnedStrategy{TimeoutSeconds: 600}
+		current := facts.Incarnation{Phase: facts.Running, StartedAt: now.Now()}
+		look := func() (time.Duration, string) {
+			observed := &lifecycle.Observed{}
+			left, err := kind.ObserveRunning(t.Context(), run, current, observed)
+			g.Expect(err).NotTo(HaveOccurred())
+			return left, observed.UnhealthyReason
+		}
+		wall.Step(5 * time.Minute)
+		wall.Set(step)
+		wall.Step(5*time.Minute - time.Second)
+		left, reason := look()
+		g.Expect(left).To(Equal(time.Second), "step %s", step)
+		g.Expect(reason).To(BeEmpty())
+		wall.Step(time.Second)
+		left, reason = look()
+		g.Expect(left).To(BeZero())
+		g.Expect(reason).To(Equal(v1alpha1.ReasonTimedOut), "step %s", step)
+	}
 }

@@ -17,21 +17,18 @@ import (
 // goodUptime is how long a process must have run for its first crash to be followed by an immediate restart.
 const goodUptime = 10 * time.Second
 
-// planRestart counts the failure and records when the next incarnation starts, so that the plan survives a restart of the manager.
-func (m *machine) planRestart(finished time.Time, uptime time.Duration) {
+// planRestart counts the failure and records when the next incarnation starts, so that the plan survives a restart of the manager. It counts from now, because
+// the time of the exit may come from the clock of another machine.
+func (m *machine) planRestart(uptime time.Duration) {
 	m.status.Failures++
 	wait := m.restartWait()
 	if m.status.Failures == 1 && uptime > goodUptime {
 		wait = 0
 	}
-	next := finished.Add(wait)
-	if queued := m.now.Add(m.observed.Backlog); m.observed.Backlog > 0 && queued.After(next) {
-		next = queued
-	}
-	planned := microTime(next)
+	planned := microTime(m.now.Add(max(wait, m.observed.Backlog)))
 	m.status.NextRestartTime, m.step.PlannedRestart = &planned, true
 	if m.status.LastExit.Reason != v1alpha1.ReasonLost { // a lost process does not indicate a faulty program; the wait alone prevents a tight loop
-		m.countFailure(finished)
+		m.countFailure()
 	}
 }
 

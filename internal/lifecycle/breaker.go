@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/elapsed"
 )
 
 // Breaker configures when Berth stops retrying. Processes and Strategies use the same logic: a failure of a process counts for the duration Window, a
@@ -35,30 +36,35 @@ func (b Breaker) Fail(c Circuit, failures int, now time.Time) Circuit {
 }
 
 // Cooling returns how long an open breaker still blocks: left is 0 if a trial is due, and ends is false if only a reset closes the breaker. The first result
-// is the circuit c, unchanged unless the clock was set back: then an OpenedAt in the future becomes now, so that the breaker blocks for at most CoolDown.
-func (b Breaker) Cooling(c Circuit, now time.Time) (after Circuit, left time.Duration, ends bool) {
+// is the circuit c, unchanged unless OpenedAt lies in the future and no step in timeline explains that: then it becomes now, so that the breaker blocks for at most
+// CoolDown.
+func (b Breaker) Cooling(c Circuit, timeline elapsed.Timeline, now time.Time) (after Circuit, left time.Duration, ends bool) {
 	if b.CoolDown == 0 || c.OpenedAt == nil {
 		return c, 0, false
 	}
-	left = c.OpenedAt.Add(b.CoolDown).Sub(now)
-	if left > b.CoolDown {
+	left, valid := timeline.Left(c.OpenedAt.Add(b.CoolDown), b.CoolDown, now)
+	if !valid {
 		opened := microTime(now)
-		c.OpenedAt, left = &opened, b.CoolDown
+		c.OpenedAt = &opened
 	}
 	return c, max(left, 0), true
 }
 
 // countFailure adds a failure to the breaker. It opens the breaker if too many failures lie within the window, or if the trial start after a cool-down
 // has failed.
-func (m *machine) countFailure(at time.Time) {
+func (m *machine) countFailure() {
 	breaker := m.status.Breaker
 	var recent []metav1.MicroTime
 	for _, failure := range breaker.FailureTimes {
-		if failure.Add(m.desired.Breaker.Window).After(at) {
+		left, valid := m.observed.Timeline.Left(failure.Add(m.desired.Breaker.Window), m.desired.Breaker.Window, m.now)
+		if !valid {
+			failure = microTime(m.now)
+		}
+		if left > 0 {
 			recent = append(recent, failure)
 		}
 	}
-	breaker.FailureTimes = append(recent, microTime(at))
+	breaker.FailureTimes = append(recent, microTime(m.now))
 	if extra := len(breaker.FailureTimes) - m.desired.Breaker.Threshold; extra > 0 {
 		breaker.FailureTimes = breaker.FailureTimes[extra:]
 	}

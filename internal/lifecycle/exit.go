@@ -98,7 +98,7 @@ func (m *machine) absorbExit(exit facts.Exit, asked bool) {
 	m.recordEnd(end)
 	switch {
 	case m.restartsAfter(end.Reason):
-		m.planRestart(finished, uptime)
+		m.planRestart(uptime)
 	case end.Reason == v1alpha1.ReasonCompleted && m.status.Breaker.State == v1alpha1.BreakerHalfOpen:
 		m.forgetFailures() // the trial succeeded, and no restart follows
 	}
@@ -156,7 +156,7 @@ func (m *machine) absorbFailedStart(current facts.Incarnation) {
 	m.recordEnd(v1alpha1.ProcessExit{Reason: reason, Message: conditions.Truncate(message, maxExitMessage)})
 	switch {
 	case reason == v1alpha1.ReasonStartFailed:
-		m.planRestart(m.now, 0)
+		m.planRestart(0)
 	case m.heals(reason):
 		m.status.Failures++ // lengthens the wait between starts of a program that passes the check but cannot be executed
 	}

@@ -49,7 +49,7 @@ func (m *machine) checkHealed(reason string) bool {
 	var stalled time.Duration
 	is := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionStalled)
 	if meta.IsStatusConditionTrue(m.status.Conditions, is.Type) && is.Reason == reason {
-		stalled = m.now.Sub(is.LastTransitionTime.Time)
+		stalled = m.since(is.LastTransitionTime.Time)
 	}
 	wait := checkFirst << min(max(m.status.Failures-1, 0), maxStartDoublings)
 	if m.observed.Program.Reason != reason && stalled >= wait {

@@ -55,6 +55,9 @@ type machine struct {
 	lostHost string // the former holder, if it was declared lost
 }
 
+// since returns the time that has elapsed since t was recorded.
+func (m *machine) since(t time.Time) time.Duration { return m.observed.Timeline.Since(t, m.now) }
+
 // numberUnknown assigns the recorded number to an incarnation that the backend cannot read. The backend reports such an incarnation with the number 0, so Next
 // would otherwise take it for an older one and stop it.
 func (m *machine) numberUnknown() {

@@ -144,7 +144,7 @@ func (m *machine) rewardGoodRun() {
 		return
 	}
 	needed := max(m.desired.Backoff.ResetAfter, 2*m.desired.Backoff.delay(m.desired.UID, m.status.Incarnation-1, m.status.Failures))
-	if left := process.StartTime.Add(needed).Sub(m.now); left > 0 {
+	if left := needed - m.since(process.StartTime.Time); left > 0 {
 		m.requeue(left)
 		return
 	}
@@ -194,5 +194,5 @@ func (m *machine) uptime(until time.Time) time.Duration {
 	if process == nil || process.StartTime == nil {
 		return 0
 	}
-	return max(0, until.Sub(process.StartTime.Time))
+	return max(0, m.since(process.StartTime.Time)-m.since(until))
 }

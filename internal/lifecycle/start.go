@@ -207,7 +207,7 @@ func (m *machine) circuitOpen() {
 		message += ", but with restartPolicy Always it must keep running; set spec.restartPolicy to OnFailure if it may end"
 	}
 	message += ". Too many failures"
-	after, left, ends := m.desired.Breaker.Cooling(Circuit{State: breaker.State, OpenedAt: breaker.OpenTime}, m.now)
+	after, left, ends := m.desired.Breaker.Cooling(Circuit{State: breaker.State, OpenedAt: breaker.OpenTime}, m.observed.Timeline, m.now)
 	if !ends {
 		m.stalled(v1alpha1.ReasonCircuitOpen, message+"."+m.retryAdvice("Correct the cause, then run %q.")+m.seeLogs(end))
 		return
@@ -224,11 +224,12 @@ func (m *machine) circuitOpen() {
 }
 
 func (m *machine) startAfterBackoff() {
-	left := m.status.NextRestartTime.Sub(m.now)
-	if longest := m.restartWait() + m.observed.Backlog; left > longest {
-		// The clock was set back, or the spec now has a shorter wait.
-		next := microTime(m.now.Add(longest))
-		m.status.NextRestartTime, left = &next, next.Sub(m.now)
+	left, valid := m.observed.Timeline.Left(m.status.NextRestartTime.Time, m.restartWait()+m.observed.Backlog, m.now)
+	if m.step.PlannedRestart { // by this step, perhaps with no wait
+		left = m.status.NextRestartTime.Sub(m.now)
+	} else if !valid {
+		next := microTime(m.now.Add(left))
+		m.status.NextRestartTime = &next
 	}
 	if left <= 0 {
 		m.start()

@@ -95,10 +95,10 @@ func (m *machine) stopThenKill(incarnation facts.Incarnation, reason, message st
 		m.requeue(m.desired.Grace)
 		return
 	}
-	if deadline.Time.Before(stopping.KillTime.Time) {
+	left, valid := m.observed.Timeline.Left(stopping.KillTime.Time, m.desired.Grace, m.now)
+	if !valid {
 		stopping.KillTime = deadline
 	}
-	left := stopping.KillTime.Sub(m.now)
 	switch {
 	case left <= 0:
 		m.act(KillProcess, incarnation.Number)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/elapsed"
 	"github.com/berth-dev/berth/internal/facts"
 )
 
@@ -127,6 +128,8 @@ type Observed struct {
 	// would fail; nil if the check found nothing wrong.
 	StartChecked bool
 	StartFailure *facts.StartError
+	// Timeline converts recorded times to elapsed time.
+	Timeline elapsed.Timeline
 	// Backlog is the minimum wait before a restart after a failure, because of the restarts that are already planned. The rate of restarts is limited across
 	// all objects.
 	Backlog time.Duration

@@ -40,6 +40,7 @@ import (
 	"github.com/berth-dev/berth/controllers/strategy"
 	"github.com/berth-dev/berth/controllers/strategyrun"
 	"github.com/berth-dev/berth/internal/activity"
+	"github.com/berth-dev/berth/internal/elapsed"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/pod"
@@ -218,6 +219,7 @@ func withDefaults(opts Options) Options {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
+	opts.Clock = elapsed.New(opts.Clock)
 	if opts.Presence == nil {
 		opts.Presence = activity.New(opts.Clock)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/conditions"
+	"github.com/berth-dev/berth/internal/elapsed"
 )
 
 // Desired is the state that the spec of a Plan requests.
@@ -37,6 +38,8 @@ type Desired struct {
 	RetryToken, RevertToken, RevertReason string
 	// TTL is how long the plan is kept after it has finished; nil keeps it forever.
 	TTL *time.Duration
+	// Timeline converts recorded times to elapsed time.
+	Timeline elapsed.Timeline
 
 	// Pinned is what a plan copies from its action when it starts. Blocked is why it may not start.
 	Pinned  *v1alpha1.PinnedAction
@@ -226,8 +229,8 @@ func (p *planner) conclude() {
 	if finished && p.desired.TTL != nil {
 		p.step.Expires = s.FinishTime.Add(*p.desired.TTL)
 	}
-	if at, limited := p.deadline(); limited && s.State == v1alpha1.PlanProcessing && p.ending == nil {
-		p.step.Requeue = max(at.Sub(p.now), time.Millisecond)
+	if left, limited := p.timeLeft(); limited && s.State == v1alpha1.PlanProcessing && p.ending == nil {
+		p.step.Requeue = max(left, time.Millisecond)
 	}
 	p.describe()
 	p.conditions()

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/elapsed"
+	"github.com/berth-dev/berth/internal/elapsed/elapsedtest"
 )
 
 const (
@@ -322,5 +324,29 @@ func TestTable_RowsAreUnambiguous(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestPhaseTimeout_DoesNotChangeWithClock(t *testing.T) {
+	for _, step := range elapsedtest.Steps {
+		pinned := pinnedAction(1)
+		pinned.Phases[0].TimeoutSeconds = 600
+		w := newWorld(gomega(t), pinned)
+		w.settle().expectState(strategize, processing, 1)
+		wall := elapsedtest.New(w.now)
+		clock := elapsed.New(wall)
+		advance := func(d time.Duration) {
+			wall.Step(d)
+			w.now, w.desired.Timeline = clock.Read()
+		}
+		advance(5 * time.Minute)
+		w.settle()
+		wall.Set(step)
+		advance(5*time.Minute - time.Millisecond)
+		w.settle().expectState(strategize, processing, 1)
+		w.g.Expect(w.next().Requeue).To(Equal(time.Millisecond), "step %s", step)
+		advance(2 * time.Millisecond)
+		w.settle().finishCancelledRuns()
+		w.settle().expectState(strategize, errored, 1)
 	}
 }

@@ -76,31 +76,31 @@ func (p *planner) verdict() signal {
 	total, needed := len(phase.Strategies), int(phase.Needed)
 	skipped, cancelled := count[v1alpha1.OutcomeSkipped], count[v1alpha1.OutcomeCancelled]
 	failed := count[v1alpha1.OutcomeFailed] + count[v1alpha1.OutcomeTimedOut]
-	deadline, limited := p.deadline()
+	left, limited := p.timeLeft()
 	switch {
 	case count[v1alpha1.OutcomeSucceeded] >= needed:
 		return succeed
 	case skipped > 0 && total-failed-cancelled-skipped < needed && total-failed >= needed:
 		// A cancelled run does not count as a failure here: Berth cancels the remaining runs when a skipped run makes success impossible.
 		return skip
-	case total-failed-cancelled-skipped < needed && limited && !p.now.Before(deadline) && failed+skipped == 0:
+	case total-failed-cancelled-skipped < needed && limited && left <= 0 && failed+skipped == 0:
 		return expire // runs were cancelled because of the timeout
 	case total-failed-cancelled-skipped < needed:
 		return fail
-	case limited && !p.now.Before(deadline):
+	case limited && left <= 0:
 		return expire
 	default:
 		return none
 	}
 }
 
-// deadline returns when the phase must be over. It returns false if there is no deadline.
-func (p *planner) deadline() (time.Time, bool) {
+// timeLeft returns how long the phase may still take. It returns false if the phase has no timeout.
+func (p *planner) timeLeft() (time.Duration, bool) {
 	phase, started := p.pinned(), p.status.PhaseStartTime
 	if phase == nil || phase.TimeoutSeconds == 0 || started == nil {
-		return time.Time{}, false
+		return 0, false
 	}
-	return started.Add(time.Duration(phase.TimeoutSeconds) * time.Second), true
+	return time.Duration(phase.TimeoutSeconds)*time.Second - p.desired.Timeline.Since(started.Time, p.now), true
 }
 
 // drained requests the cancellation of the listed runs that are active. It reports whether no run of the plan is active.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/elapsed"
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
@@ -32,10 +33,12 @@ const trialPatience = time.Minute
 // batch bounds how many runs wait for the removal of their finalizer at one time, which bounds the size of the status.
 const batch = 256
 
-// Desired is the part of the spec of a Strategy that affects its breaker.
+// Desired is what affects the breaker of a Strategy, beside its runs.
 type Desired struct {
 	ResetToken string
 	Breaker    lifecycle.Breaker
+	// Timeline converts recorded times to elapsed time.
+	Timeline elapsed.Timeline
 }
 
 // Run is the current state of one run of the strategy. A finished run that is not counted yet must be read from the API server, because a cache can be stale.
@@ -191,7 +194,7 @@ func (t *evaluator) try(runs []Run) {
 		breaker.State, breaker.OpenTime = circuit.State, circuit.OpenedAt
 	}
 	if breaker.State == v1alpha1.BreakerOpen {
-		circuit, left, ends := t.desired.Breaker.Cooling(lifecycle.Circuit{State: breaker.State, OpenedAt: breaker.OpenTime}, t.now)
+		circuit, left, ends := t.desired.Breaker.Cooling(lifecycle.Circuit{State: breaker.State, OpenedAt: breaker.OpenTime}, t.desired.Timeline, t.now)
 		if !ends {
 			return
 		}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/elapsed"
+	"github.com/berth-dev/berth/internal/elapsed/elapsedtest"
 	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
@@ -280,4 +282,24 @@ func TestForeignRun_IsReleasedWithoutCount(t *testing.T) {
 	b.settle().expectBreaker(v1alpha1.BreakerClosed, 0)
 	b.g.Expect(b.runs[0].Kept).To(BeFalse())
 	b.g.Expect(b.status.Totals).To(BeZero())
+}
+
+func TestCoolDown_DoesNotChangeWithClock(t *testing.T) {
+	for _, step := range elapsedtest.Steps {
+		b := newFixture(t, 1, 10*time.Minute).addFinishedRun(v1alpha1.OutcomeFailed).settle()
+		b.addWaitingRun("trial")
+		wall := elapsedtest.New(b.now)
+		clock := elapsed.New(wall)
+		advance := func(d time.Duration) {
+			wall.Step(d)
+			b.now, b.desired.Timeline = clock.Read()
+			b.settle()
+		}
+		advance(5 * time.Minute)
+		wall.Set(step)
+		advance(5*time.Minute - time.Millisecond)
+		b.expectBreaker(v1alpha1.BreakerOpen, 1)
+		advance(2 * time.Millisecond)
+		b.expectBreaker(v1alpha1.BreakerHalfOpen, 1)
+	}
 }
