@@ -89,15 +89,18 @@ func (s *starter) lease(g Gomega) *coordinationv1.Lease {
 	return lease
 }
 
+// TestAcquire_RefusesACopyOfTheDirectory checks two directories with one name. The clock stands still, so a wait would not end.
 func TestAcquire_RefusesACopyOfTheDirectory(t *testing.T) {
 	g := NewWithT(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
 	s, original := newStarter(t)
 	copied := original + "-copy"
 	g.Expect(os.CopyFS(copied, os.DirFS(original))).To(Succeed())
 	first := s.start(t, original)
 	g.Expect(first.Acquire(t.Context())).To(Succeed())
 	for _, state := range []string{"the original is used", "the original has ended"} {
-		err := s.start(t, copied).Acquire(t.Context())
+		err := s.start(t, copied).Acquire(ctx)
 		g.Expect(err).To(MatchError(And(ContainSubstring(original), ContainSubstring(copied), ContainSubstring("is a copy of it"),
 			ContainSubstring("an empty directory"), ContainSubstring(s.name))), state)
 		g.Expect(s.lease(g).Annotations).To(HaveKeyWithValue(annotationDirectory, original), state)
@@ -185,9 +188,11 @@ func TestAcquire_OneOfTwoSimultaneousStartsWins(t *testing.T) {
 	s, original := newStarter(t)
 	copied := original + "-copy"
 	g.Expect(os.CopyFS(copied, os.DirFS(original))).To(Succeed())
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
 	ended := make(chan error, 2)
 	for _, h := range []*Hosts{s.start(t, original), s.start(t, copied)} {
-		go func() { ended <- h.Acquire(t.Context()) }()
+		go func() { ended <- h.Acquire(ctx) }()
 	}
 	g.Expect([]error{<-ended, <-ended}).To(ConsistOf(BeNil(), MatchError(errHeld)))
 }
