@@ -245,7 +245,6 @@ func (a *approver) patch(ctx context.Context, plan *v1alpha1.Plan, spec map[stri
 
 // run runs berth and returns its output and exit code.
 func (a *approver) run(ctx context.Context, args ...string) (said string, code int) {
-
 	var out output
 	command := a.app
 	command.out, command.err = &out, &out
