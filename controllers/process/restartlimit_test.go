@@ -86,33 +86,28 @@ func TestRestarts_ConflictsCountOnce(t *testing.T) {
 	b.Expect(b.object().Status.NextRestartTime.Time).To(BeTemporally("<", b.clock.Now().Add(2*time.Second)))
 }
 
-// The restart after a crash does not wait longer because the clock was set back after an earlier restart in the namespace.
-func TestRestart_IsPromptAfterStepOfClock(t *testing.T) {
+// A restart does not wait longer because the clock was set back after another restart of the namespace was planned.
+func TestBacklog_DoesNotChangeWithClock(t *testing.T) {
 	for _, step := range elapsedtest.Steps {
 		b := newFixture(t, nil)
 		wall := elapsedtest.New(b.clock.Now())
-		b.r.Clock, b.r.Restarts = elapsed.New(wall), NewRestarts()
-		advance := func(by time.Duration) {
-			wall.Step(by)
-			b.clock.SetTime(wall.Now())
-		}
-		crash := func() {
-			advance(2 * time.Minute)
-			b.reconcile()
-			before := b.object().Status.Incarnation
+		b.r.Clock, b.r.Restarts = elapsed.New(wall), &Restarts{PerSecond: 1}
+		b.reconcile()
+		b.reconcile()
+		crash := func() time.Duration {
 			b.rt.Exit(testUID, facts.Exit{Known: true, Code: 1})
-			for range 4 {
+			for b.object().Status.NextRestartTime == nil {
 				b.reconcile()
 			}
-			b.Expect(b.object().Status.Incarnation).To(Equal(before+1), "step %s", step)
-			b.Expect(b.object().Status.NextRestartTime).To(BeNil())
+			return b.object().Status.NextRestartTime.Sub(wall.Now())
 		}
-		b.reconcile()
-		b.reconcile()
-		crash()
+		b.Expect(crash()).To(BeNumerically("<", 2*time.Second))
+		wall.Step(5 * time.Second)
+		for b.object().Status.NextRestartTime != nil {
+			b.reconcile()
+		}
 		wall.Set(step)
-		advance(0)
-		crash()
+		b.Expect(crash()).To(BeNumerically("<", 4*time.Second), "step %s", step)
 	}
 }
 
