@@ -32,11 +32,9 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 		return nil
 	}
 	var variables []variable
-	blocked, err := disabled(v.runtime), error(nil)
-	if blocked == nil {
-		if blocked, err = r.forbidden(ctx, v.object); err != nil {
-			return err
-		}
+	blocked, err := r.notPermitted(ctx, v)
+	if err != nil {
+		return err
 	}
 	if v.unavailable != "" {
 		if blocked == nil {
@@ -70,6 +68,14 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 		v.start.Blocked = v.start.Held
 	}
 	return nil
+}
+
+// notPermitted returns why this manager or its namespace permits no process of the runtime; nil if both do.
+func (r *Reconciler) notPermitted(ctx context.Context, v *scope) (*lifecycle.Blocked, error) {
+	if blocked := disabled(v.runtime); blocked != nil {
+		return blocked, nil
+	}
+	return r.forbidden(ctx, v.object)
 }
 
 // process returns the process that the spec describes, before variables are expanded. Its incarnation number is that of the running incarnation, or else the

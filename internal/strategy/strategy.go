@@ -213,39 +213,35 @@ func (t *evaluator) try(runs []Run) {
 // within trialPatience and another run waits. The waiting runs take turns, the one that has waited longest first, so a run that never starts holds up the others
 // only for a time.
 func (t *evaluator) choose(runs []Run) {
-	trial := t.step.Status.Breaker.Trial
-	var current, first, next *Run
+	var current *Run
+	var waiting []*Run // in the order of their turns
 	for i := range runs {
-		if run := &runs[i]; run.UID == trial && run.Outcome == "" && !run.Ending {
+		switch run := &runs[i]; {
+		case run.Outcome != "" || run.Ending:
+		case run.UID == t.step.Status.Breaker.Trial:
 			current = run
-		}
-	}
-	if current != nil && (current.Started || t.patient()) {
-		return
-	}
-	for i := range runs {
-		run := &runs[i]
-		if !run.Waits || run.Outcome != "" || run.Ending || run.UID == trial {
-			continue
-		}
-		if first == nil || older(run, first) {
-			first = run
-		}
-		if current != nil && older(current, run) && (next == nil || older(run, next)) {
-			next = run
+		case run.Waits:
+			waiting = append(waiting, run)
 		}
 	}
 	switch {
-	case next != nil:
-		t.setTrial(next)
-	case first != nil || current == nil:
-		t.setTrial(first)
+	case current != nil && (current.Started || t.patient() || len(waiting) == 0):
+		return
+	case len(waiting) == 0:
+		t.setTrial(nil)
+		return
 	}
+	slices.SortFunc(waiting, turns)
+	next := 0
+	if current != nil {
+		next = max(0, slices.IndexFunc(waiting, func(run *Run) bool { return turns(current, run) < 0 }))
+	}
+	t.setTrial(waiting[next])
 }
 
-// older reports whether a precedes b in the order in which runs become the trial run.
-func older(a, b *Run) bool {
-	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.UID, b.UID)) < 0
+// turns compares two runs in the order in which runs become the trial run.
+func turns(a, b *Run) int {
+	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.UID, b.UID))
 }
 
 // patient reports whether the trial run, which has not started, keeps its place for now. If the clock was set back, its time begins again.

@@ -176,8 +176,13 @@ func (b *fixture) expectTrial(uid types.UID) {
 	b.g.THelper()
 	b.settle()
 	b.g.Expect(b.status.Breaker.Trial).To(Equal(uid))
-	b.g.Expect(b.status.Breaker.TrialName == "").To(Equal(uid == ""))
-	b.g.Expect(b.status.Breaker.TrialTime == nil).To(Equal(uid == ""))
+	if uid == "" {
+		b.g.Expect(b.status.Breaker.TrialName).To(BeEmpty())
+		b.g.Expect(b.status.Breaker.TrialTime).To(BeNil())
+		return
+	}
+	b.g.Expect(b.status.Breaker.TrialName).NotTo(BeEmpty())
+	b.g.Expect(b.status.Breaker.TrialTime).NotTo(BeNil())
 }
 
 func TestTrial_IsOnlyARunThatCanStart(t *testing.T) {
