@@ -139,7 +139,7 @@ var _ = Describe("the result of a StrategyRun", func() {
 		setCommand(ctx, publish, "publish", "--everywhere")
 		Eventually(func(g Gomega) {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)).To(Succeed())
-			plan.Spec.TargetPhase = v1alpha1.PhaseApply
+			plan.Spec.Approval = &v1alpha1.PlanApproval{Phase: v1alpha1.PhaseExecute, Attempt: 1, ToPhase: v1alpha1.PhaseApply}
 			g.Expect(k8s.Update(ctx, plan)).To(Succeed())
 		}).Should(Succeed())
 		Eventually(func(g Gomega) {
