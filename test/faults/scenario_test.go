@@ -37,10 +37,12 @@ var scenario = []step{
 	}},
 	{"stop", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.State = v1alpha1.StateStopped }) }},
 	{"start", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.State = v1alpha1.StateRunning }) }},
-	{"command not found", func(w *world) {
+	{"command not found, so the process keeps running", func(w *world) {
 		w.rt.Program("broken", fake.Program{StartError: &facts.StartError{Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program"}})
 		w.change(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"broken"} })
 	}},
+	{"stop after that", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.State = v1alpha1.StateStopped }) }},
+	{"start, and the command is not found", func(w *world) { w.change(func(s *v1alpha1.ProcessSpec) { s.State = v1alpha1.StateRunning }) }},
 	{"corrected, with a program that ignores SIGTERM", func(w *world) {
 		w.rt.Program("stubborn", fake.Program{IgnoreStop: true})
 		w.change(func(s *v1alpha1.ProcessSpec) { s.Process.Command = []string{"stubborn"} })

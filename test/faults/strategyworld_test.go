@@ -107,13 +107,12 @@ func (w *strategyWorld) faultyStrategyClient(number int, cache bool) client.Clie
 		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 			turn()
-			runs, uncounted := list.(*v1alpha1.StrategyRunList), &client.ListOptions{}
-			uncounted.ApplyOptions(opts)
+			uncounted := (&client.ListOptions{}).ApplyOptions(opts)
 			if uncounted.FieldSelector == nil {
 				return c.List(ctx, list, opts...)
 			}
 			lag, _ := w.lag(number, cache)
-			w.listUncounted(lag, runs)
+			w.listUncounted(lag, list.(*v1alpha1.StrategyRunList))
 			return nil
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
