@@ -13,9 +13,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/test/lspfake/script"
 )
 
@@ -167,6 +170,16 @@ var _ = row("S18", "restart against stop and delete: stop and delete win; a rest
 	r := mustJoin(ctx, server, "reader")
 	right := server.Spec.Process.Command
 	Expect(patchFormatted(ctx, server, `{"spec":{"process":{"command":["/does/not/exist"]}}}`)).To(Succeed())
+	waitFor(ctx, server, "keeps its server and reports why the change waits", func(o *v1alpha1.LanguageServer) bool {
+		drift := meta.FindStatusCondition(o.Status.Conditions, v1alpha1.ConditionDriftDetected)
+		return isRunning(o) && drift != nil && drift.Status == metav1.ConditionTrue && drift.Reason == v1alpha1.ReasonCommandNotFound
+	})
+	pid, err := r.request(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(workloadPIDs("srv")).To(Equal([]int{pid}))
+	running, err := procstat.Identify(pid)
+	Expect(err).NotTo(HaveOccurred())
+	killProcess(running) // only now must a server be started, which fails
 	failed := waitFor(ctx, server, "exists and reports why it is not ready", func(o *v1alpha1.LanguageServer) bool {
 		return !isRunning(o) && o.Status.LastExit != nil && o.Status.LastExit.Reason == v1alpha1.ReasonCommandNotFound
 	})
