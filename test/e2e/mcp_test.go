@@ -88,6 +88,8 @@ var _ = Describe("berth mcp", func() {
 		Expect(applied).To(And(HaveKeyWithValue("result", "created"), HaveKeyWithValue("ready", "True")))
 		address := applied["address"].(string)
 		Eventually(func() (string, error) { return fetch(address) }).Should(ContainSubstring("/@vite/client"))
+		// The first address may be that of the socket. Vite prints another one, and may do so after it listens.
+		Eventually(func() string { address = c.must(ctx, "get", name)["address"].(string); return address }).Should(HavePrefix("http://localhost:"))
 		Expect(c.must(ctx, "apply", spec)["results"].([]any)[0]).To(HaveKeyWithValue("result", "unchanged"))
 		list, _ := c.call(ctx, "list", nil)
 		Expect(list).To(ContainSubstring(address))
