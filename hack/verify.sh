@@ -47,7 +47,7 @@ headers() {
     -exec grep -L -m1 'SPDX-License-Identifier: Apache-2.0' {} +
 }
 no_replace() { empty awk '$1 == "replace" || /=>/' go.mod cmd/berth-apiserver/go.mod; }
-apiserver() { (cd cmd/berth-apiserver && go mod tidy -diff && go vet ./...); }
+apiserver() { (cd cmd/berth-apiserver && go mod tidy -diff && go vet ./... && go test ./internal/...); }
 builds() { CGO_ENABLED=0 go build -trimpath -o /dev/null ./...; }
 typechecks() { go run ./hack/typecheck "$@"; }
 static_shim() {
@@ -91,7 +91,7 @@ check "license headers" "add the two header lines to the files above" headers
 check "go vet" "fix the problems above" go vet ./...
 check "go.mod is tidy" "run go mod tidy" go mod tidy -diff
 check "no replace in go.mod" "go install ...@latest cannot follow a replace; remove it" no_replace
-check "cmd/berth-apiserver is tidy and passes go vet" "fix the problems above" apiserver
+check "cmd/berth-apiserver is tidy, and passes go vet and its tests" "fix the problems above" apiserver
 check "builds" "fix the errors above" builds
 check "compiles on linux/amd64" "move arm64-specific code to _arm64.go files" typechecks linux/amd64
 check "compiles on darwin/arm64" "move Linux-specific code to _linux.go files" typechecks darwin/arm64

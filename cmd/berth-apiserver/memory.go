@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"github.com/berth-dev/berth/cmd/berth-apiserver/internal/pages"
 )
 
 const (
@@ -54,7 +56,9 @@ func boundMemory(ctx context.Context) {
 		}
 		debug.SetGCPercent(idleGrowth)
 		debug.FreeOSMemory()
-		returnProgram()
+		if program, err := os.Executable(); err == nil {
+			_ = pages.Return(program) // an error only means that the pages stay
+		}
 		loaded, returned = false, time.Now()
 	}
 }
