@@ -104,7 +104,7 @@ func (m *machine) delayed(reason, message string) {
 	m.set(v1alpha1.ConditionDriftDetected, true, reason, message)
 	if m.observed.StartFailure != nil {
 		since := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionDriftDetected).LastTransitionTime.Time
-		m.requeue(checkInterval(m.now.Sub(since)))
+		m.requeue(checkInterval(m.since(since)))
 	}
 }
 

@@ -244,13 +244,17 @@ func turns(a, b *Run) int {
 	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.UID, b.UID))
 }
 
-// patient reports whether the trial run, which has not started, keeps its place for now. If the clock was set back, its time begins again.
+// patient reports whether the trial run, which has not started, keeps its place for now. If no known step of the clock explains why its time lies in the future, the
+// time begins again.
 func (t *evaluator) patient() bool {
 	breaker := t.step.Status.Breaker
-	if breaker.TrialTime == nil || breaker.TrialTime.After(t.now) {
-		breaker.TrialTime = &metav1.MicroTime{Time: t.now}
+	left, valid := time.Duration(0), false
+	if breaker.TrialTime != nil {
+		left, valid = t.desired.Timeline.Left(breaker.TrialTime.Add(trialPatience), trialPatience, t.now)
 	}
-	left := breaker.TrialTime.Add(trialPatience).Sub(t.now)
+	if !valid {
+		breaker.TrialTime, left = &metav1.MicroTime{Time: t.now}, trialPatience
+	}
 	t.step.Again = max(left, 0)
 	return left > 0
 }

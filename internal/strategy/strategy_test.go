@@ -289,6 +289,26 @@ func TestForeignRun_IsReleasedWithoutCount(t *testing.T) {
 	b.g.Expect(b.status.Totals).To(BeZero())
 }
 
+func TestTrial_DoesNotChangeWithClock(t *testing.T) {
+	for _, step := range elapsedtest.Steps {
+		b := halfOpen(t)
+		b.addWaitingRun("first").expectTrial("first")
+		b.addWaitingRun("other")
+		wall := elapsedtest.New(b.now)
+		clock := elapsed.New(wall)
+		advance := func(d time.Duration) {
+			wall.Step(d)
+			b.now, b.desired.Timeline = clock.Read()
+		}
+		advance(trialPatience / 2)
+		wall.Set(step)
+		advance(trialPatience/2 - time.Millisecond)
+		b.expectTrial("first")
+		advance(2 * time.Millisecond)
+		b.expectTrial("other")
+	}
+}
+
 func TestCoolDown_DoesNotChangeWithClock(t *testing.T) {
 	for _, step := range elapsedtest.Steps {
 		b := newFixture(t, 1, 10*time.Minute).addFinishedRun(v1alpha1.OutcomeFailed).settle()
