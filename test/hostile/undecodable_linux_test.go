@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/onsi/gomega"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/procstat"
 )
 
 const (
@@ -30,6 +33,9 @@ const (
 	maxRestart = 3 * time.Second
 	// maxTakeover bounds the time from the start of a manager until it has restarted the well-behaved object.
 	maxTakeover = 5 * time.Second
+	// serveTime bounds the wait until the manager has served a new object, and often is the interval between two checks. keptTime is several times the shortest interval
+	// between two searches for processes without an object.
+	serveTime, often, keptTime = 30 * time.Second, 50 * time.Millisecond, 2 * time.Second
 
 	limited   = `{process: {command: [sleep, infinity]}, runtime: {type: Pod, pod: {image: a, resources: {limits: {memory: %q}}}}}`
 	lateStart = `{status: {nextRestartTime: "2026-01-02T03:04:05Z"}}`
@@ -82,6 +88,7 @@ func TestUndecodableObjects_DoNotAffectOtherObjects(t *testing.T) {
 	w.expectKindsServed()
 	w.expectReported(count)
 	w.expectRepaired()
+	w.expectProcessKept()
 }
 
 // removePatterns removes the patterns and rules for times and quantities from the installed schemas, and waits until the API server uses them.
@@ -98,13 +105,7 @@ func (w *world) removePatterns() {
 		w.must(api.Update(w.Context(), &definitions.Items[i]), "change a definition")
 	}
 	for number := range undecodable {
-		var err error
-		for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(50 * time.Millisecond) {
-			if err = w.tryUndecodable(number); err == nil {
-				break
-			}
-		}
-		w.must(err, "store an object that does not decode, without patterns")
+		NewWithT(w).Eventually(w.tryUndecodable).WithArguments(number).WithTimeout(time.Minute).WithPolling(often).Should(Succeed(), "the schemas still have patterns")
 	}
 }
 
@@ -173,16 +174,14 @@ func (w *world) expectKindsServed() {
 	for _, object := range []client.Object{server, instance, strategy, run} {
 		w.must(w.api.Create(w.Context(), object), "create an object")
 	}
-	begun := time.Now()
-	for server.Status.Process == nil || instance.Status.Process == nil || run.Status.FinishTime == nil {
+	NewWithT(w).Eventually(func(g Gomega) {
 		for _, object := range []client.Object{server, instance, run} {
-			w.must(w.get(object), "read an object")
+			g.Expect(w.get(object)).To(Succeed())
 		}
-		if time.Since(begun) > 30*time.Second {
-			w.Fatalf("not served: DevServer %+v, Instance %+v, StrategyRun %+v", server.Status, instance.Status, run.Status)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		g.Expect(server.Status.Process).NotTo(BeNil(), "DevServer %+v", server.Status)
+		g.Expect(instance.Status.Process).NotTo(BeNil(), "Instance %+v", instance.Status)
+		g.Expect(run.Status.FinishTime).NotTo(BeNil(), "StrategyRun %+v", run.Status)
+	}).WithTimeout(serveTime).WithPolling(often).Should(Succeed())
 	w.end(run, strategy, server, instance)
 }
 
@@ -193,28 +192,14 @@ func (w *world) end(objects ...client.Object) {
 		w.must(w.api.Delete(w.Context(), object), "delete an object")
 	}
 	for _, object := range objects {
-		for begun := time.Now(); w.get(object) == nil; time.Sleep(50 * time.Millisecond) {
-			if time.Since(begun) > maxDeletionTime {
-				w.Fatalf("%s was not gone %v after its deletion", object.GetName(), maxDeletionTime)
-			}
-		}
+		NewWithT(w).Eventually(w.get).WithArguments(object).WithTimeout(maxDeletionTime).WithPolling(often).Should(MatchError(apierrors.IsNotFound, "IsNotFound"), object.GetName())
 	}
 }
 
 // expectReported expects that a metric, events and berth status report the objects that do not decode.
 func (w *world) expectReported(count int) {
 	w.Helper()
-	text, err := w.scrape(w.Context())
-	w.must(err, "read the metrics")
-	counted := 0
-	for line := range strings.Lines(text) {
-		if name, value, _ := strings.Cut(strings.TrimSpace(line), "} "); strings.HasPrefix(name, "berth_undecodable_objects_total") {
-			number, err := strconv.ParseFloat(value, 64)
-			w.must(err, "read the metrics")
-			counted += int(number)
-		}
-	}
-	if counted < count {
+	if counted := w.ignored(); counted < count {
 		w.Errorf("the metric counts %d objects that do not decode, not %d", counted, count)
 	}
 	status := exec.CommandContext(w.Context(), filepath.Join(w.dir, "berth"), "status", "instances", "-A", "--kubeconfig", filepath.Join(w.dir, "kubeconfig"))
@@ -228,17 +213,25 @@ func (w *world) expectReported(count int) {
 	events := &unstructured.UnstructuredList{}
 	events.SetAPIVersion("events.k8s.io/v1")
 	events.SetKind("EventList")
-	for begun := time.Now(); ; time.Sleep(100 * time.Millisecond) {
-		w.must(w.api.List(w.Context(), events, client.InNamespace(hostileNamespace)), "list events")
-		for i := range events.Items {
-			if reason, _, _ := unstructured.NestedString(events.Items[i].Object, "reason"); reason == "Undecodable" {
-				return
-			}
-		}
-		if time.Since(begun) > 30*time.Second {
-			w.Fatal("no event reports an object that does not decode")
+	NewWithT(w).Eventually(func(g Gomega) {
+		g.Expect(w.api.List(w.Context(), events, client.InNamespace(hostileNamespace))).To(Succeed())
+		g.Expect(events.Items).To(ContainElement(HaveField("Object", HaveKeyWithValue("reason", "Undecodable"))))
+	}).WithTimeout(serveTime).WithPolling(often).Should(Succeed())
+}
+
+// ignored returns how many versions of objects the manager has ignored because they do not decode.
+func (w *world) ignored() (total int) {
+	w.Helper()
+	text, err := w.scrape(w.Context())
+	w.must(err, "read the metrics")
+	for line := range strings.Lines(text) {
+		if name, value, _ := strings.Cut(strings.TrimSpace(line), "} "); strings.HasPrefix(name, "berth_undecodable_objects_total") {
+			number, err := strconv.ParseFloat(value, 64)
+			w.must(err, "read the metrics")
+			total += int(number)
 		}
 	}
+	return total
 }
 
 // expectRepaired corrects an object that does not decode, and waits until its process has been started.
@@ -248,11 +241,33 @@ func (w *world) expectRepaired() {
 	correct := client.RawPatch(types.MergePatchType, []byte(`{"status":{"nextRestartTime":null}}`))
 	w.must(w.api.Status().Patch(w.Context(), instance, correct), "correct an object")
 	w.must(w.api.Patch(w.Context(), instance, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"state":"Running"}}`))), "start the corrected object")
-	for begun := time.Now(); instance.Status.Process == nil; time.Sleep(50 * time.Millisecond) {
-		w.must(w.get(instance), "read the corrected object")
-		if time.Since(begun) > 30*time.Second {
-			w.Fatalf("the corrected object is not served: %+v", instance.Status)
-		}
+	w.waitUntilReady(instance)
+	w.end(instance)
+}
+
+// expectProcessKept makes an object undecodable while its process runs. The manager, whose cache no longer contains the object, must not treat that process as
+// one whose object was deleted, and must continue with it once the object is correct again.
+func (w *world) expectProcessKept() {
+	w.Helper()
+	g := NewWithT(w)
+	instance := w.instance("kept", "sleep", "infinity")
+	w.must(w.api.Create(w.Context(), instance), "create an object")
+	before := w.waitUntilReady(instance)
+	running, err := procstat.Identify(int(instance.Status.Process.PID))
+	w.must(err, "identify the process")
+	ignored := w.ignored()
+	raw := &unstructured.Unstructured{} // the response of the first patch does not decode
+	raw.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Instance"))
+	raw.SetNamespace(instance.Namespace)
+	raw.SetName(instance.Name)
+	status := func(nextRestartTime string) {
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"nextRestartTime":`+nextRestartTime+`}}`))
+		w.must(w.api.Status().Patch(w.Context(), raw, patch), "patch a status")
 	}
+	status(`"2026-01-02T03:04:05Z"`)
+	g.Eventually(w.ignored).WithTimeout(serveTime).WithPolling(often).Should(BeNumerically(">", ignored))
+	g.Consistently(procstat.Alive).WithArguments(running).WithTimeout(keptTime).WithPolling(often).Should(BeTrue(), "the process of an object that does not decode")
+	status("null")
+	g.Expect(w.waitUntilReady(instance)).To(Equal(before))
 	w.end(instance)
 }
