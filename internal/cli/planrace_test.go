@@ -113,7 +113,7 @@ func TestPlanApprove_RunsOnlyPhasesThatApproverSaw(t *testing.T) {
 				continue
 			}
 			by := given.by[sight{plan.Name, entry.Phase, entry.Attempt}]
-			g.Expect(by).NotTo(BeEmpty(), "nobody saw and approved %s of attempt %d of %s: %v", entry.Phase, entry.Attempt, plan.Name, plan.Status.History)
+			g.Expect(by).NotTo(BeEmpty(), "no client saw and approved %s of attempt %d of %s: %v", entry.Phase, entry.Attempt, plan.Name, plan.Status.History)
 			started[by]++
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -187,24 +186,15 @@ type identity struct {
 	} `json:"metadata"`
 }
 
-var (
-	decoder = func() runtime.Decoder {
-		scheme := runtime.NewScheme()
-		utilruntime.Must(v1alpha1.AddToScheme(scheme))
-		return serializer.NewCodecFactory(scheme).UniversalDeserializer()
-	}()
-	// largeExponent matches a text that is a quantity with an exponent of at least four digits. To decode such a quantity takes minutes or more.
-	largeExponent = regexp.MustCompile(`"[-+]?[0-9.]+[eE][-+]?[0-9]{4,}"`)
-)
+var decoder = func() runtime.Decoder {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	return serializer.NewCodecFactory(scheme).UniversalDeserializer()
+}()
 
-// check returns nil if an object of berth.dev decodes, and for all other objects. In the text to decode, it replaces quantities with large exponents by one that
-// does not decode. A text in another field, such as an argument, decodes in any case.
+// check returns nil if an object of berth.dev decodes, and for all other objects.
 func check(text []byte) *Undecodable {
-	tried := text
-	if mayContainExponent(text) {
-		tried = largeExponent.ReplaceAllLiteral(text, []byte(`"exponent too large"`))
-	}
-	_, _, err := decoder.Decode(tried, nil, nil)
+	_, _, err := decoder.Decode(withoutLargeExponents(text), nil, nil)
 	if err == nil || runtime.IsNotRegisteredError(err) || runtime.IsMissingKind(err) || runtime.IsMissingVersion(err) {
 		return nil
 	}
@@ -216,24 +206,31 @@ func check(text []byte) *Undecodable {
 	return bad
 }
 
-// mayContainExponent reports whether a text in quotes ends with an e and at least four digits. It saves the search for largeExponent, which takes as long as
-// decoding, in nearly all objects.
-func mayContainExponent(text []byte) bool {
-	digits := 0
+// withoutLargeExponents returns the text or, if it contains quantities with exponents of at least four digits, a copy without their letter e. To decode such a quantity
+// takes minutes or more; without the letter it does not decode. A text in another field, such as an argument, decodes in any case. A regular expression
+// would take as long as decoding.
+func withoutLargeExponents(text []byte) []byte {
+	changed, digits := text, 0
 	for i, c := range text {
-		switch {
-		case '0' <= c && c <= '9':
+		if '0' <= c && c <= '9' {
 			digits++
 			continue
-		case c == '"' && digits >= 4:
-			before := bytes.TrimRight(text[:i-digits], "-+")
-			if bytes.HasSuffix(before, []byte("e")) || bytes.HasSuffix(before, []byte("E")) {
-				return true
+		}
+		if e := i - digits - 1; c == '"' && digits >= 4 && e > 0 {
+			if text[e] == '-' || text[e] == '+' {
+				e--
+			}
+			number := bytes.TrimRight(bytes.TrimRight(text[:e], "0123456789."), "-+")
+			if (text[e] == 'e' || text[e] == 'E') && bytes.HasSuffix(number, []byte{'"'}) {
+				if &changed[0] == &text[0] {
+					changed = bytes.Clone(text)
+				}
+				changed[e] = 'x'
 			}
 		}
 		digits = 0
 	}
-	return false
+	return changed
 }
 
 // maxError bounds the text of an error, which contains the value that does not decode.

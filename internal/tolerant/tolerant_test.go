@@ -37,6 +37,7 @@ const limits = `,"spec":{"process":{"command":["a"]},"runtime":{"type":"Pod","po
 var poisoned = map[string]string{
 	"fraction": instance("fraction", fmt.Sprintf(limits, "1e1.5")),
 	"huge":     instance("huge", fmt.Sprintf(limits, "1e2147483647")),
+	"signed":   instance("signed", fmt.Sprintf(limits, "+.5E+00002147483647")),
 	"tiny":     instance("tiny", fmt.Sprintf(limits, "-1.E-02147483647")),
 	"time":     instance("time", `,"status":{"nextRestartTime":"2026-01-02T03:04:05Z"}`),
 	"number":   instance("number", `,"spec":{"idleTimeoutSeconds":1e30}`),
@@ -44,7 +45,7 @@ var poisoned = map[string]string{
 }
 
 // healthy has values that only look like those of poisoned.
-var healthy = instance("healthy", `,"spec":{"process":{"command":["1e2147483647","2026-01-02T03:04:05Z"]}},"status":{"nextRestartTime":"2026-01-02T03:04:05.000006Z"}`)
+var healthy = instance("healthy", `,"spec":{"process":{"command":["1e2147483647","2026-01-02T03:04:05Z","2\u003e1234","e1234","0123456e4444"]}},"status":{"nextRestartTime":"2026-01-02T03:04:05.000006Z"}`)
 
 // fixture is a client of a server that answers each request with the text.
 type fixture struct {
@@ -89,7 +90,7 @@ func TestList_OmitsObjectsThatDoNotDecode(t *testing.T) {
 	list := &v1alpha1.InstanceList{}
 	g.Expect(f.List(t.Context(), list)).To(Succeed())
 	g.Expect(list.Items).To(HaveLen(1))
-	g.Expect(list.Items[0].Spec.Process.Command).To(Equal([]string{"1e2147483647", "2026-01-02T03:04:05Z"}))
+	g.Expect(list.Items[0].Spec.Process.Command).To(Equal([]string{"1e2147483647", "2026-01-02T03:04:05Z", "2>1234", "e1234", "0123456e4444"}))
 	g.Expect([]string{list.ResourceVersion, list.Continue}).To(Equal([]string{"9", "c"}))
 	g.Expect(f.omitted).To(ConsistOf(names))
 }

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// keptRuns is the number of finished runs that the API server keeps, about as many as in an hour of use.
+	// keptRuns is the number of finished runs that the API server keeps, about as many as a busy Berth creates in an hour.
 	keptRuns = 600
 	// minSettleTime and settleTime bound the wait until unused memory is returned. berth-apiserver returns memory every two minutes, and etcd removes old revisions
 	// after two to three minutes.
