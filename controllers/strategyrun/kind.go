@@ -165,6 +165,7 @@ func (k *Kind) ResolveSpec(ctx context.Context, object process.Object) (*v1alpha
 		if err != nil {
 			return nil, err
 		}
+		*k.found.Keep(run.UID) = strategy
 		pinned = pin(strategy)
 	}
 	spec := &v1alpha1.ProcessSpec{State: v1alpha1.StateRunning, RestartPolicy: v1alpha1.RestartNever, UpdatePolicy: v1alpha1.UpdateOnRestart}
@@ -190,7 +191,6 @@ func (k *Kind) strategy(ctx context.Context, run *v1alpha1.StrategyRun) (*v1alph
 	if err != nil {
 		return nil, fmt.Errorf("read the strategy of the run: %w", err)
 	}
-	*k.found.Keep(run.UID) = strategy
 	return strategy, nil
 }
 

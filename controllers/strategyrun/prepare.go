@@ -66,7 +66,6 @@ func (k *Kind) readmit(ctx context.Context, run *v1alpha1.StrategyRun, start *pr
 		return nil
 	}
 	strategy, err := k.strategy(ctx, run)
-	k.take(run.UID)
 	if err != nil || strategy == nil || strategy.UID != run.Status.Pinned.UID {
 		return err
 	}

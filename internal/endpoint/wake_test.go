@@ -75,15 +75,23 @@ func TestType_IgnoresOlderObjectInCache(t *testing.T) {
 	g.Expect(woken).To(BeFalse(), "the object in the cache is from before the sleep")
 }
 
-func TestType_EndsWhenSleepingInstanceIsDeleted(t *testing.T) {
-	f, g, ctx := newFixture(t), NewWithT(t), t.Context()
+// typeWhileAsleep starts to type into a sleeping Instance, and returns when the server has received the request. typed receives the result.
+func (f *fixture) typeWhileAsleep(t *testing.T) (instance *v1alpha1.Instance, typed chan error) {
+	t.Helper()
+	g, ctx := NewWithT(t), t.Context()
 	caller, shell := f.client(t, good), Object{"default", "instances", "shell"}
 	f.setReady(ctx, g, v1alpha1.ReasonIdle, false)
-	typed := make(chan error, 1)
+	typed = make(chan error, 1)
 	go func() { typed <- caller.Type(ctx, shell, "hello") }()
-	g.Eventually(func() int32 { return f.reads.Load() }, timeout).Should(BeEquivalentTo(1))
-	instance := &v1alpha1.Instance{}
+	g.Eventually(f.reads.Load, timeout).Should(BeEquivalentTo(1))
+	instance = &v1alpha1.Instance{}
 	g.Expect(f.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "shell"}, instance)).To(Succeed())
+	return instance, typed
+}
+
+func TestType_EndsWhenSleepingInstanceIsDeleted(t *testing.T) {
+	f, g, ctx := newFixture(t), NewWithT(t), t.Context()
+	instance, typed := f.typeWhileAsleep(t)
 	g.Expect(f.api.Delete(ctx, instance)).To(Succeed())
 	f.instances.Delete(instance)
 	g.Eventually(typed, timeout).Should(Receive(MatchError(ContainSubstring("was deleted"))))
@@ -92,13 +100,7 @@ func TestType_EndsWhenSleepingInstanceIsDeleted(t *testing.T) {
 // A finalizer of another program can keep an Instance that is being deleted for any time.
 func TestType_EndsWhileSleepingInstanceIsBeingDeleted(t *testing.T) {
 	f, g, ctx := newFixture(t), NewWithT(t), t.Context()
-	caller, shell := f.client(t, good), Object{"default", "instances", "shell"}
-	f.setReady(ctx, g, v1alpha1.ReasonIdle, false)
-	typed := make(chan error, 1)
-	go func() { typed <- caller.Type(ctx, shell, "hello") }()
-	g.Eventually(func() int32 { return f.reads.Load() }, timeout).Should(BeEquivalentTo(1))
-	instance := &v1alpha1.Instance{}
-	g.Expect(f.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "shell"}, instance)).To(Succeed())
+	instance, typed := f.typeWhileAsleep(t)
 	instance.Finalizers = []string{"example.com/held"}
 	g.Expect(f.api.Update(ctx, instance)).To(Succeed())
 	g.Expect(f.api.Delete(ctx, instance)).To(Succeed())
