@@ -15,6 +15,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -255,6 +256,7 @@ func (w *world) expectProcessKept() {
 	before := w.waitUntilReady(instance)
 	running, err := procstat.Identify(int(instance.Status.Process.PID))
 	w.must(err, "identify the process")
+	w.Cleanup(func() { _ = procstat.Signal(running, unix.SIGKILL) }) // if the test fails, nothing else ends it
 	ignored := w.ignored()
 	raw := &unstructured.Unstructured{} // the response of the first patch does not decode
 	raw.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Instance"))
