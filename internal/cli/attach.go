@@ -127,6 +127,9 @@ func findWindow(in io.Reader, out io.Writer) window {
 	if file, ok := in.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		found.in = int(file.Fd())
 	}
+	if w, ok := out.(*backgroundWriter); ok {
+		out = w.output
+	}
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		found.out = int(file.Fd())
 	}

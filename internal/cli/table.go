@@ -222,7 +222,9 @@ func (b *statusTable) draw(table []string) {
 		up = fmt.Sprintf("\x1b[%dA", b.drawn)
 	}
 	b.drawn = len(table)
-	_, _ = io.WriteString(b.raw, up+b.last+"\x1b[J")
+	if _, err := io.WriteString(b.raw, up+b.last+"\x1b[J"); err != nil {
+		b.last, b.drawn = "", 0 // draw it again, below what the terminal shows
+	}
 }
 
 func (b *statusTable) tell(rows []row, now time.Time) {
@@ -263,6 +265,7 @@ func (b *statusTable) line(key, text string, now time.Time) {
 	if b.said[key] == text {
 		return
 	}
-	b.said[key] = text
-	_, _ = fmt.Fprintf(b.out, "%s %s\n", now.Format(time.TimeOnly), text)
+	if _, err := fmt.Fprintf(b.out, "%s %s\n", now.Format(time.TimeOnly), text); err == nil {
+		b.said[key] = text
+	}
 }

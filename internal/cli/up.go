@@ -86,6 +86,8 @@ func (f *upFlags) controlPlane(a *app) controlplane.Options {
 
 func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	defer outlivePipes()()
+	a, flush := a.inBackground()
+	defer flush()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}

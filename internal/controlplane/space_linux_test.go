@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -29,9 +30,15 @@ import (
 // mountSmallDisk mounts a file system of the given size. It needs root.
 func mountSmallDisk(t *testing.T, mebibytes int) string {
 	t.Helper()
+	return mountTmpfs(t, fmt.Sprintf("size=%dm", mebibytes))
+}
+
+// mountTmpfs mounts a file system with the given limits. It needs root.
+func mountTmpfs(t *testing.T, limits string) string {
+	t.Helper()
 	need.Root(t, "mount a small file system to fill")
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=0700", mebibytes)); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, limits+",mode=0700"); err != nil {
 		need.Machine(t, fmt.Errorf("a small file system to fill cannot be mounted here: %w", err))
 	}
 	t.Cleanup(func() { NewWithT(t).Expect(unix.Unmount(dir, unix.MNT_DETACH)).To(Succeed()) })
@@ -43,6 +50,51 @@ func TestStart_FailsWithoutDiskSpace(t *testing.T) {
 	dir := mountSmallDisk(t, 32)
 	_, err := Start(t.Context(), Options{StateDir: dir, Assets: assets(t)})
 	g.Expect(err).To(MatchError(ContainSubstring("no space left in " + dir)))
+}
+
+// A file system without inodes has space, and yet no file can be created.
+func TestStart_FailsWithoutInodes(t *testing.T) {
+	g := NewWithT(t)
+	dir := mountTmpfs(t, "size=512m,nr_inodes=40")
+	useInodes(g, dir, 12)
+	_, err := Start(t.Context(), Options{StateDir: dir, Assets: assets(t)})
+	g.Expect(err).To(MatchError(MatchRegexp(`no inodes left in %s: \d+ of 40 are free, and the control plane needs 32; delete files there`, regexp.QuoteMeta(dir))))
+}
+
+// TestControlPlane_ContinuesAfterInodesRanOut uses all inodes, ends the control plane, and expects that it starts again when there are inodes.
+func TestControlPlane_ContinuesAfterInodesRanOut(t *testing.T) {
+	g := NewWithT(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	progress := &progressLog{}
+	dir := mountTmpfs(t, "size=1g,nr_inodes=400")
+	c, err := Start(ctx, Options{StateDir: dir, Assets: assets(t), Progress: progress.add})
+	g.Expect(err).NotTo(HaveOccurred(), progress.String())
+	defer closeIdle(g, c)
+	defer func() { g.Expect(c.Stop()).To(Succeed()) }()
+	api, err := client.New(c.Config(), client.Options{})
+	g.Expect(err).NotTo(HaveOccurred())
+
+	used := useInodes(g, dir, 400)
+	g.Expect(unix.Kill(c.child.record.PID, unix.SIGKILL)).To(Succeed())
+	g.Eventually(progress.String, time.Minute).Should(ContainSubstring("no inodes left in " + dir))
+	g.Expect(os.RemoveAll(used)).To(Succeed())
+	g.Eventually(func() error { return api.Create(ctx, largeConfigMap("after", 0)) }, 2*time.Minute, 100*time.Millisecond).Should(Succeed(), progress.String)
+	g.Expect(c.Failed()).NotTo(Receive())
+}
+
+// useInodes creates empty files until the file system of a directory has no inode left, at most count. It returns their directory.
+func useInodes(g Gomega, dir string, count int) (used string) {
+	used = filepath.Join(dir, "used")
+	g.Expect(os.Mkdir(used, 0o700)).To(Succeed())
+	for i := range count {
+		err := os.WriteFile(filepath.Join(used, strconv.Itoa(i)), nil, 0o600)
+		if errors.Is(err, unix.ENOSPC) {
+			return used
+		}
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	return used
 }
 
 // TestControlPlane_ContinuesAfterFullDisk fills the disk of the control plane, which reports this, waits for space, and then serves all objects.

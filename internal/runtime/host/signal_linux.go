@@ -96,10 +96,10 @@ func (h *Host) endRunning(e *entry, f *observation, kill bool) error {
 	return nil
 }
 
-// hint adds advice to a write error whose cause is a full disk.
+// hint adds advice to a write error whose cause is a full disk. The system has one error for missing space and missing inodes.
 func (h *Host) hint(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("the file system of the state directory %s is full; free some space there: %w", h.options.StateDir, err)
+		return fmt.Errorf("the file system of the state directory %s is full; free some space there, or delete files if it has no inodes left (df -i): %w", h.options.StateDir, err)
 	}
 	return err
 }

@@ -468,7 +468,7 @@ func TestKill_WorksOnFullFileSystem(t *testing.T) {
 		f.writeRequest = func(path string, _ any, _ bool) error {
 			return &os.PathError{Op: "write", Path: path, Err: unix.ENOSPC}
 		}
-		f.Expect(f.Stop(f.ctx, "web", 1)).To(MatchError(ContainSubstring("is full; free some space there: record the request")))
+		f.Expect(f.Stop(f.ctx, "web", 1)).To(MatchError(ContainSubstring("if it has no inodes left (df -i): record the request")))
 		f.Expect(f.observe("web").Phase).To(Equal(facts.Running))
 		f.Expect(f.Kill(f.ctx, "web", 1)).To(Succeed())
 		f.Expect(f.await("web", facts.Exited).Exit.Signal).To(Equal("SIGKILL"))
@@ -479,7 +479,7 @@ func TestHint_NamesTheFullFileSystem(t *testing.T) {
 	g := NewWithT(t)
 	h := &Host{options: Options{StateDir: "/state"}}
 	err := h.hint(&os.PathError{Op: "write", Path: "/state/run/x/.tmp-1", Err: unix.ENOSPC})
-	g.Expect(err).To(MatchError("the file system of the state directory /state is full; free some space there: write /state/run/x/.tmp-1: no space left on device"))
+	g.Expect(err).To(MatchError("the file system of the state directory /state is full; free some space there, or delete files if it has no inodes left (df -i): write /state/run/x/.tmp-1: no space left on device"))
 	g.Expect(err).To(MatchError(unix.ENOSPC))
 	g.Expect(h.hint(unix.EACCES)).To(MatchError(unix.EACCES))
 	g.Expect(h.hint(nil)).To(Succeed())
