@@ -11,8 +11,10 @@ import (
 	"io"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -34,9 +36,10 @@ type attachment struct {
 	window      window
 	patience    time.Duration // how long to try to reconnect
 	input       chan input
-	unsent      *input // taken from input, and not sent yet; used by one call of send at a time
-	atEnd       bool   // the input has ended
-	incarnation int64  // the incarnation to which the user attached; 0 if unknown
+	unsent      *input    // taken from input, and not sent yet; used by one call of send at a time
+	atEnd       bool      // the input has ended
+	uid         types.UID // of the object to which the user attached; empty if unknown
+	incarnation int64     // the incarnation to which the user attached; 0 if unknown
 }
 
 // input is a piece of what the user types. Its error, if any, comes after its keys: errDetached, io.EOF, or another error of the reader.
@@ -56,17 +59,22 @@ var (
 // connect connects to the terminal. It returns errReplaced if the object now has another incarnation than the one to which the user attached.
 func (t *attachment) connect(ctx context.Context, to *connection) (line, error) {
 	object, err := to.get(ctx, t.ref)
-	if err == nil && t.incarnation != 0 && object.GetProcessStatus().Incarnation != t.incarnation {
+	if err == nil && t.replaced(object) {
 		return nil, errReplaced
 	}
 	conn, err := t.line(ctx, to, t.ref, t.window.size())
 	if err == nil && t.incarnation == 0 && object != nil {
 		// Read the object again: if it was asleep, the connection has started a new incarnation.
-		if object, err := to.get(ctx, t.ref); err == nil {
-			t.incarnation = object.GetProcessStatus().Incarnation
+		if now, err := to.get(ctx, t.ref); err == nil && now.GetUID() == object.GetUID() {
+			t.uid, t.incarnation = now.GetUID(), now.GetProcessStatus().Incarnation
 		}
 	}
 	return conn, err
+}
+
+// replaced reports whether the user attached to another object or incarnation. Incarnations of a recreated object begin at 1 again, so both are compared.
+func (t *attachment) replaced(object process.Object) bool {
+	return t.incarnation != 0 && (object.GetUID() != t.uid || object.GetProcessStatus().Incarnation != t.incarnation)
 }
 
 // stay copies until the process exits, the user detaches, the piped input ends, or the context is done. It reconnects when the manager shuts down or the

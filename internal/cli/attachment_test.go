@@ -12,6 +12,7 @@ import (
 
 	. "github.com/onsi/gomega"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -145,4 +146,14 @@ func TestAttach_KeepsPipedInputForNextConnection(t *testing.T) {
 			g.Expect(next.log.String()).To(Equal(c.received))
 		})
 	}
+}
+
+func TestAttach_DistinguishesRecreatedObject(t *testing.T) {
+	g := NewWithT(t)
+	known := web()
+	a := &attachment{uid: known.UID, incarnation: known.Status.Incarnation}
+	g.Expect(a.replaced(known)).To(BeFalse())
+	g.Expect(a.replaced(web(func(server *v1alpha1.DevServer) { server.Status.Incarnation++ }))).To(BeTrue(), "restarted")
+	g.Expect(a.replaced(web(func(server *v1alpha1.DevServer) { server.UID = "uid-new" }))).To(BeTrue(), "recreated, with an incarnation of the same number")
+	g.Expect((&attachment{}).replaced(known)).To(BeFalse(), "unknown")
 }

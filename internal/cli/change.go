@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -126,29 +128,60 @@ func (a *app) stateCommand(name, short string, state v1alpha1.ProcessState) *cob
 // setState sets spec.state and returns the updated object. If the object that is to run already has the state, setState changes nothing and returns a remark.
 func (c *connection) setState(ctx context.Context, ref reference, state v1alpha1.ProcessState) (object process.Object, remark string, err error) {
 	if state == v1alpha1.StateRunning {
-		if before, err := c.get(ctx, ref); err == nil && before.GetProcessSpec().State == state {
+		before, err := c.get(ctx, ref)
+		if err != nil {
+			return nil, "", err
+		}
+		if before.GetProcessSpec().State == state {
 			return before, fmt.Sprintf("already has the state Running; to retry it, run berth restart %s", ref), nil
 		}
+		ref = ref.of(before)
 	}
 	object, err = c.change(ctx, ref, map[string]any{"state": state})
 	return object, "", err
 }
 
-// change applies a merge patch to fields of the spec and returns the updated object. It does not need the previous values of the fields.
+// change applies a merge patch to fields of the spec and returns the updated object. It does not need the previous values of the fields. If the reference has
+// a UID, change fails if another object has the name now.
 func (c *connection) change(ctx context.Context, ref reference, fields map[string]any) (process.Object, error) {
 	object := ref.kind.newObject().(process.Object)
 	object.SetNamespace(c.namespace)
 	object.SetName(ref.name)
+	object.SetUID(ref.uid)
 	return object, c.changeSpec(ctx, object, ref.String(), "change", listObjects, fields)
 }
 
-// changeSpec applies a merge patch to fields of the spec of an object. The other parameters are those of explainRequest.
+// changeSpec applies a merge patch to fields of the spec of an object. If the object has a UID, the patch contains it, and the API server refuses the patch if the
+// object was deleted and recreated. The other parameters are those of explainRequest.
 func (c *connection) changeSpec(ctx context.Context, object client.Object, name, doing, list string, fields map[string]any) error {
-	patch, err := json.Marshal(map[string]any{"spec": fields})
+	uid, change := object.GetUID(), map[string]any{"spec": fields}
+	if uid != "" {
+		change["metadata"] = map[string]any{"uid": uid}
+	}
+	patch, err := json.Marshal(change)
 	if err == nil {
 		err = c.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldOwner))
 	}
-	return explainRequest(err, object.GetNamespace(), name, doing, list)
+	return explainRequest(c.explainUID(ctx, err, object, uid, name), object.GetNamespace(), name, doing, list)
+}
+
+// explainUID returns the error of a request that was limited to the object with a UID. If another object has its name now, the error states that.
+func (c *connection) explainUID(ctx context.Context, err error, object client.Object, uid types.UID, name string) error {
+	if uid == "" || !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+		return err
+	}
+	now := object.DeepCopyObject().(client.Object)
+	if c.client.Get(ctx, client.ObjectKeyFromObject(object), now) == nil && now.GetUID() != uid {
+		return errRecreated{name}
+	}
+	return err
+}
+
+// errRecreated is the error of a request for an object whose name another object has now. It contains the name of the object.
+type errRecreated struct{ name string }
+
+func (e errRecreated) Error() string {
+	return fmt.Sprintf("%s was deleted and recreated in the meantime, and the new object is unchanged: see berth status %s, then repeat the request", e.name, e.name)
 }
 
 func (a *app) deleteCommand() *cobra.Command {
@@ -185,15 +218,16 @@ func (a *app) remove(ctx context.Context, to *connection, ref reference, wanted 
 	if err != nil {
 		return "", err
 	}
-	uid := object.GetUID()
+	uid := cmp.Or(ref.uid, object.GetUID())
 	if err := to.client.Delete(ctx, object, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
-		return "", fmt.Errorf("delete %s: %w", ref, err)
+		return "", explainRequest(to.explainUID(ctx, err, object, uid, ref.String()), to.namespace, ref.String(), "delete", listObjects)
 	}
 	if wanted.timeout == 0 {
 		return ref.String() + " deletion requested", nil
 	}
-	wanted.goal = "deleted"
-	err = a.await(ctx, to, ref, wanted, func(object process.Object) (bool, error) { return object.GetUID() != uid, nil })
+	wanted.goal = goalDeleted
+	ref.uid = uid
+	err = a.await(ctx, to, ref, wanted, func(process.Object) (bool, error) { return false, nil })
 	if err != nil && !errors.Is(err, errMissing) {
 		return "", err
 	}

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -42,16 +44,16 @@ func (a *app) discover(ctx context.Context, flags *connectionFlags, names []stri
 	if err != nil {
 		return err
 	}
-	if len(names) == 0 {
-		all, err := listKind(ctx, to.client, discoveryKind, to.namespace, true)
-		if err != nil {
-			return err
-		}
-		for _, d := range all {
-			names = append(names, d.GetName())
-		}
+	var wanted []client.Object
+	for _, name := range names {
+		wanted = append(wanted, &v1alpha1.InstanceDiscovery{ObjectMeta: metav1.ObjectMeta{Namespace: to.namespace, Name: name}})
 	}
 	if len(names) == 0 {
+		if wanted, err = listKind(ctx, to.client, discoveryKind, to.namespace, true); err != nil {
+			return err
+		}
+	}
+	if len(wanted) == 0 {
 		a.say("no InstanceDiscovery in namespace %s", to.namespace)
 		return nil
 	}
@@ -59,15 +61,15 @@ func (a *app) discover(ctx context.Context, flags *connectionFlags, names []stri
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var errs []error
-	for _, name := range names {
-		errs = append(errs, to.refresh(ctx, name, token))
+	for _, d := range wanted {
+		errs = append(errs, to.refresh(ctx, d, token))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
 	cells := [][]string{{"SOURCE", "NAME", "ID", "OUTCOME", "INSTANCE", "WHY"}}
-	for _, name := range names {
-		d, err := to.awaitDiscovery(ctx, name, token, timeout)
+	for _, refreshed := range wanted {
+		d, err := to.awaitDiscovery(ctx, refreshed, token, timeout)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -95,19 +97,21 @@ func referenceFrom(namespace string, ref *v1alpha1.NamespacedReference) string {
 	return ref.Namespace + "/" + ref.Name
 }
 
-func (c *connection) refresh(ctx context.Context, name, token string) error {
-	d := &v1alpha1.InstanceDiscovery{}
-	d.Namespace, d.Name = c.namespace, name
-	return c.changeSpec(ctx, d, "instancediscovery/"+name, "refresh", "all, run berth status disc -A", map[string]any{"refreshToken": token})
+func (c *connection) refresh(ctx context.Context, d client.Object, token string) error {
+	return c.changeSpec(ctx, d, "instancediscovery/"+d.GetName(), "refresh", "all, run berth status disc -A", map[string]any{"refreshToken": token})
 }
 
-// awaitDiscovery polls until the manager has carried out the refresh request with the given token, or a later request.
-func (c *connection) awaitDiscovery(ctx context.Context, name, token string, timeout time.Duration) (d *v1alpha1.InstanceDiscovery, err error) {
+// awaitDiscovery polls until the manager has carried out the refresh request with the given token, or a later request, for an object that refresh has changed.
+func (c *connection) awaitDiscovery(ctx context.Context, refreshed client.Object, token string, timeout time.Duration) (d *v1alpha1.InstanceDiscovery, err error) {
+	name := refreshed.GetName()
 	err = wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
 		d = &v1alpha1.InstanceDiscovery{}
 		err := c.client.Get(ctx, c.key(name), d)
 		if err != nil && ctx.Err() == nil {
 			return false, fmt.Errorf("read instancediscovery/%s: %w", name, err)
+		}
+		if err == nil && d.UID != refreshed.GetUID() {
+			return false, errRecreated{"instancediscovery/" + name}
 		}
 		seen := d.Status.ObservedRefreshToken
 		return err == nil && (seen == token || seen != "" && seen == d.Spec.RefreshToken), nil

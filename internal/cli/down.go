@@ -17,9 +17,11 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -247,8 +249,21 @@ func tidy(ctx context.Context, backend runtime.Runtime, incarnation facts.Incarn
 }
 
 // record writes to the status that the stop was requested and that the object is no longer ready. The manager has shut down, so no other client writes the
-// status.
+// status. After a conflict, for example because a user changed the spec, record reads the object again, unless it was recreated: a new object has no process.
 func (e *processStopper) record(ctx context.Context, object process.Object, number int64, grace time.Duration) error {
+	uid := object.GetUID()
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		err := e.recordIn(ctx, object, number, grace)
+		if apierrors.IsConflict(err) {
+			if err := e.api.Get(ctx, client.ObjectKeyFromObject(object), object); err != nil || object.GetUID() != uid {
+				return client.IgnoreNotFound(err)
+			}
+		}
+		return err
+	})
+}
+
+func (e *processStopper) recordIn(ctx context.Context, object process.Object, number int64, grace time.Duration) error {
 	before := object.DeepCopyObject().(client.Object)
 	status := object.GetProcessStatus()
 	if number == 0 || status.Incarnation != number {
@@ -265,7 +280,7 @@ func (e *processStopper) record(ctx context.Context, object process.Object, numb
 	}
 	conditions.Writer{Conditions: &status.Conditions, Generation: status.ObservedGeneration, Now: e.clock.Now()}.
 		Be(v1alpha1.ConditionReconciling, v1alpha1.ReasonStopping, message)
-	return e.api.Status().Patch(ctx, object, client.MergeFrom(before), client.FieldOwner(fieldOwner))
+	return e.api.Status().Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(fieldOwner))
 }
 
 // gone waits until no process of the incarnation is alive, for at most the duration patience. It reports whether none is alive. It repeats a deferred stop.

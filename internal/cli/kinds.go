@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -136,8 +137,17 @@ func kindList(kinds []*kind) string {
 type reference struct {
 	kind *kind
 	name string
+	// uid is the UID of the object that the command has read or listed. A change of an object with another UID is refused. Empty: the user named the object,
+	// and the command has not read it.
+	uid types.UID
 	// everything includes all finished runs instead of only the most recent ones.
 	everything bool
+}
+
+// of returns the reference with the UID of the object that was read.
+func (r reference) of(object client.Object) reference {
+	r.uid = object.GetUID()
+	return r
 }
 
 func (r reference) String() string { return r.kind.singular + "/" + r.name }

@@ -295,6 +295,9 @@ func TestMCP_SessionLimitsWhatIsVisible(t *testing.T) {
 	g.Expect(created.Spec.Session).To(Equal("a"))
 	plan := "apiVersion: berth.dev/v1alpha1\nkind: Plan\nmetadata: {name: p}\n"
 	g.Expect(c.call("apply", map[string]any{"manifest": plan}, nil)).To(ContainSubstring("limited to session"))
+	taken := map[string]any{"name": "devserver/web", "command": []string{"other"}, "force": true}
+	g.Expect(c.call("apply", taken, nil)).To(ContainSubstring(`does not belong to session "a"`))
+	g.Expect(readWeb(g, f).Spec.Process.Command).To(Equal([]string{"web"}), "an object of another session is unchanged")
 	other := "apiVersion: berth.dev/v1alpha1\nkind: DevServer\nmetadata: {name: p}\nspec: {session: b}\n"
 	g.Expect(c.call("apply", map[string]any{"manifest": other}, nil)).To(ContainSubstring(`spec.session is "b"`))
 	g.Expect((&mcpFlags{session: "a", toolsets: []string{toolsetPlan}}).check()).To(MatchError(ContainSubstring("plans do not belong to a session")))

@@ -220,7 +220,11 @@ func (t *toolContext) applyOne(ctx context.Context, object *unstructured.Unstruc
 	}
 	result := "created"
 	if err == nil {
+		if session, _, _ := unstructured.NestedString(before.Object, "spec", "session"); t.session != "" && session != t.session {
+			return applyResult{}, fmt.Errorf("%s exists and does not belong to session %q, to which this server is limited: use another name", name, t.session)
+		}
 		result = "changed"
+		object.SetUID(before.GetUID()) // the API server refuses the change of an object that was recreated meanwhile
 	}
 	opts := []client.ApplyOption{client.FieldOwner(mcpOwner)}
 	if dryRun {
@@ -230,6 +234,9 @@ func (t *toolContext) applyOne(ctx context.Context, object *unstructured.Unstruc
 		opts = append(opts, client.ForceOwnership)
 	}
 	err = t.to.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), opts...)
+	if recreated := (errRecreated{}); errors.As(t.to.explainUID(ctx, err, before, before.GetUID(), name), &recreated) {
+		return applyResult{}, recreated
+	}
 	if apierrors.IsConflict(err) {
 		return applyResult{}, fmt.Errorf("apply %s: %w; to overwrite these fields, set force", name, err)
 	}

@@ -143,8 +143,10 @@ func (t *toolContext) find(ctx context.Context, name string) (reference, process
 	switch {
 	case errors.Is(err, errMissing), err == nil && !t.mayShow(object):
 		return ref, nil, fmt.Errorf("%s does not exist in %s: call list to see all objects", ref, t.scope())
+	case err != nil:
+		return ref, nil, err
 	}
-	return ref, object, err
+	return ref.of(object), object, nil
 }
 
 // scope describes which objects the tools see, for messages.

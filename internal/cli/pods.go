@@ -149,7 +149,7 @@ func (a *app) wake(ctx context.Context, to *connection, ref reference) (*v1alpha
 		}
 		status := object.GetProcessStatus()
 		if lifecycle.Asleep(status) && !lifecycle.FallsAsleep(status) {
-			if err := a.askAndAwait(ctx, to, ref); err != nil {
+			if err := a.askAndAwait(ctx, to, ref.of(object)); err != nil {
 				return false, fmt.Errorf("start the idle process: %w", err)
 			}
 		}

@@ -6,6 +6,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,9 +96,12 @@ const listObjects = "all objects, run berth status -A"
 // explainRequest returns the error of a request for an object, with its name and what the request does, such as read. If the object does not exist, the error wraps
 // errMissing and states how to list the existing ones. It returns nil if err is nil.
 func explainRequest(err error, namespace, name, doing, list string) error {
+	var recreated errRecreated
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &recreated):
+		return recreated // it already names the object
 	case apierrors.IsNotFound(err):
 		return fmt.Errorf("%s %w in namespace %q: to list %s", name, errMissing, namespace, list)
 	}

@@ -90,7 +90,7 @@ func (s *selection) open(ctx context.Context, a *app, args []string) (*connectio
 			return nil, nil, err
 		}
 		for _, object := range objects {
-			found = append(found, reference{kind: ref.kind, name: object.GetName()})
+			found = append(found, reference{kind: ref.kind, name: object.GetName()}.of(object))
 		}
 	}
 	if len(found) == 0 {

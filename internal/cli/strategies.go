@@ -160,7 +160,7 @@ func (a *app) cancelRun(ctx context.Context, to *connection, ref reference) erro
 		_, _ = fmt.Fprintf(a.out, "%s has already ended: %s\n", ref, run.Status.Outcome)
 		return nil
 	}
-	if _, err := to.change(ctx, ref, map[string]any{"state": v1alpha1.RunCancelled}); err != nil {
+	if _, err := to.change(ctx, ref.of(object), map[string]any{"state": v1alpha1.RunCancelled}); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(a.out, "%s cancellation requested\n", ref)
@@ -202,32 +202,28 @@ func (a *app) reset(ctx context.Context, flags *connectionFlags, word string, na
 	if err != nil {
 		return err
 	}
-	var keys []client.ObjectKey
+	var wanted []client.Object
 	for _, name := range names {
-		keys = append(keys, to.key(name))
+		wanted = append(wanted, &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: to.namespace, Name: name}})
 	}
 	if all {
 		if flags.allNamespaces {
 			to.namespace = ""
 		}
-		strategies, err := listKind(ctx, to.client, strategyKind, to.namespace, true)
-		if err != nil {
+		if wanted, err = listKind(ctx, to.client, strategyKind, to.namespace, true); err != nil {
 			return err
 		}
-		if len(strategies) == 0 {
+		if len(wanted) == 0 {
 			a.say("no strategies found")
-		}
-		for _, strategy := range strategies {
-			keys = append(keys, client.ObjectKeyFromObject(strategy))
 		}
 	}
 	token := newToken(a.clock.Now())
 	var errs []error
-	for _, key := range keys {
-		s := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-		err := to.changeSpec(ctx, s, "strategy/"+key.Name, "reset", listStrategies, map[string]any{"resetToken": token})
+	for _, strategy := range wanted {
+		name := strategy.GetName()
+		err := to.changeSpec(ctx, strategy, "strategy/"+name, "reset", listStrategies, map[string]any{"resetToken": token})
 		if errs = append(errs, err); err == nil {
-			_, _ = fmt.Fprintf(a.out, "strategy/%s reset requested\n", key.Name)
+			_, _ = fmt.Fprintf(a.out, "strategy/%s reset requested\n", name)
 		}
 	}
 	return errors.Join(errs...)

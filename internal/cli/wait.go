@@ -59,7 +59,7 @@ func (a *app) waitCommand() *cobra.Command {
 			}
 			return objects.each(command.Context(), a, args, func(to *connection, ref reference) error {
 				err := a.await(command.Context(), to, ref, awaitOptions{timeout: wait.timeout, goal: goal, progress: a.sayProgress(ref)}, reached)
-				if err != nil && (goal != "deleted" || !errors.Is(err, errMissing)) {
+				if err != nil && (goal != goalDeleted || !errors.Is(err, errMissing)) {
 					return err
 				}
 				_, err = fmt.Fprintf(a.out, "%s %s\n", ref, goal)
@@ -87,7 +87,7 @@ func parseGoal(goal string) (func(process.Object) (bool, error), error) {
 		}, nil
 	case goal == "stopped":
 		return func(object process.Object) (bool, error) { return hasStopped(object, object.GetGeneration()), nil }, nil
-	case goal == "deleted":
+	case goal == goalDeleted:
 		return func(process.Object) (bool, error) { return false, nil }, nil
 	case ok && kind != "" && status != "":
 		return func(object process.Object) (bool, error) {
@@ -131,6 +131,7 @@ type awaitOptions struct {
 // awaitChange waits until a change has taken effect: until the incarnation that was started for the change, or a later one, is ready or, if the object is to be
 // stopped or cancelled, until it has no process. object is the object after the change.
 func (a *app) awaitChange(ctx context.Context, to *connection, ref reference, object process.Object, wanted awaitOptions) error {
+	ref = ref.of(object)
 	generation, token := object.GetGeneration(), object.GetProcessSpec().RestartToken
 	if object.GetProcessSpec().State == v1alpha1.StateStopped || ref.kind.once {
 		wanted.goal = "stopped"
@@ -139,7 +140,11 @@ func (a *app) awaitChange(ctx context.Context, to *connection, ref reference, ob
 	return a.await(ctx, to, ref, wanted, func(now process.Object) (bool, error) { return answered(now, generation, token) })
 }
 
-// await polls until done returns true or an error, at most for the timeout of wanted.
+// goalDeleted is the goal of a wait that ends when the object is missing, or when another object has its name.
+const goalDeleted = "deleted"
+
+// await polls until done returns true or an error, at most for the timeout of wanted. It returns an error if the reference has a UID, and another object has
+// the name of the object now, unless the goal is goalDeleted.
 func (a *app) await(ctx context.Context, to *connection, ref reference, wanted awaitOptions, done func(process.Object) (bool, error)) error {
 	failed := false
 	err := wait.PollUntilContextTimeout(ctx, pollEvery, wanted.timeout, true, func(ctx context.Context) (bool, error) {
@@ -155,8 +160,15 @@ func (a *app) await(ctx context.Context, to *connection, ref reference, wanted a
 			}
 			failed = true
 			return false, nil
+		case ref.uid != "" && object.GetUID() != ref.uid && wanted.goal == goalDeleted:
+			return true, nil
+		case ref.uid != "" && object.GetUID() != ref.uid:
+			return false, errRecreated{ref.String()}
 		case wanted.progress != nil:
 			wanted.progress(object)
+		}
+		if wanted.goal == goalDeleted {
+			ref.uid = object.GetUID()
 		}
 		reached, err := done(object)
 		if err != nil {
