@@ -20,15 +20,21 @@ import (
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
-// detachKey is Ctrl-], which few programs use.
-const detachKey = 0x1d
+// attachOptions are the flags of berth attach.
+type attachOptions struct {
+	leaveKey detachKey
+	readOnly bool
+}
 
 func (a *app) attachCommand() *cobra.Command {
 	flags := &connectionFlags{}
+	opts := attachOptions{leaveKey: detachKey{']'}} // Ctrl-], which few programs use
 	command := &cobra.Command{
 		Use:   "attach KIND/NAME",
 		Short: "Attach to the terminal of a process (detach with Ctrl-])",
-		Long: "Attach connects this terminal to the terminal of a process. The process keeps running when you detach with Ctrl-].\n" +
+		Long: "Attach connects this terminal to the terminal of a process. The process keeps running when you detach with Ctrl-], or with the key that\n" +
+			"--detach-key names. Within pasted text, the key is text. After attach, the terminal has the modes that it had before.\n" +
+			"With --read-only, nothing that you type reaches the process, and the size of your window does not change the size of its terminal.\n" +
 			"Attach needs a running manager or, for a process in a Pod, permission to create pods/attach.\n" +
 			"If the manager restarts, the process keeps running, and attach tries to reconnect for up to 30 s.\n" +
 			"If standard input is not a terminal, attach types its content into the terminal of the process. It exits when the output has paused for 1 s,\n" +
@@ -40,27 +46,31 @@ func (a *app) attachCommand() *cobra.Command {
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags, kinds),
 		RunE: func(command *cobra.Command, args []string) error {
-			return a.attach(command.Context(), flags, args[0])
+			return a.attach(command.Context(), flags, args[0], opts)
 		},
 	}
+	command.Flags().Var(&opts.leaveKey, "detach-key", "the key that detaches: ctrl- and a letter except i, j and m, or one of \\ ] ^ _")
+	command.Flags().BoolVar(&opts.readOnly, "read-only", false, "show the terminal, and send nothing to the process")
 	flags.add(command)
 	flags.addEndpoint(command)
 	return command
 }
 
-func (a *app) attach(ctx context.Context, flags *connectionFlags, word string) error {
+func (a *app) attach(ctx context.Context, flags *connectionFlags, word string, opts attachOptions) error {
 	ref, to, err := a.reach(ctx, flags, word)
 	if err != nil {
 		return err
 	}
-	t := &attachment{app: a, flags: flags, ref: ref, window: findWindow(a.in, a.raw), patience: reconnectFor}
+	t := &attachment{
+		app: a, flags: flags, ref: ref, attachOptions: opts, window: findWindow(a.in, a.raw), shown: newTerminalModes(a.raw), patience: reconnectFor,
+	}
 	conn, err := t.connect(ctx, to)
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", ref, err)
 	}
 	defer func() { _ = conn.Close() }()
 	if t.window.in >= 0 {
-		a.say("attached to %s; press Ctrl-] to detach", ref)
+		a.say("attached to %s; press %s to detach", ref, opts.leaveKey.title())
 	}
 	restore, err := t.window.raw()
 	if err != nil {
@@ -68,6 +78,7 @@ func (a *app) attach(ctx context.Context, flags *connectionFlags, word string) e
 	}
 	left, err := t.stay(ctx, conn)
 	restore()
+	t.leaveScreen("")
 	if t.window.in >= 0 {
 		a.say("")
 	}
@@ -113,12 +124,6 @@ func (a *app) line(ctx context.Context, to *connection, ref reference, size *run
 	return manager.Attach(ctx, to.endpointObject(ref), size)
 }
 
-// resetModes resets the terminal modes that an interrupted program may have left set: colors, a hidden cursor, mouse reporting and bracketed paste.
-const resetModes = "\x1b[0m\x1b[?25h\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l"
-
-// clearScreen leaves the alternate screen and clears the main screen.
-const clearScreen = resetModes + "\x1b[?1049l\x1b[H\x1b[2J"
-
 // window is the terminal of the user. in and out are file descriptors, or -1 if the stream is not a terminal.
 type window struct{ in, out int }
 
@@ -156,12 +161,7 @@ func (w window) raw() (restore func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("set the terminal to raw mode: %w", err)
 	}
-	return func() {
-		_ = term.Restore(w.in, before)
-		if w.out >= 0 {
-			_, _ = os.Stdout.WriteString(resetModes)
-		}
-	}, nil
+	return func() { _ = term.Restore(w.in, before) }, nil
 }
 
 // onResize calls changed with each new size of the window until the context is done.

@@ -4,7 +4,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -31,10 +30,12 @@ const (
 // attachment is one call of berth attach. It copies between the terminal of the user and the terminal of a process, over successive connections.
 type attachment struct {
 	*app
+	attachOptions
 	flags       *connectionFlags
 	ref         reference
 	window      window
-	patience    time.Duration // how long to try to reconnect
+	shown       *terminalModes // the output of the process at the terminal of the user
+	patience    time.Duration  // how long to try to reconnect
 	input       chan input
 	unsent      *input    // taken from input, and not sent yet; used by one call of send at a time
 	atEnd       bool      // the input has ended
@@ -62,7 +63,11 @@ func (t *attachment) connect(ctx context.Context, to *connection) (line, error) 
 	if err == nil && t.replaced(object) {
 		return nil, errReplaced
 	}
-	conn, err := t.line(ctx, to, t.ref, t.window.size())
+	size := t.window.size()
+	if t.readOnly {
+		size = nil
+	}
+	conn, err := t.line(ctx, to, t.ref, size)
 	if err == nil && t.incarnation == 0 && object != nil {
 		// Read the object again: if it was asleep, the connection has started a new incarnation.
 		if now, err := to.get(ctx, t.ref); err == nil && now.GetUID() == object.GetUID() {
@@ -99,9 +104,15 @@ func (t *attachment) stay(ctx context.Context, conn line) (left bool, err error)
 			}
 			return false, err
 		}
-		if t.window.out >= 0 {
-			_, _ = io.WriteString(t.raw, clearScreen) // the manager shows the last output again
-		}
+		t.leaveScreen("\x1b[H\x1b[2J") // the manager shows the last output again
+	}
+}
+
+// leaveScreen restores the modes that the terminal of the user had before, and then writes the given text to it.
+func (t *attachment) leaveScreen(then string) {
+	if t.window.out >= 0 {
+		t.shown.restore()
+		_, _ = io.WriteString(t.raw, then)
 	}
 }
 
@@ -111,14 +122,31 @@ func managerGone(err error) bool {
 	return errors.Is(err, endpoint.ErrLost) || errors.As(err, &end) && end.ManagerEnds()
 }
 
-// read sends the typed keys to t.input, until the detach key or the end of the input.
+// read sends the typed keys to t.input, until the detach key or the end of the input. It reads nothing that was typed later.
 func (t *attachment) read(stop <-chan struct{}) {
+	pieces, more := make(chan input, 1), make(chan struct{}, 1)
+	defer close(more)
+	go t.readPieces(pieces, more)
+	scanner := keyScanner{key: t.leaveKey}
+	more <- struct{}{}
 	for {
-		buffer := make([]byte, 4096)
-		n, err := t.in.Read(buffer)
-		next := input{buffer[:n], err}
-		if at := bytes.IndexByte(next.keys, detachKey); at >= 0 {
-			next = input{next.keys[:at], errDetached}
+		var rest <-chan time.Time
+		if patience := scanner.patience(); patience > 0 {
+			rest = t.clock.After(patience)
+		}
+		var next input
+		select {
+		case piece := <-pieces:
+			if next = scanner.next(piece); next.err == nil {
+				more <- struct{}{}
+			}
+		case <-rest:
+			next = input{keys: scanner.take()}
+		case <-stop:
+			return
+		}
+		if t.readOnly {
+			next.keys = nil
 		}
 		select {
 		case t.input <- next:
@@ -128,6 +156,27 @@ func (t *attachment) read(stop <-chan struct{}) {
 		if next.err != nil {
 			return
 		}
+	}
+}
+
+// next returns what to pass on of a piece of input.
+func (s *keyScanner) next(piece input) input {
+	keys, detach := s.scan(piece.keys)
+	switch {
+	case detach:
+		return input{keys, errDetached}
+	case piece.err != nil:
+		return input{append(keys, s.take()...), piece.err}
+	}
+	return input{keys: keys}
+}
+
+// readPieces reads one piece of what the user types for each value from more.
+func (t *attachment) readPieces(pieces chan<- input, more <-chan struct{}) {
+	for range more {
+		buffer := make([]byte, 4096)
+		n, err := t.in.Read(buffer)
+		pieces <- input{buffer[:n], err}
 	}
 }
 
@@ -142,10 +191,12 @@ func (t *attachment) join(ctx context.Context, conn line) (left bool, err error)
 			left, err = true, errDetached
 		}
 	}()
-	t.window.onResize(ctx, func(size runtime.Terminal) { _ = conn.Resize(size) })
+	if !t.readOnly {
+		t.window.onResize(ctx, func(size runtime.Terminal) { _ = conn.Resize(size) })
+	}
 	shown := make(chan struct{}, 1)
 	ended, typed := make(chan error, 1), make(chan error, 1)
-	go func() { ended <- conn.Receive(noting{t.raw, shown}, nil) }()
+	go func() { ended <- conn.Receive(noting{t.shown, shown}, nil) }()
 	go func() {
 		defer close(sent)
 		typed <- t.send(ctx, conn)

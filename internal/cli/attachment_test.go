@@ -45,7 +45,10 @@ func newAttachment(f *fixture, in io.Reader) *attachment {
 	a := f.app.plain()
 	a.in = in
 	instance, _ := parseReference("instance/agent")
-	return &attachment{app: a, flags: &connectionFlags{}, ref: instance, window: window{-1, -1}, patience: 50 * time.Millisecond}
+	return &attachment{
+		app: a, attachOptions: attachOptions{leaveKey: detachKey{']'}}, flags: &connectionFlags{}, ref: instance, window: window{-1, -1},
+		shown: newTerminalModes(a.raw), patience: 50 * time.Millisecond,
+	}
 }
 
 func TestAttach_EndsAfterThePipedInput(t *testing.T) {
@@ -156,4 +159,37 @@ func TestAttach_DistinguishesRecreatedObject(t *testing.T) {
 	g.Expect(a.replaced(web(func(server *v1alpha1.DevServer) { server.Status.Incarnation++ }))).To(BeTrue(), "restarted")
 	g.Expect(a.replaced(web(func(server *v1alpha1.DevServer) { server.UID = "uid-new" }))).To(BeTrue(), "recreated, with an incarnation of the same number")
 	g.Expect((&attachment{}).replaced(known)).To(BeFalse(), "unknown")
+}
+
+func TestAttach_SendsNothingIfReadOnly(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture()
+	conn := newRemoteTerminal(nil)
+	a := newAttachment(f, strings.NewReader("hello\x1d"))
+	a.readOnly = true
+	left, err := a.stay(t.Context(), conn)
+	g.Expect(err).To(MatchError(errDetached))
+	g.Expect(left).To(BeTrue())
+	g.Expect(conn.log.String()).To(BeEmpty())
+}
+
+// A lone Escape is a key, which may only be held back for a moment; the rest of a longer key may take its time.
+func TestAttach_PassesEscapeOn(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture()
+	in, keys := io.Pipe()
+	conn := newRemoteTerminal(nil)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := newAttachment(f, in).stay(t.Context(), conn)
+		ended <- err
+	}()
+	_, _ = io.WriteString(keys, "\x1b")
+	g.Eventually(conn.log.String).Should(Equal("\x1b"))
+	_, _ = io.WriteString(keys, "\x1b[93")
+	g.Consistently(ended, "100ms").ShouldNot(Receive())
+	_, _ = io.WriteString(keys, ";5u")
+	g.Eventually(ended).Should(Receive(MatchError(errDetached)))
+	g.Expect(conn.log.String()).To(Equal("\x1b"))
+	g.Expect(keys.Close()).To(Succeed())
 }

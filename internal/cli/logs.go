@@ -24,6 +24,7 @@ import (
 func (a *app) logsCommand() *cobra.Command {
 	objects := &selection{}
 	opts := logOptions{}
+	var display logDisplay
 	var asScreen bool
 	command := &cobra.Command{
 		Use:     "logs [-f] [--tail N] [--screen] KIND/NAME|KIND -l LABELS",
@@ -32,7 +33,9 @@ func (a *app) logsCommand() *cobra.Command {
 		Long: "Logs prints the output of a process, including the retained output from before its restarts. The manager serves the output and must be running.\n" +
 			"If the process runs in a Pod, logs prints the log of the newest Pod instead, which needs no manager.\n" +
 			"NAME alone is sufficient if only one kind has an object of that name.\n" +
-			"With -l, logs prints the output of several objects, each line after the name of its object.",
+			"With -l, logs prints the output of several objects, each line after the name of its object.\n" +
+			"At a terminal, logs prints text and colors only: other output of a program would change the modes of your terminal, or type into your shell.\n" +
+			"A file or a pipe receives everything, unless --color=never or the variable NO_COLOR requests text without colors.",
 		Example: "  # Print the last 20 lines and follow the output, also across restarts\n" +
 			"  berth logs -f --tail 20 devserver/web\n\n" +
 			"  # Print the current screen of a session as plain text\n" +
@@ -42,16 +45,19 @@ func (a *app) logsCommand() *cobra.Command {
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(&objects.connectionFlags, kinds),
 		RunE: func(command *cobra.Command, args []string) error {
+			if err := display.check(); err != nil {
+				return &usageError{err, command.UsageString()}
+			}
 			if asScreen && (opts.Follow || command.Flags().Changed("tail")) {
 				return &usageError{errors.New("--screen prints the current screen: it cannot be combined with --follow or --tail"), command.UsageString()}
 			}
 			if objects.labels == "" {
-				return a.logs(command.Context(), &objects.connectionFlags, args[0], opts, asScreen)
+				return a.logs(command.Context(), &objects.connectionFlags, args[0], opts, display, asScreen)
 			}
 			if asScreen {
 				return &usageError{errors.New("--screen prints one screen: it cannot be combined with -l"), command.UsageString()}
 			}
-			return a.logsOf(command.Context(), args, objects, opts)
+			return a.logsOf(command.Context(), args, objects, opts, display)
 		},
 	}
 	objects.connectionFlags.add(command)
@@ -60,6 +66,8 @@ func (a *app) logsCommand() *cobra.Command {
 	command.Flags().Int64Var(&opts.Tail, "tail", -1, "number of lines to print from the end; a long line counts once per 16 KiB; -1 prints all")
 	command.Flags().DurationVar(&opts.since, "since", 0, "only output that is newer than this duration, such as 5m; needs the runtime Pod")
 	command.Flags().BoolVar(&opts.timestamps, "timestamps", false, "print the time before each line; needs the runtime Pod")
+	command.Flags().BoolVar(&display.raw, "raw", false, "print everything that the program has written, also at a terminal")
+	command.Flags().StringVar(&display.color, "color", "auto", "auto, always, or never; auto is never if the variable NO_COLOR is set")
 	objects.addLabels(command)
 	command.Flags().BoolVar(&asScreen, "screen", false, "print the current terminal screen of an instance as plain text")
 	return command
@@ -73,7 +81,7 @@ type logOptions struct {
 	maxBytes   int64 // 0: no limit
 }
 
-func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opts logOptions, asScreen bool) error {
+func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opts logOptions, display logDisplay, asScreen bool) error {
 	ref, to, err := a.reach(ctx, flags, word)
 	if err != nil {
 		return err
@@ -87,7 +95,9 @@ func (a *app) logs(ctx context.Context, flags *connectionFlags, word string, opt
 		return err
 	}
 	if !asScreen {
-		return a.copyLogs(ctx, to, ref, object, opts, a.raw)
+		out, end := display.writer(a.raw, findWindow(nil, a.raw).out >= 0)
+		defer end()
+		return a.copyLogs(ctx, to, ref, object, opts, out)
 	}
 	text, err := a.screen(ctx, to, ref, object)
 	if err != nil {
@@ -166,7 +176,7 @@ func (l screenLines) Write(text []byte) (int, error) {
 const manyLogs = 20
 
 // logsOf prints the output of several objects at the same time.
-func (a *app) logsOf(ctx context.Context, args []string, objects *selection, opts logOptions) error {
+func (a *app) logsOf(ctx context.Context, args []string, objects *selection, opts logOptions, display logDisplay) error {
 	to, references, err := objects.open(ctx, a, args)
 	if err != nil {
 		return err
@@ -184,9 +194,11 @@ func (a *app) logsOf(ctx context.Context, args []string, objects *selection, opt
 				errs[i] = err
 				return
 			}
-			out := &prefixed{out: a.raw, lines: &lines, prefix: ref.String() + ": "}
+			whole := &prefixed{out: a.raw, lines: &lines, prefix: ref.String() + ": "}
+			out, end := display.writer(whole, findWindow(nil, a.raw).out >= 0)
 			errs[i] = a.copyLogs(ctx, to, ref, object, opts, out)
-			out.end()
+			end()
+			whole.end()
 		})
 	}
 	printers.Wait()
