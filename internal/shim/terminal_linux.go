@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -136,7 +135,7 @@ func (t *terminal) replay() int {
 // last returns the bytes that a new client receives first: sequences that set the modes of the terminal, then the last output. The caller holds mu.
 func (t *terminal) last() []byte {
 	old := t.old()
-	modes := modes{set: slices.Clone(t.modes.set), hidden: t.modes.hidden}
+	modes := t.modes.clone()
 	modes.pass(t.ring[:old])
 	return append(modes.sequences(), t.ring[old:]...)
 }
