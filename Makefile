@@ -193,6 +193,13 @@ test-integration: apiserver ## Test the controllers with a real API server and a
 test-faults: ## Test the controllers with a crash, a lost response or a stale read at every step.
 	@go test $$(hack/race.sh) -count=1 -timeout $(TIMEOUT) ./test/faults/...
 
+# Number of plans that two clients approve, retry and revert: make approvals RACE_PLANS=1000
+RACE_PLANS ?= 200
+
+.PHONY: approvals
+approvals: apiserver ## Approve, retry and revert RACE_PLANS=200 plans with two clients at random. Takes two minutes.
+	@RACE_PLANS=$(RACE_PLANS) go test $$(hack/race.sh) -count=1 -timeout $(TIMEOUT) -v -run TestPlanApprove_RunsOnlyPhasesThatApproverSaw ./internal/cli
+
 # Number of states of the state machine to explore from each initial state: make explore STATES=2000000
 STATES ?= 200000
 

@@ -91,10 +91,15 @@ type PlanSpec struct {
 	State PlanRequest `json:"state,omitempty"`
 
 	// retryToken requests a retry. Any change of its value runs the current phase again, unless the phase has succeeded. Berth first stops runs of the
-	// phase that are still active. At most 256 characters.
+	// phase that are still active. The API server accepts a change only if retryFrom names the current phase and attempt. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	RetryToken string `json:"retryToken,omitempty"`
+
+	// retryFrom names the phase and the attempt that the user of retryToken saw: status.currentPhase and status.attempt.
+	// +optional
+	// +structType=atomic
+	RetryFrom *PlanPosition `json:"retryFrom,omitempty"`
 
 	// revert requests that the plan restarts at an earlier phase.
 	// +optional
@@ -137,6 +142,19 @@ type PlanApproval struct {
 	ToPhase PlanPhase `json:"toPhase,omitempty"`
 }
 
+// PlanPosition is a phase of an attempt of a plan.
+type PlanPosition struct {
+	// phase is the phase: Strategize, Execute or Apply.
+	// +required
+	Phase PlanPhase `json:"phase"`
+
+	// attempt is the attempt. 1 to 2147483647.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	Attempt int32 `json:"attempt"`
+}
+
 // PlanRevert requests that a plan restarts at the phase Strategize. A plan can be reverted from Execute, from Apply, and from a Strategize that has
 // failed.
 type PlanRevert struct {
@@ -147,11 +165,17 @@ type PlanRevert struct {
 	// +kubebuilder:validation:XValidation:rule="self == 'Strategize'",message="a plan can be reverted to Strategize only"
 	ToPhase PlanPhase `json:"toPhase,omitempty"`
 
-	// token identifies the request. Any change of its value is a new request. 1 to 256 characters.
+	// token identifies the request. Any change of its value is a new request. The API server accepts a change only if from names the current phase and
+	// attempt. 1 to 256 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	Token string `json:"token"`
+
+	// from names the phase and the attempt that the user of the request saw: status.currentPhase and status.attempt.
+	// +optional
+	// +structType=atomic
+	From *PlanPosition `json:"from,omitempty"`
 
 	// reason explains the revert to users. Berth records it in status.history. At most 256 characters.
 	// +optional

@@ -325,10 +325,10 @@ func TestMCP_PlansRunToTheirGate(t *testing.T) {
 	g.Expect(c.call("approve", map[string]any{"name": "check", "phase": "execute", "attempt": 0}, nil)).To(ContainSubstring("attempt 0: pass the attempt that plan_status shows"))
 	g.Expect(c.call("approve", map[string]any{"name": "check", "phase": "execute", "attempt": 1}, &summary)).To(BeEmpty())
 	g.Expect(summary.Result).To(Equal("approved: Execute of attempt 1"))
-	g.Expect(c.call("retry", map[string]any{"name": "check", "attempt": 1}, nil)).To(ContainSubstring("has nothing to retry"))
+	g.Expect(c.call("retry", map[string]any{"name": "check", "phase": "strategize", "attempt": 1}, nil)).To(ContainSubstring("has nothing to retry"))
 	g.Expect(c.call("cancel", map[string]any{"name": "check"}, &summary)).To(BeEmpty())
 	g.Expect(summary.Result).To(Equal("cancellation requested"))
-	g.Expect(c.call("revert", map[string]any{"name": "check", "attempt": 1}, nil)).To(ContainSubstring("was cancelled"))
+	g.Expect(c.call("revert", map[string]any{"name": "check", "phase": "strategize", "attempt": 1}, nil)).To(ContainSubstring("was cancelled"))
 }
 
 // A process can ask an agent to approve the plan that the process belongs to.

@@ -74,7 +74,7 @@ type useInput struct {
 
 type approveInput struct {
 	Name    string `json:"name"`
-	Phase   string `json:"phase" jsonschema:"the phase that waits, as in plan_status"`
+	Phase   string `json:"phase" jsonschema:"as in plan_status"`
 	Attempt int    `json:"attempt" jsonschema:"as in plan_status"`
 	To      string `json:"to,omitempty" jsonschema:"last approved phase"`
 	waiting
@@ -87,6 +87,7 @@ type cancelInput struct {
 
 type planInput struct {
 	Name    string `json:"name"`
+	Phase   string `json:"phase"`
 	Attempt int    `json:"attempt"`
 	Reason  string `json:"reason,omitempty"`
 	waiting
@@ -197,7 +198,11 @@ func (t *toolContext) planTool(decide decision) func(context.Context, *mcp.CallT
 		if err != nil {
 			return planSummary{}, err
 		}
-		request := &planRequest{token: newToken(t.app.clock.Now()), reason: input.Reason, attempt: attempt}
+		phase, err := parsePhase(input.Phase)
+		if err != nil {
+			return planSummary{}, err
+		}
+		request := &planRequest{token: newToken(t.app.clock.Now()), reason: input.Reason, phase: phase, attempt: attempt}
 		return t.changePlan(ctx, call, input.Name, decide, request, input.waiting)
 	}
 }

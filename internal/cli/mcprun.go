@@ -24,7 +24,7 @@ const (
 // waiting is the part of the input of the tools that can wait for the result of a change.
 type waiting struct {
 	Wait           bool `json:"wait,omitempty" jsonschema:"until complete"`
-	TimeoutSeconds int  `json:"timeoutSeconds,omitempty" jsonschema:"default 60"`
+	TimeoutSeconds int  `json:"timeoutSeconds,omitempty"`
 }
 
 func (w waiting) timeout() time.Duration {

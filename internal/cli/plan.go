@@ -74,9 +74,10 @@ type planFlags struct {
 	timeout           time.Duration
 }
 
-// addAttempt adds the flag that names the attempt that the user saw.
-func (f *planFlags) addAttempt(command *cobra.Command, usage string) {
-	command.Flags().Int32Var(&f.attempt, "attempt", 0, usage)
+// addPosition adds the flags that name the phase and the attempt that the user saw.
+func (f *planFlags) addPosition(command *cobra.Command, phaseUsage, attemptUsage string) {
+	command.Flags().StringVar(&f.phase, "phase", "", phaseUsage)
+	command.Flags().Int32Var(&f.attempt, "attempt", 0, attemptUsage)
 }
 
 // request returns the request that the flags describe.

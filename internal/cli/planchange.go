@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,8 +33,7 @@ func (a *app) planApproveCommand() *cobra.Command {
 	})
 	f.addWait(command)
 	command.Flags().StringVar(&f.to, "to", "", "last approved phase: execute or apply; default: only the phase that waits")
-	command.Flags().StringVar(&f.phase, "phase", "", "phase that must wait for approval: execute or apply; default: the phase that waits")
-	f.addAttempt(command, "attempt that must wait for approval; default: the current attempt")
+	f.addPosition(command, "phase that must wait for approval: execute or apply; default: the phase that waits", "attempt that must wait for approval; default: the current attempt")
 	return command
 }
 
@@ -79,16 +79,22 @@ func noneWaits(plan *v1alpha1.Plan) string {
 	}
 }
 
+// positioned returns the name of a plan with the flags that name a phase of its current attempt. A copied command with these flags fails once the plan is in
+// another phase or attempt.
+func positioned(plan *v1alpha1.Plan, phase v1alpha1.PlanPhase) string {
+	return fmt.Sprintf("%s --attempt %d --phase %s", plan.Name, plan.Status.Attempt, strings.ToLower(string(phase)))
+}
+
 // sees checks that a plan is in the phase and the attempt that the user of a request saw. It returns an error if not, or if the request would stop active runs
-// of an attempt that the user did not name.
+// of a phase and an attempt that the user did not name.
 func sees(plan *v1alpha1.Plan, request *planRequest, verb string) error {
 	s, name := &plan.Status, plan.Name
 	switch {
 	case request.phase != "" && request.phase != s.CurrentPhase, request.attempt != 0 && request.attempt != s.Attempt:
 		return fmt.Errorf("is in attempt %d: %s, not in attempt %d of %s: see berth plan status %s",
 			s.Attempt, brief(plan), cmp.Or(request.attempt, s.Attempt), cmp.Or(request.phase, s.CurrentPhase), name)
-	case request.attempt == 0 && s.State == v1alpha1.PlanProcessing:
-		return fmt.Errorf("is %s: to stop the runs of attempt %d, run berth plan %s %s --attempt %d", brief(plan), s.Attempt, verb, name, s.Attempt)
+	case s.State == v1alpha1.PlanProcessing && (request.phase == "" || request.attempt == 0):
+		return fmt.Errorf("is %s: to stop the runs of %s in attempt %d, run berth plan %s %s", brief(plan), s.CurrentPhase, s.Attempt, verb, positioned(plan, s.CurrentPhase))
 	}
 	request.phase, request.attempt = s.CurrentPhase, s.Attempt
 	return nil
@@ -145,14 +151,14 @@ func (a *app) planRetryCommand() *cobra.Command {
 	command := a.planRequestCommand(f, retryPlan, false, &cobra.Command{
 		Use:   "retry NAME",
 		Short: "Retry the current phase of a plan",
-		Long: "Retry runs the current phase again by changing spec.retryToken. Active runs of the phase are stopped first, if --attempt names their attempt. With\n" +
-			"--attempt, retry fails if the plan is in another attempt.\n" +
+		Long: "Retry runs the current phase again by changing spec.retryToken. Active runs of the phase are stopped first, if --phase and --attempt name them. With\n" +
+			"--phase and --attempt, retry fails if the plan is in another phase or attempt; berth plan status prints the command with these flags.\n" +
 			"After a revert that exceeded maxReversions, retry returns the plan to its state before that revert. A phase that had succeeded does not run again.",
 		Example: "  # Run the failed phase again and wait for it\n" +
-			"  berth plan retry check-greeting --attempt 1 --wait",
+			"  berth plan retry check-greeting --phase execute --attempt 1 --wait",
 	})
 	f.addWait(command)
-	f.addAttempt(command, "attempt that must be the current one; required while its runs are active")
+	f.addPosition(command, "phase that must be the current one; required while its runs are active", "attempt that must be the current one; required while its runs are active")
 	command.Flags().StringVar(&f.reason, "reason", "", "reason, for other users")
 	return command
 }
@@ -170,9 +176,9 @@ func retryPlan(plan *v1alpha1.Plan, request *planRequest) (string, error) {
 	if err := sees(plan, request, "retry"); err != nil {
 		return "", err
 	}
-	plan.Spec.RetryToken = request.token
+	plan.Spec.RetryToken, plan.Spec.RetryFrom = request.token, &v1alpha1.PlanPosition{Phase: s.CurrentPhase, Attempt: s.Attempt}
 	because(plan, request.reason)
-	return fmt.Sprintf("retry of %s requested", s.CurrentPhase), nil
+	return fmt.Sprintf("retry of %s of attempt %d requested", s.CurrentPhase, s.Attempt), nil
 }
 
 func (a *app) planRevertCommand() *cobra.Command {
@@ -180,14 +186,14 @@ func (a *app) planRevertCommand() *cobra.Command {
 	command := a.planRequestCommand(f, revertPlan, false, &cobra.Command{
 		Use:   "revert NAME",
 		Short: "Revert a plan to its first phase",
-		Long: "Revert returns a plan to its first phase, Strategize, by changing spec.revert. Active runs of the plan are stopped first, if\n" +
-			"--attempt names their attempt. With --attempt, revert fails if the plan is in another attempt. After Strategize the plan waits for approval, unless --to\n" +
+		Long: "Revert returns a plan to its first phase, Strategize, by changing spec.revert. Active runs of the plan are stopped first, if --phase and --attempt name\n" +
+			"them. With --phase and --attempt, revert fails if the plan is in another phase or attempt. After Strategize the plan waits for approval, unless --to\n" +
 			"sets a later phase. The field spec.maxReversions of the action limits the number of reversions.",
 		Example: "  # Start over, and continue without further approval up to Execute\n" +
 			"  berth plan revert check-greeting --to execute",
 	})
 	f.addWait(command)
-	f.addAttempt(command, "attempt that must be the current one; required while its runs are active")
+	f.addPosition(command, "phase that must be the current one; required while its runs are active", "attempt that must be the current one; required while its runs are active")
 	command.Flags().StringVar(&f.reason, "reason", "", "reason, for other users; it is recorded in the history")
 	command.Flags().StringVar(&f.to, "to", "strategize", "last phase that starts without further approval: strategize, execute or apply")
 	return command
@@ -209,7 +215,9 @@ func revertPlan(plan *v1alpha1.Plan, request *planRequest) (string, error) {
 	if err := sees(plan, request, "revert"); err != nil {
 		return "", err
 	}
-	plan.Spec.Revert = &v1alpha1.PlanRevert{ToPhase: v1alpha1.PhaseStrategize, Token: request.token, Reason: request.reason}
+	plan.Spec.Revert = &v1alpha1.PlanRevert{
+		ToPhase: v1alpha1.PhaseStrategize, Token: request.token, Reason: request.reason, From: &v1alpha1.PlanPosition{Phase: s.CurrentPhase, Attempt: s.Attempt},
+	}
 	plan.Spec.TargetPhase = cmp.Or(request.target, v1alpha1.PhaseStrategize)
-	return "revert to Strategize requested", nil
+	return fmt.Sprintf("revert from %s of attempt %d to Strategize requested", s.CurrentPhase, s.Attempt), nil
 }

@@ -218,7 +218,7 @@ func brief(plan *v1alpha1.Plan) string {
 // remarks returns why a plan does not continue, and what the user can do about it.
 func remarks(plan *v1alpha1.Plan) []string {
 	s, name := &plan.Status, plan.Name
-	named := fmt.Sprintf("%s --attempt %d", name, s.Attempt) // a copied command fails once the plan is in another attempt
+	named := positioned(plan, s.CurrentPhase)
 	var said []string
 	if reason := plan.Annotations[annotationReason]; reason != "" {
 		said = append(said, "reason: "+reason)
@@ -230,7 +230,7 @@ func remarks(plan *v1alpha1.Plan) []string {
 	case plan.Spec.State == v1alpha1.PlanCancelRequested && s.State != v1alpha1.PlanCancelled && s.State != v1alpha1.PlanApplied:
 		said = append(said, "cancellation in progress")
 	case plans.Awaited(&plan.Spec, s) != "":
-		said = append(said, fmt.Sprintf("to continue: berth plan approve %s --phase %s", named, strings.ToLower(string(plans.Awaited(&plan.Spec, s)))))
+		said = append(said, "to continue: berth plan approve "+positioned(plan, plans.Awaited(&plan.Spec, s)))
 	case s.State == v1alpha1.PlanErrored:
 		said = append(said, fmt.Sprintf("to run %s again: berth plan retry %s; to start over: berth plan revert %s", s.CurrentPhase, named, named))
 	case s.State == v1alpha1.PlanConstrained && skipped(s) != "":

@@ -48,8 +48,8 @@ func TestPlan_ApprovalNamesWhatWaits(t *testing.T) {
 		"while a revert is requested":       {`{spec: {revert: {token: b}}}`, `{"currentPhase":"Execute","state":"Complete","attempt":2,"observedRevertToken":"a"}`, applyOf2, requested},
 		"while a first revert is requested": {`{spec: {revert: {token: b}}}`, applyWaits, applyOf2, requested},
 		"while a cancellation is requested": {`{spec: {state: Cancelled}}`, applyWaits, applyOf2, requested},
-		"together with a retry":             {`{}`, executeWaits, `{"spec":{"retryToken":"a","approval":{"phase":"Execute","attempt":2}}}`, requested},
-		"together with a revert":            {`{}`, applyWaits, `{"spec":{"revert":{"token":"a"},"approval":{"phase":"Apply","attempt":2}}}`, requested},
+		"together with a retry":             {`{}`, executeWaits, `{"spec":{"retryToken":"a","retryFrom":{"phase":"Strategize","attempt":2},"approval":{"phase":"Execute","attempt":2}}}`, requested},
+		"together with a revert":            {`{}`, applyWaits, `{"spec":{"revert":{"token":"a","from":{"phase":"Execute","attempt":2}},"approval":{"phase":"Apply","attempt":2}}}`, requested},
 		"a higher target":                   {`{}`, executeWaits, `{"spec":{"targetPhase":"Execute"}}`, "targetPhase may be raised only together with revert.token"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,8 +70,63 @@ func TestPlan_ApprovalNamesWhatWaits(t *testing.T) {
 			next := `{"status":{"currentPhase":"Execute","state":"Processing"}}`
 			g.Expect(k8s.Status().Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(next)))).To(Succeed())
 			g.Expect(patch(tc.patch)).To(Succeed(), "the same approval again changes nothing")
-			g.Expect(patch(`{"spec":{"retryToken":"z"}}`)).To(Succeed())
+			g.Expect(patch(`{"spec":{"retryToken":"z","retryFrom":{"phase":"Execute","attempt":2}}}`)).To(Succeed())
 			g.Expect(patch(`{"spec":{"approval":null}}`)).To(Succeed())
 		})
 	}
+}
+
+// TestPlan_RetryAndRevertNameWhatTheirUserSaw sends raw patches, as clients without the checks of berth plan retry and berth plan revert do.
+func TestPlan_RetryAndRevertNameWhatTheirUserSaw(t *testing.T) {
+	const (
+		executing = `{"currentPhase":"Execute","state":"Processing","attempt":2}`
+		failed    = `{"currentPhase":"Apply","state":"Errored","attempt":2}`
+
+		retry, retryFrom   = `"retryToken":"a"`, `"retryFrom":`
+		revert, revertFrom = `"targetPhase":"Apply","revert":{"token":"a"`, `"from":`
+		position           = "with the current phase and attempt"
+	)
+	for name, tc := range map[string]struct {
+		spec, status, from string
+		refused            bool
+	}{
+		"the current phase and attempt":    {`{}`, executing, `{"phase":"Execute","attempt":2}`, false},
+		"a failed phase":                   {`{}`, failed, `{"phase":"Apply","attempt":2}`, false},
+		"an older phase":                   {`{}`, failed, `{"phase":"Execute","attempt":2}`, true},
+		"an older attempt":                 {`{}`, executing, `{"phase":"Execute","attempt":1}`, true},
+		"a later attempt":                  {`{}`, executing, `{"phase":"Execute","attempt":3}`, true},
+		"nothing":                          {`{}`, executing, ``, true},
+		"a plan that has not started":      {`{}`, `{"state":"Queued"}`, `{"phase":"Strategize","attempt":1}`, true},
+		"what an earlier request named":    {`{spec: {retryToken: z, retryFrom: {phase: Execute, attempt: 1}, revert: {token: z, from: {phase: Execute, attempt: 1}}}}`, executing, ``, true},
+		"the same request as before, late": {`{spec: {retryToken: a, revert: {token: a}, targetPhase: Apply}}`, executing, `{"phase":"Execute","attempt":1}`, false},
+	} {
+		for request, text := range map[string]string{
+			"retry":  `{"spec":{` + retry + optional(retryFrom, tc.from) + `}}`,
+			"revert": `{"spec":{` + revert + optional(revertFrom, tc.from) + `}}}`,
+		} {
+			t.Run(request+" from "+name, func(t *testing.T) {
+				g := NewWithT(t)
+				o := createObject(t, kindPlan, tc.spec)
+				g.Expect(k8s.Status().Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"status":`+tc.status+`}`)))).To(Succeed())
+				err := k8s.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(text)))
+				if tc.refused {
+					g.Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)
+					g.Expect(err.Error()).To(ContainSubstring(position))
+					return
+				}
+				g.Expect(err).NotTo(HaveOccurred())
+				next := `{"status":{"attempt":3,"currentPhase":"Strategize","state":"Processing"}}`
+				g.Expect(k8s.Status().Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(next)))).To(Succeed(), "the plan continues")
+				g.Expect(k8s.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"state":"Cancelled"}}`)))).To(Succeed())
+			})
+		}
+	}
+}
+
+// optional returns a field of a JSON object that follows others, or an empty string without a value.
+func optional(field, value string) string {
+	if value == "" {
+		return ""
+	}
+	return "," + field + value
 }

@@ -118,10 +118,10 @@ var _ = Describe("berth mcp with real clients", Ordered, Label(anyUser), func() 
 		name := "name=" + plan.Name
 		Expect(call("plan_status", name)).To(ContainSubstring("Succeeded"))
 		Expect(call("approve", name, "phase=execute", "attempt=1")).To(ContainSubstring(plan.Name))
-		Expect(call("revert", name, "attempt=1")).To(ContainSubstring(plan.Name))
+		Expect(call("revert", name, "phase=execute", "attempt=1")).To(ContainSubstring(plan.Name))
 		Expect(call("cancel", name)).To(ContainSubstring(plan.Name))
 		// A cancelled plan has no failed phase, so this call must fail.
-		retry := append(append([]string{"--cli"}, server()...), "--method", "tools/call", "--tool-name", "retry", "--tool-arg", name, "--tool-arg", "attempt=1")
+		retry := append(append([]string{"--cli"}, server()...), "--method", "tools/call", "--tool-name", "retry", "--tool-arg", name, "--tool-arg", "phase=execute", "--tool-arg", "attempt=1")
 		text, _ := prepare(ctx, "mcp-inspector", retry...).CombinedOutput() // the inspector reports the failure of the tool in its exit code
 		Expect(string(text)).To(ContainSubstring("cancelled"))
 	})

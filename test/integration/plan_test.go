@@ -179,16 +179,16 @@ var _ = Describe("a Plan", func() {
 		endRun(ctx, plan, 1, "execute", 0, 1)
 		waitForPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanErrored, 1)
 		expectPlanAtRest(ctx, plan, status.FailedStatus)
-		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.RetryToken = "once more" })
+		updatePlan(ctx, plan, retryFrom(plan, "once more"))
 		endRun(ctx, plan, 2, "execute", 0, 0)
 		waitForPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanComplete, 2)
-		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.Revert = &v1alpha1.PlanRevert{Token: "no", Reason: "It is wrong."} })
+		updatePlan(ctx, plan, revertFrom(plan, "no"))
 		waitForPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanProcessing, 3)
 		Expect(plan.Status.Reversions).To(BeEquivalentTo(1))
-		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.Revert.Token = "no, no" })
+		updatePlan(ctx, plan, revertFrom(plan, "no, no"))
 		waitForPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanConstrained, 3)
 		Expect(waitForStalledPlan(ctx, plan, v1alpha1.ReasonReversionLimit)).To(ContainSubstring("reverted 1 times"))
-		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.RetryToken = "go on" })
+		updatePlan(ctx, plan, retryFrom(plan, "go on"))
 		waitForPlan(ctx, plan, v1alpha1.PhaseExecute, v1alpha1.PlanProcessing, 4)
 		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) {
 			spec.State, spec.TTLSecondsAfterFinished = v1alpha1.PlanCancelRequested, ptr.To[int32](0)
@@ -219,7 +219,7 @@ var _ = Describe("a Plan", func() {
 					g.Expect(strategy.Status.Breaker.State).To(Equal(v1alpha1.BreakerOpen))
 				}).Should(Succeed())
 			}
-			updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.RetryToken += "x" })
+			updatePlan(ctx, plan, retryFrom(plan, plan.Spec.RetryToken+"x"))
 		}
 		waitForPlan(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanConstrained, 3)
 		Expect(waitForStalledPlan(ctx, plan, v1alpha1.ReasonCircuitOpen)).To(ContainSubstring("search"))
@@ -230,7 +230,7 @@ var _ = Describe("a Plan", func() {
 			strategy.Spec.ResetToken = "mended"
 			g.Expect(k8s.Update(ctx, strategy)).To(Succeed())
 		}).Should(Succeed())
-		updatePlan(ctx, plan, func(spec *v1alpha1.PlanSpec) { spec.RetryToken += "x" })
+		updatePlan(ctx, plan, retryFrom(plan, plan.Spec.RetryToken+"x"))
 		endRun(ctx, plan, 4, "strategize", 0, 0)
 		waitForPlan(ctx, plan, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete, 4)
 	})
@@ -313,3 +313,18 @@ var _ = Describe("a Plan", func() {
 		Expect(plan.OwnerReferences).To(ConsistOf(HaveField("UID", instance.UID)))
 	})
 })
+
+// positionOf returns the phase and the attempt of a plan that a request names.
+func positionOf(plan *v1alpha1.Plan) *v1alpha1.PlanPosition {
+	return &v1alpha1.PlanPosition{Phase: plan.Status.CurrentPhase, Attempt: plan.Status.Attempt}
+}
+
+func retryFrom(plan *v1alpha1.Plan, token string) func(*v1alpha1.PlanSpec) {
+	return func(spec *v1alpha1.PlanSpec) { spec.RetryToken, spec.RetryFrom = token, positionOf(plan) }
+}
+
+func revertFrom(plan *v1alpha1.Plan, token string) func(*v1alpha1.PlanSpec) {
+	return func(spec *v1alpha1.PlanSpec) {
+		spec.Revert = &v1alpha1.PlanRevert{Token: token, Reason: "It is wrong.", From: positionOf(plan)}
+	}
+}

@@ -118,8 +118,10 @@ const (
 	applyPatch      = `{"spec":{"approval":{"phase":"Apply","attempt":1}}}`
 	applyAgainPatch = `{"spec":{"approval":{"phase":"Execute","attempt":2,"toPhase":"Apply"}}}`
 	cancelPatch     = `{"spec":{"state":"Cancelled"}}`
-	retryPatch      = `{"spec":{"retryToken":"once more"}}`
-	revertPatch     = `{"spec":{"targetPhase":"Strategize","revert":{"token":"back"}}}`
+	// retryExecutePatch, retryApplyPatch and revertPatch name the phase of the first attempt that their user saw.
+	retryExecutePatch = `{"spec":{"retryToken":"once more","retryFrom":{"phase":"Execute","attempt":1}}}`
+	retryApplyPatch   = `{"spec":{"retryToken":"once more","retryFrom":{"phase":"Apply","attempt":1}}}`
+	revertPatch       = `{"spec":{"targetPhase":"Strategize","revert":{"token":"back","from":{"phase":"Execute","attempt":1}}}}`
 )
 
 // executions returns how often each strategy was executed for each plan, phase and attempt. The counts come from the processes and not from the

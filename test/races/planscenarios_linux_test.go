@@ -116,10 +116,10 @@ func revertThenApply(ctx context.Context, scenario *planScenario) error {
 }
 
 func retryFailedApply(ctx context.Context, scenario *planScenario) error {
-	return runSteps(scenario.waitUntil(ctx, v1alpha1.PhaseApply, v1alpha1.PlanErrored), scenario.patch(ctx, retryPatch), scenario.waitUntilFinal(ctx))
+	return runSteps(scenario.waitUntil(ctx, v1alpha1.PhaseApply, v1alpha1.PlanErrored), scenario.patch(ctx, retryApplyPatch), scenario.waitUntilFinal(ctx))
 }
 
 // retryDuringExecute requests a retry while the run is in progress: Berth stops the run and ignores its result.
 func retryDuringExecute(ctx context.Context, scenario *planScenario) error {
-	return runSteps(scenario.waitUntil(ctx, v1alpha1.PhaseExecute, v1alpha1.PlanProcessing), scenario.patch(ctx, retryPatch), scenario.waitUntilFinal(ctx))
+	return runSteps(scenario.waitUntil(ctx, v1alpha1.PhaseExecute, v1alpha1.PlanProcessing), scenario.patch(ctx, retryExecutePatch), scenario.waitUntilFinal(ctx))
 }

@@ -180,7 +180,7 @@ func retryWithSecondLeader(ctx context.Context, p *v1alpha1.Plan, a, b *writeBlo
 		now, err := planNow(ctx, p)
 		g.Expect(err).NotTo(HaveOccurred())
 		if now.Status.State == v1alpha1.PlanErrored && !asked {
-			g.Expect(patchObject(ctx, p, retryPatch)).To(Succeed())
+			g.Expect(patchObject(ctx, p, retryApplyPatch)).To(Succeed())
 			asked = true
 		}
 		g.Expect(now.Status.State).To(Equal(v1alpha1.PlanApplied), "%s", describePlan(now))

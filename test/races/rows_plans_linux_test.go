@@ -137,7 +137,7 @@ var _ = row("R16-plans", "reads of a plan during writes are never older than the
 	Expect(k8s.Create(ctx, p)).To(Succeed())
 	expectPlan(ctx, p, v1alpha1.PhaseStrategize, v1alpha1.PlanComplete)
 	for n := 1; n <= writes; n++ {
-		Expect(patchObject(ctx, p, fmt.Sprintf(`{"spec":{"retryToken":"%d"}}`, n))).To(Succeed())
+		Expect(patchObject(ctx, p, fmt.Sprintf(`{"spec":{"retryToken":"%d","retryFrom":{"phase":"Strategize","attempt":1}}}`, n))).To(Succeed())
 		for range 3 {
 			o, err := planNow(ctx, p)
 			Expect(err).NotTo(HaveOccurred())
@@ -249,7 +249,7 @@ var _ = row("S16", "no transition happens twice, a manual plan never advances by
 	expectUnchanged(v1alpha1.PhaseExecute, v1alpha1.PlanComplete)
 	patchAll(applyPatch)
 	expectUnchanged(v1alpha1.PhaseApply, v1alpha1.PlanErrored)
-	patchAll(retryPatch)
+	patchAll(retryApplyPatch)
 	for _, p := range manual {
 		last := expectPlan(ctx, p, v1alpha1.PhaseApply, v1alpha1.PlanApplied)
 		Expect(planHistory(last)).To(Equal("Strategize 1 Processing, Strategize 1 Complete, Execute 1 Processing, Execute 1 Complete, "+

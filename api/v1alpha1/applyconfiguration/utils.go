@@ -117,6 +117,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.PlanApprovalApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PlanHistoryEntry"):
 		return &apiv1alpha1.PlanHistoryEntryApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PlanPosition"):
+		return &apiv1alpha1.PlanPositionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PlanReference"):
 		return &apiv1alpha1.PlanReferenceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PlanResult"):

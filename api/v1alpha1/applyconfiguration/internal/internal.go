@@ -1234,6 +1234,15 @@ var schemaYAML = typed.YAMLObject(`types:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime
 - name: com.github.berth-dev.berth.api.v1alpha1.PlanPhase
   scalar: string
+- name: com.github.berth-dev.berth.api.v1alpha1.PlanPosition
+  map:
+    fields:
+    - name: attempt
+      type:
+        scalar: numeric
+    - name: phase
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.PlanPhase
 - name: com.github.berth-dev.berth.api.v1alpha1.PlanReference
   map:
     fields:
@@ -1272,6 +1281,10 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.berth-dev.berth.api.v1alpha1.PlanRevert
   map:
     fields:
+    - name: from
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.PlanPosition
+        elementRelationship: atomic
     - name: reason
       type:
         scalar: string
@@ -1327,6 +1340,10 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: instanceRef
       type:
         namedType: com.github.berth-dev.berth.api.v1alpha1.LocalReference
+    - name: retryFrom
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.PlanPosition
+        elementRelationship: atomic
     - name: retryToken
       type:
         scalar: string

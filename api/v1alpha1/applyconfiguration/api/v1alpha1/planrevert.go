@@ -18,8 +18,11 @@ type PlanRevertApplyConfiguration struct {
 	// toPhase is the phase at which the plan restarts; only Strategize is supported. Lower spec.targetPhase in the same change; otherwise the plan
 	// continues up to spec.targetPhase without approval. Defaults to Strategize.
 	ToPhase *apiv1alpha1.PlanPhase `json:"toPhase,omitempty"`
-	// token identifies the request. Any change of its value is a new request. 1 to 256 characters.
+	// token identifies the request. Any change of its value is a new request. The API server accepts a change only if from names the current phase and
+	// attempt. 1 to 256 characters.
 	Token *string `json:"token,omitempty"`
+	// from names the phase and the attempt that the user of the request saw: status.currentPhase and status.attempt.
+	From *PlanPositionApplyConfiguration `json:"from,omitempty"`
 	// reason explains the revert to users. Berth records it in status.history. At most 256 characters.
 	Reason *string `json:"reason,omitempty"`
 }
@@ -43,6 +46,14 @@ func (b *PlanRevertApplyConfiguration) WithToPhase(value apiv1alpha1.PlanPhase) 
 // If called multiple times, the Token field is set to the value of the last call.
 func (b *PlanRevertApplyConfiguration) WithToken(value string) *PlanRevertApplyConfiguration {
 	b.Token = &value
+	return b
+}
+
+// WithFrom sets the From field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the From field is set to the value of the last call.
+func (b *PlanRevertApplyConfiguration) WithFrom(value *PlanPositionApplyConfiguration) *PlanRevertApplyConfiguration {
+	b.From = value
 	return b
 }
 

@@ -27,8 +27,10 @@ type PlanSpecApplyConfiguration struct {
 	// state is the desired state of the plan: Active or Cancelled. Cancelled stops the plan and cannot be undone. Defaults to Active.
 	State *apiv1alpha1.PlanRequest `json:"state,omitempty"`
 	// retryToken requests a retry. Any change of its value runs the current phase again, unless the phase has succeeded. Berth first stops runs of the
-	// phase that are still active. At most 256 characters.
+	// phase that are still active. The API server accepts a change only if retryFrom names the current phase and attempt. At most 256 characters.
 	RetryToken *string `json:"retryToken,omitempty"`
+	// retryFrom names the phase and the attempt that the user of retryToken saw: status.currentPhase and status.attempt.
+	RetryFrom *PlanPositionApplyConfiguration `json:"retryFrom,omitempty"`
 	// revert requests that the plan restarts at an earlier phase.
 	Revert *PlanRevertApplyConfiguration `json:"revert,omitempty"`
 	// instanceRef names the Instance that owns this plan: deleting the Instance deletes the plan. Immutable.
@@ -97,6 +99,14 @@ func (b *PlanSpecApplyConfiguration) WithState(value apiv1alpha1.PlanRequest) *P
 // If called multiple times, the RetryToken field is set to the value of the last call.
 func (b *PlanSpecApplyConfiguration) WithRetryToken(value string) *PlanSpecApplyConfiguration {
 	b.RetryToken = &value
+	return b
+}
+
+// WithRetryFrom sets the RetryFrom field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RetryFrom field is set to the value of the last call.
+func (b *PlanSpecApplyConfiguration) WithRetryFrom(value *PlanPositionApplyConfiguration) *PlanSpecApplyConfiguration {
+	b.RetryFrom = value
 	return b
 }
 
