@@ -101,6 +101,8 @@ const (
 	ReasonLost = "Lost"
 	// ReasonCrashed means that the process exited, and no stop was requested.
 	ReasonCrashed = "Crashed"
+	// ReasonResumeFailed means that process.resumeCommand failed at once, so Berth starts process.command instead.
+	ReasonResumeFailed = "ResumeFailed"
 	// ReasonUnhealthy means that the liveness probe failed too often.
 	ReasonUnhealthy = "Unhealthy"
 	// ReasonHung means that the process runs but does not answer.

@@ -15,6 +15,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.runtime) || self.runtime.type != 'Pod' || !has(self.proxy) || self.proxy != 'Enabled'",message="proxy is not supported for Pods, because the address of the Service outlives restarts; set proxy to Disabled"
 // +kubebuilder:validation:XValidation:rule="!has(self.runtime) || self.runtime.type != 'Pod' || !(has(self.readiness) && has(self.readiness.exec) || has(self.liveness) && has(self.liveness.exec))",message="exec probes are not supported for Pods, because they run on the machine of the manager; use httpGet or tcpSocket"
 // +kubebuilder:validation:XValidation:rule="has(self.process.command) || has(self.runtime) && has(self.runtime.pod)",fieldPath=".process.command",reason="FieldValueRequired",message="command is required unless runtime.pod.image names an image whose entrypoint runs instead; set process.command"
+// +kubebuilder:validation:XValidation:rule="!has(self.process.resumeCommand)",fieldPath=".process.resumeCommand",reason="FieldValueForbidden",message="only Instances support resumeCommand; remove process.resumeCommand"
 type DevServerSpec struct {
 	ProcessSpec `json:",inline"`
 

@@ -131,7 +131,8 @@ type InstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	AttachCommand string `json:"attachCommand,omitempty"`
 
-	// sessionID identifies the conversation and stays the same across restarts. The program gets it as the environment variable SESSION_ID.
+	// sessionID identifies the conversation and stays the same for as long as the Instance exists. The program gets it as the environment variable
+	// SESSION_ID.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	SessionID string `json:"sessionID,omitempty"`

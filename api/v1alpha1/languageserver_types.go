@@ -14,6 +14,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="has(self.runtime) == has(oldSelf.runtime) && (!has(self.runtime) || self.runtime.type == oldSelf.runtime.type)",message="runtime is immutable, except for the fields of pod; delete and recreate the object"
 // +kubebuilder:validation:XValidation:rule="has(self.instanceRef) == has(oldSelf.instanceRef) && (!has(self.instanceRef) || self.instanceRef == oldSelf.instanceRef)",message="instanceRef is immutable; delete and recreate the object"
 // +kubebuilder:validation:XValidation:rule="has(self.process.command)",fieldPath=".process.command",reason="FieldValueRequired",message="command is required, also in a Pod, because the multiplexer of a LanguageServer starts the server; set process.command"
+// +kubebuilder:validation:XValidation:rule="!has(self.process.resumeCommand)",fieldPath=".process.resumeCommand",reason="FieldValueForbidden",message="only Instances support resumeCommand; remove process.resumeCommand"
 type LanguageServerSpec struct {
 	ProcessSpec `json:",inline"`
 

@@ -78,6 +78,12 @@ type ProcessStatus struct {
 	// +structType=atomic
 	LastExit *ProcessExit `json:"lastExit,omitempty"`
 
+	// resume describes how Berth starts the program of an Instance again: with process.command or with process.resumeCommand. Unset for other kinds, and
+	// before the first start.
+	// +optional
+	// +structType=atomic
+	Resume *ResumeStatus `json:"resume,omitempty"`
+
 	// failures is the number of consecutive failures, from which Berth computes the back-off.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
@@ -199,6 +205,47 @@ type ProcessExit struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	LogTail string `json:"logTail,omitempty"`
+}
+
+// SessionStart is how an incarnation of an Instance is started.
+// +kubebuilder:validation:Enum=New;Resumed;Fallback;Adopted
+type SessionStart string
+
+const (
+	// SessionNew starts the session with command, because no earlier incarnation of this session has run.
+	SessionNew SessionStart = "New"
+	// SessionResumed resumes the session with resumeCommand, or with command if resumeCommand is unset.
+	SessionResumed SessionStart = "Resumed"
+	// SessionFallback starts the program with command, because resumeCommand failed at once.
+	SessionFallback SessionStart = "Fallback"
+	// SessionAdopted means that Berth did not start the program: it adopted an existing session or container.
+	SessionAdopted SessionStart = "Adopted"
+)
+
+// ResumeStatus describes how the current incarnation of an Instance was started, and how the next one will be.
+type ResumeStatus struct {
+	// sessionID is the ID of the session of the current incarnation. The first start with another ID is New.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	SessionID string `json:"sessionID"`
+
+	// start is how the current incarnation was started: New, Resumed, Fallback, or Adopted if Berth did not start it.
+	// +required
+	Start SessionStart `json:"start"`
+
+	// next is how the next incarnation is started. If the current incarnation runs, Berth determines the value again when it exits.
+	// +required
+	Next SessionStart `json:"next"`
+
+	// commandHash is a hash of the resumeCommand with which the current incarnation was started. Unset if it was started with command.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	CommandHash string `json:"commandHash,omitempty"`
+
+	// fallbackIncarnation is the number of the incarnation that was the last fallback. While it is set, Berth does not fall back again. Berth clears it
+	// after an incarnation that has run, and when it forgets failures, for example for a restart request.
+	// +optional
+	FallbackIncarnation int64 `json:"fallbackIncarnation,omitempty"`
 }
 
 // BreakerStatus is the state of the circuit breaker of a process.

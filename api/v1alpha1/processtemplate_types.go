@@ -16,6 +16,17 @@ type ProcessTemplate struct {
 	// +listType=atomic
 	Command []string `json:"command,omitempty"`
 
+	// resumeCommand is the program and its arguments for a start that resumes the session of an Instance: the next start after an incarnation that has run.
+	// Its first start, and one start after a resume that fails at once, run command. Berth treats it like command. 1 to 256 entries of at most 4096
+	// characters. Unset: every start runs command. A change does not restart a process that was started with command. Only Instances support it.
+	// +optional
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule="self[0].size() > 0",message="the program, resumeCommand[0], must not be empty"
+	// +listType=atomic
+	ResumeCommand []string `json:"resumeCommand,omitempty"`
+
 	// workingDir is the directory in which the program starts; an absolute path of at most 4096 characters. Defaults to the first folder of the
 	// workspace for a LanguageServer, to the home directory of the manager's user for other programs on a machine, and to the working directory of the
 	// image in a container.

@@ -28,6 +28,7 @@ const (
 
 // StrategySpec is the desired state of a Strategy.
 // +kubebuilder:validation:XValidation:rule="has(self.process.command) || has(self.runtime) && has(self.runtime.pod)",fieldPath=".process.command",reason="FieldValueRequired",message="command is required unless runtime.pod.image names an image whose entrypoint runs instead; set process.command"
+// +kubebuilder:validation:XValidation:rule="!has(self.process.resumeCommand)",fieldPath=".process.resumeCommand",reason="FieldValueForbidden",message="only Instances support resumeCommand; remove process.resumeCommand"
 type StrategySpec struct {
 	// description explains the strategy to users. At most 1024 characters.
 	// +optional

@@ -104,7 +104,8 @@ func (k *Kind) Runtime(object process.Object) runtime.Runtime {
 // Traits implements process.Kind. An adopted session outlives the object unless the spec sets deletionPolicy: Terminate.
 func (*Kind) Traits(object process.Object) process.Traits {
 	instance := object.(*v1alpha1.Instance) // New returns only Instances
-	traits := process.Traits{Runtime: typeOf(instance), Adopts: adopts(instance), KeepAdopted: instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate}
+	traits := process.Traits{Runtime: typeOf(instance), Adopts: adopts(instance), KeepAdopted: instance.Spec.DeletionPolicy != v1alpha1.DeletionTerminate,
+		SessionID: sessionID(instance)}
 	if spec := instance.Spec.Runtime; spec != nil && spec.Pod != nil {
 		traits.Template = spec.Pod.Template
 	}
@@ -120,7 +121,7 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *fact
 		Rows:    ptr.Deref(instance.Spec.Terminal.Rows, defaultRows),
 	}
 	start.Process.StopSignal = stopSignal(instance, start.Process.StopSignal)
-	start.Variables = map[string]string{sessionIDVariable: string(instance.UID)}
+	start.Variables = map[string]string{sessionIDVariable: sessionID(instance)}
 	config, err := configOf(instance)
 	if err != nil {
 		return err
@@ -136,6 +137,9 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *fact
 	}
 	return k.check(ctx, instance, start)
 }
+
+// sessionID returns the ID of the session, which is a new one for each object.
+func sessionID(instance *v1alpha1.Instance) string { return string(instance.UID) }
 
 // stopSignal returns the signal that the spec names. The default is SIGHUP for programs in a terminal of this machine. It is SIGTERM for containers, because
 // many daemons reload their configuration on SIGHUP.
@@ -180,7 +184,7 @@ func (k *Kind) handle(instance *v1alpha1.Instance) string {
 // show sets the parts of the status that running and stopped Instances have in common. It records the interruptToken in the status first; BeforeAction
 // interrupts the program after the write. Therefore each token causes at most one interrupt.
 func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
-	instance.Status.AttachCommand, instance.Status.SessionID = command, string(instance.UID)
+	instance.Status.AttachCommand, instance.Status.SessionID = command, sessionID(instance)
 	instance.Status.ObservedInterruptToken = instance.Spec.InterruptToken
 	if adopted {
 		k.set(instance, v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted, "Berth adopted a program that was already running.")

@@ -95,9 +95,11 @@ func (r *Reconciler) do(ctx context.Context, v *scope) error {
 		} else if forbidden {
 			return consistency.ErrStale // the decision was based on a stale namespace in the cache
 		}
-		process := v.start.Process
-		process.Incarnation = incarnation
-		process.Origin = facts.Origin{SpecHash: v.hash, RestartToken: v.spec().RestartToken}
+		process, blocked := v.program(v.step.SessionStart, incarnation)
+		if blocked != nil {
+			return &facts.StartError{Reason: blocked.Reason, Message: blocked.Message}
+		}
+		process.Origin = facts.Origin{SpecHash: v.hash, RestartToken: v.spec().RestartToken, SessionStart: string(v.step.SessionStart), ResumeHash: v.resumeHash}
 		r.stateCache.setRuntime(v.object, v.runtime)
 		err := v.runtime.Start(ctx, process)
 		if err == nil {

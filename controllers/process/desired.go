@@ -51,6 +51,8 @@ func (v *scope) desired(kind Kind) lifecycle.Desired {
 		SpecHash:      v.hash,
 		RestartToken:  spec.RestartToken,
 		ResetToken:    spec.ResetToken,
+		SessionID:     v.traits.SessionID,
+		ResumeHash:    v.resumeHash,
 		Logs:          CommandLine("logs", kind, v.object),
 		Restart:       restart,
 		RestartPolicy: cmp.Or(spec.RestartPolicy, v1alpha1.RestartAlways),

@@ -85,7 +85,7 @@ func TestSpecHash_ChangesOnlyWithProgram(t *testing.T) {
 		if change != nil {
 			change(spec)
 		}
-		sum, err := specHash(spec, words)
+		sum, _, err := specHash(spec, words)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(sum).To(HaveLen(64), "the maximum length of status.specHash")
 		return sum
@@ -98,4 +98,16 @@ func TestSpecHash_ChangesOnlyWithProgram(t *testing.T) {
 	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.WorkingDir = "/x" })).NotTo(Equal(same))
 	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.Env[0].Value = "w" })).NotTo(Equal(same))
 	g.Expect(hash(nil, "port=1")).NotTo(Equal(same))
+	g.Expect(hash(func(s *v1alpha1.ProcessSpec) { s.Process.ResumeCommand = []string{"a", "--resume"} })).To(Equal(same), "resumeCommand does not concern a process that was started with command")
+}
+
+func TestSpecHash_CoversResumeCommandSeparately(t *testing.T) {
+	g := NewWithT(t)
+	hash := func(command ...string) string {
+		_, sum, err := specHash(&v1alpha1.ProcessSpec{Process: v1alpha1.ProcessTemplate{Command: []string{"a"}, ResumeCommand: command}}, nil)
+		g.Expect(err).NotTo(HaveOccurred())
+		return sum
+	}
+	g.Expect(hash()).To(BeEmpty())
+	g.Expect(hash("a", "b")).To(And(HaveLen(64), Equal(hash("a", "b")), Not(Equal(hash("a b"))), Not(Equal(hash("a")))))
 }

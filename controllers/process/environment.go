@@ -266,9 +266,9 @@ func (e *environment) expand(text string) (expanded string, secret bool) {
 	return expanded, secret
 }
 
-// command expands argv. It rejects values from a Secret, because every user of a machine can read its command lines, and rejects arguments and variables with
+// command expands argv, which is the value of a field. It rejects values from a Secret, because every user of a machine can read its command lines, and rejects arguments and variables with
 // which no program can be executed.
-func (e *environment) command(argv []string) ([]string, *lifecycle.Blocked) {
+func (e *environment) command(field string, argv []string) ([]string, *lifecycle.Blocked) {
 	if e.tooLong != nil {
 		return nil, e.tooLong
 	}
@@ -276,15 +276,15 @@ func (e *environment) command(argv []string) ([]string, *lifecycle.Blocked) {
 	for i, word := range argv {
 		text, secret := e.expand(word)
 		if secret {
-			return nil, invalidEnvironment("The value of spec.process.command[%d] refers to a variable from a Secret, and all users can read command lines. "+
-				"Let the program read the variable from its environment.", i)
+			return nil, invalidEnvironment("The value of %s[%d] refers to a variable from a Secret, and all users can read command lines. "+
+				"Let the program read the variable from its environment.", field, i)
 		}
 		if strings.ContainsRune(text, 0) {
-			return nil, invalidEnvironment("The value of spec.process.command[%d] contains a zero byte. Remove it.", i)
+			return nil, invalidEnvironment("The value of %s[%d] contains a zero byte. Remove it.", field, i)
 		}
 		if size += len(text) + stringOverhead; len(text) > maxString || size > maxStrings {
-			return nil, invalidEnvironment("The value of spec.process.command[%d] is too long: an argument has at most %d bytes, and all arguments and variables at most %d bytes together. "+
-				"Let the program read the value from a file.", i, maxString, maxStrings)
+			return nil, invalidEnvironment("The value of %s[%d] is too long: an argument has at most %d bytes, and all arguments and variables at most %d bytes together. "+
+				"Let the program read the value from a file.", field, i, maxString, maxStrings)
 		}
 		expanded[i] = text
 	}

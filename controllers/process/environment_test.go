@@ -94,12 +94,12 @@ func TestCommand_ContainsNoSecret(t *testing.T) {
 		{name: "HEADER", value: "Bearer $(TOKEN)"},
 	}, map[string]string{"PORT": "8080"})
 
-	argv, blocked := env.command([]string{"serve", "--port", "$(PORT)", "--dir=$(DIR)", "$$(TOKEN)", "$(OTHER)"})
+	argv, blocked := env.command("spec.process.command", []string{"serve", "--port", "$(PORT)", "--dir=$(DIR)", "$$(TOKEN)", "$(OTHER)"})
 	g.Expect(blocked).To(BeNil())
 	g.Expect(argv).To(Equal([]string{"serve", "--port", "8080", "--dir=/srv", "$(TOKEN)", "$(OTHER)"}))
 
 	for _, word := range []string{"--token=$(TOKEN)", "$(HEADER)"} {
-		argv, blocked = env.command([]string{"serve", word})
+		argv, blocked = env.command("spec.process.command", []string{"serve", word})
 		g.Expect(argv).To(BeNil())
 		g.Expect(blocked.Reason).To(Equal(v1alpha1.ReasonInvalidEnvironment))
 		g.Expect(blocked.Message).To(And(ContainSubstring("command[1]"), Not(ContainSubstring("s3cret"))))
@@ -136,7 +136,7 @@ func TestEnvironment_TooLongBlocksTheStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			env := expandEnvironment(row.variables, map[string]string{"PORT": "8080"})
-			argv, blocked := env.command(row.command)
+			argv, blocked := env.command("spec.process.command", row.command)
 			if row.says == "" {
 				g.Expect(blocked).To(BeNil())
 				return

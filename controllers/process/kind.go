@@ -76,6 +76,9 @@ type Traits struct {
 	Adopts string
 	// KeepAdopted leaves an adopted process running when the object is deleted.
 	KeepAdopted bool
+	// SessionID is the ID of the session that the program keeps across its starts; empty if the kind has no sessions. An object with a session can have a
+	// resumeCommand, and its program gets the variables BERTH_INCARNATION and BERTH_RESUMED.
+	SessionID string
 	// Once is set for a process that runs once. It is read after Prepare.
 	Once *lifecycle.Once
 }

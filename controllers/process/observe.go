@@ -53,7 +53,7 @@ func (v *scope) knows(number int64) bool {
 // no such failure, if the start is blocked, or if the backend cannot check the program.
 func (v *scope) checkProgram() *lifecycle.ProgramCheck {
 	inspection := v.runtime.Capabilities().Inspection
-	if inspection == nil || v.start.Blocked != nil || len(v.start.Process.Command) == 0 {
+	if inspection == nil || v.start.Blocked != nil {
 		return nil
 	}
 	for i := range v.found {
@@ -61,7 +61,11 @@ func (v *scope) checkProgram() *lifecycle.ProgramCheck {
 		if failed == nil || !lifecycle.CanHeal(failed.Reason) || !lifecycle.IsCurrent(v.reserves, v.object.GetProcessStatus(), v.found[i].Number) {
 			continue
 		}
-		failure, known := inspection.CheckProgram(v.start.Process)
+		again, blocked := v.program(lifecycle.StartOf(v.object.GetProcessStatus(), &v.found[i]), v.found[i].Number)
+		if blocked != nil || len(again.Command) == 0 {
+			return nil
+		}
+		failure, known := inspection.CheckProgram(again)
 		switch {
 		case !known:
 			return nil
@@ -79,8 +83,10 @@ func (v *scope) checkStart(ctx context.Context) (*facts.StartError, error) {
 	if inspection == nil || v.current == nil {
 		return nil, nil // nothing can be checked
 	}
-	next := v.start.Process
-	next.Incarnation = v.current.Number + 1
+	next, blocked := v.program(v.step.SessionStart, v.current.Number+1)
+	if blocked != nil {
+		return &facts.StartError{Reason: blocked.Reason, Message: blocked.Message}, nil
+	}
 	var refused *facts.StartError
 	switch err := inspection.Check(ctx, next); {
 	case errors.As(err, &refused):

@@ -10,8 +10,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -27,7 +25,11 @@ const unavailableRetry = 5 * time.Second
 
 // prepare determines how to start the next incarnation, or why it cannot be started.
 func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
-	v.hash = v.object.GetProcessStatus().SpecHash
+	status := v.object.GetProcessStatus()
+	v.hash = status.SpecHash
+	if status.Resume != nil {
+		v.resumeHash = status.Resume.CommandHash
+	}
 	if v.want == lifecycle.DesiredStopped || v.want == lifecycle.DesiredDeleted || v.want == lifecycle.DesiredMoved {
 		return nil
 	}
@@ -57,16 +59,20 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 		return fmt.Errorf("prepare the start: %w", err)
 	}
 	v.start.RecordFirst = v.start.RecordFirst || v.reserves && !equality.Semantic.DeepEqual(v.base, v.object)
-	v.hash, err = specHash(v.spec(), v.start.Fingerprint)
-	if err != nil || v.start.Blocked != nil {
+	if v.hash, v.resumeHash, err = specHash(v.spec(), v.start.Fingerprint); err != nil || v.start.Blocked != nil {
 		return err
 	}
-	env := expandEnvironment(variables, v.start.Variables)
-	v.start.Process.Env, v.start.Process.Open = env.list, slices.Sorted(maps.Keys(v.start.Variables))
-	v.start.Process.Command, v.start.Blocked = env.command(v.start.Process.Command)
-	if v.start.Blocked == nil {
-		v.start.Blocked = v.start.Held
+	v.environment, v.command, v.resumeCommand = variables, v.start.Process.Command, v.spec().Process.ResumeCommand
+	starts := []v1alpha1.SessionStart{v1alpha1.SessionNew}
+	if len(v.resumeCommand) > 0 {
+		starts = []v1alpha1.SessionStart{v1alpha1.SessionResumed, v1alpha1.SessionNew} // either may be next
 	}
+	for _, how := range starts {
+		if v.start.Process, v.start.Blocked = v.program(how, v.start.Process.Incarnation); v.start.Blocked != nil {
+			return nil
+		}
+	}
+	v.start.Blocked = v.start.Held
 	return nil
 }
 
@@ -97,9 +103,10 @@ func (r *Reconciler) process(v *scope) runtime.Process {
 	}
 }
 
-// specHash returns the fingerprint of the parts of the spec from which an incarnation is started. It does not depend on the values of Secrets, only
-// on the references to them. It omits the stop policy, because a change of that policy requires no restart.
-func specHash(spec *v1alpha1.ProcessSpec, words []string) (string, error) {
+// specHash returns the fingerprint of the parts of the spec from which an incarnation is started, and that of the resumeCommand, which is empty if there is none.
+// They are separate, because an incarnation that was started with command does not depend on resumeCommand. The fingerprint does not depend on the values of
+// Secrets, only on the references to them. It omits the stop policy, because a change of that policy requires no restart.
+func specHash(spec *v1alpha1.ProcessSpec, words []string) (hash, resumeHash string, err error) {
 	text, err := json.Marshal(struct {
 		Command []string
 		Dir     string
@@ -108,8 +115,19 @@ func specHash(spec *v1alpha1.ProcessSpec, words []string) (string, error) {
 		Words   []string
 	}{spec.Process.Command, spec.Process.WorkingDir, spec.Process.Env, spec.Process.EnvFrom, words})
 	if err != nil {
-		return "", fmt.Errorf("fingerprint the spec: %w", err)
+		return "", "", fmt.Errorf("fingerprint the spec: %w", err)
 	}
+	if len(spec.Process.ResumeCommand) > 0 {
+		resume, err := json.Marshal(spec.Process.ResumeCommand)
+		if err != nil {
+			return "", "", fmt.Errorf("fingerprint the resumeCommand: %w", err)
+		}
+		resumeHash = fingerprint(resume)
+	}
+	return fingerprint(text), resumeHash, nil
+}
+
+func fingerprint(text []byte) string {
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:]), nil
+	return hex.EncodeToString(sum[:])
 }

@@ -87,8 +87,13 @@ type scope struct {
 	found   []facts.Incarnation
 	current *facts.Incarnation
 
-	start    StartSpec
-	hash     string
+	start StartSpec
+	// environment is the environment of the spec. command and resumeCommand are argv before its variables are expanded.
+	environment            []variable
+	command, resumeCommand []string
+	// hash and resumeHash are the fingerprints of the spec and of its resumeCommand.
+	hash, resumeHash string
+
 	observed lifecycle.Observed
 	step     lifecycle.Step
 

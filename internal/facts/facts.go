@@ -117,6 +117,10 @@ func (e *StartError) Error() string { return e.Message }
 type Origin struct {
 	SpecHash     string `json:"specHash,omitempty"`
 	RestartToken string `json:"restartToken,omitempty"`
+	// SessionStart is how the incarnation was started: a SessionStart of the API; empty if the kind has no sessions. ResumeHash is the fingerprint of the command
+	// with which the spec resumed the session.
+	SessionStart string `json:"sessionStart,omitempty"`
+	ResumeHash   string `json:"resumeHash,omitempty"`
 }
 
 // Ended is an earlier incarnation and its exit.

@@ -76,6 +76,9 @@ func (m *machine) countFailure() {
 func (m *machine) forgetFailures() {
 	m.status.Failures = 0
 	m.status.NextRestartTime = nil
+	if m.status.Resume != nil {
+		m.status.Resume.FallbackIncarnation = 0
+	}
 	m.status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerClosed}
 }
 

@@ -82,7 +82,10 @@ func starting(before, after *v1alpha1.ProcessStatus) *Event {
 	if after.Incarnation == before.Incarnation {
 		return nil
 	}
-	return &Event{Reason: v1alpha1.ReasonStarting, Message: fmt.Sprintf("Starting incarnation %d.", after.Incarnation)}
+	if fallback := describeFallback(after); fallback != "" {
+		return &Event{Warning: true, Reason: v1alpha1.ReasonResumeFailed, Message: startingMessage(after.Incarnation) + " " + fallback}
+	}
+	return &Event{Reason: v1alpha1.ReasonStarting, Message: startingMessage(after.Incarnation)}
 }
 
 // stuck returns an event if the object becomes stalled, or stalled for another reason.

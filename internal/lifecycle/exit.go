@@ -35,6 +35,7 @@ func (m *machine) absorbEnd(current *facts.Incarnation) {
 	case current == nil && m.status.Process == nil:
 		// The incarnation was recorded but not started. If it is still needed, decideStart decides when to start it; if not, its end is recorded here.
 		if m.desired.State != DesiredRunning || asked {
+			m.repeatSessionStart()
 			m.recordEnd(v1alpha1.ProcessExit{Reason: v1alpha1.ReasonStopped, Message: neverStarted})
 		}
 	case current == nil && m.lostHost != "":
@@ -94,10 +95,11 @@ func (m *machine) absorbExit(exit facts.Exit, asked bool) {
 	if end.Reason == v1alpha1.ReasonFailed {
 		end.LogTail = exit.LogTail
 	}
-	uptime := m.uptime(finished)
+	uptime, ran := m.uptime(finished), m.status.Process != nil
+	m.endSession(&end, uptime, ran)
 	m.recordEnd(end)
 	switch {
-	case m.restartsAfter(end.Reason):
+	case m.restartsAfter(end.Reason), m.fallsBack():
 		m.planRestart(uptime)
 	case end.Reason == v1alpha1.ReasonCompleted && m.status.Breaker.State == v1alpha1.BreakerHalfOpen:
 		m.forgetFailures() // the trial succeeded, and no restart follows
@@ -153,6 +155,7 @@ func (m *machine) absorbFailedStart(current facts.Incarnation) {
 			reason = failure.Reason
 		}
 	}
+	m.repeatSessionStart()
 	m.recordEnd(v1alpha1.ProcessExit{Reason: reason, Message: conditions.Truncate(message, maxExitMessage)})
 	switch {
 	case reason == v1alpha1.ReasonStartFailed:

@@ -87,6 +87,9 @@ func (w *world) check() string {
 	if problem := w.checkCounts(); problem != "" {
 		return problem
 	}
+	if problem := w.checkSession(); problem != "" {
+		return problem
+	}
 	if problem := w.checkStopping(); problem != "" {
 		return problem
 	}
@@ -152,6 +155,59 @@ func (w *world) checkStopping() string {
 		return fmt.Sprintf("incarnation %d runs, but the record contains the request to stop incarnation %d", w.status.Process.Incarnation, stopping.Incarnation)
 	}
 	return ""
+}
+
+// refused reports whether the program exited by itself, at once, with an exit code other than 0, as far as a manager can know that.
+func (p *process) refused() bool {
+	if p.phase != facts.Exited || p.exit.Code == 0 || p.asked {
+		return false
+	}
+	return !p.seen || p.exit.FinishedAt.Sub(p.started) <= goodUptime
+}
+
+// ran reports whether the process has started or continued its session, as far as a manager can know that.
+func (p *process) ran() bool {
+	unknown := !p.seen && p.exit.Signal != "" // without an exit code, the program may not have run
+	return p.phase == facts.Exited && !p.refused() && !unknown
+}
+
+// checkSession checks from the history of the processes that a session is started once and then resumed, except after a resume that was refused.
+func (w *world) checkSession() string {
+	if w.desired.SessionID == "" {
+		return ""
+	}
+	began, fallbacks := false, 0
+	for i := range w.processes {
+		p := &w.processes[i]
+		switch how := v1alpha1.SessionStart(p.origin.SessionStart); {
+		case began && how == v1alpha1.SessionNew:
+			return fmt.Sprintf("incarnation %d starts a session that an earlier one has started", p.number)
+		case !began && how != v1alpha1.SessionNew:
+			return fmt.Sprintf("incarnation %d is %s, but no earlier one has started the session", p.number, how)
+		case how == v1alpha1.SessionFallback:
+			if fallbacks++; fallbacks > 1 && w.unasked {
+				return "two fallbacks without an incarnation that ran between them"
+			}
+			if before := w.find(p.number - 1); before != nil && before.phase == facts.Exited && before.origin.SessionStart == string(v1alpha1.SessionResumed) && !before.refused() {
+				return fmt.Sprintf("incarnation %d is a fallback after a resume that was not refused", p.number)
+			}
+		case how == v1alpha1.SessionResumed && i > 0 && w.refusedResume(i-1) && fallbacks == 0:
+			return fmt.Sprintf("incarnation %d repeats a resume that was refused, without a fallback", p.number)
+		}
+		if p.ran() {
+			began, fallbacks = true, 0
+		}
+		if s := w.status.Resume; p.number == w.status.Incarnation && w.status.Process != nil && s.Start != v1alpha1.SessionStart(p.origin.SessionStart) {
+			return fmt.Sprintf("incarnation %d is %s, but recorded as %s", p.number, p.origin.SessionStart, s.Start)
+		}
+	}
+	return ""
+}
+
+// refusedResume reports whether a process with this index is a resume that was refused.
+func (w *world) refusedResume(i int) bool {
+	p := &w.processes[i]
+	return p.origin.SessionStart == string(v1alpha1.SessionResumed) && p.refused()
 }
 
 // checkCounts checks that every exit and every restart is recorded once.
@@ -261,7 +317,9 @@ func (w *world) checkFinalState() string {
 
 // differs reports whether the newest process was started with another spec or restart token than the current ones.
 func (w *world) differs() bool {
-	return w.processes[len(w.processes)-1].origin != facts.Origin{SpecHash: w.desired.SpecHash, RestartToken: w.desired.RestartToken}
+	origin := w.processes[len(w.processes)-1].origin
+	resume := origin.SessionStart == string(v1alpha1.SessionResumed) && origin.ResumeHash != w.desired.ResumeHash
+	return resume || origin.SpecHash != w.desired.SpecHash || origin.RestartToken != w.desired.RestartToken
 }
 
 // stateLimit returns the maximum number of states to walk: EXPLORE_STATES, or a default that suits every test run.
@@ -310,11 +368,17 @@ func TestInterleavings_KeepInvariants(t *testing.T) {
 	obstructed.obstructed = true
 	pods := newWorld(deposed, v1alpha1.RestartAlways)
 	pods.desired.Reserve = false
+	talks := everyTrouble
+	talks.toggles, talks.exits, talks.resumes = 1, 3, 1
+	taken := deposed
+	taken.exits, taken.resumes = 3, 1
 	run := everyTrouble
 	run.toggles, run.restarts, run.specs, run.resets, run.ports, run.leaders = 1, 0, 0, 0, 0, 1
 	for name, from := range map[string]world{
 		"without reservations and origins": plain, "without recorded exits": endless, "two managers": newWorld(deposed, v1alpha1.RestartAlways),
 		"two managers without reservations": pods, "deferred stops": slow, "restarts that would fail": obstructed, "a run": newRun(run),
+		"a session": newSession(talks, v1alpha1.RestartAlways), "a session that is not restarted": newSession(talks, v1alpha1.RestartNever),
+		"a session with two managers": newSession(taken, v1alpha1.RestartAlways),
 	} {
 		states, whole, violation := explore(from, limit)
 		if violation != "" {
@@ -328,13 +392,20 @@ func TestInterleavings_KeepInvariants(t *testing.T) {
 
 // TestRandomHistories_KeepInvariants walks random histories that are much longer than an exhaustive search can reach.
 func TestRandomHistories_KeepInvariants(t *testing.T) {
-	plenty := budget{toggles: 20, sleeps: 20, restarts: 20, specs: 20, edits: 20, resets: 20, deletes: 1, exits: 50, failedStarts: 5, crashes: 50, leaders: 20}
+	plenty := budget{toggles: 20, sleeps: 20, restarts: 20, specs: 20, edits: 20, resets: 20, deletes: 1, exits: 50, failedStarts: 5, crashes: 50, leaders: 20, resumes: 20}
 	for history := range uint64(200) {
 		random := rand.New(rand.NewPCG(history, 1))
 		if history == 150 {
 			plenty.leaders, plenty.ports = 0, 20
 		}
 		w := newWorld(plenty, policies[history%3])
+		switch history % 4 {
+		case 1:
+			w = newSession(plenty, policies[history%3])
+		case 3:
+			w = newSession(budget{exits: 50, crashes: 50}, policies[history%3])
+			w.desired.Breaker.Threshold = 20
+		}
 		var path []string
 		for range 200 {
 			c := w.clone()

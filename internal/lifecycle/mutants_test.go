@@ -184,6 +184,42 @@ var broken = map[string]decider{
 		meta.RemoveStatusCondition(&step.Status.Conditions, v1alpha1.ConditionDriftDetected)
 		return step
 	},
+	"starts a session again": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		if step.Action == StartProcess {
+			step.SessionStart = v1alpha1.SessionNew
+		}
+		return step
+	},
+	"resumes a session that was not started": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		if step.Status.Resume != nil && step.Status.Resume.Next == v1alpha1.SessionNew {
+			step.Status.Resume = step.Status.Resume.DeepCopy()
+			step.Status.Resume.Next = v1alpha1.SessionResumed
+		}
+		return step
+	},
+	"does not fall back from a session that cannot be resumed": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		if step.Status.Resume != nil && step.Status.Resume.Next == v1alpha1.SessionFallback {
+			step.Status.Resume = step.Status.Resume.DeepCopy()
+			step.Status.Resume.Next = v1alpha1.SessionResumed
+		}
+		return step
+	},
+	"forgets how a session was started ahead": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		step := Next(d, r, o, now)
+		if step.PreStart {
+			step.SessionStart = v1alpha1.SessionNew
+		}
+		return step
+	},
+	"keeps a session that was resumed with an older command": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
+		if r.Resume != nil && r.Resume.CommandHash != "" {
+			d.ResumeHash = r.Resume.CommandHash
+		}
+		return Next(d, r, o, now)
+	},
 	"does not requeue after the back-off": func(d Desired, r v1alpha1.ProcessStatus, o Observed, now time.Time) Step {
 		step := Next(d, r, o, now)
 		if r.NextRestartTime != nil && step.Action == StartProcess {
@@ -199,6 +235,9 @@ var littleTrouble = budget{toggles: 1, sleeps: 1, restarts: 1, specs: 1, edits: 
 // crashTrouble is enough for the variants that concern pre-started incarnations.
 var crashTrouble = budget{toggles: 1, exits: 1, specs: 1, ports: 1}
 
+// sessionTrouble is enough for the variants that concern sessions.
+var sessionTrouble = budget{exits: 3}
+
 func TestExplorer_FindsEveryBrokenGuard(t *testing.T) {
 	defer func() { next = Next }()
 	for name, wrong := range broken {
@@ -209,6 +248,13 @@ func TestExplorer_FindsEveryBrokenGuard(t *testing.T) {
 				trouble = crashTrouble
 			}
 			from := newWorld(trouble, v1alpha1.RestartAlways)
+			if strings.Contains(name, "a session") {
+				from = newSession(sessionTrouble, v1alpha1.RestartAlways)
+				from.desired.Breaker.Threshold = 10
+				if strings.Contains(name, "older command") {
+					from.budget.resumes = 1
+				}
+			}
 			if strings.Contains(name, "a run") {
 				from = newRun(littleTrouble)
 			}

@@ -31,7 +31,8 @@ func Next(desired Desired, record v1alpha1.ProcessStatus, observed Observed, now
 	m.recordOrigin()
 	m.decide()
 	if m.canPreStart(&record) {
-		return Step{Status: record, Action: StartProcess, Incarnation: m.step.Incarnation, PreStart: true, Why: m.why(), Requeue: preStartRetry}
+		return Step{Status: record, Action: StartProcess, Incarnation: m.step.Incarnation, SessionStart: m.step.SessionStart, PreStart: true, Why: m.why(),
+			Requeue: preStartRetry}
 	}
 	m.reserve()
 	m.concludeConditions()
@@ -113,6 +114,7 @@ func (m *machine) begin() {
 		m.status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerClosed}
 	}
 	m.takeOver()
+	m.upgradeSession()
 	m.firstConditions()
 }
 
@@ -171,6 +173,7 @@ func (m *machine) recordOrigin() {
 		return
 	}
 	m.status.SpecHash, m.status.ObservedRestartToken = current.Origin.SpecHash, current.Origin.RestartToken
+	m.recordSessionOrigin(current.Origin)
 }
 
 func (m *machine) olderAlive() *facts.Incarnation {

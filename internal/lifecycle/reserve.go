@@ -86,12 +86,13 @@ func (m *machine) recordPreStart() {
 	m.absorbEnd(m.current())
 	now := m.desired
 	if ahead.Origin.SpecHash != "" {
-		m.desired.SpecHash, m.desired.RestartToken = ahead.Origin.SpecHash, ahead.Origin.RestartToken
+		m.desired.SpecHash, m.desired.RestartToken, m.desired.ResumeHash = ahead.Origin.SpecHash, ahead.Origin.RestartToken, ahead.Origin.ResumeHash
 	}
 	if m.askedToStart() {
 		m.forgetFailures()
 	}
 	m.advance(m.restartReason())
+	m.recordSessionOrigin(ahead.Origin)
 	m.status.SpecHash, m.status.ObservedRestartToken = m.desired.SpecHash, m.desired.RestartToken
 	m.desired = now
 	if ahead.StopSent { // the process was asked to stop before a manager recorded its start

@@ -6,6 +6,7 @@ package lifecycle
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -26,6 +27,9 @@ func (m *machine) decideRunning(current facts.Incarnation) {
 			cause = message
 		}
 		m.step.CheckStart = m.status.Stopping == nil && cause == "" && !m.observed.StartChecked
+		if m.step.CheckStart {
+			m.step.SessionStart = m.startAfterStop()
+		}
 		m.stopThenKill(current, reason, conditions.Truncate(cause, maxExitMessage))
 		return
 	}
@@ -81,7 +85,7 @@ func (m *machine) restartRequested() bool {
 }
 
 func (m *machine) drifted() bool {
-	return m.status.SpecHash != m.desired.SpecHash
+	return m.status.SpecHash != m.desired.SpecHash || m.resumeChanged()
 }
 
 // drift reports what the spec requests and the running process does not have yet: a newer spec, or a restart that an obstacle delays.
@@ -130,7 +134,7 @@ func (m *machine) readiness(current facts.Incarnation) {
 		}
 		return
 	}
-	m.ready(fmt.Sprintf("Incarnation %d is running.", current.Number))
+	m.ready(strings.TrimSpace(fmt.Sprintf("Incarnation %d is running. %s", current.Number, describeFallback(&m.status))))
 	m.rewardGoodRun()
 }
 
@@ -164,6 +168,9 @@ func (m *machine) contained(by string) {
 func (m *machine) observeProcess(current facts.Incarnation) {
 	if current.Phase != facts.Running {
 		return
+	}
+	if current.Adopted {
+		m.adoptSession()
 	}
 	if current.Containment != "" {
 		m.contained(current.Containment)

@@ -81,6 +81,7 @@ func (m *machine) advance(reason string) {
 		m.status.Breaker.State = v1alpha1.BreakerHalfOpen
 	}
 	m.status.Process, m.status.Stopping, m.status.NextRestartTime = nil, nil, nil
+	m.startSession(m.nextSessionStart())
 	if again && reason != "" {
 		m.restarting(reason, startingMessage(m.status.Incarnation))
 	}
@@ -94,6 +95,8 @@ func startingMessage(incarnation int64) string {
 func (m *machine) startIntended() {
 	m.status.SpecHash = m.desired.SpecHash
 	m.status.ObservedRestartToken = m.desired.RestartToken
+	m.step.SessionStart = m.recordedSessionStart()
+	m.startSession(m.step.SessionStart) // with the current resumeCommand
 	m.reconciling(v1alpha1.ReasonStarting, startingMessage(m.status.Incarnation))
 	m.act(StartProcess, m.status.Incarnation)
 }

@@ -46,6 +46,10 @@ type Desired struct {
 	SpecHash     string
 	RestartToken string
 	ResetToken   string
+	// SessionID is the ID of the session that the program keeps across its starts; empty if the kind has no sessions.
+	SessionID string
+	// ResumeHash is the fingerprint of the command that resumes the session; empty if the spec has none.
+	ResumeHash string
 	// Logs is the command that prints the output of the process. Messages about an exit end with a sentence that names this command, unless it is empty.
 	Logs string
 	// Restart is the command that restarts the process. Messages that advise a retry name this command; if it is empty, they advise none.
@@ -159,6 +163,9 @@ type Step struct {
 	Status      v1alpha1.ProcessStatus
 	Action      Action
 	Incarnation int64
+	// SessionStart is how Action starts the incarnation or, if CheckStart is set, how the incarnation after the one that Action stops would be started. It is empty
+	// if the kind has no sessions.
+	SessionStart v1alpha1.SessionStart
 	// PreStart reports a pre-start: Action is carried out without a write, because the record already contains the intent. The result is recorded afterwards.
 	PreStart bool
 	// CheckStart reports that Action stops a process only because the spec requests another incarnation, and that Observed contains no check of the next start.

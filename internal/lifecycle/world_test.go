@@ -43,6 +43,9 @@ type world struct {
 	// hidesOrigin reports that the backend does not return what an incarnation was started with.
 	hidesOrigin bool
 
+	// unasked reports that nothing requests that failures are forgotten.
+	unasked bool
+
 	processes []process
 	now       time.Time
 	manager   manager
@@ -62,6 +65,8 @@ type process struct {
 	started  time.Time
 	origin   facts.Origin
 	port     int
+	asked    bool // a status contained the request to stop it
+	seen     bool // a status contained it as the running process
 }
 
 // manager is the state of a manager between two calls: it has read (and observed), or it has written and will act next. A crash clears it.
@@ -86,7 +91,15 @@ const (
 
 // budget bounds how often each kind of trouble happens on one path.
 type budget struct {
-	toggles, sleeps, restarts, specs, edits, resets, deletes, exits, failedStarts, crashes, leaders, ports int
+	toggles, sleeps, restarts, specs, edits, resets, deletes, exits, failedStarts, crashes, leaders, ports, resumes int
+}
+
+// newSession returns a world whose process has a session, and a command that resumes it.
+func newSession(b budget, policy v1alpha1.RestartPolicy) world {
+	w := newWorld(b, policy)
+	w.desired.SessionID, w.desired.ResumeHash = "session", "0"
+	w.unasked = b.toggles+b.sleeps+b.restarts+b.specs+b.edits+b.resets+b.resumes == 0
+	return w
 }
 
 // newRun returns a world whose process runs once.
@@ -145,6 +158,9 @@ var moves = []move{
 	}},
 	{"spec is changed without the need for a restart", func(w *world) bool {
 		return spend(&w.budget.edits) && !w.deleted && w.edit(func() { w.desired.Generation++ })
+	}},
+	{"command that resumes the session is changed", func(w *world) bool {
+		return w.desired.SessionID != "" && spend(&w.budget.resumes) && !w.deleted && w.edit(func() { w.desired.ResumeHash += "+"; w.desired.Generation++ })
 	}},
 	{"reset is requested", func(w *world) bool {
 		return spend(&w.budget.resets) && !w.deleted && w.edit(func() { w.desired.ResetToken += "+"; w.desired.Generation++ })
@@ -350,6 +366,7 @@ func (w *world) write() bool {
 	if !apiequality.Semantic.DeepEqual(step.Status, w.status) || m.port != w.port {
 		w.status, w.port = step.Status, m.port
 		w.version++
+		w.markProcesses()
 	}
 	if step.Action == None {
 		w.manager = manager{}
@@ -357,6 +374,15 @@ func (w *world) write() bool {
 	}
 	w.manager = manager{at: hasWritten, version: w.version, desired: m.desired, step: step, port: m.port}
 	return true
+}
+
+// markProcesses marks the processes that the new status contains.
+func (w *world) markProcesses() {
+	for i := range w.processes {
+		p := &w.processes[i]
+		p.asked = p.asked || w.status.Stopping != nil && w.status.Stopping.Incarnation == p.number
+		p.seen = p.seen || w.status.Process != nil && w.status.Process.Incarnation == p.number
+	}
 }
 
 func (w *world) act() bool {
@@ -368,7 +394,7 @@ func (w *world) act() bool {
 	switch m.step.Action {
 	case StartProcess:
 		if w.find(m.step.Incarnation) == nil {
-			origin := facts.Origin{SpecHash: m.desired.SpecHash, RestartToken: m.desired.RestartToken}
+			origin := facts.Origin{SpecHash: m.desired.SpecHash, RestartToken: m.desired.RestartToken, SessionStart: string(m.step.SessionStart), ResumeHash: m.desired.ResumeHash}
 			w.processes = append(w.processes, process{number: m.step.Incarnation, phase: facts.Starting, origin: origin, port: m.port, deaf: w.slow})
 		}
 	case StopProcess:
@@ -418,10 +444,10 @@ var seed = maphash.MakeSeed()
 func (w *world) key() uint64 {
 	var b strings.Builder
 	w.writeStatusKey(&b, &w.status)
-	fmt.Fprint(&b, w.desired.State, w.desired.SpecHash, w.desired.RestartToken, w.desired.ResetToken, w.deleted, w.gone, w.budget,
+	fmt.Fprint(&b, w.desired.State, w.desired.SpecHash, w.desired.RestartToken, w.desired.ResetToken, w.desired.ResumeHash, w.deleted, w.gone, w.budget,
 		w.desired.Generation == w.status.ObservedGeneration, w.port == w.freePort)
 	for _, p := range w.processes {
-		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.deaf, p.deferred, p.ready, p.origin, p.port == w.port, p.exit.Code, p.exit.Signal, w.ageBucket(p.exit.FinishedAt), w.ageBucket(p.started))
+		fmt.Fprint(&b, p.number, p.phase, p.stopSent, p.deaf, p.deferred, p.ready, p.asked, p.seen, p.origin, p.port == w.port, p.exit.Code, p.exit.Signal, w.ageBucket(p.exit.FinishedAt), w.ageBucket(p.started), w.desired.SessionID != "" && p.refused())
 	}
 	if w.once != nil {
 		fmt.Fprint(&b, "once", w.once.Outcome)
@@ -440,7 +466,7 @@ func (w *world) writeManagerKey(b *strings.Builder, m *manager) {
 	case hasRead:
 		fmt.Fprint(b, m.version == w.version)
 		if step := next(m.desired, m.status, m.observed, w.now); step.PreStart {
-			fmt.Fprint(b, "ahead", step.Incarnation, m.desired.SpecHash, m.desired.RestartToken)
+			fmt.Fprint(b, "ahead", step.Incarnation, step.SessionStart, m.desired.SpecHash, m.desired.RestartToken, m.desired.ResumeHash)
 		}
 		if m.version == w.version {
 			for _, i := range m.observed.Incarnations {
@@ -448,12 +474,15 @@ func (w *world) writeManagerKey(b *strings.Builder, m *manager) {
 			}
 		}
 	case hasWritten:
-		fmt.Fprint(b, m.version == w.version, m.step.Action, m.step.Incarnation, m.desired.SpecHash, m.desired.RestartToken)
+		fmt.Fprint(b, m.version == w.version, m.step.Action, m.step.Incarnation, m.step.SessionStart, m.desired.SpecHash, m.desired.RestartToken, m.desired.ResumeHash)
 	}
 }
 
 func (w *world) writeStatusKey(b *strings.Builder, s *v1alpha1.ProcessStatus) {
 	fmt.Fprint(b, s.Incarnation, s.ReservedIncarnation-s.Incarnation, s.SpecHash, s.ObservedRestartToken, s.ObservedResetToken, s.Failures)
+	if s.Resume != nil {
+		fmt.Fprint(b, "r", *s.Resume)
+	}
 	if s.Process != nil {
 		fmt.Fprint(b, "p", s.Process.Incarnation)
 	}

@@ -47,6 +47,16 @@ var refusals = []refusal{
 		message:  "workingDir must be an absolute path",
 	},
 	{
+		name: "a resumeCommand for a kind without sessions", kinds: serverKinds,
+		fragment: `{spec: {process: {resumeCommand: [agent, --resume]}}}`,
+		message:  "only Instances support resumeCommand; remove process.resumeCommand",
+	},
+	{
+		name: "a resumeCommand with an empty program", kinds: []string{kindInstance},
+		fragment: `{spec: {process: {resumeCommand: ["", --resume]}}}`,
+		message:  "the program, resumeCommand[0], must not be empty",
+	},
+	{
 		name: "a variable with value and valueFrom", kinds: kindsWithProgram,
 		fragment: `{spec: {process: {env: [{name: A, value: b, valueFrom: {secretKeyRef: {name: s, key: k}}}]}}}`,
 		message:  "set value or valueFrom, not both",

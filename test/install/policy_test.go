@@ -45,6 +45,9 @@ type policyCase struct{ namespace, kind, spec, policy, what string }
 var policyCases = []policyCase{
 	{"default", "Instance", `process: {command: [/bin/sh]}`, "commands", "the program /bin/sh"},
 	{"default", "Instance", `process: {command: [gohello, /bin/sh]}`, "", ""},
+	{"default", "Instance", `process: {command: [gohello], resumeCommand: [/bin/sh]}`, "commands", "the program /bin/sh"},
+	{"default", "Instance", `process: {command: [gohello], resumeCommand: [/opt/tools/agent, --resume, /bin/sh]}`, "", ""},
+	{"team-a", "Instance", `process: {command: [gohello], resumeCommand: [/bin/sh]}`, "", ""},
 	{"default", "Instance", `process: {command: [gohello2]}`, "commands", "the program gohello2"},
 	{"default", "Instance", `process: {command: ["# what we build with"]}`, "commands", "the program # what we build with"},
 	{"default", "DevServer", `process: {command: [/opt/tools/serve]}`, "", ""},

@@ -151,6 +151,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ProcessTemplateApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Restart"):
 		return &apiv1alpha1.RestartApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ResumeStatus"):
+		return &apiv1alpha1.ResumeStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RunArgument"):
 		return &apiv1alpha1.RunArgumentApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RunResult"):

@@ -329,6 +329,10 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 0
+    - name: resume
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.ResumeStatus
+        elementRelationship: atomic
     - name: specHash
       type:
         scalar: string
@@ -788,6 +792,10 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 0
+    - name: resume
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.ResumeStatus
+        elementRelationship: atomic
     - name: sessionID
       type:
         scalar: string
@@ -1047,6 +1055,10 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 0
+    - name: resume
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.ResumeStatus
+        elementRelationship: atomic
     - name: serverInfo
       type:
         namedType: com.github.berth-dev.berth.api.v1alpha1.ServerInfo
@@ -1614,6 +1626,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: logTail
       type:
         namedType: com.github.berth-dev.berth.api.v1alpha1.LogTail
+    - name: resumeCommand
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
     - name: stop
       type:
         namedType: com.github.berth-dev.berth.api.v1alpha1.StopPolicy
@@ -1645,6 +1663,24 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: numeric
 - name: com.github.berth-dev.berth.api.v1alpha1.RestartPolicy
   scalar: string
+- name: com.github.berth-dev.berth.api.v1alpha1.ResumeStatus
+  map:
+    fields:
+    - name: commandHash
+      type:
+        scalar: string
+    - name: fallbackIncarnation
+      type:
+        scalar: numeric
+    - name: next
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.SessionStart
+    - name: sessionID
+      type:
+        scalar: string
+    - name: start
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.SessionStart
 - name: com.github.berth-dev.berth.api.v1alpha1.RunArgument
   map:
     fields:
@@ -1699,6 +1735,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: version
       type:
         scalar: string
+- name: com.github.berth-dev.berth.api.v1alpha1.SessionStart
+  scalar: string
 - name: com.github.berth-dev.berth.api.v1alpha1.StopPolicy
   map:
     fields:
@@ -1900,6 +1938,10 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: result
       type:
         namedType: com.github.berth-dev.berth.api.v1alpha1.RunResult
+    - name: resume
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.ResumeStatus
+        elementRelationship: atomic
     - name: specHash
       type:
         scalar: string

@@ -122,6 +122,14 @@ func (b *DevServerStatusApplyConfiguration) WithLastExit(value *ProcessExitApply
 	return b
 }
 
+// WithResume sets the Resume field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Resume field is set to the value of the last call.
+func (b *DevServerStatusApplyConfiguration) WithResume(value *ResumeStatusApplyConfiguration) *DevServerStatusApplyConfiguration {
+	b.ProcessStatusApplyConfiguration.Resume = value
+	return b
+}
+
 // WithFailures sets the Failures field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Failures field is set to the value of the last call.

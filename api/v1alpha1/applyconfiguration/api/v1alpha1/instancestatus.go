@@ -18,7 +18,8 @@ type InstanceStatusApplyConfiguration struct {
 	ProcessStatusApplyConfiguration `json:""`
 	// attachCommand is the command that attaches to the terminal of the session.
 	AttachCommand *string `json:"attachCommand,omitempty"`
-	// sessionID identifies the conversation and stays the same across restarts. The program gets it as the environment variable SESSION_ID.
+	// sessionID identifies the conversation and stays the same for as long as the Instance exists. The program gets it as the environment variable
+	// SESSION_ID.
 	SessionID *string `json:"sessionID,omitempty"`
 	// observedInterruptToken is the last interruptToken that Berth acted on.
 	ObservedInterruptToken *string `json:"observedInterruptToken,omitempty"`
@@ -119,6 +120,14 @@ func (b *InstanceStatusApplyConfiguration) WithStopping(value *StopRequestApplyC
 // If called multiple times, the LastExit field is set to the value of the last call.
 func (b *InstanceStatusApplyConfiguration) WithLastExit(value *ProcessExitApplyConfiguration) *InstanceStatusApplyConfiguration {
 	b.ProcessStatusApplyConfiguration.LastExit = value
+	return b
+}
+
+// WithResume sets the Resume field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Resume field is set to the value of the last call.
+func (b *InstanceStatusApplyConfiguration) WithResume(value *ResumeStatusApplyConfiguration) *InstanceStatusApplyConfiguration {
+	b.ProcessStatusApplyConfiguration.Resume = value
 	return b
 }
 

@@ -41,6 +41,9 @@ type ProcessStatusApplyConfiguration struct {
 	Stopping *StopRequestApplyConfiguration `json:"stopping,omitempty"`
 	// lastExit describes the exit of the last incarnation that ended.
 	LastExit *ProcessExitApplyConfiguration `json:"lastExit,omitempty"`
+	// resume describes how Berth starts the program of an Instance again: with process.command or with process.resumeCommand. Unset for other kinds, and
+	// before the first start.
+	Resume *ResumeStatusApplyConfiguration `json:"resume,omitempty"`
 	// failures is the number of consecutive failures, from which Berth computes the back-off.
 	Failures *int32 `json:"failures,omitempty"`
 	// nextRestartTime is when Berth restarts the process: the end of the back-off or, while the breaker is open, of its cool-down. Unset while no
@@ -145,6 +148,14 @@ func (b *ProcessStatusApplyConfiguration) WithStopping(value *StopRequestApplyCo
 // If called multiple times, the LastExit field is set to the value of the last call.
 func (b *ProcessStatusApplyConfiguration) WithLastExit(value *ProcessExitApplyConfiguration) *ProcessStatusApplyConfiguration {
 	b.LastExit = value
+	return b
+}
+
+// WithResume sets the Resume field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Resume field is set to the value of the last call.
+func (b *ProcessStatusApplyConfiguration) WithResume(value *ResumeStatusApplyConfiguration) *ProcessStatusApplyConfiguration {
+	b.Resume = value
 	return b
 }
 

@@ -18,6 +18,10 @@ type ProcessTemplateApplyConfiguration struct {
 	// $(NAME). A program without a slash in its name is looked up in PATH. 1 to 256 entries of at most 4096 characters. Unset: the container runs the
 	// entrypoint and the command of its image. Required unless runtime.pod.image or runtime.docker.image is set, and always for a LanguageServer.
 	Command []string `json:"command,omitempty"`
+	// resumeCommand is the program and its arguments for a start that resumes the session of an Instance: the next start after an incarnation that has run.
+	// Its first start, and one start after a resume that fails at once, run command. Berth treats it like command. 1 to 256 entries of at most 4096
+	// characters. Unset: every start runs command. A change does not restart a process that was started with command. Only Instances support it.
+	ResumeCommand []string `json:"resumeCommand,omitempty"`
 	// workingDir is the directory in which the program starts; an absolute path of at most 4096 characters. Defaults to the first folder of the
 	// workspace for a LanguageServer, to the home directory of the manager's user for other programs on a machine, and to the working directory of the
 	// image in a container.
@@ -46,6 +50,16 @@ func ProcessTemplate() *ProcessTemplateApplyConfiguration {
 func (b *ProcessTemplateApplyConfiguration) WithCommand(values ...string) *ProcessTemplateApplyConfiguration {
 	for i := range values {
 		b.Command = append(b.Command, values[i])
+	}
+	return b
+}
+
+// WithResumeCommand adds the given value to the ResumeCommand field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the ResumeCommand field.
+func (b *ProcessTemplateApplyConfiguration) WithResumeCommand(values ...string) *ProcessTemplateApplyConfiguration {
+	for i := range values {
+		b.ResumeCommand = append(b.ResumeCommand, values[i])
 	}
 	return b
 }
