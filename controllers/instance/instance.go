@@ -39,9 +39,6 @@ const (
 // terminalStopSignal is the signal that a terminal sends when it closes. Interactive shells ignore SIGTERM; on SIGHUP they exit and forward it to their jobs.
 const terminalStopSignal = "SIGHUP"
 
-// interrupt is Ctrl-C.
-const interrupt = 0x03
-
 // sessionIDVariable is the name of the environment variable that holds status.sessionID.
 const sessionIDVariable = "SESSION_ID"
 
@@ -213,7 +210,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, st
 	if !asked || terminals == nil || is == nil || was == nil || is.Incarnation != was.Incarnation {
 		return nil // no process to interrupt
 	}
-	if err := terminals.Type(ctx, instance.UID, []byte{interrupt}); err != nil {
+	if err := terminals.Type(ctx, instance.UID, runtime.Keystrokes{Interrupt: true}); err != nil {
 		return fmt.Errorf("interrupt the program for spec.interruptToken: %w", err)
 	}
 	return nil

@@ -6,8 +6,6 @@ package instance
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -27,8 +25,6 @@ import (
 const (
 	// stillness is how long the terminal must not change before its content counts as a question.
 	stillness = 2 * time.Second
-	// enough is how many bytes from the end of the output are used to render the screen.
-	enough = 64 << 10
 )
 
 // screenCheck is the input of one check of a terminal. active is when the terminal last showed something new, err is why that time is not known, now is the time
@@ -107,7 +103,8 @@ func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s screenC
 
 // examineScreen sets the condition AwaitingInput from the content of the screen.
 func (k *Kind) examineScreen(ctx context.Context, instance *v1alpha1.Instance) {
-	view, err := k.shown(ctx, instance)
+	size := runtime.Terminal{Columns: ptr.Deref(instance.Spec.Terminal.Columns, defaultColumns), Rows: ptr.Deref(instance.Spec.Terminal.Rows, defaultRows)}
+	view, err := k.Runtime(instance).Capabilities().Shown(ctx, instance.UID, size)
 	if err != nil {
 		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "Cannot read the terminal.")
 		return
@@ -116,7 +113,8 @@ func (k *Kind) examineScreen(ctx context.Context, instance *v1alpha1.Instance) {
 	if patterns := instance.Spec.Terminal.AwaitingInput.Patterns; len(patterns) > 0 {
 		questions = terminal.Of(pattern.Compile(patterns))
 	}
-	k.waits(instance, terminal.Asks(view, k.input(ctx, instance), questions))
+	input, _ := k.Runtime(instance).Capabilities().Input(ctx, instance.UID) // the patterns decide if the zero value is returned
+	k.waits(instance, terminal.Asks(view, input, questions))
 }
 
 // waits sets the condition AwaitingInput. question is the name of the question that the terminal shows; empty if it shows none. The condition never contains
@@ -132,57 +130,6 @@ func (k *Kind) waits(instance *v1alpha1.Instance, question string) {
 		return
 	}
 	k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotAwaitingInput, "")
-}
-
-// input returns how the programs in the foreground read the terminal. It returns the zero value if the backend cannot determine that. In this case the patterns
-// decide whether the terminal shows a question.
-func (k *Kind) input(ctx context.Context, instance *v1alpha1.Instance) facts.Input {
-	terminals := k.Runtime(instance).Capabilities().Terminals
-	if terminals == nil {
-		return facts.Input{}
-	}
-	input, err := terminals.Input(ctx, instance.UID)
-	if err != nil {
-		return facts.Input{} // an older shim, or a program that has just exited
-	}
-	return input
-}
-
-// shown returns the screen of the terminal as the backend reports it. If the backend reports none, shown renders the screen from the output.
-func (k *Kind) shown(ctx context.Context, instance *v1alpha1.Instance) (terminal.View, error) {
-	can := k.Runtime(instance).Capabilities()
-	if can.Terminals != nil {
-		view, err := can.Terminals.Capture(ctx, instance.UID)
-		if err == nil || !errors.Is(err, runtime.ErrNotFound) && !errors.Is(err, errors.ErrUnsupported) {
-			return view, err
-		}
-	}
-	if can.Logs == nil {
-		return terminal.View{}, runtime.ErrNotFound
-	}
-	log, err := can.Logs.OpenLog(ctx, instance.UID)
-	if err != nil {
-		return terminal.View{}, fmt.Errorf("open the output: %w", err)
-	}
-	defer func() { _ = log.Close() }()
-	terminal := &instance.Spec.Terminal
-	return draw(log, int(ptr.Deref(terminal.Columns, defaultColumns)), int(ptr.Deref(terminal.Rows, defaultRows)))
-}
-
-// draw renders the screen from the end of the output.
-func draw(log runtime.Log, columns, rows int) (terminal.View, error) {
-	first, end, err := log.Bounds()
-	if err != nil {
-		return terminal.View{}, fmt.Errorf("read the output: %w", err)
-	}
-	buffer := make([]byte, min(end-first, enough))
-	n, err := log.ReadAt(buffer, end-int64(len(buffer)))
-	if err != nil && !errors.Is(err, io.EOF) {
-		return terminal.View{}, fmt.Errorf("read the output: %w", err)
-	}
-	drawn := terminal.New(columns, rows)
-	_, _ = drawn.Write(buffer[:n])
-	return drawn.View(), nil
 }
 
 // DeriveStatus implements process.StatusDeriver: it returns an event when the program begins to wait for input.

@@ -42,6 +42,7 @@ const (
 	exitUsage   = 2 // the command line is invalid
 	exitMissing = 3 // a named object does not exist
 	exitTimeout = 4 // the timeout of --wait has passed
+	exitAsked   = 5 // send has answered a question, and another one follows
 	exitSignal  = 130
 )
 
@@ -91,6 +92,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 		return exitMissing
 	case errors.Is(err, errTimeout):
 		return exitTimeout
+	case asksAnother(err):
+		return exitAsked
 	default:
 		return exitFailure
 	}
@@ -134,7 +137,7 @@ func (a *app) command(name string) *cobra.Command {
 			"Commands that take KIND/NAME... also accept KIND NAME..., and most of them KIND --all and KIND -l LABELS.\n" +
 			"The connection flags of kubectl, such as --as, --server and --token, are accepted by every command that uses an API server.\n\n" +
 			"The exit code is 0 for success, 1 for a failure, 2 for an invalid command line, 3 if a named object does not exist, 4 if the timeout of --wait has\n" +
-			"passed, and 130 after a signal.",
+			"passed, 5 if berth send has answered a question and another one follows, and 130 after a signal.",
 		Example: "  # Run a control plane and the manager on this machine, and apply the manifests in a directory\n" +
 			"  berth up -f manifests/\n\n" +
 			"  # Show the objects of the namespace, follow the output of one, and restart it\n" +

@@ -113,13 +113,17 @@ func (a *app) screen(ctx context.Context, to *connection, ref reference, object 
 	if !is {
 		return "", fmt.Errorf("%s has no terminal: only instances have one; use berth logs %s without --screen", ref, ref)
 	}
-	// A size of 0 selects the default size of the screen.
-	size := &instance.Spec.Terminal
-	shown := terminal.New(int(ptr.Deref(size.Columns, 0)), int(ptr.Deref(size.Rows, 0)))
+	shown := newScreen(instance)
 	if err := a.copyLogs(ctx, to, ref, object, logOptions{LogOptions: endpoint.LogOptions{Tail: -1}}, shown); err != nil {
 		return "", err
 	}
 	return shown.Text(), nil
+}
+
+// newScreen returns an empty screen of the size of an Instance.
+func newScreen(instance *v1alpha1.Instance) *terminal.Screen {
+	size := &instance.Spec.Terminal
+	return terminal.New(int(ptr.Deref(size.Columns, 0)), int(ptr.Deref(size.Rows, 0))) // a size of 0 selects the default
 }
 
 // copyLogs writes the output of an object to out. If object is nil, it requests the output from the manager.

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/printable"
+	"github.com/berth-dev/berth/internal/terminal"
 )
 
 // Limits of the tool logs.
@@ -46,9 +47,15 @@ type logsOutput struct {
 
 type sendInput struct {
 	named
-	Text      string `json:"text,omitempty"`
-	NoEnter   bool   `json:"noEnter,omitempty" jsonschema:"do not type Enter after the text"`
-	Interrupt bool   `json:"interrupt,omitempty" jsonschema:"type Ctrl-C first"`
+	Text      string   `json:"text,omitempty"`
+	Keys      []string `json:"keys,omitempty" jsonschema:"keys after the text instead of Enter: Enter, Escape, Tab, Space, Up, Down…"`
+	NoEnter   bool     `json:"noEnter,omitempty" jsonschema:"do not type Enter after the text"`
+	Interrupt bool     `json:"interrupt,omitempty" jsonschema:"type Ctrl-C first"`
+}
+
+type sendOutput struct {
+	Result            string `json:"result"`
+	UntrustedQuestion string `json:"untrustedQuestion,omitempty"` // that follows, and is not answered
 }
 
 type screenOutput struct {
@@ -58,7 +65,8 @@ type screenOutput struct {
 func (t *toolContext) addOutputTools(box *toolbox) {
 	addTool(box, "logs", reads, "Read the output of an object, including output from before its restarts.", onObject(t, t.logs))
 	addTool(box, "screen", reads, "Read the current screen of an instance as plain text.", onObject(t, t.screen))
-	addTool(box, "send", changes, "Type text and Enter into the terminal of an object.", onObject(t, t.send))
+	addTool(box, "send", changes, "Type text and Enter into a terminal. One call answers one question: in a menu, send the number of a choice, or keys; "+
+		"an empty text is Enter alone. If untrustedQuestion is set, that question follows and is not answered.", onObject(t, t.send))
 }
 
 func (t *toolContext) logs(ctx context.Context, of *target, input logsInput) (logsOutput, error) {
@@ -188,17 +196,25 @@ func (t *toolContext) screen(ctx context.Context, of *target, _ named) (screenOu
 	return screenOutput{UntrustedOutput: printable.Text(text)}, err
 }
 
-func (t *toolContext) send(ctx context.Context, of *target, input sendInput) (resultOutput, error) {
+func (t *toolContext) send(ctx context.Context, of *target, input sendInput) (sendOutput, error) {
+	options := typing{noEnter: input.NoEnter, interrupt: input.Interrupt, keys: input.Keys}
 	var words []string
-	if input.Text != "" || !input.NoEnter && !input.Interrupt {
+	if input.Text != "" || !input.NoEnter && !input.Interrupt && len(input.Keys) == 0 {
 		words = []string{input.Text}
 	}
-	typed, err := keys(words, input.Interrupt, input.NoEnter)
+	strokes, err := options.keystrokes(words)
 	if err != nil {
-		return resultOutput{}, fmt.Errorf("%s: nothing to send: set text or interrupt", of.ref)
+		return sendOutput{}, fmt.Errorf("%s: set text, keys or interrupt: %w", of.ref, err)
 	}
-	if err := t.app.typeInto(ctx, t.to, of.ref, typed); err != nil {
-		return resultOutput{}, err
+	err = t.app.typeInto(ctx, t.to, of.ref, strokes)
+	withheld := withheldBy(err)
+	switch {
+	case err == nil:
+		return sendOutput{Result: "typed; call screen or logs to see the effect"}, nil
+	case withheld == nil:
+		return sendOutput{}, err
+	case withheld.Verdict == terminal.NotTaken:
+		return sendOutput{}, fmt.Errorf("%w; call screen", err)
 	}
-	return resultOutput{"typed; call screen or logs to see the effect"}, nil
+	return sendOutput{Result: withheld.Error(), UntrustedQuestion: printable.Text(withheld.Question)}, nil
 }

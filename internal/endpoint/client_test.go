@@ -13,6 +13,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 var someObject = Object{Namespace: "default", Resource: "devservers", Name: "web"}
@@ -32,7 +34,7 @@ func TestClient_GivesUpOnAManagerThatDoesNotAnswer(t *testing.T) {
 	for name, ask := range map[string]func() error{
 		"logs":   func() error { _, err := c.Log(t.Context(), someObject, LogOptions{Follow: true, Tail: -1}); return err },
 		"attach": func() error { _, err := c.Attach(t.Context(), someObject, nil); return err },
-		"send":   func() error { return c.Type(t.Context(), someObject, "text") },
+		"send":   func() error { return c.Type(t.Context(), someObject, runtime.Keystrokes{Text: "text"}) },
 	} {
 		g.Expect(ask()).To(MatchError(ContainSubstring("does not respond: is it suspended or overloaded?")), name)
 	}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -149,11 +150,11 @@ func (s *stub) Capture(_ context.Context, uid types.UID) (terminal.View, error) 
 	return terminal.View{Text: string(uid) + ": " + s.screen}, nil
 }
 
-func (s *stub) Type(_ context.Context, uid types.UID, input []byte) error {
+func (s *stub) Type(_ context.Context, uid types.UID, strokes runtime.Keystrokes) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.deaf == nil {
-		s.typed = append(append(s.typed, uid...), input...)
+		s.typed = append(append(s.typed, uid...), strokes.Bytes()...)
 	}
 	return s.deaf
 }
@@ -336,7 +337,7 @@ func TestServer_AuthorizesRequests(t *testing.T) {
 		"no such path":              {token: good, path: "/v1/namespaces/default/devservers/web", status: 404},
 		"bad tail":                  {token: good, path: "/v1/namespaces/default/devservers/web/log?tail=-1", status: 400, says: "not negative"},
 		"tail and offset":           {token: good, path: "/v1/namespaces/default/devservers/web/log?tail=1&offset=1", status: 400, says: "not both"},
-		"input forbidden":           {token: good, method: "POST", path: "/v1/namespaces/other/instances/shell/input", status: 403, says: "may not create instances/attach"},
+		"keys forbidden":            {token: good, method: "POST", path: "/v1/namespaces/other/instances/shell/keys", status: 403, says: "may not create instances/attach"},
 		"no upgrade":                {token: good, method: "POST", path: "/v1/namespaces/default/instances/shell/attach", status: 426, says: "upgrade"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -435,7 +436,7 @@ func TestFind_ChoosesTheHostOfTheObject(t *testing.T) {
 		g.Expect(err).NotTo(HaveOccurred())
 		defer caller.Close()
 		object := Object{"default", "instances", name}
-		g.Expect(caller.Type(t.Context(), object, "x")).To(MatchError(ContainSubstring(`belongs to host "there"`)))
+		g.Expect(caller.Type(t.Context(), object, runtime.Keystrokes{Text: "x"})).To(MatchError(ContainSubstring(`belongs to host "there"`)))
 		_, err = caller.Processes(t.Context(), object)
 		g.Expect(err).To(MatchError(ContainSubstring(`belongs to host "there"`)))
 		_, err = caller.Attach(t.Context(), object, nil)
@@ -763,18 +764,27 @@ func TestType_SendsInputOrReportsError(t *testing.T) {
 	f := newFixture(t)
 	c := f.client(t, good)
 	shell := Object{Namespace: "default", Resource: "instances", Name: "shell"}
-	NewWithT(t).Expect(c.Type(t.Context(), shell, "go on\r")).To(Succeed())
+	NewWithT(t).Expect(c.Type(t.Context(), shell, runtime.Line("go on"))).To(Succeed())
 	NewWithT(t).Expect(string(f.stub.typed)).To(Equal("uid-shellgo on\r"))
-	NewWithT(t).Expect(c.Type(t.Context(), shell, strings.Repeat("x", maxInput+1))).To(MatchError(ContainSubstring("at most 65536 bytes")))
+	NewWithT(t).Expect(c.Type(t.Context(), shell, runtime.Keystrokes{Text: strings.Repeat("x", maxInput+1)})).To(MatchError(ContainSubstring("at most 65536 bytes")))
 	for err, says := range map[error]string{
 		runtime.ErrNotFound:   "is not running: see its conditions",
 		runtime.ErrNoTerminal: "has no terminal",
 		errors.New("oops"):    "cannot be written to at the moment",
 	} {
 		f.stub.deaf = err
-		NewWithT(t).Expect(c.Type(t.Context(), shell, "x")).To(MatchError(ContainSubstring(says)))
+		NewWithT(t).Expect(c.Type(t.Context(), shell, runtime.Keystrokes{Text: "x"})).To(MatchError(ContainSubstring(says)))
 	}
 	NewWithT(t).Expect(string(f.stub.typed)).To(Equal("uid-shellgo on\r"), "refused input is not typed")
+	for _, withheld := range []*runtime.WithheldError{{Verdict: terminal.Answered}, {Verdict: terminal.AnotherQuestion, Question: "Proceed?"}, {Verdict: terminal.NotTaken}, {Verdict: terminal.Unread}} {
+		f.stub.deaf = fmt.Errorf("type: %w", withheld)
+		NewWithT(t).Expect(c.Type(t.Context(), shell, runtime.Line("1"))).To(Equal(withheld))
+	}
+	long := &runtime.WithheldError{Verdict: terminal.AnotherQuestion, Question: strings.Repeat("é", maxQuestion)}
+	f.stub.deaf = long
+	var shown *runtime.WithheldError
+	NewWithT(t).Expect(errors.As(c.Type(t.Context(), shell, runtime.Line("1")), &shown)).To(BeTrue())
+	NewWithT(t).Expect(len(shown.Question)).To(And(BeNumerically(">", maxQuestion-4), BeNumerically("<=", maxQuestion)))
 }
 
 // TestStart_EndsAfterItsRequests calls the handler as connections do whose request was already read when the server is closed. The race detector reports a

@@ -169,7 +169,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET "+object+"/log", s.guarded("get", "log", s.serveLog))
 	mux.HandleFunc("GET "+object+"/processes", s.guarded("get", "log", s.serveProcesses))
 	mux.HandleFunc("POST "+object+"/attach", s.guarded("create", "attach", s.serveAttach))
-	mux.HandleFunc("POST "+object+"/input", s.guarded("create", "attach", s.serveInput))
+	mux.HandleFunc("POST "+object+"/keys", s.guarded("create", "attach", s.serveKeys))
 	return mux
 }
 

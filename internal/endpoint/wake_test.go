@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // setReady sets the reason of the condition Ready of the instance, with or without a process.
@@ -40,7 +41,7 @@ func TestType_WaitsWithoutRequests(t *testing.T) {
 	const clients = 5
 	typed := make(chan error, clients)
 	for range clients {
-		go func() { typed <- caller.Type(ctx, shell, "hello") }()
+		go func() { typed <- caller.Type(ctx, shell, runtime.Keystrokes{Text: "hello"}) }()
 	}
 	waiting := func() int {
 		f.server.waiting.mu.Lock()
@@ -82,7 +83,7 @@ func (f *fixture) typeWhileAsleep(t *testing.T) (instance *v1alpha1.Instance, ty
 	caller, shell := f.client(t, good), Object{"default", "instances", "shell"}
 	f.setReady(ctx, g, v1alpha1.ReasonIdle, false)
 	typed = make(chan error, 1)
-	go func() { typed <- caller.Type(ctx, shell, "hello") }()
+	go func() { typed <- caller.Type(ctx, shell, runtime.Keystrokes{Text: "hello"}) }()
 	g.Eventually(f.reads.Load, timeout).Should(BeEquivalentTo(1))
 	instance = &v1alpha1.Instance{}
 	g.Expect(f.api.Get(ctx, client.ObjectKey{Namespace: "default", Name: "shell"}, instance)).To(Succeed())
@@ -122,7 +123,7 @@ func TestType_WakesIdleInstance(t *testing.T) {
 	})
 	f.setReady(ctx, g, v1alpha1.ReasonIdle, false)
 	typed := make(chan error, 1)
-	go func() { typed <- caller.Type(ctx, shell, "hello") }()
+	go func() { typed <- caller.Type(ctx, shell, runtime.Keystrokes{Text: "hello"}) }()
 	g.Eventually(woken.Load, timeout).Should(Equal(int32(1)), "the controller is notified of the use")
 	g.Consistently(typed, "200ms").ShouldNot(Receive(), "input waits until the process runs")
 	g.Expect(f.book.Rest("uid-shell")).To(BeFalse(), "the Instance must not sleep while a client waits")
@@ -131,7 +132,7 @@ func TestType_WakesIdleInstance(t *testing.T) {
 	g.Eventually(func() bool { return f.book.Rest("uid-shell") }, timeout).Should(BeTrue(), "the Instance may sleep after the client has left")
 
 	// Input also waits for a sleep that has been decided but is not in the status yet.
-	go func() { typed <- caller.Type(ctx, shell, "again") }()
+	go func() { typed <- caller.Type(ctx, shell, runtime.Keystrokes{Text: "again"}) }()
 	g.Eventually(woken.Load, timeout).Should(Equal(int32(2)))
 	g.Consistently(typed, "200ms").ShouldNot(Receive(), "input waits while the process is about to stop")
 	f.book.Rise("uid-shell")
@@ -145,7 +146,7 @@ func TestPods_AreRefused(t *testing.T) {
 	shell.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimePod, Pod: &v1alpha1.PodRuntime{Image: "shell"}}
 	g.Expect(f.api.Update(ctx, shell)).To(Succeed())
 	object := Object{"default", "instances", "shell"}
-	g.Expect(f.client(t, good).Type(ctx, object, "hello")).To(MatchError(ContainSubstring("runs in a Pod")))
+	g.Expect(f.client(t, good).Type(ctx, object, runtime.Keystrokes{Text: "hello"})).To(MatchError(ContainSubstring("runs in a Pod")))
 	_, err := f.client(t, good).Log(ctx, object, LogOptions{Tail: -1, Follow: true})
 	g.Expect(err).To(MatchError(ContainSubstring("the output of Pods comes from the API server")))
 

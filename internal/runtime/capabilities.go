@@ -72,9 +72,9 @@ type Terminals interface {
 	// Attach connects to the terminal of a running incarnation until the context ends, the process ends, or in.Read returns an error. It returns
 	// ErrNoTerminal if the process was started without a terminal, and ErrNotFound if no incarnation is running.
 	Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan Terminal) error
-	// Type writes bytes to the terminal of the running incarnation, like a keyboard; 0x03 is Ctrl-C. It returns the same errors as Attach. As an exception, a
-	// Docker container without a terminal receives the bytes on stdin.
-	Type(ctx context.Context, uid types.UID, input []byte) error
+	// Type types into the terminal of the running incarnation, like a user at a keyboard (see Typist). It returns the same errors as Attach, or an error that
+	// wraps a *WithheldError. As an exception, a Docker container without a terminal receives the keystrokes on stdin.
+	Type(ctx context.Context, uid types.UID, strokes Keystrokes) error
 	// Capture returns the current content of the terminal of a UID and the position of its cursor. It returns ErrNotFound if there is no terminal.
 	Capture(ctx context.Context, uid types.UID) (terminal.View, error)
 	// Input returns how the foreground processes of the terminal of a UID read that terminal. The zero value and every error mean that this is unknown. Input
@@ -185,7 +185,7 @@ func (NoTerminals) Attach(context.Context, types.UID, io.Reader, io.Writer, <-ch
 }
 
 // Type implements Terminals.
-func (NoTerminals) Type(context.Context, types.UID, []byte) error { return errors.ErrUnsupported }
+func (NoTerminals) Type(context.Context, types.UID, Keystrokes) error { return errors.ErrUnsupported }
 
 // Capture implements Terminals.
 func (NoTerminals) Capture(context.Context, types.UID) (terminal.View, error) {

@@ -8,6 +8,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -27,9 +28,6 @@ const (
 	// pasteLimit replaces quietLimit for the wait for a reaction of a program that has requested bracketed paste, because such a program shows what it reads:
 	// Gemini CLI needed more than two seconds on a machine with ten times as many busy processes as cores.
 	pasteLimit = 6 * time.Second
-
-	interruptKey = '\x03'
-	enterKey     = '\r'
 )
 
 // Escape sequences of bracketed paste (xterm). A program turns bracketed paste on with pasteOn and off with pasteOff. While it is on, a terminal sends pasted
@@ -39,6 +37,9 @@ var (
 	pasteOff   = []byte("\x1b[?2004l")
 	pasteBegin = []byte("\x1b[200~")
 	pasteEnd   = []byte("\x1b[201~")
+
+	cursorKeysOn  = []byte("\x1b[?1h")
+	cursorKeysOff = []byte("\x1b[?1l")
 )
 
 // Typist types with pauses, as a user does: Ctrl-C, the text and Enter one after the other, each after the program has reacted to the previous one. It is also
@@ -49,9 +50,11 @@ var (
 type Typist struct {
 	moved chan struct{} // holds a value if there was output since the last check
 
-	mu     sync.Mutex
-	tail   []byte // the last bytes of the output: a sequence may arrive in two parts
-	pastes bool   // the program has requested bracketed paste
+	mu         sync.Mutex
+	tail       []byte // the last bytes of the output: a sequence may arrive in two parts
+	shown      bool   // there was output since the last step
+	pastes     bool   // the program has requested bracketed paste
+	cursorKeys bool   // the program has requested application cursor keys
 }
 
 // NewTypist returns a Typist for one terminal.
@@ -61,10 +64,9 @@ func NewTypist() *Typist { return &Typist{moved: make(chan struct{}, 1)} }
 func (t *Typist) Write(output []byte) (int, error) {
 	t.mu.Lock()
 	seen := append(t.tail, output...)
-	if on, off := bytes.LastIndex(seen, pasteOn), bytes.LastIndex(seen, pasteOff); on != off {
-		t.pastes = on > off
-	}
-	t.tail = bytes.Clone(seen[max(0, len(seen)-len(pasteOn)+1):])
+	turn(&t.pastes, seen, pasteOn, pasteOff)
+	turn(&t.cursorKeys, seen, cursorKeysOn, cursorKeysOff)
+	t.tail, t.shown = bytes.Clone(seen[max(0, len(seen)-len(pasteOn)+1):]), true
 	t.mu.Unlock()
 	select {
 	case t.moved <- struct{}{}:
@@ -73,45 +75,90 @@ func (t *Typist) Write(output []byte) (int, error) {
 	return len(output), nil
 }
 
-// Type writes the input to a terminal. If the program is never silent, Type takes at most 16 s longer than the writes. Text of several words or lines is
+// turn sets a mode as the last of the sequences that turn it on and off in output.
+func turn(mode *bool, output, on, off []byte) {
+	if last, ended := bytes.LastIndex(output, on), bytes.LastIndex(output, off); last != ended {
+		*mode = last > ended
+	}
+}
+
+// Type writes keystrokes to a terminal. If the program is never silent, each of the keys, the text and Ctrl-C takes at most 8 s. Text of several words or lines is
 // pasted if the program has requested bracketed paste: the program then does not submit the lines one by one, and interprets no character as a key
 // (Gemini CLI opens its help at a question mark). A single word is typed, because it may be meant as keys, such as the number of an answer.
-func (t *Typist) Type(ctx context.Context, terminal io.Writer, input []byte) error {
-	steps := steps(input)
-	for i, keys := range steps {
-		words := len(keys) > 1 && bytes.ContainsAny(keys, " \r\n")
-		var quiet time.Duration
+//
+// With strokes.Look, Type first waits until a program reads the terminal, for at most readLimit. A key that can answer a question is typed only if the question
+// for which the keystrokes are meant still stands; otherwise Type returns a *WithheldError.
+func (t *Typist) Type(ctx context.Context, to io.Writer, strokes Keystrokes) error {
+	gate := &gate{strokes: strokes}
+	for i, step := range steps(strokes) {
+		quiet := time.Duration(0)
 		switch {
 		case i > 0:
 			quiet = quietAfter
-		case words: // wait for output in which the program may request bracketed paste
+		case step.pastes(): // wait for output in which the program may request bracketed paste
 			quiet = quietBefore
 		}
 		if err := t.settle(ctx, quiet, i > 0); err != nil {
 			return err
 		}
-		if words {
-			keys = t.pasted(keys)
+		if err := gate.pass(ctx, step, t.silent()); err != nil {
+			return err
 		}
+		keys := t.encode(step)
 		select {
 		case <-t.moved: // this output preceded the write, so it is not a reaction
 		default:
 		}
-		if _, err := terminal.Write(keys); err != nil {
+		if _, err := to.Write(keys); err != nil {
 			return err
 		}
 	}
-	return nil
+	return gate.conclude()
 }
 
-// steps splits input into Ctrl-C at its beginning, the text, and Enter at its end. It omits empty parts.
-func steps(input []byte) [][]byte {
-	text := bytes.TrimLeft(input, string(interruptKey))
-	interrupts, enter := input[:len(input)-len(text)], []byte(nil)
-	if bytes.HasSuffix(text, []byte{enterKey}) {
-		text, enter = text[:len(text)-1], text[len(text)-1:]
+// step is one write: the text, or one key.
+type step struct {
+	text string
+	key  Key
+}
+
+// pastes reports whether the step is a text of several words or lines.
+func (s step) pastes() bool { return len(s.text) > 1 && strings.ContainsAny(s.text, " \r\n") }
+
+func steps(strokes Keystrokes) []step {
+	var all []step
+	if strokes.Interrupt {
+		all = append(all, step{key: KeyInterrupt})
 	}
-	return slices.DeleteFunc([][]byte{interrupts, text, enter}, func(keys []byte) bool { return len(keys) == 0 })
+	if strokes.Text != "" {
+		all = append(all, step{text: strokes.Text})
+	}
+	for _, key := range strokes.Keys {
+		all = append(all, step{key: key})
+	}
+	return all
+}
+
+// encode returns the bytes of a step, and begins a new period in which the terminal may be silent.
+func (t *Typist) encode(s step) []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.shown = false
+	switch {
+	case s.key != "":
+		return s.key.bytes(t.cursorKeys)
+	case s.pastes() && t.pastes:
+		text := strings.ReplaceAll(s.text, string(pasteEnd), "") // pasteEnd in the text would end the paste early
+		return slices.Concat(pasteBegin, []byte(text), pasteEnd)
+	}
+	return []byte(s.text)
+}
+
+// silent reports whether the terminal has shown nothing since the last step. It is false for a Typist that receives no output.
+func (t *Typist) silent() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.tail != nil && !t.shown
 }
 
 // settle waits until the terminal has been silent for the duration quiet, but at most for quietLimit. If reaction is true and the Typist has ever received
@@ -148,15 +195,4 @@ func (t *Typist) settle(ctx context.Context, quiet time.Duration, reaction bool)
 			return ctx.Err()
 		}
 	}
-}
-
-// pasted returns text as a terminal sends it when it is pasted, if the program has requested bracketed paste; otherwise it returns text unchanged.
-func (t *Typist) pasted(text []byte) []byte {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.pastes {
-		return text
-	}
-	text = bytes.ReplaceAll(text, pasteEnd, nil) // pasteEnd in the text would end the paste early
-	return slices.Concat(pasteBegin, text, pasteEnd)
 }

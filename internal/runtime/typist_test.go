@@ -6,6 +6,7 @@ package runtime_test
 import (
 	"bytes"
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -27,6 +28,17 @@ func (t *recordingTerminal) Write(p []byte) (int, error) {
 	t.writes = append(t.writes, string(p))
 	t.at = append(t.at, time.Since(t.began))
 	return len(p), nil
+}
+
+// strokesOf returns the keystrokes for a text that may begin with Ctrl-C and end with Enter.
+func strokesOf(input string) runtime.Keystrokes {
+	text, interrupt := strings.CutPrefix(input, "\x03")
+	text, enter := strings.CutSuffix(text, "\r")
+	strokes := runtime.Keystrokes{Interrupt: interrupt, Text: text}
+	if enter {
+		strokes.Keys = []runtime.Key{runtime.KeyEnter}
+	}
+	return strokes
 }
 
 func TestTypist_SplitsInputIntoWrites(t *testing.T) {
@@ -56,7 +68,7 @@ func TestTypist_SplitsInputIntoWrites(t *testing.T) {
 					_, err := typist.Write([]byte{test.output[i]})
 					g.Expect(err).NotTo(HaveOccurred())
 				}
-				g.Expect(typist.Type(t.Context(), terminal, []byte(test.input))).To(Succeed())
+				g.Expect(typist.Type(t.Context(), terminal, strokesOf(test.input))).To(Succeed())
 				g.Expect(terminal.writes).To(Equal(test.writes))
 				if test.at != nil {
 					g.Expect(terminal.at).To(Equal(test.at))
@@ -90,7 +102,7 @@ func TestTypist_WaitsForSilence(t *testing.T) {
 						time.Sleep(50 * time.Millisecond)
 					}
 				})
-				g.Expect(typist.Type(ctx, terminal, []byte("continue\r"))).To(Succeed())
+				g.Expect(typist.Type(ctx, terminal, runtime.Line("continue"))).To(Succeed())
 				g.Expect(terminal.at[1]).To(Equal(test.waits))
 			})
 		})
@@ -116,7 +128,7 @@ func TestTypist_WaitsForEchoBeforeEnter(t *testing.T) {
 				_, _ = typist.Write([]byte(test.prompt))
 				reaction := time.AfterFunc(test.reacts, func() { _, _ = typist.Write([]byte("continue")) })
 				defer reaction.Stop()
-				g.Expect(typist.Type(t.Context(), terminal, []byte("continue\r"))).To(Succeed())
+				g.Expect(typist.Type(t.Context(), terminal, runtime.Line("continue"))).To(Succeed())
 				g.Expect(terminal.at[1]).To(Equal(test.waits))
 			})
 		})
@@ -128,6 +140,6 @@ func TestTypist_StopsWhenContextIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var terminal bytes.Buffer
-	g.Expect(runtime.NewTypist().Type(ctx, &terminal, []byte("go on\r"))).To(MatchError(context.Canceled))
+	g.Expect(runtime.NewTypist().Type(ctx, &terminal, runtime.Line("go on"))).To(MatchError(context.Canceled))
 	g.Expect(terminal.String()).To(BeEmpty())
 }

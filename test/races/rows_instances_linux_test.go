@@ -120,7 +120,7 @@ var _ = row("R06", "create, update, delete, activity, status and clean-up interl
 		last := &v1alpha1.Instance{}
 		Expect(k8s.Get(ctx, client.ObjectKey{Namespace: env.namespace, Name: name}, last)).To(Succeed())
 		Expect(last.Status.LastActivityTime).NotTo(BeNil())
-		Expect(ignoreGone(tmux.Type(ctx, last.UID, []byte("x")))).To(Succeed())
+		Expect(ignoreGone(tmux.Type(ctx, last.UID, runtime.Keystrokes{Text: "x"}))).To(Succeed())
 		Expect(k8s.Delete(ctx, last)).To(Succeed())
 		waitForGone(ctx, last)
 	}
@@ -173,7 +173,7 @@ func (p *observedTmux) operate(ctx context.Context, name string, what int) error
 	if err := k8s.Get(ctx, key, i); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	return ignoreGone(p.Type(ctx, i.UID, []byte("x")))
+	return ignoreGone(p.Type(ctx, i.UID, runtime.Keystrokes{Text: "x"}))
 }
 
 // ignoreGone ignores the errors of a process that does not exist or has no terminal.

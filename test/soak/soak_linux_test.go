@@ -24,6 +24,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 	"github.com/berth-dev/berth/test/need"
 )
@@ -120,7 +121,7 @@ func (w *world) operation(ctx context.Context, random *rand.Rand) (what string, 
 	}
 	if err := w.api.Get(ctx, kube.ObjectKeyFromObject(i), i); err == nil {
 		if backends, err := w.runtimes.Find(ctx, i.UID); err == nil {
-			_ = backends[0].Capabilities().Terminals.Type(ctx, i.UID, []byte("activity\n")) // ignore an error: the Instance may have no terminal now
+			_ = backends[0].Capabilities().Terminals.Type(ctx, i.UID, runtime.Keystrokes{Text: "activity\n"}) // ignore an error: the Instance may have no terminal now
 		}
 	}
 	return "touch", nil

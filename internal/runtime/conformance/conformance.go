@@ -143,6 +143,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"keeps results across managers until Forget", keepsResults, testResults},
 		{"accepts results up to a size and reports larger ones", keepsResults, testLargeResults},
 		{"attaches to terminals", hasTerminals, testAttach},
+		{"answers one question with one answer", hasTerminals, testMenus},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h := harness(t)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/terminal"
 )
 
 func (s *suite) openLog(uid types.UID) runtime.Log {
@@ -351,4 +352,50 @@ func testAttach(s *suite) {
 	cancel()
 	s.Eventually(slow).WithTimeout(Timeout).Should(Receive())
 	s.Expect(s.output(s.openLog(uid))).To(ContainSubstring("farewell"))
+}
+
+// testMenus types answers into programs that show two menus in succession.
+func testMenus(s *suite) {
+	size := runtime.Terminal{Columns: 91, Rows: 31}
+	type answer struct {
+		text    string
+		keys    []runtime.Key
+		verdict terminal.Verdict // empty: everything is typed
+		want    string
+	}
+	for kind, answers := range map[string][]answer{
+		"once": {
+			{text: "1", keys: []runtime.Key{runtime.KeyEnter}, verdict: terminal.AnotherQuestion, want: "answers 1 by 1"},
+			{text: "2", keys: []runtime.Key{runtime.KeyEnter}, verdict: terminal.Answered, want: "answers 1 by 1, 2 by 2"},
+		},
+		"same": {
+			{text: "1", keys: []runtime.Key{runtime.KeyEnter}, verdict: terminal.AnotherQuestion, want: "answers 1 by 1"},
+			{keys: []runtime.Key{runtime.KeyEnter, runtime.KeyEnter}, verdict: terminal.Answered, want: "answers 1 by 1, 1 by Enter"},
+		},
+		"confirm": {
+			{text: "2", keys: []runtime.Key{runtime.KeyEnter}, want: "answers 2 by Enter"},
+			{keys: []runtime.Key{runtime.KeyEnter}, want: "answers 2 by Enter, 1 by Enter"},
+		},
+	} {
+		uid := newUID()
+		p := s.process(uid, 1, "menus", kind)
+		p.Terminal = &size
+		s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
+		s.awaitOutput(uid, "2. No")
+		for _, answer := range answers {
+			err := s.Runtime.Capabilities().Terminals.Type(s.ctx, uid, runtime.Keystrokes{Text: answer.text, Keys: answer.keys,
+				Look: func(ctx context.Context) (terminal.Moment, error) {
+					return s.Runtime.Capabilities().Look(ctx, uid, size)
+				}})
+			if answer.verdict == "" {
+				s.Expect(err).NotTo(HaveOccurred(), kind)
+			} else {
+				var withheld *runtime.WithheldError
+				s.Expect(errors.As(err, &withheld)).To(BeTrue(), "%s, %q: %v", kind, answer.text, err)
+				s.Expect(withheld.Verdict).To(Equal(answer.verdict), "%s, %q", kind, answer.text)
+			}
+			s.awaitOutput(uid, answer.want)
+		}
+		s.killAndWait(uid)
+	}
 }

@@ -158,11 +158,11 @@ func show(ctx context.Context, c *copier, log *logfile.File, out io.Writer) erro
 }
 
 // Type implements runtime.Terminals. A process without a terminal receives the input on stdin, except that a single Ctrl-C is sent as SIGINT.
-func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
+func (r *Runtime) Type(ctx context.Context, uid types.UID, strokes runtime.Keystrokes) error {
 	c, err := r.running(ctx, uid)
 	if err == nil {
-		if c.terminal || string(input) != interruptKey {
-			err = r.typeInto(ctx, c.id, string(input))
+		if c.terminal || !strokes.Interrupt || strokes.Text != "" || len(strokes.Keys) > 0 {
+			err = r.typeInto(ctx, c.id, strokes)
 		} else if _, err = r.client.ContainerKill(ctx, c.id, client.ContainerKillOptions{Signal: "SIGINT"}); err != nil {
 			err = r.explain("send SIGINT", err)
 		}
@@ -173,11 +173,8 @@ func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 	return nil
 }
 
-// interruptKey is Ctrl-C.
-const interruptKey = "\x03"
-
-// typeInto writes text to the input of a container, and leaves the input open. It returns when the engine has forwarded the whole text.
-func (r *Runtime) typeInto(ctx context.Context, id, text string) error {
+// typeInto types into a container, and leaves its input open. It returns when the engine has forwarded everything.
+func (r *Runtime) typeInto(ctx context.Context, id string, strokes runtime.Keystrokes) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	answer, err := r.attach(ctx, id, client.ContainerAttachOptions{Stdin: true})
@@ -186,7 +183,11 @@ func (r *Runtime) typeInto(ctx context.Context, id, text string) error {
 	}
 	defer answer.Close()
 	defer context.AfterFunc(ctx, answer.Close)()
-	err = runtime.NewTypist().Type(ctx, answer.Conn, []byte(text))
+	err = runtime.NewTypist().Type(ctx, answer.Conn, strokes)
+	var withheld *runtime.WithheldError
+	if errors.As(err, &withheld) {
+		err = nil // what was typed before still has to arrive
+	}
 	if err == nil {
 		err = answer.CloseWrite()
 	}
@@ -195,6 +196,9 @@ func (r *Runtime) typeInto(ctx context.Context, id, text string) error {
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("the program does not read its input: %w", ctx.Err())
+	}
+	if err == nil && withheld != nil {
+		err = withheld
 	}
 	return err
 }

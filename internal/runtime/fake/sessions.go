@@ -129,13 +129,13 @@ func (s *Sessions) There(session string) bool {
 }
 
 // Type implements runtime.Terminals.
-func (s *Sessions) Type(_ context.Context, uid types.UID, input []byte) error {
+func (s *Sessions) Type(_ context.Context, uid types.UID, strokes runtime.Keystrokes) error {
 	if len(s.Live(uid)) == 0 {
 		return runtime.ErrNotFound
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.typed[uid] = append(s.typed[uid], input...)
+	s.typed[uid] = append(s.typed[uid], strokes.Bytes()...)
 	return nil
 }
 

@@ -136,7 +136,7 @@ func feed(in io.Reader, client *shim.Client, end context.CancelCauseFunc) {
 }
 
 // Type implements runtime.Terminals. It returns after all input is written to the terminal.
-func (h *Host) Type(ctx context.Context, uid types.UID, input []byte) error {
+func (h *Host) Type(ctx context.Context, uid types.UID, strokes runtime.Keystrokes) error {
 	client, err := h.attach(uid)
 	if err != nil {
 		return fmt.Errorf("type into %s: %w", uid, err)
@@ -147,7 +147,7 @@ func (h *Host) Type(ctx context.Context, uid types.UID, input []byte) error {
 	sent := make(chan error, 1)
 	typist := runtime.NewTypist()
 	go func() {
-		err := typist.Type(ctx, client, input)
+		err := typist.Type(ctx, client, strokes)
 		if half, ok := client.Conn.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite() // fails if the process just exited, possibly because of this input
 		}

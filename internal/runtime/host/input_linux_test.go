@@ -32,7 +32,7 @@ func TestInput_ReportsHowProgramReadsTerminal(t *testing.T) {
 	none := facts.Input{Reader: facts.ReaderNone, Canonical: true, Echo: true}
 	reads("sleeps", none)
 	reads("asks", facts.Input{Reader: facts.ReaderRead, Program: "sh", Canonical: true, Echo: true})
-	f.Expect(f.Type(f.ctx, "asks", []byte("x\r"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, "asks", runtime.Line("x"))).To(Succeed())
 	reads("asks", none)
 
 	f.start("plain", "sleep")

@@ -29,7 +29,7 @@ func TestType_DeliversInputWhileOutputIsUnread(t *testing.T) {
 	want := ""
 	for i := range 20 {
 		text := fmt.Sprintf("%d%s", i, strings.Repeat("x", 1000))
-		f.Expect(f.Type(f.ctx, "agent", []byte(text+"\r"))).To(Succeed())
+		f.Expect(f.Type(f.ctx, "agent", runtime.Line(text))).To(Succeed())
 		want = "got <" + text + ">"
 	}
 	log, err := f.OpenLog(f.ctx, "agent")
@@ -47,8 +47,8 @@ func TestType_DeliversInputWhileOutputIsUnread(t *testing.T) {
 
 	f.start("plain", "sleep")
 	f.await("plain", facts.Running)
-	f.Expect(f.Type(f.ctx, "plain", []byte("x"))).To(MatchError(runtime.ErrNoTerminal))
-	f.Expect(f.Type(f.ctx, "nobody", []byte("x"))).To(MatchError(runtime.ErrNotFound))
+	f.Expect(f.Type(f.ctx, "plain", runtime.Keystrokes{Text: "x"})).To(MatchError(runtime.ErrNoTerminal))
+	f.Expect(f.Type(f.ctx, "nobody", runtime.Keystrokes{Text: "x"})).To(MatchError(runtime.ErrNotFound))
 }
 
 // A shim that exits during a request closes the connection. Type then returns ErrNotFound, because there is no terminal any more.
@@ -60,7 +60,7 @@ func TestType_ReturnsNotFoundWhenShimExits(t *testing.T) {
 	f.await("agent", facts.Running)
 	socket := filepath.Join(f.dir("agent"), shim.SocketFile)
 	f.Expect(os.Rename(socket, socket+".kept")).To(Succeed())
-	f.Expect(f.Type(f.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "the socket is missing")
+	f.Expect(f.Type(f.ctx, "agent", runtime.Keystrokes{Text: "x"})).To(MatchError(runtime.ErrNotFound), "the socket is missing")
 
 	var ending *net.UnixListener
 	f.Expect(shim.InDirectory(f.dir("agent"), shim.SocketFile, func(address *net.UnixAddr) (err error) {
@@ -76,10 +76,10 @@ func TestType_ReturnsNotFoundWhenShimExits(t *testing.T) {
 		}
 		hungUp <- err
 	}()
-	f.Expect(f.Type(f.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "the shim has closed the connection")
+	f.Expect(f.Type(f.ctx, "agent", runtime.Keystrokes{Text: "x"})).To(MatchError(runtime.ErrNotFound), "the shim has closed the connection")
 	f.Expect(<-hungUp).To(Succeed())
 	f.Expect(ending.Close()).To(Succeed())
-	f.Expect(f.Type(f.ctx, "agent", []byte("x"))).To(MatchError(runtime.ErrNotFound), "no process listens on the socket")
+	f.Expect(f.Type(f.ctx, "agent", runtime.Keystrokes{Text: "x"})).To(MatchError(runtime.ErrNotFound), "no process listens on the socket")
 	f.Expect(os.Rename(socket+".kept", socket)).To(Succeed())
-	f.Expect(f.Type(f.ctx, "agent", []byte("x"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, "agent", runtime.Keystrokes{Text: "x"})).To(Succeed())
 }

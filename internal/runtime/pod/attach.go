@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/terminal"
 )
 
 const (
@@ -49,7 +51,7 @@ func Attach(config *rest.Config, p *corev1.Pod, options corev1.PodAttachOptions)
 func Unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
 // Type implements runtime.Terminals, through the API server. It takes at most typeTimeout.
-func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
+func (r *Runtime) Type(ctx context.Context, uid types.UID, strokes runtime.Keystrokes) error {
 	p, err := r.running(ctx, uid)
 	switch {
 	case err != nil:
@@ -58,19 +60,19 @@ func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
 		return fmt.Errorf("type into the terminal of %s: %w", uid, runtime.ErrNoTerminal)
 	case r.config == nil:
 		return fmt.Errorf("type into the terminal of %s: this manager is not configured for terminals in Pods", uid)
-	case len(input) == 0:
+	case strokes.Empty():
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, typeTimeout)
 	defer cancel()
-	if err := TypeInto(ctx, r.config, p, input, time.After); err != nil {
+	if err := TypeInto(ctx, r.config, p, strokes, nil, time.After); err != nil {
 		return fmt.Errorf("type into the terminal of Pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	return nil
 }
 
-// TypeInto types input into the terminal of a Pod. The function after is time.After, or that of a fake clock in tests.
-func TypeInto(ctx context.Context, config *rest.Config, p *corev1.Pod, input []byte, after func(time.Duration) <-chan time.Time) error {
+// TypeInto types into the terminal of a Pod. If shown is not nil, it is what the terminal shows, and TypeInto checks the keystrokes against it. The function after is time.After, or that of a fake clock in tests.
+func TypeInto(ctx context.Context, config *rest.Config, p *corev1.Pod, strokes runtime.Keystrokes, shown *terminal.Screen, after func(time.Duration) <-chan time.Time) error {
 	executor, err := Attach(config, p, corev1.PodAttachOptions{Stdin: true, Stdout: true, TTY: true})
 	if err != nil {
 		return err
@@ -78,13 +80,44 @@ func TypeInto(ctx context.Context, config *rest.Config, p *corev1.Pod, input []b
 	ctx, end := context.WithCancel(Unlogged(ctx))
 	defer end()
 	typist := runtime.NewTypist()
+	output := io.Writer(typist)
+	if shown != nil {
+		watched := &watched{typist: typist, screen: shown}
+		output, strokes.Look = watched, watched.look
+	}
 	typed, writer := io.Pipe()
 	defer func() { _ = typed.Close() }()
-	go func() { _ = writer.CloseWithError(typist.Type(ctx, writer, input)) }()
-	all := &readOut{Reader: typed, ended: make(chan struct{})}
+	withheld := make(chan *runtime.WithheldError, 1)
+	go func() {
+		err := typist.Type(ctx, writer, strokes)
+		var kept *runtime.WithheldError
+		if errors.As(err, &kept) {
+			err = nil // what was typed before still has to arrive
+		}
+		withheld <- kept
+		_ = writer.CloseWithError(err)
+	}()
+	if err := stream(ctx, executor, typed, output, after); err != nil {
+		return err
+	}
+	select {
+	case kept := <-withheld:
+		if kept != nil {
+			return kept
+		}
+	default: // the program has ended meanwhile
+	}
+	return nil
+}
+
+// stream copies input to a terminal until the input ends, and the output of the terminal meanwhile.
+func stream(ctx context.Context, executor remotecommand.Executor, input io.Reader, output io.Writer, after func(time.Duration) <-chan time.Time) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	all := &readOut{Reader: input, ended: make(chan struct{})}
 	sent := make(chan error, 1)
 	go func() {
-		sent <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: all, Stdout: typist, Tty: true})
+		sent <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: all, Stdout: output, Tty: true})
 	}()
 	select {
 	case err := <-sent: // containerd closes the stream after it has forwarded the input
@@ -104,6 +137,28 @@ func TypeInto(ctx context.Context, config *rest.Config, p *corev1.Pod, input []b
 		}
 		return nil // the request was canceled by end above
 	}
+}
+
+// watched receives the output of a terminal for a Typist and for a screen.
+type watched struct {
+	typist *runtime.Typist
+	mu     sync.Mutex
+	screen *terminal.Screen
+}
+
+// Write implements io.Writer.
+func (w *watched) Write(output []byte) (int, error) {
+	w.mu.Lock()
+	_, _ = w.screen.Write(output)
+	w.mu.Unlock()
+	return w.typist.Write(output)
+}
+
+// look returns what the terminal shows. How its programs read it is not known.
+func (w *watched) look(context.Context) (terminal.Moment, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return terminal.Moment{View: w.screen.View()}, nil
 }
 
 // readOut is a reader that closes readOut.ended when the underlying reader returns an error, usually io.EOF.

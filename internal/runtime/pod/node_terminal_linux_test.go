@@ -77,18 +77,18 @@ func testQuestion(c *cluster) {
 	c.Expect(err).NotTo(HaveOccurred())
 	c.drainEvents()
 	c.Expect(c.Watch(c.ctx, c.uid)).To(Succeed())
-	c.Expect(c.Type(c.ctx, c.uid, []byte("maybe\r"))).To(Succeed())
+	c.Expect(c.Type(c.ctx, c.uid, runtime.Line("maybe"))).To(Succeed())
 	c.awaitEvent()
 	c.awaitText("answered <maybe>\nContinue? [y/N]")
 	c.Expect(c.LastActivity(c.ctx, c.uid)).To(BeTemporally(">", before))
-	c.Expect(c.Type(c.ctx, c.uid, []byte{3})).To(Succeed())
+	c.Expect(c.Type(c.ctx, c.uid, runtime.Keystrokes{Interrupt: true})).To(Succeed())
 	c.awaitText("interrupted\nContinue? [y/N]")
 
 	// The next manager knows the logged lines and their times, but not the unfinished line.
 	c.reopen()
 	c.Eventually(c.Capture).WithArguments(c.ctx, c.uid).WithTimeout(conformance.Timeout).Should(HaveField("Text", HaveSuffix("interrupted")))
 	c.Expect(c.LastActivity(c.ctx, c.uid)).To(BeTemporally(">", before))
-	c.Expect(c.Type(c.ctx, c.uid, []byte("y\r"))).To(Succeed())
+	c.Expect(c.Type(c.ctx, c.uid, runtime.Line("y"))).To(Succeed())
 	c.awaitText("goes on\nready")
 }
 
@@ -106,10 +106,10 @@ func (c *cluster) drainEvents() {
 }
 
 func testTypeWithoutTerminal(c *cluster) {
-	c.Expect(c.Type(c.ctx, c.uid, []byte("x"))).To(MatchError(runtime.ErrNotFound))
+	c.Expect(c.Type(c.ctx, c.uid, runtime.Keystrokes{Text: "x"})).To(MatchError(runtime.ErrNotFound))
 	c.Expect(c.Start(c.ctx, c.workloadProcess(1, "sleep"))).To(Succeed())
 	c.await(facts.Running)
-	c.Expect(c.Type(c.ctx, c.uid, []byte("x"))).To(MatchError(runtime.ErrNoTerminal))
+	c.Expect(c.Type(c.ctx, c.uid, runtime.Keystrokes{Text: "x"})).To(MatchError(runtime.ErrNoTerminal))
 }
 
 func testTerminalLimit(c *cluster) {

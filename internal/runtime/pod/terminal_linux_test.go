@@ -231,13 +231,13 @@ func TestTerminal_ReconnectsAndKeepsOutput(t *testing.T) {
 
 func TestType_SendsInputToPod(t *testing.T) {
 	f := newTerminalFixture(t)
-	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(Succeed())
+	f.Expect(f.Type(t.Context(), "object", runtime.Keystrokes{Interrupt: true})).To(Succeed())
 	f.Expect(f.typed).To(Receive(Equal("\x03")))
-	f.Expect(f.Type(t.Context(), "nobody", []byte{3})).To(MatchError(runtime.ErrNotFound))
+	f.Expect(f.Type(t.Context(), "nobody", runtime.Keystrokes{Interrupt: true})).To(MatchError(runtime.ErrNotFound))
 	f.update(func() { f.refuseTerminals = true })
-	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(MatchError(ContainSubstring("Pod default/agent-")))
+	f.Expect(f.Type(t.Context(), "object", runtime.Keystrokes{Interrupt: true})).To(MatchError(ContainSubstring("Pod default/agent-")))
 	f.config = nil
-	f.Expect(f.Type(t.Context(), "object", []byte{3})).To(MatchError(ContainSubstring("not configured for terminals")))
+	f.Expect(f.Type(t.Context(), "object", runtime.Keystrokes{Interrupt: true})).To(MatchError(ContainSubstring("not configured for terminals")))
 }
 
 func TestSilentNode_BlocksOnlyFirstCall(t *testing.T) {

@@ -96,11 +96,11 @@ func TestAdopt_ControlsForeignSession(t *testing.T) {
 	f.Expect(place.Adopted).To(BeTrue())
 
 	f.awaitText(uid, "ready")
-	f.Expect(f.Type(f.ctx, uid, []byte("Enter; C-c -x 'größe';\r"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, uid, runtime.Line("Enter; C-c -x 'größe';"))).To(Succeed())
 	f.awaitText(uid, "got <Enter; C-c -x 'größe';>")
 	long := strings.Repeat("é", 1900) // a terminal in line mode takes 4095 bytes
-	f.Expect(f.Type(f.ctx, uid, []byte(long))).To(Succeed())
-	f.Expect(f.Type(f.ctx, uid, []byte("\r"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, uid, runtime.Keystrokes{Text: long})).To(Succeed())
+	f.Expect(f.Type(f.ctx, uid, runtime.Keystrokes{Keys: []runtime.Key{runtime.KeyEnter}})).To(Succeed())
 	f.awaitText(uid, "é>")
 
 	// A new manager still knows the adopted session.
@@ -253,7 +253,7 @@ func TestAdoptedSession_KeepsOtherPanes(t *testing.T) {
 	uid := f.adopt("agent")
 	f.Expect(identity(f.observe(uid))).To(Equal(leader), "the oldest pane")
 	f.awaitText(uid, "ready")
-	f.Expect(f.Type(f.ctx, uid, []byte("\x03"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, uid, runtime.Keystrokes{Interrupt: true})).To(Succeed())
 	f.await(uid, 1, facts.Exited)
 	f.awaitExit(leader)
 	f.Expect(f.Start(f.ctx, f.process(uid, 2, sessionConfig{Session: "agent", Adopt: adoptIfExists}, "terminal"))).To(Succeed())

@@ -76,7 +76,7 @@ func TestAdoptedSession_InputLeavesCopyMode(t *testing.T) {
 		f.mustTmux("bind-key", "-T", table, "h", "run-shell", "touch "+planted)
 	}
 	f.mustTmux("copy-mode", "-t", "=agent:")
-	f.Expect(f.Type(f.ctx, uid, []byte("hello\r"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, uid, runtime.Line("hello"))).To(Succeed())
 	f.awaitText(uid, "got <hello>")
 	f.mustTmux("copy-mode", "-t", "=agent:")
 	a.typeKeys(f, "here\r")
@@ -140,7 +140,7 @@ func TestAttach_SlowClientIsBounded(t *testing.T) {
 	go func() { ended <- f.Attach(ctx, uid, in, slow, nil) }()
 	f.Eventually(slow.blocked).WithTimeout(patience).Should(Receive())
 	other := f.attachTo(uid, "\x1b[2J")
-	f.Expect(f.Type(f.ctx, uid, []byte("\r"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, uid, runtime.Keystrokes{Keys: []runtime.Key{runtime.KeyEnter}})).To(Succeed())
 	f.awaitText(uid, "finished")
 	f.Eventually(other.view.String).WithTimeout(patience).Should(ContainSubstring("finished"))
 	close(slow.release)

@@ -6,6 +6,7 @@ package tmux
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -24,20 +25,20 @@ import (
 const pieceLength = 4 << 10
 
 // Type implements runtime.Terminals. No part of the input is interpreted as the name of a key.
-func (r *Runtime) Type(ctx context.Context, uid types.UID, input []byte) error {
+func (r *Runtime) Type(ctx context.Context, uid types.UID, strokes runtime.Keystrokes) error {
 	rec, err := r.read(uid)
 	if err != nil {
 		return err
 	}
 	if rec == nil || !rec.Adopted {
-		return r.host.Type(ctx, uid, input)
+		return r.host.Type(ctx, uid, strokes)
 	}
 	l := r.links.Acquire(uid)
 	defer l.Unlock()
 	if err := l.living(ctx, rec); err != nil {
 		return fmt.Errorf("type into session %s: %w", rec.Session, err)
 	}
-	if err := runtime.NewTypist().Type(ctx, &paneWriter{ctx: ctx, runtime: r, rec: rec}, input); err != nil {
+	if err := runtime.NewTypist().Type(ctx, &paneWriter{ctx: ctx, runtime: r, rec: rec}, strokes); err != nil {
 		return fmt.Errorf("type into session %s: %w", rec.Session, err)
 	}
 	return nil
@@ -116,10 +117,13 @@ func (r *Runtime) Capture(ctx context.Context, uid types.UID) (terminal.View, er
 	return terminal.NewView(text, x, y, visible == 0, alternate != 0), nil
 }
 
-// Input implements runtime.Terminals. It returns the zero value for an adopted session, because tmux holds that terminal.
+// Input implements runtime.Terminals. It returns errors.ErrUnsupported for an adopted session, because tmux holds that terminal.
 func (r *Runtime) Input(ctx context.Context, uid types.UID) (facts.Input, error) {
 	rec, err := r.read(uid)
-	if err != nil || rec != nil && rec.Adopted {
+	if err == nil && rec != nil && rec.Adopted {
+		err = errors.ErrUnsupported
+	}
+	if err != nil {
 		return facts.Input{}, err
 	}
 	return r.host.Input(ctx, uid)

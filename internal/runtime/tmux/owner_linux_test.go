@@ -17,6 +17,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/procstat"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/shim"
 	"github.com/berth-dev/berth/test/need"
 )
@@ -103,7 +104,7 @@ func TestRunAs_AdoptsOnlySessionsOfThatUser(t *testing.T) {
 	f.Expect(f.Find(f.ctx, f.socket)).To(ConsistOf(And(HaveField("Name", "agent"), HaveField("Unfit", ""))))
 	uid = f.adopt("agent")
 	f.Expect(identity(f.observe(uid))).To(Equal(own))
-	f.Expect(f.Type(f.ctx, uid, []byte("echo user $(id -u)\r"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, uid, runtime.Line("echo user $(id -u)"))).To(Succeed())
 	f.awaitText(uid, "user 65534")
 	f.Expect(f.AttachCommand(uid)).To(HavePrefix("sudo -u nobody "))
 
@@ -160,7 +161,7 @@ func TestRunAs_RefusesProgramsWithRightsOfOthers(t *testing.T) {
 	go func() { ended <- f.Attach(f.ctx, uid, in, view, nil) }()
 	_, err = io.WriteString(keys, "echo begin; "+privileged+"\r")
 	f.Expect(err).NotTo(HaveOccurred())
-	f.Eventually(func() error { return f.Type(f.ctx, uid, []byte("secret")) }).WithTimeout(patience).WithPolling(often).
+	f.Eventually(func() error { return f.Type(f.ctx, uid, runtime.Keystrokes{Text: "secret"}) }).WithTimeout(patience).WithPolling(often).
 		Should(MatchError(ContainSubstring("the program that reads the terminal belongs to another user")))
 	_, err = io.WriteString(keys, "typed\r")
 	f.Expect(err).NotTo(HaveOccurred())
@@ -182,7 +183,7 @@ func TestRunAs_DoesNotControlWhatWasAdoptedBefore(t *testing.T) {
 	f.Expect(now.Phase).To(Equal(facts.Unknown))
 	f.Expect(now.Message).To(And(ContainSubstring("the tmux server belongs to another user"), ContainSubstring("delete the object to release the session")))
 	refused := MatchError(ContainSubstring("belongs to another user"))
-	f.Expect(f.Type(f.ctx, uid, []byte("hello\r"))).To(refused)
+	f.Expect(f.Type(f.ctx, uid, runtime.Line("hello"))).To(refused)
 	f.Expect(f.Attach(f.ctx, uid, strings.NewReader("hello\r"), io.Discard, nil)).To(refused)
 	_, err := f.Capture(f.ctx, uid)
 	f.Expect(err).To(refused)

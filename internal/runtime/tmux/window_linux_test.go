@@ -19,6 +19,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/conformance"
 )
 
@@ -41,7 +42,7 @@ func TestWindow_ShowsTerminalOfShim(t *testing.T) {
 	f.Expect(s.UID).To(Equal(uid))
 	f.awaitText(uid, "size 100x33")
 
-	f.Expect(f.Type(f.ctx, uid, []byte("by berth; 100% $(x) Enter\r"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, uid, runtime.Line("by berth; 100% $(x) Enter"))).To(Succeed())
 	f.awaitText(uid, "got <by berth; 100% $(x) Enter>")
 	f.mustTmux("send-keys", "-t", "=agent:", "-l", "by tmux")
 	f.mustTmux("send-keys", "-t", "=agent:", "Enter")
@@ -49,7 +50,7 @@ func TestWindow_ShowsTerminalOfShim(t *testing.T) {
 	f.mustTmux("resize-window", "-t", "=agent:", "-x", "70", "-y", "20")
 	f.awaitText(uid, "size 70x20")
 
-	f.Expect(f.Type(f.ctx, uid, []byte("\x03"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, uid, runtime.Keystrokes{Interrupt: true})).To(Succeed())
 	ended := f.await(uid, 1, facts.Exited)
 	f.Expect(ended.Exit.Signal).To(Equal("SIGINT"))
 	f.awaitText(uid, "incarnation 1 was terminated by SIGINT")
@@ -57,7 +58,7 @@ func TestWindow_ShowsTerminalOfShim(t *testing.T) {
 	// The next incarnation uses the same window.
 	f.Expect(f.Start(f.ctx, f.process(uid, 2, sessionConfig{Session: "agent"}, "terminal"))).To(Succeed())
 	f.await(uid, 2, facts.Running)
-	f.Expect(f.Type(f.ctx, uid, []byte("again\r"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, uid, runtime.Line("again"))).To(Succeed())
 	f.awaitText(uid, "got <again>")
 	f.Expect(f.awaitWindow(uid).PanePID).To(Equal(s.PanePID))
 	f.Expect(f.sessionNames()).To(ConsistOf("agent"))
@@ -88,7 +89,7 @@ func TestServerKilled_ReopensSessions(t *testing.T) {
 	f.Expect(f.tmuxServer()).NotTo(Equal(old))
 	f.Expect(f.sessionNames()).To(ConsistOf("one", "two"))
 	f.awaitText(uid, "ready") // earlier output is shown again
-	f.Expect(f.Type(f.ctx, uid, []byte("hello\r"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, uid, runtime.Line("hello"))).To(Succeed())
 	f.awaitText(uid, "got <hello>")
 	f.Expect(f.observe(uid)).To(Equal(before))
 }
@@ -270,7 +271,7 @@ func TestKeep_ControlsSessionAfterExit(t *testing.T) {
 	uid := f.start(sessionConfig{Session: "agent"}, "terminal")
 	f.awaitWindow(uid)
 	f.Keep(uid, false)
-	f.Expect(f.Type(f.ctx, uid, []byte("still here\r"))).To(Succeed())
+	f.Expect(f.Type(f.ctx, uid, runtime.Line("still here"))).To(Succeed())
 	f.awaitText(uid, "got <still here>")
 	f.killAndWait(uid)
 	f.awaitNoSession(uid)

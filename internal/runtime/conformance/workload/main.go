@@ -58,6 +58,7 @@ var modes = map[string]func(args []string){
 	"say":      func(args []string) { say(args[0]) },
 	"listen":   func([]string) { listen() },
 	"terminal": func([]string) { terminal() },
+	"menus":    func(args []string) { menus(args[0]) },
 	"ask":      func([]string) { ask() },
 }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -36,6 +37,57 @@ func terminal() {
 			os.Exit(5)
 		}
 		fmt.Printf("got <%s>\n", lines.Text())
+	}
+}
+
+// menus shows two questions with choices, one after the other, and reports the answers. A digit answers at once, as in the menus of coding agents, or it only moves
+// the mark. Enter takes the marked choice. same makes the questions equal.
+func menus(kind string) {
+	old, err := unix.IoctlGetTermios(0, unix.TCGETS)
+	if err != nil {
+		fail(fmt.Errorf("stdin is no terminal: %w", err))
+	}
+	rawMode := *old
+	rawMode.Lflag &^= unix.ICANON | unix.ECHO
+	rawMode.Iflag &^= unix.ICRNL
+	if err := unix.IoctlSetTermios(0, unix.TCSETS, &rawMode); err != nil {
+		fail(err)
+	}
+	commands := []string{"make deploy", "drop database"}
+	if kind == "same" {
+		commands[1] = commands[0]
+	}
+	var answers []string
+	for _, command := range commands {
+		answers = append(answers, menu(command, kind != "confirm"))
+		fmt.Printf("\x1b[2J\x1b[Hanswers %s\r\n", strings.Join(answers, ", "))
+	}
+	ready()
+}
+
+// menu shows one question and returns the answer.
+func menu(command string, atOnce bool) string {
+	for marked := byte('1'); ; {
+		fmt.Printf("\x1b[H\x1b[JCommand: %s\r\n\r\nDo you want to proceed?\r\n", command)
+		for _, choice := range []string{"1. Yes", "2. No"} {
+			mark := " "
+			if choice[0] == marked {
+				mark = "❯"
+			}
+			fmt.Printf(" %s %s\r\n", mark, choice)
+		}
+		var keys [1]byte
+		if n, err := os.Stdin.Read(keys[:]); err != nil || n == 0 {
+			os.Exit(0)
+		}
+		switch key := keys[0]; {
+		case key == '\r':
+			return fmt.Sprintf("%c by Enter", marked)
+		case key == '1' || key == '2':
+			if marked = key; atOnce {
+				return fmt.Sprintf("%c by %c", key, key)
+			}
+		}
 	}
 }
 
