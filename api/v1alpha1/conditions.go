@@ -20,8 +20,8 @@ const (
 	ConditionRestarting = "Restarting"
 	// ConditionCircuitOpen is True while the circuit breaker prevents starts. Absent: False.
 	ConditionCircuitOpen = "CircuitOpen"
-	// ConditionConflict is True when something that the object needs, such as a port, belongs to another owner; the message names the owner. Absent:
-	// False.
+	// ConditionConflict is True when something that the object needs, such as a port, belongs to another owner, or when other processes also receive the
+	// connections to the port of a DevServer; the message names the owner. Absent: False.
 	ConditionConflict = "Conflict"
 	// ConditionDriftDetected is True while the running process was started from an older spec, because updatePolicy is OnRestart or because the new spec
 	// cannot be started. It is also True while a requested restart waits, because the next start would fail. Absent: False.
@@ -211,6 +211,9 @@ const (
 	ReasonPortForbidden = "PortForbidden"
 	// ReasonPortClaimed means that another DevServer holds the port, or is older and claims it.
 	ReasonPortClaimed = "PortClaimed"
+	// ReasonPortShared means that other processes also receive connections to a port of a running DevServer, because they listen on the same address with
+	// SO_REUSEPORT, or on a more specific one.
+	ReasonPortShared = "PortShared"
 	// ReasonNoFreePort means that the range from which Berth chooses ports has no free port.
 	ReasonNoFreePort = "NoFreePort"
 	// ReasonInstanceMissing means that spec.instanceRef names an Instance that does not exist.

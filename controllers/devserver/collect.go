@@ -9,11 +9,11 @@ import (
 	"net"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -30,6 +30,9 @@ type snapshot struct {
 	address, serviceHost string
 
 	listeners []runtime.Listener
+	// others are the sockets of other processes on the same ports, and shared are the ports whose connections such processes receive.
+	others []runtime.Listener
+	shared []sharedPort
 	// blind is why the sockets could not be read; empty if they could.
 	blind string
 	// hosts holds the host at which each port is reached, for the ports that are or were open.
@@ -75,7 +78,7 @@ func (k *Kind) collect(ctx context.Context, dev *v1alpha1.DevServer, m *objectCa
 	}
 	k.readSockets(ctx, dev, m, &s)
 	for _, port := range s.ports() {
-		m.hosts[port] = k.host(ctx, m, s.listeners, port)
+		m.hosts[port] = hostFor(s.listeners, port)
 	}
 	s.hosts = m.hosts
 	s.urls, s.newOutput = k.urls(dev, m, current.Number), m.logKnown
@@ -85,9 +88,9 @@ func (k *Kind) collect(ctx context.Context, dev *v1alpha1.DevServer, m *objectCa
 	return s
 }
 
-// recordsReady reports whether the status records this incarnation as Ready. The status of a pre-started incarnation still describes the previous one.
+// recordsReady reports whether the status records this incarnation as ready. The status of a pre-started incarnation still describes the previous one.
 func recordsReady(dev *v1alpha1.DevServer, incarnation int64) bool {
-	return dev.Status.Incarnation == incarnation && meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady)
+	return dev.Status.Incarnation == incarnation && lifecycle.RecordsReady(&dev.Status.ProcessStatus)
 }
 
 // readSockets lists the sockets of the object's own processes. If the backend cannot list sockets, readSockets assumes that the server listens on the port that
@@ -101,7 +104,7 @@ func (k *Kind) readSockets(ctx context.Context, dev *v1alpha1.DevServer, m *obje
 		s.listeners = []runtime.Listener{{Address: s.address, Port: dev.Status.Port}}
 		return
 	}
-	listeners, err := k.listeners(ctx, dev)
+	sockets, err := k.listeners(ctx, dev)
 	switch {
 	case errors.Is(err, errors.ErrUnsupported):
 		s.listeners = []runtime.Listener{{Address: "127.0.0.1", Port: recordedPorts(dev).own()}}
@@ -112,14 +115,15 @@ func (k *Kind) readSockets(ctx context.Context, dev *v1alpha1.DevServer, m *obje
 		}
 		s.blind = "Cannot read the listening sockets of the server; see the log of the manager."
 	default:
-		s.listeners = listeners
+		s.listeners, s.others = sockets.Own, sockets.Others
+		s.shared = k.sharedPorts(ctx, dev, m, sockets)
 	}
 	m.blind = s.blind != ""
 }
 
-func (k *Kind) listeners(ctx context.Context, dev *v1alpha1.DevServer) ([]runtime.Listener, error) {
+func (k *Kind) listeners(ctx context.Context, dev *v1alpha1.DevServer) (runtime.Sockets, error) {
 	if k.inspector == nil {
-		return nil, errors.ErrUnsupported
+		return runtime.Sockets{}, errors.ErrUnsupported
 	}
 	return k.inspector.Listeners(ctx, dev.UID)
 }
@@ -134,7 +138,7 @@ func (k *Kind) reachable(ctx context.Context, dev *v1alpha1.DevServer, m *object
 	check := func(host string, port int32) {
 		address := join(host, port)
 		if _, known := reaches[address]; !known && host != "" {
-			reaches[address] = k.leads(ctx, m, s.listeners, host, port)
+			reaches[address] = k.leads(ctx, m, s, host, port)
 		}
 	}
 	for _, u := range s.urls {

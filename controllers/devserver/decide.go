@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/lifecycle"
 )
 
 // decision is the result of decide.
@@ -37,6 +38,8 @@ type decision struct {
 	outputRead bool
 	// direct is the URL of the server itself: without the proxy, and without the Service of a Pod.
 	direct string
+	// contested is what the status reports about other processes that receive connections to the server.
+	contested *lifecycle.Contested
 }
 
 // verdict is the value of a condition.
@@ -60,6 +63,7 @@ func decide(dev *v1alpha1.DevServer, s snapshot) decision {
 	d.verifyPort(dev, s)
 	d.chooseURL(dev, s)
 	d.chooseTargets(dev, s)
+	d.contested = d.contest(dev, s)
 	_, detected := match(s.urls, d.port)
 	d.outputRead = d.settled && (detected || s.now.Sub(d.listeningSince) >= textTime)
 	return d

@@ -85,9 +85,9 @@ type objectCache struct {
 	history
 	text      *text
 	hosts     map[int32]string        // the host for each port that is or was open
-	overV4    map[int32]bool          // whether a port that is bound on IPv6 also accepts IPv4
 	resolved  map[string][]netip.Addr // the addresses of each host in the output
 	elsewhere map[string]bool         // addresses at which another program accepts connections
+	rivals    socketOwners            // the owners of other sockets on the same ports
 	blind     bool                    // the failure to read the sockets was already logged
 }
 
@@ -147,7 +147,7 @@ func (k *Kind) enter(uid types.UID, m *objectCache, incarnation int64) {
 	k.probes.Keep(uid, incarnation)
 	*m = objectCache{
 		start: m.start, exec: m.exec, logEnd: m.logEnd, logKnown: m.logKnown,
-		incarnation: incarnation, hosts: map[int32]string{}, overV4: map[int32]bool{},
+		incarnation: incarnation, hosts: map[int32]string{},
 		resolved: map[string][]netip.Addr{}, elsewhere: map[string]bool{},
 	}
 }

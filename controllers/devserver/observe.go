@@ -60,6 +60,9 @@ func (k *Kind) ObserveRunning(ctx context.Context, object process.Object, curren
 		k.probes.Stop(probe.Key{UID: dev.UID, Incarnation: current.Number, Kind: output})
 	}
 	k.probe(dev, m, s, d, current.Number, observed)
+	if observed.Contested = d.contested; d.contested != nil {
+		observed.Unhealthy = "" // another process may have answered the liveness probe
+	}
 	k.conclude(dev, s, observed)
 	return k.again(s, d, current, observed), nil
 }

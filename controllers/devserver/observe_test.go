@@ -223,7 +223,7 @@ func TestObservedPorts_AreBounded(t *testing.T) {
 func TestHost_FollowsListenAddress(t *testing.T) {
 	for name, tc := range map[string]struct {
 		addresses []string
-		overV4    bool
+		ipv6Only  bool
 		want      string
 	}{
 		"IPv4 loopback":            {[]string{"127.0.0.1"}, false, "127.0.0.1:80"},
@@ -231,8 +231,8 @@ func TestHost_FollowsListenAddress(t *testing.T) {
 		"IPv6 loopback":            {[]string{"::1"}, false, "[::1]:80"},
 		"both":                     {[]string{"::1", "127.0.0.1"}, false, "localhost:80"},
 		"all of IPv4":              {[]string{"0.0.0.0"}, false, "127.0.0.1:80"},
-		"all of both":              {[]string{"::"}, true, "127.0.0.1:80"},
-		"all of IPv6 only":         {[]string{"::"}, false, "[::1]:80"},
+		"all of both":              {[]string{"::"}, false, "127.0.0.1:80"},
+		"all of IPv6 only":         {[]string{"::"}, true, "[::1]:80"},
 		"all of both, two sockets": {[]string{"::", "0.0.0.0"}, false, "127.0.0.1:80"},
 		"a mapped address":         {[]string{"::ffff:127.0.0.1"}, false, "127.0.0.1:80"},
 		"a network address":        {[]string{"10.0.0.7"}, false, "10.0.0.7:80"},
@@ -240,11 +240,12 @@ func TestHost_FollowsListenAddress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t)
-			s.overV4 = tc.overV4
 			dev := server("web", 0, running(80))
 			var listeners []runtime.Listener
 			for _, address := range tc.addresses {
-				listeners = append(listeners, listenerOn(address, 80), listenerOn("10.9.9.9", 81))
+				listener := listenerOn(address, 80)
+				listener.IPv6Only = tc.ipv6Only
+				listeners = append(listeners, listener, listenerOn("10.9.9.9", 81))
 			}
 			s.backend.listen(listeners...)
 			s.observe(dev, 1)

@@ -8,11 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/arbitration"
@@ -76,12 +81,12 @@ func (k *Kind) contest(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, por
 	}
 }
 
-// foreign returns a Blocked that names the process that listens on the port and does not belong to dev. It returns nil if there is none.
+// foreign returns a Blocked that names a process that listens on the port and does not belong to dev. It returns nil if there is none.
 func (k *Kind) foreign(ctx context.Context, dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, port int32) *lifecycle.Blocked {
 	if k.inspector == nil {
 		return nil
 	}
-	holder, err := k.inspector.PortOwner(ctx, port)
+	holders, err := k.inspector.PortOwners(ctx, port)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
@@ -90,32 +95,54 @@ func (k *Kind) foreign(ctx context.Context, dev *v1alpha1.DevServer, all *v1alph
 		ctrl.LoggerFrom(ctx).Error(err, "Cannot determine which process listens on a port", "port", port)
 		return nil
 	}
-	if holder == nil || holder.UID == dev.UID {
+	other := slices.IndexFunc(holders, func(holder runtime.PortOwner) bool { return holder.UID == "" || holder.UID != dev.UID })
+	if other < 0 {
 		return nil
 	}
 	return &lifecycle.Blocked{
 		Conflict: true,
 		Reason:   v1alpha1.ReasonPortInUse,
-		Message:  fmt.Sprintf("Port %d is used by %s. Stop that process or set another spec.port.", port, describe(holder, all, dev.Namespace)),
+		Message:  fmt.Sprintf("Port %d is used by %s. Stop that process or set another spec.port.", port, k.describe(ctx, &holders[other], all, dev.Namespace)),
 		Retry:    conflictRetry,
 	}
 }
 
-// describe describes the holder of a port for the status of a DevServer in a namespace.
-func describe(holder *runtime.PortOwner, all *v1alpha1.DevServerList, namespace string) string {
+// describe describes the holder of a port for the status of a DevServer in a namespace. It leaves out the command of an object in another namespace, because who
+// can read the status need not be permitted to read that object.
+func (k *Kind) describe(ctx context.Context, holder *runtime.PortOwner, all *v1alpha1.DevServerList, namespace string) string {
 	if holder.PID == 0 {
-		return "a process of another user"
+		return fmt.Sprintf("a process of user %d whose PID cannot be determined", holder.User)
 	}
 	text := fmt.Sprintf("pid %d", holder.PID)
-	if command := printable(holder.Command); command != "" {
+	kind, owner := k.objectOf(ctx, holder.UID, all)
+	if command := printable(holder.Command); command != "" && (holder.UID == "" || owner.Key.Namespace == namespace) {
 		text += " (" + command + ")"
 	}
-	for i := range all.Items {
-		if other := &all.Items[i]; holder.UID != "" && other.UID == holder.UID {
-			return text + " of " + arbitration.Of(other, true).Describe("DevServer", namespace)
-		}
+	if kind != "" {
+		text += " of " + owner.Describe(kind, namespace)
 	}
 	return text
+}
+
+// objectOf returns the kind and the claim of the object with a UID. The kind is empty if there is none.
+func (k *Kind) objectOf(ctx context.Context, uid types.UID, all *v1alpha1.DevServerList) (found string, owner arbitration.Claim) {
+	if uid == "" {
+		return "", owner
+	}
+	for kind, list := range map[string]client.ObjectList{
+		"DevServer": all, "Instance": &v1alpha1.InstanceList{}, "LanguageServer": &v1alpha1.LanguageServerList{}, "StrategyRun": &v1alpha1.StrategyRunList{},
+	} {
+		if kind != "DevServer" && k.client.List(ctx, list, client.UnsafeDisableDeepCopy) != nil { // read-only
+			continue
+		}
+		_ = meta.EachListItem(list, func(item kruntime.Object) error {
+			if object, ok := item.(client.Object); ok && object.GetUID() == uid {
+				found, owner = kind, arbitration.Of(object, true)
+			}
+			return nil
+		})
+	}
+	return found, owner
 }
 
 // printable shortens a command line and removes unprintable characters, for use in a message.

@@ -188,8 +188,8 @@ func TestForeignProcess_BlocksFixedPort(t *testing.T) {
 	})))
 	s.backend.owners[8080] = &runtime.PortOwner{PID: 7, Command: "x", UID: "uid-db"}
 	s.g.Expect(blocked(server("web", 0, fixedPort(8080))).Message).To(ContainSubstring("used by pid 7 (x) of DevServer default/db."))
-	s.backend.owners[8080] = &runtime.PortOwner{}
-	s.g.Expect(blocked(server("web", 0, fixedPort(8080))).Message).To(ContainSubstring("used by a process of another user."))
+	s.backend.owners[8080] = &runtime.PortOwner{User: 0}
+	s.g.Expect(blocked(server("web", 0, fixedPort(8080))).Message).To(ContainSubstring("used by a process of user 0 whose PID cannot be determined."))
 	s.backend.owners[8080] = &runtime.PortOwner{PID: 7, Command: strings.Repeat("ü", 500)}
 	s.g.Expect(len([]rune(blocked(server("web", 0, fixedPort(8080))).Message))).To(BeNumerically("<", 250))
 	s.backend.owners[8080] = &runtime.PortOwner{PID: 7, Command: "x", UID: "uid-web"}

@@ -52,9 +52,12 @@ type backend struct {
 	mu         sync.Mutex
 	listeners  []runtime.Listener
 	socketsErr error
+	others     []runtime.Listener
 	owners     map[int32]*runtime.PortOwner
+	sharing    []runtime.PortOwner // further owners, of any port
+	owned      int                 // calls of PortOwners
 	log        *memoryLog
-	// inspecting is called at the beginning of PortOwner, if it is set.
+	// inspecting is called at the beginning of PortOwners, if it is set.
 	inspecting func(port int32)
 }
 
@@ -62,10 +65,10 @@ func (b *backend) Capabilities() runtime.Capabilities {
 	return runtime.Capabilities{Logs: b, Inspection: b}
 }
 
-func (b *backend) Listeners(context.Context, types.UID) ([]runtime.Listener, error) {
+func (b *backend) Listeners(context.Context, types.UID) (runtime.Sockets, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.listeners, b.socketsErr
+	return runtime.Sockets{Own: b.listeners, Others: b.others}, b.socketsErr
 }
 
 // Exec fakes a command. The command succeeds if it runs beside an incarnation, its environment contains TOKEN=secret, and every
@@ -80,13 +83,18 @@ func (*backend) Exec(_ context.Context, p runtime.Process) (facts.Exit, error) {
 	return exit, nil
 }
 
-func (b *backend) PortOwner(_ context.Context, port int32) (*runtime.PortOwner, error) {
+func (b *backend) PortOwners(_ context.Context, port int32) ([]runtime.PortOwner, error) {
 	if b.inspecting != nil {
 		b.inspecting(port)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.owners[port], nil
+	b.owned++
+	owners := slices.Clone(b.sharing)
+	if owner := b.owners[port]; owner != nil {
+		owners = append(owners, *owner)
+	}
+	return owners, nil
 }
 
 func (b *backend) OpenLog(context.Context, types.UID) (runtime.Log, error) {
@@ -99,6 +107,14 @@ func (b *backend) OpenLog(context.Context, types.UID) (runtime.Log, error) {
 	defer b.log.mu.Unlock()
 	b.log.open++
 	return b.log, nil
+}
+
+// share makes the owner listen at an address of a port, beside the processes of the server. It replaces the owners of earlier calls.
+func (b *backend) share(address string, port int32, owner runtime.PortOwner) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.others = []runtime.Listener{{Address: address, Port: port, Socket: owner.Socket}}
+	b.sharing = []runtime.PortOwner{owner}
 }
 
 // listen sets the addresses on which the processes listen.
@@ -195,7 +211,6 @@ type fixture struct {
 	clock   *clocktesting.FakeClock
 	store   client.Client
 	inUse   map[int32]bool
-	overV4  bool
 	names   map[string][]netip.Addr // the records of the resolver
 	others  map[string]bool         // addresses on which other programs accept connections
 }
@@ -232,7 +247,7 @@ func (s *fixture) restartManager(t *testing.T) {
 	}
 	kind.network = network{
 		free:    func(port int32) bool { return !s.inUse[port] },
-		answers: func(_ context.Context, address string) bool { return s.overV4 || s.others[address] },
+		answers: func(_ context.Context, address string) bool { return s.others[address] },
 		resolve: func(_ context.Context, host string) []netip.Addr { return s.names[host] },
 	}
 	s.Kind = kind

@@ -52,8 +52,8 @@ func hostOf(address string) string {
 	return parsed.Host
 }
 
-// host returns a host name or address of this machine that leads to the listener.
-func (k *Kind) host(ctx context.Context, m *objectCache, listeners []runtime.Listener, port int32) string {
+// hostFor returns a host name or address of this machine that leads to the listeners of a port.
+func hostFor(listeners []runtime.Listener, port int32) string {
 	addresses := listeningAt(listeners, port)
 	v4, v6 := first(addresses, func(ip netip.Addr) bool { return ip.Is4() && ip.IsLoopback() }), slices.Contains(addresses, netip.IPv6Loopback())
 	switch {
@@ -64,7 +64,7 @@ func (k *Kind) host(ctx context.Context, m *objectCache, listeners []runtime.Lis
 	case v4.IsValid():
 		return v4.String()
 	case slices.Contains(addresses, netip.IPv6Unspecified()):
-		if k.reachedOverV4(ctx, m, port) {
+		if slices.ContainsFunc(listeners, func(l runtime.Listener) bool { return l.Port == port && precedenceAt(l, loopback) > 0 }) {
 			return "127.0.0.1"
 		}
 		return "::1"
@@ -78,7 +78,7 @@ func (k *Kind) host(ctx context.Context, m *objectCache, listeners []runtime.Lis
 // leads reports whether a host leads to the listeners of a port and to no other program. It returns false for every host other than localhost, a name below
 // localhost, or a loopback address. For such a name, browsers connect to 127.0.0.1 or ::1, and other programs connect to the addresses that the resolver
 // returns. Therefore leads checks all of these addresses, and returns false for a name that the resolver does not know.
-func (k *Kind) leads(ctx context.Context, m *objectCache, listeners []runtime.Listener, host string, port int32) bool {
+func (k *Kind) leads(ctx context.Context, m *objectCache, s *snapshot, host string, port int32) bool {
 	if !weburl.IsLoopback(host) {
 		return false
 	}
@@ -87,7 +87,7 @@ func (k *Kind) leads(ctx context.Context, m *objectCache, listeners []runtime.Li
 		resolved = k.network.resolve(ctx, host)
 		m.resolved[host] = resolved
 	}
-	own := func(ip netip.Addr) bool { return k.listensOn(ctx, m, listeners, ip, port) }
+	own := func(ip netip.Addr) bool { return s.listensOn(ip, port) }
 	if !slices.ContainsFunc(resolved, own) {
 		return false
 	}
@@ -99,17 +99,19 @@ func (k *Kind) leads(ctx context.Context, m *objectCache, listeners []runtime.Li
 	})
 }
 
-// listensOn reports whether a connection to a port at a loopback address reaches a listener of the server.
-func (k *Kind) listensOn(ctx context.Context, m *objectCache, listeners []runtime.Listener, ip netip.Addr, port int32) bool {
-	for _, address := range listeningAt(listeners, port) {
-		switch {
-		case address == ip, ip.Is4() && address == netip.IPv4Unspecified(), ip.Is6() && address == netip.IPv6Unspecified():
-			return true
-		case address == netip.IPv6Unspecified() && k.reachedOverV4(ctx, m, port):
-			return true
+// listensOn reports whether a connection to a port at an address reaches a listener of the server. If sockets of other processes share the connections, it may
+// also reach those (see sharedPort).
+func (s *snapshot) listensOn(ip netip.Addr, port int32) bool {
+	best := func(listeners []runtime.Listener) (best int) {
+		for _, l := range listeners {
+			if l.Port == port {
+				best = max(best, precedenceAt(l, ip))
+			}
 		}
+		return best
 	}
-	return false
+	own := best(s.listeners)
+	return own > 0 && own >= best(s.others)
 }
 
 // answersElsewhere reports whether another program accepts connections at an address. It caches a positive result and does not connect again.
@@ -120,12 +122,21 @@ func (k *Kind) answersElsewhere(ctx context.Context, m *objectCache, address str
 	return m.elsewhere[address]
 }
 
+// addressOf returns the IP address of a listener, or the zero Addr if it is invalid. An IPv4 address that is mapped to IPv6 becomes an IPv4 address.
+func addressOf(l runtime.Listener) netip.Addr {
+	ip, err := netip.ParseAddr(l.Address)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ip.Unmap().WithZone("")
+}
+
 // listeningAt returns the IP addresses of the listeners of a port, in ascending order.
 func listeningAt(listeners []runtime.Listener, port int32) []netip.Addr {
 	var found []netip.Addr
 	for _, listener := range listeners {
-		if ip, err := netip.ParseAddr(listener.Address); err == nil && listener.Port == port {
-			found = append(found, ip.Unmap().WithZone(""))
+		if ip := addressOf(listener); ip.IsValid() && listener.Port == port {
+			found = append(found, ip)
 		}
 	}
 	slices.SortFunc(found, netip.Addr.Compare)
@@ -137,15 +148,4 @@ func first(addresses []netip.Addr, which func(netip.Addr) bool) netip.Addr {
 		return addresses[i]
 	}
 	return netip.Addr{}
-}
-
-// reachedOverV4 reports whether a socket on all IPv6 addresses also accepts IPv4 connections, as most do. Only a connection can show that; the result is
-// cached.
-func (k *Kind) reachedOverV4(ctx context.Context, m *objectCache, port int32) bool {
-	known, ok := m.overV4[port]
-	if !ok {
-		known = k.network.answers(ctx, join("127.0.0.1", port))
-		m.overV4[port] = known
-	}
-	return known
 }

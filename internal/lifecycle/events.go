@@ -25,7 +25,7 @@ func (m *machine) eventsBetween(before *v1alpha1.ProcessStatus) []Event {
 	if stuck != nil && stuck.Reason == v1alpha1.ReasonCircuitOpen {
 		ended = nil // the event about the open breaker begins with the exit
 	}
-	for _, event := range []*Event{ended, ending(before, after), starting(before, after), stuck, becameReady(before, after)} {
+	for _, event := range []*Event{ended, ending(before, after), starting(before, after), stuck, contested(before, after), becameReady(before, after)} {
 		if event != nil {
 			events = append(events, *event)
 		}
@@ -94,6 +94,16 @@ func stuck(before, after *v1alpha1.ProcessStatus) *Event {
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionStalled)
 	known := was != nil && was.Status == is.Status && was.Reason == is.Reason
 	if is.Status != metav1.ConditionTrue || known {
+		return nil
+	}
+	return &Event{Warning: true, Reason: is.Reason, Message: is.Message}
+}
+
+// contested returns an event if a conflict begins that does not make the object stalled.
+func contested(before, after *v1alpha1.ProcessStatus) *Event {
+	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionConflict)
+	if is == nil || is.Status != metav1.ConditionTrue || meta.IsStatusConditionTrue(after.Conditions, v1alpha1.ConditionStalled) ||
+		meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionConflict) {
 		return nil
 	}
 	return &Event{Warning: true, Reason: is.Reason, Message: is.Message}

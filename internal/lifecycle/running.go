@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/conditions"
@@ -77,6 +78,9 @@ func (m *machine) obstacle() (reason, message string) {
 	if failure := m.observed.StartFailure; failure != nil {
 		return cmp.Or(failure.Reason, v1alpha1.ReasonStartFailed), failure.Message
 	}
+	if contested := m.observed.Contested; contested != nil && contested.Obstructs {
+		return contested.Reason, contested.Message
+	}
 	return "", ""
 }
 
@@ -112,15 +116,30 @@ func (m *machine) delayed(reason, message string) {
 	}
 }
 
-// readiness sets the conditions of a running incarnation: Ready, or Reconciling with the reason NotReady. A manager that has just started and has no probe
-// result yet keeps the recorded readiness.
+// RecordsReady reports whether the status records the incarnation as ready. An incarnation that is not usable only because other processes receive its
+// connections counts as ready.
+func RecordsReady(status *v1alpha1.ProcessStatus) bool {
+	if meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) {
+		return true
+	}
+	stalled := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStalled)
+	return stalled != nil && stalled.Status == metav1.ConditionTrue && stalled.Reason == v1alpha1.ReasonPortShared
+}
+
+// readiness sets the conditions of a running incarnation: Ready, Reconciling with the reason NotReady, or Stalled if the incarnation is ready but must yield to
+// other processes. A manager that has just started and has no probe result yet keeps the recorded readiness.
 func (m *machine) readiness(current facts.Incarnation) {
+	contested := m.observed.Contested
+	if contested != nil {
+		m.conflict = true
+		m.set(v1alpha1.ConditionConflict, true, contested.Reason, contested.Message)
+	}
 	ready := true
 	if m.desired.Probed {
 		if m.observed.Ready != nil {
 			ready = *m.observed.Ready
 		} else {
-			ready = meta.IsStatusConditionTrue(m.status.Conditions, v1alpha1.ConditionReady)
+			ready = RecordsReady(&m.status)
 		}
 	}
 	if !ready {
@@ -132,6 +151,10 @@ func (m *machine) readiness(current facts.Incarnation) {
 		if exit := current.LeaderExit; exit != nil && m.restartsAfter(exitReason(*exit)) {
 			m.restarting(failureReason(exitReason(*exit)), message) // the program has exited; only other processes of its tree are alive
 		}
+		return
+	}
+	if contested != nil && contested.Yields {
+		m.stalled(contested.Reason, contested.Message)
 		return
 	}
 	m.ready(strings.TrimSpace(fmt.Sprintf("Incarnation %d is running. %s", current.Number, describeFallback(&m.status))))

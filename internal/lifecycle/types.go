@@ -123,6 +123,8 @@ type Observed struct {
 	Unhealthy string
 	// UnhealthyReason is the condition reason for Unhealthy: Hung, ProtocolError, MemoryLimit, CanaryFailed or TimedOut. Empty means the reason Unhealthy.
 	UnhealthyReason string
+	// Contested describes other processes that receive connections to the current incarnation; nil if there are none.
+	Contested *Contested
 	// LastError is the error of the last attempt to start or stop an incarnation, if that attempt failed and is retried; otherwise empty. The status records
 	// the error before the next attempt.
 	LastError string
@@ -137,6 +139,15 @@ type Observed struct {
 	// Backlog is the minimum wait before a restart after a failure, because of the restarts that are already planned. The rate of restarts is limited across
 	// all objects.
 	Backlog time.Duration
+}
+
+// Contested describes processes that share something with the current incarnation that only one of them should have.
+type Contested struct {
+	Reason, Message string
+	// Yields reports that the other processes have precedence, or belong to no object, so that the incarnation is not usable until a person acts.
+	Yields bool
+	// Obstructs reports that the next incarnation could not start while the other processes run.
+	Obstructs bool
 }
 
 // Action is the one external action of a step. It is carried out after the status is written; a pre-start is carried out before.

@@ -120,10 +120,11 @@ type Found struct {
 
 // Inspection is what a backend can find out about processes and about future starts.
 type Inspection interface {
-	// Listeners returns the TCP sockets that processes of the newest incarnation of the UID listen on.
-	Listeners(ctx context.Context, uid types.UID) ([]Listener, error)
-	// PortOwner returns the process that listens on a TCP port of this machine, or nil.
-	PortOwner(ctx context.Context, port int32) (*PortOwner, error)
+	// Listeners returns the TCP sockets that processes of the newest incarnation of the UID listen on, and those of other processes on the same ports.
+	Listeners(ctx context.Context, uid types.UID) (Sockets, error)
+	// PortOwners returns the listening sockets on a TCP port of this machine, each with a process that has it open. It is expensive, so it is meant for resolving
+	// a conflict, not for polling.
+	PortOwners(ctx context.Context, port int32) ([]PortOwner, error)
 	// Members returns the living processes of the newest incarnation of a UID, the program itself first. If none is running, it returns an empty list or
 	// ErrNotFound.
 	Members(ctx context.Context, uid types.UID) ([]Member, error)
@@ -139,15 +140,31 @@ type Inspection interface {
 	CheckProgram(p Process) (failure *facts.StartError, known bool)
 }
 
+// Sockets are the listening TCP sockets that concern an incarnation.
+type Sockets struct {
+	// Own are the sockets of its processes.
+	Own []Listener
+	// Others are the sockets on the same ports that none of its processes has open, without PIDs. A socket of a process that the incarnation has just started can
+	// be among them; PortOwners returns the owner. Others is empty if the open files of a process of the incarnation cannot be read.
+	Others []Listener
+}
+
 // Listener is a listening TCP socket.
 type Listener struct {
 	Address string // the IP address, such as 127.0.0.1 or ::
 	Port    int32
 	PID     int64
+	// IPv6Only reports that a socket on all IPv6 addresses does not accept IPv4 connections. It is false if that cannot be determined.
+	IPv6Only bool
+	// Socket identifies the socket until it is closed. It is 0 if the backend does not identify sockets.
+	Socket uint64
 }
 
-// PortOwner is a process that listens on a port. PID is 0 and Command empty if the process cannot be inspected because it belongs to another user.
+// PortOwner is a process that listens on a port. PID is 0 and Command empty if the process cannot be inspected, because it belongs to another user or runs in a
+// container.
 type PortOwner struct {
+	Socket  uint64 // as in Listener
+	User    uint32 // the user who opened the socket
 	PID     int64
 	Command string
 	UID     types.UID // the object that the process belongs to, if Berth started the process
@@ -210,12 +227,12 @@ func (NoTerminals) Keep(types.UID, bool) {}
 type NoInspection struct{}
 
 // Listeners implements Inspection.
-func (NoInspection) Listeners(context.Context, types.UID) ([]Listener, error) {
-	return nil, errors.ErrUnsupported
+func (NoInspection) Listeners(context.Context, types.UID) (Sockets, error) {
+	return Sockets{}, errors.ErrUnsupported
 }
 
-// PortOwner implements Inspection.
-func (NoInspection) PortOwner(context.Context, int32) (*PortOwner, error) {
+// PortOwners implements Inspection.
+func (NoInspection) PortOwners(context.Context, int32) ([]PortOwner, error) {
 	return nil, errors.ErrUnsupported
 }
 

@@ -88,7 +88,9 @@ func (l *leaksOnStart) Start(ctx context.Context, p runtime.Process) error {
 // hidesPortOwner reports every port as free.
 type hidesPortOwner struct{ backend }
 
-func (hidesPortOwner) PortOwner(context.Context, int32) (*runtime.PortOwner, error) { return nil, nil } //nolint:nilnil // no owner
+func (hidesPortOwner) PortOwners(context.Context, int32) ([]runtime.PortOwner, error) {
+	return nil, nil
+}
 
 // dropsUnverified reports that a process does not exist if the process does not listen on the port that its environment
 // variable PORT contains.
@@ -114,8 +116,8 @@ func (d *dropsUnverified) Observe(ctx context.Context, uid types.UID) ([]facts.I
 	d.mu.Lock()
 	port, known := d.port[string(uid)]
 	d.mu.Unlock()
-	listeners, err := d.Listeners(ctx, uid)
-	if err == nil && known && !slices.ContainsFunc(listeners, func(l runtime.Listener) bool { return l.Port == port }) {
+	sockets, err := d.Listeners(ctx, uid)
+	if err == nil && known && !slices.ContainsFunc(sockets.Own, func(l runtime.Listener) bool { return l.Port == port }) {
 		return nil, nil
 	}
 	return d.backend.Observe(ctx, uid)

@@ -16,9 +16,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
@@ -240,29 +242,40 @@ func testListeners(s *suite) {
 	out := s.awaitOutput(uid, "listening")
 	port, err := strconv.Atoi(listening.FindStringSubmatch(out)[2])
 	s.Expect(err).NotTo(HaveOccurred())
-	pid := s.observe(uid).PID
-	s.Expect(inspector.Listeners(s.ctx, uid)).To(ConsistOf(runtime.Listener{Address: "127.0.0.1", Port: int32(port), PID: pid}))
-	owner, err := inspector.PortOwner(s.ctx, int32(port))
+	number, pid := int32(port), s.observe(uid).PID
+	sockets, err := inspector.Listeners(s.ctx, uid)
 	s.Expect(err).NotTo(HaveOccurred())
-	s.Expect(owner.PID).To(Equal(pid))
-	s.Expect(owner.UID).To(Equal(uid))
-	s.Expect(owner.Command).To(ContainSubstring("listen"))
-	s.killAndWait(uid)
-	s.Expect(inspector.Listeners(s.ctx, uid)).To(BeEmpty())
+	s.Expect(sockets.Own).To(ConsistOf(And(HaveField("Address", "127.0.0.1"), HaveField("Port", number), HaveField("PID", pid))))
+	s.Expect(sockets.Others).To(BeEmpty())
+	own := And(HaveField("PID", pid), HaveField("UID", uid), HaveField("Command", ContainSubstring("listen")), HaveField("Socket", sockets.Own[0].Socket))
+	s.Expect(inspector.PortOwners(s.ctx, number)).To(ConsistOf(own))
 
-	foreign, err := net.Listen("tcp6", "[::1]:0")
-	if err != nil {
-		foreign, err = net.Listen("tcp4", "127.0.0.1:0")
-	}
+	foreign := s.share(port)
+	sockets, err = inspector.Listeners(s.ctx, uid)
 	s.Expect(err).NotTo(HaveOccurred())
-	number := int32(foreign.Addr().(*net.TCPAddr).Port)
-	owner, err = inspector.PortOwner(s.ctx, number)
-	s.Expect(err).NotTo(HaveOccurred())
-	s.Expect(owner.PID).To(BeEquivalentTo(os.Getpid()))
-	s.Expect(owner.UID).To(BeEmpty())
+	s.Expect(sockets.Own).To(HaveLen(1))
+	s.Expect(sockets.Others).To(ConsistOf(And(HaveField("Address", "127.0.0.1"), HaveField("Port", number), HaveField("Socket", Not(BeZero())))))
+	s.Expect(inspector.PortOwners(s.ctx, number)).To(ConsistOf(own, And(HaveField("PID", BeEquivalentTo(os.Getpid())), HaveField("UID", BeEmpty()),
+		HaveField("User", BeEquivalentTo(os.Getuid())), HaveField("Socket", sockets.Others[0].Socket))))
+	s.killAndWait(uid)
+	s.Expect(inspector.Listeners(s.ctx, uid)).To(BeZero())
 	s.Expect(foreign.Close()).To(Succeed())
 	// A child that this process is forking holds copies of all open descriptors, including the closed listener, until its exec.
-	s.Eventually(func() (*runtime.PortOwner, error) { return inspector.PortOwner(s.ctx, number) }).WithTimeout(Timeout).Should(BeNil())
+	s.Eventually(func() ([]runtime.PortOwner, error) { return inspector.PortOwners(s.ctx, number) }).WithTimeout(Timeout).Should(BeEmpty())
+}
+
+// share listens at a port on which another process listens with SO_REUSEPORT.
+func (s *suite) share(port int) net.Listener {
+	s.Helper()
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (failed error) {
+		err := raw.Control(func(fd uintptr) {
+			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+		})
+		return errors.Join(err, failed)
+	}}
+	shared, err := config.Listen(s.ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	s.Expect(err).NotTo(HaveOccurred())
+	return shared
 }
 
 // screen is the output that an attached client receives.

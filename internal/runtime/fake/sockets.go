@@ -21,11 +21,12 @@ type Sockets struct {
 	mu        sync.Mutex
 	listeners map[types.UID][]runtime.Listener
 	foreign   map[int32]runtime.PortOwner
+	others    map[int32][]runtime.Listener
 }
 
 // WithSockets adds sockets to the runtime.
 func WithSockets(r *Runtime) *Sockets {
-	return &Sockets{Runtime: r, listeners: map[types.UID][]runtime.Listener{}, foreign: map[int32]runtime.PortOwner{}}
+	return &Sockets{Runtime: r, listeners: map[types.UID][]runtime.Listener{}, foreign: map[int32]runtime.PortOwner{}, others: map[int32][]runtime.Listener{}}
 }
 
 // Capabilities implements runtime.Runtime.
@@ -43,39 +44,53 @@ func (s *Sockets) Listen(uid types.UID, listeners ...runtime.Listener) {
 	s.Announce(uid)
 }
 
-// Occupy sets the owner of a port of this machine; nil frees the port.
-func (s *Sockets) Occupy(port int32, owner *runtime.PortOwner) {
+// Occupy sets the owner of a port of this machine; nil frees the port. The owner listens at the given addresses of the port, by default at 127.0.0.1.
+func (s *Sockets) Occupy(port int32, owner *runtime.PortOwner, addresses ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.foreign, port)
+	delete(s.others, port)
 	if owner == nil {
-		delete(s.foreign, port)
 		return
 	}
+	if len(addresses) == 0 {
+		addresses = []string{"127.0.0.1"}
+	}
 	s.foreign[port] = *owner
+	for _, address := range addresses {
+		s.others[port] = append(s.others[port], runtime.Listener{Address: address, Port: port, Socket: owner.Socket})
+	}
 }
 
 // Listeners implements runtime.Inspection. It returns ErrNotFound if no incarnation is alive.
-func (s *Sockets) Listeners(_ context.Context, uid types.UID) ([]runtime.Listener, error) {
+func (s *Sockets) Listeners(_ context.Context, uid types.UID) (runtime.Sockets, error) {
 	if len(s.Live(uid)) == 0 {
-		return nil, fmt.Errorf("list the sockets of %s: %w", uid, runtime.ErrNotFound)
+		return runtime.Sockets{}, fmt.Errorf("list the sockets of %s: %w", uid, runtime.ErrNotFound)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.listeners[uid]), nil
+	found := runtime.Sockets{Own: slices.Clone(s.listeners[uid])}
+	for port, others := range s.others {
+		if slices.ContainsFunc(found.Own, func(l runtime.Listener) bool { return l.Port == port }) {
+			found.Others = append(found.Others, others...)
+		}
+	}
+	return found, nil
 }
 
-// PortOwner implements runtime.Inspection. It returns the owner that Occupy set, or the living process that listens on the port.
-func (s *Sockets) PortOwner(_ context.Context, port int32) (*runtime.PortOwner, error) {
+// PortOwners implements runtime.Inspection. It returns the owner that Occupy set, and the living processes that listen on the port.
+func (s *Sockets) PortOwners(_ context.Context, port int32) ([]runtime.PortOwner, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	var owners []runtime.PortOwner
 	if owner, held := s.foreign[port]; held {
-		return &owner, nil
+		owners = append(owners, owner)
 	}
 	for uid, listeners := range s.listeners {
 		listens := slices.ContainsFunc(listeners, func(l runtime.Listener) bool { return l.Port == port })
 		if listens && len(s.Live(uid)) > 0 {
-			return &runtime.PortOwner{PID: 1, Command: "fake", UID: uid}, nil
+			owners = append(owners, runtime.PortOwner{PID: 1, Command: "fake", UID: uid})
 		}
 	}
-	return nil, nil
+	return owners, nil
 }

@@ -37,33 +37,51 @@ func (h *Host) running(uid types.UID) (*observation, error) {
 	return f, nil
 }
 
-// Listeners implements runtime.Inspection.
-func (h *Host) Listeners(_ context.Context, uid types.UID) ([]runtime.Listener, error) {
+// Listeners implements runtime.Inspection. One query of the kernel returns the sockets of all processes, so the others cost nothing extra.
+func (h *Host) Listeners(_ context.Context, uid types.UID) (runtime.Sockets, error) {
 	f, err := h.running(uid)
 	if err != nil || f == nil {
-		return nil, err
+		return runtime.Sockets{}, err
 	}
 	members, err := f.tree.Members()
 	if err != nil || len(members) == 0 {
-		return nil, err
+		return runtime.Sockets{}, err
 	}
 	sockets, err := listening()
 	if err != nil || len(sockets) == 0 {
-		return nil, err
+		return runtime.Sockets{}, err
 	}
-	var found []runtime.Listener
-	seen := map[uint64]bool{}
+	return divide(sockets, members, inodes), nil
+}
+
+// divide returns the sockets that the members have open, and those of other processes on the same ports. openIn is inodes.
+func divide(sockets []socket, members []procstat.Process, openIn func(pid int) (map[uint64]bool, bool)) runtime.Sockets {
+	var found runtime.Sockets
+	own, ports, incomplete := map[uint64]bool{}, map[uint16]bool{}, false
 	for _, member := range members {
-		open := inodes(member.PID)
+		open, hidden := openIn(member.PID)
+		incomplete = incomplete || hidden
 		for _, s := range sockets {
 			// An inherited socket is reported once.
-			if open[s.inode] && !seen[s.inode] {
-				seen[s.inode] = true
-				found = append(found, runtime.Listener{Address: s.address.String(), Port: int32(s.port), PID: int64(member.PID)})
+			if open[s.inode] && !own[s.inode] {
+				own[s.inode], ports[s.port] = true, true
+				found.Own = append(found.Own, s.listener(int64(member.PID)))
 			}
 		}
 	}
-	return found, nil
+	if incomplete {
+		return found // a socket that none of the members appears to have may be one of theirs
+	}
+	for _, s := range sockets {
+		if ports[s.port] && !own[s.inode] {
+			found.Others = append(found.Others, s.listener(0))
+		}
+	}
+	return found
+}
+
+func (s socket) listener(pid int64) runtime.Listener {
+	return runtime.Listener{Address: s.address.String(), Port: int32(s.port), PID: pid, IPv6Only: s.ipv6Only, Socket: s.inode}
 }
 
 // Members implements runtime.Inspection.
@@ -79,48 +97,65 @@ func (h *Host) Members(_ context.Context, uid types.UID) ([]runtime.Member, erro
 	return proctree.Describe(members, int(f.incarnation.PID)), nil
 }
 
-// PortOwner implements runtime.Inspection. It reads the open files of all visible processes, so it is meant for resolving a conflict, not for polling.
-func (h *Host) PortOwner(_ context.Context, port int32) (*runtime.PortOwner, error) {
-	sockets, err := listening()
+// maxPortOwners is the maximum number of sockets on one port whose owners are determined.
+const maxPortOwners = 16
+
+// PortOwners implements runtime.Inspection. It reads the open files of all visible processes.
+func (h *Host) PortOwners(_ context.Context, port int32) ([]runtime.PortOwner, error) {
+	sockets, err := on(port)
+	if err != nil || len(sockets) == 0 {
+		return nil, err
+	}
+	holders, err := holders(sockets)
 	if err != nil {
 		return nil, err
 	}
-	wanted := map[uint64]bool{}
+	owners := make([]runtime.PortOwner, 0, len(sockets))
 	for _, s := range sockets {
-		if int32(s.port) == port {
-			wanted[s.inode] = true
+		owner := runtime.PortOwner{Socket: s.inode, User: s.user, PID: int64(holders[s.inode])}
+		if owner.PID != 0 {
+			owner.Command = commandLine(owner.PID)
+			if owner.UID, err = h.owner(int(owner.PID)); err != nil {
+				return nil, err
+			}
 		}
+		owners = append(owners, owner)
 	}
-	if len(wanted) == 0 {
-		return nil, nil
-	}
-	owner := &runtime.PortOwner{}
-	if owner.PID, err = holder(wanted); err != nil || owner.PID == 0 {
-		return owner, err
-	}
-	owner.Command = commandLine(owner.PID)
-	owner.UID, err = h.owner(int(owner.PID))
-	return owner, err
+	// The owner of a socket that was closed meanwhile cannot be determined, so the socket would appear to belong to no object.
+	now, err := on(port)
+	return slices.DeleteFunc(owners, func(owner runtime.PortOwner) bool {
+		return !slices.ContainsFunc(now, func(s socket) bool { return s.inode == owner.Socket })
+	}), err
 }
 
-// holder returns the PID of a process that has one of the wanted sockets open, or 0 if no such process is visible.
-func holder(wanted map[uint64]bool) (int64, error) {
+// on returns the listening sockets on a port, at most maxPortOwners.
+func on(port int32) ([]socket, error) {
+	all, err := listening()
+	all = slices.DeleteFunc(all, func(s socket) bool { return int32(s.port) != port })
+	return all[:min(len(all), maxPortOwners)], err
+}
+
+// holders returns, by inode, the lowest PID of the processes that have each of the sockets open. It is usually that of the server, and not of a worker that
+// inherited the socket. Sockets without a visible process are left out.
+func holders(sockets []socket) (map[uint64]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return 0, fmt.Errorf("list processes: %w", err)
+		return nil, fmt.Errorf("list processes: %w", err)
 	}
+	found := map[uint64]int{}
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
 			continue
 		}
-		for inode := range inodes(pid) {
-			if wanted[inode] {
-				return int64(pid), nil
+		open, _ := inodes(pid)
+		for _, s := range sockets {
+			if open[s.inode] && (found[s.inode] == 0 || pid < found[s.inode]) {
+				found[s.inode] = pid
 			}
 		}
 	}
-	return 0, nil
+	return found, nil
 }
 
 func commandLine(pid int64) string {

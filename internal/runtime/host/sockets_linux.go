@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"strconv"
@@ -18,9 +19,11 @@ import (
 
 // socket is a listening TCP socket.
 type socket struct {
-	address netip.Addr
-	port    uint16
-	inode   uint64
+	address  netip.Addr
+	port     uint16
+	inode    uint64
+	user     uint32 // who opened the socket
+	ipv6Only bool   // known only from sock_diag
 }
 
 // listening returns all listening TCP sockets of this network namespace. It queries sock_diag, which takes microseconds, and falls back to /proc.
@@ -37,9 +40,10 @@ func listening() ([]socket, error) {
 }
 
 const (
-	tcpListen      = 10
-	requestLength  = unix.SizeofNlMsghdr + 56 // struct inet_diag_req_v2
-	responseLength = 72                       // struct inet_diag_msg
+	tcpListen         = 10
+	requestLength     = unix.SizeofNlMsghdr + 56 // struct inet_diag_req_v2
+	responseLength    = 72                       // struct inet_diag_msg
+	attributeIPv6Only = 11                       // INET_DIAG_SKV6ONLY, which the kernel adds for every listening IPv6 socket
 )
 
 // diagnose queries the kernel for the listening sockets of one address family.
@@ -94,17 +98,33 @@ func parse(data []byte, family uint8, all *[]socket) (done bool, err error) {
 			return false, errors.New("the kernel rejects the request to list sockets")
 		}
 		if m := data[unix.SizeofNlMsghdr:length]; len(m) >= responseLength {
-			s := socket{port: binary.BigEndian.Uint16(m[4:]), inode: uint64(binary.NativeEndian.Uint32(m[68:]))}
+			s := socket{port: binary.BigEndian.Uint16(m[4:]), user: binary.NativeEndian.Uint32(m[64:]), inode: uint64(binary.NativeEndian.Uint32(m[68:]))}
 			if family == unix.AF_INET {
 				s.address = netip.AddrFrom4([4]byte(m[8:12]))
 			} else {
 				s.address = netip.AddrFrom16([16]byte(m[8:24]))
+				s.ipv6Only = attributeIs1(m[responseLength:], attributeIPv6Only)
 			}
 			*all = append(*all, s)
 		}
 		data = data[min(len(data), (length+3)&^3):]
 	}
 	return false, nil
+}
+
+// attributeIs1 reports whether netlink attributes contain an attribute of the given type with one byte that is 1.
+func attributeIs1(attributes []byte, wanted uint16) bool {
+	for len(attributes) >= unix.SizeofNlAttr {
+		length := int(binary.NativeEndian.Uint16(attributes))
+		if length < unix.SizeofNlAttr || length > len(attributes) {
+			return false
+		}
+		if binary.NativeEndian.Uint16(attributes[2:]) == wanted {
+			return length == unix.SizeofNlAttr+1 && attributes[unix.SizeofNlAttr] == 1
+		}
+		attributes = attributes[min(len(attributes), (length+3)&^3):]
+	}
+	return false
 }
 
 // listeningProc reads /proc/net/tcp and tcp6.
@@ -127,7 +147,7 @@ func listeningProc() ([]socket, error) {
 	return all, nil
 }
 
-// parseProc parses one line: number, local address, remote address, state, …, inode.
+// parseProc parses one line: number, local address, remote address, state, …, user, …, inode.
 func parseProc(fields []string) (socket, bool) {
 	if len(fields) < 10 || fields[3] != "0A" {
 		return socket{}, false
@@ -146,15 +166,19 @@ func parseProc(fields []string) (socket, bool) {
 		binary.NativeEndian.PutUint32(raw[i:], binary.BigEndian.Uint32(raw[i:]))
 	}
 	address, ok := netip.AddrFromSlice(raw)
+	user, err := strconv.ParseUint(fields[7], 10, 32)
+	if err != nil {
+		return socket{}, false
+	}
 	inode, err := strconv.ParseUint(fields[9], 10, 64)
-	return socket{address: address, port: uint16(number), inode: inode}, ok && err == nil
+	return socket{address: address, port: uint16(number), inode: inode, user: uint32(user)}, ok && err == nil
 }
 
-// inodes returns the inodes of the sockets that a process has open.
-func inodes(pid int) map[uint64]bool {
+// inodes returns the inodes of the sockets that a process has open. It reports whether the process may have more, because its open files cannot be read.
+func inodes(pid int) (found map[uint64]bool, hidden bool) {
 	dir, err := os.Open("/proc/" + strconv.Itoa(pid) + "/fd")
 	if err != nil {
-		return nil
+		return nil, errors.Is(err, fs.ErrPermission)
 	}
 	defer func() { _ = dir.Close() }()
 	names, _ := dir.Readdirnames(-1)
@@ -166,6 +190,7 @@ func inodes(pid int) map[uint64]bool {
 				open[inode] = true
 			}
 		}
+		hidden = hidden || errors.Is(err, fs.ErrPermission)
 	}
-	return open
+	return open, hidden
 }

@@ -82,21 +82,21 @@ func (l *listeningRuntime) Capabilities() runtime.Capabilities {
 }
 
 // Listeners implements runtime.Inspection.
-func (l *listeningRuntime) Listeners(_ context.Context, uid types.UID) ([]runtime.Listener, error) {
+func (l *listeningRuntime) Listeners(_ context.Context, uid types.UID) (runtime.Sockets, error) {
 	process, known := l.Process(uid)
 	if !known || len(l.Live(uid)) == 0 {
-		return nil, fmt.Errorf("list the sockets of %s: %w", uid, runtime.ErrNotFound)
+		return runtime.Sockets{}, fmt.Errorf("list the sockets of %s: %w", uid, runtime.ErrNotFound)
 	}
 	for _, variable := range process.Env {
 		if text, found := strings.CutPrefix(variable, "PORT="); found {
 			port, err := strconv.ParseInt(text, 10, 32)
-			return []runtime.Listener{{Address: "127.0.0.1", Port: int32(port)}}, err
+			return runtime.Sockets{Own: []runtime.Listener{{Address: "127.0.0.1", Port: int32(port)}}}, err
 		}
 	}
-	return nil, nil
+	return runtime.Sockets{}, nil
 }
 
-// PortOwner implements runtime.Inspection.
-func (l *listeningRuntime) PortOwner(context.Context, int32) (*runtime.PortOwner, error) {
-	return nil, nil //nolint:nilnil // nil means no owner
+// PortOwners implements runtime.Inspection.
+func (l *listeningRuntime) PortOwners(context.Context, int32) ([]runtime.PortOwner, error) {
+	return nil, nil
 }

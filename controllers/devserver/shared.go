@@ -1,0 +1,187 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package devserver
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/controllers/arbitration"
+	"github.com/berth-dev/berth/internal/lifecycle"
+	"github.com/berth-dev/berth/internal/runtime"
+)
+
+const (
+	// ownersTime is how long the owners of sockets are cached while the sockets do not change. A socket can pass to another process, for example to a worker whose
+	// parent has exited.
+	ownersTime = time.Minute
+	// longestOwners is the maximum number of owners that a message names.
+	longestOwners = 3
+)
+
+// sharedPort describes the processes that receive connections to a port of the server and do not belong to it.
+type sharedPort struct {
+	port   int32
+	owners []string // for messages
+	// wins reports that all of them belong to DevServers over which this one has precedence.
+	wins bool
+}
+
+// socketOwners caches the owners of the sockets that share the ports of a server.
+type socketOwners struct {
+	sockets []uint64
+	since   time.Time
+	owners  map[int32][]runtime.PortOwner
+}
+
+// sharedPorts returns the ports of the server whose connections other processes also receive. It determines the owners of the other sockets only if these
+// sockets have changed, because that is expensive.
+func (k *Kind) sharedPorts(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache, sockets runtime.Sockets) []sharedPort {
+	rivals := slices.DeleteFunc(slices.Clone(sockets.Others), func(other runtime.Listener) bool {
+		return !slices.ContainsFunc(sockets.Own, func(own runtime.Listener) bool { return own.Port == other.Port && takes(other, own) })
+	})
+	if len(rivals) == 0 {
+		m.rivals = socketOwners{}
+		return nil
+	}
+	k.identify(ctx, dev, m, rivals)
+	var all v1alpha1.DevServerList
+	if err := k.client.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil { // read-only
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the DevServers that may listen on the same port")
+	}
+	var found []sharedPort
+	for port, owners := range m.rivals.owners {
+		c := sharedPort{port: port, wins: true}
+		for i := range owners {
+			c.wins = c.wins && precedes(dev, &all, &owners[i], port)
+			if text := k.describe(ctx, &owners[i], &all, dev.Namespace); !slices.Contains(c.owners, text) {
+				c.owners = append(c.owners, text)
+			}
+		}
+		slices.Sort(c.owners)
+		found = append(found, c)
+	}
+	slices.SortFunc(found, func(a, b sharedPort) int { return int(a.port - b.port) })
+	return found
+}
+
+// identify determines the owners of the rivals. It leaves out sockets that have been closed meanwhile, and those of processes that the server itself has just
+// started.
+func (k *Kind) identify(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache, rivals []runtime.Listener) {
+	sockets, ports := make([]uint64, 0, len(rivals)), map[int32]bool{}
+	for _, rival := range rivals {
+		sockets, ports[rival.Port] = append(sockets, rival.Socket), true
+	}
+	slices.Sort(sockets)
+	if slices.Equal(sockets, m.rivals.sockets) && k.clock.Since(m.rivals.since) < ownersTime {
+		return
+	}
+	m.rivals = socketOwners{sockets: sockets, since: k.clock.Now(), owners: map[int32][]runtime.PortOwner{}}
+	for port := range ports {
+		owners, err := k.inspector.PortOwners(ctx, port)
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Cannot determine which other processes listen on a port of a DevServer", "port", port)
+		}
+		owners = slices.DeleteFunc(owners, func(owner runtime.PortOwner) bool {
+			return owner.UID == dev.UID || !slices.Contains(sockets, owner.Socket)
+		})
+		if len(owners) > 0 {
+			m.rivals.owners[port] = owners
+		}
+	}
+}
+
+// precedes reports whether the owner of a socket is a DevServer over which dev has precedence.
+func precedes(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, owner *runtime.PortOwner, port int32) bool {
+	for i := range all.Items {
+		if other := &all.Items[i]; owner.UID != "" && other.UID == owner.UID {
+			own, _ := claimOn(dev, port)
+			theirs, _ := claimOn(other, port)
+			return arbitration.First([]arbitration.Claim{own, theirs}).UID == dev.UID
+		}
+	}
+	return false
+}
+
+// takes reports whether a socket receives connections that another socket on the same port would receive without it.
+func takes(rival, own runtime.Listener) bool {
+	for _, ip := range []netip.Addr{addressOf(rival), addressOf(own), loopback, netip.IPv6Loopback()} {
+		if precedence := precedenceAt(own, ip); precedence > 0 && precedenceAt(rival, ip) >= precedence {
+			return true
+		}
+	}
+	return false
+}
+
+// precedenceAt returns which of the sockets on a port receive the connections to an address: those with the highest result. Several sockets with the highest result
+// share the connections. The result is 0 for a socket that never receives connections to the address.
+func precedenceAt(l runtime.Listener, ip netip.Addr) int {
+	switch own := addressOf(l); {
+	case !own.IsValid() || !ip.IsValid():
+		return 0
+	case own.IsUnspecified() && own.Is4() == ip.Is4():
+		return 2
+	case own.IsUnspecified() && ip.Is4() && !l.IPv6Only:
+		return 1
+	case own == ip && !ip.IsUnspecified():
+		return 3
+	}
+	return 0
+}
+
+// contest returns what the status reports about shared ports; nil if there are none. The port of status.url matters most. While the sockets cannot be read, the
+// status stays as it is.
+func (d *decision) contest(dev *v1alpha1.DevServer, s snapshot) *lifecycle.Contested {
+	if s.blind != "" {
+		return recordedContest(dev)
+	}
+	if len(s.shared) == 0 {
+		return nil
+	}
+	c := s.shared[max(0, slices.IndexFunc(s.shared, func(c sharedPort) bool { return c.port == d.port }))]
+	owners := c.owners[:min(len(c.owners), longestOwners)]
+	if more := len(c.owners) - len(owners); more > 0 {
+		owners = append(slices.Clone(owners), fmt.Sprintf("%d more", more))
+	}
+	next := nextPorts(dev)
+	return &lifecycle.Contested{
+		Reason:    v1alpha1.ReasonPortShared,
+		Message:   fmt.Sprintf("Connections to port %d also reach %s. Stop the other server, or %s.", c.port, strings.Join(owners, ", "), d.remedy(dev, c.port)),
+		Yields:    c.port == d.port && !c.wins,
+		Obstructs: !next.proxied && next.public == c.port,
+	}
+}
+
+// remedy returns what gives the server a port of its own, other than stopping the other process.
+func (d *decision) remedy(dev *v1alpha1.DevServer, port int32) string {
+	ports := recordedPorts(dev)
+	switch {
+	case port != ports.own():
+		return "pass $(PORT) to the program"
+	case ports.proxied:
+		return "restart the server, which then gets another port"
+	}
+	return "set another spec.port"
+}
+
+// recordedContest returns what the status already reports; nil if it reports no shared port.
+func recordedContest(dev *v1alpha1.DevServer) *lifecycle.Contested {
+	conflict := meta.FindStatusCondition(dev.Status.Conditions, v1alpha1.ConditionConflict)
+	if conflict == nil || conflict.Reason != v1alpha1.ReasonPortShared || conflict.Status != metav1.ConditionTrue {
+		return nil
+	}
+	return &lifecycle.Contested{
+		Reason: conflict.Reason, Message: conflict.Message, Yields: meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionStalled),
+	}
+}
