@@ -102,16 +102,25 @@ func (k *Kind) identify(ctx context.Context, dev *v1alpha1.DevServer, m *objectC
 	}
 }
 
-// precedes reports whether the owner of a socket is a DevServer over which dev has precedence.
+// precedes reports whether the owner of a socket is a DevServer over which dev has precedence: the port is assigned to dev and not to the other one. If that does
+// not decide, the one that is Ready with this port has precedence, then the older one.
 func precedes(dev *v1alpha1.DevServer, all *v1alpha1.DevServerList, owner *runtime.PortOwner, port int32) bool {
 	for i := range all.Items {
 		if other := &all.Items[i]; owner.UID != "" && other.UID == owner.UID {
 			own, _ := claimOn(dev, port)
 			theirs, _ := claimOn(other, port)
+			if own.Holds == theirs.Holds {
+				own.Holds, theirs.Holds = serves(dev, port), serves(other, port)
+			}
 			return arbitration.First([]arbitration.Claim{own, theirs}).UID == dev.UID
 		}
 	}
 	return false
+}
+
+// serves reports whether the status records a DevServer as Ready with a port in status.url.
+func serves(dev *v1alpha1.DevServer, port int32) bool {
+	return portOf(dev.Status.URL) == port && meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady)
 }
 
 // takes reports whether a socket receives connections that another socket on the same port would receive without it.

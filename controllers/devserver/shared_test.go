@@ -244,8 +244,8 @@ func TestSharedPort_OnAnotherPortIsOnlyReported(t *testing.T) {
 	})))
 }
 
-// Two DevServers whose programs listen on one fixed port instead of $(PORT): the older one has precedence, unless the port is that of the other one.
-func TestSharedPort_OldestDevServerHasPrecedence(t *testing.T) {
+// Two DevServers whose programs listen on one fixed port instead of $(PORT).
+func TestSharedPort_OneDevServerHasPrecedence(t *testing.T) {
 	older, younger := server("older", 0, running(20000)), server("younger", 5, running(20001))
 	for name, tc := range map[string]struct {
 		dev, other *v1alpha1.DevServer
@@ -256,6 +256,16 @@ func TestSharedPort_OldestDevServerHasPrecedence(t *testing.T) {
 		"the younger one":                     {younger, older, nil, true},
 		"the older one, on the port of other": {older, younger, func(_, other *v1alpha1.DevServer, port int32) { other.Status.Port = port }, true},
 		"the younger one, on its own port":    {younger, older, func(dev, _ *v1alpha1.DevServer, port int32) { dev.Status.Port = port }, false},
+		"the older one, started later":        {older, younger, func(_, other *v1alpha1.DevServer, port int32) { serve(other, port) }, true},
+		"the younger one, started first":      {younger, older, func(dev, _ *v1alpha1.DevServer, port int32) { serve(dev, port) }, false},
+		"the younger one, Ready, on the port of the other": {younger, older, func(dev, other *v1alpha1.DevServer, port int32) {
+			serve(dev, port)
+			other.Status.Port = port
+		}, true},
+		"the older one, both Ready": {older, younger, func(dev, other *v1alpha1.DevServer, port int32) {
+			serve(dev, port)
+			serve(other, port)
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			here := newSite(t)
@@ -267,7 +277,9 @@ func TestSharedPort_OldestDevServerHasPrecedence(t *testing.T) {
 			s.backend.listen(listenerOn("127.0.0.1", here.port))
 			s.observe(dev, 1)
 			s.clock.Step(settleTime)
+			ready := meta.IsStatusConditionTrue(dev.Status.Conditions, v1alpha1.ConditionReady)
 			s.awaitReadiness(dev, 1, true)
+			setReady(dev, ready) // the other server listens before this one is recorded as Ready
 			s.backend.share("127.0.0.1", here.port, runtime.PortOwner{Socket: 1, PID: 12, Command: "node", UID: other.UID})
 			observed, _ := s.observe(dev, 1)
 			s.g.Expect(observed.Contested.Yields).To(Equal(tc.yields))
@@ -275,6 +287,12 @@ func TestSharedPort_OldestDevServerHasPrecedence(t *testing.T) {
 			s.g.Expect(observed.Contested.Obstructs).To(Equal(dev.Status.Port == here.port))
 		})
 	}
+}
+
+// serve makes a server Ready with a port in status.url.
+func serve(dev *v1alpha1.DevServer, port int32) {
+	dev.Status.URL = "http://" + join("127.0.0.1", port) + "/"
+	setReady(dev, true)
 }
 
 // Restarting a server behind a proxy gives it another private port.

@@ -71,6 +71,17 @@ func TestCommands_ExitCodeAndOutput(t *testing.T) {
 	}
 }
 
+func TestStatus_ShowsConflictOfReadyServer(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture(web(func(server *v1alpha1.DevServer) {
+		server.Status.Conditions = append(server.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionConflict, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPortShared, Message: "Connections to port 5174 also reach pid 7.",
+		})
+	}))
+	g.Expect(f.run(t.Context(), "status")).To(BeZero())
+	g.Expect(f.out.String()).To(ContainSubstring("  devserver/web: Conflict=True: Connections to port 5174 also reach pid 7."))
+}
+
 func TestLogs_NameOfSeveralObjectsIsRefused(t *testing.T) {
 	g := NewWithT(t)
 	twin := shell()

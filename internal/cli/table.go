@@ -76,6 +76,9 @@ func (r *row) setProcess(object process.Object) {
 	}
 }
 
+// urgent are the conditions of a Ready object that lists show.
+var urgent = []string{v1alpha1.ConditionConflict + "=True", v1alpha1.ConditionPortVerified + "=False"}
+
 // setReady fills in the row from the condition Ready and the conditions that add something to it.
 func (r *row) setReady(conditions []metav1.Condition) {
 	condition := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
@@ -87,11 +90,11 @@ func (r *row) setReady(conditions []metav1.Condition) {
 	if condition.Status != metav1.ConditionTrue || slices.Contains(atRest, condition.Reason) {
 		r.message = clean(condition.Message)
 	}
-	for _, note := range []string{v1alpha1.ConditionPortVerified, v1alpha1.ConditionAwaitingInput, v1alpha1.ConditionHealthy, v1alpha1.ConditionDriftDetected} {
+	for _, note := range []string{v1alpha1.ConditionConflict, v1alpha1.ConditionPortVerified, v1alpha1.ConditionAwaitingInput, v1alpha1.ConditionHealthy, v1alpha1.ConditionDriftDetected} {
 		if c := meta.FindStatusCondition(conditions, note); c != nil && c.Message != "" && clean(c.Message) != r.message {
 			text := fmt.Sprintf("%s=%s: %s", c.Type, c.Status, clean(c.Message))
-			if note == v1alpha1.ConditionPortVerified && c.Status == metav1.ConditionFalse && r.message == "" {
-				r.message = text // a server on a wrong port is Ready, so lists would not show the problem otherwise
+			if slices.Contains(urgent, c.Type+"="+string(c.Status)) && r.message == "" {
+				r.message = text
 				continue
 			}
 			r.notes = append(r.notes, text)

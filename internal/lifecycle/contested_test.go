@@ -75,7 +75,7 @@ func TestContested_IsReadyAgainAfterRestartOfManager(t *testing.T) {
 	s.g.Expect(RecordsReady(&s.status)).To(BeFalse(), "the incarnation has not been ready")
 
 	s.observed.Ready = &yes
-	s.next()
+	s.g.Expect(s.next().Events).To(BeEmpty(), "the conflict is known")
 	s.expectCondition(v1alpha1.ConditionStalled, v1alpha1.ReasonPortShared)
 	s.g.Expect(RecordsReady(&s.status)).To(BeTrue())
 	s.observed.Ready = nil

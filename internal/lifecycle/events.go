@@ -88,11 +88,13 @@ func starting(before, after *v1alpha1.ProcessStatus) *Event {
 	return &Event{Reason: v1alpha1.ReasonStarting, Message: startingMessage(after.Incarnation)}
 }
 
-// stuck returns an event if the object becomes stalled, or stalled for another reason.
+// stuck returns an event if the object becomes stalled, or stalled for another reason. A conflict that is already reported has an event.
 func stuck(before, after *v1alpha1.ProcessStatus) *Event {
 	was := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionStalled)
 	is := meta.FindStatusCondition(after.Conditions, v1alpha1.ConditionStalled)
-	known := was != nil && was.Status == is.Status && was.Reason == is.Reason
+	conflict := meta.FindStatusCondition(before.Conditions, v1alpha1.ConditionConflict)
+	known := was != nil && was.Status == is.Status && was.Reason == is.Reason ||
+		conflict != nil && conflict.Status == metav1.ConditionTrue && conflict.Reason == is.Reason
 	if is.Status != metav1.ConditionTrue || known {
 		return nil
 	}
