@@ -290,6 +290,8 @@ const (
 	ReasonQuarantined = "Quarantined"
 	// ReasonCapabilityMismatch means that the restarted language server offers fewer capabilities than its clients know from the previous incarnation.
 	ReasonCapabilityMismatch = "CapabilityMismatch"
+	// ReasonFilesUnseen means that the language server may not learn what other programs change on disk, because a limit is reached.
+	ReasonFilesUnseen = "FilesUnseen"
 	// ReasonInUse means that clients are connected.
 	ReasonInUse = "InUse"
 	// ReasonNoClients means that no client is connected.

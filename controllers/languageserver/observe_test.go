@@ -83,6 +83,7 @@ func TestReasons_MatchMultiplexer(t *testing.T) {
 	g.Expect(v1alpha1.ReasonCanaryFailed).To(Equal(lsp.ReasonCanaryFailed))
 	g.Expect(v1alpha1.ReasonQuarantined).To(Equal(lsp.ReasonQuarantined))
 	g.Expect(v1alpha1.ReasonCapabilityMismatch).To(Equal(lsp.ReasonCapabilityLost))
+	g.Expect(v1alpha1.ReasonFilesUnseen).To(Equal(lsp.ReasonFilesUnseen))
 	g.Expect(v1alpha1.ReasonSettled).To(Equal(lsp.IndexedBySettled))
 	g.Expect(v1alpha1.ReasonProgressTimeout).To(Equal(lsp.IndexedByProgressTimeout))
 }

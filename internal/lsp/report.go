@@ -50,6 +50,8 @@ const (
 	ReasonQuarantined = "Quarantined"
 	// ReasonCapabilityLost: a restarted server lacks capabilities that were announced to clients.
 	ReasonCapabilityLost = "CapabilityMismatch"
+	// ReasonFilesUnseen: changes of files on disk may be missed, so no diagnostics are settled.
+	ReasonFilesUnseen = "FilesUnseen"
 )
 
 // Values of Report.IndexedBy. They equal the condition reasons of the API.

@@ -20,7 +20,6 @@ import (
 
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/mux"
-	"github.com/berth-dev/berth/internal/lsp/watch"
 	"github.com/berth-dev/berth/test/lspclient"
 )
 
@@ -219,18 +218,16 @@ func TestServers_DiagnosticsAfterEdits(t *testing.T) {
 	}
 }
 
-// replaceable starts a server behind a multiplexer that watches the folder.
-func (s server) replaceable(t *testing.T, folder string) *replaceable {
+// replaceable starts a server in a directory, behind a multiplexer that watches the folders of the workspace; none: the directory.
+func (s server) replaceable(t *testing.T, folder string, workspace ...string) *replaceable {
 	t.Helper()
+	config := s.config(t, folder)
+	if len(workspace) > 0 {
+		config.Folders = workspace
+	}
 	m := &replaceable{start: func() *lspclient.Program { return s.start(t, folder) }, Mux: mux.New(mux.Options{
-		Config: s.config(t, folder), Log: t.Logf,
-		Watch: func(folders []string, deliver func([]watch.Change)) (func(), error) {
-			watcher, err := watch.Start(folders, deliver, func(line string) { t.Log(line) })
-			if err != nil {
-				return nil, err
-			}
-			return watcher.Close, nil
-		},
+		Config: config, Log: t.Logf,
+		Watch: mux.WatchDisk,
 	})}
 	t.Cleanup(func() { m.Quit("the test is over") })
 	m.attach()

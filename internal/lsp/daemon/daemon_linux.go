@@ -21,7 +21,6 @@ import (
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/control"
 	"github.com/berth-dev/berth/internal/lsp/mux"
-	"github.com/berth-dev/berth/internal/lsp/watch"
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
@@ -101,18 +100,9 @@ func newProgram(store func(lsp.Report) error, stderr *os.File) *program {
 		changes: make(chan struct{}, 1), urgent: make(chan struct{}, 1), quit: make(chan struct{}),
 	}
 	p.mux = mux.New(mux.Options{
-		ProcessID: os.Getpid(), Changed: p.changed, Urgent: p.notifyUrgent, Log: p.log, CPU: p.cpu, Watch: p.watch,
+		ProcessID: os.Getpid(), Changed: p.changed, Urgent: p.notifyUrgent, Log: p.log, CPU: p.cpu, Watch: mux.WatchDisk,
 	})
 	return p
-}
-
-// watch watches the files in folders, for the language server.
-func (p *program) watch(folders []string, deliver func([]watch.Change)) (stop func(), err error) {
-	watcher, err := watch.Start(folders, deliver, func(line string) { p.log("%s", line) })
-	if err != nil {
-		return nil, err
-	}
-	return watcher.Close, nil
 }
 
 // run serves until Quit, the end of ctx or the failure of a listener. Unless the reason is Quit, it then stops the server. It closes the connections of clients

@@ -4,11 +4,14 @@
 package mux
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/berth-dev/berth/internal/lsp/watch"
 	"github.com/berth-dev/berth/internal/lsp/wire"
@@ -18,13 +21,39 @@ const (
 	methodWatched = "workspace/didChangeWatchedFiles"
 	// maxGlobs and maxGlobLength bound the patterns of a server, and maxFileChanges the changes in one notification.
 	maxGlobs, maxGlobLength, maxFileChanges = 1000, 1000, 5000
+	// maxPending is the maximum number of changes that wait until a server has started.
+	maxPending = 50_000
 )
+
+// Files watches folders on disk, as watch.Watcher does. None of its methods waits for a report.
+type Files interface {
+	SetFolders(folders []string)
+	// Sync requests a report that contains everything that has changed until now: the first one whose Synced is the result or greater.
+	Sync() int64
+	Close()
+}
+
+// WatchDisk is the usual value of Options.Watch.
+func WatchDisk(folders []string, since time.Time, report func(watch.Report)) (Files, error) {
+	return watch.Start(folders, since, report)
+}
 
 // fileWatch is the state of the watcher of files, and what the server wants to know.
 type fileWatch struct {
 	globs   []glob
-	folders []string // that are watched; nil: none
-	stop    func()
+	watcher Files          // nil: the server has not registered patterns, or the watcher could not be started
+	folders []string       // of the watcher
+	pending []watch.Change // for a server that is starting, which may have read the files before they changed
+	// unseen is why the watcher may miss changes, and lost why the current server was not told about changes; empty if there is no reason.
+	unseen, lost string
+}
+
+// doubt returns why the server may not know what has changed on disk; empty if it does.
+func (f *fileWatch) doubt() string {
+	if len(f.globs) == 0 {
+		return "" // the server does not want to know
+	}
+	return cmp.Or(f.unseen, f.lost)
 }
 
 // glob is a pattern of the server. kinds is a set of bits: 1 created, 2 changed, 4 deleted.
@@ -33,8 +62,7 @@ type glob struct {
 	kinds int
 }
 
-// watchFiles reads the patterns from the registrations, and starts the watcher when the server has registered the first one. The watcher runs until Quit, or until
-// the folders of the spec change.
+// watchFiles reads the patterns from the registrations, and starts the watcher when the server has registered the first one. The watcher runs until Quit.
 func (m *Mux) watchFiles() {
 	m.files.globs = m.files.globs[:0]
 	for _, r := range m.features.registrations {
@@ -46,46 +74,75 @@ func (m *Mux) watchFiles() {
 		m.log("the language server has registered too many patterns of files; only the first 1000 are watched")
 		m.files.globs = m.files.globs[:maxGlobs]
 	}
-	folders := m.config.Folders
-	if len(m.files.globs) == 0 || m.options.Watch == nil || m.quitting || slices.Equal(folders, m.files.folders) {
-		return
-	}
-	if stop := m.files.stop; stop != nil {
-		m.awake.Go(stop) // it waits for filesChanged, which needs the lock
-	}
-	m.files.folders = slices.Clone(folders)
-	var err error
-	if m.files.stop, err = m.options.Watch(m.files.folders, m.filesChanged); err != nil {
-		m.log("the language server does not learn what other programs change on disk: " + err.Error())
+	switch folders := slices.Clone(m.config.Folders); {
+	case m.files.watcher != nil && !slices.Equal(folders, m.files.folders):
+		m.files.folders = folders
+		m.files.watcher.SetFolders(folders)
+	case m.files.watcher == nil && len(m.files.globs) > 0 && m.options.Watch != nil && m.server != nil && !m.quitting:
+		watcher, err := m.options.Watch(folders, m.server.health.attachedAt, m.filesRead)
+		if err != nil {
+			m.doubtFiles(err.Error())
+			return
+		}
+		m.files.folders, m.files.watcher = folders, watcher
+		m.doubtFiles("")
 	}
 }
 
-// filesChanged tells the server about changes on disk. A server that is starting reads the files itself.
-func (m *Mux) filesChanged(changes []watch.Change) {
-	m.lock()
-	defer m.unlock()
-	if !m.serves() {
+// doubtFiles records why the watcher may miss changes.
+func (m *Mux) doubtFiles(why string) {
+	if why == m.files.unseen {
 		return
 	}
+	m.files.unseen, m.changed = why, true
+	if why != "" {
+		m.log("the language server may not learn what other programs change on disk: " + why)
+	}
+}
+
+// filesRead handles a report of the watcher.
+func (m *Mux) filesRead(report watch.Report) {
+	m.lock()
+	defer m.unlock()
+	m.doubtFiles(report.Unseen)
+	switch {
+	case m.server == nil: // the next server reads the files itself
+	case m.server.ready():
+		m.tellFiles(report.Changes)
+	case len(m.files.pending)+len(report.Changes) > maxPending:
+		m.files.lost = fmt.Sprintf("more than %d files changed while the language server started: restart the language server", maxPending)
+	default:
+		m.files.pending = append(m.files.pending, report.Changes...)
+	}
+	for _, r := range slices.Clone(m.inquiries) {
+		if q := r.inquiry; q.synced > 0 && q.synced <= report.Synced {
+			q.synced = 0
+			m.diagnose(r)
+		}
+	}
+}
+
+// tellFiles tells the server about changes on disk.
+func (m *Mux) tellFiles(changes []watch.Change) {
 	type change struct {
 		URI  string `json:"uri"`
 		Type int    `json:"type"`
 	}
 	var wanted []change
 	for _, c := range changes {
-		// A server knows which of its files were in a folder that was moved away.
-		if c.Folder || slices.ContainsFunc(m.files.globs, func(g glob) bool { return g.kinds&(1<<(c.Kind-1)) != 0 && g.paths.MatchString(c.Path) }) {
+		if slices.ContainsFunc(m.files.globs, func(g glob) bool { return g.kinds&(1<<(c.Kind-1)) != 0 && g.paths.MatchString(c.Path) }) {
 			wanted = append(wanted, change{fileURI(c.Path), int(c.Kind)})
 		}
+	}
+	if len(wanted) == 0 || !m.server.accepts() {
+		return
 	}
 	for part := range slices.Chunk(wanted, maxFileChanges) {
 		m.server.put(wire.NotificationBody(methodWatched, wire.Encode(map[string]any{"changes": part})))
 		m.server.toldAt = m.now()
 	}
-	if len(wanted) > 0 {
-		m.server.pull.everything()
-		m.pullNext()
-	}
+	m.server.pull.everything()
+	m.pullNext()
 }
 
 // globs returns the patterns of a registration. A pattern without a base is relative to each folder of the workspace.

@@ -5,13 +5,18 @@ package mux
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/watch"
+	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
 func TestGlobs(t *testing.T) {
@@ -49,43 +54,217 @@ func TestGlobs(t *testing.T) {
 }
 
 func TestFiles_ChangesOnDiskReachServer(t *testing.T) {
-	started := make(chan func([]watch.Change), 10)
-	stopped := 0
-	b := newFixture(t, lsp.Config{Folders: []string{"/w"}}, func(o *Options) {
-		o.Watch = func(folders []string, to func([]watch.Change)) (func(), error) {
-			NewWithT(t).Expect(folders).To(Equal([]string{"/w"}))
-			started <- to
-			return func() { stopped++ }, nil
-		}
-	})
+	b, disk := newDisk(t)
 	s := b.serve(nil)
 	c := b.join()
-	b.Expect(started).To(BeEmpty(), "the server has not asked")
-	register := func(s *fakeServer) {
-		b.requestFromServer(s, "1", "client/registerCapability", `{"registrations":[{"id":"files","method":"workspace/didChangeWatchedFiles",
-			"registerOptions":{"watchers":[{"globPattern":"**/*.go","kind":3},{"globPattern":"**/*.mod"}]}}]}`)
-	}
-	register(s)
-	var deliver func([]watch.Change)
-	b.Eventually(started).Should(Receive(&deliver))
-	deliver([]watch.Change{{Path: "/w/a.go", Kind: watch.Changed}, {Path: "/w/b.go", Kind: watch.Deleted}, {Path: "/w/c.txt", Kind: watch.Created}, {Path: "/w/go.mod", Kind: watch.Deleted}, {Path: "/w/pkg", Kind: watch.Deleted, Folder: true}})
-	b.Expect(string(b.await(s.peer, "workspace/didChangeWatchedFiles", 1).Params)).To(MatchJSON(`{"changes":[{"uri":"file:///w/a.go","type":2},{"uri":"file:///w/go.mod","type":3},{"uri":"file:///w/pkg","type":3}]}`))
+	b.Expect(disk.started).To(BeZero(), "the server has not asked")
+	disk.register(s)
+	disk.change(watch.Change{Path: "/w/a.go", Kind: watch.Changed}, watch.Change{Path: "/w/b.go", Kind: watch.Deleted},
+		watch.Change{Path: "/w/c.txt", Kind: watch.Created}, watch.Change{Path: "/w/go.mod", Kind: watch.Deleted})
+	b.Expect(string(b.await(s.peer, "workspace/didChangeWatchedFiles", 1).Params)).To(MatchJSON(`{"changes":[{"uri":"file:///w/a.go","type":2},{"uri":"file:///w/go.mod","type":3}]}`))
 
 	var many []watch.Change
 	for i := range maxFileChanges + 1 {
 		many = append(many, watch.Change{Path: fmt.Sprintf("/w/%d.go", i), Kind: watch.Created})
 	}
-	deliver(many)
+	disk.change(many...)
 	b.await(s.peer, "workspace/didChangeWatchedFiles", 3)
 
 	b.crash(s)
-	deliver(many) // no server: nothing happens
+	disk.change(many...) // no server: nothing happens
 	s = b.serve(nil)
-	register(s)
-	deliver(many[:1])
+	disk.register(s)
+	disk.change(many[:1]...)
 	b.await(s.peer, "workspace/didChangeWatchedFiles", 1)
 	c.sync()
-	b.Expect(started).To(BeEmpty(), "the same folders")
+	b.Expect(disk.started).To(Equal(1))
+	b.Expect(disk.folders).To(Equal([]string{"/w"}))
+	b.mux.SetFolders([]string{"/w", "/v"})
+	b.Expect(disk.folders).To(Equal([]string{"/w", "/v"}))
+	config := lsp.Config{Folders: []string{"/x"}}
+	b.mux.Configure(config)
+	b.Expect(disk.folders).To(Equal([]string{"/x"}), "the next server reads these folders")
 	b.mux.Quit("the test is over")
-	b.Expect(stopped).To(Equal(1))
+	b.Expect(disk.closed).To(Equal(1))
+}
+
+// fakeDisk is a watcher of files that the test controls.
+type fakeDisk struct {
+	b               *fixture
+	fail            error
+	started, closed int
+	registered      int // calls of register
+	since           time.Time
+	folders         []string
+	report          func(watch.Report)
+	requested       atomic.Int64
+}
+
+func newDisk(t *testing.T) (*fixture, *fakeDisk) {
+	disk := &fakeDisk{}
+	disk.b = newFixture(t, lsp.Config{Folders: []string{"/w"}}, func(o *Options) {
+		o.Watch = func(folders []string, since time.Time, report func(watch.Report)) (Files, error) {
+			if disk.fail != nil {
+				return nil, disk.fail
+			}
+			disk.started++
+			disk.folders, disk.since, disk.report = folders, since, report
+			return disk, nil
+		}
+	})
+	return disk.b, disk
+}
+
+func (d *fakeDisk) SetFolders(folders []string) { d.folders = folders }
+func (d *fakeDisk) Sync() int64                 { return d.requested.Add(1) }
+func (d *fakeDisk) Close()                      { d.closed++ }
+
+// change reports changes, without those that a Sync waits for.
+func (d *fakeDisk) change(changes ...watch.Change) { d.report(watch.Report{Changes: changes}) }
+
+// register makes a server register patterns, and waits for the answer.
+func (d *fakeDisk) register(s *fakeServer) {
+	d.b.t.Helper()
+	d.registered++
+	d.b.requestFromServer(s, fmt.Sprintf(`"files%d"`, d.registered), "client/registerCapability", `{"registrations":[{"id":"files","method":"workspace/didChangeWatchedFiles",
+		"registerOptions":{"watchers":[{"globPattern":"**/*.go","kind":3},{"globPattern":"**/*.mod"}]}}]}`)
+	d.b.report() // the lock is free when the registration is complete
+}
+
+// inquire sends an inquiry, and returns when the inquiry waits for a report of the watcher.
+func (d *fakeDisk) inquire(c *fakeClient, id string) {
+	d.b.t.Helper()
+	before := d.requested.Load()
+	c.inquire(id, "file:///w/a.go", "")
+	d.b.Eventually(d.requested.Load).Should(Equal(before + 1))
+	c.sync()
+}
+
+func TestInquiry_WaitsForChangesOnDisk(t *testing.T) {
+	b, disk := newDisk(t)
+	s := b.serve(func(s *fakeServer, m message) {
+		if m.Method == symbols {
+			s.publishFor("file:///w/a.go", "1", "newest")
+			s.answer(m, "[]")
+		}
+	})
+	c := b.join()
+	disk.register(s)
+	b.Expect(disk.since).To(Equal(b.clock.Now()), "when the server was attached")
+	c.openDocument("file:///w/a.go", "one")
+	disk.inquire(c, "1")
+	disk.change(watch.Change{Path: "/w/other.go", Kind: watch.Changed})
+	c.sync()
+	b.Expect(s.received(symbols)).To(BeEmpty(), "this report does not contain everything")
+	disk.report(watch.Report{Changes: []watch.Change{{Path: "/w/b.go", Kind: watch.Changed}}, Synced: 1})
+	d, text := c.diagnosis("1", quietAfterOthers)
+	b.Expect(d.Settled).To(BeTrue(), d.Reason)
+	b.Expect(text).To(ContainSubstring("newest"))
+	var order []string
+	for _, method := range s.methods() {
+		if method == methodWatched || method == symbols {
+			order = append(order, method)
+		}
+	}
+	b.Expect(order).To(Equal([]string{methodWatched, methodWatched, symbols}), "the server learns of the changes first")
+
+	disk.inquire(c, "2")
+	d, _ = c.diagnosis("2", time.Second)
+	b.Expect(d.Settled).To(BeFalse())
+	b.Expect(d.Reason).To(ContainSubstring("files on disk have not been read in time"))
+	disk.report(watch.Report{Synced: 2})
+	c.sync()
+	b.Expect(s.received(symbols)).To(HaveLen(1), "answered already")
+
+	disk.inquire(c, "3")
+	c.notify("$/cancelRequest", `{"id":3}`)
+	b.Expect(c.awaitAnswer("3").Error.Code).To(Equal(wire.CodeRequestCancelled))
+	disk.inquire(c, "4")
+	b.Expect(c.conn.Close()).To(Succeed())
+	b.Eventually(func() int { b.mux.lock(); defer b.mux.unlock(); return len(b.mux.inquiries) }).Should(BeZero())
+	disk.report(watch.Report{Synced: 4})
+	b.Expect(s.received(symbols)).To(HaveLen(1))
+}
+
+func TestInquiry_IsNotSettledIfChangesOnDiskMayBeMissed(t *testing.T) {
+	for name, test := range map[string]struct {
+		fail   error
+		unseen string
+	}{
+		"the watcher has reached a limit": {nil, "no more folders can be watched"},
+		"the watcher cannot start":        {errors.New("no instance of inotify"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, disk := newDisk(t)
+			unseen := test.unseen
+			disk.fail = test.fail
+			s := b.serve(func(s *fakeServer, m message) {
+				if m.Method == symbols {
+					s.publishFor("file:///w/a.go", "1", "x")
+					s.answer(m, "[]")
+				}
+			})
+			c := b.join()
+			disk.register(s)
+			c.openDocument("file:///w/a.go", "one")
+			ask := func(id string) lsp.Diagnosis {
+				c.inquire(id, "file:///w/a.go", "")
+				c.sync()
+				if disk.report != nil {
+					disk.report(watch.Report{Synced: disk.requested.Load(), Unseen: unseen})
+				}
+				d, _ := c.diagnosis(id, quiet)
+				return d
+			}
+			reason := test.unseen
+			if test.fail != nil {
+				reason = test.fail.Error()
+			}
+			d := ask("1")
+			b.Expect(d.Settled).To(BeFalse())
+			b.Expect(d.Reason).To(ContainSubstring(reason))
+			b.Expect(string(d.Diagnostics)).To(ContainSubstring("x"))
+			b.Expect(b.report().Unhealthy).To(Equal(lsp.ReasonFilesUnseen))
+			b.Expect(b.report().Message).To(ContainSubstring(reason))
+			b.Expect(b.report().Restart).To(BeFalse())
+			unseen, disk.fail = "", nil
+			d = ask("2")
+			b.Expect(d.Settled).To(BeTrue(), d.Reason)
+			b.Expect(b.report().Unhealthy).To(BeEmpty())
+		})
+	}
+}
+
+func TestFiles_ChangesDuringAStartReachTheServer(t *testing.T) {
+	b, disk := newDisk(t)
+	s := b.serve(nil)
+	disk.register(s)
+	b.crash(s)
+	var initialize message
+	asked := make(chan message, 1)
+	s = b.attach("", func(_ *fakeServer, m message) {
+		if m.Method == "initialize" {
+			asked <- m
+		}
+	})
+	b.Eventually(asked).Should(Receive(&initialize))
+	disk.change(watch.Change{Path: "/w/a.go", Kind: watch.Changed})
+	b.Expect(s.received(methodWatched)).To(BeEmpty())
+	s.answer(initialize, fakeResult)
+	b.Expect(string(b.await(s.peer, methodWatched, 1).Params)).To(ContainSubstring("/w/a.go"))
+
+	b.crash(s)
+	s = b.attach("", func(_ *fakeServer, m message) {
+		if m.Method == "initialize" {
+			asked <- m
+		}
+	})
+	b.Eventually(asked).Should(Receive(&initialize))
+	disk.change(slices.Repeat([]watch.Change{{Path: "/w/a.go", Kind: watch.Changed}}, maxPending)...)
+	disk.change(watch.Change{Path: "/w/a.go", Kind: watch.Changed})
+	s.answer(initialize, fakeResult)
+	b.Eventually(func() string { return b.report().Message }).Should(ContainSubstring("files changed while the language server started"))
+	b.crash(s)
+	b.serve(nil)
+	b.Expect(b.report().Unhealthy).To(BeEmpty(), "the next server has read the files")
 }

@@ -4,6 +4,7 @@
 package mux
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -33,6 +34,7 @@ type inquiry struct {
 	deadline  time.Time
 	method    diagnosisMethod
 	step      int
+	synced    int64          // the request of the multiplexer waits for this Synced of a report about files; 0: it does not wait
 	answered  bool           // the server has answered the requests in place of the inquiry
 	failure   string         // the error with which the server has answered them; empty if there is none
 	seen      *publication   // the diagnostics that this server has published for the text
@@ -67,6 +69,13 @@ func (m *Mux) inquire(r *request, params json.RawMessage) {
 	m.inquiries = append(m.inquiries, r)
 	if hash := lsp.ContentHash(text); p.ContentHash != "" && p.ContentHash != hash {
 		m.conclude(r, fmt.Sprintf("this client has sent another text of the document, with the hash %s", hash))
+		return
+	}
+	if m.files.watcher == nil && m.files.unseen != "" {
+		m.watchFiles() // it could not be started before
+	}
+	if m.files.watcher != nil {
+		r.inquiry.synced = m.files.watcher.Sync() // the server learns first what has changed on disk; see filesRead
 		return
 	}
 	m.diagnose(r)
@@ -164,6 +173,8 @@ func (m *Mux) settle(r *request) {
 			m.conclude(r, doubt)
 		}
 	case !late:
+	case r.inquiry.synced > 0:
+		m.conclude(r, "the changes of files on disk have not been read in time")
 	case !m.serves() && m.reason != "":
 		m.conclude(r, "the language server is restarting ("+m.reason+")")
 	default:
@@ -230,8 +241,9 @@ func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Ti
 func (m *Mux) conclude(r *request, doubt string) {
 	q, s := r.inquiry, r.session
 	result := lsp.Diagnosis{
-		URI: q.uri, ContentHash: lsp.ContentHash(q.text), Settled: doubt == "", Reason: doubt, Diagnostics: json.RawMessage("[]"),
+		URI: q.uri, ContentHash: lsp.ContentHash(q.text), Reason: cmp.Or(doubt, m.files.doubt()), Diagnostics: json.RawMessage("[]"),
 	}
+	result.Settled = result.Reason == ""
 	if version, open := m.documents.ClientVersion(s.key, q.uri); open {
 		result.Version = version
 	}

@@ -30,8 +30,9 @@ type Options struct {
 	Log func(format string, args ...any)
 	// Now is the clock (default time.Now).
 	Now func() time.Time
-	// Watch watches folders on disk until stop is called, which waits for the calls of deliver; nil: changes on disk are not reported to the server.
-	Watch func(folders []string, deliver func([]watch.Change)) (stop func(), err error)
+	// Watch watches folders on disk until Close is called, which waits for the calls of report; nil: changes on disk are not reported to the server. The server has
+	// read no file before the time since.
+	Watch func(folders []string, since time.Time, report func(watch.Report)) (Files, error)
 	// UnreadBytes is the maximum number of bytes queued for a server that does not read, in addition to the documents that it receives at its start
 	// (default 64 MiB).
 	UnreadBytes int
@@ -108,6 +109,7 @@ func (m *Mux) Configure(config lsp.Config) {
 	m.lock()
 	defer m.unlock()
 	m.config = config.WithDefaults()
+	m.watchFiles()
 	m.configured++
 	m.documents.Limit(documentLimits(m.config.Limits))
 	for _, s := range m.clients.sessions {
@@ -160,11 +162,11 @@ func (m *Mux) Quit(reason string) {
 	if m.server != nil {
 		m.detach(m.server, lsp.Asked)
 	}
-	stop := m.files.stop
-	m.files.stop = nil
+	watcher := m.files.watcher
+	m.files.watcher = nil
 	m.unlock()
-	if stop != nil {
-		stop()
+	if watcher != nil {
+		watcher.Close() // without the lock, because it waits for filesRead
 	}
 	m.serving.Wait()
 	m.awake.Wait()

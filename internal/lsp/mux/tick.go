@@ -222,6 +222,8 @@ func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
 		return lsp.ReasonQuarantined, m.quarantine.problem(), false
 	case b != nil && len(m.features.lost) > 0:
 		return lsp.ReasonCapabilityLost, "clients use features that the language server no longer has: " + strings.Join(m.features.lost, ", "), false
+	case b != nil && m.files.doubt() != "":
+		return lsp.ReasonFilesUnseen, "the language server may not learn what other programs change on disk: " + m.files.doubt(), false
 	}
 	return "", "", false
 }

@@ -23,16 +23,30 @@ const (
 type Change struct {
 	Path string
 	Kind Kind
-	// Folder reports that the path was a folder that was moved away with everything in it. There are no changes for the files in it.
-	Folder bool
+}
+
+// Report is what a watcher has found since its previous report.
+type Report struct {
+	// Changes contains at most maxChanges changes. If a folder is deleted, moved or replaced, it contains a change for each file in the folder.
+	Changes []Change
+	// Unseen is why the watcher may miss changes, as a sentence without a full stop that says what to do; empty if it misses none.
+	Unseen string
+	// Synced is the newest result of Sync whose changes were reported.
+	Synced int64
 }
 
 const (
-	// quiet is how long no file must change until the changes are delivered, and patience how long they are delivered at the latest. A checkout of many files
-	// then is one delivery.
+	// quiet is how long no file must change until the changes are reported, and patience how long after a change they are reported at the latest. A checkout of many
+	// files then is one report.
 	quiet, patience = 100 * time.Millisecond, time.Second
-	// maxFolders is the maximum number of folders that are watched. maxChanges is the maximum number of changes in one delivery.
-	maxFolders, maxChanges = 16384, 50000
+	// rootPeriod is how often the watcher checks whether the path of a folder still leads to the same folder. inotify reports neither a change of a parent or of a
+	// symbolic link in the path, nor a mount.
+	rootPeriod = time.Second
+	// maxFolders is the maximum number of folders that are watched, and maxFiles of names that the watcher remembers. maxChanges is the maximum number of changes
+	// in one report.
+	maxFolders, maxFiles, maxChanges = 16384, 500_000, 50_000
+	// retryPeriod is how often the watcher reads all folders again while Report.Unseen is not empty.
+	retryPeriod = time.Minute
 )
 
 // ErrUnsupported means that files cannot be watched on this operating system.
@@ -41,19 +55,16 @@ var ErrUnsupported = errors.New("watching files is not supported on this operati
 // skipped are names of folders that are not watched: data of version control, and installed packages.
 var skipped = map[string]bool{".git": true, ".hg": true, ".svn": true, "node_modules": true, "__pycache__": true, ".venv": true, "venv": true}
 
-// batch collects changes until they are delivered.
+// batch collects changes until they are reported.
 type batch struct {
 	changes []Change
 	index   map[string]int // of the change of each path
-	lost    int            // changes beyond maxChanges
 }
 
 // add records a change. Of several changes of one file the server only needs the result.
 func (b *batch) add(path string, kind Kind) {
 	i, known := b.index[path]
 	switch {
-	case !known && len(b.changes) >= maxChanges:
-		b.lost++
 	case !known:
 		if b.index == nil {
 			b.index = map[string]int{}
@@ -65,14 +76,6 @@ func (b *batch) add(path string, kind Kind) {
 		b.changes[i].Kind = Changed
 	default:
 		b.changes[i].Kind = kind
-	}
-}
-
-// move records that a folder was moved away.
-func (b *batch) move(path string) {
-	b.add(path, Deleted)
-	if i, known := b.index[path]; known {
-		b.changes[i].Folder = true
 	}
 }
 

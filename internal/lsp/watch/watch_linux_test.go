@@ -9,54 +9,85 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-dev/berth/test/need"
 )
 
-// recorder receives the deliveries of a watcher.
+// recorder is a watcher and its reports.
 type recorder struct {
-	mu    sync.Mutex
-	all   map[string]Kind
-	calls int
+	*WithT
+	*Watcher
+
+	busy atomic.Int64 // reports that wait for the lock
+
+	mu      sync.Mutex
+	all     batch // the result does not depend on how many reports there are
+	reports []Report
 }
 
-func (r *recorder) deliver(changes []Change) {
+func (r *recorder) receive(report Report) {
+	r.busy.Add(1)
+	defer r.busy.Add(-1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls++
-	for _, change := range changes {
-		r.all[change.Path] = change.Kind
+	for _, change := range report.Changes {
+		r.all.add(change.Path, change.Kind)
 	}
+	r.reports = append(r.reports, report)
 }
 
-func (r *recorder) kind(path string) Kind {
+func (r *recorder) last() Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.all[path]
+	if len(r.reports) == 0 {
+		return Report{}
+	}
+	return r.reports[len(r.reports)-1]
 }
 
-func start(t *testing.T, folder string) (*WithT, *recorder) {
+// sync returns the changes that were reported since the previous call, when everything was reported that has changed until now.
+func (r *recorder) sync() map[string]Kind {
+	n := r.Sync()
+	r.Eventually(func() int64 { return r.last().Synced }).WithTimeout(time.Minute).Should(BeNumerically(">=", n))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[string]Kind{}
+	for _, change := range r.all.take() {
+		all[change.Path] = change.Kind
+	}
+	return all
+}
+
+func (r *recorder) write(path string) { r.Expect(os.WriteFile(path, []byte("x"), 0o600)).To(Succeed()) }
+
+// start starts a watcher. prepare, if not nil, is called before.
+func start(t *testing.T, prepare func(*recorder), folders ...string) *recorder {
 	t.Helper()
-	g, r, before := NewWithT(t), &recorder{all: map[string]Kind{}}, goleak.IgnoreCurrent()
-	w, err := Start([]string{folder}, r.deliver, func(line string) { t.Log(line) })
-	g.Expect(err).NotTo(HaveOccurred())
+	r, before := &recorder{WithT: NewWithT(t)}, goleak.IgnoreCurrent()
+	var err error
+	r.Watcher, err = open(folders, time.Now(), r.receive)
+	r.Expect(err).NotTo(HaveOccurred())
+	if prepare != nil {
+		prepare(r)
+	}
+	go r.run()
 	t.Cleanup(func() {
-		w.Close()
-		g.Expect(goleak.Find(before)).To(Succeed())
+		r.Close()
+		r.Expect(goleak.Find(before)).To(Succeed())
 	})
-	// The folders are watched when a new file is noticed.
-	g.Eventually(func(g Gomega) {
-		probe := filepath.Join(folder, "probe")
-		g.Expect(os.WriteFile(probe, nil, 0o600)).To(Succeed())
-		g.Expect(r.kind(probe)).NotTo(BeZero())
-	}).WithPolling(2 * quiet).Should(Succeed())
-	return g, r
+	r.sync()
+	return r
 }
 
 func TestWatcher_ReportsChanges(t *testing.T) {
@@ -72,7 +103,8 @@ func TestWatcher_ReportsChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g, r := start(t, folder)
+	r := start(t, nil, folder)
+	g := r.WithT
 	g.Expect(os.WriteFile(path("changed"), []byte("x"), 0o600)).To(Succeed())
 	g.Expect(os.Remove(path("gone"))).To(Succeed())
 	g.Expect(os.Rename(path("renamed"), path("sub/renamed"))).To(Succeed())
@@ -80,21 +112,28 @@ func TestWatcher_ReportsChanges(t *testing.T) {
 	g.Expect(os.WriteFile(path("new/deep/file"), nil, 0o600)).To(Succeed())
 	g.Expect(os.WriteFile(path("node_modules/file"), nil, 0o600)).To(Succeed())
 	g.Expect(os.WriteFile(path("last"), nil, 0o600)).To(Succeed())
-	for name, want := range map[string]Kind{
-		"changed": Changed, "gone": Deleted, "renamed": Deleted, "sub/renamed": Created, "new/deep/file": Created, "last": Created,
-	} {
-		g.Eventually(func() Kind { return r.kind(path(name)) }).Should(Equal(want), name)
-	}
-	g.Expect(r.kind(path("node_modules/file"))).To(BeZero())
+	g.Expect(r.sync()).To(Equal(map[string]Kind{
+		path("changed"): Changed, path("gone"): Deleted, path("renamed"): Deleted, path("sub/renamed"): Created, path("new"): Created, path("new/deep"): Created,
+		path("new/deep/file"): Created, path("last"): Created,
+	}))
 
 	outside := filepath.Join(t.TempDir(), "old")
 	g.Expect(os.Rename(path("old"), outside)).To(Succeed())
-	g.Eventually(func() Kind { return r.kind(path("old")) }).Should(Equal(Deleted))
+	g.Expect(r.sync()).To(Equal(map[string]Kind{path("old"): Deleted, path("old/file"): Deleted}))
 	g.Expect(os.WriteFile(filepath.Join(outside, "file"), []byte("x"), 0o600)).To(Succeed())
-
 	g.Expect(os.WriteFile(path("new/deep/file"), []byte("x"), 0o600)).To(Succeed())
-	g.Eventually(func() Kind { return r.kind(path("new/deep/file")) }).Should(Equal(Changed), "new folders are watched")
-	g.Expect(r.kind(path("old/file"))).To(BeZero(), "the folder is not watched any more")
+	g.Expect(r.sync()).To(Equal(map[string]Kind{path("new/deep/file"): Changed}), "new folders are watched, and the folder that was moved away is not")
+}
+
+// Without Sync, changes are reported when they have ended, or after patience.
+func TestWatcher_ReportsWithoutSync(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "folder")
+	r := start(t, nil, folder)
+	r.Expect(os.Mkdir(folder, 0o700)).To(Succeed())
+	r.write(filepath.Join(folder, "file"))
+	r.Eventually(r.last).WithTimeout(30 * time.Second).Should(HaveField("Changes", ConsistOf(Change{filepath.Join(folder, "file"), Created})))
+	r.write(filepath.Join(folder, "file"))
+	r.Eventually(r.last).WithTimeout(30 * time.Second).Should(HaveField("Changes", ConsistOf(Change{filepath.Join(folder, "file"), Changed})))
 }
 
 func TestWatcher_SkipsWhatGitIgnores(t *testing.T) {
@@ -106,12 +145,11 @@ func TestWatcher_SkipsWhatGitIgnores(t *testing.T) {
 	trap := filepath.Join(t.TempDir(), "ran")
 	g.Expect(exec.Command("git", "-C", folder, "config", "core.fsmonitor", "touch "+trap+"; false").Run()).To(Succeed())
 	g.Expect(os.WriteFile(filepath.Join(folder, "build", "old"), nil, 0o600)).To(Succeed())
-	_, r := start(t, folder)
+	r := start(t, nil, folder)
 	g.Expect(os.WriteFile(filepath.Join(folder, "build", "new"), nil, 0o600)).To(Succeed())
 	last := filepath.Join(folder, "last")
 	g.Expect(os.WriteFile(last, nil, 0o600)).To(Succeed())
-	g.Eventually(func() Kind { return r.kind(last) }).Should(Equal(Created))
-	g.Expect(r.kind(filepath.Join(folder, "build", "new"))).To(BeZero())
+	g.Expect(r.sync()).To(Equal(map[string]Kind{last: Created}))
 	g.Expect(trap).NotTo(BeAnExistingFile(), "a program from the configuration of the repository ran")
 }
 
@@ -140,48 +178,327 @@ func TestWatcher_RunsNoProgramOfAPartialClone(t *testing.T) {
 	} {
 		git("config", key, value)
 	}
-	_, r := start(t, folder)
+	r := start(t, nil, folder)
 	last := filepath.Join(folder, "last")
 	g.Expect(os.WriteFile(last, nil, 0o600)).To(Succeed())
-	g.Eventually(func() Kind { return r.kind(last) }).Should(Equal(Created), "the folder is watched nevertheless")
+	g.Expect(r.sync()).To(HaveKeyWithValue(last, Created), "the folder is watched nevertheless")
 	g.Expect(trap).NotTo(BeAnExistingFile(), "a program from the configuration of the repository ran")
 	_ = exec.Command("git", "-C", folder, "ls-files", "--others", "--ignored", "--exclude-standard", "--directory").Run() // fails
 	g.Expect(trap).To(BeAnExistingFile(), "git alone runs the program")
 }
 
-func TestWatcher_DeliversManyChangesAtOnce(t *testing.T) {
+func TestWatcher_ReportsManyChangesAtOnce(t *testing.T) {
 	folder := t.TempDir()
-	g, r := start(t, folder)
-	before := r.calls
+	r := start(t, nil, folder)
+	before := len(r.reports)
 	const files = 10000
 	for i := range files {
-		g.Expect(os.WriteFile(filepath.Join(folder, fmt.Sprint(i)), nil, 0o600)).To(Succeed())
+		r.Expect(os.WriteFile(filepath.Join(folder, fmt.Sprint(i)), nil, 0o600)).To(Succeed())
 	}
-	g.Eventually(func() Kind { return r.kind(filepath.Join(folder, fmt.Sprint(files-1))) }).WithTimeout(patience * 30).Should(Equal(Created))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	missing := 0
-	for i := range files {
-		if r.all[filepath.Join(folder, fmt.Sprint(i))] == 0 {
-			missing++
-		}
-	}
-	g.Expect(missing).To(BeZero())
-	g.Expect(r.calls - before).To(BeNumerically("<=", 20))
+	r.Expect(r.sync()).To(HaveLen(files))
+	r.Expect(len(r.reports) - before).To(BeNumerically("<=", 20))
 }
 
-func TestWatcher_FindsChangesThatKernelDropped(t *testing.T) {
+// The path of a folder of the workspace leads to another folder than before.
+func TestWatcher_FollowsRoots(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare, change func(w *world)
+		want            map[string]Kind
+	}{
+		"removed": {(*world).standard, func(w *world) { w.remove("a/b/root") }, map[string]Kind{"same": Deleted, "old": Deleted, "sub/file": Deleted, "sub": Deleted}},
+		"removed and made again": {(*world).standard, func(w *world) {
+			w.remove("a/b/root")
+			w.make("a/b/root/same", "a/b/root/new")
+		}, map[string]Kind{"same": Changed, "new": Created, "old": Deleted, "sub": Deleted, "sub/file": Deleted}},
+		"replaced by another folder": {(*world).standard, func(w *world) {
+			w.make("other/same", "other/new")
+			w.rename("a/b/root", "before")
+			w.rename("other", "a/b/root")
+		}, map[string]Kind{"same": Changed, "new": Created, "old": Deleted, "sub": Deleted, "sub/file": Deleted}},
+		"a parent removed and made again": {(*world).standard, func(w *world) {
+			w.remove("a")
+			w.make("a/b/root/same", "a/b/root/new")
+		}, map[string]Kind{"same": Changed, "new": Created, "old": Deleted, "sub": Deleted, "sub/file": Deleted}},
+		"a parent replaced": {(*world).standard, func(w *world) {
+			w.make("other/b/root/same", "other/b/root/sub/file")
+			w.rename("a", "before")
+			w.rename("other", "a")
+		}, map[string]Kind{"same": Changed, "old": Deleted, "sub": Changed, "sub/file": Changed}},
+		"replaced by a file": {(*world).standard, func(w *world) {
+			w.rename("a/b/root", "before")
+			w.make("a/b/root")
+		}, map[string]Kind{"same": Deleted, "old": Deleted, "sub": Deleted, "sub/file": Deleted}},
+		"a symbolic link": {func(w *world) {
+			w.make("one/same", "one/old", "a/b/file")
+			w.link("one", "a/b/root")
+		}, func(w *world) {
+			w.make("one/new")
+		}, map[string]Kind{"new": Created}},
+		"a symbolic link that is switched": {func(w *world) {
+			w.make("one/same", "one/old", "two/same", "two/new", "a/b/file")
+			w.link("one", "a/b/root")
+		}, func(w *world) {
+			w.link("two", "next")
+			w.rename("next", "a/b/root")
+		}, map[string]Kind{"same": Changed, "new": Created, "old": Deleted}},
+		"a symbolic link in the parents that is switched": {func(w *world) {
+			w.make("one/root/same", "one/root/old", "two/root/same", "two/root/new", "a/file")
+			w.link("one", "a/b")
+		}, func(w *world) {
+			w.link("two", "next")
+			w.rename("next", "a/b")
+		}, map[string]Kind{"same": Changed, "new": Created, "old": Deleted}},
+		"a symbolic link whose target is made later": {func(w *world) {
+			w.make("a/b/file")
+			w.link("one", "a/b/root")
+		}, func(w *world) { w.make("one/new") }, map[string]Kind{"new": Created}},
+		"made later, with its parents": {func(*world) {}, func(w *world) { w.make("a/b/root/sub/new") }, map[string]Kind{"sub": Created, "sub/new": Created}},
+		"moved away and back": {(*world).standard, func(w *world) {
+			w.rename("a/b/root", "before")
+			w.make("before/new")
+			w.rename("before", "a/b/root")
+		}, map[string]Kind{"new": Created}},
+		"sub-folder removed and made again": {(*world).standard, func(w *world) {
+			w.remove("a/b/root/sub")
+			w.make("a/b/root/sub/new")
+		}, map[string]Kind{"sub": Changed, "sub/new": Created, "sub/file": Deleted}},
+		"sub-folder replaced": {(*world).standard, func(w *world) {
+			w.make("other/file")
+			w.rename("a/b/root/sub", "before")
+			w.rename("other", "a/b/root/sub")
+		}, map[string]Kind{"sub": Changed, "sub/file": Changed}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{WithT: NewWithT(t), folder: t.TempDir()}
+			test.prepare(w)
+			r := start(t, nil, w.path("a/b/root"))
+			for range 3 { // also the last folder is watched
+				test.change(w)
+				found := r.sync()
+				for name, kind := range test.want {
+					r.Expect(found).To(HaveKeyWithValue(w.path("a/b/root/"+name), kind))
+					delete(found, w.path("a/b/root/"+name))
+				}
+				r.Expect(found).To(Or(BeEmpty(), HaveEach(Changed)), "a file counts as changed if the watcher checks the folder while it is absent")
+				w.remove("a", "before", "other", "one", "two")
+				r.sync()
+				w.make("a/b/root/probe")
+				r.Expect(r.sync()).To(Equal(map[string]Kind{w.path("a/b/root/probe"): Created}))
+				w.remove("a")
+				r.sync()
+				test.prepare(w)
+				r.sync()
+			}
+		})
+	}
+}
+
+// world is a folder in which a test makes and removes files.
+type world struct {
+	*WithT
+	folder string
+}
+
+func (w *world) path(name string) string { return filepath.Join(w.folder, name) }
+func (w *world) standard()               { w.make("a/b/root/same", "a/b/root/old", "a/b/root/sub/file") }
+func (w *world) rename(from, to string)  { w.Expect(os.Rename(w.path(from), w.path(to))).To(Succeed()) }
+func (w *world) link(target, name string) {
+	w.Expect(os.Symlink(w.path(target), w.path(name))).To(Succeed())
+}
+
+func (w *world) remove(names ...string) {
+	for _, name := range names {
+		w.Expect(os.RemoveAll(w.path(name))).To(Succeed())
+	}
+}
+
+// make makes files and their parents. The files seem to be old.
+func (w *world) make(names ...string) {
+	for _, name := range names {
+		w.Expect(os.MkdirAll(filepath.Dir(w.path(name)), 0o700)).To(Succeed())
+		w.Expect(os.WriteFile(w.path(name), nil, 0o600)).To(Succeed())
+		w.Expect(os.Chtimes(w.path(name), time.Unix(1, 0), time.Unix(1, 0))).To(Succeed())
+	}
+}
+
+func TestWatcher_NoticesMounts(t *testing.T) {
+	need.Root(t, "mount a folder")
+	w := &world{WithT: NewWithT(t), folder: t.TempDir()}
+	w.make("root/same", "root/old", "other/same", "other/new")
+	r := start(t, nil, w.path("root"))
+	if err := unix.Mount(w.path("other"), w.path("root"), "", unix.MS_BIND, ""); err != nil {
+		need.Machine(t, fmt.Errorf("a folder cannot be mounted here: %w", err))
+	}
+	mounted := true
+	defer func() {
+		if mounted {
+			_ = unix.Unmount(w.path("root"), unix.MNT_DETACH)
+		}
+	}()
+	r.Expect(r.sync()).To(Equal(map[string]Kind{w.path("root/same"): Changed, w.path("root/new"): Created, w.path("root/old"): Deleted}))
+	w.make("other/newest")
+	r.Expect(r.sync()).To(Equal(map[string]Kind{w.path("root/newest"): Created}))
+	r.Expect(unix.Unmount(w.path("root"), 0)).To(Succeed())
+	mounted = false
+	r.Expect(r.sync()).To(Equal(map[string]Kind{w.path("root/same"): Changed, w.path("root/new"): Deleted, w.path("root/newest"): Deleted, w.path("root/old"): Created}))
+	w.make("root/last")
+	r.Expect(r.sync()).To(Equal(map[string]Kind{w.path("root/last"): Created}))
+}
+
+func TestWatcher_RootsMayOverlap(t *testing.T) {
+	w := &world{WithT: NewWithT(t), folder: t.TempDir()}
+	w.make("one/sub/file", "other/file")
+	w.link("one", "link")
+	r := start(t, nil, w.path("one"), w.path("one/sub"), w.path("link"))
+	w.make("one/sub/new")
+	r.Expect(r.sync()).To(Equal(map[string]Kind{w.path("one/sub/new"): Created, w.path("link/sub/new"): Created}))
+	w.remove("link")
+	r.Expect(r.sync()).To(HaveKeyWithValue(w.path("link/sub/new"), Deleted))
+	w.make("one/sub/newest")
+	r.Expect(r.sync()).To(Equal(map[string]Kind{w.path("one/sub/newest"): Created}))
+	w.remove("one")
+	w.make("one/sub/newest")
+	r.Expect(r.sync()).To(And(HaveKeyWithValue(w.path("one/sub/newest"), Changed), HaveKeyWithValue(w.path("one/sub/file"), Deleted)))
+	w.remove("one/sub/newest")
+	r.Expect(r.sync()).To(Equal(map[string]Kind{w.path("one/sub/newest"): Deleted}))
+}
+
+func TestWatcher_SetFolders(t *testing.T) {
+	w := &world{WithT: NewWithT(t), folder: t.TempDir()}
+	w.make("one/sub/file", "two/file")
+	r := start(t, nil, w.path("one"))
+	r.SetFolders([]string{w.path("two") + "/", w.path("one")})
+	r.sync()
+	w.make("one/new", "two/new")
+	r.Expect(r.sync()).To(Equal(map[string]Kind{w.path("one/new"): Created, w.path("two/new"): Created}))
+	r.SetFolders([]string{w.path("two")})
+	r.Expect(r.sync()).To(BeEmpty(), "the files still exist")
+	w.make("one/newest", "one/sub/newest")
+	r.Expect(r.sync()).To(BeEmpty())
+	r.SetFolders([]string{w.path("one"), w.path("one/sub")})
+	r.sync()
+	r.SetFolders([]string{w.path("one")})
+	r.sync()
+	w.make("one/sub/last")
+	r.Expect(r.sync()).To(Equal(map[string]Kind{w.path("one/sub/last"): Created}))
+}
+
+// The language server has started before the watcher, and may have read a file before it changed.
+func TestWatcher_ReportsChangesSinceTheServerStarted(t *testing.T) {
 	folder := t.TempDir()
-	g, r := start(t, folder)
-	w := &Watcher{roots: []string{folder}, folders: map[int32]string{}, ignored: map[string]bool{}, deliver: r.deliver, log: func(string) {}, full: true}
-	path := filepath.Join(folder, "file")
-	g.Expect(os.WriteFile(path, nil, 0o600)).To(Succeed())
-	w.calm = time.Now()
-	w.handle(0, unix.IN_Q_OVERFLOW, "")
-	g.Expect(w.batch.take()).To(ContainElement(Change{Path: path, Kind: Changed}))
-	w.calm = time.Now().Add(time.Minute)
-	w.handle(0, unix.IN_Q_OVERFLOW, "")
-	g.Expect(w.batch.take()).To(BeEmpty(), "changed long before")
+	r := &recorder{WithT: NewWithT(t)}
+	r.write(filepath.Join(folder, "file"))
+	var err error
+	r.Watcher, err = Start([]string{folder}, time.Now().Add(-time.Second), r.receive)
+	r.Expect(err).NotTo(HaveOccurred())
+	defer r.Close()
+	r.Expect(r.sync()).To(HaveKey(filepath.Join(folder, "file")))
+	later := &recorder{WithT: r.WithT}
+	later.Watcher, err = Start([]string{folder}, time.Now().Add(time.Minute), later.receive)
+	r.Expect(err).NotTo(HaveOccurred())
+	defer later.Close()
+	r.Expect(later.sync()).To(BeEmpty(), "the server has read it")
+}
+
+// The kernel drops events if too many files change while the watcher is busy.
+func TestWatcher_FindsChangesThatKernelDropped(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/fs/inotify/max_queued_events")
+	w := &world{WithT: NewWithT(t), folder: t.TempDir()}
+	w.Expect(err).NotTo(HaveOccurred())
+	limit, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	w.Expect(err).NotTo(HaveOccurred())
+	w.make("noise/file", "changed", "gone", "sub/gone", "sub/replaced", "moved/file", "other/replaced")
+	r := start(t, nil, w.folder)
+	r.mu.Lock() // blocks the watcher in its next report
+	w.make("noise/first")
+	r.Eventually(r.busy.Load).WithTimeout(30 * time.Second).Should(BeNumerically(">", 0))
+	for i := range limit/2 + 1 { // two events each
+		name := w.path("noise/" + strconv.Itoa(i%2))
+		w.Expect(os.WriteFile(name, nil, 0o600)).To(Succeed())
+		w.Expect(os.Remove(name)).To(Succeed())
+	}
+	w.make("changed", "new/deep/file")
+	w.remove("gone", "sub")
+	w.rename("other", "sub")
+	w.rename("moved", "renamed")
+	r.mu.Unlock()
+	all := r.sync()
+	for name, kind := range map[string]Kind{
+		"changed": Changed, "new/deep/file": Created, "gone": Deleted, "sub/gone": Deleted, "sub/replaced": Changed, "other/replaced": Deleted, "moved/file": Deleted,
+		"renamed/file": Created,
+	} {
+		w.Expect(all).To(HaveKeyWithValue(w.path(name), kind))
+	}
+	w.make("new/deep/last", "sub/last")
+	w.Expect(r.sync()).To(Equal(map[string]Kind{w.path("new/deep/last"): Created, w.path("sub/last"): Created}))
+}
+
+func TestWatcher_SaysWhenItMayMissChanges(t *testing.T) {
+	for name, test := range map[string]struct {
+		set  func(*Watcher)
+		want string
+	}{
+		"folders": {func(w *Watcher) { w.maxFolders = 3 }, "more than 3 folders"},
+		"files":   {func(w *Watcher) { w.maxFiles = 4 }, "more than 4 files"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{WithT: NewWithT(t), folder: t.TempDir()}
+			w.make("root/one/file", "root/two/file", "root/zero/file")
+			r := start(t, func(r *recorder) { test.set(r.Watcher) }, w.path("root"))
+			r.Expect(r.last().Unseen).NotTo(BeEmpty())
+			w.make("root/one/more", "root/three/file")
+			r.sync()
+			r.Expect(r.last().Unseen).To(ContainSubstring(test.want))
+			w.remove("root/two", "root/three", "root/one/more")
+			r.sync()
+			r.Expect(r.last().Unseen).NotTo(BeEmpty(), "not everything was read again")
+			r.SetFolders([]string{w.path("root"), w.path("other")}) // like retryPeriod
+			r.sync()
+			r.Expect(r.last().Unseen).To(BeEmpty())
+			w.make("root/one/last")
+			r.Expect(r.sync()).To(HaveKey(w.path("root/one/last")))
+		})
+	}
+}
+
+// limitedBy is the environment variable of a test process with few watches.
+const limitedBy = "BERTH_TEST_INOTIFY_WATCHES"
+
+// TestWatcher_SaysWhenTheKernelWatchesNoMoreFolders runs itself in a user namespace, whose limit of watches a test can set.
+func TestWatcher_SaysWhenTheKernelWatchesNoMoreFolders(t *testing.T) {
+	g := NewWithT(t)
+	limit := func(n string) {
+		g.Expect(os.WriteFile("/proc/sys/user/max_inotify_watches", []byte(n), 0o600)).To(Succeed())
+	}
+	if os.Getenv(limitedBy) == "" {
+		command := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+		command.Env = append(os.Environ(), limitedBy+"=3")
+		command.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+		}
+		output, err := command.CombinedOutput()
+		if len(output) == 0 && err != nil {
+			need.Machine(t, fmt.Errorf("user namespaces are not permitted here: %w", err))
+		}
+		g.Expect(err).NotTo(HaveOccurred(), string(output))
+		g.Expect(string(output)).To(ContainSubstring("--- PASS: " + t.Name()))
+		return
+	}
+	limit(os.Getenv(limitedBy))
+	w := &world{WithT: g, folder: t.TempDir()}
+	w.make("root/one/file", "root/two/file", "root/three/file")
+	r := start(t, nil, w.path("root"))
+	g.Expect(r.last().Unseen).To(ContainSubstring("fs.inotify.max_user_watches"))
+	limit("100")
+	r.SetFolders([]string{w.path("root"), w.path("other")}) // like retryPeriod
+	r.sync()
+	g.Expect(r.last().Unseen).To(BeEmpty())
+	for _, folder := range []string{"one", "two", "three"} {
+		w.make("root/" + folder + "/new")
+		g.Expect(r.sync()).To(HaveKey(w.path("root/" + folder + "/new")))
+	}
 }
 
 func TestBatch_KeepsResultOfSeveralChanges(t *testing.T) {
@@ -228,8 +545,11 @@ func TestIgnore_WhenTheExitOfGitIsReapedElsewhere(t *testing.T) {
 	defer reaper.Wait()
 	defer close(done)
 	for range 20 {
-		w, err := Start([]string{folder}, func([]Change) {}, func(string) {})
+		reports := make(chan Report, 10)
+		w, err := Start([]string{folder}, time.Now(), func(report Report) { reports <- report })
 		g.Expect(err).NotTo(HaveOccurred())
+		w.Sync()
+		g.Eventually(reports).Should(Receive())
 		w.Close()
 		g.Expect(w.ignored).To(HaveKey(filepath.Join(folder, "build")))
 	}
