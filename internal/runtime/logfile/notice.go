@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/fsnotify/fsnotify"
@@ -16,7 +18,7 @@ import (
 )
 
 // notice reports that a watched log has grown, or was removed or renamed: at most once for each call of Watch, even if the log grows
-// continuously. It uses one inotify instance for all logs.
+// continuously. If events may be lost, because too many logs have grown at once, it reports all watched logs. It uses one inotify instance for all logs.
 type notice struct {
 	tell    func(types.UID)
 	watcher *fsnotify.Watcher
@@ -75,9 +77,27 @@ func (n *notice) read() {
 			if uid, watched := n.fired(event); watched {
 				n.tell(uid)
 			}
-		case <-n.watcher.Errors: //nolint:errcheck // events may be lost; the next write to the log causes another one
+		case _, open := <-n.watcher.Errors: // events may be lost, and a program that asks a question writes no more
+			if !open {
+				return
+			}
+			for _, uid := range n.doubted() {
+				n.tell(uid)
+			}
 		}
 	}
+}
+
+// doubted ends all watches and returns their UIDs.
+func (n *notice) doubted() []types.UID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	uids := slices.Collect(maps.Values(n.uids))
+	for path := range n.uids {
+		_ = n.watcher.Remove(path) // fails if the log was removed
+	}
+	clear(n.uids)
+	return uids
 }
 
 // fired ends the watch of a log that has grown, or was removed or renamed. It returns the UID, and whether its log was watched. The removal of an earlier log

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime"
@@ -67,6 +68,11 @@ func TestNotice_NotifiesOncePerWatch(t *testing.T) {
 	}
 	grow("a")
 	hear("a")
+	if err := n.Watch("a", filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	n.watcher.Errors <- fsnotify.ErrEventOverflow
+	hear("a") // its event may be lost
 	if at, err := logs.LastActivity(t.Context(), "a"); err != nil || time.Since(at) > time.Hour {
 		t.Errorf("activity: %v, %v", at, err)
 	}
