@@ -110,7 +110,7 @@ func (c *languageClients) connect(ctx context.Context, t *toolContext, object *v
 	if err != nil {
 		return nil, fmt.Errorf("connect to languageserver/%s: %w; call get to see its state", object.Name, err)
 	}
-	made, err := code.New(dialing, conn, object.Spec.Workspace.Folders, object.Spec.Language, t.app.clock)
+	made, err := code.New(dialing, conn, object.Spec.Workspace.Folders, object.Spec.Language)
 	if err != nil {
 		return nil, fmt.Errorf("languageserver/%s: %w; call get to see its state", object.Name, err)
 	}

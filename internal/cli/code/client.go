@@ -15,7 +15,6 @@ import (
 	"sync"
 
 	"github.com/sourcegraph/jsonrpc2"
-	"k8s.io/utils/clock"
 
 	"github.com/berth-dev/berth/internal/printable"
 )
@@ -25,7 +24,6 @@ type Client struct {
 	conn     *jsonrpc2.Conn
 	files    files
 	language string
-	clock    clock.WithTicker
 
 	syncing   sync.Mutex // held while documents are compared with the files
 	documents map[string]*document
@@ -34,9 +32,9 @@ type Client struct {
 
 // New initializes a connection to a language server. folders are those of its workspace, of which there is at least one; the client reads and writes no files outside
 // of them, except libraries. language is the language of documents whose extension is unknown.
-func New(ctx context.Context, conn io.ReadWriteCloser, folders []string, language string, clock clock.WithTicker) (*Client, error) {
+func New(ctx context.Context, conn io.ReadWriteCloser, folders []string, language string) (*Client, error) {
 	root := folders[0]
-	c := &Client{files: files{workspace: folders, libraries: libraries()}, language: language, clock: clock, documents: map[string]*document{}}
+	c := &Client{files: files{workspace: folders, libraries: libraries()}, language: language, documents: map[string]*document{}}
 	// The context of the connection must outlive the call of New.
 	c.conn = jsonrpc2.NewConn(context.WithoutCancel(ctx), jsonrpc2.NewBufferedStream(conn, jsonrpc2.VSCodeObjectCodec{}), handler{c})
 	params := map[string]any{

@@ -20,7 +20,6 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/sourcegraph/jsonrpc2"
 	"go.uber.org/goleak"
-	"k8s.io/utils/clock"
 
 	"github.com/berth-dev/berth/internal/lsp"
 )
@@ -93,7 +92,7 @@ func connect(t *testing.T, s *server, folders ...string) *Client {
 	s.texts, s.version = map[string]string{}, map[string]int{}
 	near, far := net.Pipe()
 	served := jsonrpc2.NewConn(context.Background(), jsonrpc2.NewBufferedStream(far, jsonrpc2.VSCodeObjectCodec{}), s)
-	c, err := New(t.Context(), near, folders, "go", clock.RealClock{})
+	c, err := New(t.Context(), near, folders, "go")
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() {
 		_ = c.Close()
@@ -132,6 +131,7 @@ func TestDiagnostics_AreThoseOfTheContentOnDisk(t *testing.T) {
 	c := connect(t, s)
 	for _, text := range []string{"one", "two", "three"} {
 		write(t, file, text)
+		g.Expect(os.Chtimes(file, time.Unix(1, 0), time.Unix(1, 0))).To(Succeed()) // like cp -p and rsync
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		reports, err := c.Diagnostics(ctx, []string{file})
 		cancel()

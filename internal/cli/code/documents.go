@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/berth-dev/berth/internal/folder"
 )
@@ -29,10 +28,7 @@ type document struct {
 	path    string
 	text    string
 	version int
-	used    int       // the number of the last use, for eviction
-	size    int64     // of the file when it was read
-	changed time.Time // modification time of the file when it was read
-	sure    bool      // a later change of the file changes its size or its modification time
+	used    int // the number of the last use, for eviction
 }
 
 // languages are the language identifiers of files by extension.
@@ -77,7 +73,7 @@ func (c *Client) sync(ctx context.Context, paths ...string) (wanted []document, 
 }
 
 func (c *Client) open(ctx context.Context, d *document) error {
-	if _, err := d.read(&c.files, c.clock.Now()); err != nil {
+	if _, err := d.read(&c.files); err != nil {
 		return err
 	}
 	d.version = 1
@@ -90,7 +86,7 @@ func (c *Client) open(ctx context.Context, d *document) error {
 
 // refresh makes a document equal to its file. It closes the document if the file cannot be read, and then returns why as unreadable.
 func (c *Client) refresh(ctx context.Context, d *document) (unreadable, err error) {
-	changed, err := d.read(&c.files, c.clock.Now())
+	changed, err := d.read(&c.files)
 	if err != nil {
 		delete(c.documents, d.path)
 		return err, c.conn.Notify(ctx, "textDocument/didClose", documentOf(d.path))
@@ -107,12 +103,8 @@ func (c *Client) refresh(ctx context.Context, d *document) (unreadable, err erro
 	return nil, c.conn.Notify(ctx, "textDocument/didSave", documentOf(d.path))
 }
 
-// settleTime is how old a file must be when it is read, so that each later write has another modification time. A file system may give two writes at almost the
-// same time the same modification time.
-const settleTime = 2 * time.Second
-
-// read reads the file, unless its size and its modification time are unchanged. It reports whether the text has changed.
-func (d *document) read(files *files, now time.Time) (changed bool, err error) {
+// read reads the file. It reports whether the text has changed. The size and the modification time would not show that: programs such as cp -p set them.
+func (d *document) read(files *files) (changed bool, err error) {
 	file, err := files.open(d.path)
 	if missing(err) {
 		return false, fmt.Errorf("%s does not exist: %w", d.path, fs.ErrNotExist)
@@ -121,18 +113,10 @@ func (d *document) read(files *files, now time.Time) (changed bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	info, err := file.Stat()
-	if err != nil {
-		return false, err
-	}
-	if d.sure && info.Size() == d.size && info.ModTime().Equal(d.changed) {
-		return false, nil
-	}
 	text, err := folder.Content(file, maxFile)
 	if err != nil {
 		return false, err
 	}
-	d.size, d.changed, d.sure = info.Size(), info.ModTime(), now.Sub(info.ModTime()) > settleTime
 	if d.version > 0 && string(text) == d.text {
 		return false, nil
 	}
