@@ -21,7 +21,7 @@ func TestQuiet_RemovesTerminalQueries(t *testing.T) {
 		"\x1b_Ga=T;" + strings.Repeat("A", 2*longestQuery) + "\x1b\\",
 	}
 	others := []string{
-		"plain", "größe", "\x1b[31m", "\x1b[2J", "\x1b[1;5H", "\x1b[?1049h", "\x1b[>4;1m", "\x1b[u", "\x1b[>1u", "\x1b[22;0t", "\x1b[23t", "\x1b]9;4;1;50\x07", "\x1b]1337;File=inline=1:AAAA\x07", "\x1b[3S", "\x1b]2;a title?\x07",
+		"plain", "größe", "\x1b[31m", "\x1b[2J", "\x1b[1;5H", "\x1b[?1049h", "\x1b[>4;1m", "\x1b[>4n", "\x1b[u", "\x1b[>1u", "\x1b[22;0t", "\x1b[23t", "\x1b]9;4;1;50\x07", "\x1b]1337;File=inline=1:AAAA\x07", "\x1b[3S", "\x1b]2;a title?\x07",
 		"\x1b]8;;http://x/?a\x1b\\", "\x1b]11;rgb:00/00/00\x07", "\x1b7", "\x1b(B", "\x1b=", "\x1b[!p", "\x1b[2 q", "\x1bPq#0\x1b\\", "100% ? c n",
 	}
 	all, want := strings.Join(questions, "a")+"b", strings.Repeat("a", len(questions)-1)+"b"
@@ -32,7 +32,7 @@ func TestQuiet_RemovesTerminalQueries(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 7, 100, len(all)} {
 		g := NewWithT(t)
 		var out bytes.Buffer
-		q := &quiet{out: &out, left: len(all)}
+		q := Quiet(&out, len(all))
 		for p := []byte(all); len(p) > 0; p = p[min(size, len(p)):] {
 			n, err := q.Write(p[:min(size, len(p))])
 			g.Expect(err).NotTo(HaveOccurred())
@@ -48,14 +48,14 @@ func TestQuiet_RemovesTerminalQueries(t *testing.T) {
 func TestQuiet_LimitsBufferedOutput(t *testing.T) {
 	g := NewWithT(t)
 	var out bytes.Buffer
-	q := &quiet{out: &out, left: 1 << 20}
+	q := Quiet(&out, 1<<20)
 	long := "\x1b]2;" + strings.Repeat("x", 10*longestQuery)
 	_, err := q.Write([]byte(long))
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(out.String()).To(Equal(long), "an unterminated sequence")
 	// A sequence that begins in the old output and ends in the new output is passed on.
 	out.Reset()
-	q = &quiet{out: &out, left: 3}
+	q = Quiet(&out, 3)
 	for _, part := range []string{"\x1b[", "6", "nnew"} {
 		_, err := q.Write([]byte(part))
 		g.Expect(err).NotTo(HaveOccurred())

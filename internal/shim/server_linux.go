@@ -91,7 +91,7 @@ func (s *shim) converse(conn net.Conn) {
 		}
 		if call.Verb == verbAttach && answer.Error == "" && !answer.NoTerminal {
 			_ = conn.SetDeadline(time.Time{})
-			s.attached(conn)
+			s.attached(conn, call.Columns > 0 && call.Rows > 0)
 			return
 		}
 	}
@@ -142,8 +142,8 @@ func (s *shim) input() answerFrame {
 }
 
 // attached copies between a client and the terminal until either closes.
-func (s *shim) attached(conn net.Conn) {
-	view := s.terminal.join(conn)
+func (s *shim) attached(conn net.Conn, sized bool) {
+	view := s.terminal.join(conn, sized)
 	defer s.terminal.leave(view)
 	reader := bufio.NewReaderSize(conn, 4<<10)
 	buf := make([]byte, 4<<10)
@@ -155,7 +155,7 @@ func (s *shim) attached(conn net.Conn) {
 		buf = payload[:cap(payload)]
 		switch {
 		case kind == inputResize && len(payload) == 4:
-			s.terminal.resize(int32(binary.BigEndian.Uint16(payload)), int32(binary.BigEndian.Uint16(payload[2:])))
+			s.terminal.resized(view, int32(binary.BigEndian.Uint16(payload)), int32(binary.BigEndian.Uint16(payload[2:])))
 		case kind == inputData:
 			if _, err := s.terminal.master.Write(payload); err != nil {
 				return

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,17 +29,21 @@ type terminal struct {
 	log    *os.File
 	done   chan struct{} // closed when the output has ended
 
-	mu    sync.Mutex
-	ring  []byte
-	modes modes // in effect at the beginning of ring
-	views map[*view]bool
-	ended bool
-	gone  sync.WaitGroup // writers to clients
+	mu      sync.Mutex
+	ring    []byte
+	modes   modes   // in effect at the beginning of ring
+	views   []*view // in the order in which they joined
+	sieve   sieve
+	held    int // how many bytes sieve had held back before the current call
+	answers *answers
+	ended   bool
+	gone    sync.WaitGroup // writers to clients
 }
 
 // view is one client.
 type view struct {
 	conn  net.Conn
+	sized bool          // it has a terminal, which answers questions
 	ready chan struct{} // signaled when output is pending or the view is closed
 
 	pending []byte
@@ -46,7 +51,9 @@ type view struct {
 }
 
 func newTerminal(master, log *os.File) *terminal {
-	return &terminal{master: master, log: log, done: make(chan struct{}), views: map[*view]bool{}}
+	t := &terminal{master: master, log: log, done: make(chan struct{}), answers: newAnswers(master)}
+	t.sieve.removed = t.ask
+	return t
 }
 
 func (t *terminal) resize(columns, rows int32) {
@@ -58,6 +65,7 @@ func (t *terminal) resize(columns, rows int32) {
 // copy runs until no process has the terminal open.
 func (t *terminal) copy() {
 	defer close(t.done)
+	go t.answers.run(t.done)
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := t.master.Read(buf)
@@ -75,21 +83,57 @@ func (t *terminal) copy() {
 func (t *terminal) publish(p []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	first, others := t.split(p)
 	t.ring = append(t.ring, p...)
 	if len(t.ring) > 2*ringSize {
 		old := t.old()
 		t.modes.pass(t.ring[:old])
 		t.ring = append(t.ring[:0], t.ring[old:]...)
 	}
-	for v := range t.views {
-		if len(v.pending)+len(p) > backlog {
+	for _, v := range slices.Clone(t.views) {
+		shown := others
+		if v == first {
+			shown = p
+		}
+		if len(v.pending)+len(shown) > backlog {
 			t.drop(v)
 			_ = v.conn.Close()
 			continue
 		}
-		v.pending = append(v.pending, p...)
+		v.pending = append(v.pending, shown...)
 		v.wake()
 	}
+}
+
+// split returns the client that receives the output as it is, and what the others receive: the first client with a terminal answers questions, and its terminal
+// beeps. Without such a client, the questions are answered here. The caller holds mu.
+func (t *terminal) split(p []byte) (first *view, others []byte) {
+	at := slices.IndexFunc(t.views, func(v *view) bool { return v.sized })
+	if at >= 0 {
+		first = t.views[at]
+		t.answers.screen = nil // its size may change now
+		if len(t.views) == 1 {
+			t.sieve = sieve{removed: t.ask}
+			return first, nil
+		}
+	}
+	t.answers.drawn, t.held = 0, len(t.sieve.held)
+	others = t.sieve.filter(p, true)
+	t.answers.draw(others)
+	return first, others
+}
+
+// ask answers a question if no client can. The caller holds mu.
+func (t *terminal) ask(kept, question []byte) {
+	if !slices.ContainsFunc(t.views, func(v *view) bool { return v.sized }) {
+		t.answers.give(question, t.before, kept)
+	}
+}
+
+// before returns the output before the current call, without the sequence that continues in it.
+func (t *terminal) before() []byte {
+	last := t.last()
+	return last[:len(last)-min(t.held, len(last))]
 }
 
 func (v *view) wake() {
@@ -103,14 +147,14 @@ func (v *view) wake() {
 func (t *terminal) drop(v *view) {
 	if !v.closed {
 		v.closed = true
-		delete(t.views, v)
+		t.views = slices.DeleteFunc(t.views, func(other *view) bool { return other == v })
 		v.wake()
 	}
 }
 
-// join adds a client, which first receives the last output.
-func (t *terminal) join(conn net.Conn) *view {
-	v := &view{conn: conn, ready: make(chan struct{}, 1)}
+// join adds a client, which first receives the last output. sized is true if it has a terminal.
+func (t *terminal) join(conn net.Conn, sized bool) *view {
+	v := &view{conn: conn, sized: sized, ready: make(chan struct{}, 1)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -120,7 +164,7 @@ func (t *terminal) join(conn net.Conn) *view {
 	}
 	v.pending = append(v.pending, t.last()...)
 	v.wake()
-	t.views[v] = true
+	t.views = append(t.views, v)
 	t.gone.Go(func() { t.write(v) })
 	return v
 }
@@ -148,6 +192,14 @@ func (t *terminal) old() int {
 		old += max(0, bytes.IndexAny(t.ring[old:], "\n\x1b"))
 	}
 	return old
+}
+
+// resized notes that a client has a terminal of this size.
+func (t *terminal) resized(v *view, columns, rows int32) {
+	t.mu.Lock()
+	v.sized = true
+	t.mu.Unlock()
+	t.resize(columns, rows)
 }
 
 func (t *terminal) leave(v *view) {
@@ -186,7 +238,7 @@ func (t *terminal) finish() {
 	}
 	t.mu.Lock()
 	t.ended = true
-	for v := range t.views {
+	for _, v := range slices.Clone(t.views) {
 		t.drop(v)
 	}
 	t.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/berth-dev/berth/internal/facts"
 )
@@ -20,16 +21,21 @@ var (
 	relays = []string{"berth", "docker", "doas", "expect", "kubectl", "mosh-client", "nerdctl", "podman", "screen", "script", "ssh", "su", "sudo", "telnet"}
 
 	// shellPrompt matches the character that ends the prompt of a shell, whether or not text was typed after the prompt.
-	shellPrompt = regexp.MustCompile(`[$#%>❯➜»λ]( |$)`)
+	shellPrompt = lazily(`[$#%>❯➜»λ]( |$)`)
 	// promptEnd matches a prompt at which a program expects a line or a key. Either the prompt ends with a question mark, a colon or an angle bracket,
 	// optionally followed by the default answer in brackets, or it is one of these as a whole: the prompt of a debugger, such as "(gdb)"; the prompt of
 	// IPython, such as "In [1]:"; or the continuation prompt "...".
-	promptEnd = regexp.MustCompile(`[?:>›](\s*[\[(][^\[\]()]*[\])])?:?$|^\([A-Za-z][\w .-]*\)$|^In \[\d+\]:$|^\.\.\.$`)
+	promptEnd = lazily(`[?:>›](\s*[\[(][^\[\]()]*[\])])?:?$|^\([A-Za-z][\w .-]*\)$|^In \[\d+\]:$|^\.\.\.$`)
 	// surePrompt is used if Berth does not know which program reads the terminal. It matches less than promptEnd, because a working program may also leave text
 	// such as "Downloading:" before the cursor.
-	surePrompt = regexp.MustCompile(`\?(\s*[\[(][^\[\]()]*[\])])?:?$|^[a-z ]{4,20}: \([^()]*\)$|\]:$|[a-z] \([a-z][^()]*\):$|^\((Pdb|ipdb|gdb|lldb|dlv)\)$|` +
+	surePrompt = lazily(`\?(\s*[\[(][^\[\]()]*[\])])?:?$|^[a-z ]{4,20}: \([^()]*\)$|\]:$|[a-z] \([a-z][^()]*\):$|^\((Pdb|ipdb|gdb|lldb|dlv)\)$|` +
 		`^(>>>|\.\.\.|sqlite>|mysql>|What now>)$|(?i)\b(enter|type|choose|select|user ?name|login|token|pin)\b[^\n]*:$`)
 )
+
+// lazily compiles an expression at its first use. Each process of Berth with a terminal contains this package, and most of them never use it.
+func lazily(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
 
 // idles reports whether the program that reads the terminal asks nothing: a shell at its prompt, or a viewer.
 func idles(i facts.Input, view View) bool {
@@ -39,7 +45,7 @@ func idles(i facts.Input, view View) bool {
 	case !slices.Contains(shells, i.Program):
 		return false
 	case i.Canonical: // Canonical is also true while the builtin command read waits
-		return shellPrompt.MatchString(view.Prompt)
+		return shellPrompt().MatchString(view.Prompt)
 	}
 	// Without Canonical, the line editor of the shell is active. The exception is a bash that does not poll: it runs the builtin command read -n.
 	return i.Program != "bash" || i.Reader == facts.ReaderPoll
@@ -64,9 +70,9 @@ func expectsAnswer(i facts.Input, view View) bool {
 	case i.Canonical && i.Reader == facts.ReaderRead:
 		return view.Prompt != "" || strings.HasSuffix(view.Above, "?") || strings.HasSuffix(view.Above, ":")
 	case i == facts.Input{} || slices.Contains(relays, i.Program):
-		return !view.Hidden && surePrompt.MatchString(view.Prompt)
+		return !view.Hidden && surePrompt().MatchString(view.Prompt)
 	case i.Reader == facts.ReaderUnknown: // usually a program that is busy
 		return false
 	}
-	return !view.Hidden && promptEnd.MatchString(view.Prompt)
+	return !view.Hidden && promptEnd().MatchString(view.Prompt)
 }

@@ -6,6 +6,7 @@ package terminal
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/pattern"
@@ -22,7 +23,10 @@ type Questions struct {
 
 // defaults are tested with recorded screens in testdata. The pattern for a question of one line matches only at the end of the text, where the cursor is,
 // because text after the question would be its answer. The pattern for a question in a box matches anywhere, because programs erase the box after the answer.
-var defaults = questions([]question{
+// They are compiled at the first use, because the shims contain this package for its Screen.
+var defaults = sync.OnceValue(func() Questions { return questions(defaultQuestions) })
+
+var defaultQuestions = []question{
 	{"Claude Code", `(?s)(Do you (want|trust)|Would you like|Is this a project you).+❯\s*\d\. \S`},
 	{"Codex", `(?s)(Would you like to|Do you want to|Do you trust|Allow command).+(›|▌|❯)\s*(\d\. )?(Yes|No)\b`},
 	{"Codex", `(?i)press enter to (confirm or|save\s+press) esc to (cancel|go back)\S*\s*\z`},
@@ -36,7 +40,7 @@ var defaults = questions([]question{
 	{"yes or no", `(?i)[\[(](y/n|yes/no)(/[^\])\n]{1,40})?[\])][^\w\n]{0,4}\z`},
 	{"password", `(?i)(password|passphrase|passcode)[^\n]{0,120}:\z`},
 	{"key", `(?i)press (enter|return|any key)( to [^\n]{1,60})?[.:…]*\z`},
-})
+}
 
 type question struct{ name, pattern string }
 
@@ -54,7 +58,7 @@ func questions(list []question) Questions {
 }
 
 // Defaults returns the questions of common coding agents, of shells and of programs that ask for passwords.
-func Defaults() Questions { return defaults }
+func Defaults() Questions { return defaults() }
 
 // Of returns the questions that the patterns of a spec recognize.
 func Of(patterns *pattern.Set) Questions { return Questions{patterns: patterns} }

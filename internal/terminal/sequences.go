@@ -48,6 +48,9 @@ func (s *Screen) sequence(data []byte) int {
 	return 2
 }
 
+// Cursor returns the position of the cursor, counted from 0.
+func (s *Screen) Cursor() (column, row int) { return s.x, s.y }
+
 func (s *Screen) save()    { s.savedX, s.savedY = s.x, s.y }
 func (s *Screen) restore() { s.x, s.y, s.wrap = s.savedX, s.savedY, false }
 

@@ -299,6 +299,6 @@ func FuzzScreen(f *testing.F) {
 				t.Errorf("written at once it shows %q, in two pieces %q", whole.Text(), s.Text())
 			}
 		}
-		Asks(s.View(), facts.Input{}, defaults)
+		Asks(s.View(), facts.Input{}, Defaults())
 	})
 }

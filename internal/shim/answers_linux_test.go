@@ -1,0 +1,158 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/creack/pty"
+	. "github.com/onsi/gomega"
+	"golang.org/x/term"
+)
+
+// asked is a terminal of 100 columns and 30 lines whose program is the test.
+type asked struct {
+	Gomega
+	*terminal
+	program *os.File
+}
+
+func newAsked(t *testing.T) *asked {
+	g := NewWithT(t)
+	master, program, err := pty.Open()
+	g.Expect(err).NotTo(HaveOccurred())
+	log, err := os.Create(t.TempDir() + "/log")
+	g.Expect(err).NotTo(HaveOccurred())
+	a := &asked{g, newTerminal(master, log), program}
+	a.resize(100, 30)
+	_, err = term.MakeRaw(int(program.Fd()))
+	g.Expect(err).NotTo(HaveOccurred())
+	go a.copy()
+	t.Cleanup(func() {
+		_ = program.Close()
+		<-a.done
+		a.finish()
+		_ = master.Close()
+		_ = log.Close()
+	})
+	return a
+}
+
+// ask writes output of the program and returns what it reads until the last answer, which is that to CSI 5n.
+func (a *asked) ask(output string) string {
+	_, err := a.program.WriteString(output + "\x1b[5n")
+	a.Expect(err).NotTo(HaveOccurred())
+	return a.read("\x1b[0n")
+}
+
+// read returns what the program reads before the given text.
+func (a *asked) read(end string) string {
+	var answers strings.Builder
+	for !strings.HasSuffix(answers.String(), end) {
+		one := []byte{0}
+		_, err := a.program.Read(one)
+		a.Expect(err).NotTo(HaveOccurred())
+		answers.Write(one)
+	}
+	return strings.TrimSuffix(answers.String(), end)
+}
+
+func TestAnswers_AreGivenWithoutClient(t *testing.T) {
+	for name, test := range map[string]struct{ output, want string }{
+		"identity":               {"\x1b[c\x1bZ", "\x1b[?62;22c\x1b[?62;22c"},
+		"second identity":        {"\x1b[>0c", "\x1b[>1;0;0c"},
+		"version":                {"\x1b[>q", "\x1bP>|berth\x1b\\"},
+		"cursor":                 {"\x1b[5;7Hab\x1b[6n", "\x1b[5;9R"},
+		"cursor between texts":   {"abc\x1b[6nde\x1b[6n", "\x1b[1;4R\x1b[1;6R"},
+		"cursor after scrolling": {strings.Repeat("line\r\n", 50) + "$ \x1b[?6n", "\x1b[?30;3;1R"},
+		"far corner":             {"\x1b[999;999H\x1b[6n", "\x1b[30;100R"},
+		"size":                   {"\x1b[18t\x1b[14t\x1b[16t", "\x1b[8;30;100t\x1b[4;480;800t\x1b[6;16;8t"},
+		"colors":                 {"\x1b]11;?\a\x1b]10;?\x1b\\", "\x1b]11;rgb:0000/0000/0000\a\x1b]10;rgb:e5e5/e5e5/e5e5\x1b\\"},
+		"modes":                  {"\x1b[?2026$p\x1b[4$p", "\x1b[?2026;0$y\x1b[4;0$y"},
+		"settings":               {"\x1bP$qm\x1b\\\x1bP+q544e\x1b\\", "\x1bP0$r\x1b\\\x1bP0+r\x1b\\"},
+		"clipboard and title":    {"\x1b]52;c;?\a\x1b]2;secret\a\x1b[21t", "\x1b]52;c;\a\x1b]l\x1b\\"},
+		"no question":            {"\x1b[?u\x1b]52;c;aGk=\a\x05\a\x1b[8;10;10t", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAsked(t)
+			a.Expect(a.ask(test.output)).To(Equal(test.want))
+		})
+	}
+}
+
+// A question that arrives in pieces is one question.
+func TestAnswers_QuestionInPieces(t *testing.T) {
+	a := newAsked(t)
+	for _, piece := range strings.Split("ab\x1b[6nc\x1b[6n", "") {
+		a.publish([]byte(piece))
+	}
+	a.Expect(a.read("\x1b[1;4R")).To(Equal("\x1b[1;3R"))
+}
+
+// A program that asks without reading the answers must not stop its own output.
+func TestAnswers_ProgramThatDoesNotRead(t *testing.T) {
+	a := newAsked(t)
+	for range 200 {
+		_, err := a.program.WriteString(strings.Repeat("\x1b[6n", 1000))
+		a.Expect(err).NotTo(HaveOccurred())
+	}
+}
+
+// output is what a client is shown.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// client joins as a client does, and returns what it is shown.
+func (a *asked) client(sized bool) (v *view, shown func() string) {
+	near, far := net.Pipe()
+	v = a.join(far, sized)
+	var all output
+	go func() { _, _ = io.Copy(&all, near) }()
+	return v, all.String
+}
+
+// One client answers: the first one with a terminal. The others do not see the question. When it leaves, the next one answers, and at last the shim.
+func TestAnswers_OneClientAnswers(t *testing.T) {
+	a := newAsked(t)
+	without, shownWithout := a.client(false)
+	a.Expect(a.ask("1")).To(BeEmpty(), "a client without a terminal does not answer")
+	first, shownFirst := a.client(true)
+	second, shownSecond := a.client(false)
+	a.resized(second, 80, 24)
+	tell := func(text string) {
+		_, err := fmt.Fprintf(a.program, "%s\x1b[5n", text)
+		a.Expect(err).NotTo(HaveOccurred())
+	}
+	tell("2")
+	a.Eventually(shownFirst).Should(HaveSuffix("2\x1b[5n"))
+	a.Eventually(shownSecond).Should(HaveSuffix("2"))
+	a.leave(first)
+	tell("3")
+	a.Eventually(shownSecond).Should(HaveSuffix("23\x1b[5n"))
+	a.Eventually(shownWithout).Should(Equal("123"))
+	a.leave(second)
+	a.Expect(a.ask("4")).To(BeEmpty(), "no answer of a client, and one of the shim")
+	a.Eventually(shownWithout).Should(Equal("1234"))
+	a.leave(without)
+}
