@@ -95,7 +95,7 @@ var fixedAnswers = map[string]string{
 	"\x1b[11t": "\x1b[1t", "\x1b[13t": "\x1b[3;0;0t", "\x1b[20t": "\x1b]L\x1b\\", "\x1b[21t": "\x1b]l\x1b\\",
 	"\x1b[16t":  fmt.Sprintf("\x1b[6;%d;%dt", cellHeight, cellWidth),
 	"\x1b]10;?": "\x1b]10;rgb:e5e5/e5e5/e5e5", "\x1b]11;?": "\x1b]11;rgb:0000/0000/0000", "\x1b]12;?": "\x1b]12;rgb:e5e5/e5e5/e5e5",
-	"\x1b]52;c;?": "\x1b]52;c;", // nobody's clipboard
+	"\x1b]52;c;?": "\x1b]52;c;", // there is no clipboard
 }
 
 // answer returns the answer to a question; empty if there is none.

@@ -89,7 +89,7 @@ func (s *sieve) filter(output []byte, more bool) (kept []byte) {
 	return kept
 }
 
-// class says what to do with a sequence.
+// class is how a sequence is treated.
 type class int
 
 const (

@@ -4,7 +4,6 @@
 package terminal
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +40,7 @@ func (m Moment) Ready() bool {
 }
 
 // Asks returns the name of the question that the terminal shows according to the default patterns; empty if it shows none.
-func (m Moment) Asks() string { return Asks(m.View, m.Input, defaults) }
+func (m Moment) Asks() string { return Asks(m.View, m.Input, defaults()) }
 
 // Verdict is whether Enter may follow what was typed.
 type Verdict string
@@ -167,9 +166,9 @@ type menu struct {
 
 var (
 	// marked matches the marked choice of a menu, in a box or not.
-	marked = regexp.MustCompile(`^[\s│┃|▌]*[❯›▸▶●◉◆→>]\s*(?:(\d{1,2})[.)]\s+)?(\S.*)$`)
+	marked = lazily(`^[\s│┃|▌]*[❯›▸▶●◉◆→>]\s*(?:(\d{1,2})[.)]\s+)?(\S.*)$`)
 	// numbered matches a numbered choice.
-	numbered = regexp.MustCompile(`^[\s│┃|▌❯›▸▶●◉○◯◆→>]*(\d{1,2})[.)]\s+\S`)
+	numbered = lazily(`^[\s│┃|▌❯›▸▶●◉○◯◆→>]*(\d{1,2})[.)]\s+\S`)
 )
 
 // nearChoice is the maximum distance of two successive choices in lines, because descriptions may follow a choice.
@@ -186,7 +185,7 @@ func menuOf(m Moment, typed string) *menu {
 	found := &menu{}
 	at := -1
 	for i, line := range slices.Backward(lines) {
-		parts := marked.FindStringSubmatch(line)
+		parts := marked().FindStringSubmatch(line)
 		if parts == nil || typed != "" && strings.Contains(letters(typed), letters(line)) {
 			continue
 		}
@@ -195,12 +194,12 @@ func menuOf(m Moment, typed string) *menu {
 			break
 		}
 	}
-	if name := defaults.match(m.View.Text); at < 0 && (name == "" || slices.Contains(lineQuestions, name)) {
+	if name := defaults().match(m.View.Text); at < 0 && (name == "" || slices.Contains(lineQuestions, name)) {
 		return nil
 	}
 	first := len(lines)
 	for i := at; i >= 0 && at-i <= lastLines; i-- { // a move of the mark must not move the beginning of the question
-		if numbered.MatchString(lines[i]) {
+		if numbered().MatchString(lines[i]) {
 			first, at = i, i
 		}
 	}
@@ -220,7 +219,7 @@ var lineQuestions = []string{"yes or no", "password", "key", "Aider"}
 // hasNeighbor reports whether the choice before or after a numbered choice is near.
 func hasNeighbor(lines []string, at, number int) bool {
 	for i := max(0, at-nearChoice); i < min(len(lines), at+nearChoice+1); i++ {
-		parts := numbered.FindStringSubmatch(lines[i])
+		parts := numbered().FindStringSubmatch(lines[i])
 		if parts == nil || i == at {
 			continue
 		}
