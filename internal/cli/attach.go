@@ -118,7 +118,7 @@ func (a *app) line(ctx context.Context, to *connection, ref reference, size *run
 		return nil, err
 	}
 	defer manager.Close() // does not close the attached connection, which belongs to the caller
-	return manager.Attach(ctx, to.endpointObject(ref), size)
+	return manager.Seeing(ref.seen()).Attach(ctx, to.endpointObject(ref), size)
 }
 
 // window is the terminal of the user. in and out are file descriptors, or -1 if the stream is not a terminal.

@@ -67,7 +67,9 @@ func (t *attachment) connect(ctx context.Context, to *connection) (line, error) 
 	if t.readOnly {
 		size = nil
 	}
-	conn, err := t.line(ctx, to, t.ref, size)
+	ref := t.ref
+	ref.uid, ref.incarnation = t.uid, t.incarnation // the object may also be replaced after it was read
+	conn, err := t.line(ctx, to, ref, size)
 	if err == nil && t.incarnation == 0 && object != nil {
 		// Read the object again: if it was asleep, the connection has started a new incarnation.
 		if now, err := to.get(ctx, t.ref); err == nil && now.GetUID() == object.GetUID() {

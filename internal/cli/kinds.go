@@ -140,6 +140,8 @@ type reference struct {
 	// uid is the UID of the object that the command has read or listed. A change of an object with another UID is refused. Empty: the user named the object,
 	// and the command has not read it.
 	uid types.UID
+	// incarnation is the incarnation that the user saw. 0: unknown.
+	incarnation int64
 	// everything includes all finished runs instead of only the most recent ones.
 	everything bool
 }

@@ -123,7 +123,10 @@ func (a *app) terminalInPod(ctx context.Context, to *connection, ref reference, 
 	if !is {
 		return nil, fmt.Errorf("%s has no terminal: in Pods only Instances have one; use berth logs %s to see its output", ref, ref)
 	}
-	if lifecycle.Asleep(&instance.Status.ProcessStatus) {
+	if ref.uid != "" && ref.uid != object.GetUID() {
+		return nil, errRecreated{ref.String()}
+	}
+	if lifecycle.Asleep(&instance.Status.ProcessStatus) && ref.incarnation == 0 {
 		a.say("%s is idle; starting it", ref)
 		if instance, err = a.wake(ctx, to, ref); err != nil {
 			return nil, err
@@ -132,6 +135,9 @@ func (a *app) terminalInPod(ctx context.Context, to *connection, ref reference, 
 	newest, err := to.newestPod(ctx, object)
 	if err == nil && (newest == nil || instance.Status.AttachCommand == "") {
 		err = fmt.Errorf("%s has no terminal in a Pod at the moment: see berth status %s", ref, ref)
+	}
+	if err == nil && ref.incarnation != 0 && incarnationOf(newest) != ref.incarnation {
+		err = fmt.Errorf("%s was restarted: incarnation %d is the newest, not %d; see what it shows now, then repeat the request", ref, incarnationOf(newest), ref.incarnation)
 	}
 	return newest, err
 }

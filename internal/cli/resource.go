@@ -167,6 +167,9 @@ func (c *connection) objects(ctx context.Context, wanted []reference, opts ...cl
 	return found, nil
 }
 
+// seen returns what the manager compares with the object of a request.
+func (r reference) seen() endpoint.Seen { return endpoint.Seen{UID: r.uid, Incarnation: r.incarnation} }
+
 func (c *connection) endpointObject(ref reference) endpoint.Object {
 	return endpoint.Object{Namespace: c.namespace, Resource: ref.kind.plural, Name: ref.name}
 }

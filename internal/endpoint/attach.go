@@ -9,12 +9,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -38,7 +36,7 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) *
 	leave, refused := s.awake(r.Context(), t)
 	defer leave()
 	if refused == nil {
-		refused = s.attachable(r.Context(), t)
+		refused = s.notRunning(r.Context(), t) // before the upgrade, while an HTTP status can still be sent
 	}
 	if refused != nil {
 		return refused
@@ -56,19 +54,6 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) *
 	}
 	leave() // a client that only watches does not keep the process awake
 	s.join(r.Context(), terminals, newConn(raw, buffered), t, sizeOf(r))
-	return nil
-}
-
-// attachable refuses the request if no process is running. It is called before the upgrade, while an HTTP status can still be sent.
-func (s *Server) attachable(ctx context.Context, t target) *refusal {
-	found, err := s.runtimeOf(t).Observe(ctx, t.object.GetUID())
-	if err != nil {
-		return s.failed(ctx, err, "Cannot observe", t, refuse(http.StatusBadGateway, "the runtime does not respond; try again"))
-	}
-	runs := func(i facts.Incarnation) bool { return i.Phase == facts.Running || i.Phase == facts.Starting }
-	if !slices.ContainsFunc(found, runs) {
-		return notRunning(t)
-	}
 	return nil
 }
 

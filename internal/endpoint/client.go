@@ -35,6 +35,7 @@ type Client struct {
 	host string // the host whose Lease contains the address or the certificate authority; empty if the caller specified both
 	// patience bounds the wait for a response. It does not bound a stream after its response headers.
 	patience patience
+	seen     Seen
 }
 
 // patience is how long a client waits for a manager.
@@ -241,7 +242,7 @@ type request struct {
 // send sends a request and waits for the response headers. It returns an error unless the response has the wanted status.
 func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	target := c.base.JoinPath("v1", "namespaces", r.object.Namespace, r.object.Resource, r.object.Name, r.subresource)
-	target.RawQuery = r.query.Encode()
+	target.RawQuery = c.seen.in(r.query).Encode()
 	ctx, cancel := context.WithCancelCause(ctx) // cancel also ends the response body
 	late := time.AfterFunc(c.patience.connect, func() { cancel(errLate) })
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { late.Reset(r.answer) }})

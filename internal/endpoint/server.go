@@ -177,6 +177,7 @@ func (s *Server) handler() http.Handler {
 type target struct {
 	namespace, resource, name string
 	object                    Hosted
+	seen                      Seen
 }
 
 // inPod reports whether the object runs in a Pod. Clients reach its output and terminal through the API server, which checks the authorization.
@@ -215,6 +216,10 @@ func (s *Server) admit(r *http.Request, verb, subresource string) (target, *refu
 	if t.object = newObject(t.resource); t.object == nil {
 		return t, refuse(http.StatusNotFound, "unknown resource %q: use devservers, instances, languageservers or strategyruns", t.resource)
 	}
+	var err error
+	if t.seen, err = seenIn(r.URL.Query()); err != nil {
+		return t, refuse(http.StatusBadRequest, "%v", err)
+	}
 	user, refused := s.authenticate(r)
 	if refused == nil {
 		refused = s.authorize(r.Context(), user, verb, subresource, t)
@@ -222,14 +227,17 @@ func (s *Server) admit(r *http.Request, verb, subresource string) (target, *refu
 	if refused != nil {
 		return t, refused
 	}
-	err := s.opts.Reader.Get(r.Context(), client.ObjectKey{Namespace: t.namespace, Name: t.name}, t.object)
+	err = s.opts.Reader.Get(r.Context(), client.ObjectKey{Namespace: t.namespace, Name: t.name}, t.object)
 	if client.IgnoreNotFound(err) != nil {
 		return t, s.failed(r.Context(), err, "Cannot read an object", t, refuse(http.StatusBadGateway, "the API server is not available; try again"))
 	}
 	if err != nil {
 		return t, refuse(http.StatusNotFound, "%s does not exist", t)
 	}
-	return t, s.elsewhere(t)
+	if refused := s.elsewhere(t); refused != nil {
+		return t, refused
+	}
+	return t, s.unseen(r.Context(), t)
 }
 
 // elsewhere refuses a request for an object whose process another host has: this host knows neither its output nor its terminal.

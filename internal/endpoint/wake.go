@@ -44,6 +44,9 @@ func (s *Server) awake(ctx context.Context, t target) (leave func(), refused *re
 	if !s.dozes(instance) {
 		return leave, nil
 	}
+	if t.seen.Incarnation != 0 {
+		return leave, refuse(http.StatusConflict, "incarnation %d of %s has ended, because it was idle: see its conditions with berth status", t.seen.Incarnation, t)
+	}
 	ctx, cancel := context.WithTimeout(ctx, wakeWithin)
 	defer cancel()
 	for {
