@@ -431,7 +431,7 @@ func TestMCP_MarksTextOfPrograms(t *testing.T) {
 
 func TestMCP_MarksResultsOfRuns(t *testing.T) {
 	g := NewWithT(t)
-	text, err := json.Marshal([]any{runSummary{UntrustedResult: "x"}, screenOutput{"x"}, hoverOutput{"x"}, formatOutput{Text: "x"}, symbolsOutput{[]code.Symbol{{Name: "x"}}},
+	text, err := json.Marshal([]any{runSummary{UntrustedResult: "x"}, screenOutput{UntrustedOutput: "x"}, hoverOutput{"x"}, formatOutput{Text: "x"}, symbolsOutput{[]code.Symbol{{Name: "x"}}},
 		placesOutput{[]code.Place{{Text: "x"}}}, diagnosticsOutput{[]fileDiagnostics{{UntrustedDiagnostics: []code.Diagnostic{{Message: "x"}}}}}})
 	g.Expect(err).NotTo(HaveOccurred())
 	var all []any

@@ -51,6 +51,8 @@ type sendInput struct {
 	Keys      []string `json:"keys,omitempty" jsonschema:"keys after the text instead of Enter: Enter, Escape, Tab, Space, Up, Down…"`
 	NoEnter   bool     `json:"noEnter,omitempty" jsonschema:"do not type Enter after the text"`
 	Interrupt bool     `json:"interrupt,omitempty" jsonschema:"type Ctrl-C first"`
+	// Incarnation is the incarnation that must run.
+	Incarnation int64 `json:"incarnation,omitempty" jsonschema:"fail if restarted since screen"`
 }
 
 type sendOutput struct {
@@ -60,6 +62,7 @@ type sendOutput struct {
 
 type screenOutput struct {
 	UntrustedOutput string `json:"untrustedOutput"`
+	Incarnation     int64  `json:"incarnation,omitempty"`
 }
 
 func (t *toolContext) addOutputTools(box *toolbox) {
@@ -193,7 +196,8 @@ func selectLines(text []byte, search *regexp.Regexp, limit int) (lines []string,
 
 func (t *toolContext) screen(ctx context.Context, of *target, _ named) (screenOutput, error) {
 	text, err := t.app.screen(ctx, t.to, of.ref, of.object)
-	return screenOutput{UntrustedOutput: printable.Text(text)}, err
+	// The object was read before the screen. After a restart in between, send refuses this incarnation.
+	return screenOutput{UntrustedOutput: printable.Text(text), Incarnation: of.object.GetProcessStatus().Incarnation}, err
 }
 
 func (t *toolContext) send(ctx context.Context, of *target, input sendInput) (sendOutput, error) {
@@ -206,6 +210,10 @@ func (t *toolContext) send(ctx context.Context, of *target, input sendInput) (se
 	if err != nil {
 		return sendOutput{}, fmt.Errorf("%s: set text, keys or interrupt: %w", of.ref, err)
 	}
+	if input.Incarnation < 0 {
+		return sendOutput{}, fmt.Errorf("incarnation %d: pass the incarnation that screen shows", input.Incarnation)
+	}
+	of.ref.incarnation = input.Incarnation
 	err = t.app.typeInto(ctx, t.to, of.ref, strokes)
 	withheld := withheldBy(err)
 	switch {

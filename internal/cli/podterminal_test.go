@@ -167,6 +167,36 @@ func TestSend_WakesIdlePod(t *testing.T) {
 	}
 }
 
+func TestSend_TypesOnlyIntoTheIncarnationThatItsUserSaw(t *testing.T) {
+	asleep := agentInPod()
+	asleep.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonIdle}}
+	for name, test := range map[string]struct {
+		agent *v1alpha1.Instance
+		args  string
+		code  int
+		says  string
+	}{
+		"the incarnation that runs": {agentInPod(), "--incarnation 2", 0, ""},
+		"an earlier incarnation":    {agentInPod(), "--incarnation 1", 1, "instance/agent was restarted: incarnation 2 is the newest, not 1"},
+		"one that was put to sleep": {asleep, "--incarnation 1", 1, "was restarted"},
+		"incarnation 0":             {agentInPod(), "--incarnation 0", 2, "--incarnation must be at least 1, not 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			f := newFixture(test.agent, agentPod("2"))
+			typed := terminalServer(t, f, true)
+			g.Expect(f.run(t.Context(), append([]string{"send", "instance/agent", "go on"}, strings.Fields(test.args)...)...)).To(Equal(test.code), f.err.String())
+			g.Expect(f.err.String()).To(ContainSubstring(test.says))
+			if test.code != 0 {
+				g.Expect(typed).NotTo(Receive(), "nothing was typed")
+				agent := &v1alpha1.Instance{}
+				g.Expect(f.api.Get(t.Context(), client.ObjectKeyFromObject(test.agent), agent)).To(Succeed())
+				g.Expect(agent.Spec.RestartToken).To(BeEmpty(), "no other incarnation is started")
+			}
+		})
+	}
+}
+
 func TestAttachAndSend_FailWithoutPodTerminal(t *testing.T) {
 	stopped := agentInPod()
 	stopped.Status.AttachCommand = ""

@@ -24,6 +24,7 @@ import (
 type typing struct {
 	noEnter, interrupt bool
 	keys               []string
+	incarnation        int64
 }
 
 func (a *app) sendCommand() *cobra.Command {
@@ -36,6 +37,7 @@ func (a *app) sendCommand() *cobra.Command {
 			"Send first waits up to 10 s until a program reads the terminal. It types Enter only at the prompt that shows the text. If the text alone answers a\n" +
 			"question, as the number of a choice does in many menus, send does not type Enter, because Enter would answer the next question. If another question\n" +
 			"follows, send prints it and exits with code 5. If the program does not show the text, send exits with code 1 and has not typed Enter.\n" +
+			"With --incarnation, send fails if the process has been restarted since the user saw that incarnation, and types nothing.\n" +
 			"Send needs a running manager and permission to attach or, for a process in a Pod, permission to create pods/attach.",
 		Example: "  # Type a command and Enter\n" +
 			"  berth send instance/shell \"ls -a\"\n\n" +
@@ -51,6 +53,9 @@ func (a *app) sendCommand() *cobra.Command {
 		ValidArgsFunction: a.completeReferences(flags, kinds),
 		RunE: func(command *cobra.Command, args []string) error {
 			strokes, err := options.keystrokes(args[1:])
+			if err == nil && command.Flags().Changed("incarnation") && options.incarnation < 1 {
+				err = fmt.Errorf("--incarnation must be at least 1, not %d", options.incarnation)
+			}
 			if err != nil {
 				return &usageError{err, command.UsageString()}
 			}
@@ -58,12 +63,14 @@ func (a *app) sendCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			ref.incarnation = options.incarnation
 			return a.send(command.Context(), to, ref, strokes)
 		},
 	}
 	command.Flags().BoolVar(&options.noEnter, "no-enter", false, "do not type Enter after the text")
 	command.Flags().BoolVar(&options.interrupt, "interrupt", false, "type Ctrl-C before the text")
 	command.Flags().StringArrayVar(&options.keys, "key", nil, fmt.Sprintf("key to type after the text instead of Enter; repeat the flag for several keys, at most %d: %s", runtime.MaxKeys, strings.Join(runtime.KeyNames(), ", ")))
+	command.Flags().Int64Var(&options.incarnation, "incarnation", 0, "incarnation that must run, as in status.incarnation; default: the one that runs")
 	_ = command.RegisterFlagCompletionFunc("key", cobra.FixedCompletions(runtime.KeyNames(), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	flags.add(command)
 	flags.addEndpoint(command)
@@ -140,7 +147,7 @@ func (a *app) typeInto(ctx context.Context, to *connection, ref reference, strok
 		return err
 	}
 	defer manager.Close()
-	if err := manager.Type(ctx, to.endpointObject(ref), strokes); err != nil {
+	if err := manager.Seeing(ref.seen()).Type(ctx, to.endpointObject(ref), strokes); err != nil {
 		return fmt.Errorf("send to %s: %w", ref, err)
 	}
 	return nil

@@ -137,6 +137,8 @@ type stub struct {
 	typed  []byte
 	deaf   error
 	screen string
+	// restarts is how often each process was restarted.
+	restarts atomic.Int64
 }
 
 func (s *stub) Capabilities() runtime.Capabilities {
@@ -169,7 +171,7 @@ func (s *stub) OpenLog(_ context.Context, uid types.UID) (runtime.Log, error) {
 }
 
 func (s *stub) Observe(_ context.Context, uid types.UID) ([]facts.Incarnation, error) {
-	return []facts.Incarnation{{UID: string(uid), Number: 1, Phase: s.phase}}, nil
+	return []facts.Incarnation{{UID: string(uid), Number: 1 + s.restarts.Load(), Phase: s.phase}}, nil
 }
 
 func (s *stub) Attach(ctx context.Context, _ types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {

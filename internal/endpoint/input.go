@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -53,7 +52,10 @@ func (s *Server) serveKeys(w http.ResponseWriter, r *http.Request, t target) *re
 		return refused
 	}
 	strokes.Look = s.looks(t)
-	err := s.typeInto(r.Context(), terminals, t.object.GetUID(), strokes)
+	err := s.typeInto(r.Context(), terminals, t, strokes)
+	if stale := (staleError{}); errors.As(err, &stale) {
+		return stale.refusal
+	}
 	if withheld := (*runtime.WithheldError)(nil); errors.As(err, &withheld) {
 		answer(w, typed{withheld.Verdict, lastBytes(withheld.Question, maxQuestion)})
 		return nil
@@ -124,11 +126,15 @@ func (s *Server) looks(t target) func(context.Context) (terminal.Moment, error) 
 }
 
 // typeInto types into a terminal. Requests for the same object are serialized.
-func (s *Server) typeInto(ctx context.Context, terminals runtime.Terminals, uid types.UID, strokes runtime.Keystrokes) error {
+func (s *Server) typeInto(ctx context.Context, terminals runtime.Terminals, t target, strokes runtime.Keystrokes) error {
+	uid := t.object.GetUID()
 	s.typing.LockKey(string(uid))
 	defer func() { _ = s.typing.UnlockKey(string(uid)) }()
 	ctx, cancel := context.WithTimeout(ctx, typeTime)
 	defer cancel()
+	if refused := s.unseen(ctx, t); refused != nil { // again, because an earlier request may have taken a while
+		return staleError{refused}
+	}
 	return terminals.Type(ctx, uid, strokes)
 }
 

@@ -96,3 +96,8 @@ func (s *Server) notRunning(ctx context.Context, t target) *refusal {
 	}
 	return nil
 }
+
+// staleError is the error of input for another incarnation than its user saw.
+type staleError struct{ *refusal }
+
+func (e staleError) Error() string { return e.message }

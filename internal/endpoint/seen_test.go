@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/runtime"
 )
 
 // The runtime of the fixture runs incarnation 1 of each object.
@@ -54,4 +55,22 @@ func TestServer_RefusesWhatWasNotSeen(t *testing.T) {
 			g.Expect(attached.Load()).To(Equal(test.says == ""))
 		})
 	}
+}
+
+// Requests that type into one terminal wait for each other, so the process can be restarted while a request waits.
+func TestType_RefusesIncarnationThatEndsWhileItWaits(t *testing.T) {
+	f, g := newFixture(t), NewWithT(t)
+	f.setReady(t.Context(), g, v1alpha1.ReasonRunning, true)
+	f.server.typing.LockKey("uid-shell")
+	typed := make(chan error, 1)
+	caller, shell := f.client(t, good).Seeing(Seen{Incarnation: 1}), Object{Namespace: "default", Resource: "instances", Name: "shell"}
+	go func() { typed <- caller.Type(t.Context(), shell, runtime.Keystrokes{Text: "yes"}) }()
+	g.Eventually(func() bool {
+		_, used := f.book.Last("uid-shell")
+		return used
+	}, timeout).Should(BeTrue(), "the request was admitted")
+	f.stub.restarts.Store(1)
+	g.Expect(f.server.typing.UnlockKey("uid-shell")).To(Succeed())
+	g.Eventually(typed, timeout).Should(Receive(MatchError(ContainSubstring("was restarted: incarnation 2 runs, not 1"))))
+	g.Expect(f.stub.typed).To(BeEmpty())
 }
