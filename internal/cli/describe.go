@@ -86,10 +86,12 @@ func factTable(object process.Object, r row, now time.Time) []string {
 		{"State", string(cmp.Or(spec.State, v1alpha1.StateRunning))},
 		{"Address", r.address},
 		{"Command", strings.Join(spec.Process.Command, " ")},
+		{"Resume with", strings.Join(spec.Process.ResumeCommand, " ")},
 		{"Directory", spec.Process.WorkingDir},
 		{"Runtime", r.runtime},
 		{"Host", r.host},
 		{"Process", running},
+		{"Started", describeStart(status.Resume)},
 		{"Restarts", r.restarts},
 		{"Last exit", describeExit(status.LastExit)},
 		{"Session", spec.Session},
@@ -130,6 +132,14 @@ func (a *app) describeEvents(ctx context.Context, to *connection, object process
 		return []string{"Events: none in the last hour"}
 	}
 	return append([]string{"Events:"}, indented(eventTable(found[max(0, len(found)-describedEvents):], now, false))...)
+}
+
+// describeStart describes how the session of an Instance was started, and how it will be started next, in one line.
+func describeStart(resume *v1alpha1.ResumeStatus) string {
+	if resume == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s; next start: %s", resume.Start, resume.Next)
 }
 
 // describeExit describes the exit of the previous process in one line.

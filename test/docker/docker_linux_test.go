@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,6 +173,32 @@ func TestInstance_RunsInDockerContainer(t *testing.T) {
 	w.Expect(w.api.Create(w.ctx, missing)).To(Succeed())
 	w.waitForCondition(missing, v1alpha1.ConditionStalled, v1alpha1.ReasonImageMissing)
 	w.deleteAndWait(missing)
+}
+
+func TestInstance_ResumesSessionInNextContainer(t *testing.T) {
+	w := newWorld(t)
+	agent := newContainerInstance("agent", v1alpha1.DockerRuntime{Image: image})
+	agent.Spec.Process.ResumeCommand = []string{"/workload", "sleep", "--resume=$(SESSION_ID)"}
+	w.Expect(w.api.Create(w.ctx, agent)).To(Succeed())
+	w.waitForCondition(agent, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+	expectCommand := func(command, resumed string) {
+		t.Helper()
+		found, err := w.engine.ContainerInspect(w.ctx, agent.Status.Process.ContainerID, client.ContainerInspectOptions{})
+		w.Expect(err).NotTo(HaveOccurred())
+		w.Expect(strings.Join(found.Container.Config.Entrypoint, " ")).To(Equal(command))
+		w.Expect(found.Container.Config.Env).To(ContainElements("BERTH_RESUMED="+resumed, fmt.Sprintf("BERTH_INCARNATION=%d", agent.Status.Incarnation)))
+	}
+	expectCommand("/workload sleep", "false")
+	before := agent.DeepCopy()
+	agent.Spec.RestartToken = "again"
+	w.Expect(w.api.Patch(w.ctx, agent, kube.MergeFrom(before))).To(Succeed())
+	w.Eventually(func(g Gomega) {
+		g.Expect(w.api.Get(w.ctx, kube.ObjectKeyFromObject(agent), agent)).To(Succeed())
+		g.Expect(agent.Status.Process).NotTo(BeNil())
+		g.Expect(agent.Status.Process.Incarnation).To(BeEquivalentTo(2))
+	}).Should(Succeed())
+	expectCommand("/workload sleep --resume="+string(agent.UID), "true")
+	w.deleteAndWait(agent)
 }
 
 func TestInstance_RunsEntrypointOfImage(t *testing.T) {

@@ -287,6 +287,27 @@ func TestRuntimePolicy_ForbiddenRuntimeAllowsOnlyStop(t *testing.T) {
 	g.Expect(k8s.Delete(t.Context(), existing)).To(Succeed())
 }
 
+// TestRuntimePolicy_ForbiddenRuntimeRefusesResumeCommand checks that an Instance whose runtime was forbidden after its creation cannot get another resumeCommand,
+// which its next start would run.
+func TestRuntimePolicy_ForbiddenRuntimeRefusesResumeCommand(t *testing.T) {
+	g := NewWithT(t)
+	createNamespaces(t)
+	free := map[string]string{"commands": "*", "images": "*", "directories": "*", "runtimes": "*", "docker": "*"}
+	agent := policyCase{"default", "Instance", `{process: {command: [gohello], resumeCommand: [gohello, again]}, runtime: {type: Host}}`, "", ""}
+	setParameters(t, free, agent)
+	existing := newObject(g, agent)
+	existing.SetName("permitted-before")
+	g.Expect(k8s.Create(t.Context(), existing)).To(Succeed())
+	t.Cleanup(func() { g.Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), existing))).To(Succeed()) })
+	free["runtimes"], agent.policy, agent.what = "Pod", "runtimes", "the runtime Host"
+	setParameters(t, free, agent)
+	for _, program := range []string{"evil", "gohello"} {
+		changed := existing.DeepCopy()
+		g.Expect(unstructured.SetNestedStringSlice(changed.Object, []string{program}, "spec", "process", "resumeCommand")).To(Succeed())
+		g.Expect(k8s.Patch(t.Context(), changed, client.MergeFrom(existing), client.DryRunAll)).To(beRefusedBy("runtimes", "the runtime Host"))
+	}
+}
+
 // TestManagerRoles_ReadPolicyParametersOnly checks that the account of the manager can watch the Namespaces and the ConfigMap that determine which programs it
 // may run, but cannot read other ConfigMaps.
 func TestManagerRoles_ReadPolicyParametersOnly(t *testing.T) {

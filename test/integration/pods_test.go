@@ -280,6 +280,31 @@ var _ = Describe("an object in a Pod", func() {
 		waitUntilGone(ctx, agent)
 	})
 
+	It("resumes the session of an Instance in its next Pod, and falls back if that fails at once", func(ctx context.Context) {
+		agent := newAgent(namespace, "agent")
+		agent.Spec.Runtime = &v1alpha1.InstanceRuntime{Type: v1alpha1.RuntimePod, Pod: podImage()}
+		Expect(k8s.Create(ctx, agent)).To(Succeed())
+		id := string(agent.UID)
+		first := waitForPod(ctx, agent, "1")
+		Expect(first.Spec.Containers[0].Command).To(Equal([]string{"agent", "--session-id", id}))
+		Expect(first.Spec.Containers[0].Env).To(ContainElement(corev1.EnvVar{Name: "BERTH_RESUMED", Value: "false"}))
+		testNode.run(ctx, first, "127.0.0.1")
+		waitForReady(ctx, agent)
+		update(ctx, agent, func() { agent.Spec.RestartToken = "again" })
+		second := waitForPod(ctx, agent, "2")
+		Expect(second.Spec.Containers[0].Command).To(Equal([]string{"agent", "--resume", id, "--start=2"}))
+		Expect(second.Spec.Containers[0].Env).To(ContainElement(corev1.EnvVar{Name: "BERTH_RESUMED", Value: "true"}))
+		testNode.run(ctx, second, "127.0.0.1")
+		waitForReady(ctx, agent)
+		testNode.end(ctx, second, 1)
+		third := waitForPod(ctx, agent, "3")
+		Expect(third.Spec.Containers[0].Command).To(Equal([]string{"agent", "--session-id", id}))
+		get(ctx, Default, agent)
+		Expect(agent.Status.Resume.Start).To(Equal(v1alpha1.SessionFallback))
+		Expect(k8s.Delete(ctx, agent)).To(Succeed())
+		waitUntilGone(ctx, agent)
+	})
+
 	It("records the exit of its Pod as the outcome of a StrategyRun", func(ctx context.Context) {
 		strategy := &v1alpha1.Strategy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "lint"}}
 		strategy.Spec.Process.Command = []string{"lint", "$(ARG_DIR)"}
