@@ -193,3 +193,29 @@ func TestBackoff_IgnoresClockOfOtherMachine(t *testing.T) {
 		s.g.Expect(s.status.Breaker.FailureTimes).To(HaveLen(4))
 	}
 }
+
+// The TTL of a process that is stopped during the back-off begins with the stop, also if the clock was set back between the exit and the stop.
+func TestExpires_CountsFromLastChangeAfterStep(t *testing.T) {
+	s := newFixture(t)
+	s.desired.Backoff = Backoff{Initial: time.Hour, Max: time.Hour, ResetAfter: time.Hour}
+	wall := elapsedtest.New(s.now)
+	clock := elapsed.New(wall)
+	advance := func(d time.Duration) {
+		wall.Step(d)
+		s.now, s.observed.Timeline = clock.Read()
+		s.next()
+	}
+	advance(0)
+	s.startToReady()
+	s.setExited(facts.Exit{Known: true, Code: 1, FinishedAt: s.now})
+	advance(time.Second)
+	s.expectCondition(v1alpha1.ConditionReconciling, v1alpha1.ReasonBackOff)
+	advance(10 * time.Minute)
+	wall.Set(-time.Hour)
+	advance(0)
+	s.desired.State = DesiredStopped
+	advance(0)
+	s.expectCondition(v1alpha1.ConditionReady, v1alpha1.ReasonStopped)
+	advance(time.Minute)
+	s.g.Expect(s.observed.Timeline.Since(s.last.Expires, s.now)).To(BeNumerically("~", time.Minute, 2*time.Second))
+}

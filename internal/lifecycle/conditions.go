@@ -95,10 +95,10 @@ func (m *machine) notRestarting() {
 // setExpires sets Step.Expires to the latest of three times: the exit of the process, and the last transitions of Ready and of Stalled.
 func (m *machine) setExpires() {
 	since := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionStalled).LastTransitionTime.Time
-	if ready := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionReady); ready.LastTransitionTime.After(since) {
-		since = ready.LastTransitionTime.Time
+	if ready := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionReady).LastTransitionTime.Time; m.observed.Timeline.After(ready, since, m.now) {
+		since = ready
 	}
-	if end := m.status.LastExit; end != nil && end.FinishTime != nil && end.FinishTime.After(since) {
+	if end := m.status.LastExit; end != nil && end.FinishTime != nil && m.observed.Timeline.After(end.FinishTime.Time, since, m.now) {
 		since = end.FinishTime.Time
 	}
 	m.step.Expires = since
