@@ -36,6 +36,8 @@ const (
 	Duration = 40 * time.Second
 	// Interval is how often a manager renews its own Lease and reads the others.
 	Interval = 10 * time.Second
+	// renewalCheck is how often a manager compares the time of its last renewal with the wall clock.
+	renewalCheck = time.Second
 )
 
 // Options describe this host.
@@ -128,10 +130,11 @@ func (h *Hosts) NeedLeaderElection() bool { return true }
 
 // Start renews the Lease of this host and reads the others until the context ends. It returns an error if another manager takes the name of this host.
 func (h *Hosts) Start(ctx context.Context) error {
-	ticker := h.options.Clock.NewTicker(Interval)
+	ticker := h.options.Clock.NewTicker(renewalCheck)
 	defer ticker.Stop()
 	var renewing, reading streak
 	for {
+		began := h.options.Clock.Now()
 		err := h.report(ctx)
 		if errors.Is(err, errHeld) {
 			return err
@@ -142,11 +145,25 @@ func (h *Hosts) Start(ctx context.Context) error {
 		if err := h.look(ctx); reading.begins(err) && ctx.Err() == nil {
 			h.options.Log.Error(err, "Cannot read the Leases of other hosts; retrying")
 		}
-		select {
-		case <-ctx.Done():
+		if !h.awaitRenewal(ctx, ticker, began) {
 			h.release(ctx)
 			return nil
+		}
+	}
+}
+
+// awaitRenewal waits until the Lease that was last renewed at a time has to be renewed. After a step of the wall clock that is immediately, because commands
+// compare the time in the Lease with the wall clock. awaitRenewal returns false if the context has ended.
+func (h *Hosts) awaitRenewal(ctx context.Context, ticker clock.Ticker, last time.Time) bool {
+	for {
+		select {
+		case <-ctx.Done():
+			return false
 		case <-ticker.C():
+		}
+		// Without Round, the difference would be that of the monotonic clock.
+		if age := h.options.Clock.Now().Round(0).Sub(last.Round(0)); age < 0 || age >= Interval {
+			return true
 		}
 	}
 }

@@ -151,6 +151,45 @@ func TestHosts_RenewsUntilTheContextEnds(t *testing.T) {
 	g.Eventually(ended).WithTimeout(30 * time.Second).Should(Receive(BeNil()))
 }
 
+// steppedClock is a fake clock whose wall clock differs from it by step.
+type steppedClock struct {
+	*clocktesting.FakeClock
+	step atomic.Int64
+}
+
+func (c *steppedClock) Now() time.Time { return c.FakeClock.Now().Add(time.Duration(c.step.Load())) }
+
+// TestHosts_RenewsAfterAStepOfTheClock checks that a Lease does not look old, or come from the future, for up to Interval after a step of the wall clock.
+func TestHosts_RenewsAfterAStepOfTheClock(t *testing.T) {
+	for _, step := range []time.Duration{15 * time.Minute, -15 * time.Minute} {
+		t.Run(step.String(), func(t *testing.T) {
+			g := NewWithT(t)
+			f := newFixture(t)
+			a, wall := f.newHosts("a", v1alpha1.RuntimeHost), &steppedClock{FakeClock: f.clock}
+			a.options.Clock = wall
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- a.Start(ctx) }()
+			renewed := func() time.Time {
+				lease := &coordinationv1.Lease{}
+				if err := f.api.Get(t.Context(), client.ObjectKey{Namespace: "berth-system", Name: "berth-host-a"}, lease); err != nil {
+					return time.Time{}
+				}
+				return lease.Spec.RenewTime.Time
+			}
+			began := wall.Now()
+			g.Eventually(renewed).WithTimeout(30 * time.Second).Should(BeTemporally("==", began))
+			f.clock.Step(renewalCheck)
+			g.Consistently(renewed).WithTimeout(100*time.Millisecond).Should(BeTemporally("==", began), "no renewal without a step")
+			wall.step.Store(int64(step))
+			f.clock.Step(renewalCheck)
+			g.Eventually(renewed).WithTimeout(30 * time.Second).Should(BeTemporally("==", wall.Now()))
+			cancel()
+			g.Eventually(ended).WithTimeout(30 * time.Second).Should(Receive(BeNil()))
+		})
+	}
+}
+
 func TestHosts_ClaimsObjectsWithoutAProcess(t *testing.T) {
 	g := NewWithT(t)
 	ctx := t.Context()
