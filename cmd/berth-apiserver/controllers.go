@@ -59,7 +59,8 @@ func stripManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// startControllers starts four controllers of kube-controller-manager: for namespaces, garbage collection, quotas and aggregated roles.
+// startControllers starts four controllers of kube-controller-manager, for namespaces, garbage collection, quotas and aggregated roles, and one that follows the
+// wall clock.
 func startControllers(ctx context.Context, config *rest.Config) error {
 	config = rest.AddUserAgent(config, "controllers")
 	config.QPS = -1 // no rate limit: the API server runs in this process
@@ -94,7 +95,7 @@ func startControllers(ctx context.Context, config *rest.Config) error {
 	go roles.Run(ctx, workers)
 	c.all.Start(ctx.Done())
 	close(c.started)
-	return nil
+	return startClockController(ctx, config)
 }
 
 func (c caches) startQuotas(ctx context.Context) error {
