@@ -17,6 +17,7 @@ type Clock struct {
 
 	mu       sync.Mutex // also protects the order of readings: an older one must not follow a newer one
 	timeline Timeline
+	last     time.Time // the steady time of the last reading
 }
 
 // New returns a Clock that reads c. Times of c have a monotonic reading, as those of time.Now do, or c has a method Read that returns the wall clock and the
@@ -45,7 +46,11 @@ func (c *Clock) Read() (time.Time, Timeline) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	wall, steady := c.read()
-	c.timeline = c.timeline.observe(wall, steady)
+	if c.last.IsZero() {
+		c.last = steady
+	}
+	c.timeline = c.timeline.observe(wall, steady, c.last)
+	c.last = steady
 	return wall, c.timeline
 }
 

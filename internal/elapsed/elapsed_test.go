@@ -78,6 +78,28 @@ func TestSince_CountsTimesBetweenLastReadingAndStep(t *testing.T) {
 	g.Expect(c.Since(recorded.Add(30*time.Minute))).To(BeZero(), "no clock has shown this time; it counts as the time of the step")
 }
 
+// The first reading after a step back is recorded with less precision, and another process may have recorded a time just before it. Neither time is as old as the step.
+func TestSince_CountsTimesAroundFirstReadingAfterStepBack(t *testing.T) {
+	for _, step := range []time.Duration{-15 * time.Minute, -time.Hour} {
+		g := NewWithT(t)
+		wall := elapsedtest.New(start)
+		c := elapsed.New(wall)
+		c.Now()
+		wall.Step(2 * time.Hour)
+		c.Now()
+		wall.Set(step)
+		wall.Step(600*time.Millisecond + 700*time.Nanosecond)
+		now := c.Now()
+		g.Expect(c.Since(now.Truncate(time.Microsecond))).To(Equal(700 * time.Nanosecond))
+		g.Expect(c.Since(now.Truncate(time.Second))).To(Equal(600*time.Millisecond + 700*time.Nanosecond))
+		g.Expect(c.Since(now.Add(-500 * time.Millisecond))).To(Equal(500 * time.Millisecond))
+		_, timeline := c.Read()
+		left, valid := timeline.Left(now.Truncate(time.Microsecond).Add(time.Minute), time.Minute, now)
+		g.Expect(valid).To(BeTrue())
+		g.Expect(left).To(BeNumerically("~", time.Minute, time.Microsecond))
+	}
+}
+
 // The steady time never goes back, and small adjustments are not steps.
 func TestSteady_ContinuesAfterStep(t *testing.T) {
 	g := NewWithT(t)

@@ -20,6 +20,9 @@ type Timeline struct {
 type segment struct {
 	// begins is the steady time of the first reading after the step; zero for the first segment.
 	begins time.Time
+	// repeats is the steady time from which recorded times count as part of this segment rather than of an earlier one, which has shown them too. It precedes
+	// begins if the step was one back.
+	repeats time.Time
 	// offset is the wall clock minus the steady time.
 	offset time.Duration
 }
@@ -71,7 +74,7 @@ func (l Timeline) locate(t, now time.Time) (at time.Time, is place) {
 		at = t.Add(-s.offset)
 		switch {
 		case at.After(ends):
-		case at.Before(s.begins):
+		case at.Before(s.repeats):
 			step = s.begins
 		default:
 			return at, inside
@@ -97,20 +100,29 @@ const maxSegments = 64
 // smallestStep is the smallest difference between the clocks that counts as a step. Smaller differences come from the adjustment of the clock by NTP.
 const smallestStep = time.Second
 
-// observe returns the Timeline after a simultaneous reading of both clocks.
-func (l Timeline) observe(wall, steady time.Time) Timeline {
+// imprecision is how much earlier a time may be recorded than it was read: the times of conditions have a resolution of one second.
+const imprecision = time.Second
+
+// observe returns the Timeline after a simultaneous reading of both clocks. last is the steady time of the reading before.
+func (l Timeline) observe(wall, steady, last time.Time) Timeline {
 	offset := wall.Round(0).Sub(steady.Round(0))
-	if difference := offset - l.offset(); difference.Abs() < smallestStep {
+	difference := offset - l.offset()
+	if difference.Abs() < smallestStep {
 		return l
 	}
 	segments := append([]segment{}, l.segments...)
 	if len(segments) == 0 {
 		segments = append(segments, segment{})
 	}
-	segments = append(segments, segment{begins: steady.Round(0), offset: offset})
+	added := segment{begins: steady.Round(0), repeats: steady.Round(0), offset: offset}
+	if difference < 0 {
+		// The clock was set back after the last reading. Other processes may have recorded times since then.
+		added.repeats = last.Round(0).Add(-imprecision)
+	}
+	segments = append(segments, added)
 	if extra := len(segments) - maxSegments; extra > 0 {
 		segments = segments[extra:]
-		segments[0].begins = time.Time{}
+		segments[0].begins, segments[0].repeats = time.Time{}, time.Time{}
 	}
 	return Timeline{segments: segments}
 }
