@@ -343,5 +343,6 @@ func TestInput_ReportsHowProgramReadsTerminal(t *testing.T) {
 	f.newForeignSession("theirs", "terminal")
 	adopted := f.adopt("theirs")
 	f.awaitText(adopted, "ready")
-	f.Expect(f.Input(f.ctx, adopted)).To(BeZero())
+	_, err := f.Input(f.ctx, adopted)
+	f.Expect(err).To(MatchError(errors.ErrUnsupported))
 }
