@@ -280,6 +280,12 @@ test-e2e-user: build apiserver kubectl gopls ## Run the end-to-end tests as an o
 	@$(PLAIN) go test -c -o $(BIN)/e2e.test ./test/e2e
 	@hack/as-user.sh -test.timeout 40m -ginkgo.v -ginkgo.label-filter="$(LABELS)"
 
+ANSWERS ?= 20
+
+.PHONY: answers
+answers: build apiserver kubectl gopls ## Answer the first of two questions of each coding agent with berth send, ANSWERS=20 times. Needs node and npm.
+	@cd test/e2e && ANSWERS=$(ANSWERS) KUBEBUILDER_ASSETS=$(BIN) $(PLAIN) go test -count=1 -timeout 150m -v . -ginkgo.focus='one question with one answer'
+
 .PHONY: test-languageservers
 test-languageservers: gopls ## Compare 17 language servers, shared by several clients, with the same servers alone. Needs node, npm and clangd. EDITS=400 edits more often, WORKTREES=10 compares more worktrees.
 	@echo "testing language servers (the first run installs them with npm)" >&2

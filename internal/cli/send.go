@@ -34,7 +34,7 @@ func (a *app) sendCommand() *cobra.Command {
 		Short: "Type text and keys into the terminal of a process",
 		Long: "Send types the text, followed by Enter, into the terminal of a process. With --interrupt it types Ctrl-C first. With --key it types these keys after\n" +
 			"the text instead of Enter. An empty text is Enter alone.\n" +
-			"Send first waits up to 10 s until a program reads the terminal. It types Enter only at the prompt that shows the text. If the text alone answers a\n" +
+			"Send first waits up to 15 s until a program reads the terminal. It types Enter only at the prompt that shows the text. If the text alone answers a\n" +
 			"question, as the number of a choice does in many menus, send does not type Enter, because Enter would answer the next question. If another question\n" +
 			"follows, send prints it and exits with code 5. If the program does not show the text, send exits with code 1 and has not typed Enter.\n" +
 			"With --incarnation, send fails if the process has been restarted since the user saw that incarnation, and types nothing.\n" +

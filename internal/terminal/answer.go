@@ -182,18 +182,7 @@ func menuOf(m Moment, typed string) *menu {
 	}
 	lines := strings.Split(m.View.Text, "\n")
 	lines = lines[max(0, len(lines)-2*lastLines):]
-	found := &menu{}
-	at := -1
-	for i, line := range slices.Backward(lines) {
-		parts := marked().FindStringSubmatch(line)
-		if parts == nil || typed != "" && strings.Contains(letters(typed), letters(line)) {
-			continue
-		}
-		if number, err := strconv.Atoi(parts[1]); err == nil && hasNeighbor(lines, i, number) {
-			at, found.choice = i, strings.TrimRight(parts[1]+". "+parts[2], " │┃|")
-			break
-		}
-	}
+	at, choice := markedChoice(lines, typed)
 	if name := defaults().match(m.View.Text); at < 0 && (name == "" || slices.Contains(lineQuestions, name)) {
 		return nil
 	}
@@ -203,9 +192,22 @@ func menuOf(m Moment, typed string) *menu {
 			first, at = i, i
 		}
 	}
-	found.text = strings.TrimSpace(strings.Join(lines[max(0, first-lastLines):], "\n"))
-	found.question = letters(found.text)
-	return found
+	text := strings.TrimSpace(strings.Join(lines[max(0, first-lastLines):], "\n"))
+	return &menu{text: text, question: letters(text), choice: choice}
+}
+
+// markedChoice returns the last numbered choice that is marked, and its line; -1 if there is none.
+func markedChoice(lines []string, typed string) (at int, choice string) {
+	for i, line := range slices.Backward(lines) {
+		parts := marked().FindStringSubmatch(line)
+		if parts == nil || typed != "" && strings.Contains(letters(typed), letters(line)) {
+			continue
+		}
+		if number, err := strconv.Atoi(parts[1]); err == nil && hasNeighbor(lines, i, number) {
+			return i, strings.TrimRight(parts[1]+". "+parts[2], " │┃|")
+		}
+	}
+	return -1, ""
 }
 
 // repeats reports whether a menu asks the question of an earlier one, apart from a text that was typed into it.

@@ -67,6 +67,13 @@ var _ = Describe("berth send", func() {
 // codex returns an Instance of Codex that uses a model at a URL, without an account.
 func codex(ctx context.Context, model string) *testObject {
 	home := GinkgoT().TempDir()
+	configureCodex(home, home, model)
+	return agent(ctx, "codex", home)
+}
+
+// configureCodex makes Codex use a model at a URL, and trust a folder.
+func configureCodex(home, trusted, model string) {
+	GinkgoHelper()
 	Expect(os.Mkdir(filepath.Join(home, ".codex"), 0o755)).To(Succeed())
 	Expect(os.WriteFile(filepath.Join(home, ".codex", "config.toml"), fmt.Appendf(nil, `
 model = "test"
@@ -80,19 +87,28 @@ request_max_retries = 0
 stream_max_retries = 0
 [projects.%q]
 trust_level = "trusted"
-`, model, home), 0o644)).To(Succeed())
-	return agent(ctx, "codex", home)
+`, model, trusted), 0o644)).To(Succeed())
 }
 
 // gemini returns an Instance of Gemini CLI that uses a model at a URL, with a placeholder API key.
 func gemini(ctx context.Context, model string) *testObject {
 	home := GinkgoT().TempDir()
+	configureGemini(home)
+	return agent(ctx, "gemini", home, geminiEnv(model)...)
+}
+
+func geminiEnv(model string) []v1alpha1.EnvVar {
+	return []v1alpha1.EnvVar{{Name: "GEMINI_API_KEY", Value: "none"}, {Name: "GOOGLE_GEMINI_BASE_URL", Value: model}}
+}
+
+// configureGemini makes Gemini CLI use an API key and trust all folders.
+func configureGemini(home string) {
+	GinkgoHelper()
 	Expect(os.Mkdir(filepath.Join(home, ".gemini"), 0o755)).To(Succeed())
 	Expect(os.WriteFile(filepath.Join(home, ".gemini", "settings.json"), []byte(`{
 		"security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": false}},
 		"general": {"disableAutoUpdate": true}
 	}`), 0o644)).To(Succeed())
-	return agent(ctx, "gemini", home, v1alpha1.EnvVar{Name: "GEMINI_API_KEY", Value: "none"}, v1alpha1.EnvVar{Name: "GOOGLE_GEMINI_BASE_URL", Value: model})
 }
 
 func agent(ctx context.Context, name, home string, env ...v1alpha1.EnvVar) *testObject {

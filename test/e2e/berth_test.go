@@ -160,6 +160,20 @@ func (b *berth) kubectl(ctx context.Context, args ...string) string {
 	return b.execute(ctx, filepath.Join(b.assets, "kubectl"), args...)
 }
 
+// result runs berth and returns its output and its exit code.
+func (b *berth) result(ctx context.Context, args ...string) (output string, code int) {
+	GinkgoHelper()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, b.program(), args...)
+	cmd.Env = b.environment()
+	text, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		Expect(err).NotTo(HaveOccurred())
+	}
+	return string(text), cmd.ProcessState.ExitCode()
+}
+
 func (b *berth) execute(ctx context.Context, program string, args ...string) string {
 	GinkgoHelper()
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -170,14 +170,16 @@ or "npm run dev" in a shell, do not choose ports, and do not end processes with 
 - The proposed objects of this project are in berth.yaml: pass its content as manifest to apply.
 - Restart after a change of the configuration: restart with wait: true. If it fails, call get and logs, correct the cause, and restart again.
 - Read output: logs, with search for a regular expression and cursor for only what is new.
-- Use an interactive program: apply with name "instance/NAME", then send and screen.
+- Use an interactive program: apply with name "instance/NAME", then send and screen. One send answers one question: in a menu, send the number of the choice, or keys
+  (Up, Down, Enter, Escape). If the result contains untrustedQuestion, that question is still open: read it, and decide about it with another send.
 - Run another coding agent: apply a manifest of an Instance with process.command and process.resumeCommand, so that a restart continues its session. For Claude
   Code these are [claude, --session-id, $(SESSION_ID)] and [claude, --resume, $(SESSION_ID)].
 - After each edit: diagnostics with the paths of the changed files. If settled is false, call it again before you rely on it.
 - Navigate code: definition, references, symbols, hover. Rename in all files: rename with apply: true.
 - Stop what you no longer need: stop keeps the object, delete removes it.
 
-Without MCP, the commands are the same: berth status, berth logs -f KIND/NAME, berth restart KIND/NAME --wait, berth send KIND/NAME TEXT.
+Without MCP, the commands are the same: berth status, berth logs -f KIND/NAME, berth restart KIND/NAME --wait, berth send KIND/NAME TEXT
+(exit code 5: another question follows).
 `
 
 func agents(before string) (string, error) {

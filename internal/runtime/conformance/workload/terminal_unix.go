@@ -80,10 +80,10 @@ func menu(command string, atOnce bool) string {
 		if n, err := os.Stdin.Read(keys[:]); err != nil || n == 0 {
 			os.Exit(0)
 		}
-		switch key := keys[0]; {
-		case key == '\r':
+		switch key := keys[0]; key {
+		case '\r':
 			return fmt.Sprintf("%c by Enter", marked)
-		case key == '1' || key == '2':
+		case '1', '2':
 			if marked = key; atOnce {
 				return fmt.Sprintf("%c by %c", key, key)
 			}
