@@ -20,7 +20,7 @@ TIMEOUT ?= 15m
 TESTFLAGS = -p 4 -count=1 -vet=off -timeout $(TIMEOUT)
 # Packages to test: make test PACKAGES=./internal/lifecycle/... The slowest ones come first, so that none of them runs alone at the end.
 SLOWEST := ./test/integration ./internal/runtime/host ./test/soak ./internal/controlplane ./internal/runtime/langserver
-PACKAGES ?= $(SLOWEST) $(shell go list ./... | grep -vE '/test/(e2e|performance|races|chaos|cluster|faults|hostile|languageservers)$$')
+PACKAGES ?= $(SLOWEST) $(shell go list ./... | grep -vE '/test/(e2e|performance|races|chaos|clocks|cluster|faults|hostile|languageservers)$$')
 # Number of chaos cycles: make chaos CYCLES=2000 SEED=7
 CYCLES ?= 200
 # Additional arguments for berth up: make run UP="--keep"
@@ -190,8 +190,13 @@ test-integration: apiserver ## Test the controllers with a real API server and a
 	@go test $$(hack/race.sh) -count=1 -timeout $(TIMEOUT) ./test/integration/... ./test/api/...
 
 .PHONY: test-faults
-test-faults: ## Test the controllers with a crash, a lost response or a stale read at every step.
+test-faults: apiserver ## Test the controllers with a crash, a lost response or a stale read at every step, and Berth with a clock that is stepped in every state.
 	@go test $$(hack/race.sh) -count=1 -timeout $(TIMEOUT) ./test/faults/...
+	@$(PLAIN) go test -count=1 -timeout $(TIMEOUT) ./test/clocks/...
+
+.PHONY: test-clocks
+test-clocks: apiserver ## Step the clock of all processes of Berth in every state, also back after each step. Takes three minutes.
+	@CLOCKS_LONG=1 $(PLAIN) go test -count=1 -timeout $(TIMEOUT) -v ./test/clocks/...
 
 # Number of plans that two clients approve, retry and revert: make approvals RACE_PLANS=1000
 RACE_PLANS ?= 200
