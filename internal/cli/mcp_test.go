@@ -310,7 +310,7 @@ func TestMCP_PlansRunToTheirGate(t *testing.T) {
 	var status planStatusOutput
 	g.Expect(c.call("plan_status", map[string]any{"name": "check"}, &status)).To(BeEmpty())
 	g.Expect(status.Plans).To(Equal([]planSummary{{
-		Name: "check", Action: "check-module", Phase: "Strategize", Attempt: 1, State: "Complete", Waiting: "for approval of Execute",
+		Name: "check", UID: "uid-check", Action: "check-module", Phase: "Strategize", Attempt: 1, State: "Complete", Waiting: "for approval of Execute",
 	}}))
 	var summary planSummary
 	g.Expect(c.call("use", map[string]any{"action": "check-module", "arguments": map[string]any{"module": "/src"}, "key": "k"}, &summary)).To(BeEmpty())
@@ -323,6 +323,7 @@ func TestMCP_PlansRunToTheirGate(t *testing.T) {
 	g.Expect(c.call("approve", map[string]any{"name": "check", "phase": "execute", "attempt": 2}, nil)).To(
 		ContainSubstring("waits for approval of Execute in attempt 1, not of Execute in attempt 2"))
 	g.Expect(c.call("approve", map[string]any{"name": "check", "phase": "execute", "attempt": 0}, nil)).To(ContainSubstring("attempt 0: pass the attempt that plan_status shows"))
+	g.Expect(c.call("approve", map[string]any{"name": "check", "uid": "uid-old", "phase": "execute", "attempt": 1}, nil)).To(ContainSubstring("plan/check was deleted and recreated"))
 	g.Expect(c.call("approve", map[string]any{"name": "check", "phase": "execute", "attempt": 1}, &summary)).To(BeEmpty())
 	g.Expect(summary.Result).To(Equal("approved: Execute of attempt 1"))
 	g.Expect(c.call("retry", map[string]any{"name": "check", "phase": "strategize", "attempt": 1}, nil)).To(ContainSubstring("has nothing to retry"))

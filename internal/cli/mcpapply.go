@@ -209,20 +209,40 @@ func (t *toolContext) admitPlan(object *unstructured.Unstructured) error {
 	return nil
 }
 
-// applyOne writes one object by server-side apply. In a dry run, the API server validates the object and does not store it.
-func (t *toolContext) applyOne(ctx context.Context, object *unstructured.Unstructured, dryRun, force bool) (applyResult, error) {
-	name := strings.ToLower(object.GetKind()) + "/" + object.GetName()
+// existing returns the object that an object to apply changes, or an empty object if there is none. It returns an error for an object of another session.
+func (t *toolContext) existing(ctx context.Context, object *unstructured.Unstructured, name string) (*unstructured.Unstructured, error) {
 	before := &unstructured.Unstructured{}
 	before.SetGroupVersionKind(object.GroupVersionKind())
 	err := t.to.client.Get(ctx, client.ObjectKeyFromObject(object), before)
 	if client.IgnoreNotFound(err) != nil {
-		return applyResult{}, fmt.Errorf("read %s: %w", name, err)
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	if session, _, _ := unstructured.NestedString(before.Object, "spec", "session"); err == nil && t.session != "" && session != t.session {
+		return nil, fmt.Errorf("%s exists and does not belong to session %q, to which this server is limited: use another name", name, t.session)
+	}
+	return before, nil
+}
+
+// explainApply adds a remedy to the error of an apply request. before is the object that the request was to change.
+func (t *toolContext) explainApply(ctx context.Context, err error, before *unstructured.Unstructured, name string) error {
+	if recreated := (errRecreated{}); errors.As(t.to.explainUID(ctx, err, before, before.GetUID(), name), &recreated) {
+		return recreated
+	}
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("apply %s: %w; to overwrite these fields, set force", name, err)
+	}
+	return fmt.Errorf("apply %s: %w", name, err)
+}
+
+// applyOne writes one object by server-side apply. In a dry run, the API server validates the object and does not store it.
+func (t *toolContext) applyOne(ctx context.Context, object *unstructured.Unstructured, dryRun, force bool) (applyResult, error) {
+	name := strings.ToLower(object.GetKind()) + "/" + object.GetName()
+	before, err := t.existing(ctx, object, name)
+	if err != nil {
+		return applyResult{}, err
 	}
 	result := "created"
-	if err == nil {
-		if session, _, _ := unstructured.NestedString(before.Object, "spec", "session"); t.session != "" && session != t.session {
-			return applyResult{}, fmt.Errorf("%s exists and does not belong to session %q, to which this server is limited: use another name", name, t.session)
-		}
+	if before.GetResourceVersion() != "" {
 		result = "changed"
 		object.SetUID(before.GetUID()) // the API server refuses the change of an object that was recreated meanwhile
 	}
@@ -234,14 +254,8 @@ func (t *toolContext) applyOne(ctx context.Context, object *unstructured.Unstruc
 		opts = append(opts, client.ForceOwnership)
 	}
 	err = t.to.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), opts...)
-	if recreated := (errRecreated{}); errors.As(t.to.explainUID(ctx, err, before, before.GetUID(), name), &recreated) {
-		return applyResult{}, recreated
-	}
-	if apierrors.IsConflict(err) {
-		return applyResult{}, fmt.Errorf("apply %s: %w; to overwrite these fields, set force", name, err)
-	}
 	if err != nil {
-		return applyResult{}, fmt.Errorf("apply %s: %w", name, err)
+		return applyResult{}, t.explainApply(ctx, err, before, name)
 	}
 	if result == "changed" && equality.Semantic.DeepEqual(before.Object["spec"], object.Object["spec"]) &&
 		equality.Semantic.DeepEqual(before.GetLabels(), object.GetLabels()) && equality.Semantic.DeepEqual(before.GetAnnotations(), object.GetAnnotations()) {

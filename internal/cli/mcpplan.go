@@ -23,6 +23,7 @@ import (
 // planSummary describes a plan in the results of tools.
 type planSummary struct {
 	Name    string `json:"name"`
+	UID     string `json:"uid,omitempty"`
 	Action  string `json:"action"`
 	Phase   string `json:"phase,omitempty"`
 	Attempt int    `json:"attempt,omitempty"`
@@ -35,7 +36,7 @@ type planSummary struct {
 func summarizePlan(plan *v1alpha1.Plan) planSummary {
 	s := &plan.Status
 	summary := planSummary{
-		Name: plan.Name, Action: plan.Spec.ActionRef.Name, Phase: string(s.CurrentPhase), Attempt: int(s.Attempt), State: string(s.State), Waiting: clean(s.Waiting),
+		Name: plan.Name, UID: string(plan.UID), Action: plan.Spec.ActionRef.Name, Phase: string(s.CurrentPhase), Attempt: int(s.Attempt), State: string(s.State), Waiting: clean(s.Waiting),
 	}
 	if stalled := stalledBy(s.Conditions); stalled != nil {
 		summary.Message = stalled.Reason + ": " + clean(stalled.Message)
@@ -74,6 +75,7 @@ type useInput struct {
 
 type approveInput struct {
 	Name    string `json:"name"`
+	UID     string `json:"uid,omitempty"`
 	Phase   string `json:"phase" jsonschema:"as in plan_status"`
 	Attempt int    `json:"attempt" jsonschema:"as in plan_status"`
 	To      string `json:"to,omitempty" jsonschema:"last approved phase"`
@@ -82,11 +84,13 @@ type approveInput struct {
 
 type cancelInput struct {
 	Name   string `json:"name"`
+	UID    string `json:"uid,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
 
 type planInput struct {
 	Name    string `json:"name"`
+	UID     string `json:"uid,omitempty"`
 	Phase   string `json:"phase"`
 	Attempt int    `json:"attempt"`
 	Reason  string `json:"reason,omitempty"`
@@ -179,7 +183,7 @@ func (t *toolContext) approve(ctx context.Context, call *mcp.CallToolRequest, in
 	if err != nil {
 		return planSummary{}, err
 	}
-	request := &planRequest{attempt: attempt}
+	request := &planRequest{uid: input.UID, attempt: attempt}
 	if request.phase, err = parsePhase(input.Phase); err != nil {
 		return planSummary{}, err
 	}
@@ -202,14 +206,14 @@ func (t *toolContext) planTool(decide decision) func(context.Context, *mcp.CallT
 		if err != nil {
 			return planSummary{}, err
 		}
-		request := &planRequest{token: newToken(t.app.clock.Now()), reason: input.Reason, phase: phase, attempt: attempt}
+		request := &planRequest{uid: input.UID, token: newToken(t.app.clock.Now()), reason: input.Reason, phase: phase, attempt: attempt}
 		return t.changePlan(ctx, call, input.Name, decide, request, input.waiting)
 	}
 }
 
 // cancel does not wait, because a cancelled plan completes no phase.
 func (t *toolContext) cancel(ctx context.Context, call *mcp.CallToolRequest, input cancelInput) (planSummary, error) {
-	return t.changePlan(ctx, call, input.Name, cancelPlan, &planRequest{reason: input.Reason, immediate: true}, waiting{})
+	return t.changePlan(ctx, call, input.Name, cancelPlan, &planRequest{uid: input.UID, reason: input.Reason, immediate: true}, waiting{})
 }
 
 func (t *toolContext) changePlan(

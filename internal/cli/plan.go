@@ -68,21 +68,27 @@ func (a *app) planCommand() *cobra.Command {
 // planFlags holds the values of the flags of the commands that change a plan.
 type planFlags struct {
 	connectionFlags
-	reason, to, phase string
-	attempt           int32
-	wait              bool
-	timeout           time.Duration
+	reason, to, phase, uid string
+	attempt                int32
+	wait                   bool
+	timeout                time.Duration
 }
 
 // addPosition adds the flags that name the phase and the attempt that the user saw.
 func (f *planFlags) addPosition(command *cobra.Command, phaseUsage, attemptUsage string) {
 	command.Flags().StringVar(&f.phase, "phase", "", phaseUsage)
 	command.Flags().Int32Var(&f.attempt, "attempt", 0, attemptUsage)
+	f.addUID(command)
+}
+
+// addUID adds the flag that names the plan that the user saw, which another plan with the same name may have replaced.
+func (f *planFlags) addUID(command *cobra.Command) {
+	command.Flags().StringVar(&f.uid, "uid", "", "first characters of the UID of the plan, as in berth plan status; default: any plan with this name")
 }
 
 // request returns the request that the flags describe.
 func (f *planFlags) request(command *cobra.Command) (request *planRequest, err error) {
-	request = &planRequest{reason: f.reason}
+	request = &planRequest{reason: f.reason, uid: f.uid}
 	for _, flag := range []struct {
 		name, word string
 		phase      *v1alpha1.PlanPhase
@@ -131,6 +137,8 @@ func (c *connection) answeredPlan(ctx context.Context, name string) (plan *v1alp
 // planRequest is what a user requests of a plan, besides the decision itself.
 type planRequest struct {
 	token, reason string
+	// uid is the beginning of the UID of the plan that the user saw. Empty selects any plan with the name.
+	uid string
 	// target is the last phase that needs no further approval. Empty selects the default of the decision.
 	target v1alpha1.PlanPhase
 	// phase and attempt are what the user saw: the phase that waits for approval, or the current phase, and the attempt. Unset, a decision sets them to those
@@ -158,7 +166,7 @@ func (c *connection) changePlan(ctx context.Context, name string, decide decisio
 		if err != nil {
 			return nil, "", err
 		}
-		if uid != "" && plan.UID != uid {
+		if uid != "" && plan.UID != uid || !strings.HasPrefix(string(plan.UID), request.uid) {
 			return nil, "", fmt.Errorf("plan/%s was deleted and recreated, and the new plan is unchanged: see berth plan status %s", name, name)
 		}
 		uid = plan.UID

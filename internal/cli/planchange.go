@@ -79,10 +79,10 @@ func noneWaits(plan *v1alpha1.Plan) string {
 	}
 }
 
-// positioned returns the name of a plan with the flags that name a phase of its current attempt. A copied command with these flags fails once the plan is in
-// another phase or attempt.
+// positioned returns the name of a plan with the flags that name a phase of its current attempt and its UID. A copied command with these flags fails once the
+// plan is in another phase or attempt, or was recreated.
 func positioned(plan *v1alpha1.Plan, phase v1alpha1.PlanPhase) string {
-	return fmt.Sprintf("%s --attempt %d --phase %s", plan.Name, plan.Status.Attempt, strings.ToLower(string(phase)))
+	return fmt.Sprintf("%s --attempt %d --phase %s --uid %.8s", plan.Name, plan.Status.Attempt, strings.ToLower(string(phase)), plan.UID)
 }
 
 // sees checks that a plan is in the phase and the attempt that the user of a request saw. It returns an error if not, or if the request would stop active runs
@@ -121,6 +121,7 @@ func (a *app) planCancelCommand() *cobra.Command {
 			"A plan that is already cancelled is not changed.",
 		Example: "  berth plan cancel check-greeting --reason \"the module has moved\"",
 	})
+	f.addUID(command)
 	command.Flags().StringVar(&f.reason, "reason", "", "reason, for other users")
 	return command
 }

@@ -376,7 +376,6 @@ func (a *approver) write(ctx context.Context, plan, how string, spec map[string]
 	if how == "patch" {
 		err = a.api.Patch(ctx, object, client.RawPatch(types.MergePatchType, text))
 	} else {
-		//nolint:staticcheck // the content is raw JSON, as of a client in another language
 		err = a.api.Patch(ctx, object, client.RawPatch(types.ApplyPatchType, text), client.FieldOwner(how), client.ForceOwnership)
 	}
 	a.g.Expect(err == nil || apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)

@@ -70,7 +70,7 @@ func TestTree_ShowsPhasesAttemptsAndRuns(t *testing.T) {
 	g.Expect("\n" + strings.Join(newTree(plan, runs).lines(noon.Add(time.Hour)), "\n") + "\n").To(Equal(`
 plan/check   action check-module: Execute Errored (attempt 2) waiting for a retry or a revert
   PhaseFailed: Execute failed: test Failed.
-  to run Execute again: berth plan retry check --attempt 2 --phase execute; to start over: berth plan revert check --attempt 2 --phase execute
+  to run Execute again: berth plan retry check --attempt 2 --phase execute --uid uid-chec; to start over: berth plan revert check --attempt 2 --phase execute --uid uid-chec
 ├─ Strategize     Complete    1.5s
 │  └─ attempt 1
 │     └─ list     Succeeded

@@ -143,6 +143,14 @@ func (a *app) awaitChange(ctx context.Context, to *connection, ref reference, ob
 // goalDeleted is the goal of a wait that ends when the object is missing, or when another object has its name.
 const goalDeleted = "deleted"
 
+// recreated returns the result of a wait whose object was deleted and recreated.
+func (o *awaitOptions) recreated(ref reference) (bool, error) {
+	if o.goal == goalDeleted {
+		return true, nil
+	}
+	return false, errRecreated{ref.String()}
+}
+
 // await polls until done returns true or an error, at most for the timeout of wanted. It returns an error if the reference has a UID, and another object has
 // the name of the object now, unless the goal is goalDeleted.
 func (a *app) await(ctx context.Context, to *connection, ref reference, wanted awaitOptions, done func(process.Object) (bool, error)) error {
@@ -160,10 +168,8 @@ func (a *app) await(ctx context.Context, to *connection, ref reference, wanted a
 			}
 			failed = true
 			return false, nil
-		case ref.uid != "" && object.GetUID() != ref.uid && wanted.goal == goalDeleted:
-			return true, nil
 		case ref.uid != "" && object.GetUID() != ref.uid:
-			return false, errRecreated{ref.String()}
+			return wanted.recreated(ref)
 		case wanted.progress != nil:
 			wanted.progress(object)
 		}
