@@ -5,6 +5,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -101,6 +102,9 @@ func (g *gate) begin(ctx context.Context) error {
 		return ready > 0 && (looks == 1 || min(ready, still) > stillLooks || ready > readyLooks), nil
 	})
 	switch {
+	case errors.Is(err, ErrNotFound): // the terminal has shown nothing, or its output is not kept; if no program runs, the write fails
+		g.strokes.Look = nil
+		return nil
 	case err != nil && (limit.Err() == nil || ctx.Err() != nil):
 		return err
 	case g.before.Ready():
