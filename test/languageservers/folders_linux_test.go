@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -17,23 +18,30 @@ import (
 	"github.com/berth-dev/berth/test/lspclient"
 )
 
-const (
-	goModule  = "module example.com/x\n\ngo 1.24\n"
-	goCaller  = "package main\n\nfunc main() { println(hello()) }\n"
-	goCalled  = "package main\n\nfunc hello() string { return \"x\" }\n"
-	goRenamed = "package main\n\nfunc hellx() string { return \"x\" }\n"
-)
+// late is the name of a test.
+const late = "made only after the start"
 
 // project is a folder of a workspace that a test removes, replaces and makes again.
 type project struct {
 	*WithT
-	root, folder string // folder is in root, several levels below it
+	server server
+	called string // the file with the function that the main file calls
+	root   string
+	folder string // several levels below root
 }
 
-// make makes the project in a folder. called is the content of the file with the function that the main file calls.
+// renamed returns the content of the called file in which the function has another name.
+func (p *project) renamed() string {
+	return strings.Replace(p.server.files[p.called], "helper", "helped", 1)
+}
+
+// make makes the project in a folder, with this content of the called file.
 func (p *project) make(folder, called string) {
 	p.Expect(os.MkdirAll(folder, 0o700)).To(Succeed())
-	for name, text := range map[string]string{"go.mod": goModule, "main.go": goCaller, "h.go": called} {
+	for name, text := range p.server.files {
+		if name == p.called {
+			text = called
+		}
 		p.Expect(os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600)).To(Succeed())
 	}
 }
@@ -48,27 +56,30 @@ func TestServers_SeeFoldersThatAreMadeAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare, change func(p *project)
 	}{
+		"written": {nil, func(p *project) {
+			p.Expect(os.WriteFile(filepath.Join(p.folder, p.called), []byte(p.renamed()), 0o600)).To(Succeed())
+		}},
 		"removed and made again": {nil, func(p *project) {
 			p.remove(p.folder)
-			p.make(p.folder, goRenamed)
+			p.make(p.folder, p.renamed())
 		}},
 		"replaced by another folder": {nil, func(p *project) {
-			p.make(p.path("other"), goRenamed)
+			p.make(p.path("other"), p.renamed())
 			p.rename(p.folder, p.path("before"))
 			p.rename(p.path("other"), p.folder)
 		}},
 		"its parent removed and made again": {nil, func(p *project) {
 			p.remove(p.path("a"))
-			p.make(p.folder, goRenamed)
+			p.make(p.folder, p.renamed())
 		}},
 		"its parent moved away and made again": {nil, func(p *project) {
 			p.rename(p.path("a"), p.path("before"))
-			p.make(p.folder, goRenamed)
+			p.make(p.folder, p.renamed())
 		}},
 		"a symbolic link that is switched": {
 			func(p *project) {
-				p.make(p.path("one"), goCalled)
-				p.make(p.path("two"), goRenamed)
+				p.make(p.path("one"), p.server.files[p.called])
+				p.make(p.path("two"), p.renamed())
 				p.Expect(os.MkdirAll(filepath.Dir(p.folder), 0o700)).To(Succeed())
 				p.Expect(os.Symlink(p.path("one"), p.folder)).To(Succeed())
 			},
@@ -77,47 +88,62 @@ func TestServers_SeeFoldersThatAreMadeAgain(t *testing.T) {
 				p.rename(p.path("next"), p.folder)
 			},
 		},
-		"made only after the start": {func(*project) {}, func(p *project) { p.make(p.folder, goRenamed) }},
+		late: {func(*project) {}, func(p *project) { p.make(p.folder, p.renamed()) }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			p := &project{WithT: NewWithT(t), root: root, folder: filepath.Join(root, "a", "b", "c")}
-			if test.prepare != nil {
-				test.prepare(p)
-			} else {
-				p.make(p.folder, goCalled)
+		for _, of := range []struct{ server, called, complaint string }{
+			{"gopls", "helper.go", "undefined: helper"},
+			{"basedpyright", "helper.py", "is unknown import symbol"},
+			{"tsgo", "helper.ts", "has no exported member"},
+		} {
+			if of.server == "basedpyright" && name == late {
+				continue // it sends the right diagnostics more than two seconds later
 			}
-			s := servers["gopls"]
-			shared := s.replaceable(t, root, p.folder)
-			c := s.connect(t, shared.Mux, root, clientKinds["editor"])
-			uri := lspclient.URI(p.folder, "main.go")
-			p.Expect(c.Open(uri, s.language, 1, goCaller)).To(Succeed())
-			diagnostics := func() string {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				defer cancel()
-				var d lsp.Diagnosis
-				p.Expect(c.Call(ctx, lsp.MethodDiagnostics, map[string]any{"uri": uri}, &d)).To(Succeed())
-				p.Expect(d.Settled).To(BeTrue(), d.Reason)
-				var found []lspclient.Diagnostic
-				p.Expect(json.Unmarshal(d.Diagnostics, &found)).To(Succeed())
-				return fmt.Sprint(found)
-			}
-			if _, err := os.Stat(p.folder); err == nil {
-				p.Eventually(diagnostics).WithTimeout(patience).Should(Equal("[]"), "the server has read the project")
-			}
-			test.change(p)
-			p.Expect(diagnostics()).To(ContainSubstring("undefined: hello"))
-			called := filepath.Join(p.folder, "h.go")
-			for range 3 {
-				p.Expect(os.WriteFile(called, []byte(goCalled), 0o600)).To(Succeed())
-				p.Expect(diagnostics()).To(Equal("[]"))
-				p.Expect(os.WriteFile(called, []byte(goRenamed), 0o600)).To(Succeed())
-				p.Expect(diagnostics()).To(ContainSubstring("undefined: hello"))
-			}
-			p.remove(called)
-			p.Expect(diagnostics()).To(ContainSubstring("undefined: hello"))
-			p.Expect(os.WriteFile(called, []byte(goCalled), 0o600)).To(Succeed())
-			p.Expect(diagnostics()).To(Equal("[]"))
-		})
+			t.Run(of.server+", "+name, func(t *testing.T) {
+				root := t.TempDir()
+				p := &project{WithT: NewWithT(t), server: servers[of.server], called: of.called, root: root, folder: filepath.Join(root, "a", "b", "c")}
+				if test.prepare != nil {
+					test.prepare(p)
+				} else {
+					p.make(p.folder, p.server.files[p.called])
+				}
+				p.follow(t, of.complaint, test.change)
+			})
+		}
+	}
+}
+
+// follow starts the server, changes the folder, and requests diagnostics of the main file after each change.
+func (p *project) follow(t *testing.T, complaint string, change func(p *project)) {
+	t.Helper()
+	shared := p.server.replaceable(t, p.root, p.folder)
+	c := p.server.connect(t, shared.Mux, p.root, clientKinds["editor"])
+	uri := lspclient.URI(p.folder, p.server.main)
+	p.Expect(c.Open(uri, p.server.language, 1, p.server.files[p.server.main])).To(Succeed())
+	diagnostics := func() string {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var d lsp.Diagnosis
+		p.Expect(c.Call(ctx, lsp.MethodDiagnostics, map[string]any{"uri": uri, "timeoutMs": (patience / 2).Milliseconds()}, &d)).To(Succeed())
+		p.Expect(d.Settled).To(BeTrue(), d.Reason)
+		var found []lspclient.Diagnostic
+		p.Expect(json.Unmarshal(d.Diagnostics, &found)).To(Succeed())
+		return fmt.Sprint(found)
+	}
+	if _, err := os.Stat(p.folder); err == nil {
+		p.Eventually(diagnostics).WithTimeout(patience).ShouldNot(ContainSubstring(complaint), "the server has read the project")
+	}
+	p.Eventually(func() bool {
+		var report lsp.Report
+		shared.Fill(&report)
+		return report.Indexed
+	}).WithTimeout(patience).Should(BeTrue(), "a server registers its patterns of files while it starts")
+	change(p)
+	p.Expect(diagnostics()).To(ContainSubstring(complaint))
+	called := filepath.Join(p.folder, p.called)
+	for range 3 {
+		p.Expect(os.WriteFile(called, []byte(p.server.files[p.called]), 0o600)).To(Succeed())
+		p.Expect(diagnostics()).NotTo(ContainSubstring(complaint))
+		p.Expect(os.WriteFile(called, []byte(p.renamed()), 0o600)).To(Succeed())
+		p.Expect(diagnostics()).To(ContainSubstring(complaint))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ type fileWatch struct {
 	watcher Files          // nil: the server has not registered patterns, or the watcher could not be started
 	folders []string       // of the watcher
 	pending []watch.Change // for a server that is starting, which may have read the files before they changed
+	found   []string       // like pending, for folders that exist now
 	// unseen is why the watcher may miss changes, and lost why the current server was not told about changes; empty if there is no reason.
 	unseen, lost string
 }
@@ -108,11 +110,13 @@ func (m *Mux) filesRead(report watch.Report) {
 	switch {
 	case m.server == nil: // the next server reads the files itself
 	case m.server.ready():
+		m.addAgain(report.Found)
 		m.tellFiles(report.Changes)
 	case len(m.files.pending)+len(report.Changes) > maxPending:
 		m.files.lost = fmt.Sprintf("more than %d files changed while the language server started: restart the language server", maxPending)
 	default:
 		m.files.pending = append(m.files.pending, report.Changes...)
+		m.files.found = slices.Compact(slices.Sorted(slices.Values(append(m.files.found, report.Found...))))
 	}
 	for _, r := range slices.Clone(m.inquiries) {
 		if q := r.inquiry; q.synced > 0 && q.synced <= report.Synced {
@@ -120,6 +124,25 @@ func (m *Mux) filesRead(report watch.Report) {
 			m.diagnose(r)
 		}
 	}
+}
+
+// addAgain removes and adds folders of the workspace that did not exist, because a server may have ignored them. Two notifications are needed: gopls adds nothing if
+// it cannot remove a folder.
+func (m *Mux) addAgain(found []string) {
+	b := m.server
+	if !b.accepts() || !b.foldersChange {
+		return
+	}
+	again := workspaceFolders(slices.DeleteFunc(slices.Clone(b.folders), func(path string) bool { return !slices.Contains(found, filepath.Clean(path)) }))
+	if len(again) == 0 {
+		return
+	}
+	for _, event := range []map[string]any{{"added": []folder{}, "removed": again}, {"added": again, "removed": []folder{}}} {
+		b.put(wire.NotificationBody("workspace/didChangeWorkspaceFolders", wire.Encode(map[string]any{"event": event})))
+	}
+	b.toldAt = m.now()
+	b.pull.everything()
+	m.pullNext()
 }
 
 // tellFiles tells the server about changes on disk.

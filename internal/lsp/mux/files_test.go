@@ -235,6 +235,35 @@ func TestInquiry_IsNotSettledIfChangesOnDiskMayBeMissed(t *testing.T) {
 	}
 }
 
+// A server may ignore a folder that does not exist when it starts.
+func TestFiles_AServerAddsFoldersThatAreFoundLater(t *testing.T) {
+	const capable = `{"capabilities":{"workspace":{"workspaceFolders":{"supported":true,"changeNotifications":true}}}}`
+	const method = "workspace/didChangeWorkspaceFolders"
+	b, disk := newDisk(t)
+	s := b.attach("", nil)
+	initialize := b.await(s.peer, "initialize", 1)
+	b.mux.filesRead(watch.Report{Found: []string{"/w", "/other"}})
+	s.answer(initialize, capable)
+	b.await(s.peer, method, 2)
+	disk.register(s)
+	disk.report(watch.Report{Found: []string{"/other"}})
+	disk.report(watch.Report{Found: []string{"/w"}, Changes: []watch.Change{{Path: "/w/a.go", Kind: watch.Created}}})
+	b.await(s.peer, methodWatched, 1)
+	var events []string
+	for _, m := range s.received(method) {
+		events = append(events, string(m.Params))
+	}
+	removed, added := `{"event":{"added":[],"removed":[{"uri":"file:///w","name":"w"}]}}`, `{"event":{"added":[{"uri":"file:///w","name":"w"}],"removed":[]}}`
+	b.Expect(events).To(Equal([]string{removed, added, removed, added}))
+
+	b.crash(s)
+	s = b.serve(nil)
+	disk.register(s)
+	disk.report(watch.Report{Found: []string{"/w"}, Changes: []watch.Change{{Path: "/w/a.go", Kind: watch.Created}}})
+	b.await(s.peer, methodWatched, 1)
+	b.Expect(s.received(method)).To(BeEmpty(), "the server does not accept changes of its folders")
+}
+
 func TestFiles_ChangesDuringAStartReachTheServer(t *testing.T) {
 	b, disk := newDisk(t)
 	s := b.serve(nil)

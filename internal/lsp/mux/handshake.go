@@ -173,8 +173,9 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	b.out.setLimit(b.out.backlog() + m.options.UnreadBytes)
 	b.health.readyAt = m.now()
 	m.syncFolders()
+	m.addAgain(m.files.found)
 	m.tellFiles(m.files.pending)
-	m.files.pending = nil
+	m.files.pending, m.files.found = nil, nil
 	b.health.workAt = b.health.readyAt
 	b.health.silence = silence{}
 	m.counters.StartupNanos = int64(b.health.readyAt.Sub(b.health.attachedAt))

@@ -29,6 +29,8 @@ type Change struct {
 type Report struct {
 	// Changes contains at most maxChanges changes. If a folder is deleted, moved or replaced, it contains a change for each file in the folder.
 	Changes []Change
+	// Found contains the paths of the folders that did not exist, and exist now.
+	Found []string
 	// Unseen is why the watcher may miss changes, as a sentence without a full stop that says what to do; empty if it misses none.
 	Unseen string
 	// Synced is the newest result of Sync whose changes were reported.

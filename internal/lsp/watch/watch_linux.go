@@ -47,6 +47,7 @@ type Watcher struct {
 	files   int                // number of names in all folders
 	ignored map[string]bool
 	batch   batch
+	found   []string
 	buffer  []byte
 
 	calm      time.Time // all changes before this time are in the batch or were reported
@@ -55,7 +56,7 @@ type Watcher struct {
 	unseen    string    // see Report
 	limited   bool      // a limit was reached since the last retry
 	retryAt   time.Time
-	reported  Report // the previous report, without its changes
+	reported  Report // the previous report, without Changes and Found
 }
 
 // spec is what SetFolders was called with, and when. The language server has read no file of an added folder before the time since.
@@ -69,7 +70,8 @@ type root struct {
 	path string
 	// since is a time when the language server had not read the folder yet. A folder that is found later than at the first check has no such time, and all its files
 	// are reported.
-	since time.Time
+	since  time.Time
+	absent bool // at the previous check
 }
 
 // folder is a folder that is watched.
@@ -182,9 +184,10 @@ func (w *Watcher) drain() {
 // flush reports the changes in the batch.
 func (w *Watcher) flush(synced int64) {
 	next := Report{Unseen: w.unseen, Synced: synced}
-	if changes := w.batch.take(); len(changes) > 0 || next.Unseen != w.reported.Unseen || next.Synced != w.reported.Synced {
-		w.reported = next
-		next.Changes = changes
+	changes, found := w.batch.take(), w.found
+	if len(changes) > 0 || len(found) > 0 || next.Unseen != w.reported.Unseen || next.Synced != w.reported.Synced {
+		w.reported, w.found = next, nil
+		next.Changes, next.Found = changes, found
 		w.report(next)
 	}
 	w.first = time.Time{}
@@ -234,25 +237,32 @@ func (w *Watcher) check() {
 	retry := w.unseen != "" && !w.checkedAt.Before(w.retryAt)
 	w.limited = w.limited && !retry
 	for _, r := range w.roots {
-		f := w.folders[r.path]
-		descriptor, err := w.inotify(r.path + "/")
-		known := f != nil && err == nil && f.descriptor == descriptor
-		switch {
-		case known && !retry, f == nil && (absent(err) || w.unseen != "" && !retry):
-		case known:
-			w.scan(r.path, pass{never, always})
-		default:
-			w.forget(r.path, true)
-			if err == nil {
-				w.ignore(r.path)
-			}
-			w.scan(r.path, pass{never, r.since})
-		}
-		r.since = always
+		w.checkRoot(r, retry)
 	}
 	if retry && !w.limited {
 		w.unseen = ""
 	}
+}
+
+func (w *Watcher) checkRoot(r *root, retry bool) {
+	f := w.folders[r.path]
+	descriptor, err := w.inotify(r.path + "/")
+	known := f != nil && err == nil && f.descriptor == descriptor
+	switch {
+	case known && !retry, f == nil && (absent(err) || w.unseen != "" && !retry):
+	case known:
+		w.scan(r.path, pass{never, always})
+	default:
+		w.forget(r.path, true)
+		if err == nil {
+			w.ignore(r.path)
+		}
+		w.scan(r.path, pass{never, r.since})
+	}
+	if r.absent && err == nil {
+		w.found = append(w.found, r.path)
+	}
+	r.since, r.absent = always, absent(err)
 }
 
 // read handles the events in a buffer.

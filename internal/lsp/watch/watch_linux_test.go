@@ -130,8 +130,10 @@ func TestWatcher_ReportsWithoutSync(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "folder")
 	r := start(t, nil, folder)
 	r.Expect(os.Mkdir(folder, 0o700)).To(Succeed())
+	r.Eventually(r.last).WithTimeout(30 * time.Second).Should(HaveField("Found", ConsistOf(folder)))
 	r.write(filepath.Join(folder, "file"))
 	r.Eventually(r.last).WithTimeout(30 * time.Second).Should(HaveField("Changes", ConsistOf(Change{filepath.Join(folder, "file"), Created})))
+	r.Expect(r.last().Found).To(BeEmpty())
 	r.write(filepath.Join(folder, "file"))
 	r.Eventually(r.last).WithTimeout(30 * time.Second).Should(HaveField("Changes", ConsistOf(Change{filepath.Join(folder, "file"), Changed})))
 }
