@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // terminal answers each line, and prints the size whenever it changes.
@@ -43,15 +44,8 @@ func terminal() {
 // menus shows two questions with choices, one after the other, and reports the answers. A digit answers at once, as in the menus of coding agents, or it only moves
 // the mark. Enter takes the marked choice. same makes the questions equal.
 func menus(kind string) {
-	old, err := unix.IoctlGetTermios(0, unix.TCGETS)
-	if err != nil {
+	if _, err := term.MakeRaw(0); err != nil {
 		fail(fmt.Errorf("stdin is no terminal: %w", err))
-	}
-	rawMode := *old
-	rawMode.Lflag &^= unix.ICANON | unix.ECHO
-	rawMode.Iflag &^= unix.ICRNL
-	if err := unix.IoctlSetTermios(0, unix.TCSETS, &rawMode); err != nil {
-		fail(err)
 	}
 	commands := []string{"make deploy", "drop database"}
 	if kind == "same" {
