@@ -79,7 +79,7 @@ func (g *gate) judge(ctx context.Context, next step, silent bool) (after termina
 	return after, verdict, err
 }
 
-// begin waits until a program is ready for a text. A terminal in canonical mode keeps a line for a program that reads it later; in other modes nobody would show
+// begin waits until a program is ready for a text. A terminal in canonical mode keeps a line for a program that reads it later; in other modes no program would show
 // that the text has arrived, so begin returns an error.
 func (g *gate) begin(ctx context.Context) error {
 	g.begun = true
