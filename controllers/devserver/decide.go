@@ -171,7 +171,12 @@ func (d *decision) chooseURL(dev *v1alpha1.DevServer, s snapshot) {
 	case disabled:
 		d.urlDetected = &verdict{reason: v1alpha1.ReasonDetectionDisabled}
 	case !s.newOutput && detectedBefore(dev, s, d.port):
-		return // an earlier manager knew where the output of this incarnation begins; a URL found now may come from an earlier incarnation
+		// An earlier manager knew where the output of this incarnation begins; a URL found now may come from an earlier incarnation. Only the host changes, if another
+		// program has come to the printed one.
+		if d.port != 0 && !d.urlStillLeads(dev, s) {
+			d.url = withHost(dev.Status.URL, d.address(dev, s, ""))
+		}
+		return
 	case detected:
 		d.urlDetected = &verdict{ok: true, reason: v1alpha1.ReasonDetected, message: "The server printed " + hint.String()}
 	default:

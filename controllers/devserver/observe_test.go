@@ -173,6 +173,28 @@ func TestNewManager_KeepsStatusAtRest(t *testing.T) {
 	s.g.Expect(here.requests.Load()).To(Equal(asked))
 }
 
+// A new manager does not know where the output of the incarnation begins. It keeps scheme and path of the URL, and leaves a host at which another program listens.
+func TestNewManager_LeavesHostOfAnotherProgram(t *testing.T) {
+	s := newFixture(t)
+	here := newSite(t)
+	s.backend.log = newLog("old\n")
+	dev := server("web", 0, running(here.port))
+	s.backend.listen(listenerOn("127.0.0.1", here.port))
+	s.observe(dev, 1)
+	s.backend.log.append("http://localhost:" + strconv.Itoa(int(here.port)) + "/app/\n")
+	s.awaitReadiness(dev, 1, true)
+	printed := "http://" + join("localhost", here.port) + "/app/"
+	s.g.Eventually(func() string { s.observe(dev, 1); return dev.Status.URL }, long).Should(Equal(printed))
+	s.clock.Step(time.Hour)
+	s.restartManager(t)
+	s.observe(dev, 1)
+	s.g.Expect(dev.Status.URL).To(Equal(printed))
+	s.others[join("::1", here.port)] = true
+	s.observe(dev, 1)
+	s.g.Expect(dev.Status.URL).To(Equal("http://" + join("127.0.0.1", here.port) + "/app/"))
+	s.g.Expect(conditionSummary(dev, v1alpha1.ConditionURLDetected)).To(Equal("True Detected"))
+}
+
 func TestOtherPort_IsUsedAfterSettleTime(t *testing.T) {
 	s := newFixture(t)
 	here := newSite(t)

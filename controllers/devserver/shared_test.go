@@ -4,18 +4,15 @@
 package devserver
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,6 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/probe"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/test/reuseport"
 )
 
 // sharedAddresses are the addresses at which two sockets listen on one port, and which connections the second one takes from the first.
@@ -121,20 +119,7 @@ func listenShared(t *testing.T, address string, port int, v6Only bool) net.Liste
 	if netip.MustParseAddr(address).Is6() {
 		family = "tcp6"
 	}
-	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (failed error) {
-		err := raw.Control(func(fd uintptr) {
-			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-			if family == "tcp6" {
-				only := 0
-				if v6Only {
-					only = 1
-				}
-				failed = errors.Join(failed, unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, only))
-			}
-		})
-		return errors.Join(err, failed)
-	}}
-	listener, err := config.Listen(context.Background(), family, net.JoinHostPort(address, strconv.Itoa(port)))
+	listener, err := reuseport.Listen(t.Context(), family, net.JoinHostPort(address, strconv.Itoa(port)), v6Only)
 	if err != nil {
 		t.Fatal(err)
 	}

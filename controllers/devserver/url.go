@@ -52,6 +52,16 @@ func hostOf(address string) string {
 	return parsed.Host
 }
 
+// withHost returns a URL that Berth has made, with another host:port.
+func withHost(address, host string) string {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	parsed.Host = host
+	return parsed.String()
+}
+
 // hostFor returns a host name or address of this machine that leads to the listeners of a port.
 func hostFor(listeners []runtime.Listener, port int32) string {
 	addresses := listeningAt(listeners, port)

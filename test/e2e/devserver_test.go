@@ -5,6 +5,8 @@ package e2e
 
 import (
 	"context"
+	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -12,10 +14,26 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/test/reuseport"
 )
 
 // lifecycleTimeout bounds a spec with the whole life of a server, including the installation of its packages.
 const lifecycleTimeout = 15 * time.Minute
+
+// sharingServer listens with SO_REUSEPORT on the port of its argument, with two workers, one of which has a socket of its own.
+const sharingServer = `
+import http.server, os, socket, socketserver, sys
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    def server_bind(self):
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        super().server_bind()
+def serve():
+    return Server(("127.0.0.1", int(sys.argv[1])), http.server.SimpleHTTPRequestHandler)
+server = serve()
+if os.fork() == 0 and os.fork() == 0:
+    server = serve()
+server.serve_forever()
+`
 
 var _ = Describe("DevServer", func() {
 	DescribeTable("runs through its whole life and reports its URL", testServerLifecycle,
@@ -59,6 +77,28 @@ var _ = Describe("DevServer", func() {
 		s.waitUntilReady(ctx)
 		s.waitForResponse("Hello")
 		Expect(s.status().RestartCount).To(BeZero(), "waiting for a port must not count as restarts")
+	})
+
+	It("reports another program that receives its connections, also of another DevServer", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		port := freePort()
+		first := devServer("first", "", "python3", "-c", sharingServer, port).create(ctx).waitUntilReady(ctx)
+		second := devServer("second", "", "python3", "-c", sharingServer, port).create(ctx)
+		second.waitForCondition(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonPortShared)
+		Expect(second.condition(v1alpha1.ConditionStalled).Message).To(ContainSubstring("also reach pid %d (", first.status().Process.PID))
+		Expect(second.condition(v1alpha1.ConditionStalled).Message).To(ContainSubstring(") of DevServer " + first.GetNamespace() + "/" + first.GetName()))
+		first.waitForCondition(ctx, v1alpha1.ConditionConflict, v1alpha1.ReasonPortShared)
+		first.waitForCondition(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonRunning)
+		second.delete(ctx)
+		second.waitUntilGone(ctx)
+
+		outsider, err := reuseport.Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", port), false)
+		Expect(err).NotTo(HaveOccurred())
+		first.waitForCondition(ctx, v1alpha1.ConditionStalled, v1alpha1.ReasonPortShared)
+		Expect(first.condition(v1alpha1.ConditionStalled).Message).To(ContainSubstring("also reach pid %d (", os.Getpid()))
+		pid := first.status().Process.PID
+		Expect(outsider.Close()).To(Succeed())
+		first.waitUntilReady(ctx)
+		Expect(first.status().Process.PID).To(Equal(pid), "the process has kept running")
 	})
 
 	It("is deleted with its Instance", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {

@@ -243,6 +243,43 @@ var _ = Describe("a DevServer", func() {
 		Expect(rt.Count(dev.UID, fake.Start)).To(Equal(1))
 	})
 
+	It("reports another program that receives its connections, and is Ready again without that program", func(ctx context.Context) {
+		port := serve(0)
+		dev := onPort(newServer(namespace, "web"), port)
+		Expect(k8s.Create(ctx, dev)).To(Succeed())
+		waitForPort(ctx, dev)
+		rt.Listen(dev.UID, listenerOn(port))
+		waitForReady(ctx, dev)
+		rt.Occupy(port, &runtime.PortOwner{Socket: 7, PID: 1234, Command: "node server.js"})
+		DeferCleanup(func() { rt.Occupy(port, nil) })
+		rt.Announce(dev.UID)
+		message := fmt.Sprintf("Connections to port %d also reach pid 1234 (node server.js). Stop the other server, or set another spec.port.", port)
+		Expect(waitForStalled(ctx, dev, v1alpha1.ReasonPortShared)).To(Equal(message))
+		Expect(waitForCondition(ctx, dev, v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonPortShared).Message).To(Equal(message))
+		expectNoWrites(ctx, dev)
+
+		By("not stopping the process for a restart that could not start again")
+		update(ctx, dev, func() { dev.Spec.RestartToken = "again" })
+		waitForCondition(ctx, dev, v1alpha1.ConditionDriftDetected, metav1.ConditionTrue, v1alpha1.ReasonPortShared)
+		expectNoWrites(ctx, dev)
+		Expect(rt.Count(dev.UID, fake.Stop)).To(BeZero())
+
+		By("writing nothing after a restart of the manager")
+		stopManager()
+		version := dev.ResourceVersion
+		before := rt.Looks(dev.UID)
+		stopManager = startManager()
+		Eventually(func() int { return rt.Looks(dev.UID) }).Should(BeNumerically(">", before))
+		expectNoWrites(ctx, dev)
+		Expect(dev.ResourceVersion).To(Equal(version))
+
+		rt.Occupy(port, nil)
+		rt.Announce(dev.UID)
+		Eventually(func() int { return rt.Count(dev.UID, fake.Start) }).Should(Equal(2), "the requested restart follows")
+		waitForReady(ctx, dev)
+		waitForConditionAbsent(ctx, dev, v1alpha1.ConditionConflict)
+	})
+
 	It("is found on the port on which it listens, and reports that this is not the assigned port", func(ctx context.Context) {
 		dev := onPort(newServer(namespace, "web"), unusedPort())
 		Expect(k8s.Create(ctx, dev)).To(Succeed())

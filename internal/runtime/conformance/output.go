@@ -16,16 +16,15 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	. "github.com/onsi/gomega"
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/terminal"
+	"github.com/berth-dev/berth/test/reuseport"
 )
 
 func (s *suite) openLog(uid types.UID) runtime.Log {
@@ -250,7 +249,8 @@ func testListeners(s *suite) {
 	own := And(HaveField("PID", pid), HaveField("UID", uid), HaveField("Command", ContainSubstring("listen")), HaveField("Socket", sockets.Own[0].Socket))
 	s.Expect(inspector.PortOwners(s.ctx, number)).To(ConsistOf(own))
 
-	foreign := s.share(port)
+	foreign, err := reuseport.Listen(s.ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), false)
+	s.Expect(err).NotTo(HaveOccurred())
 	sockets, err = inspector.Listeners(s.ctx, uid)
 	s.Expect(err).NotTo(HaveOccurred())
 	s.Expect(sockets.Own).To(HaveLen(1))
@@ -262,20 +262,6 @@ func testListeners(s *suite) {
 	s.Expect(foreign.Close()).To(Succeed())
 	// A child that this process is forking holds copies of all open descriptors, including the closed listener, until its exec.
 	s.Eventually(func() ([]runtime.PortOwner, error) { return inspector.PortOwners(s.ctx, number) }).WithTimeout(Timeout).Should(BeEmpty())
-}
-
-// share listens at a port on which another process listens with SO_REUSEPORT.
-func (s *suite) share(port int) net.Listener {
-	s.Helper()
-	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (failed error) {
-		err := raw.Control(func(fd uintptr) {
-			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-		})
-		return errors.Join(err, failed)
-	}}
-	shared, err := config.Listen(s.ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	s.Expect(err).NotTo(HaveOccurred())
-	return shared
 }
 
 // screen is the output that an attached client receives.

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,7 +19,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/berth-dev/berth/test/reuseport"
 )
 
 // modes are the functions that the first argument selects; the other arguments are passed to the function.
@@ -181,13 +180,7 @@ func stdin() {
 
 // listen listens with SO_REUSEPORT, so that other processes of the same user can listen at the same address.
 func listen() {
-	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) (failed error) {
-		err := raw.Control(func(fd uintptr) {
-			failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-		})
-		return errors.Join(err, failed)
-	}}
-	listener, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	listener, err := reuseport.Listen(context.Background(), "tcp4", "127.0.0.1:0", false)
 	if err != nil {
 		fail(err)
 	}
