@@ -77,8 +77,12 @@ func (k *Kind) collect(ctx context.Context, dev *v1alpha1.DevServer, m *objectCa
 		s.remote, s.address, s.serviceHost = true, current.Address, serviceHost(dev)
 	}
 	k.readSockets(ctx, dev, m, &s)
-	for _, port := range s.ports() {
-		m.hosts[port] = hostFor(s.listeners, port)
+	byPort := map[int32][]runtime.Listener{} // a process can have very many sockets
+	for _, l := range s.listeners {
+		byPort[l.Port] = append(byPort[l.Port], l)
+	}
+	for port, listeners := range byPort {
+		m.hosts[port] = hostFor(listeners, port)
 	}
 	s.hosts = m.hosts
 	s.urls, s.newOutput = k.urls(dev, m, current.Number), m.logKnown

@@ -4,8 +4,10 @@
 package devserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -26,6 +28,10 @@ const (
 	// ownersTime is how long the owners of sockets are cached while the sockets do not change. A socket can pass to another process, for example to a worker whose
 	// parent has exited.
 	ownersTime = time.Minute
+	// ownersPause is the minimum time between two searches for owners, because a process can open and close sockets all the time.
+	ownersPause = time.Second
+	// maxSharedPorts is the maximum number of ports of one server for whose sockets owners are determined.
+	maxSharedPorts = 2
 	// longestOwners is the maximum number of owners that a message names.
 	longestOwners = 3
 )
@@ -48,11 +54,9 @@ type socketOwners struct {
 // sharedPorts returns the ports of the server whose connections other processes also receive. It determines the owners of the other sockets only if these
 // sockets have changed, because that is expensive.
 func (k *Kind) sharedPorts(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache, sockets runtime.Sockets) []sharedPort {
-	rivals := slices.DeleteFunc(slices.Clone(sockets.Others), func(other runtime.Listener) bool {
-		return !slices.ContainsFunc(sockets.Own, func(own runtime.Listener) bool { return own.Port == other.Port && takes(other, own) })
-	})
+	rivals := rivalsOf(sockets)
 	if len(rivals) == 0 {
-		m.rivals = socketOwners{}
+		m.rivals = socketOwners{since: m.rivals.since}
 		return nil
 	}
 	k.identify(ctx, dev, m, rivals)
@@ -64,42 +68,83 @@ func (k *Kind) sharedPorts(ctx context.Context, dev *v1alpha1.DevServer, m *obje
 	for port, owners := range m.rivals.owners {
 		c := sharedPort{port: port, wins: true}
 		for i := range owners {
+			if !slices.ContainsFunc(rivals, func(l runtime.Listener) bool { return l.Socket == owners[i].Socket }) {
+				continue // closed since the last search
+			}
 			c.wins = c.wins && precedes(dev, &all, &owners[i], port)
 			if text := k.describe(ctx, &owners[i], &all, dev.Namespace); !slices.Contains(c.owners, text) {
 				c.owners = append(c.owners, text)
 			}
 		}
-		slices.Sort(c.owners)
-		found = append(found, c)
+		if len(c.owners) > 0 {
+			slices.Sort(c.owners)
+			found = append(found, c)
+		}
 	}
 	slices.SortFunc(found, func(a, b sharedPort) int { return int(a.port - b.port) })
 	return found
 }
 
-// identify determines the owners of the rivals. It leaves out sockets that have been closed meanwhile, and those of processes that the server itself has just
-// started.
-func (k *Kind) identify(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache, rivals []runtime.Listener) {
-	sockets, ports := make([]uint64, 0, len(rivals)), map[int32]bool{}
-	for _, rival := range rivals {
-		sockets, ports[rival.Port] = append(sockets, rival.Socket), true
+// rivalsOf returns the sockets of other processes that receive connections to the server. A server can have very many sockets, so each socket of another process is
+// compared only with those that have the same address or are on all addresses.
+func rivalsOf(sockets runtime.Sockets) []runtime.Listener {
+	type place struct {
+		port int32
+		ip   netip.Addr
 	}
-	slices.Sort(sockets)
-	if slices.Equal(sockets, m.rivals.sockets) && k.clock.Since(m.rivals.since) < ownersTime {
+	own := make(map[place]runtime.Listener, len(sockets.Own))
+	for _, l := range sockets.Own {
+		at := place{l.Port, addressOf(l)}
+		if known, ok := own[at]; !ok || known.IPv6Only {
+			own[at] = l
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(sockets.Others), func(rival runtime.Listener) bool {
+		for _, ip := range []netip.Addr{addressOf(rival), netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+			if l, ok := own[place{rival.Port, ip}]; ok && takes(rival, l) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// identify determines the owners of the rivals. It leaves out sockets that have been closed meanwhile, and those of processes that the server itself has just
+// started. Of many ports it examines only maxSharedPorts, first that of status.url.
+func (k *Kind) identify(ctx context.Context, dev *v1alpha1.DevServer, m *objectCache, rivals []runtime.Listener) {
+	all, sockets := make([]uint64, 0, len(rivals)), map[int32][]uint64{}
+	for _, rival := range rivals {
+		all, sockets[rival.Port] = append(all, rival.Socket), append(sockets[rival.Port], rival.Socket)
+	}
+	slices.Sort(all)
+	if age := k.clock.Since(m.rivals.since); age < ownersPause || age < ownersTime && slices.Equal(all, m.rivals.sockets) {
 		return
 	}
-	m.rivals = socketOwners{sockets: sockets, since: k.clock.Now(), owners: map[int32][]runtime.PortOwner{}}
-	for port := range ports {
-		owners, err := k.inspector.PortOwners(ctx, port)
+	m.rivals = socketOwners{sockets: all, since: k.clock.Now(), owners: map[int32][]runtime.PortOwner{}}
+	first := []int32{m.chosen, recordedPorts(dev).own(), portOf(dev.Status.URL)}
+	ports := slices.SortedFunc(maps.Keys(sockets), func(a, b int32) int {
+		return cmp.Or(rank(first, a)-rank(first, b), int(a-b))
+	})
+	for _, port := range ports[:min(len(ports), maxSharedPorts)] {
+		owners, err := k.inspector.PortOwners(ctx, port, sockets[port]...)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "Cannot determine which other processes listen on a port of a DevServer", "port", port)
 		}
 		owners = slices.DeleteFunc(owners, func(owner runtime.PortOwner) bool {
-			return owner.UID == dev.UID || !slices.Contains(sockets, owner.Socket)
+			return owner.UID == dev.UID || !slices.Contains(sockets[port], owner.Socket)
 		})
 		if len(owners) > 0 {
 			m.rivals.owners[port] = owners
 		}
 	}
+}
+
+// rank returns the position of a port in a list, or the length of the list if the port is not in it.
+func rank(list []int32, port int32) int {
+	if i := slices.Index(list, port); i >= 0 {
+		return i
+	}
+	return len(list)
 }
 
 // precedes reports whether the owner of a socket is a DevServer over which dev has precedence: the port is assigned to dev and not to the other one. If that does
@@ -160,8 +205,8 @@ func (d *decision) contest(dev *v1alpha1.DevServer, s snapshot) *lifecycle.Conte
 	}
 	c := s.shared[max(0, slices.IndexFunc(s.shared, func(c sharedPort) bool { return c.port == d.port }))]
 	owners := c.owners[:min(len(c.owners), longestOwners)]
-	if more := len(c.owners) - len(owners); more > 0 {
-		owners = append(slices.Clone(owners), fmt.Sprintf("%d more", more))
+	if len(c.owners) > len(owners) {
+		owners = append(slices.Clone(owners), "others")
 	}
 	next := nextPorts(dev)
 	return &lifecycle.Contested{

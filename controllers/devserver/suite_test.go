@@ -83,7 +83,7 @@ func (*backend) Exec(_ context.Context, p runtime.Process) (facts.Exit, error) {
 	return exit, nil
 }
 
-func (b *backend) PortOwners(_ context.Context, port int32) ([]runtime.PortOwner, error) {
+func (b *backend) PortOwners(_ context.Context, port int32, _ ...uint64) ([]runtime.PortOwner, error) {
 	if b.inspecting != nil {
 		b.inspecting(port)
 	}

@@ -122,9 +122,9 @@ type Found struct {
 type Inspection interface {
 	// Listeners returns the TCP sockets that processes of the newest incarnation of the UID listen on, and those of other processes on the same ports.
 	Listeners(ctx context.Context, uid types.UID) (Sockets, error)
-	// PortOwners returns the listening sockets on a TCP port of this machine, each with a process that has it open. It is expensive, so it is meant for resolving
-	// a conflict, not for polling.
-	PortOwners(ctx context.Context, port int32) ([]PortOwner, error)
+	// PortOwners returns the listening sockets on a TCP port of this machine, each with a process that has it open. If sockets are given, it returns only these.
+	// It returns at most MaxPortOwners. It is expensive, so it is meant for resolving a conflict, not for polling.
+	PortOwners(ctx context.Context, port int32, sockets ...uint64) ([]PortOwner, error)
 	// Members returns the living processes of the newest incarnation of a UID, the program itself first. If none is running, it returns an empty list or
 	// ErrNotFound.
 	Members(ctx context.Context, uid types.UID) ([]Member, error)
@@ -159,6 +159,9 @@ type Listener struct {
 	// Socket identifies the socket until it is closed. It is 0 if the backend does not identify sockets.
 	Socket uint64
 }
+
+// MaxPortOwners is the maximum number of sockets whose owners PortOwners determines.
+const MaxPortOwners = 4
 
 // PortOwner is a process that listens on a port. PID is 0 and Command empty if the process cannot be inspected, because it belongs to another user or runs in a
 // container.
@@ -232,7 +235,7 @@ func (NoInspection) Listeners(context.Context, types.UID) (Sockets, error) {
 }
 
 // PortOwners implements Inspection.
-func (NoInspection) PortOwners(context.Context, int32) ([]PortOwner, error) {
+func (NoInspection) PortOwners(context.Context, int32, ...uint64) ([]PortOwner, error) {
 	return nil, errors.ErrUnsupported
 }
 

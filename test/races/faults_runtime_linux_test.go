@@ -88,7 +88,7 @@ func (l *leaksOnStart) Start(ctx context.Context, p runtime.Process) error {
 // hidesPortOwner reports every port as free.
 type hidesPortOwner struct{ backend }
 
-func (hidesPortOwner) PortOwners(context.Context, int32) ([]runtime.PortOwner, error) {
+func (hidesPortOwner) PortOwners(context.Context, int32, ...uint64) ([]runtime.PortOwner, error) {
 	return nil, nil
 }
 

@@ -79,7 +79,7 @@ func (s *Sockets) Listeners(_ context.Context, uid types.UID) (runtime.Sockets, 
 }
 
 // PortOwners implements runtime.Inspection. It returns the owner that Occupy set, and the living processes that listen on the port.
-func (s *Sockets) PortOwners(_ context.Context, port int32) ([]runtime.PortOwner, error) {
+func (s *Sockets) PortOwners(_ context.Context, port int32, _ ...uint64) ([]runtime.PortOwner, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var owners []runtime.PortOwner

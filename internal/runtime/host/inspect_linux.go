@@ -4,6 +4,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -97,12 +98,9 @@ func (h *Host) Members(_ context.Context, uid types.UID) ([]runtime.Member, erro
 	return proctree.Describe(members, int(f.incarnation.PID)), nil
 }
 
-// maxPortOwners is the maximum number of sockets on one port whose owners are determined.
-const maxPortOwners = 16
-
 // PortOwners implements runtime.Inspection. It reads the open files of all visible processes.
-func (h *Host) PortOwners(_ context.Context, port int32) ([]runtime.PortOwner, error) {
-	sockets, err := on(port)
+func (h *Host) PortOwners(_ context.Context, port int32, wanted ...uint64) ([]runtime.PortOwner, error) {
+	sockets, err := on(port, wanted)
 	if err != nil || len(sockets) == 0 {
 		return nil, err
 	}
@@ -122,17 +120,20 @@ func (h *Host) PortOwners(_ context.Context, port int32) ([]runtime.PortOwner, e
 		owners = append(owners, owner)
 	}
 	// The owner of a socket that was closed meanwhile cannot be determined, so the socket would appear to belong to no object.
-	now, err := on(port)
+	now, err := on(port, wanted)
 	return slices.DeleteFunc(owners, func(owner runtime.PortOwner) bool {
 		return !slices.ContainsFunc(now, func(s socket) bool { return s.inode == owner.Socket })
 	}), err
 }
 
-// on returns the listening sockets on a port, at most maxPortOwners.
-func on(port int32) ([]socket, error) {
+// on returns the wanted listening sockets on a port, at most runtime.MaxPortOwners. If none are given, all are wanted.
+func on(port int32, wanted []uint64) ([]socket, error) {
 	all, err := listening()
-	all = slices.DeleteFunc(all, func(s socket) bool { return int32(s.port) != port })
-	return all[:min(len(all), maxPortOwners)], err
+	all = slices.DeleteFunc(all, func(s socket) bool {
+		return int32(s.port) != port || len(wanted) > 0 && !slices.Contains(wanted, s.inode)
+	})
+	slices.SortFunc(all, func(a, b socket) int { return cmp.Compare(a.inode, b.inode) })
+	return all[:min(len(all), runtime.MaxPortOwners)], err
 }
 
 // holders returns, by inode, the lowest PID of the processes that have each of the sockets open. It is usually that of the server, and not of a worker that

@@ -112,7 +112,7 @@ func TestListening_ReportsWhichSocketsAcceptOnlyIPv6(t *testing.T) {
 		t.Cleanup(func() { _ = listener.Close() })
 		port := listener.Addr().(*net.TCPAddr).Port
 		g := NewWithT(t)
-		found, err := on(int32(port))
+		found, err := on(int32(port), nil)
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(found).To(HaveLen(1))
 		want := socket{address: netip.IPv6Unspecified(), port: uint16(port), inode: found[0].inode, user: uint32(os.Getuid()), ipv6Only: only}

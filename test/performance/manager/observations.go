@@ -97,6 +97,6 @@ func (l *listeningRuntime) Listeners(_ context.Context, uid types.UID) (runtime.
 }
 
 // PortOwners implements runtime.Inspection.
-func (l *listeningRuntime) PortOwners(context.Context, int32) ([]runtime.PortOwner, error) {
+func (l *listeningRuntime) PortOwners(context.Context, int32, ...uint64) ([]runtime.PortOwner, error) {
 	return nil, nil
 }
