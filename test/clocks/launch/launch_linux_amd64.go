@@ -43,7 +43,9 @@ func run() error {
 	dir, name := filepath.Split(self)
 	switch {
 	case name != tracer:
-		if err := exec.Command(filepath.Join(dir, tracer), strconv.Itoa(os.Getpid())).Run(); err != nil {
+		command := exec.Command(filepath.Join(dir, tracer), strconv.Itoa(os.Getpid()))
+		command.Stderr = os.Stderr
+		if err := command.Run(); err != nil {
 			return fmt.Errorf("start the tracer: %w", err)
 		}
 		return syscall.Exec(filepath.Join(dir, "real", name), os.Args, os.Environ())
@@ -61,7 +63,7 @@ func run() error {
 // detach starts a tracer that is not a child of the launched program, and waits until it traces the program.
 func detach(self string) error {
 	command := exec.Command(self, os.Args[1], "detached")
-	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	command.SysProcAttr, command.Stderr = &syscall.SysProcAttr{Setsid: true}, os.Stderr
 	output, err := command.StdoutPipe()
 	if err != nil {
 		return err
