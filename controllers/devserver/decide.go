@@ -171,11 +171,7 @@ func (d *decision) chooseURL(dev *v1alpha1.DevServer, s snapshot) {
 	case disabled:
 		d.urlDetected = &verdict{reason: v1alpha1.ReasonDetectionDisabled}
 	case !s.newOutput && detectedBefore(dev, s, d.port):
-		// An earlier manager knew where the output of this incarnation begins; a URL found now may come from an earlier incarnation. Only the host changes, if another
-		// program has come to the printed one.
-		if d.port != 0 && !d.urlStillLeads(dev, s) {
-			d.url = withHost(dev.Status.URL, d.address(dev, s, ""))
-		}
+		d.keepURL(dev, s)
 		return
 	case detected:
 		d.urlDetected = &verdict{ok: true, reason: v1alpha1.ReasonDetected, message: "The server printed " + hint.String()}
@@ -194,6 +190,14 @@ func (d *decision) chooseURL(dev *v1alpha1.DevServer, s snapshot) {
 	}
 	// The paths in spec and output are already escaped.
 	d.url = scheme + "://" + d.address(dev, s, hint.Host) + cmp.Or(dev.Spec.URL.Path, hint.Path, "/")
+}
+
+// keepURL keeps status.url. An earlier manager knew where the output of this incarnation begins; a URL found now may come from an earlier incarnation. Only the
+// host changes, if another program has come to the printed one.
+func (d *decision) keepURL(dev *v1alpha1.DevServer, s snapshot) {
+	if d.port != 0 && !d.urlStillLeads(dev, s) {
+		d.url = withHost(dev.Status.URL, d.address(dev, s, ""))
+	}
 }
 
 // address returns host:port for status.url. printed is the host that the output names, or empty.

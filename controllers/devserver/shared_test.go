@@ -244,11 +244,11 @@ func TestSharedPort_BoundsWork(t *testing.T) {
 	s.backend.listen(own...)
 	s.backend.share("127.0.0.1", port, runtime.PortOwner{Socket: 1, PID: 12, Command: "node"})
 	s.backend.others = append(others, s.backend.others...)
-	begun := time.Now()
+	begun := time.Now() //nolint:forbidigo // measures the real cost
 	observed, _ := s.observe(dev, 1)
 	s.g.Expect(observed.Contested.Message).To(HavePrefix("Connections to port %d also reach pid 12 (node).", port))
 	s.g.Expect(s.backend.owned).To(Equal(maxSharedPorts))
-	s.g.Expect(time.Since(begun)).To(BeNumerically("<", 10*time.Second), "comparing all with all takes minutes")
+	s.g.Expect(time.Since(begun)).To(BeNumerically("<", 10*time.Second), "comparing all with all takes minutes") //nolint:forbidigo // as above
 }
 
 // Only the port of status.url decides whether the server is usable.
