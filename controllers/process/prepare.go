@@ -25,11 +25,7 @@ const unavailableRetry = 5 * time.Second
 
 // prepare determines how to start the next incarnation, or why it cannot be started.
 func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
-	status := v.object.GetProcessStatus()
-	v.hash = status.SpecHash
-	if status.Resume != nil {
-		v.resumeHash = status.Resume.CommandHash
-	}
+	v.hash, v.resumeHash = recordedHashes(v.object.GetProcessStatus())
 	if v.want == lifecycle.DesiredStopped || v.want == lifecycle.DesiredDeleted || v.want == lifecycle.DesiredMoved {
 		return nil
 	}
@@ -62,17 +58,10 @@ func (r *Reconciler) prepare(ctx context.Context, v *scope) error {
 	if v.hash, v.resumeHash, err = specHash(v.spec(), v.start.Fingerprint); err != nil || v.start.Blocked != nil {
 		return err
 	}
-	v.environment, v.command, v.resumeCommand = variables, v.start.Process.Command, v.spec().Process.ResumeCommand
-	starts := []v1alpha1.SessionStart{v1alpha1.SessionNew}
-	if len(v.resumeCommand) > 0 {
-		starts = []v1alpha1.SessionStart{v1alpha1.SessionResumed, v1alpha1.SessionNew} // either may be next
+	v.preparePrograms(variables)
+	if v.start.Blocked == nil {
+		v.start.Blocked = v.start.Held
 	}
-	for _, how := range starts {
-		if v.start.Process, v.start.Blocked = v.program(how, v.start.Process.Incarnation); v.start.Blocked != nil {
-			return nil
-		}
-	}
-	v.start.Blocked = v.start.Held
 	return nil
 }
 
@@ -101,6 +90,14 @@ func (r *Reconciler) process(v *scope) runtime.Process {
 		StopSignal:  cmp.Or(template.Stop.Signal, defaultStopSignal),
 		Grace:       Seconds(template.Stop.GracePeriodSeconds, defaultGrace),
 	}
+}
+
+// recordedHashes returns the fingerprints with which the current incarnation was started.
+func recordedHashes(status *v1alpha1.ProcessStatus) (hash, resumeHash string) {
+	if status.Resume != nil {
+		resumeHash = status.Resume.CommandHash
+	}
+	return status.SpecHash, resumeHash
 }
 
 // specHash returns the fingerprint of the parts of the spec from which an incarnation is started, and that of the resumeCommand, which is empty if there is none.

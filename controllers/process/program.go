@@ -20,6 +20,21 @@ const (
 	resumedVariable     = "BERTH_RESUMED"
 )
 
+// preparePrograms sets the commands before their variables are expanded, and the process of the next start. It blocks the start if either command, of which only
+// the decision knows the next one, cannot be executed with its variables.
+func (v *scope) preparePrograms(variables []variable) {
+	v.environment, v.command, v.resumeCommand = variables, v.start.Process.Command, v.spec().Process.ResumeCommand
+	starts := []v1alpha1.SessionStart{v1alpha1.SessionNew}
+	if len(v.resumeCommand) > 0 {
+		starts = []v1alpha1.SessionStart{v1alpha1.SessionResumed, v1alpha1.SessionNew}
+	}
+	for _, how := range starts {
+		if v.start.Process, v.start.Blocked = v.program(how, v.start.Process.Incarnation); v.start.Blocked != nil {
+			return
+		}
+	}
+}
+
 // program returns the process of an incarnation that is started in the given way, with its variables expanded, or why no program can be executed like that.
 func (v *scope) program(how v1alpha1.SessionStart, incarnation int64) (runtime.Process, *lifecycle.Blocked) {
 	process, field := v.start.Process, "command"

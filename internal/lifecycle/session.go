@@ -64,8 +64,8 @@ func (m *machine) startSession(how v1alpha1.SessionStart) {
 	m.status.Resume = resume
 }
 
-// recordSessionOrigin records how an incarnation was started, as the backend reports it. It ignores values that Start cannot have, because whoever may change
-// a Pod or a container can change its origin.
+// recordSessionOrigin records how an incarnation was started, as the backend reports it. It ignores values that Start cannot have, because a user who may change
+// a Pod can change its origin.
 func (m *machine) recordSessionOrigin(origin facts.Origin) {
 	how := v1alpha1.SessionStart(origin.SessionStart)
 	resume := m.status.Resume
