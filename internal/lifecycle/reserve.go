@@ -92,7 +92,6 @@ func (m *machine) recordPreStart() {
 		m.forgetFailures()
 	}
 	m.advance(m.restartReason())
-	m.recordSessionOrigin(ahead.Origin)
 	m.status.SpecHash, m.status.ObservedRestartToken = m.desired.SpecHash, m.desired.RestartToken
 	m.desired = now
 	if ahead.StopSent { // the process was asked to stop before a manager recorded its start

@@ -288,4 +288,9 @@ func TestPreStart_RecordsHowSessionWasStarted(t *testing.T) {
 	})))
 	g.Expect(step.Status.RestartCount).To(Equal(int64(1)))
 	g.Expect(step.Status.Failures).To(Equal(int32(1)), "the changed resumeCommand does not hide the crash")
+
+	observed.Incarnations[1].Origin.SessionStart = string(v1alpha1.SessionFallback) // decided by a manager that saw another exit
+	step = Next(desired, record, observed, now.Add(10*time.Millisecond))
+	g.Expect(step.Status.Resume.Start).To(Equal(v1alpha1.SessionFallback))
+	g.Expect(step.Status.Resume.FallbackIncarnation).To(Equal(int64(2)))
 }
