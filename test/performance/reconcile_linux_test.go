@@ -142,7 +142,7 @@ func newRestingInstance(t *testing.T, backend *fake.Runtime, template *v1alpha1.
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(found).To(HaveLen(1))
 	object.Status.AttachCommand = "berth attach instance/" + key.Name + " -n " + key.Namespace
-	object.Status.SessionID = string(object.UID)
+	object.Status.SessionID, object.Status.Resume.SessionID = string(object.UID), string(object.UID)
 	object.Status.Process.PID, object.Status.Process.StartTicks = found[0].PID, found[0].StartTicks
 	return object
 }
