@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -120,18 +119,12 @@ func agent(ctx context.Context, name, home string, env ...v1alpha1.EnvVar) *test
 	return s
 }
 
-// model is a server that replaces a model. It answers every request with an error, unless answers is set for Gemini CLI, and counts the occurrences of each
-// question in the requests.
+// model is a server that replaces a model. It answers every request with an error, and counts the occurrences of each question in the requests.
 type model struct {
 	*httptest.Server
-	answers bool
-	mu      sync.Mutex
-	texts   map[string]int
+	mu    sync.Mutex
+	texts map[string]int
 }
-
-// geminiAnswer is an answer of a Gemini model. It is JSON within JSON where Gemini CLI asks which model to use.
-const geminiAnswer = `{"candidates": [{"content": {"role": "model", "parts": [{"text": "{\"reasoning\": \"none\", \"model_choice\": \"flash\"}"}]}, "finishReason": "STOP", "index": 0}],
-	"usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}}`
 
 func (m *model) questionCounts() map[string]int {
 	m.mu.Lock()
@@ -150,16 +143,6 @@ func newModel() *model {
 			m.texts[text]++
 		}
 		m.mu.Unlock()
-		switch {
-		case m.answers && strings.Contains(r.URL.Path, "streamGenerateContent"):
-			w.Header().Set("Content-Type", "text/event-stream")
-			fmt.Fprintf(w, "data: %s\n\n", strings.ReplaceAll(geminiAnswer, "\n", ""))
-			return
-		case m.answers && strings.Contains(r.URL.Path, "generateContent"):
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprint(w, geminiAnswer)
-			return
-		}
 		http.Error(w, `{"error": {"code": 400, "message": "no model", "status": "INVALID_ARGUMENT"}}`, http.StatusBadRequest)
 	}))
 	DeferCleanup(m.Close)
