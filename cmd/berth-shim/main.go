@@ -9,9 +9,10 @@ import (
 
 	"github.com/berth-dev/berth/internal/descriptors"
 	"github.com/berth-dev/berth/internal/shim"
+	"github.com/berth-dev/berth/internal/terminal"
 )
 
 func main() {
 	descriptors.CloseOnExec()
-	os.Exit(shim.Main(os.Args))
+	os.Exit(shim.Main(os.Args, func(columns, rows int) shim.Screen { return terminal.New(columns, rows) }))
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/probe"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/test/need"
 	"github.com/berth-dev/berth/test/reuseport"
 )
 
@@ -64,7 +65,7 @@ func TestTakes_FollowsKernelRule(t *testing.T) {
 // The kernel distributes real connections as the table states.
 func TestTakes_MatchesKernel(t *testing.T) {
 	if probe, err := net.Listen("tcp6", "[::1]:0"); err != nil {
-		t.Skip("this machine has no IPv6")
+		need.Machine(t, fmt.Errorf("this machine has no IPv6: %w", err))
 	} else {
 		_ = probe.Close()
 	}

@@ -18,7 +18,7 @@ import (
 const maxModes = 256
 
 // terminalModes passes the output of a program on to the terminal of the user, and remembers which modes of the terminal it changed, so that they can be changed
-// back: the program keeps running, and nobody else tells the terminal when the user leaves it.
+// back: the program keeps running and does not know when the user leaves.
 type terminalModes struct {
 	to     io.Writer
 	parser *ansi.Parser

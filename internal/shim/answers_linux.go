@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/creack/pty"
-
-	screens "github.com/berth-dev/berth/internal/terminal"
 )
 
 // maxAnswers bounds how many answers wait for a program that does not read.
@@ -18,15 +16,16 @@ const maxAnswers = 64
 
 // answers answers the questions of a program to its terminal while no client with a terminal is attached. Programs wait for an answer, some of them for ever.
 type answers struct {
-	master *os.File
+	master    *os.File
+	newScreen NewScreen
 	// screen shows what the program has drawn. It exists from the first question for the cursor until a client answers.
-	screen *screens.Screen
+	screen Screen
 	drawn  int // how much of the output of the current call is on the screen
 	waits  chan []byte
 }
 
-func newAnswers(master *os.File) *answers {
-	return &answers{master: master, waits: make(chan []byte, maxAnswers)}
+func newAnswers(master *os.File, newScreen NewScreen) *answers {
+	return &answers{master: master, newScreen: newScreen, waits: make(chan []byte, maxAnswers)}
 }
 
 // run types the answers into the program until done is closed. It is separate from the output, which has to flow for the program to read.
@@ -47,7 +46,7 @@ func (a *answers) give(question []byte, before func() []byte, kept []byte) {
 		return // enquiry and bell
 	}
 	if cursorQuestion(question) && a.screen == nil {
-		a.screen = screens.New(a.size())
+		a.screen = a.newScreen(a.size())
 		_, _ = a.screen.Write(before())
 	}
 	a.draw(kept)

@@ -15,6 +15,8 @@ import (
 	"github.com/creack/pty"
 	. "github.com/onsi/gomega"
 	"golang.org/x/term"
+
+	screens "github.com/berth-dev/berth/internal/terminal"
 )
 
 // asked is a terminal of 100 columns and 30 lines whose program is the test.
@@ -30,7 +32,7 @@ func newAsked(t *testing.T) *asked {
 	g.Expect(err).NotTo(HaveOccurred())
 	log, err := os.Create(t.TempDir() + "/log")
 	g.Expect(err).NotTo(HaveOccurred())
-	a := &asked{g, newTerminal(master, log), program}
+	a := &asked{g, newTerminal(master, log, func(columns, rows int) Screen { return screens.New(columns, rows) }), program}
 	a.resize(100, 30)
 	_, err = term.MakeRaw(int(program.Fd()))
 	g.Expect(err).NotTo(HaveOccurred())

@@ -37,12 +37,14 @@ type shim struct {
 	tree     Tree
 	log      *os.File
 	terminal *terminal
-	stdin    *os.File // write end of the pipe to the program; nothing is written to it
-	status   chan unix.WaitStatus
-	childs   chan struct{} // closed when no child is left
-	listener *net.UnixListener
-	notices  sync.WaitGroup
-	mu       sync.Mutex // guards identity
+	// newScreen is for the terminal.
+	newScreen NewScreen
+	stdin     *os.File // write end of the pipe to the program; nothing is written to it
+	status    chan unix.WaitStatus
+	childs    chan struct{} // closed when no child is left
+	listener  *net.UnixListener
+	notices   sync.WaitGroup
+	mu        sync.Mutex // guards identity
 }
 
 // Probe is the argument that makes the shim exit with 0 immediately, to test whether processes can be started in a cgroup.
@@ -50,7 +52,7 @@ const Probe = "--probe"
 
 // Main runs berth-shim and returns its exit code. Without one of the mode arguments, it expects that the working directory is the directory of the UID, and
 // that lockFD and launchFD are open.
-func Main(args []string) int {
+func Main(args []string, newScreen NewScreen) int {
 	if len(args) > 1 && args[1] == Probe {
 		return 0
 	}
@@ -68,7 +70,7 @@ func Main(args []string) int {
 			return complain(err)
 		}
 	}
-	s := &shim{status: make(chan unix.WaitStatus, 1), childs: make(chan struct{})}
+	s := &shim{newScreen: newScreen, status: make(chan unix.WaitStatus, 1), childs: make(chan struct{})}
 	if err := s.prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, "berth-shim is started by berth, not by hand:", err)
 		return 1

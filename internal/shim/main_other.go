@@ -11,7 +11,7 @@ import (
 )
 
 // Main reports that the shim does not support this operating system, and returns 1.
-func Main([]string) int {
+func Main([]string, NewScreen) int {
 	fmt.Fprintln(os.Stderr, "berth-shim requires Linux, because adoption and exact exit codes depend on pidfds and subreapers")
 	return 1
 }

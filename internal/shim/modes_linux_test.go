@@ -11,7 +11,7 @@ import (
 
 // A client that attaches late receives the modes that the program set at its start, although the last output no longer contains them.
 func TestTerminal_LastOutputBeginsWithModes(t *testing.T) {
-	terminal := newTerminal(nil, nil)
+	terminal := newTerminal(nil, nil, nil)
 	terminal.publish([]byte("\x1b[>1u\x1b[?2004h\x1b[?1000;1006h\x1b[?25l\x1b[?7h\x1b[?1006l\x1b[?1049h\x1b[>1u\x1b[>7u\x1b[=5;1u\x1b[>4;2m\x1b=\x1b[5;10r"))
 	for range 100 {
 		terminal.publish([]byte(strings.Repeat("a line of the program\x1b[0m\r\n", 100)))
@@ -34,7 +34,7 @@ func TestTerminal_LastOutputBeginsWithModes(t *testing.T) {
 }
 
 func TestTerminal_LastOutputIsWholeWhileItFits(t *testing.T) {
-	terminal := newTerminal(nil, nil)
+	terminal := newTerminal(nil, nil, nil)
 	terminal.publish([]byte("$ make\x1b[?2004h\r\n"))
 	if last := string(terminal.last()); last != "$ make\x1b[?2004h\r\n" {
 		t.Errorf("the last output is %q", last)

@@ -53,7 +53,7 @@ func (s *shim) streams(attributes *syscall.ProcAttr) ([]*os.File, error) {
 			return nil, fmt.Errorf("make user %s the owner of the terminal: %w", s.launch.RunAs.Name, errors.Join(err, master.Close(), slave.Close()))
 		}
 		attributes.Sys.Setctty = true // descriptor 0 becomes the controlling terminal
-		s.terminal = newTerminal(master, s.log)
+		s.terminal = newTerminal(master, s.log, s.newScreen)
 		if s.launch.Columns > 0 && s.launch.Rows > 0 {
 			s.terminal.resize(s.launch.Columns, s.launch.Rows)
 		}

@@ -50,8 +50,8 @@ type view struct {
 	closed  bool
 }
 
-func newTerminal(master, log *os.File) *terminal {
-	t := &terminal{master: master, log: log, done: make(chan struct{}), answers: newAnswers(master)}
+func newTerminal(master, log *os.File, newScreen NewScreen) *terminal {
+	t := &terminal{master: master, log: log, done: make(chan struct{}), answers: newAnswers(master, newScreen)}
 	t.sieve.removed = t.ask
 	return t
 }

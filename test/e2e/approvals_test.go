@@ -22,6 +22,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // answerCount returns how often each agent is asked: ANSWERS, or twice.
@@ -123,7 +124,7 @@ func opencodeAsks(ctx context.Context, model, home string) *v1alpha1.ProcessTemp
 		"permission": map[string]any{"bash": "ask", "external_directory": "allow"}, "autoupdate": false})
 	command := programOf(ctx, "opencode-linux-"+npmArch(), "bin", "opencode")
 	if _, err := os.Stat(command[0]); err != nil {
-		Skip("the project contains no opencode for this architecture")
+		need.Machine(GinkgoT(), fmt.Errorf("the project contains no opencode for this architecture: %w", err))
 	}
 	return &v1alpha1.ProcessTemplate{Command: command}
 }

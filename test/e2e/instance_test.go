@@ -62,14 +62,18 @@ var _ = Describe("Instance", func() {
 		Expect(suiteBerth.run(ctx, "logs", s.path())).To(ContainSubstring("still 42"))
 	})
 
-	It("does not receive the answers of attached terminals as input", NodeTimeout(5*time.Minute), func(ctx context.Context) {
+	It("receives one answer to each question to its terminal, however many clients attach", NodeTimeout(5*time.Minute), func(ctx context.Context) {
 		// The program queries the terminal (device attributes, version, cursor position, colors, a mode, a keyboard protocol), and writes its input to a file.
 		typed := filepath.Join(GinkgoT().TempDir(), "typed")
 		asks := instance("asks", "/bin/sh", "-c", `stty raw -echo
 			printf '\033[c\033[>c\033[>q\033[6n\033]10;?\007\033]11;?\007\033[?2004$p\033[?u\033P+q544e\033\\'
 			echo waits; exec cat > `+typed).create(ctx).waitUntilReady(ctx)
+		read := func() (string, error) { text, err := os.ReadFile(typed); return string(text), err }
+		// Without a client, Berth answers. The answer to the last question is the last one.
+		const answers = "\x1b[?62;22c\x1b[>1;0;0c\x1bP>|berth\x1b\\\x1b[1;1R\x1b]10;rgb:e5e5/e5e5/e5e5\a\x1b]11;rgb:0000/0000/0000\a\x1b[?2004;0$y\x1bP0+r\x1b\\"
+		Eventually(read).Should(Equal(answers))
 		shell := instance("shell", "/bin/bash", "--norc", "-i").create(ctx).waitUntilReady(ctx)
-		suiteBerth.run(ctx, "send", shell.path(), `printf '\033[c\033[>q\033[6n\033]11;?\007'; sleep 1; read -rt 1; PS1='waits> '`)
+		suiteBerth.run(ctx, "send", shell.path(), `stty raw -echo; printf '\033[c\033[>q\033[6n\033]11;?\007'; read -rst 2 -d ''; stty sane; PS1='waits> '`)
 		server := newTmuxServer("attach")
 		for _, s := range []*testObject{asks, shell} {
 			Eventually(func() string { return suiteBerth.run(ctx, "logs", s.path()) }).Should(ContainSubstring("waits"))
@@ -84,8 +88,8 @@ var _ = Describe("Instance", func() {
 			}
 		}
 		suiteBerth.run(ctx, "send", "--no-enter", asks.path(), "end")
-		Eventually(func() (string, error) { text, err := os.ReadFile(typed); return string(text), err }).Should(ContainSubstring("end"))
-		Expect(os.ReadFile(typed)).To(BeEquivalentTo("end"))
+		Eventually(read).Should(HaveSuffix("end"))
+		Expect(read()).To(Equal(answers + "end"))
 		suiteBerth.run(ctx, "send", shell.path(), "clear; echo sum $((40+2))")
 		Eventually(func() string { return suiteBerth.run(ctx, "logs", "--screen", shell.path()) }).Should(HavePrefix("sum 42\n"))
 	})

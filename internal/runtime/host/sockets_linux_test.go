@@ -107,7 +107,7 @@ func TestListening_ReportsWhichSocketsAcceptOnlyIPv6(t *testing.T) {
 	for network, only := range map[string]bool{"tcp": false, "tcp6": true} {
 		listener, err := net.Listen(network, "[::]:0")
 		if err != nil {
-			t.Skip("this machine has no IPv6")
+			need.Machine(t, fmt.Errorf("this machine has no IPv6: %w", err))
 		}
 		t.Cleanup(func() { _ = listener.Close() })
 		port := listener.Addr().(*net.TCPAddr).Port
