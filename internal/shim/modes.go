@@ -84,16 +84,17 @@ func (m *modes) control(sequence []byte) {
 	case final == 'u' && kind != 'u':
 		m.keyboard(kind, inner)
 	case kind == '>' && final == 'm':
-		m.otherKeys = ""
-		if strings.HasPrefix(inner, "4;") && inner != "4;0" {
-			m.otherKeys = "\x1b[>" + inner + "m"
-		}
+		m.otherKeys = sequenceIf(strings.HasPrefix(inner, "4;") && inner != "4;0", "\x1b[>"+inner+"m")
 	case kind == 'r':
-		m.region = ""
-		if inner != "" {
-			m.region = "\x1b[" + inner + "r"
-		}
+		m.region = sequenceIf(inner != "", "\x1b["+inner+"r")
 	}
+}
+
+func sequenceIf(set bool, sequence string) string {
+	if set {
+		return sequence
+	}
+	return ""
 }
 
 func (m *modes) change(mode, final string) {
