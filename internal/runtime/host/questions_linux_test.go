@@ -36,7 +36,7 @@ func TestPrograms_ThatAskTheTerminal(t *testing.T) {
 		shows, typed, shown string
 	}{
 		"irb": {[]string{"irb", "-f"}, "001:0>", "6*7\r", "=> 42"},
-		"fzf": {[]string{"/bin/sh", "-c", "echo chosen-$(seq 5 | fzf --height 40%); exec sleep 60"}, "5/5", "3\r", "chosen-3"},
+		"fzf": {[]string{"/bin/sh", "-c", "echo chosen-$(seq 5 | fzf --height 40%); exec sleep 60"}, "5/5", "\r", "chosen-1"},
 		"vim": {[]string{"nvim", "--clean", "-c", "echo 'ready' .. (6*7)"}, "ready42", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
