@@ -217,7 +217,7 @@ func (d *decision) contest(dev *v1alpha1.DevServer, s snapshot) *lifecycle.Conte
 	}
 }
 
-// remedy returns what gives the server a port of its own, other than stopping the other process.
+// remedy returns how the server gets a port of its own, other than by stopping the other process.
 func (d *decision) remedy(dev *v1alpha1.DevServer, port int32) string {
 	ports := recordedPorts(dev)
 	switch {

@@ -63,9 +63,9 @@ func (t *attachment) connect(ctx context.Context, to *connection) (line, error) 
 	if err == nil && t.replaced(object) {
 		return nil, errReplaced
 	}
-	size := t.window.size()
-	if t.readOnly {
-		size = nil
+	var size *runtime.Terminal
+	if t.sized() {
+		size = t.window.size()
 	}
 	ref := t.ref
 	ref.uid, ref.incarnation = t.uid, t.incarnation // the object may also be replaced after it was read
@@ -83,6 +83,10 @@ func (t *attachment) connect(ctx context.Context, to *connection) (line, error) 
 func (t *attachment) replaced(object process.Object) bool {
 	return t.incarnation != 0 && (object.GetUID() != t.uid || object.GetProcessStatus().Incarnation != t.incarnation)
 }
+
+// sized reports whether the process adapts to the terminal of the user, which then also answers the questions of the process. With piped input, the answers would
+// not reach the process, but the shell of the user.
+func (t *attachment) sized() bool { return t.window.in >= 0 && !t.readOnly }
 
 // stay copies until the process exits, the user detaches, the piped input ends, or the context is done. It reconnects when the manager shuts down or the
 // connection is lost. left is true if the user detached or the piped input ended.
@@ -193,7 +197,7 @@ func (t *attachment) join(ctx context.Context, conn line) (left bool, err error)
 			left, err = true, errDetached
 		}
 	}()
-	if !t.readOnly {
+	if t.sized() {
 		t.window.onResize(ctx, func(size runtime.Terminal) { _ = conn.Resize(size) })
 	}
 	shown := make(chan struct{}, 1)

@@ -193,3 +193,11 @@ func TestAttach_PassesEscapeOn(t *testing.T) {
 	g.Expect(conn.log.String()).To(Equal("\x1b"))
 	g.Expect(keys.Close()).To(Succeed())
 }
+
+// The process neither adapts to a terminal that does not type into it, nor expects answers from it.
+func TestAttach_SizesProcessOnlyForTerminalThatTypes(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect((&attachment{window: window{0, 1}}).sized()).To(BeTrue())
+	g.Expect((&attachment{window: window{-1, 1}}).sized()).To(BeFalse(), "piped input")
+	g.Expect((&attachment{window: window{0, 1}, attachOptions: attachOptions{readOnly: true}}).sized()).To(BeFalse(), "read-only")
+}

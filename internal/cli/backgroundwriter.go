@@ -30,8 +30,9 @@ type background struct {
 	waiting chan func()
 	done    chan struct{}
 
-	lock sync.Mutex // protects lost
-	lost bool       // the last write was dropped
+	lock   sync.Mutex // protects the rest
+	lost   bool       // the last write was dropped
+	closed bool
 }
 
 func newBackground() *background {
@@ -51,6 +52,9 @@ func (b *background) to(output io.Writer) *backgroundWriter { return &background
 func (b *background) write(output io.Writer, text []byte) error {
 	b.lock.Lock()
 	defer b.lock.Unlock()
+	if b.closed {
+		return errUnprinted
+	}
 	text = bytes.Clone(text) // the caller may use it again
 	if b.lost {
 		text = append([]byte(unprinted), text...)
@@ -65,9 +69,12 @@ func (b *background) write(output io.Writer, text []byte) error {
 	}
 }
 
-// close prints what waits, as far as the output accepts it within printWithin. After it, nothing may be written.
+// close prints what waits, as far as the output accepts it within printWithin. Later writes are refused.
 func (b *background) close() {
+	b.lock.Lock()
+	b.closed = true
 	close(b.waiting)
+	b.lock.Unlock()
 	select {
 	case <-b.done:
 	case <-time.After(printWithin):

@@ -85,7 +85,7 @@ func (l *printedLog) control(cmd ansi.Cmd, params ansi.Params) {
 	l.colored = len(params) > 1 || last != 0
 }
 
-// logDisplay says what berth logs prints of the output of a process: text and colors at a terminal, and everything to a file or a pipe. Without colors, it is
+// logDisplay selects what berth logs prints of the output of a process: text and colors at a terminal, and everything to a file or a pipe. Without colors, it is
 // text in both cases.
 type logDisplay struct {
 	raw   bool

@@ -58,7 +58,7 @@ func (g *gate) pass(ctx context.Context, next step, silent bool) error {
 	return nil
 }
 
-// judge returns what the terminal shows and whether a key may be typed. It gives a program more time to show the text that was typed.
+// judge returns what the terminal shows and whether a key may be typed. A program has more time to show the text that was typed.
 func (g *gate) judge(ctx context.Context, next step, silent bool) (after terminal.Moment, verdict terminal.Verdict, err error) {
 	limit, cancel := context.WithTimeout(ctx, showLimit)
 	defer cancel()

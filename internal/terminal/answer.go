@@ -16,7 +16,7 @@ import (
 type Moment struct {
 	View  View
 	Input facts.Input
-	// Known reports that the operating system was asked for Input. The zero value of Input is also that of a program in raw mode that computes.
+	// Known reports that Input comes from the operating system. The zero value of Input is also that of a program in raw mode that computes.
 	Known bool
 	// Silent reports that the terminal has shown nothing since the last input. It is false if that is not known.
 	Silent bool

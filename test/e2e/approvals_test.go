@@ -25,7 +25,7 @@ import (
 	"github.com/berth-dev/berth/test/need"
 )
 
-// answerCount returns how often each agent is asked: ANSWERS, or twice.
+// answerCount returns the number of rounds for each agent: ANSWERS, or 2.
 func answerCount() int {
 	if n, err := strconv.Atoi(os.Getenv("ANSWERS")); err == nil {
 		return n
@@ -55,7 +55,7 @@ var _ = Describe("berth send to a coding agent", Label(anyUser, codingAgents), f
 			Expect(os.MkdirAll(process.WorkingDir, 0o755)).To(Succeed())
 			s.GetProcessSpec().Process = *process
 			s.create(ctx).waitUntilReady(ctx)
-			// The agent has just started. If it does not read yet after the time that send waits, send says so, and nothing was submitted.
+			// The agent has just started. If it does not read yet after the time that send waits, send reports it, and nothing was submitted.
 			Eventually(func() (string, error) {
 				out, code := suiteBerth.result(ctx, "send", s.path(), approvalPrompt)
 				if code != 0 {
