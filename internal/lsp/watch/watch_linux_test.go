@@ -207,44 +207,44 @@ func TestWatcher_FollowsRoots(t *testing.T) {
 		prepare, change func(w *world)
 		want            map[string]Kind
 	}{
-		"removed": {(*world).standard, func(w *world) { w.remove("a/b/root") }, map[string]Kind{"same": Deleted, "old": Deleted, "sub/file": Deleted, "sub": Deleted}},
+		"removed": {(*world).standard, func(w *world) { w.remove("a/b/folder") }, map[string]Kind{"same": Deleted, "old": Deleted, "sub/file": Deleted, "sub": Deleted}},
 		"removed and made again": {(*world).standard, func(w *world) {
-			w.remove("a/b/root")
-			w.make("a/b/root/same", "a/b/root/new")
+			w.remove("a/b/folder")
+			w.make("a/b/folder/same", "a/b/folder/new")
 		}, map[string]Kind{"same": Changed, "new": Created, "old": Deleted, "sub": Deleted, "sub/file": Deleted}},
 		"replaced by another folder": {(*world).standard, func(w *world) {
 			w.make("other/same", "other/new")
-			w.rename("a/b/root", "before")
-			w.rename("other", "a/b/root")
+			w.rename("a/b/folder", "before")
+			w.rename("other", "a/b/folder")
 		}, map[string]Kind{"same": Changed, "new": Created, "old": Deleted, "sub": Deleted, "sub/file": Deleted}},
 		"a parent removed and made again": {(*world).standard, func(w *world) {
 			w.remove("a")
-			w.make("a/b/root/same", "a/b/root/new")
+			w.make("a/b/folder/same", "a/b/folder/new")
 		}, map[string]Kind{"same": Changed, "new": Created, "old": Deleted, "sub": Deleted, "sub/file": Deleted}},
 		"a parent replaced": {(*world).standard, func(w *world) {
-			w.make("other/b/root/same", "other/b/root/sub/file")
+			w.make("other/b/folder/same", "other/b/folder/sub/file")
 			w.rename("a", "before")
 			w.rename("other", "a")
 		}, map[string]Kind{"same": Changed, "old": Deleted, "sub": Changed, "sub/file": Changed}},
 		"replaced by a file": {(*world).standard, func(w *world) {
-			w.rename("a/b/root", "before")
-			w.make("a/b/root")
+			w.rename("a/b/folder", "before")
+			w.make("a/b/folder")
 		}, map[string]Kind{"same": Deleted, "old": Deleted, "sub": Deleted, "sub/file": Deleted}},
 		"a symbolic link": {func(w *world) {
 			w.make("one/same", "one/old", "a/b/file")
-			w.link("one", "a/b/root")
+			w.link("one", "a/b/folder")
 		}, func(w *world) {
 			w.make("one/new")
 		}, map[string]Kind{"new": Created}},
 		"a symbolic link that is switched": {func(w *world) {
 			w.make("one/same", "one/old", "two/same", "two/new", "a/b/file")
-			w.link("one", "a/b/root")
+			w.link("one", "a/b/folder")
 		}, func(w *world) {
 			w.link("two", "next")
-			w.rename("next", "a/b/root")
+			w.rename("next", "a/b/folder")
 		}, map[string]Kind{"same": Changed, "new": Created, "old": Deleted}},
 		"a symbolic link in the parents that is switched": {func(w *world) {
-			w.make("one/root/same", "one/root/old", "two/root/same", "two/root/new", "a/file")
+			w.make("one/folder/same", "one/folder/old", "two/folder/same", "two/folder/new", "a/file")
 			w.link("one", "a/b")
 		}, func(w *world) {
 			w.link("two", "next")
@@ -252,40 +252,40 @@ func TestWatcher_FollowsRoots(t *testing.T) {
 		}, map[string]Kind{"same": Changed, "new": Created, "old": Deleted}},
 		"a symbolic link whose target is made later": {func(w *world) {
 			w.make("a/b/file")
-			w.link("one", "a/b/root")
+			w.link("one", "a/b/folder")
 		}, func(w *world) { w.make("one/new") }, map[string]Kind{"new": Created}},
-		"made later, with its parents": {func(*world) {}, func(w *world) { w.make("a/b/root/sub/new") }, map[string]Kind{"sub": Created, "sub/new": Created}},
+		"made later, with its parents": {func(*world) {}, func(w *world) { w.make("a/b/folder/sub/new") }, map[string]Kind{"sub": Created, "sub/new": Created}},
 		"moved away and back": {(*world).standard, func(w *world) {
-			w.rename("a/b/root", "before")
+			w.rename("a/b/folder", "before")
 			w.make("before/new")
-			w.rename("before", "a/b/root")
+			w.rename("before", "a/b/folder")
 		}, map[string]Kind{"new": Created}},
 		"sub-folder removed and made again": {(*world).standard, func(w *world) {
-			w.remove("a/b/root/sub")
-			w.make("a/b/root/sub/new")
+			w.remove("a/b/folder/sub")
+			w.make("a/b/folder/sub/new")
 		}, map[string]Kind{"sub": Changed, "sub/new": Created, "sub/file": Deleted}},
 		"sub-folder replaced": {(*world).standard, func(w *world) {
 			w.make("other/file")
-			w.rename("a/b/root/sub", "before")
-			w.rename("other", "a/b/root/sub")
+			w.rename("a/b/folder/sub", "before")
+			w.rename("other", "a/b/folder/sub")
 		}, map[string]Kind{"sub": Changed, "sub/file": Changed}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{WithT: NewWithT(t), folder: t.TempDir()}
 			test.prepare(w)
-			r := start(t, nil, w.path("a/b/root"))
+			r := start(t, nil, w.path("a/b/folder"))
 			for range 3 { // also the last folder is watched
 				test.change(w)
 				found := r.sync()
 				for name, kind := range test.want {
-					r.Expect(found).To(HaveKeyWithValue(w.path("a/b/root/"+name), kind))
-					delete(found, w.path("a/b/root/"+name))
+					r.Expect(found).To(HaveKeyWithValue(w.path("a/b/folder/"+name), kind))
+					delete(found, w.path("a/b/folder/"+name))
 				}
 				r.Expect(found).To(Or(BeEmpty(), HaveEach(Changed)), "a file counts as changed if the watcher checks the folder while it is absent")
 				w.remove("a", "before", "other", "one", "two")
 				r.sync()
-				w.make("a/b/root/probe")
-				r.Expect(r.sync()).To(Equal(map[string]Kind{w.path("a/b/root/probe"): Created}))
+				w.make("a/b/folder/probe")
+				r.Expect(r.sync()).To(Equal(map[string]Kind{w.path("a/b/folder/probe"): Created}))
 				w.remove("a")
 				r.sync()
 				test.prepare(w)
@@ -302,7 +302,7 @@ type world struct {
 }
 
 func (w *world) path(name string) string { return filepath.Join(w.folder, name) }
-func (w *world) standard()               { w.make("a/b/root/same", "a/b/root/old", "a/b/root/sub/file") }
+func (w *world) standard()               { w.make("a/b/folder/same", "a/b/folder/old", "a/b/folder/sub/file") }
 func (w *world) rename(from, to string)  { w.Expect(os.Rename(w.path(from), w.path(to))).To(Succeed()) }
 func (w *world) link(target, name string) {
 	w.Expect(os.Symlink(w.path(target), w.path(name))).To(Succeed())
