@@ -72,7 +72,7 @@ cat %[1]s/manager.lock >/dev/null 2>&1 && echo "reads the state directory"
 kill -STOP $PPID 2>/dev/null && echo "stops its shim"
 cat /proc/$PPID/environ >/dev/null 2>&1 && echo "reads its shim"
 cat %[2]s >/dev/null 2>&1 && echo "reads other files of root"
-echo again >>/dev/stdout
+echo again >>/proc/self/fd/1
 echo done`, f.options.StateDir, f.newRootOnlyFile())
 		out := f.runForOutput(runtime.Process{UID: "rights", Incarnation: 1, Name: "rights", Command: []string{"/bin/sh", "-c", script}, Dir: "/"})
 		f.Expect(out).To(Equal(fmt.Sprintf("%[1]d\n%[1]d\nhome / user nobody secret none\nagain\ndone\n", as.UID)))
