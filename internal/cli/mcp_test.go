@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
@@ -153,16 +154,18 @@ func TestMCP_ListAndGetExplainState(t *testing.T) {
 			Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonStopped, Message: "The process is stopped.",
 		}}
 	})
-	c := newToolClient(t, newFixture(web(), stopped, shell()), mcpFlags{})
+	c := newToolClient(t, newFixture(web(), stopped, shell(), asking("agent", metav1.ConditionTrue, time.Hour), asking("busy", metav1.ConditionFalse, time.Hour)), mcpFlags{})
 	var listed listOutput
 	g.Expect(c.call("list", nil, &listed)).To(BeEmpty())
-	g.Expect(listed.Objects).To(HaveLen(2), "objects of another namespace must not be listed")
+	g.Expect(listed.Objects).To(HaveLen(4), "objects of another namespace must not be listed")
 	g.Expect(listed.Objects[1]).To(Equal(objectSummary{
 		Name: "devserver/web", Ready: "True", Reason: "Running", Address: "http://127.0.0.1:5173/", Restarts: "2",
 		Message: "PortVerified=False: The server listens on 5174 instead of 5173.",
 	}))
-	g.Expect(c.call("list", map[string]any{"notReady": true}, &listed)).To(BeEmpty())
+	g.Expect(c.call("list", map[string]any{"notReady": true, "kind": "devserver"}, &listed)).To(BeEmpty())
 	g.Expect(listed.Objects).To(HaveLen(1))
+	g.Expect(c.call("list", map[string]any{"waiting": true}, &listed)).To(BeEmpty())
+	g.Expect(listed.Objects).To(ConsistOf(And(HaveField("Name", "instance/agent"), HaveField("Waiting", MatchRegexp(`^since 20.*Z: The terminal shows a question \(Codex\)\.$`)))))
 	g.Expect(c.call("list", map[string]any{"kind": "pods"}, nil)).To(ContainSubstring(`unknown kind "pods": use devserver, instance`))
 
 	var detail objectDetail

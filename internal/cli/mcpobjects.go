@@ -28,10 +28,11 @@ type objectSummary struct {
 	Message  string `json:"message,omitempty"` // why the object is not ready
 	Address  string `json:"address,omitempty"` // the URL, or the command that connects
 	Restarts string `json:"restarts,omitempty"`
+	Waiting  string `json:"waiting,omitempty"` // since when and for what the object waits for a person
 }
 
 func summarize(r row) objectSummary {
-	return objectSummary{Name: r.name, Ready: r.ready, Reason: r.reason, Message: r.message, Address: r.address, Restarts: r.restarts}
+	return objectSummary{Name: r.name, Ready: r.ready, Reason: r.reason, Message: r.message, Address: r.address, Restarts: r.restarts, Waiting: r.waiting}
 }
 
 // objectDetail is the result of the tool get.
@@ -47,6 +48,7 @@ type objectDetail struct {
 type listInput struct {
 	Kind     string `json:"kind,omitempty" jsonschema:"devserver, instance, languageserver, plan, ..."`
 	NotReady bool   `json:"notReady,omitempty" `
+	Waiting  bool   `json:"waiting,omitempty"`
 }
 
 type listOutput struct {
@@ -105,7 +107,7 @@ func (t *toolContext) list(ctx context.Context, _ *mcp.CallToolRequest, input li
 		sortRows(rows)
 		for _, r := range rows {
 			switch {
-			case input.NotReady && r.ready == "True":
+			case input.NotReady && r.ready == "True", input.Waiting && r.waiting == "":
 			case len(output.Objects) == listLimit:
 				output.Omitted++
 			default:

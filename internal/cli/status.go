@@ -26,6 +26,9 @@ import (
 // watchEvery is how often status -w polls. The API server answers from its watch cache, so polling is cheap.
 const watchEvery = time.Second
 
+// fromCache makes the API server return results from its watch cache, for commands that poll and can use slightly stale results.
+var fromCache = &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
+
 func (a *app) statusCommand() *cobra.Command {
 	flags := &statusFlags{format: outputFormat{wide: true}}
 	command := &cobra.Command{
@@ -116,8 +119,7 @@ func (a *app) status(ctx context.Context, flags *statusFlags, args []string, pri
 // unavailable.
 func (a *app) statusWatch(ctx context.Context, to *connection, wanted []reference, opts []client.ListOption) error {
 	board := newBoard(a.raw, to.namespace == "")
-	// Slightly stale results are sufficient: the API server returns them from its watch cache.
-	opts = append(opts, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}})
+	opts = append(opts, fromCache)
 	var found []client.Object
 	read := func() (err error) {
 		found, err = to.objects(ctx, wanted, opts...)

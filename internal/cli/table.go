@@ -32,6 +32,7 @@ type row struct {
 	notes                                 []string // the messages of other conditions
 	host                                  string   // the host that runs the object, or that should run it
 	runtime                               string   // the runtime of an object that has a process
+	waiting                               string   // since when and for what the object waits for a person
 	explains                              bool     // the output of the process may explain why the object is not ready
 }
 
@@ -51,6 +52,9 @@ func rowOf(object client.Object) row {
 	}
 	if object, is := object.(process.Object); is {
 		r.setProcess(object)
+	}
+	if w, waits := waiterOf(object); waits {
+		r.waiting = "since " + w.Since.UTC().Format(time.RFC3339) + ": " + clean(w.Message)
 	}
 	return r
 }
@@ -231,10 +235,8 @@ func (b *statusTable) draw(table []string) {
 }
 
 func (b *statusTable) tell(rows []row, now time.Time) {
-	seen := map[string]bool{}
+	entries := make([]entry, 0, len(rows))
 	for _, r := range rows {
-		key := r.namespace + " " + r.name
-		seen[key] = true
 		words := []string{r.name, "Ready=" + r.ready, r.reason}
 		if b.namespaces {
 			words = append([]string{r.namespace}, words...)
@@ -251,7 +253,20 @@ func (b *statusTable) tell(rows []row, now time.Time) {
 		if r.message != "" {
 			words = append(words, "("+r.message+")")
 		}
-		b.line(key, strings.Join(words, " "), now)
+		entries = append(entries, entry{r.namespace + " " + r.name, strings.Join(words, " ")})
+	}
+	b.tellChanges(entries, "deleted", now)
+}
+
+// entry is one line about an object.
+type entry struct{ key, text string } // key is NAMESPACE KIND/NAME
+
+// tellChanges prints the entries that have changed and, for each missing one, its name and the word gone.
+func (b *statusTable) tellChanges(entries []entry, gone string, now time.Time) {
+	seen := map[string]bool{}
+	for _, e := range entries {
+		seen[e.key] = true
+		b.line(e.key, e.text, now)
 	}
 	for key := range b.said {
 		if !seen[key] {
@@ -259,7 +274,7 @@ func (b *statusTable) tell(rows []row, now time.Time) {
 			if !b.namespaces {
 				_, key, _ = strings.Cut(key, " ")
 			}
-			_, _ = fmt.Fprintf(b.out, "%s %s deleted\n", now.Format(time.TimeOnly), key)
+			_, _ = fmt.Fprintf(b.out, "%s %s %s\n", now.Format(time.TimeOnly), key, gone)
 		}
 	}
 }
