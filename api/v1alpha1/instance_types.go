@@ -35,7 +35,7 @@ type InstanceSpec struct {
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// interruptToken requests an interrupt. Any change of its value sends one Ctrl-C to the terminal. At most 256 characters.
+	// interruptToken requests an interrupt. Any new value sends one Ctrl-C to the terminal. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	InterruptToken string `json:"interruptToken,omitempty"`

@@ -43,7 +43,7 @@ type InstanceDiscoverySpec struct {
 	// +kubebuilder:validation:Maximum=86400
 	IntervalSeconds *int32 `json:"intervalSeconds,omitempty"`
 
-	// refreshToken requests a scan. Any change of its value requests one immediate scan. At most 256 characters.
+	// refreshToken requests a scan. Any new value requests one immediate scan. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	RefreshToken string `json:"refreshToken,omitempty"`

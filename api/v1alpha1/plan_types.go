@@ -90,7 +90,7 @@ type PlanSpec struct {
 	// +kubebuilder:default=Active
 	State PlanRequest `json:"state,omitempty"`
 
-	// retryToken requests a retry. Any change of its value runs the current phase again, unless the phase has succeeded. Berth first stops runs of the
+	// retryToken requests a retry. Any new value runs the current phase again, unless the phase has succeeded. Berth first stops runs of the
 	// phase that are still active. The API server accepts a change only if retryFrom names the current phase and attempt. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
@@ -165,7 +165,7 @@ type PlanRevert struct {
 	// +kubebuilder:validation:XValidation:rule="self == 'Strategize'",message="a plan can be reverted to Strategize only"
 	ToPhase PlanPhase `json:"toPhase,omitempty"`
 
-	// token identifies the request. Any change of its value is a new request. The API server accepts a change only if from names the current phase and
+	// token identifies the request. Any new value is a new request. The API server accepts a change only if from names the current phase and
 	// attempt. 1 to 256 characters.
 	// +required
 	// +kubebuilder:validation:MinLength=1

@@ -56,7 +56,7 @@ type ProcessSpec struct {
 	// +kubebuilder:default=Running
 	State ProcessState `json:"state,omitempty"`
 
-	// restartToken requests a restart. Any change of its value is one request. Several changes before the new incarnation starts cause one restart. At
+	// restartToken requests a restart. Any new value is one request, and an empty one is none. Several changes before the new incarnation starts cause one restart. At
 	// most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
@@ -88,7 +88,7 @@ type ProcessSpec struct {
 	// +kubebuilder:default={}
 	Breaker BreakerPolicy `json:"breaker,omitzero"`
 
-	// resetToken requests a reset. Any change of its value closes the breaker and resets the back-off. At most 256 characters.
+	// resetToken requests a reset. Any new value closes the breaker and resets the back-off. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	ResetToken string `json:"resetToken,omitempty"`

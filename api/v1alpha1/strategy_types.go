@@ -62,7 +62,7 @@ type StrategySpec struct {
 	// +kubebuilder:default={}
 	Breaker StrategyBreaker `json:"breaker,omitzero"`
 
-	// resetToken requests a reset. Any change of its value closes the breaker and starts a new epoch. Runs that started before the reset no longer
+	// resetToken requests a reset. Any new value closes the breaker and starts a new epoch. Runs that started before the reset no longer
 	// affect the breaker. At most 256 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256

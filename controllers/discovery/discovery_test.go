@@ -70,6 +70,9 @@ func TestRefreshToken_TriggersScan(t *testing.T) {
 	d = w.reconcile(d)
 	w.Expect(d.Status.ObservedRefreshToken).To(Equal("now"))
 	w.Expect(d.Status.LastDiscoveryTime.Time).To(BeTemporally("==", begin.Add(time.Second)))
+	d.Spec.RefreshToken = "" // removed by the owner of the spec
+	w.Expect(w.api.Update(w.ctx, d)).To(Succeed())
+	w.Expect(w.reconcile(d).Status.ObservedRefreshToken).To(Equal("now"))
 }
 
 // tmuxInstance returns an Instance that names a session of the default tmux server.

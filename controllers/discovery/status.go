@@ -4,6 +4,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -34,7 +35,7 @@ func (r *Reconciler) write(ctx context.Context, p *pass) error {
 		p.report(status)
 	}
 	status.ObservedGeneration = p.discovery.Generation
-	status.ObservedRefreshToken = p.discovery.Spec.RefreshToken
+	status.ObservedRefreshToken = cmp.Or(p.discovery.Spec.RefreshToken, status.ObservedRefreshToken) // a removed token is no request
 	p.conclude()
 	if equality.Semantic.DeepEqual(base.Status, *status) {
 		return nil

@@ -182,7 +182,7 @@ func (k *Kind) handle(instance *v1alpha1.Instance) string {
 // interrupts the program after the write. Therefore each token causes at most one interrupt.
 func (k *Kind) show(instance *v1alpha1.Instance, adopted bool, command string) {
 	instance.Status.AttachCommand, instance.Status.SessionID = command, sessionID(instance)
-	instance.Status.ObservedInterruptToken = instance.Spec.InterruptToken
+	instance.Status.ObservedInterruptToken = cmp.Or(instance.Spec.InterruptToken, instance.Status.ObservedInterruptToken) // a removed token is no request
 	if adopted {
 		k.set(instance, v1alpha1.ConditionAdopted, metav1.ConditionTrue, v1alpha1.ReasonAdopted, "Berth adopted a program that was already running.")
 	} else {

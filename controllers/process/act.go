@@ -4,6 +4,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,7 +100,7 @@ func (r *Reconciler) do(ctx context.Context, v *scope) error {
 		if blocked != nil {
 			return &facts.StartError{Reason: blocked.Reason, Message: blocked.Message}
 		}
-		process.Origin = facts.Origin{SpecHash: v.hash, RestartToken: v.spec().RestartToken, SessionStart: string(v.step.SessionStart), ResumeHash: v.resumeHash}
+		process.Origin = facts.Origin{SpecHash: v.hash, RestartToken: cmp.Or(v.spec().RestartToken, v.object.GetProcessStatus().ObservedRestartToken), SessionStart: string(v.step.SessionStart), ResumeHash: v.resumeHash}
 		r.stateCache.setRuntime(v.object, v.runtime)
 		err := v.runtime.Start(ctx, process)
 		if err == nil {

@@ -113,6 +113,16 @@ func stalledReason(run *v1alpha1.StrategyRun) string {
 	return stalled.Reason
 }
 
+// A reset token that was removed before or after the reset does not delay runs.
+func TestAdmit_WaitsForRequestedReset(t *testing.T) {
+	for token, want := range map[string]string{"": "", "answered": "", "new": v1alpha1.ReasonPending} {
+		b := newFixture(t, func(s *v1alpha1.Strategy, _ *v1alpha1.StrategyRun) {
+			s.Spec.ResetToken, s.Status.ObservedResetToken = token, "answered"
+		})
+		b.Expect(stalledReason(b.reconcile())).To(Equal(want), "token %q", token)
+	}
+}
+
 // A manager that was killed between the record of a start and the start must not start the run after the breaker has opened.
 func TestRecordedStart_IsAdmittedAgain(t *testing.T) {
 	open := v1alpha1.StrategyBreakerStatus{State: v1alpha1.BreakerOpen, Failures: 3}

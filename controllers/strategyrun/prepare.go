@@ -100,7 +100,8 @@ func admit(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) (blocked, hel
 // admitByBreaker is the part of admit that depends on the breaker.
 func admitByBreaker(run *v1alpha1.StrategyRun, strategy *v1alpha1.Strategy) (blocked, held *lifecycle.Blocked) {
 	name, breaker := run.Spec.StrategyRef.Name, strategy.Status.Breaker
-	if breaker == nil || strategy.Status.ObservedResetToken != strategy.Spec.ResetToken {
+	reset := strategy.Spec.ResetToken
+	if breaker == nil || reset != "" && reset != strategy.Status.ObservedResetToken {
 		return &lifecycle.Blocked{Reason: v1alpha1.ReasonPending, Retry: pendingRetry,
 			Message: fmt.Sprintf("Strategy %s has not been reconciled yet.", name)}, nil
 	}

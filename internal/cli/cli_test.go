@@ -131,6 +131,13 @@ func TestRestart_WaitsForReadyOrStalled(t *testing.T) {
 				Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCommandNotFound, Message: "no such program",
 			})
 		}},
+		"until the request is removed": {code: 1, says: "spec.restartToken was removed before the restart began", status: func(s *v1alpha1.DevServer) {
+			s.Spec.RestartToken, s.Status.ObservedRestartToken = "", "an earlier one"
+		}},
+		"also if the request is removed during the restart": {says: "devserver/web restarted", status: func(s *v1alpha1.DevServer) {
+			s.Spec.RestartToken, s.Status.ObservedRestartToken = "", "an earlier one"
+			s.Status.Incarnation++
+		}},
 		"until it waits for a cause": {code: 1, says: "WorkingDirMissing: The requested restart waits.", status: func(s *v1alpha1.DevServer) {
 			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionDriftDetected, Status: metav1.ConditionTrue,
 				Reason: v1alpha1.ReasonWorkingDirMissing, Message: "The requested restart waits.", ObservedGeneration: s.Generation})
@@ -146,7 +153,10 @@ func TestRestart_WaitsForReadyOrStalled(t *testing.T) {
 			g.Consistently(code, 300*time.Millisecond).ShouldNot(Receive(), "Ready from before the request does not count")
 			server := readWeb(g, f)
 			test.status(server)
+			edited := server.DeepCopy()
 			g.Expect(f.api.Status().Update(t.Context(), server)).To(Succeed())
+			server.Spec = edited.Spec
+			g.Expect(f.api.Update(t.Context(), server)).To(Succeed())
 			g.Eventually(code, timeout).Should(Receive(Equal(test.code)))
 			g.Expect(f.out.String() + f.err.String()).To(ContainSubstring(test.says))
 		})

@@ -137,7 +137,21 @@ func (a *app) awaitChange(ctx context.Context, to *connection, ref reference, ob
 		wanted.goal = "stopped"
 		return a.await(ctx, to, ref, wanted, func(now process.Object) (bool, error) { return hasStopped(now, generation), nil })
 	}
-	return a.await(ctx, to, ref, wanted, func(now process.Object) (bool, error) { return answered(now, generation, token) })
+	before := object.GetProcessStatus().Incarnation
+	return a.await(ctx, to, ref, wanted, func(now process.Object) (bool, error) {
+		if withdrawn(now, token, before) {
+			return false, fmt.Errorf("%s: spec.restartToken was removed before the restart began; the owner of the spec removes it: "+
+				"see metadata.managedFields, then run berth restart %[1]s again", ref)
+		}
+		return answered(now, generation, token)
+	})
+}
+
+// withdrawn reports whether a request to restart was removed before it was acted on: the incarnation is the one from before the request.
+func withdrawn(object process.Object, token string, before int64) bool {
+	status := object.GetProcessStatus()
+	return token != "" && object.GetProcessSpec().RestartToken == "" && status.ObservedRestartToken != token &&
+		status.ObservedGeneration >= object.GetGeneration() && status.Incarnation == before && !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionRestarting)
 }
 
 // goalDeleted is the goal of a wait that ends when the object is missing, or when another object has its name.
@@ -211,7 +225,7 @@ func answered(object process.Object, generation int64, token string) (bool, erro
 		return false, fmt.Errorf("%s: %s", ready.Reason, clean(ready.Message))
 	}
 	newer := object.GetProcessSpec().RestartToken
-	asked := status.ObservedRestartToken != token && status.ObservedRestartToken != newer
+	asked := newer != "" && status.ObservedRestartToken != token && status.ObservedRestartToken != newer // a removed token is no request
 	if asked || object.GetProcessSpec().UpdatePolicy != v1alpha1.UpdateOnRestart {
 		if err := delayed(status, generation); err != nil {
 			return false, err

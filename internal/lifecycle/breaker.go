@@ -82,10 +82,10 @@ func (m *machine) forgetFailures() {
 	m.status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerClosed}
 }
 
-// absorbReset handles a changed reset token: it forgets the failures. If the process was waiting for its next start, or had failed permanently, absorbReset
+// absorbReset handles a new reset token: it forgets the failures. A removed token is no request. If the process was waiting for its next start, or had failed permanently, absorbReset
 // schedules an immediate start.
 func (m *machine) absorbReset() {
-	if m.desired.ResetToken == m.status.ObservedResetToken {
+	if token := m.desired.ResetToken; token == "" || token == m.status.ObservedResetToken {
 		return
 	}
 	m.status.ObservedResetToken = m.desired.ResetToken

@@ -288,7 +288,7 @@ func (w *world) checkFinalState() string {
 		return "asleep and at rest, but a process is alive"
 	case w.desired.State == DesiredAsleep && Asleep(&w.status) && w.status.LastExit.Reason != v1alpha1.ReasonStopped:
 		return "the object sleeps after " + w.status.LastExit.Reason
-	case w.desired.State == DesiredAsleep && w.status.ObservedRestartToken != w.desired.RestartToken:
+	case w.desired.State == DesiredAsleep && w.restartPending():
 		return "a sleeping object does not observe its restart token"
 	case w.desired.State == DesiredAsleep:
 		return ""
@@ -305,7 +305,7 @@ func (w *world) checkFinalState() string {
 		return ""
 	case w.countLive() == 0 && (len(state) != 1 || state[0] != v1alpha1.ConditionStalled):
 		return fmt.Sprintf("at rest without a process and the conditions %v", state)
-	case w.status.ObservedRestartToken != w.desired.RestartToken:
+	case w.restartPending():
 		return "the restart token is not observed"
 	case w.status.SpecHash != w.desired.SpecHash:
 		return "a changed spec is not applied"
@@ -319,7 +319,12 @@ func (w *world) checkFinalState() string {
 func (w *world) differs() bool {
 	origin := w.processes[len(w.processes)-1].origin
 	resume := origin.SessionStart == string(v1alpha1.SessionResumed) && origin.ResumeHash != w.desired.ResumeHash
-	return resume || origin.SpecHash != w.desired.SpecHash || origin.RestartToken != w.desired.RestartToken
+	return resume || origin.SpecHash != w.desired.SpecHash || w.desired.RestartToken != "" && origin.RestartToken != w.desired.RestartToken
+}
+
+// restartPending reports whether a restart was requested that the status does not record.
+func (w *world) restartPending() bool {
+	return w.desired.RestartToken != "" && w.status.ObservedRestartToken != w.desired.RestartToken
 }
 
 // stateLimit returns the maximum number of states to walk: EXPLORE_STATES, or a default that suits every test run.

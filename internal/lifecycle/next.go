@@ -100,7 +100,7 @@ func (m *machine) recordIsNewest() bool {
 	}
 	m.status.Incarnation = newest
 	m.status.SpecHash = m.desired.SpecHash
-	m.status.ObservedRestartToken = m.desired.RestartToken
+	m.answerRestart()
 	m.status.ObservedResetToken = m.desired.ResetToken
 	m.status.Process, m.status.Stopping = nil, nil
 	return true

@@ -248,6 +248,47 @@ func TestStop_LaterStartIsNotRestart(t *testing.T) {
 	s.g.Expect(meta.IsStatusConditionTrue(s.status.Conditions, v1alpha1.ConditionRestarting)).To(BeFalse(), "a start after a stop is not a restart")
 }
 
+// The owner of the spec, such as a GitOps tool, removes the tokens that others have set in it.
+func TestToken_RemovedIsNoRequest(t *testing.T) {
+	for name, token := range map[string]func(*Desired) *string{
+		"restart": func(d *Desired) *string { return &d.RestartToken },
+		"reset":   func(d *Desired) *string { return &d.ResetToken },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newFixture(t).startToReady()
+			given := token(&s.desired)
+			*given = "1"
+			s.next()
+			if name == "restart" {
+				s.setExited(facts.Exit{Known: true, Signal: "SIGTERM"})
+				s.next()
+				s.setRunning()
+				s.next()
+			}
+			s.expectAtRest()
+			answered := s.status.DeepCopy()
+			for _, now := range []string{"", "1"} { // removed, and set again by its user
+				*given = now
+				s.expectAtRest()
+				s.g.Expect(s.status).To(Equal(*answered), "token %q", now)
+			}
+			*given = ""
+			s.desired.SpecHash = "changed"
+			s.next()
+			s.setExited(facts.Exit{Known: true, Signal: "SIGTERM"})
+			s.next()
+			s.setRunning()
+			s.next()
+			*given = "1"
+			s.expectAtRest() // also after a start in which the token was missing
+			s.setExited(facts.Exit{Known: true, Code: 1})
+			*given = ""
+			s.next()
+			s.g.Expect(s.status.Failures).To(Equal(int32(1)), "the removed token neither restarts the process at once nor resets the back-off")
+		})
+	}
+}
+
 func TestRestarting_IsTrueOnceLeaderExits(t *testing.T) {
 	for policy, want := range map[v1alpha1.RestartPolicy]bool{v1alpha1.RestartAlways: true, v1alpha1.RestartNever: false} {
 		s := newFixture(t).startToReady()

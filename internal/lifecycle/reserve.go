@@ -92,7 +92,8 @@ func (m *machine) recordPreStart() {
 		m.forgetFailures()
 	}
 	m.advance(m.restartReason())
-	m.status.SpecHash, m.status.ObservedRestartToken = m.desired.SpecHash, m.desired.RestartToken
+	m.status.SpecHash = m.desired.SpecHash
+	m.answerRestart()
 	m.desired = now
 	if ahead.StopSent { // the process was asked to stop before a manager recorded its start
 		m.status.Stopping = &v1alpha1.StopRequest{Incarnation: ahead.Number, Reason: v1alpha1.ReasonStopped, KillTime: microTime(m.now.Add(m.desired.Grace))}

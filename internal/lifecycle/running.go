@@ -84,8 +84,15 @@ func (m *machine) obstacle() (reason, message string) {
 	return "", ""
 }
 
+// restartRequested reports whether spec.restartToken requests a restart that has not begun. A removed token is no request: the owner of the spec, such as a
+// GitOps tool, removes the tokens that others have set in it.
 func (m *machine) restartRequested() bool {
-	return m.desired.RestartToken != m.status.ObservedRestartToken
+	return m.desired.RestartToken != "" && m.desired.RestartToken != m.status.ObservedRestartToken
+}
+
+// answerRestart records the request that the next start satisfies. A removed token leaves the record as it is, so that the token is no request if it returns.
+func (m *machine) answerRestart() {
+	m.status.ObservedRestartToken = cmp.Or(m.desired.RestartToken, m.status.ObservedRestartToken)
 }
 
 func (m *machine) drifted() bool {

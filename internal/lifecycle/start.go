@@ -55,7 +55,7 @@ func (m *machine) askedToStart() bool {
 	switch {
 	case end == nil, end.Reason == v1alpha1.ReasonStopped, m.status.SpecHash == "":
 		return true
-	case m.desired.RestartToken != m.status.ObservedRestartToken:
+	case m.restartRequested():
 		return true
 	case !m.drifted():
 		return false
@@ -94,7 +94,7 @@ func startingMessage(incarnation int64) string {
 // startIntended starts the recorded incarnation with the current spec.
 func (m *machine) startIntended() {
 	m.status.SpecHash = m.desired.SpecHash
-	m.status.ObservedRestartToken = m.desired.RestartToken
+	m.answerRestart()
 	m.step.SessionStart = m.recordedSessionStart()
 	m.startSession(m.step.SessionStart) // with the current resumeCommand
 	m.reconciling(v1alpha1.ReasonStarting, startingMessage(m.status.Incarnation))
@@ -108,7 +108,7 @@ func (m *machine) restartReason() string {
 	switch {
 	case m.status.Incarnation == 0 || m.status.SpecHash == "":
 		return ""
-	case m.desired.RestartToken != m.status.ObservedRestartToken:
+	case m.restartRequested():
 		return v1alpha1.ReasonRequested
 	case m.drifted():
 		return v1alpha1.ReasonSpecChanged

@@ -60,7 +60,7 @@ func (m *machine) decideSleep(current *facts.Incarnation) {
 		return
 	}
 	m.status.SpecHash = ""
-	m.status.ObservedRestartToken = m.desired.RestartToken
+	m.answerRestart()
 	m.beReady(v1alpha1.ReasonIdle, "Idle. Starts on the next use.")
 }
 

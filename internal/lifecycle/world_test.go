@@ -4,6 +4,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -81,6 +82,11 @@ type manager struct {
 	step     Step
 }
 
+// restartToken returns the token that a start carries as its origin: a removed token leaves the one that was answered.
+func (m *manager) restartToken() string {
+	return cmp.Or(m.desired.RestartToken, m.step.Status.ObservedRestartToken)
+}
+
 type managerPhase int
 
 const (
@@ -152,6 +158,9 @@ var moves = []move{
 	}},
 	{"restart is requested", func(w *world) bool {
 		return spend(&w.budget.restarts) && !w.deleted && w.edit(func() { w.desired.RestartToken += "+"; w.desired.Generation++ })
+	}},
+	{"restart token is removed", func(w *world) bool {
+		return w.desired.RestartToken != "" && spend(&w.budget.restarts) && !w.deleted && w.edit(func() { w.desired.RestartToken = ""; w.desired.Generation++ })
 	}},
 	{"spec is changed", func(w *world) bool {
 		return spend(&w.budget.specs) && !w.deleted && w.edit(func() { w.desired.SpecHash += "+"; w.desired.Generation++ })
@@ -394,7 +403,7 @@ func (w *world) act() bool {
 	switch m.step.Action {
 	case StartProcess:
 		if w.find(m.step.Incarnation) == nil {
-			origin := facts.Origin{SpecHash: m.desired.SpecHash, RestartToken: m.desired.RestartToken, SessionStart: string(m.step.SessionStart), ResumeHash: m.desired.ResumeHash}
+			origin := facts.Origin{SpecHash: m.desired.SpecHash, RestartToken: m.restartToken(), SessionStart: string(m.step.SessionStart), ResumeHash: m.desired.ResumeHash}
 			w.processes = append(w.processes, process{number: m.step.Incarnation, phase: facts.Starting, origin: origin, port: m.port, deaf: w.slow})
 		}
 	case StopProcess:
@@ -466,7 +475,7 @@ func (w *world) writeManagerKey(b *strings.Builder, m *manager) {
 	case hasRead:
 		fmt.Fprint(b, m.version == w.version)
 		if step := next(m.desired, m.status, m.observed, w.now); step.PreStart {
-			fmt.Fprint(b, "ahead", step.Incarnation, step.SessionStart, m.desired.SpecHash, m.desired.RestartToken, m.desired.ResumeHash)
+			fmt.Fprint(b, "ahead", step.Incarnation, step.SessionStart, m.desired.SpecHash, m.restartToken(), m.desired.ResumeHash)
 		}
 		if m.version == w.version {
 			for _, i := range m.observed.Incarnations {
@@ -474,7 +483,7 @@ func (w *world) writeManagerKey(b *strings.Builder, m *manager) {
 			}
 		}
 	case hasWritten:
-		fmt.Fprint(b, m.version == w.version, m.step.Action, m.step.Incarnation, m.step.SessionStart, m.desired.SpecHash, m.desired.RestartToken, m.desired.ResumeHash)
+		fmt.Fprint(b, m.version == w.version, m.step.Action, m.step.Incarnation, m.step.SessionStart, m.desired.SpecHash, m.restartToken(), m.desired.ResumeHash)
 	}
 }
 

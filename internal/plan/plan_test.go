@@ -198,6 +198,22 @@ func TestRevert_ReturnsToFirstPhaseWithinLimit(t *testing.T) {
 	w.settle().expectState(execute, complete, 3)
 }
 
+// The owner of the spec, such as a GitOps tool, removes the tokens that others have set in it.
+func TestToken_RemovedIsNoRequest(t *testing.T) {
+	w := newWorld(gomega(t), pinnedAction(0, 1, 1))
+	w.settle().approveWaiting("").settle().expectState(execute, processing, 1)
+	w.desired.RetryToken = "again"
+	w.settle().finishCancelledRuns().expectState(execute, processing, 2)
+	w.finishRun(runName(2, execute, 0), succeeded).settle().expectState(execute, complete, 2)
+	w.desired.RevertToken, w.desired.RetryToken = "back", ""
+	w.settle().expectState(strategize, complete, 3)
+	w.approveWaiting("").settle().expectState(execute, processing, 3)
+	for _, tokens := range [][2]string{{"", ""}, {"again", "back"}} { // removed, and set once more
+		w.desired.RetryToken, w.desired.RevertToken = tokens[0], tokens[1]
+		w.settle().finishCancelledRuns().expectState(execute, processing, 3)
+	}
+}
+
 func TestCancel_ReportsRunsOfPlanWithoutStatus(t *testing.T) {
 	w := newWorld(gomega(t), pinnedAction(1)).settle()
 	w.g.Expect(w.liveRuns()).NotTo(BeEmpty())

@@ -4,6 +4,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -254,7 +255,7 @@ func (p *planner) revert() string {
 	s := p.status
 	from := s.CurrentPhase
 	// The revert includes a retry that was requested at the same time.
-	s.ObservedRevertToken, s.ObservedRetryToken = p.desired.RevertToken, p.desired.RetryToken
+	s.ObservedRevertToken, s.ObservedRetryToken = p.desired.RevertToken, cmp.Or(p.desired.RetryToken, s.ObservedRetryToken)
 	s.Attempt++
 	s.Reversions++
 	s.Completed, s.Results = nil, nil

@@ -92,10 +92,10 @@ type evaluator struct {
 	now     time.Time
 }
 
-// reset starts a new epoch if the reset token has changed.
+// reset starts a new epoch if a new reset is requested. A removed token is no request.
 func (t *evaluator) reset() {
 	status := &t.step.Status
-	if t.desired.ResetToken == status.ObservedResetToken {
+	if token := t.desired.ResetToken; token == "" || token == status.ObservedResetToken {
 		return
 	}
 	status.ObservedResetToken = t.desired.ResetToken

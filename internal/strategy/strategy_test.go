@@ -132,6 +132,10 @@ func TestReset_BeginsEpochWithoutOldFailures(t *testing.T) {
 	b.settle().expectBreaker(v1alpha1.BreakerClosed, 0)
 	b.g.Expect(b.status.Totals.Failed).To(BeEquivalentTo(3), "a run of an old epoch still counts in the totals")
 	b.addFinishedRun(v1alpha1.OutcomeFailed).settle().expectBreaker(v1alpha1.BreakerClosed, 1)
+	for _, token := range []string{"", "again"} { // removed by the owner of the spec, and set once more
+		b.desired.ResetToken = token
+		b.settle().expectBreaker(v1alpha1.BreakerClosed, 1)
+	}
 	b.g.Expect(b.status.Epoch).To(BeEquivalentTo(1))
 }
 

@@ -78,6 +78,27 @@ var _ = Describe("an Instance", func() {
 		Expect(instance.Status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped), "a requested stop is not a crash")
 	})
 
+	It("takes a removed token for no request, also after a crash", func(ctx context.Context) {
+		instance := newInstance(namespace, "claude", "claude")
+		Expect(k8s.Create(ctx, instance)).To(Succeed())
+		waitForReady(ctx, instance)
+		update(ctx, instance, func() { instance.Spec.RestartToken = "again" })
+		waitForReady(ctx, instance)
+		update(ctx, instance, func() { instance.Spec.RestartToken = "" })
+		waitForReady(ctx, instance)
+		rt.Exit(instance.UID, facts.Exit{Known: true, Code: 1})
+		Eventually(func() int { return rt.Count(instance.UID, fake.Start) }).Should(Equal(3))
+		waitForReady(ctx, instance)
+		stopManager()
+		stopManager = startManager()
+		for _, token := range []string{"again", ""} {
+			update(ctx, instance, func() { instance.Spec.RestartToken = token })
+			waitForReady(ctx, instance)
+			expectNoWrites(ctx, instance)
+		}
+		Expect(rt.Count(instance.UID, fake.Start)).To(Equal(3))
+	})
+
 	It("restarts once for all requests before the new incarnation", func(ctx context.Context) {
 		rt.Program("stubborn", fake.Program{IgnoreStop: true})
 		instance := newInstance(namespace, "claude", "stubborn")

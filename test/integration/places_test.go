@@ -100,6 +100,12 @@ var _ = Describe("an Instance in tmux", func() {
 		Eventually(tmux.Typed).WithArguments(instance.UID).Should(Equal("\x03\x03"))
 		expectNoWrites(ctx, instance)
 		Expect(tmux.Typed(instance.UID)).To(Equal("\x03\x03"))
+		for _, token := range []string{"", "2"} { // removed by the owner of the spec, and set once more
+			update(ctx, instance, func() { instance.Spec.InterruptToken = token })
+			waitForReady(ctx, instance)
+			expectNoWrites(ctx, instance)
+			Expect(tmux.Typed(instance.UID)).To(Equal("\x03\x03"))
+		}
 		Expect(instance.Status.Incarnation).To(BeEquivalentTo(1))
 	})
 })

@@ -20,7 +20,7 @@ type InstanceDiscoverySpecApplyConfiguration struct {
 	Sources []DiscoverySourceApplyConfiguration `json:"sources,omitempty"`
 	// intervalSeconds is the time between two scans, in seconds. 5 to 86400. Defaults to 30.
 	IntervalSeconds *int32 `json:"intervalSeconds,omitempty"`
-	// refreshToken requests a scan. Any change of its value requests one immediate scan. At most 256 characters.
+	// refreshToken requests a scan. Any new value requests one immediate scan. At most 256 characters.
 	RefreshToken *string `json:"refreshToken,omitempty"`
 	// template contains additional fields of the Instances that this discovery creates.
 	Template *DiscoveryTemplateApplyConfiguration `json:"template,omitempty"`

@@ -24,7 +24,7 @@ type InstanceSpecApplyConfiguration struct {
 	// deletionPolicy states what happens to the process when the object is deleted. With Terminate, Berth stops it. With Orphan, an adopted session or
 	// container keeps running. Defaults to Orphan for an adopted session or container, and to Terminate for a process that Berth started.
 	DeletionPolicy *apiv1alpha1.DeletionPolicy `json:"deletionPolicy,omitempty"`
-	// interruptToken requests an interrupt. Any change of its value sends one Ctrl-C to the terminal. At most 256 characters.
+	// interruptToken requests an interrupt. Any new value sends one Ctrl-C to the terminal. At most 256 characters.
 	InterruptToken *string `json:"interruptToken,omitempty"`
 	// displayName is a human-readable name of the session, at most 256 characters. It need not be a valid object name.
 	DisplayName *string `json:"displayName,omitempty"`

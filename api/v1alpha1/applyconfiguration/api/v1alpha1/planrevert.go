@@ -18,7 +18,7 @@ type PlanRevertApplyConfiguration struct {
 	// toPhase is the phase at which the plan restarts; only Strategize is supported. Lower spec.targetPhase in the same change; otherwise the plan
 	// continues up to spec.targetPhase without approval. Defaults to Strategize.
 	ToPhase *apiv1alpha1.PlanPhase `json:"toPhase,omitempty"`
-	// token identifies the request. Any change of its value is a new request. The API server accepts a change only if from names the current phase and
+	// token identifies the request. Any new value is a new request. The API server accepts a change only if from names the current phase and
 	// attempt. 1 to 256 characters.
 	Token *string `json:"token,omitempty"`
 	// from names the phase and the attempt that the user of the request saw: status.currentPhase and status.attempt.

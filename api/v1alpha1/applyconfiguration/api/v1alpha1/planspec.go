@@ -26,7 +26,7 @@ type PlanSpecApplyConfiguration struct {
 	Approval *PlanApprovalApplyConfiguration `json:"approval,omitempty"`
 	// state is the desired state of the plan: Active or Cancelled. Cancelled stops the plan and cannot be undone. Defaults to Active.
 	State *apiv1alpha1.PlanRequest `json:"state,omitempty"`
-	// retryToken requests a retry. Any change of its value runs the current phase again, unless the phase has succeeded. Berth first stops runs of the
+	// retryToken requests a retry. Any new value runs the current phase again, unless the phase has succeeded. Berth first stops runs of the
 	// phase that are still active. The API server accepts a change only if retryFrom names the current phase and attempt. At most 256 characters.
 	RetryToken *string `json:"retryToken,omitempty"`
 	// retryFrom names the phase and the attempt that the user of retryToken saw: status.currentPhase and status.attempt.

@@ -17,7 +17,7 @@ type ProcessSpecApplyConfiguration struct {
 	// state is the desired state: Running, Stopped, or OnDemand. Stopped keeps the object without a process. OnDemand, which only LanguageServers
 	// support, runs the server only while clients use it. Defaults to Running.
 	State *apiv1alpha1.ProcessState `json:"state,omitempty"`
-	// restartToken requests a restart. Any change of its value is one request. Several changes before the new incarnation starts cause one restart. At
+	// restartToken requests a restart. Any new value is one request, and an empty one is none. Several changes before the new incarnation starts cause one restart. At
 	// most 256 characters.
 	RestartToken *string `json:"restartToken,omitempty"`
 	// session groups objects, for example to delete them together. Berth copies it to the label berth.dev/session. It must be a valid label value of at
@@ -31,7 +31,7 @@ type ProcessSpecApplyConfiguration struct {
 	Backoff *BackoffPolicyApplyConfiguration `json:"backoff,omitempty"`
 	// breaker states when Berth stops restarting a process that keeps failing.
 	Breaker *BreakerPolicyApplyConfiguration `json:"breaker,omitempty"`
-	// resetToken requests a reset. Any change of its value closes the breaker and resets the back-off. At most 256 characters.
+	// resetToken requests a reset. Any new value closes the breaker and resets the back-off. At most 256 characters.
 	ResetToken *string `json:"resetToken,omitempty"`
 	// updatePolicy states what happens to a running process when its spec changes: Recreate restarts it, OnRestart leaves it running until its next
 	// restart. Defaults to Recreate.

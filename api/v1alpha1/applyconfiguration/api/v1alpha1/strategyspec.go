@@ -28,7 +28,7 @@ type StrategySpecApplyConfiguration struct {
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 	// breaker states when Berth stops starting runs because too many have failed.
 	Breaker *StrategyBreakerApplyConfiguration `json:"breaker,omitempty"`
-	// resetToken requests a reset. Any change of its value closes the breaker and starts a new epoch. Runs that started before the reset no longer
+	// resetToken requests a reset. Any new value closes the breaker and starts a new epoch. Runs that started before the reset no longer
 	// affect the breaker. At most 256 characters.
 	ResetToken *string `json:"resetToken,omitempty"`
 	// ttlSecondsAfterFinished is the time, in seconds, after which Berth deletes a run that has finished and was counted. 0 to 31536000 (one year).
