@@ -50,7 +50,7 @@ type InstanceSpec struct {
 	// +kubebuilder:default={}
 	Terminal TerminalSpec `json:"terminal,omitzero"`
 
-	// idleTimeoutSeconds is the time without output or input, in seconds, after which Berth stops the program. The next use starts the program again:
+	// idleTimeoutSeconds is the time without new output or input, in seconds, after which Berth stops the program. The next use starts the program again:
 	// berth attach, berth send, a new restartToken, or any other change of the spec. Berth stops an idle adopted session or container only if
 	// deletionPolicy is Terminate. 0 to 31536000 (one year). 0: Berth never stops an idle program. Defaults to 0.
 	// +optional
@@ -108,7 +108,8 @@ type TerminalSpec struct {
 // AwaitingInputSpec states how Berth recognizes that a program waits for an answer.
 type AwaitingInputSpec struct {
 	// patterns are regular expressions (RE2) that match a screen on which the program waits for an answer. Berth matches them against the last 20 lines
-	// of the terminal once its content has not changed for two seconds. Spaces at the end of lines and empty lines at the end of the text are removed,
+	// of the terminal once its content has not changed for two seconds, and each second while it changes; then lines that have just changed do not
+	// count. Spaces at the end of lines and empty lines at the end of the text are removed,
 	// so $ matches at the cursor. At most 16 patterns of at most 256 characters. If the list is not empty, only these patterns decide. Empty: Berth
 	// checks how the program reads the terminal, if the runtime reports that, and uses built-in patterns for common coding agents, menus and passwords.
 	// All patterns together may compile to at most 2,048 instructions; the condition AwaitingInput reports patterns that exceed this limit. If these

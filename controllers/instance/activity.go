@@ -21,6 +21,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/terminal"
 )
 
 const (
@@ -40,6 +41,31 @@ type objectCache struct {
 	// examination, because a new generation may have other patterns.
 	judged     time.Time
 	generation int64
+
+	// incarnation is the number of the incarnation that the rest is about.
+	incarnation int64
+	// motion is what moves on the terminal.
+	motion terminal.Motion
+	// glanced is when the terminal was last examined while it changed. doubted reports that a question was not there at the last examination.
+	glanced time.Time
+	doubted bool
+	// fresh is the time of the latest change of the terminal that is activity, and seen that of the latest change at all, as of the last examination.
+	fresh, seen time.Time
+}
+
+// renew forgets what is known about the terminal of an earlier incarnation.
+func (m *objectCache) renew(current facts.Incarnation) {
+	if m.incarnation != current.Number {
+		m.incarnation, m.motion, m.glanced, m.doubted, m.fresh, m.seen = current.Number, terminal.Motion{}, time.Time{}, false, time.Time{}, time.Time{}
+	}
+}
+
+// read notes whether a look at the terminal shows activity. active is the time of the latest activity before the screen was read.
+func (m *objectCache) read(look terminal.Look, active time.Time) {
+	if m.motion.Adds(look) {
+		m.fresh = active
+	}
+	m.seen = active
 }
 
 // Asleep implements process.Kind: it reports whether the session has been unused for longer than its spec allows. Access through Berth or an edit of the spec
@@ -76,6 +102,7 @@ func (k *Kind) idleness(ctx context.Context, instance *v1alpha1.Instance, starte
 		ctrl.LoggerFrom(ctx).Error(err, "Cannot determine the last activity of a terminal")
 		return idleness // unknown is not idle
 	}
+	active = k.freshText(ctx, instance, active, idleness.Timeout)
 	used, _ := k.present.Last(instance.UID)
 	since := k.clock.Since(started)
 	for _, at := range []time.Time{active, used} {
@@ -87,7 +114,25 @@ func (k *Kind) idleness(ctx context.Context, instance *v1alpha1.Instance, starte
 	return idleness
 }
 
-// terminal returns when the terminal last showed something new. It returns ErrNotFound if the terminal has shown nothing so far.
+// freshText returns when the terminal last showed activity, which a repaint without new text is not. active is when it last changed. If the Instance would be
+// idle, but the terminal has changed since the last examination, freshText examines it.
+func (k *Kind) freshText(ctx context.Context, instance *v1alpha1.Instance, active time.Time, timeout time.Duration) time.Time {
+	m := k.memories.Keep(instance.UID)
+	switch {
+	case m.fresh.IsZero() || m.incarnation != instance.Status.Incarnation:
+		return active
+	case m.seen.Equal(active) || k.clock.Since(m.fresh) < timeout:
+		return m.fresh
+	}
+	look, err := k.look(ctx, instance)
+	if err != nil {
+		return active
+	}
+	m.read(look, active)
+	return m.fresh
+}
+
+// terminal returns when the terminal last changed. It returns ErrNotFound if the terminal has shown nothing so far.
 func (k *Kind) terminal(ctx context.Context, instance *v1alpha1.Instance) (time.Time, error) {
 	logs := k.Runtime(instance).Capabilities().Logs
 	if logs == nil {
@@ -100,9 +145,12 @@ func (k *Kind) terminal(ctx context.Context, instance *v1alpha1.Instance) (time.
 func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation) time.Duration {
 	now, timeline := elapsed.Read(k.clock)
 	before := instance.Status.DeepCopy()
-	idleIn := k.showIdle(instance, k.idleness(ctx, instance, current.StartedAt, now), now)
 	active, err := k.terminal(ctx, instance)
 	again := k.showWaiting(ctx, instance, current, screenCheck{active, err, now, timeline})
+	idleIn := k.showIdle(instance, k.idleness(ctx, instance, current.StartedAt, now), now)
+	if m := k.memories.Keep(instance.UID); !m.fresh.IsZero() && m.incarnation == current.Number {
+		active = m.fresh // activity since then is examined within two seconds
+	}
 	anyway := !equality.Semantic.DeepEqual(before.Conditions, instance.Status.Conditions)
 	latest := current.StartedAt
 	used, _ := k.present.Last(instance.UID)

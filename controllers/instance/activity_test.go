@@ -4,6 +4,7 @@
 package instance
 
 import (
+	"fmt"
 	goruntime "runtime"
 	"slices"
 	"strings"
@@ -81,9 +82,9 @@ func TestActivity_IsWrittenTwiceAMinute(t *testing.T) {
 	d.observe()
 	d.Expect(d.instance.Status.LastActivityTime.Time).To(Equal(morning), "a start is activity")
 	writes := map[int64]bool{}
-	for range 150 { // two seconds each
+	for i := range 150 { // two seconds each
 		d.advance(2 * time.Second)
-		d.runtime.Show("claude", "working")
+		d.runtime.Show("claude", fmt.Sprint("working on file ", i))
 		d.Expect(d.observe()).To(And(BeNumerically(">", 0), BeNumerically("<=", stillness)), "requeued to notice when the output stops")
 		writes[d.instance.Status.LastActivityTime.Unix()] = true
 	}
@@ -94,13 +95,13 @@ func TestActivity_IsWrittenTwiceAMinute(t *testing.T) {
 	d.observe()
 	last := *d.instance.Status.LastActivityTime
 	d.Expect(last.Time).To(Equal(d.clock.Now().Add(-time.Minute)), "the last activity is written")
-	before := d.instance.DeepCopy()
+	before, captured := d.instance.DeepCopy(), d.runtime.Captured("claude")
 	for range 10 {
 		d.advance(time.Hour)
 		d.Expect(d.observe()).To(BeZero(), "a session at rest is not inspected")
 	}
 	d.Expect(d.instance.Status).To(Equal(before.Status), "a session at rest is not written")
-	d.Expect(d.runtime.Captured("claude")).To(Equal(1), "the screen is captured only once")
+	d.Expect(d.runtime.Captured("claude")).To(Equal(captured), "the screen of a session at rest is not captured again")
 
 	d.tracker.Touch("claude")
 	d.observe()
@@ -192,9 +193,9 @@ func TestAwaitingInput_IsTrueWhileQuestionIsShown(t *testing.T) {
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
 	d.advance(time.Second)
 	d.runtime.Show("claude", question)
-	d.Expect(d.observe()).To(Equal(stillness))
+	d.Expect(d.observe()).To(Equal(glanceEvery))
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse), "the output may still continue")
-	d.advance(stillness)
+	d.advance(glanceEvery)
 	before := d.instance.DeepCopy()
 	d.observe()
 	waiting := d.condition(v1alpha1.ConditionAwaitingInput)
@@ -204,14 +205,17 @@ func TestAwaitingInput_IsTrueWhileQuestionIsShown(t *testing.T) {
 	d.Expect(d.kind.DeriveStatus(d.instance, d.instance, lifecycle.Step{}, d.clock.Now())).To(BeEmpty(), "the event is emitted once")
 
 	// If the program draws the same question again, the condition stays True. If the program prints more after the question, the condition becomes False
-	// immediately.
+	// after the time of a frame.
 	d.advance(time.Minute)
 	d.runtime.Show("claude", question)
 	d.observe()
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionTrue))
 	d.advance(time.Second)
 	d.runtime.Show("claude", question+"y\nremoved")
-	d.Expect(d.observe()).To(Equal(stillness))
+	d.Expect(d.observe()).To(Equal(frameTime))
+	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionTrue), "the screen may be half of a frame")
+	d.advance(frameTime)
+	d.Expect(d.observe()).To(Equal(glanceEvery))
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
 
 	// A question of an earlier incarnation no longer counts.
@@ -222,6 +226,104 @@ func TestAwaitingInput_IsTrueWhileQuestionIsShown(t *testing.T) {
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
 	d.kind.ObserveStopped(t.Context(), d.instance)
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
+}
+
+// animation is a screen with a question, and a spinner and a clock that never stand still. i is the number of the frame.
+func animation(i int) string {
+	return fmt.Sprintf("%c Reading 1 file\n10:%02d:%02d\nDo you want to proceed?\n ❯ 1. Yes\n   2. No\n", []rune("●○◐")[i%3], i/60%60, i%60)
+}
+
+// animate shows frames for a time, and reconciles when requested. It returns when the condition was first True, -1 for never, and how often the condition changed.
+func (d *fixture) animate(frame func(i int) string, every, length time.Duration) (asked time.Duration, changes int) {
+	asked = -1
+	last := d.condition(v1alpha1.ConditionAwaitingInput).Status
+	next := time.Duration(0)
+	for passed := time.Duration(0); passed < length; passed += 50 * time.Millisecond {
+		if passed%every == 0 {
+			d.runtime.Show("claude", frame(int(passed/every)))
+		}
+		if passed >= next {
+			next = passed + max(d.observe(), 10*time.Millisecond)
+		}
+		now := d.condition(v1alpha1.ConditionAwaitingInput).Status
+		if now == metav1.ConditionTrue && asked < 0 {
+			asked = passed
+		}
+		if now != last {
+			last, changes = now, changes+1
+		}
+		d.advance(50 * time.Millisecond)
+	}
+	return asked, changes
+}
+
+// TestAwaitingInput_IsTrueBesideAnimation shows a question on a screen that is never still: the condition is True within two seconds and stays True until the
+// answer, and the Instance becomes idle.
+func TestAwaitingInput_IsTrueBesideAnimation(t *testing.T) {
+	for _, every := range []time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 600 * time.Millisecond, 1500 * time.Millisecond, 3 * time.Second} {
+		t.Run(every.String(), func(t *testing.T) {
+			d := newFixture(t)
+			d.instance.Spec.IdleTimeoutSeconds = ptr.To[int32](60)
+			d.advance(time.Second)
+			asked, changes := d.animate(func(i int) string { return fmt.Sprintf("%c Working %d", []rune("●○")[i%2], i) }, every, 6*time.Second)
+			d.Expect(asked).To(BeNumerically("<", 0))
+			d.Expect(changes).To(BeZero())
+			asked, changes = d.animate(animation, every, 50*time.Second)
+			d.Expect(asked).To(And(BeNumerically(">", 0), BeNumerically("<=", 2*time.Second)))
+			d.Expect(changes).To(Equal(1), "the condition does not flap")
+			d.Expect(d.asleep()).To(BeFalse())
+			noted := d.instance.Status.LastActivityTime.DeepCopy()
+			d.animate(animation, every, 15*time.Second)
+			d.Expect(d.instance.Status.LastActivityTime.Time).To(Equal(noted.Time), "repaints are not recorded as activity")
+			d.Expect(d.condition(v1alpha1.ConditionIdle).Status).To(Equal(metav1.ConditionTrue))
+			d.Expect(d.asleep()).To(BeTrue(), "repaints are no activity")
+
+			d.runtime.Show("claude", "1. Yes\nremoved the files")
+			d.Expect(d.asleep()).To(BeFalse(), "new text after the last examination is activity")
+			d.observe()
+			d.advance(frameTime)
+			d.observe()
+			d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
+			d.Expect(d.condition(v1alpha1.ConditionIdle).Status).To(Equal(metav1.ConditionFalse))
+		})
+	}
+}
+
+// TestAsleep_IsFalseForWorkThatOnlyBlinks checks that an Instance is not idle while its program shows that it works with nothing but digits or a mark.
+func TestAsleep_IsFalseForWorkThatOnlyBlinks(t *testing.T) {
+	d := newFixture(t)
+	d.instance.Spec.IdleTimeoutSeconds = ptr.To[int32](30)
+	d.animate(func(i int) string { return fmt.Sprintf("Epoch %d/9000 [00:10]", i) }, 500*time.Millisecond, 40*time.Second)
+	d.Expect(d.asleep()).To(BeFalse(), "progress is activity")
+	blinks := func(text string, input facts.Input) {
+		d.runtime.Reads("claude", input)
+		d.animate(func(i int) string { return string([]rune("●○")[i%2]) + text }, 500*time.Millisecond, 40*time.Second)
+	}
+	reads := facts.Input{Reader: facts.ReaderPoll, Program: "agent"}
+	blinks(" Computing", facts.Input{Reader: facts.ReaderNone})
+	d.Expect(d.asleep()).To(BeFalse(), "a program that does not read the terminal works")
+	blinks(" Computing", facts.Input{})
+	d.Expect(d.asleep()).To(BeFalse(), "the program may be working")
+	blinks(" esc interrupt", reads)
+	d.Expect(d.asleep()).To(BeFalse(), "the agent works")
+	blinks(" Ask anything", reads)
+	d.Expect(d.asleep()).To(BeTrue(), "a mark that blinks while the program reads is no activity")
+}
+
+// TestAwaitingInput_IsFalseForWorkThatMoves shows text that looks like a question only at moments.
+func TestAwaitingInput_IsFalseForWorkThatMoves(t *testing.T) {
+	for name, frame := range map[string]func(i int) string{
+		"a log of questions":               func(i int) string { return fmt.Sprintf("file %d. Continue? [y/N]", i) },
+		"progress below a question":        func(i int) string { return fmt.Sprintf("Press Enter to continue\n%d %%\n", i) },
+		"a question that is soon replaced": func(i int) string { return []string{"Go on? [y/N] ", "Compiling\n", "Linking\n", "Testing\n"}[i%4] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newFixture(t)
+			d.advance(time.Second)
+			asked, _ := d.animate(frame, 450*time.Millisecond, 30*time.Second)
+			d.Expect(asked).To(BeNumerically("<", 0))
+		})
+	}
 }
 
 // TestAwaitingInput_PrefersReportOfOperatingSystem checks that the report of the operating system takes precedence over patterns, and that each change causes

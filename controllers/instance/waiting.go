@@ -23,8 +23,13 @@ import (
 )
 
 const (
-	// stillness is how long the terminal must not change before its content counts as a question.
+	// stillness is how long the terminal must not change before its whole content counts.
 	stillness = 2 * time.Second
+	// glanceEvery is how often a terminal that changes is examined. A question in it is reported if it is there at two successive examinations, so within
+	// two seconds.
+	glanceEvery = time.Second
+	// frameTime is how soon to examine a changing terminal again if a question is no longer there. The program may have drawn only half of its screen.
+	frameTime = 100 * time.Millisecond
 )
 
 // screenCheck is the input of one check of a terminal. active is when the terminal last showed something new, err is why that time is not known, now is the time
@@ -42,12 +47,12 @@ func (s screenCheck) precedes(t time.Time, current facts.Incarnation) bool {
 	return s.timeline.After(current.StartedAt.Truncate(time.Second), t, s.now)
 }
 
-// showWaiting sets the condition AwaitingInput and returns when to check again. It examines the screen once after each activity: when the terminal has not
-// changed for the duration stillness, or immediately if the activity may have answered a question.
+// showWaiting sets the condition AwaitingInput and returns when to check again. It examines the screen once after each activity, when the terminal has not
+// changed for the duration stillness, and repeatedly while the terminal changes: a question counts although something else on the screen moves.
 func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation, s screenCheck) time.Duration {
 	m, condition := k.memories.Keep(instance.UID), meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput)
-	waiting := condition != nil && condition.Status == metav1.ConditionTrue
-	if m.judged.IsZero() && stands(instance, condition, current, s) {
+	m.renew(current)
+	if m.judged.IsZero() && m.glanced.IsZero() && stands(instance, condition, current, s) {
 		m.judged, m.generation = s.active, instance.Generation
 		return k.quiet(ctx, instance, s)
 	}
@@ -66,16 +71,29 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 			condition.ObservedGeneration = instance.Generation
 		}
 		return k.quiet(ctx, instance, s)
-	case left > 0 && !waiting:
-		k.waits(instance, "")
-		return left
+	case left > 0:
+		return min(left, k.glance(ctx, instance, m, s))
 	}
-	k.examineScreen(ctx, instance)
-	if left > 0 {
-		return left
-	}
+	k.examineScreen(ctx, instance, m, s, true)
 	m.judged, m.generation = s.active, instance.Generation
 	return k.quiet(ctx, instance, s)
+}
+
+// glance examines a terminal that changes, at most once in each period of glanceEvery unless a question stands. It returns when to examine it again.
+func (k *Kind) glance(ctx context.Context, instance *v1alpha1.Instance, m *objectCache, s screenCheck) time.Duration {
+	if passed := s.timeline.Since(m.glanced, s.now); !m.glanced.IsZero() && passed < glanceEvery && !isWaiting(instance) {
+		k.waits(instance, "")
+		return glanceEvery - passed
+	}
+	m.glanced = s.now
+	before := instance.Status.DeepCopy()
+	k.examineScreen(ctx, instance, m, s, false)
+	if meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionAwaitingInput) && !isWaiting(instance) && !m.doubted {
+		m.doubted, instance.Status.Conditions = true, before.Conditions
+		return frameTime
+	}
+	m.doubted = false
+	return glanceEvery
 }
 
 // stands reports whether a question that an earlier manager detected is still valid, because no later activity is known. The screen must not be examined again
@@ -101,20 +119,29 @@ func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s screenC
 	return 0
 }
 
-// examineScreen sets the condition AwaitingInput from the content of the screen.
-func (k *Kind) examineScreen(ctx context.Context, instance *v1alpha1.Instance) {
-	size := runtime.Terminal{Columns: ptr.Deref(instance.Spec.Terminal.Columns, defaultColumns), Rows: ptr.Deref(instance.Spec.Terminal.Rows, defaultRows)}
-	view, err := k.Runtime(instance).Capabilities().Shown(ctx, instance.UID, size)
+// examineScreen sets the condition AwaitingInput from the content of the screen, and notes whether it shows activity. still reports that the terminal has not
+// changed for the duration stillness.
+func (k *Kind) examineScreen(ctx context.Context, instance *v1alpha1.Instance, m *objectCache, s screenCheck, still bool) {
+	look, err := k.look(ctx, instance)
 	if err != nil {
+		m.fresh, m.seen = s.active, s.active
 		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "Cannot read the terminal.")
 		return
 	}
+	m.read(look, s.active)
 	questions := terminal.Defaults()
 	if patterns := instance.Spec.Terminal.AwaitingInput.Patterns; len(patterns) > 0 {
 		questions = terminal.Of(pattern.Compile(patterns))
 	}
-	input, _ := k.Runtime(instance).Capabilities().Input(ctx, instance.UID) // the patterns decide if the zero value is returned
-	k.waits(instance, terminal.Asks(view, input, questions))
+	look.Still = still
+	k.waits(instance, m.motion.Asks(look, questions))
+}
+
+// look returns what the terminal of an Instance shows, and how it is read. The patterns decide if the latter is not known.
+func (k *Kind) look(ctx context.Context, instance *v1alpha1.Instance) (terminal.Look, error) {
+	size := runtime.Terminal{Columns: ptr.Deref(instance.Spec.Terminal.Columns, defaultColumns), Rows: ptr.Deref(instance.Spec.Terminal.Rows, defaultRows)}
+	moment, err := k.Runtime(instance).Capabilities().Look(ctx, instance.UID, size)
+	return terminal.Look{View: moment.View, Input: moment.Input, Waits: isWaiting(instance)}, err
 }
 
 // waits sets the condition AwaitingInput. question is the name of the question that the terminal shows; empty if it shows none. The condition never contains

@@ -3,6 +3,8 @@
 
 package terminal_test
 
+import "slices"
+
 const (
 	repository = `git init -q -b main . && printf 'one\ntwo\n' > a.txt && git add . && git commit -qm first && printf 'one\nthree\n' > a.txt && touch junk`
 	program    = `printf 'def add(a, b):\n    return a + b\n\nprint(add(1, 2))\n' > main.py`
@@ -136,5 +138,5 @@ func scenes() []scene {
 	for i := range asking {
 		asking[i].asks = true
 	}
-	return append(asking, working...)
+	return slices.Concat(asking, working, blinking)
 }

@@ -29,6 +29,8 @@ const (
 	kept = 64 << 10
 	// still is how long a screen must not change before it counts as still, as in the controller.
 	still = 2 * time.Second
+	// filmed is how many frames of a moving screen are recorded.
+	filmed = 6
 	// patience bounds the wait for each text.
 	patience = 90 * time.Second
 	// root contains the working directories, and home the home directories, so that no recording names another directory of the machine.
@@ -46,7 +48,7 @@ type scene struct {
 	steps []step
 	// shows is a regular expression that the output must match after the last step.
 	shows string
-	// moving means that the screen is never still. It is recorded as soon as its text is shown.
+	// moving means that the screen is never still. It is recorded for a few seconds after its text is shown.
 	moving bool
 	// blind records the screen as for a shim that is not permitted to inspect the program.
 	blind bool
@@ -59,6 +61,8 @@ type Recording struct {
 	Asks    bool        `json:"asks"`
 	Command string      `json:"command"`
 	Input   facts.Input `json:"input"`
+	// Frames are the lengths of the output after each second of a screen that is never still. The last one is the length of the whole output.
+	Frames []int `json:"frames,omitempty"`
 }
 
 // screenOutput collects the output of one program.
@@ -110,7 +114,24 @@ func (t *screenOutput) settle() {
 	}
 }
 
-func record(s scene, tools, to string) error {
+// film waits until the screen is still. For a screen that is never still, it returns the length of the output at the beginning of each of some seconds.
+func (t *screenOutput) film(moving bool) (frames []int) {
+	if !moving {
+		t.settle()
+		return nil
+	}
+	for i := range filmed {
+		if i > 0 {
+			time.Sleep(time.Second)
+		}
+		t.mu.Lock()
+		frames = append(frames, len(t.all))
+		t.mu.Unlock()
+	}
+	return frames
+}
+
+func record(s scene, model, tools, to string) error {
 	dir, house := filepath.Join(root, s.name), filepath.Join(home, s.name)
 	for _, d := range []string{dir, house} {
 		if err := os.RemoveAll(d); err != nil {
@@ -122,7 +143,7 @@ func record(s scene, tools, to string) error {
 	}
 	env := []string{"PATH=" + filepath.Join(tools, "node_modules/.bin") + ":" + os.Getenv("PATH"), "HOME=" + house, "TERM=xterm-256color", "LANG=C.UTF-8", "USER=root",
 		"GOCACHE=" + filepath.Join(root, ".go-cache"), "GOFLAGS=-mod=mod", "GOPROXY=off", "GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=A",
-		"GIT_COMMITTER_EMAIL=a@example.com", "NO_UPDATE_NOTIFIER=1", "NODE_PATH=" + filepath.Join(tools, "node_modules"), "TOOLS=" + tools, "npm_config_update_notifier=false"}
+		"GIT_COMMITTER_EMAIL=a@example.com", "NO_UPDATE_NOTIFIER=1", "NODE_PATH=" + filepath.Join(tools, "node_modules"), "TOOLS=" + tools, "MODEL=" + model, "npm_config_update_notifier=false"}
 	if s.prepare != "" {
 		cmd := exec.Command("/bin/bash", "-ec", s.prepare)
 		cmd.Dir, cmd.Env = dir, env
@@ -163,9 +184,7 @@ func record(s scene, tools, to string) error {
 	if _, err := t.wait(from, s.shows); err != nil {
 		return err
 	}
-	if !s.moving {
-		t.settle()
-	}
+	frames := t.film(s.moving)
 	members, err := shim.Tree{Ancestor: os.Getpid()}.Members()
 	if err != nil {
 		return err
@@ -178,9 +197,20 @@ func record(s scene, tools, to string) error {
 		input.Reader, input.Program = facts.ReaderUnknown, ""
 	}
 	t.mu.Lock()
-	output := bytes.Clone(t.all[max(0, len(t.all)-kept):])
+	all := t.all
+	if frames != nil {
+		all = all[:frames[len(frames)-1]]
+	}
+	dropped := max(0, len(all)-kept)
+	if frames != nil {
+		dropped = max(0, frames[0]-kept)
+	}
+	output := bytes.Clone(all[dropped:])
 	t.mu.Unlock()
-	head, err := json.Marshal(Recording{Asks: s.asks, Command: s.run, Input: input})
+	for i := range frames {
+		frames[i] -= dropped
+	}
+	head, err := json.Marshal(Recording{Asks: s.asks, Command: s.run, Input: input, Frames: frames})
 	if err != nil {
 		return err
 	}
@@ -210,6 +240,8 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	selected := regexp.MustCompile(*only)
+	model := newRecordedModel()
+	defer model.Close()
 	slots := make(chan struct{}, *at)
 	var wait sync.WaitGroup
 	for _, s := range scenes() {
@@ -219,7 +251,7 @@ func TestRecord(t *testing.T) {
 		slots <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-slots }()
-			if err := record(s, *tools, filepath.Join("testdata", "programs")); err != nil {
+			if err := record(s, model.URL, *tools, filepath.Join("testdata", "programs")); err != nil {
 				t.Errorf("%s: %v", s.name, err)
 			}
 		})

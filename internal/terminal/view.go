@@ -16,12 +16,14 @@ type View struct {
 	Above string
 	// Hidden reports whether the program has hidden the cursor, and FullScreen whether it uses the alternate screen.
 	Hidden, FullScreen bool
+
+	x, y int // the position of the cursor
 }
 
 // NewView returns the view of a text with the cursor at column x and line y, both counted from 0.
 func NewView(text string, x, y int, hidden, fullScreen bool) View {
 	text = tidy(text)
-	view := View{Text: text, Hidden: hidden, FullScreen: fullScreen}
+	view := View{Text: text, Hidden: hidden, FullScreen: fullScreen, x: x, y: y}
 	lines := strings.Split(text, "\n")
 	switch last := len(lines) - 1; {
 	case text == "":

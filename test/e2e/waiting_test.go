@@ -12,12 +12,25 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
 // quietPeriod is how long a screen has to be unchanged before the spec relies on AwaitingInput. The controller decides after two seconds without a change.
 const quietPeriod = 5 * time.Second
+
+// animated is a Python program that asks beside a spinner, a clock and a cursor that are never still.
+const animated = `
+import itertools, select, sys, time, tty
+tty.setcbreak(0)
+sys.stdout.write('\x1b[2J\x1b[5;1HDo you want to proceed?\r\n ❯ 1. Yes\r\n   2. No\r\n')
+for i in itertools.count():
+    sys.stdout.write('\x1b[1;1H%s Reading 1 file\x1b[2;1H%s\x1b[9;1H\x1b[?25%s' % ('●○'[i % 2], time.strftime('%T'), 'hl'[i % 2]))
+    sys.stdout.flush()
+    if select.select([0], [], [], 0.3)[0]:
+        break
+`
 
 // internal/terminal tests the decision with many recorded screens. This spec uses running programs.
 var _ = Describe("AwaitingInput", func() {
@@ -32,6 +45,8 @@ var _ = Describe("AwaitingInput", func() {
 			"npm-init":       {"npm", "init"},
 			"bash-read":      {"bash", "-c", `read -p "Version to release " version`},
 			"bash-runs-rm":   {"bash", "--norc", "-i"},
+			"animated":       {"python3", "-c", animated},
+			"clock":          {"bash", "-c", `(while :; do printf '\0337\033[1;1H%s\0338' "$(date +%N)"; sleep 0.2; done) & printf '\n\n'; read -p "Deploy where " answer`},
 		}
 		silent := map[string][]string{
 			"bash-prompt":   {"bash", "--norc", "-i"},
@@ -73,6 +88,26 @@ var _ = Describe("AwaitingInput", func() {
 		file := filepath.Join(s.GetProcessSpec().Process.WorkingDir, "a")
 		suiteBerth.run(ctx, "send", s.path(), "y")
 		Eventually(file).WithTimeout(startTimeout).ShouldNot(BeAnExistingFile())
+	})
+})
+
+var _ = Describe("an Instance whose screen is never still", func() {
+	It("sleeps after its idle timeout if only a mark and a clock move beside a question", NodeTimeout(2*time.Minute), func(ctx context.Context) {
+		s := instance("animated", "python3", "-c", animated)
+		s.object.(*v1alpha1.Instance).Spec.IdleTimeoutSeconds = ptr.To[int32](5)
+		s.create(ctx)
+		s.waitForCondition(ctx, v1alpha1.ConditionAwaitingInput, v1alpha1.ReasonAwaitingInput)
+		s.waitForCondition(ctx, v1alpha1.ConditionReady, v1alpha1.ReasonIdle)
+	})
+
+	It("stays awake while it works", NodeTimeout(2*time.Minute), func(ctx context.Context) {
+		s := instance("computes", "bash", "-c", `while :; do for c in '|' '/' '-'; do printf '\r%s Computing' "$c"; sleep 0.3; done; done`)
+		s.object.(*v1alpha1.Instance).Spec.IdleTimeoutSeconds = ptr.To[int32](3)
+		s.create(ctx).waitUntilReady(ctx)
+		Consistently(func(g Gomega) {
+			g.Expect(s.read(ctx)).To(Succeed())
+			g.Expect(s.condition(v1alpha1.ConditionReady).Reason).NotTo(Equal(v1alpha1.ReasonIdle))
+		}).WithTimeout(10 * time.Second).Should(Succeed())
 	})
 })
 

@@ -11,7 +11,8 @@ package v1alpha1
 // AwaitingInputSpec states how Berth recognizes that a program waits for an answer.
 type AwaitingInputSpecApplyConfiguration struct {
 	// patterns are regular expressions (RE2) that match a screen on which the program waits for an answer. Berth matches them against the last 20 lines
-	// of the terminal once its content has not changed for two seconds. Spaces at the end of lines and empty lines at the end of the text are removed,
+	// of the terminal once its content has not changed for two seconds, and each second while it changes; then lines that have just changed do not
+	// count. Spaces at the end of lines and empty lines at the end of the text are removed,
 	// so $ matches at the cursor. At most 16 patterns of at most 256 characters. If the list is not empty, only these patterns decide. Empty: Berth
 	// checks how the program reads the terminal, if the runtime reports that, and uses built-in patterns for common coding agents, menus and passwords.
 	// All patterns together may compile to at most 2,048 instructions; the condition AwaitingInput reports patterns that exceed this limit. If these

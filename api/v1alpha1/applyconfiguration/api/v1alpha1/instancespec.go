@@ -30,7 +30,7 @@ type InstanceSpecApplyConfiguration struct {
 	DisplayName *string `json:"displayName,omitempty"`
 	// terminal describes the terminal in which the program is started.
 	Terminal *TerminalSpecApplyConfiguration `json:"terminal,omitempty"`
-	// idleTimeoutSeconds is the time without output or input, in seconds, after which Berth stops the program. The next use starts the program again:
+	// idleTimeoutSeconds is the time without new output or input, in seconds, after which Berth stops the program. The next use starts the program again:
 	// berth attach, berth send, a new restartToken, or any other change of the spec. Berth stops an idle adopted session or container only if
 	// deletionPolicy is Terminate. 0 to 31536000 (one year). 0: Berth never stops an idle program. Defaults to 0.
 	IdleTimeoutSeconds *int32 `json:"idleTimeoutSeconds,omitempty"`

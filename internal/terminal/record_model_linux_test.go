@@ -1,0 +1,199 @@
+// Copyright The Berth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package terminal_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// object is a JSON object.
+type object = map[string]any
+
+// call is one use of a tool that the model proposes.
+type call struct {
+	tool  string
+	input object
+}
+
+// proposals are what the model proposes after a prompt that contains "propose NAME". Each agent has other tools.
+var proposals = map[string][]call{
+	"claude-bash":   {{"Bash", object{"command": "touch one", "description": "Create a file"}}},
+	"claude-sleep":  {{"Bash", object{"command": "echo started; sleep 600", "description": "Wait"}}},
+	"claude-wait":   {{"Bash", object{"command": "touch one; sleep 600", "description": "Wait"}}},
+	"claude-write":  {{"Write", object{"file_path": "/tmp/x/claude-write/new.txt", "content": "x\n"}}},
+	"claude-read":   {{"Read", object{"file_path": "/etc/hostname"}}},
+	"claude-fetch":  {{"WebFetch", object{"url": "https://example.com/", "prompt": "summarize"}}},
+	"claude-plan":   {{"ExitPlanMode", object{"plan": "1. Read the files.\n2. Change the files."}}},
+	"claude-choose": {{"AskUserQuestion", choose(false)}},
+	"claude-pick":   {{"AskUserQuestion", choose(true)}},
+	"codex-command": {{"exec_command", object{"cmd": "touch one", "sandbox_permissions": "require_escalated", "justification": "Create a file?"}}},
+	"codex-sleep":   {{"exec_command", object{"cmd": "echo started; sleep 600", "yield_time_ms": 600000}}},
+	"codex-patch":   {{"exec_command", object{"cmd": "apply_patch <<'END'\n*** Begin Patch\n*** Add File: /tmp/x/elsewhere.txt\n+x\n*** End Patch\nEND\n"}}},
+	"gemini-shell":  {{"run_shell_command", object{"command": "touch one", "description": "Create a file"}}},
+	"gemini-sleep":  {{"run_shell_command", object{"command": "echo started; sleep 600", "description": "Wait"}}},
+	"gemini-write":  {{"write_file", object{"file_path": "new.txt", "content": "x\n"}}},
+	"gemini-choose": {{"ask_user", object{"questions": []any{object{"question": "Which color do you prefer?", "header": "Color", "type": "choice",
+		"options": []any{object{"label": "Red", "description": "warm"}, object{"label": "Blue", "description": "cold"}}}}}}},
+	"opencode-bash":   {{"bash", object{"command": "touch one", "description": "Create a file"}}},
+	"opencode-sleep":  {{"bash", object{"command": "echo started; sleep 600", "description": "Wait"}}},
+	"opencode-write":  {{"write", object{"filePath": "new.txt", "content": "x\n"}}},
+	"opencode-choose": {{"question", choose(false)}},
+}
+
+func choose(several bool) object {
+	return object{"questions": []any{object{"question": "Which color do you prefer?", "header": "Color", "multiSelect": several, "multiple": several,
+		"options": []any{object{"label": "Red", "description": "warm"}, object{"label": "Blue", "description": "cold"}}}}}
+}
+
+var (
+	proposal = regexp.MustCompile(`propose ([a-z]+-[a-z]+)`)
+	// results are how the requests of the agents contain the result of a tool.
+	results = regexp.MustCompile(`"tool_result"|call_output"|tool_call_id"|functionResponse"`)
+)
+
+// newRecordedModel returns a server in place of the models of all agents. It proposes what the last prompt names, hangs after "keep thinking", writes one word after the other after
+// "keep talking", and otherwise says nothing more.
+func newRecordedModel() *httptest.Server {
+	mux := http.NewServeMux()
+	answer := func(pattern string, events func(body string, proposed []call, text string) []any) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			content, _ := io.ReadAll(r.Body)
+			body := string(content)
+			var proposed []call
+			if at := proposal.FindAllStringSubmatchIndex(body, -1); at != nil {
+				last := at[len(at)-1]
+				if wanted := proposals[body[last[2]:last[3]]]; wanted != nil && !results.MatchString(body[last[1]:]) && strings.Contains(body, `"`+wanted[0].tool+`"`) {
+					proposed = wanted
+				}
+			}
+			w.Header().Set("Content-Type", "text/event-stream")
+			send := func(all []any) {
+				for _, event := range all {
+					data, _ := json.Marshal(event)
+					if typed, is := event.(object); is && typed["type"] != nil {
+						_, _ = fmt.Fprintf(w, "event: %s\n", typed["type"])
+					}
+					_, _ = fmt.Fprintf(w, "data: %s\n\n", data)
+				}
+				w.(http.Flusher).Flush()
+			}
+			chooses := strings.Contains(body, "complexity_score") // Gemini CLI first asks which model it should use
+			if strings.Contains(body, "keep thinking") && !chooses {
+				w.(http.Flusher).Flush()
+				<-r.Context().Done()
+				return
+			}
+			if strings.Contains(body, "keep talking") && !chooses {
+				events := events(body, nil, "\x00")
+				for i := 0; r.Context().Err() == nil; i++ {
+					for _, event := range events {
+						data, _ := json.Marshal(event)
+						if !strings.Contains(string(data), `\u0000`) {
+							if i == 0 && !ends(event) {
+								send([]any{event})
+							}
+							continue
+						}
+						var spoken any
+						_ = json.Unmarshal([]byte(strings.ReplaceAll(string(data), `\u0000`, fmt.Sprintf("Do you want to hear line %d? ", i))), &spoken)
+						send([]any{spoken})
+					}
+					time.Sleep(300 * time.Millisecond)
+				}
+				return
+			}
+			send(events(body, proposed, "done"))
+		})
+	}
+	answer("POST /v1/messages", claudeEvents)
+	answer("POST /v1/responses", codexEvents)
+	answer("POST /v1/chat/completions", opencodeEvents)
+	answer("POST /v1beta/models/", geminiEvents)
+	return httptest.NewServer(mux)
+}
+
+// ends reports whether an event ends an answer.
+func ends(event any) bool {
+	data, _ := json.Marshal(event)
+	return regexp.MustCompile(`content_block_stop|message_delta|message_stop|response.completed|output_item.done|"finish_reason":"`).Match(data)
+}
+
+func claudeEvents(_ string, proposed []call, text string) []any {
+	usage := object{"input_tokens": 1, "output_tokens": 1}
+	events := []any{object{"type": "message_start", "message": object{"id": "m", "type": "message", "role": "assistant", "model": "m", "content": []any{}, "usage": usage}}}
+	reason := "end_turn"
+	block := func(i int, content, delta object) {
+		events = append(events, object{"type": "content_block_start", "index": i, "content_block": content},
+			object{"type": "content_block_delta", "index": i, "delta": delta}, object{"type": "content_block_stop", "index": i})
+	}
+	for i, c := range proposed {
+		reason = "tool_use"
+		input, _ := json.Marshal(c.input)
+		block(i, object{"type": "tool_use", "id": fmt.Sprint("call", i, time.Now().UnixNano()), "name": c.tool, "input": object{}}, object{"type": "input_json_delta", "partial_json": string(input)})
+	}
+	if proposed == nil {
+		block(0, object{"type": "text", "text": ""}, object{"type": "text_delta", "text": text})
+	}
+	return append(events, object{"type": "message_delta", "delta": object{"stop_reason": reason}, "usage": usage}, object{"type": "message_stop"})
+}
+
+func codexEvents(_ string, proposed []call, text string) []any {
+	events := []any{object{"type": "response.created", "response": object{"id": "r"}}}
+	item := func(content object) {
+		events = append(events, object{"type": "response.output_item.done", "item": content})
+	}
+	for i, c := range proposed {
+		id := fmt.Sprint("call", i, time.Now().UnixNano())
+		arguments, _ := json.Marshal(c.input)
+		item(object{"type": "function_call", "id": fmt.Sprint("f", i), "name": c.tool, "arguments": string(arguments), "call_id": id})
+	}
+	if proposed == nil {
+		message := object{"type": "message", "role": "assistant", "id": "m", "content": []any{object{"type": "output_text", "text": ""}}}
+		events = append(events, object{"type": "response.output_item.added", "output_index": 0, "item": message},
+			object{"type": "response.output_text.delta", "item_id": "m", "output_index": 0, "content_index": 0, "delta": text})
+		item(object{"type": "message", "role": "assistant", "id": "m", "content": []any{object{"type": "output_text", "text": strings.Trim(text, "\x00")}}})
+	}
+	usage := object{"input_tokens": 1, "output_tokens": 1, "total_tokens": 2, "input_tokens_details": nil, "output_tokens_details": nil}
+	return append(events, object{"type": "response.completed", "response": object{"id": "r", "usage": usage}})
+}
+
+func opencodeEvents(_ string, proposed []call, text string) []any {
+	chunk := func(delta object, reason any) any {
+		return object{"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []any{object{"index": 0, "delta": delta, "finish_reason": reason}}}
+	}
+	if proposed == nil {
+		return []any{chunk(object{"role": "assistant", "content": text}, nil), chunk(object{}, "stop")}
+	}
+	var calls []any
+	for i, c := range proposed {
+		arguments, _ := json.Marshal(c.input)
+		calls = append(calls, object{"index": i, "id": fmt.Sprint("call", i, time.Now().UnixNano()), "type": "function", "function": object{"name": c.tool, "arguments": string(arguments)}})
+	}
+	return []any{chunk(object{"role": "assistant", "tool_calls": calls}, nil), chunk(object{}, "tool_calls")}
+}
+
+func geminiEvents(body string, proposed []call, text string) []any {
+	if strings.Contains(body, "complexity_score") {
+		text = `{"reasoning": "x", "model_choice": "flash", "complexity_reasoning": "x", "complexity_score": 1}`
+	}
+	parts := []any{object{"text": text}}
+	if proposed != nil {
+		parts = nil
+	}
+	for _, c := range proposed {
+		parts = append(parts, object{"functionCall": object{"name": c.tool, "args": c.input}})
+	}
+	candidate := object{"content": object{"role": "model", "parts": parts}, "index": 0}
+	if !strings.Contains(text, "\x00") {
+		candidate["finishReason"] = "STOP"
+	}
+	return []any{object{"candidates": []any{candidate}, "usageMetadata": object{"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}}}
+}
