@@ -17,14 +17,25 @@ type Screen struct {
 	spare         []*line // buffer for scrolling by several lines
 	alternate     bool
 	hidden        bool // the cursor is hidden
-	x, y          int
-	savedX        int
-	savedY        int
-	top, bottom   int    // the first and the last line of the scroll region
-	wrap          bool   // the last column was written: the next character goes to the next line
-	rest          []byte // the beginning of an incomplete sequence or character
-	last          rune   // the last written character
-	lastWidth     int    // its width in cells
+	cursor
+	saved       cursor
+	top, bottom int    // the first and the last line of the scroll region
+	wrap        bool   // the last column was written: the next character goes to the next line
+	inserts     bool   // a character moves the rest of the line to the right
+	cuts        bool   // there is no wrapping: what does not fit replaces the last column
+	tabs        []bool // the columns of the tab stops
+	rest        []byte // the beginning of an incomplete sequence or character
+	last        rune   // the last written character
+	lastWidth   int    // its width in cells
+	clusters    clusters
+}
+
+// cursor is what a program saves and restores with the position of its cursor.
+type cursor struct {
+	x, y    int
+	origin  bool    // positions count from the scroll region
+	sets    [2]byte // the character sets G0 and G1
+	shifted int     // which of them is in use
 }
 
 // line contains the cells of a line up to the last written one; the cells after it are blank and are not stored. Operations on unwritten cells therefore take
@@ -57,6 +68,7 @@ func New(columns, rows int) *Screen {
 	s := &Screen{columns: min(columns, mostColumns)}
 	s.rows = min(rows, mostRows, mostCells/s.columns)
 	s.lines, s.other, s.spare = blankLines(s.rows), blankLines(s.rows), make([]*line, s.rows)
+	s.tabs = make([]bool, s.columns)
 	s.reset()
 	return s
 }
@@ -72,8 +84,19 @@ func blankLines(n int) []*line {
 func (s *Screen) reset() {
 	empty(s.lines)
 	empty(s.other)
-	s.alternate, s.hidden, s.wrap = false, false, false
-	s.x, s.y, s.savedX, s.savedY, s.top, s.bottom = 0, 0, 0, 0, 0, s.rows-1
+	s.alternate = false
+	s.cursor, s.clusters = cursor{}, clusters{}
+	for column := range s.tabs {
+		s.tabs[column] = column%tabWidth == 0
+	}
+	s.soften()
+}
+
+// soften resets the modes, but neither the content nor the position.
+func (s *Screen) soften() {
+	s.hidden, s.wrap, s.inserts, s.cuts = false, false, false, false
+	s.top, s.bottom, s.saved = 0, s.rows-1, cursor{}
+	s.origin, s.sets, s.shifted = false, [2]byte{}, 0
 }
 
 // empty clears lines and keeps their memory.
@@ -104,14 +127,14 @@ func (l *line) reach(n int) {
 	}
 }
 
-// Text returns the text on the screen, without trailing spaces and without empty lines at the end.
-func (s *Screen) Text() string {
+// Text returns the text on the screen, without trailing spaces, empty lines at the end and format characters.
+func (s *Screen) Text() string { return visible(s.text()) }
+
+func (s *Screen) text() string {
 	var text strings.Builder
 	for _, l := range s.lines {
 		for _, r := range l.cells {
-			if r != wide {
-				text.WriteRune(r)
-			}
+			s.clusters.write(&text, r)
 		}
 		text.WriteByte('\n')
 	}
@@ -124,7 +147,7 @@ func (s *Screen) View() View {
 	if s.wrap {
 		x = s.columns
 	}
-	return NewView(s.Text(), x, s.y, s.hidden, s.alternate)
+	return NewView(s.text(), x, s.y, s.hidden, s.alternate)
 }
 
 // tidy removes trailing spaces from lines, and empty lines from the end of a text.
@@ -160,7 +183,14 @@ func (s *Screen) Write(p []byte) (int, error) {
 // longestSequence is the maximum length of an escape sequence, in bytes; some contain an image.
 const longestSequence = 64 << 10
 
-const escape = 0x1b
+// Control characters: escape begins a sequence, cancel and substitute end one, shiftOut and shiftIn select a character set.
+const (
+	shiftOut   = 0x0e
+	shiftIn    = 0x0f
+	cancel     = 0x18
+	substitute = 0x1a
+	escape     = 0x1b
+)
 
 // take interprets the character or sequence at the beginning of data and returns its length in bytes; 0 if it is incomplete.
 func (s *Screen) take(data []byte) int {
@@ -171,7 +201,7 @@ func (s *Screen) take(data []byte) int {
 		s.control(b)
 		return 1
 	case b < utf8.RuneSelf:
-		s.put(rune(b))
+		s.put(s.mapped(b))
 		return 1
 	}
 	if !utf8.FullRune(data) {
@@ -191,7 +221,9 @@ func (s *Screen) control(b byte) {
 	case '\b':
 		s.x, s.wrap = max(s.x-1, 0), false
 	case '\t':
-		s.x = min((s.x/8+1)*8, s.columns-1)
+		s.tab(1)
+	case shiftOut, shiftIn:
+		s.shifted = int(shiftIn - b)
 	}
 }
 
@@ -225,15 +257,29 @@ func (s *Screen) scroll(first, by int) {
 	empty(region[:n])
 }
 
-func (s *Screen) put(r rune) { s.putWide(r, width(r)) }
+func (s *Screen) put(r rune) {
+	if r < utf8.RuneSelf {
+		s.putWide(r, 1)
+	} else if cells := widthAfter(s.clusters.end(s.before()), r); cells > 0 {
+		s.putWide(r, cells)
+	} else {
+		s.join(r)
+	}
+}
 
 func (s *Screen) putWide(r rune, cells int) {
 	if cells == 0 {
 		return
 	}
 	if s.wrap || s.x+cells > s.columns {
-		s.x = 0
-		s.feed()
+		if s.x = 0; s.cuts {
+			s.x = max(s.columns-cells, 0)
+		} else {
+			s.feed()
+		}
+	}
+	if s.inserts {
+		s.lines[s.y].insert(s.x, cells, s.columns)
 	}
 	l := s.lines[s.y]
 	l.reach(min(s.x+cells, s.columns))

@@ -57,9 +57,33 @@ func TestScreen_RendersOutput(t *testing.T) {
 		"repeats":                 {"a\x1b[3b", "aaaa"},
 		"wide":                    {"日本x\b\bY", "日 Yx"},
 		"wide marks":              {"✅！\r\x1b[4Cx", "✅！x"},
-		"combining characters":    {"e\u0301x", "ex"},
+		"combining characters":    {"e\u0301\u0323x\x1b[1GY", "Yx"},
+		"a marked last column":    {"123456789e\u0301x", "123456789e\u0301\nx"},
+		"emoji of several":        {"👨\u200d👩\u200d👧x🇩🇪y\x1b[4Gx", "👨👩👧xx🇪y"},
+		"marks moved":             {"e\u0301x\x1b[1G\x1b[@", " e\u0301x"},
+		"invisible marks":         {"a\u200b\u202eb\U000e0041\U000e0100c\u00add", "abcd"},
+		"backward tabs":           {"abc\x1b[3C\x1b[Zx", "xbc"},
+		"own tab stops":           {"\x1b[3g\x1b[4G\x1bH\rab\tx\r\n\ty", "ab x\n   y"},
+		"no tab stops":            {"\x1b[3g\ty", "         y"},
+		"insert mode":             {"本\r\x1b[4hl\x1b[4lm", "lm"},
+		"insert mode, no room":    {"0123456789\x1b[4G\x1b[4hx", "012x345678"},
+		"no wrapping":             {"\x1b[?7l0123456789abc\x1b[?7h", "012345678c"},
+		"origin mode":             {"\x1b[2;3r\x1b[?6hx\x1b[9;9Hy\x1b[?6l\x1b[Hz", "z\nx\n        y"},
+		"up within a region":      {"1\r\n2\x1b[2;3r\x1b[3H\x1b[9Ax", "1\nx"},
+		"down within a region":    {"\x1b[2;3r\x1b[9Bx", "\n\nx"},
+		"an invalid region":       {"ab\x1b[3;3rx\x1b[4;2ry", "abxy"},
+		"erases what was above":   {"abc\x1b[3Jx", "abcx"},
+		"saves before a wrap":     {"0123456789\x1b[sx\x1b[uy", "012345678y\nx"},
+		"repeats over a wrap":     {"0123456789\x1b[2b", "0123456789\n99"},
+		"lines and boxes":         {"\x1b(0lqk\x1b(Bq\x1b)0\x0ex\x0fx", "┌─┐q│x"},
+		"a soft reset":            {"a\x1b[4h\x1b[?7l\x1b(0\x1b[!p\rxq", "xq"},
+		"saves with mode 1048":    {"ab\x1b[?1048hcd\x1b[?1048lX", "abXd"},
+		"controls in a sequence":  {"ab\x1b[1\rCx", "ax"},
+		"a canceled sequence":     {"a\x1b[1\x18C\x1b]0;t\x1ab", "aCb"},
+		"a title of screen":       {"a\x1bkname\x1b\\b", "ab"},
+		"a long character set":    {"a\x1b$(Bb\x1b\x1b[Cc", "ab c"},
 		"unknown sequences":       {"\x1b[>1uA\x1b[?25lB\x1b(BC\x1b=D", "ABCD"},
-		"invalid sequences":       {"\x1b[12\nx\xff\xfe", "\nx\ufffd\ufffd"},
+		"invalid sequences":       {"\x1b[12\x18\n\rx\xff\xfe", "\nx\ufffd\ufffd"},
 		"resets":                  {"abc\x1bcd", "d"},
 	} {
 		if got := renderText(10, 4, tc.output); got != tc.want {
@@ -208,6 +232,7 @@ func TestView_ReportsPromptAndScreenState(t *testing.T) {
 		"within a line":           {"Name\b\b", View{Text: "Name"}},
 		"above text":              {"a\r\nb\x1b[A", View{Text: "a\nb"}},
 		"a full line":             {"0123456789", View{Text: "0123456789", Prompt: "0123456789"}},
+		"several code points":     {"👨\u200d👩? e\u0301", View{Text: "👨👩? e\u0301", Prompt: "👨👩? e\u0301"}},
 		"wide":                    {"日本? ", View{Text: "日本?", Prompt: "日本?"}},
 		"hidden":                  {"a\x1b[?25l", View{Text: "a", Prompt: "a", Hidden: true}},
 		"shown again":             {"a\x1b[?25l\x1b[?25h", View{Text: "a", Prompt: "a"}},
@@ -288,7 +313,8 @@ func TestAsks_UsesPatternsOfSpec(t *testing.T) {
 var costlySequences = map[string]string{
 	"resets": "\x1bc", "switches": "\x1b[?1049h\x1b[?1049l", "feeds": "\n", "feeds in a region": "\x1b[1;999r\x1b[999H\n", "scrolls": "\x1b[999S", "scrolls down": "\x1b[999T",
 	"inserts lines": "\x1b[H\x1b[999L", "goes up": "\x1b[H\x1bM", "erases": "\x1b[2J", "erases below": "\x1b[H\x1b[J", "writes at the end": "\x1b[1000Gx\n",
-	"repeats": "x\x1b[1000b", "repeats a wide one": "日\x1b[1000b", "inserts": "x\x1b[H\x1b[1000@", "text": "x", "unfinished": "\x1b]", "numbers": "\x1b[1;1;1;1;1;1;1;1H",
+	"repeats": "x\x1b[1000b", "repeats a wide one": "日\x1b[1000b", "inserts": "x\x1b[H\x1b[1000@", "text": "x", "unfinished": "\x1b]", "unfinished with controls": "\x1b[\n", "tabs": "\x1b[999I\x1b[999Z", "inserts text": "\x1b[4h\rx", "marks": "e\u0301\u0302",
+	"marks of one character": "\u0301", "numbers": "\x1b[1;1;1;1;1;1;1;1H",
 }
 
 // TestScreen_LimitsMemoryOfSequences checks that 16 KiB of any sequence allocate no more than the two largest screens.
@@ -311,6 +337,29 @@ func TestScreen_LimitsMemoryOfSequences(t *testing.T) {
 	}
 }
 
+// TestScreen_LimitsCharacters checks that marks without end need neither memory nor time.
+func TestScreen_LimitsCharacters(t *testing.T) {
+	s := New(100, 50)
+	for first := range 100 {
+		for second := range 100 {
+			_, _ = s.Write([]byte{'e'})
+			_, _ = s.Write([]byte(string([]rune{rune(0x300 + first), rune(0x300 + second)})))
+		}
+	}
+	_, _ = s.Write([]byte("x" + strings.Repeat("\u0301", 64<<10)))
+	if n := len(s.clusters.texts); n != maxClusters {
+		t.Errorf("%d different characters are kept", n)
+	}
+	text := s.Text()
+	if want := 5000 * (1 + 2*2); len(text) > want || !strings.HasSuffix(text, "e\nx") {
+		t.Errorf("the text has %d bytes, and ends in %q", len(text), text[len(text)-8:])
+	}
+	_, _ = s.Write([]byte("\x1bce\u0301"))
+	if got := s.Text(); got != "e\u0301" {
+		t.Errorf("after a reset: %q", got)
+	}
+}
+
 func BenchmarkScreen(b *testing.B) {
 	for name, sequence := range costlySequences {
 		b.Run(name, func(b *testing.B) {
@@ -330,6 +379,7 @@ func FuzzScreen(f *testing.F) {
 	for _, sequence := range costlySequences {
 		f.Add([]byte(strings.Repeat("日本x"+sequence, 4)), 10, 4)
 	}
+	f.Add([]byte("\x1b[2;9r\x1b[?6h\x1b[4h\x1b[?7l日e\u0301\x1b7\x1b[!p\x1b(0q\x0e\x1b8\x1b[3g\x1bH\x1b[I\x1b[Z\x1b[1\x18"), 4, 3)
 	f.Fuzz(func(t *testing.T, output []byte, columns, rows int) {
 		s := New(min(columns, 50), min(rows, 50))
 		half := len(output) / 2
@@ -341,6 +391,11 @@ func FuzzScreen(f *testing.F) {
 		for _, l := range append(slices.Clone(s.lines), s.other...) {
 			if len(l.cells) > s.columns {
 				t.Errorf("a line of %d cells on a screen of %d", len(l.cells), s.columns)
+			}
+		}
+		for cell := range slices.Values(s.clusters.texts) {
+			if len(cell) > longestCluster || len(s.clusters.texts) > maxClusters {
+				t.Errorf("a character of %d bytes, of %d", len(cell), len(s.clusters.texts))
 			}
 		}
 		if s.x < 0 || s.x >= s.columns || s.y < 0 || s.y >= s.rows || len(s.rest) > longestSequence {

@@ -7,7 +7,7 @@ import "strings"
 
 // View is the content of a terminal with the position of its cursor.
 type View struct {
-	// Text contains all lines, without trailing spaces and without empty lines at the end.
+	// Text contains all lines, without trailing spaces, empty lines at the end and format characters.
 	Text string
 	// Prompt is the text from the beginning of the cursor's line to the cursor, without trailing spaces, if there is no text behind or below the cursor.
 	// Otherwise it is empty.
@@ -23,25 +23,26 @@ type View struct {
 // NewView returns the view of a text with the cursor at column x and line y, both counted from 0.
 func NewView(text string, x, y int, hidden, fullScreen bool) View {
 	text = tidy(text)
-	view := View{Text: text, Hidden: hidden, FullScreen: fullScreen, x: x, y: y}
+	view := View{Text: visible(text), Hidden: hidden, FullScreen: fullScreen, x: x, y: y}
 	lines := strings.Split(text, "\n")
 	switch last := len(lines) - 1; {
 	case text == "":
 	case y == last:
 		if line := lines[last]; cells(line) <= x {
-			view.Prompt = line
+			view.Prompt = visible(line)
 		}
 	case y > last && x == 0:
-		view.Above = lines[last]
+		view.Above = visible(lines[last])
 	}
 	return view
 }
 
 // cells returns the width of a text in columns.
 func cells(text string) int {
-	n := 0
+	n, previous := 0, rune(0)
 	for _, r := range text {
-		n += width(r)
+		n += widthAfter(previous, r)
+		previous = r
 	}
 	return n
 }
