@@ -31,6 +31,8 @@ func (a *app) attachCommand() *cobra.Command {
 		Short: "Attach to the terminal of a process (detach with Ctrl-])",
 		Long: "Attach connects this terminal to the terminal of a process. The process keeps running when you detach with Ctrl-], or with the key that\n" +
 			"--detach-key names. Within pasted text, the key is text. After attach, the terminal has the modes that it had before.\n" +
+			"The terminal of the process gets the size of your window. If several clients are attached, it has the size of the one that attached, or was resized, last;\n" +
+			"when that client leaves, it has the size of the one before it.\n" +
 			"With --read-only, nothing that you type reaches the process, and the size of your window does not change the size of its terminal.\n" +
 			"Attach needs a running manager or, for a process in a Pod, permission to create pods/attach.\n" +
 			"If the manager restarts, the process keeps running, and attach tries to reconnect for up to 30 s.\n" +

@@ -113,14 +113,28 @@ func (a *app) screen(ctx context.Context, to *connection, ref reference, object 
 	if !is {
 		return "", fmt.Errorf("%s has no terminal: only instances have one; use berth logs %s without --screen", ref, ref)
 	}
-	shown := newScreen(instance)
+	shown := &screen{Screen: newScreen(instance)}
 	if err := a.copyLogs(ctx, to, ref, object, logOptions{LogOptions: endpoint.LogOptions{Tail: -1}}, shown); err != nil {
 		return "", err
 	}
 	return shown.Text(), nil
 }
 
-// newScreen returns an empty screen of the size of an Instance.
+// screen draws the output of an Instance.
+type screen struct{ *terminal.Screen }
+
+// of returns what draws a stream. If the size of its terminal is known, the screen is emptied and gets this size.
+func (s *screen) of(stream *endpoint.Stream) io.Writer {
+	if size := stream.Size; size.Columns > 0 && size.Rows > 0 {
+		s.Screen = terminal.New(int(size.Columns), int(size.Rows))
+	}
+	if stream.Screen {
+		return screenLines{s.Screen}
+	}
+	return s.Screen
+}
+
+// newScreen returns an empty screen of the size with which an Instance starts.
 func newScreen(instance *v1alpha1.Instance) *terminal.Screen {
 	size := &instance.Spec.Terminal
 	return terminal.New(int(ptr.Deref(size.Columns, 0)), int(ptr.Deref(size.Rows, 0))) // a size of 0 selects the default
@@ -147,8 +161,8 @@ func (a *app) copyLogs(ctx context.Context, to *connection, ref reference, objec
 		return fmt.Errorf("logs of %s: %w", ref, err)
 	}
 	defer func() { _ = stream.Close() }()
-	if drawn, is := out.(*terminal.Screen); is && stream.Screen {
-		out = screenLines{drawn}
+	if drawn, is := out.(*screen); is {
+		out = drawn.of(stream)
 	} else if stream.Screen {
 		a.say("%s was adopted, so its output is not recorded: printing its current terminal screen", ref)
 	}

@@ -186,7 +186,16 @@ type podLine struct {
 	end      context.CancelFunc
 	typed    *io.PipeReader
 	keys     *io.PipeWriter
-	sizes    chan remotecommand.TerminalSize // holds only the latest size
+	sizes    chan podSize     // holds only the latest size
+	sent     chan struct{}    // of the size that Next returned last; only Next uses it
+	usual    runtime.Terminal // the size before any attachment; zero if it is unknown or does not change
+	over     chan struct{}    // closed when the connection has ended
+}
+
+// podSize is a size for a terminal in a Pod. sent is closed when the size was sent; it may be nil.
+type podSize struct {
+	remotecommand.TerminalSize
+	sent chan struct{}
 }
 
 // takePod prepares a connection to the terminal of a Pod; Receive opens it.
@@ -195,10 +204,11 @@ func takePod(ctx context.Context, config *rest.Config, p *corev1.Pod, size *runt
 	if err != nil {
 		return nil, err
 	}
-	l := &podLine{executor: executor, sizes: make(chan remotecommand.TerminalSize, 1)}
+	l := &podLine{executor: executor, sizes: make(chan podSize, 1), over: make(chan struct{})}
 	l.ctx, l.end = context.WithCancel(pod.Unlogged(ctx))
 	l.typed, l.keys = io.Pipe()
 	if size != nil {
+		l.usual = pod.Size(p)
 		_ = l.Resize(*size)
 	}
 	return l, nil
@@ -207,21 +217,37 @@ func takePod(ctx context.Context, config *rest.Config, p *corev1.Pod, size *runt
 // Write sends typed input.
 func (l *podLine) Write(keys []byte) (int, error) { return l.keys.Write(keys) }
 
-// Resize sets the size of the user's terminal. It is not safe for concurrent use.
+// Resize sets the size of the user's terminal.
 func (l *podLine) Resize(size runtime.Terminal) error {
-	select {
-	case <-l.sizes:
-	default:
-	}
-	l.sizes <- remotecommand.TerminalSize{Width: uint16(size.Columns), Height: uint16(size.Rows)} //nolint:gosec // at most 1000
+	l.resize(size, nil)
 	return nil
+}
+
+func (l *podLine) resize(size runtime.Terminal, sent chan struct{}) {
+	next := podSize{remotecommand.TerminalSize{Width: uint16(size.Columns), Height: uint16(size.Rows)}, sent} //nolint:gosec // at most 1000
+	for {
+		select {
+		case l.sizes <- next:
+			return
+		default:
+		}
+		select {
+		case <-l.sizes:
+		default:
+		}
+	}
 }
 
 // Next implements remotecommand.TerminalSizeQueue.
 func (l *podLine) Next() *remotecommand.TerminalSize {
+	if l.sent != nil {
+		close(l.sent)
+		l.sent = nil
+	}
 	select {
 	case size := <-l.sizes:
-		return &size
+		l.sent = size.sent
+		return &size.TerminalSize
 	case <-l.ctx.Done():
 		return nil
 	}
@@ -229,11 +255,26 @@ func (l *podLine) Next() *remotecommand.TerminalSize {
 
 // Receive copies the output of the terminal. It returns nil when the program exits, and an error when the connection is lost.
 func (l *podLine) Receive(out io.Writer, _ func(runtime.Terminal)) error {
+	defer close(l.over)
 	return l.executor.StreamWithContext(l.ctx, remotecommand.StreamOptions{Stdin: l.typed, Stdout: out, Tty: true, TerminalSizeQueue: l})
 }
 
-// Close closes the connection. The program keeps running.
+// sizeBackWithin bounds how long Close waits until the usual size was sent.
+const sizeBackWithin = time.Second
+
+// Close closes the connection. The program keeps running, in a terminal of the usual size: no node reports another one to the manager, which draws the screen.
 func (l *podLine) Close() error {
+	if l.usual.Columns > 0 && l.usual.Rows > 0 {
+		sent := make(chan struct{})
+		l.resize(l.usual, sent)
+		ctx, cancel := context.WithTimeout(l.ctx, sizeBackWithin)
+		defer cancel()
+		select {
+		case <-sent:
+		case <-l.over:
+		case <-ctx.Done():
+		}
+	}
 	l.end()
 	return l.keys.Close()
 }

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/pod"
 )
 
@@ -52,6 +53,8 @@ func terminalServer(t *testing.T, f *fixture, says bool) (typed chan string) {
 				_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{remotecommand.StreamErr}, success...))
 				_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
 				return
+			case kind == remotecommand.StreamResize:
+				typed <- "size " + strings.TrimSpace(string(rest))
 			case kind == remotecommand.StreamStdIn:
 				typed <- string(rest)
 				_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{remotecommand.StreamStdOut}, fmt.Sprintf("shown: %s\n", rest)...))
@@ -103,6 +106,26 @@ func TestAttach_ConnectsToPodTerminal(t *testing.T) {
 			g.Expect(keys.Close()).To(Succeed())
 		})
 	}
+}
+
+// No node reports the size of a terminal, so the manager draws the screen with the size of the spec.
+func TestAttach_LeavesPodTerminalWithUsualSize(t *testing.T) {
+	g := NewWithT(t)
+	f := newFixture()
+	typed := terminalServer(t, f, true)
+	to, err := f.app.connect(nil)
+	g.Expect(err).NotTo(HaveOccurred())
+	agent := agentPod("2")
+	agent.Annotations = map[string]string{"berth.dev/terminal": "100x30"}
+	conn, err := takePod(t.Context(), to.config, agent, &runtime.Terminal{Columns: 213, Rows: 58})
+	g.Expect(err).NotTo(HaveOccurred())
+	ended := make(chan error, 1)
+	go func() { ended <- conn.Receive(io.Discard, nil) }()
+	g.Eventually(typed, timeout).Should(Receive(Equal(attachQuery)))
+	g.Eventually(typed, timeout).Should(Receive(Equal(`size {"Width":213,"Height":58}`)))
+	g.Expect(conn.Close()).To(Succeed())
+	g.Eventually(typed, timeout).Should(Receive(Equal(`size {"Width":100,"Height":30}`)))
+	g.Eventually(ended, timeout).Should(Receive())
 }
 
 func TestSend_TypesIntoPodTerminal(t *testing.T) {

@@ -183,6 +183,8 @@ type Stream struct {
 	Screen bool
 	// Offset is the number of bytes of output before the stream. It is 0 if Screen is true.
 	Offset int64
+	// Size is the size of the terminal when the stream was opened. It is zero if there is no terminal, or if its size is not known.
+	Size runtime.Terminal
 }
 
 // Log opens the output of an object. The caller must close the stream; this also ends a stream that follows the output.
@@ -202,7 +204,11 @@ func (c *Client) Log(ctx context.Context, object Object, opts LogOptions) (*Stre
 		return nil, err
 	}
 	offset, _ := strconv.ParseInt(response.Header.Get(headerOffset), 10, 64) // the header is missing if there is no output
-	return &Stream{response.Body, response.Header.Get(headerScreen) != "", offset}, nil
+	stream := &Stream{ReadCloser: response.Body, Screen: response.Header.Get(headerScreen) != "", Offset: offset}
+	if _, err := fmt.Sscanf(response.Header.Get(headerTerminal), "%dx%d", &stream.Size.Columns, &stream.Size.Rows); err != nil {
+		stream.Size = runtime.Terminal{}
+	}
+	return stream, nil
 }
 
 // Attach connects to the terminal of an object. size is the size of the window, or nil if unknown.

@@ -137,6 +137,7 @@ type stub struct {
 	typed  []byte
 	deaf   error
 	screen string
+	size   runtime.Terminal
 	// restarts is how often each process was restarted.
 	restarts atomic.Int64
 }
@@ -151,6 +152,8 @@ func (s *stub) Capture(_ context.Context, uid types.UID) (terminal.View, error) 
 	}
 	return terminal.View{Text: string(uid) + ": " + s.screen}, nil
 }
+
+func (s *stub) Size(context.Context, types.UID) (runtime.Terminal, error) { return s.size, nil }
 
 func (s *stub) Type(_ context.Context, uid types.UID, strokes runtime.Keystrokes) error {
 	s.mu.Lock()
@@ -585,6 +588,27 @@ func TestCopyLog_EndsWhileLogGrows(t *testing.T) {
 
 func TestLog_WithoutOutputIsEmpty(t *testing.T) {
 	NewWithT(t).Expect(newFixture(t).log(t, LogOptions{Tail: -1})).To(BeEmpty())
+}
+
+func TestLog_HasSizeOfTerminal(t *testing.T) {
+	for name, test := range map[string]struct {
+		object     Object
+		size, want runtime.Terminal
+	}{
+		"known":       {shell, runtime.Terminal{Columns: 213, Rows: 58}, runtime.Terminal{Columns: 213, Rows: 58}},
+		"unknown":     {object: shell},
+		"no terminal": {object: web, size: runtime.Terminal{Columns: 213, Rows: 58}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			f := newFixture(t)
+			f.stub.size = test.size
+			stream, err := f.client(t, good).Log(t.Context(), test.object, LogOptions{Tail: -1})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(stream.Close()).To(Succeed())
+			g.Expect(stream.Size).To(Equal(test.want))
+		})
+	}
 }
 
 func TestLog_FollowStreamsNewOutput(t *testing.T) {

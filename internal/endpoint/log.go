@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -24,6 +25,8 @@ const (
 	headerOffset = "Berth-Log-Offset"
 	// headerScreen is the response header that is "true" if the response is the current content of the terminal, because Berth does not retain the output.
 	headerScreen = "Berth-Log-Screen"
+	// headerTerminal is the response header with the size of the terminal, as in 120x40. It is missing if there is no terminal, or if its size is not known.
+	headerTerminal = "Berth-Terminal-Size"
 
 	chunk = 32 << 10
 	// longLine is the maximum length of a line for tail, in bytes. A longer line counts as several lines, so that the response is also bounded for output
@@ -75,6 +78,7 @@ func (s *Server) serveLog(w http.ResponseWriter, r *http.Request, t target) *ref
 	if err != nil {
 		return refuse(http.StatusBadRequest, "%v", err)
 	}
+	s.setSize(w, r, t)
 	var log runtime.Log
 	logs := s.runtimeOf(t).Capabilities().Logs
 	if err = errors.ErrUnsupported; logs != nil {
@@ -146,6 +150,16 @@ func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, t target) b
 	begin(w, 0)
 	_, _ = io.WriteString(w, view.Text+"\n")
 	return true
+}
+
+// setSize sets headerTerminal for an Instance; other objects have no terminal.
+func (s *Server) setSize(w http.ResponseWriter, r *http.Request, t target) {
+	if _, is := t.object.(*v1alpha1.Instance); !is {
+		return
+	}
+	if size, known := s.runtimeOf(t).Capabilities().Size(r.Context(), t.object.GetUID()); known {
+		w.Header().Set(headerTerminal, fmt.Sprintf("%dx%d", size.Columns, size.Rows))
+	}
 }
 
 func begin(w http.ResponseWriter, offset int64) {

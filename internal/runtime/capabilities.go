@@ -80,6 +80,10 @@ type Terminals interface {
 	// Input returns how the foreground processes of the terminal of a UID read that terminal. The zero value and every error mean that this is unknown. Input
 	// takes up to a few milliseconds, so callers use it once for a decision, not in a loop.
 	Input(ctx context.Context, uid types.UID) (facts.Input, error)
+	// Size returns the size of the terminal of the newest incarnation of a UID: the one that its program was started with, or that a client has set since. After
+	// the program has ended, it is the last size, if the backend knows it. A terminal has several clients; the one that attached or was resized last sets the
+	// size, and when it leaves, the one before it. Size returns ErrNotFound if the size is not known. It takes up to a few milliseconds.
+	Size(ctx context.Context, uid types.UID) (Terminal, error)
 	// AttachCommand returns a shell command that attaches to the terminal of a UID without Berth; empty if there is none.
 	AttachCommand(uid types.UID) string
 	// Tidy removes what the backend keeps for users after the process of a UID has ended, such as a tmux session.
@@ -215,6 +219,11 @@ func (NoTerminals) Capture(context.Context, types.UID) (terminal.View, error) {
 // Input implements Terminals.
 func (NoTerminals) Input(context.Context, types.UID) (facts.Input, error) {
 	return facts.Input{}, errors.ErrUnsupported
+}
+
+// Size implements Terminals.
+func (NoTerminals) Size(context.Context, types.UID) (Terminal, error) {
+	return Terminal{}, errors.ErrUnsupported
 }
 
 // AttachCommand implements Terminals.

@@ -18,9 +18,9 @@ import (
 // enough is how many bytes from the end of the output are used to render the screen.
 const enough = 64 << 10
 
-// Look returns what the terminal of a UID shows, and how it is read. size is the size of the terminal.
-func (c Capabilities) Look(ctx context.Context, uid types.UID, size Terminal) (terminal.Moment, error) {
-	view, err := c.Shown(ctx, uid, size)
+// Look returns what the terminal of a UID shows, and how it is read. usual is as for Shown.
+func (c Capabilities) Look(ctx context.Context, uid types.UID, usual Terminal) (terminal.Moment, error) {
+	view, err := c.Shown(ctx, uid, usual)
 	moment := terminal.Moment{View: view}
 	moment.Input, moment.Known = c.Input(ctx, uid)
 	return moment, err
@@ -38,8 +38,18 @@ func (c Capabilities) Input(ctx context.Context, uid types.UID) (input facts.Inp
 	return input, true
 }
 
-// Shown returns the screen of the terminal of a UID as the backend reports it. If the backend reports none, Shown renders the screen from the output.
-func (c Capabilities) Shown(ctx context.Context, uid types.UID, size Terminal) (terminal.View, error) {
+// Size returns the size of the terminal of a UID. known is false if the backend does not know it.
+func (c Capabilities) Size(ctx context.Context, uid types.UID) (size Terminal, known bool) {
+	if c.Terminals == nil {
+		return Terminal{}, false
+	}
+	size, err := c.Terminals.Size(ctx, uid)
+	return size, err == nil && size.Columns > 0 && size.Rows > 0
+}
+
+// Shown returns the screen of the terminal of a UID as the backend reports it. If the backend reports none, Shown renders the screen from the output. usual is
+// the size of the terminal if the backend does not know it.
+func (c Capabilities) Shown(ctx context.Context, uid types.UID, usual Terminal) (terminal.View, error) {
 	if c.Terminals != nil {
 		view, err := c.Terminals.Capture(ctx, uid)
 		if err == nil || !errors.Is(err, ErrNotFound) && !errors.Is(err, errors.ErrUnsupported) {
@@ -54,6 +64,10 @@ func (c Capabilities) Shown(ctx context.Context, uid types.UID, size Terminal) (
 		return terminal.View{}, fmt.Errorf("open the output: %w", err)
 	}
 	defer func() { _ = log.Close() }()
+	size, known := c.Size(ctx, uid)
+	if !known {
+		size = usual
+	}
 	return draw(log, size)
 }
 

@@ -125,36 +125,54 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// client joins as a client does, and returns what it is shown.
-func (a *asked) client(sized bool) (v *view, shown func() string) {
+// client joins as a client does, and returns what it is shown. columns is the width of its terminal; 0 if it has none.
+func (a *asked) client(columns int32) (v *view, shown func() string) {
 	near, far := net.Pipe()
-	v = a.join(far, sized)
+	v = a.join(far)
+	a.resized(v, columns, columns/2, false)
 	var all output
 	go func() { _, _ = io.Copy(&all, near) }()
 	return v, all.String
 }
 
-// One client answers: the first one with a terminal. The others do not see the question. When it leaves, the next one answers, and at last the shim.
+// One client owns the size and answers: the one that joined or was resized last. The others do not see the question. When it leaves, the one before it answers, and
+// at last the shim, and the size remains.
 func TestAnswers_OneClientAnswers(t *testing.T) {
 	a := newAsked(t)
-	without, shownWithout := a.client(false)
+	without, shownWithout := a.client(0)
 	a.Expect(a.ask("1")).To(BeEmpty(), "a client without a terminal does not answer")
-	first, shownFirst := a.client(true)
-	second, shownSecond := a.client(false)
-	a.resized(second, 80, 24)
-	tell := func(text string) {
+	first, shownFirst := a.client(80)
+	second, shownSecond := a.client(60)
+	tell := func(text string, columns int32) {
+		t.Helper()
 		_, err := fmt.Fprintf(a.program, "%s\x1b[5n", text)
 		a.Expect(err).NotTo(HaveOccurred())
+		size, _ := a.size()
+		a.Expect(size).To(Equal(columns))
 	}
-	tell("2")
-	a.Eventually(shownFirst).Should(HaveSuffix("2\x1b[5n"))
-	a.Eventually(shownSecond).Should(HaveSuffix("2"))
+	tell("2", 60)
+	a.Eventually(shownSecond).Should(HaveSuffix("2\x1b[5n"))
+	a.Eventually(shownFirst).Should(HaveSuffix("2"))
+	a.resized(first, 80, 40, false) // not a new size
+	tell("3", 60)
+	a.Eventually(shownSecond).Should(HaveSuffix("3\x1b[5n"))
+	a.resized(first, 90, 40, false)
+	tell("4", 90)
+	a.Eventually(shownFirst).Should(HaveSuffix("234\x1b[5n"))
+	a.Eventually(shownSecond).Should(HaveSuffix("3\x1b[5n4"))
+	behind, _ := a.client(0)
+	a.resized(behind, 50, 40, true)
 	a.leave(first)
-	tell("3")
-	a.Eventually(shownSecond).Should(HaveSuffix("23\x1b[5n"))
-	a.Eventually(shownWithout).Should(Equal("123"))
+	tell("5", 60)
+	a.Eventually(shownSecond).Should(HaveSuffix("45\x1b[5n"))
+	a.Eventually(shownWithout).Should(Equal("12345"))
 	a.leave(second)
-	a.Expect(a.ask("4")).To(BeEmpty(), "no answer of a client, and one of the shim")
-	a.Eventually(shownWithout).Should(Equal("1234"))
+	size, _ := a.size()
+	a.Expect(size).To(BeEquivalentTo(50))
+	a.leave(behind)
+	a.Expect(a.ask("6")).To(BeEmpty(), "no answer of a client, and one of the shim")
+	size, _ = a.size()
+	a.Expect(size).To(BeEquivalentTo(50), "the size remains")
+	a.Eventually(shownWithout).Should(Equal("123456"))
 	a.leave(without)
 }

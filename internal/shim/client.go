@@ -96,10 +96,29 @@ func (c *Client) Input() (facts.Input, error) {
 	return *answer.Input, nil
 }
 
-// Attach turns the connection into a terminal stream: read output from Conn, send input with Write and Resize. It returns ErrNoTerminal if there is no
-// terminal.
+// Size returns the current size of the terminal. It returns ErrNoTerminal if there is no terminal, and an error if the shim is too old.
+func (c *Client) Size() (columns, rows int32, err error) {
+	answer, err := c.call(callFrame{Verb: verbSize})
+	if err != nil {
+		return 0, 0, err
+	}
+	return answer.Columns, answer.Rows, nil
+}
+
+// Attach turns the connection into a terminal stream: read output from Conn, send input with Write and Resize. A size that is not 0 is that of the client's
+// terminal, as for Resize. It returns ErrNoTerminal if there is no terminal.
 func (c *Client) Attach(columns, rows int32) error {
-	answer, err := c.call(callFrame{Verb: verbAttach, Columns: columns, Rows: rows})
+	return c.attach(callFrame{Verb: verbAttach, Columns: columns, Rows: rows})
+}
+
+// AttachBehind does the same as Attach for a client that is always there: until it is resized, all other clients with a terminal own the size before it, also
+// if they attached earlier.
+func (c *Client) AttachBehind(columns, rows int32) error {
+	return c.attach(callFrame{Verb: verbAttach, Columns: columns, Rows: rows, Behind: true})
+}
+
+func (c *Client) attach(call callFrame) error {
+	answer, err := c.call(call)
 	if err == nil {
 		c.Replay = answer.Replay
 	}
@@ -118,7 +137,7 @@ func (c *Client) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Resize changes the size of the terminal.
+// Resize reports the size of the client's terminal. If it is another one than before, the client now owns the size of the program's terminal.
 func (c *Client) Resize(columns, rows int32) error {
 	return writeInput(c.Conn, inputResize, sizePayload(columns, rows))
 }

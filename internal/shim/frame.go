@@ -24,6 +24,7 @@ const (
 	verbStatus = "Status"
 	verbAttach = "Attach"
 	verbInput  = "Input"
+	verbSize   = "Size"
 )
 
 // maxFrame is the largest message, in bytes. It bounds the memory that a peer can make the other side allocate.
@@ -35,6 +36,8 @@ type callFrame struct {
 	Verb    string `json:"verb"`
 	Columns int32  `json:"columns,omitempty"`
 	Rows    int32  `json:"rows,omitempty"`
+	// Behind makes a client that attaches own the size only while no other client has a terminal.
+	Behind bool `json:"behind,omitempty"`
 }
 
 // answerFrame is the response to one callFrame. Token proves that the shim is the one that was started for the record.
@@ -50,6 +53,9 @@ type answerFrame struct {
 	Input *facts.Input `json:"input,omitempty"`
 	// Replay is how many of the first bytes after Attach are earlier output. It is slightly too small if the program writes output during the attach.
 	Replay int `json:"replay,omitempty"`
+	// Columns and Rows are the response to verbSize, which older shims reject.
+	Columns int32 `json:"columns,omitempty"`
+	Rows    int32 `json:"rows,omitempty"`
 }
 
 func writeFrame(w io.Writer, value any) error {

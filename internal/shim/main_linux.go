@@ -157,12 +157,14 @@ func (s *shim) run() error {
 
 	exit := ExitOf(<-s.status, time.Now())
 	s.clear(exit)
+	end := End{Exit: exit}
 	if s.terminal != nil {
 		s.terminal.finish()
+		end.Columns, end.Rows = s.terminal.size()
 	}
 	// The log may have exceeded its limit since the last check.
 	(&Puncher{File: s.log, Limit: s.launch.LogLimit}).Check(time.Now())
-	return s.end(End{Exit: exit})
+	return s.end(end)
 }
 
 // record writes the identity of the workload and notifies the manager.

@@ -99,6 +99,9 @@ type End struct {
 	Token       string            `json:"token"`
 	Exit        *facts.Exit       `json:"exit,omitempty"`
 	Failure     *facts.StartError `json:"failure,omitempty"`
+	// Columns and Rows are the last size of the terminal; 0 if there was none, or if an earlier version wrote the End.
+	Columns int32 `json:"columns,omitempty"`
+	Rows    int32 `json:"rows,omitempty"`
 }
 
 // Request requests the end of an incarnation; Kill omits the grace period.

@@ -91,7 +91,7 @@ func (s *shim) converse(conn net.Conn) {
 		}
 		if call.Verb == verbAttach && answer.Error == "" && !answer.NoTerminal {
 			_ = conn.SetDeadline(time.Time{})
-			s.attached(conn, call.Columns > 0 && call.Rows > 0)
+			s.attached(conn, call)
 			return
 		}
 	}
@@ -117,10 +117,15 @@ func (s *shim) answer(call callFrame) answerFrame {
 		if s.terminal == nil {
 			return answerFrame{NoTerminal: true}
 		}
-		s.terminal.resize(call.Columns, call.Rows)
 		return answerFrame{Replay: s.terminal.replay()}
 	case verbInput:
 		return s.input()
+	case verbSize:
+		if s.terminal == nil {
+			return answerFrame{NoTerminal: true}
+		}
+		columns, rows := s.terminal.size()
+		return answerFrame{Columns: columns, Rows: rows}
 	}
 	return answerFrame{Error: fmt.Sprintf("unknown request %q; the shim uses protocol version %d", call.Verb, Version)}
 }
@@ -142,8 +147,9 @@ func (s *shim) input() answerFrame {
 }
 
 // attached copies between a client and the terminal until either closes.
-func (s *shim) attached(conn net.Conn, sized bool) {
-	view := s.terminal.join(conn, sized)
+func (s *shim) attached(conn net.Conn, call callFrame) {
+	view := s.terminal.join(conn)
+	s.terminal.resized(view, call.Columns, call.Rows, call.Behind)
 	defer s.terminal.leave(view)
 	reader := bufio.NewReaderSize(conn, 4<<10)
 	buf := make([]byte, 4<<10)
@@ -155,7 +161,7 @@ func (s *shim) attached(conn net.Conn, sized bool) {
 		buf = payload[:cap(payload)]
 		switch {
 		case kind == inputResize && len(payload) == 4:
-			s.terminal.resized(view, int32(binary.BigEndian.Uint16(payload)), int32(binary.BigEndian.Uint16(payload[2:])))
+			s.terminal.resized(view, int32(binary.BigEndian.Uint16(payload)), int32(binary.BigEndian.Uint16(payload[2:])), false)
 		case kind == inputData:
 			if _, err := s.terminal.master.Write(payload); err != nil {
 				return

@@ -32,7 +32,7 @@ type terminal struct {
 	mu      sync.Mutex
 	ring    []byte
 	modes   modes   // in effect at the beginning of ring
-	views   []*view // in the order in which they joined
+	views   []*view // those with a terminal come first; the first one owns the size
 	sieve   sieve
 	held    int // how many bytes sieve had held back before the current call
 	answers *answers
@@ -42,9 +42,9 @@ type terminal struct {
 
 // view is one client.
 type view struct {
-	conn  net.Conn
-	sized bool          // it has a terminal, which answers questions
-	ready chan struct{} // signaled when output is pending or the view is closed
+	conn          net.Conn
+	columns, rows int32         // the size of its terminal; 0 if it has none, or only looks on
+	ready         chan struct{} // signaled when output is pending or the view is closed
 
 	pending []byte
 	closed  bool
@@ -56,10 +56,29 @@ func newTerminal(master, log *os.File, newScreen NewScreen) *terminal {
 	return t
 }
 
+// resize sets the size of the terminal. The kernel notifies the program only if the size differs.
 func (t *terminal) resize(columns, rows int32) {
-	if columns > 0 && rows > 0 && columns <= 0xFFFF && rows <= 0xFFFF {
+	if validSize(columns, rows) {
 		_ = pty.Setsize(t.master, &pty.Winsize{Cols: uint16(columns), Rows: uint16(rows)})
 	}
+}
+
+func validSize(columns, rows int32) bool {
+	return columns > 0 && rows > 0 && columns <= 0xFFFF && rows <= 0xFFFF
+}
+
+// size returns the size of the terminal; 0 if it is unknown.
+func (t *terminal) size() (columns, rows int32) {
+	width, height := t.answers.size()
+	return int32(width), int32(height) //nolint:gosec // at most 65535
+}
+
+// owner returns the client that owns the size and answers questions; nil if no client has a terminal. The caller holds mu.
+func (t *terminal) owner() *view {
+	if len(t.views) > 0 && t.views[0].columns > 0 {
+		return t.views[0]
+	}
+	return nil
 }
 
 // copy runs until no process has the terminal open.
@@ -83,7 +102,7 @@ func (t *terminal) copy() {
 func (t *terminal) publish(p []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	first, others := t.split(p)
+	owner, others := t.split(p)
 	t.ring = append(t.ring, p...)
 	if len(t.ring) > 2*ringSize {
 		old := t.old()
@@ -92,7 +111,7 @@ func (t *terminal) publish(p []byte) {
 	}
 	for _, v := range slices.Clone(t.views) {
 		shown := others
-		if v == first {
+		if v == owner {
 			shown = p
 		}
 		if len(v.pending)+len(shown) > backlog {
@@ -105,27 +124,25 @@ func (t *terminal) publish(p []byte) {
 	}
 }
 
-// split returns the client that receives the output as it is, and what the others receive: the first client with a terminal answers questions, and its terminal
-// beeps. Without such a client, the questions are answered here. The caller holds mu.
-func (t *terminal) split(p []byte) (first *view, others []byte) {
-	at := slices.IndexFunc(t.views, func(v *view) bool { return v.sized })
-	if at >= 0 {
-		first = t.views[at]
+// split returns the client that receives the output as it is, and what the others receive: the owner of the size answers questions, and its terminal beeps.
+// Without an owner, the questions are answered here. The caller holds mu.
+func (t *terminal) split(p []byte) (owner *view, others []byte) {
+	if owner = t.owner(); owner != nil {
 		t.answers.screen = nil // its size may change now
 		if len(t.views) == 1 {
 			t.sieve = sieve{removed: t.ask}
-			return first, nil
+			return owner, nil
 		}
 	}
 	t.answers.drawn, t.held = 0, len(t.sieve.held)
 	others = t.sieve.filter(p, true)
 	t.answers.draw(others)
-	return first, others
+	return owner, others
 }
 
 // ask answers a question if no client can. The caller holds mu.
 func (t *terminal) ask(kept, question []byte) {
-	if !slices.ContainsFunc(t.views, func(v *view) bool { return v.sized }) {
+	if t.owner() == nil {
 		t.answers.give(question, t.before, kept)
 	}
 }
@@ -143,18 +160,23 @@ func (v *view) wake() {
 	}
 }
 
-// drop closes a view; its writer still sends the pending output. The caller holds mu.
+// drop closes a view; its writer still sends the pending output. If it owned the size, the terminal gets the size of the next owner. Without one, the size
+// remains. The caller holds mu.
 func (t *terminal) drop(v *view) {
-	if !v.closed {
-		v.closed = true
-		t.views = slices.DeleteFunc(t.views, func(other *view) bool { return other == v })
-		v.wake()
+	if v.closed {
+		return
 	}
+	v.closed = true
+	t.views = slices.DeleteFunc(t.views, func(other *view) bool { return other == v })
+	if owner := t.owner(); owner != nil {
+		t.resize(owner.columns, owner.rows)
+	}
+	v.wake()
 }
 
-// join adds a client, which first receives the last output. sized is true if it has a terminal.
-func (t *terminal) join(conn net.Conn, sized bool) *view {
-	v := &view{conn: conn, sized: sized, ready: make(chan struct{}, 1)}
+// join adds a client, which first receives the last output.
+func (t *terminal) join(conn net.Conn) *view {
+	v := &view{conn: conn, ready: make(chan struct{}, 1)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -194,12 +216,24 @@ func (t *terminal) old() int {
 	return old
 }
 
-// resized notes that a client has a terminal of this size.
-func (t *terminal) resized(v *view, columns, rows int32) {
+// resized notes that a client has a terminal of this size. If the client had another size before, it now owns the size of the terminal; behind others, only if
+// no other client has a terminal.
+func (t *terminal) resized(v *view, columns, rows int32, behind bool) {
 	t.mu.Lock()
-	v.sized = true
-	t.mu.Unlock()
-	t.resize(columns, rows)
+	defer t.mu.Unlock()
+	if v.closed || !validSize(columns, rows) || v.columns == columns && v.rows == rows {
+		return
+	}
+	v.columns, v.rows = columns, rows
+	others := slices.DeleteFunc(t.views, func(other *view) bool { return other == v })
+	at := slices.IndexFunc(others, func(other *view) bool { return !behind || other.columns == 0 })
+	if at < 0 {
+		at = len(others)
+	}
+	t.views = slices.Insert(others, at, v)
+	if at == 0 {
+		t.resize(columns, rows)
+	}
 }
 
 func (t *terminal) leave(v *view) {

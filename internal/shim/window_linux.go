@@ -137,7 +137,7 @@ func (w *window) connect(token string) (*Client, error) {
 		return nil, err
 	}
 	columns, rows := size()
-	if err := client.Attach(columns, rows); err != nil {
+	if err := client.AttachBehind(columns, rows); err != nil { // berth attach may have been faster
 		_ = client.Conn.Close()
 		return nil, err
 	}

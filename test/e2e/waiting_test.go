@@ -8,13 +8,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/test/need"
 )
 
 // quietPeriod is how long a screen has to be unchanged before the spec relies on AwaitingInput. The controller decides after two seconds without a change.
@@ -109,6 +112,72 @@ var _ = Describe("an Instance whose screen is never still", func() {
 			g.Expect(s.condition(v1alpha1.ConditionReady).Reason).NotTo(Equal(v1alpha1.ReasonIdle))
 		}).WithTimeout(10 * time.Second).Should(Succeed())
 	})
+})
+
+// frameProgram fills its terminal with a frame and asks a question in the last line. It does so again when the size of the terminal changes.
+const frameProgram = `import os, signal, sys, tty
+def draw(*_):
+    size = os.get_terminal_size()
+    columns, lines = size.columns, size.lines
+    out = "\x1b[2J"
+    for y in range(1, lines):
+        out += "\x1b[%d;1H|%s|" % (y, (" %dx%d " % (columns, lines)).center(columns - 2, "."))
+    sys.stdout.write(out + "\x1b[%d;1HDo you want to proceed? [y/N] " % lines)
+    sys.stdout.flush()
+signal.signal(signal.SIGWINCH, draw)
+tty.setcbreak(0)
+draw()
+while True:
+    os.read(0, 100)
+`
+
+var _ = Describe("The screen of an Instance", func() {
+	for name, runtime := range map[string]*v1alpha1.InstanceRuntime{"Host": nil, "Tmux": {Type: v1alpha1.RuntimeTmux}} {
+		It("has the size of the client that owns it: "+name, NodeTimeout(5*time.Minute), func(ctx context.Context) {
+			if runtime != nil {
+				if err := need.Missing("tmux"); err != nil {
+					need.Without(GinkgoT(), err)
+					return
+				}
+			}
+			s := instance("frame", "python3", "-c", frameProgram)
+			s.object.(*v1alpha1.Instance).Spec.Runtime = runtime
+			s.create(ctx).waitUntilReady(ctx)
+			asks := func(lines int, size string) {
+				GinkgoHelper()
+				Eventually(func(g Gomega) {
+					screen := strings.Split(strings.TrimSpace(suiteBerth.run(ctx, "logs", "--screen", s.path())), "\n")
+					g.Expect(screen).To(HaveLen(lines))
+					g.Expect(screen[0]).To(And(HavePrefix("|..."), ContainSubstring(" "+size+" "), HaveSuffix("...|")))
+					g.Expect(screen[lines-1]).To(Equal("Do you want to proceed? [y/N]"))
+					g.Expect(s.read(ctx)).To(Succeed())
+					active := s.object.(*v1alpha1.Instance).Status.LastActivityTime
+					g.Expect(active).NotTo(BeNil())
+					g.Expect(time.Since(active.Time)).To(BeNumerically(">", quietPeriod))
+				}).WithTimeout(startTimeout).Should(Succeed())
+				Expect(s.status().Conditions).To(ContainElement(And(HaveField("Type", v1alpha1.ConditionAwaitingInput), HaveField("Status", metav1.ConditionTrue))))
+			}
+			asks(40, "120x40")
+
+			By("attaching a larger terminal, which the screen follows")
+			large := attach(s, 58, 213)
+			asks(58, "213x58")
+			small := attach(s, 20, 70)
+			asks(20, "70x20")
+
+			By("detaching")
+			small.typeText("\x1d")
+			small.waitForExit(ctx)
+			asks(58, "213x58")
+			large.typeText("\x1d")
+			large.waitForExit(ctx)
+			if runtime == nil {
+				asks(58, "213x58")
+			} else {
+				asks(40, "120x40") // the size of the window
+			}
+		})
+	}
 })
 
 // workingTree returns a new Git repository with a changed file, and with an untracked file, log, that ends in a question.

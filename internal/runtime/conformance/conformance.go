@@ -49,6 +49,8 @@ type Features struct {
 	MostResult int64
 	// PoliteKill: a kill sends the stop signal shortly before SIGKILL.
 	PoliteKill bool
+	// Window: besides the attached clients, the terminal always has a window with the size of its start.
+	Window bool
 	// LogSnapshot: a log contains the output of the newest incarnation at the time when the log was opened.
 	LogSnapshot bool
 }
@@ -143,6 +145,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"keeps results across managers until Forget", keepsResults, testResults},
 		{"accepts results up to a size and reports larger ones", keepsResults, testLargeResults},
 		{"attaches to terminals", hasTerminals, testAttach},
+		{"has the size of one client", hasTerminals, testSize},
 		{"answers one question with one answer", hasTerminals, testMenus},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -353,6 +353,76 @@ func testAttach(s *suite) {
 	s.Expect(s.output(s.openLog(uid))).To(ContainSubstring("farewell"))
 }
 
+// testSize attaches several clients. The one that attached or was resized last owns the size, and when it leaves, the one before it.
+func testSize(s *suite) {
+	uid, first := newUID(), runtime.Terminal{Columns: 91, Rows: 31}
+	p := s.process(uid, 1, "terminal")
+	p.Terminal = &first
+	s.Expect(s.Runtime.Start(s.ctx, p)).To(Succeed())
+	s.awaitOutput(uid, "ready")
+	has := func(want runtime.Terminal) {
+		s.Helper()
+		s.Eventually(func(g Gomega) {
+			size, known := s.Runtime.Capabilities().Size(s.ctx, uid)
+			g.Expect(known).To(BeTrue())
+			g.Expect(size).To(Equal(want))
+		}).WithTimeout(Timeout).Should(Succeed())
+	}
+	has(first)
+	type client struct {
+		resize chan runtime.Terminal
+		leave  func()
+	}
+	attach := func(size *runtime.Terminal) *client {
+		s.Helper()
+		ctx, cancel := context.WithCancel(s.ctx)
+		in, keys := io.Pipe()
+		c, view, gone := &client{resize: make(chan runtime.Terminal, 1)}, &screen{}, make(chan error, 1)
+		if size != nil {
+			c.resize <- *size
+		}
+		go func() { gone <- s.Runtime.Capabilities().Terminals.Attach(ctx, uid, in, view, c.resize) }()
+		s.Eventually(view.String).WithTimeout(Timeout).Should(ContainSubstring("ready"))
+		c.leave = func() {
+			s.Helper()
+			cancel()
+			s.Eventually(gone).WithTimeout(Timeout).Should(Receive(BeNil()))
+			_ = keys.Close()
+		}
+		return c
+	}
+	small, large, other := runtime.Terminal{Columns: 80, Rows: 24}, runtime.Terminal{Columns: 213, Rows: 58}, runtime.Terminal{Columns: 100, Rows: 50}
+	a := attach(&small)
+	has(small)
+	b := attach(&large)
+	has(large)
+	c := attach(nil) // only looks on
+	a.resize <- other
+	has(other)
+	a.leave()
+	has(large)
+	c.leave()
+	has(large)
+	s.Expect(s.Runtime.Capabilities().Terminals.Type(s.ctx, uid, runtime.Keystrokes{Text: strings.Repeat("y", 190) + "\n"})).To(Succeed())
+	s.awaitOutput(uid, "got <yyy")
+	s.Eventually(func() (string, error) {
+		view, err := s.Runtime.Capabilities().Shown(s.ctx, uid, first)
+		return view.Text, err
+	}).WithTimeout(Timeout).Should(ContainSubstring("got <"+strings.Repeat("y", 190)+">"), "the screen is as wide as the terminal")
+	b.leave()
+	after := large // the last size remains
+	if s.Window {
+		after = first
+	}
+	has(after)
+	if s.Reopen != nil {
+		s.Runtime = s.Reopen(s.T)
+		has(after)
+	}
+	s.killAndWait(uid)
+	has(after) // for the screen of a program that has ended
+}
+
 // testMenus types answers into programs that show two menus in succession.
 func testMenus(s *suite) {
 	size := runtime.Terminal{Columns: 91, Rows: 31}

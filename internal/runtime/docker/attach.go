@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/moby/moby/client"
@@ -57,16 +58,72 @@ func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out i
 		_, _ = io.Copy(conn.Conn, in)
 		cancel()
 	}()
-	go runtime.EachSize(ctx, resize, func(size runtime.Terminal) {
-		_, err := r.client.ContainerResize(ctx, c.id, client.ContainerResizeOptions{Width: uint(size.Columns), Height: uint(size.Rows)})
-		if err != nil && ctx.Err() == nil {
-			r.log.V(1).Info("Cannot resize the terminal of a container", "err", err.Error())
-		}
-	})
+	size := &runtime.Terminal{}
+	defer r.resize(context.WithoutCancel(ctx), uid, c.id, func(v *viewers) { v.leave(size) })
+	sizes := make(chan struct{})
+	defer func() { <-sizes }()
+	defer cancel()
+	go func() {
+		defer close(sizes)
+		runtime.EachSize(ctx, resize, func(now runtime.Terminal) {
+			r.resize(ctx, uid, c.id, func(v *viewers) { v.resized(size, now) })
+		})
+	}()
 	if err := show(ctx, c.copier, log.(*logfile.File), out); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("attach to %s: %w", uid, err)
 	}
 	return nil
+}
+
+// viewers are the sizes of the attached clients with a terminal. The last one belongs to the client that attached or was resized last.
+type viewers []*runtime.Terminal
+
+// resized notes a new size of a client.
+func (v *viewers) resized(size *runtime.Terminal, now runtime.Terminal) {
+	if *size != now {
+		v.leave(size)
+		*size = now
+		*v = append(*v, size)
+	}
+}
+
+func (v *viewers) leave(size *runtime.Terminal) {
+	*v = slices.DeleteFunc(*v, func(other *runtime.Terminal) bool { return other == size })
+}
+
+// resize changes the viewers of a container, and sets its terminal to the size of the last one. Without viewers the size remains.
+func (r *Runtime) resize(ctx context.Context, uid types.UID, id string, change func(*viewers)) {
+	ctx, e, release, err := r.acquireFor(ctx, uid)
+	if err != nil {
+		return
+	}
+	defer release()
+	change(&e.viewers)
+	if len(e.viewers) == 0 || e.record.Container != id {
+		return
+	}
+	size := *e.viewers[len(e.viewers)-1]
+	_, err = r.client.ContainerResize(ctx, id, client.ContainerResizeOptions{Width: uint(size.Columns), Height: uint(size.Rows)})
+	if err == nil && size != e.record.Size {
+		e.record.Size = size
+		err = r.save(e)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.log.V(1).Info("Cannot resize the terminal of a container", "err", err.Error())
+	}
+}
+
+// Size implements runtime.Terminals. The engine does not report the size, so it is the one that Berth has last set.
+func (r *Runtime) Size(_ context.Context, uid types.UID) (runtime.Terminal, error) {
+	e, err := r.acquire(uid)
+	if err != nil {
+		return runtime.Terminal{}, err
+	}
+	defer r.release(e)
+	if e.record.Size == (runtime.Terminal{}) {
+		return runtime.Terminal{}, fmt.Errorf("size of the terminal of %s: %w", uid, runtime.ErrNotFound)
+	}
+	return e.record.Size, nil
 }
 
 // target is a running container. copier is nil if its output is not copied yet.

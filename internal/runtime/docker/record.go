@@ -39,6 +39,8 @@ type record struct {
 	// Started is true if the container has run as this incarnation. If such a container no longer exists, another program has removed it.
 	Started   bool      `json:"started,omitempty"`
 	StartedAt time.Time `json:"startedAt,omitzero"`
+	// Size is the size that Berth has last set for the terminal; zero if it has set none. The engine does not report it.
+	Size runtime.Terminal `json:"size,omitzero"`
 
 	// Origin identifies the spec from which this incarnation was started.
 	Origin     facts.Origin      `json:"origin,omitzero"`

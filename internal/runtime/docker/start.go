@@ -176,6 +176,9 @@ func (r *Runtime) run(ctx context.Context, e *entry, size *runtime.Terminal) err
 		_, _ = r.client.ContainerResize(ctx, id, client.ContainerResizeOptions{Width: uint(size.Columns), Height: uint(size.Rows)})
 	}
 	e.record.Started = true
+	if size != nil {
+		e.record.Size = *size
+	}
 	return r.save(e)
 }
 

@@ -19,6 +19,7 @@ import (
 // display is the terminal of a workload: its content, its last activity, how often it was read and inspected, and the child processes of its program.
 type display struct {
 	text      string
+	size      runtime.Terminal
 	input     facts.Input
 	active    time.Time
 	read      int
@@ -36,6 +37,11 @@ func (r *Runtime) Show(uid types.UID, text string) {
 			r.events.Add(uid)
 		}
 	})
+}
+
+// Resize sets the size of the terminal of a started UID, as an attached client does. It emits no event.
+func (r *Runtime) Resize(uid types.UID, size runtime.Terminal) {
+	r.with(uid, func(w *workload) { w.display.size = size })
 }
 
 // Reads sets how the started program of a UID reads its terminal from now on. It emits no event.
@@ -91,7 +97,7 @@ func (r *Runtime) Capture(_ context.Context, uid types.UID) (terminal.View, erro
 		return terminal.View{}, runtime.ErrNotFound
 	}
 	w.display.read++
-	drawn := terminal.New(0, 0)
+	drawn := terminal.New(int(w.display.size.Columns), int(w.display.size.Rows))
 	_, _ = drawn.Write([]byte(strings.ReplaceAll(w.display.text, "\n", "\r\n")))
 	return drawn.View(), nil
 }
@@ -105,6 +111,16 @@ func (r *Runtime) Input(_ context.Context, uid types.UID) (facts.Input, error) {
 		return w.display.input, nil
 	}
 	return facts.Input{}, runtime.ErrNotFound
+}
+
+// Size implements runtime.Terminals.
+func (r *Runtime) Size(_ context.Context, uid types.UID) (runtime.Terminal, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.workloads[uid]; w != nil {
+		return w.display.size, nil
+	}
+	return runtime.Terminal{}, runtime.ErrNotFound
 }
 
 // Members implements runtime.Inspection.

@@ -120,6 +120,37 @@ func (h *Host) input(uid types.UID) (facts.Input, error) {
 	return client.Input()
 }
 
+// Size implements runtime.Terminals. The shim holds the terminal; when it exits, it records the last size.
+func (h *Host) Size(_ context.Context, uid types.UID) (runtime.Terminal, error) {
+	size, err := h.size(uid)
+	if err != nil {
+		return runtime.Terminal{}, fmt.Errorf("read the size of the terminal of %s: %w", uid, err)
+	}
+	return size, nil
+}
+
+func (h *Host) size(uid types.UID) (runtime.Terminal, error) {
+	e, err := h.acquire(uid)
+	if err != nil {
+		return runtime.Terminal{}, err
+	}
+	f := h.inspect(e)
+	h.release(e, f.exists || f.recorded)
+	switch {
+	case f.end != nil && f.end.Columns > 0 && f.end.Rows > 0:
+		return runtime.Terminal{Columns: f.end.Columns, Rows: f.end.Rows}, nil
+	case !f.recorded || !f.record.Terminal || !f.held:
+		return runtime.Terminal{}, runtime.ErrNotFound
+	}
+	client, err := h.dial(uid, f.record.Token)
+	if err != nil {
+		return runtime.Terminal{}, err
+	}
+	defer func() { _ = client.Conn.Close() }()
+	columns, rows, err := client.Size()
+	return runtime.Terminal{Columns: columns, Rows: rows}, err
+}
+
 // feed copies the input to the terminal until the input ends, which ends the attachment, or the connection is closed.
 func feed(in io.Reader, client *shim.Client, end context.CancelCauseFunc) {
 	buf := make([]byte, 8<<10)

@@ -135,7 +135,7 @@ func (r *Runtime) listen(ctx context.Context, v *view, resize bool) error {
 		return err
 	}
 	options := remotecommand.StreamOptions{Stdout: v, Tty: tty}
-	if size := sizeOf(v.pod); tty && resize && size.Columns > 0 {
+	if size := Size(v.pod); tty && resize && size.Columns > 0 {
 		options.TerminalSizeQueue = &once{ctx: ctx, size: size}
 	}
 	if !tty {

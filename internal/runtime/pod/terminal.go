@@ -80,14 +80,14 @@ func (r *Runtime) Capture(ctx context.Context, uid types.UID) (terminal.View, er
 			return terminal.View{}, fmt.Errorf("read the screen of %s: %w", uid, err)
 		}
 	}
-	size := sizeOf(p)
+	size := Size(p)
 	drawn := terminal.New(int(size.Columns), int(size.Rows))
 	_, _ = drawn.Write(text)
 	return drawn.View(), nil
 }
 
-// sizeOf returns the initial size of the terminal of a Pod, or zero if it is unknown.
-func sizeOf(p *corev1.Pod) (size runtime.Terminal) {
+// Size returns the initial size of the terminal of a Pod, or zero if it is unknown.
+func Size(p *corev1.Pod) (size runtime.Terminal) {
 	_, _ = fmt.Sscanf(p.Annotations[annotationTerminal], "%dx%d", &size.Columns, &size.Rows)
 	return size
 }

@@ -84,37 +84,63 @@ func keyCommands(pane string, keys []byte) [][]string {
 	return [][]string{{"copy-mode", "-q", "-t", pane}, send}
 }
 
-// Capture implements runtime.Terminals.
+// Capture implements runtime.Terminals. While a client with another size than the window owns the size of the terminal, the window does not show the terminal as
+// the program has drawn it; Capture then returns runtime.ErrNotFound.
 func (r *Runtime) Capture(ctx context.Context, uid types.UID) (terminal.View, error) {
 	rec, err := r.read(uid)
 	if err != nil {
 		return terminal.View{}, err
 	}
+	view, shown, err := r.capture(ctx, uid, rec)
+	if err != nil || rec.Adopted {
+		return view, err
+	}
+	if size, err := r.host.Size(ctx, uid); err == nil && size != shown {
+		return terminal.View{}, fmt.Errorf("session of %s: the terminal does not have the size of the window: %w", uid, runtime.ErrNotFound)
+	}
+	return view, nil
+}
+
+// Size implements runtime.Terminals.
+func (r *Runtime) Size(ctx context.Context, uid types.UID) (runtime.Terminal, error) {
+	rec, err := r.read(uid)
+	if err != nil {
+		return runtime.Terminal{}, err
+	}
+	if rec == nil || !rec.Adopted {
+		return r.host.Size(ctx, uid)
+	}
+	_, size, err := r.capture(ctx, uid, rec)
+	return size, err
+}
+
+// capture returns the content and the size of the pane of a record, which may be nil.
+func (r *Runtime) capture(ctx context.Context, uid types.UID, rec *record) (view terminal.View, size runtime.Terminal, err error) {
 	if rec == nil || rec.PaneID == "" {
-		return terminal.View{}, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
+		return view, size, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
 	}
 	if alive, err := procstat.Alive(rec.Server); err != nil || !alive {
-		return terminal.View{}, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
+		return view, size, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
 	}
 	if rec.Adopted {
 		if err := r.mayControl(rec.Server, rec.Pane); err != nil {
-			return terminal.View{}, fmt.Errorf("session of %s: %w", uid, err)
+			return view, size, fmt.Errorf("session of %s: %w", uid, err)
 		}
 	}
-	const cursor = "#{cursor_x} #{cursor_y} #{cursor_flag} #{alternate_on}"
-	out, err := r.clientOf(rec).run(ctx, []string{"display-message", "-p", "-t", rec.PaneID, cursor}, []string{"capture-pane", "-p", "-t", rec.PaneID})
+	const state = "#{cursor_x} #{cursor_y} #{cursor_flag} #{alternate_on} #{pane_width} #{pane_height}"
+	out, err := r.clientOf(rec).run(ctx, []string{"display-message", "-p", "-t", rec.PaneID, state}, []string{"capture-pane", "-p", "-t", rec.PaneID})
 	if err != nil {
 		if refused(err, "can't find") {
 			err = fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
 		}
-		return terminal.View{}, err
+		return view, size, err
 	}
 	place, text, _ := strings.Cut(out, "\n")
 	var x, y, visible, alternate int
-	if _, err := fmt.Sscan(place, &x, &y, &visible, &alternate); err != nil {
-		return terminal.View{}, fmt.Errorf("session of %s: invalid position %q of the cursor: %w", uid, place, err)
+	if _, err := fmt.Sscan(place, &x, &y, &visible, &alternate, &size.Columns, &size.Rows); err != nil {
+		return view, size, fmt.Errorf("session of %s: invalid state %q of the pane: %w", uid, place, err)
 	}
-	return terminal.NewView(text, x, y, visible == 0, alternate != 0), nil
+	return terminal.NewView(text, x, y, visible == 0, alternate != 0), size, nil
 }
 
 // Input implements runtime.Terminals. It returns errors.ErrUnsupported for an adopted session, because tmux holds that terminal.

@@ -233,7 +233,7 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, func(t *testing.T) conformance.Harness {
 		f := newFixture(t)
 		return conformance.Harness{
-			Features: conformance.Features{Processes: true, Terminal: true, Logs: true, LogLimit: testLogLimit, Sockets: true},
+			Features: conformance.Features{Processes: true, Terminal: true, Logs: true, LogLimit: testLogLimit, Sockets: true, Window: true},
 			Runtime:  f.Runtime,
 			Program:  conformance.Workload(t),
 			Reopen: func(t *testing.T) runtime.Runtime {
