@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,6 +33,9 @@ const showEvery = 250 * time.Millisecond
 
 // gcPercent is by how many percent the heap of berth up may grow before it is collected. Go's default, 100, is for programs that compute more.
 const gcPercent = 50
+
+// prepareTimeout bounds how long berth up waits for an API server that exits during the preparation.
+const prepareTimeout = 2 * time.Minute
 
 // upFlags holds the values of the flags of berth up.
 type upFlags struct {
@@ -121,7 +125,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	if err != nil {
 		return fmt.Errorf("connect to the control plane: %w", err)
 	}
-	kubeconfig, err := a.prepare(ctx, f, plane, config, api, manifests)
+	kubeconfig, err := a.prepareReachable(ctx, f, plane, config, api, manifests)
 	if err != nil {
 		return ended(ctx, err)
 	}
@@ -161,6 +165,23 @@ func ended(ctx context.Context, err error) error {
 		return nil //nolint:nilerr // as documented
 	}
 	return err
+}
+
+// prepareReachable repeats prepare while the API server cannot be reached: the control plane restarts one that has exited, and reports if it cannot.
+func (a *app) prepareReachable(ctx context.Context, f *upFlags, plane *controlplane.ControlPlane, config *rest.Config, api client.Client, manifests []manifest,
+) (kubeconfig string, err error) {
+	waiting := wait.PollUntilContextTimeout(ctx, pollEvery, prepareTimeout, true, func(ctx context.Context) (bool, error) {
+		if kubeconfig, err = a.prepare(ctx, f, plane, config, api, manifests); err == nil || !temporary(err) {
+			return true, err
+		}
+		select {
+		case failure := <-plane.Failed():
+			return false, failure
+		default:
+			return false, nil
+		}
+	})
+	return kubeconfig, cmp.Or(err, waiting)
 }
 
 // prepare installs the kinds, the kubeconfig, the roles and the manifests before the controllers start. It returns the path of the kubeconfig.

@@ -5,8 +5,10 @@ package cli
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -50,6 +52,42 @@ func TestUp_SurvivesKilledControlPlane(t *testing.T) {
 	g.Expect(fakeRuntime.Count(first.UID, fake.Start)).To(Equal(1))
 	g.Expect(end()).To(BeZero(), f.err.String())
 	g.Expect(fakeRuntime.Live(first.UID)).To(BeEmpty(), "Ctrl-C still stops the processes")
+	g.Expect(fakeRuntime.Violations()).To(BeEmpty())
+}
+
+// killer writes the messages of berth up to the next writer, and kills the control plane when a message contains the next of its texts.
+type killer struct {
+	io.Writer
+	g     Gomega
+	state string
+	at    []string
+}
+
+func (k *killer) Write(line []byte) (int, error) {
+	if len(k.at) > 0 && strings.Contains(string(line), k.at[0]) {
+		k.at = k.at[1:]
+		k.g.Expect(syscall.Kill(pidOfControlPlane(k.g, k.state), syscall.SIGKILL)).To(Succeed())
+	}
+	return k.Writer.Write(line)
+}
+
+// TestUp_SurvivesControlPlaneKilledDuringStart kills the control plane before its API is ready, as soon as it is ready, and once more after its restart.
+func TestUp_SurvivesControlPlaneKilledDuringStart(t *testing.T) {
+	g := NewWithT(t)
+	fakeRuntime := fake.New(t.Context(), clock.RealClock{})
+	state := t.TempDir()
+	f := newFixture()
+	f.app.newRuntime = persistent(fakeRuntime)
+	f.app.err = &killer{Writer: f.err, g: g, state: state, at: []string{"started berth-apiserver", "the API server at", "restarted berth-apiserver"}}
+	end := startUp(t, f, "--state-dir", state, "--assets", assets(t))
+	g.Eventually(f.out.String, 3*time.Minute).Should(ContainSubstring("export KUBECONFIG="), f.err.String)
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(state, "kubeconfig"))
+	g.Expect(err).NotTo(HaveOccurred())
+	api, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	g.Expect(err).NotTo(HaveOccurred())
+	createReadyInstance(t, g, f, api, "first")
+	g.Expect(f.err.String()).To(MatchRegexp("(?s)(exited unexpectedly.*){3}"))
+	g.Expect(end()).To(BeZero(), f.err.String())
 	g.Expect(fakeRuntime.Violations()).To(BeEmpty())
 }
 

@@ -42,6 +42,7 @@ type child struct {
 	record  record
 	process *os.Process
 	done    chan struct{} // closed when the process has exited
+	killed  bool          // a signal ended the process; set before done is closed, and only for a process that this process started
 }
 
 func startChild(dir layout, name string, argv []string) (*child, error) {
@@ -65,6 +66,8 @@ func startChild(dir layout, name string, argv []string) (*child, error) {
 	c.record.processIdentity, err = identify(cmd.Process.Pid)
 	go func() {
 		_ = cmd.Wait() // the log shows why it exited
+		status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		c.killed = ok && status.Signaled()
 		close(c.done)
 	}()
 	if err == nil {

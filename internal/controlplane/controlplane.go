@@ -166,7 +166,14 @@ func (c *ControlPlane) startChild(ctx context.Context) error {
 		return err
 	}
 	c.opts.Progress(fmt.Sprintf("started %s (process %d, log %s)", program, c.child.record.PID, c.dir.log(program)))
-	if err := c.waitReady(ctx, began); err != nil {
+	err = c.waitReady(ctx, began)
+	// A signal, such as that of the OOM killer, says nothing about the next start. A child that exits by itself would do so again.
+	for err != nil && ctx.Err() == nil && c.child.ended() && c.child.killed {
+		if err = c.revive(ctx); err == nil && c.child.ended() { // revive leaves a child that has exited again to its caller
+			err = c.explain("exited before the API server was ready")
+		}
+	}
+	if err != nil {
 		return err
 	}
 	c.opts.Progress(fmt.Sprintf("the API server at %s is ready after %.1f s", c.config.Host, time.Since(began).Seconds()))
