@@ -143,11 +143,73 @@ type InstanceStatus struct {
 	// +kubebuilder:validation:MaxLength=256
 	ObservedInterruptToken string `json:"observedInterruptToken,omitempty"`
 
+	// agent is what the program of the running incarnation does, as far as Berth knows: what the hooks of a coding agent report (berth hook) and, if they
+	// report nothing, whether the terminal shows a question. Unset while no program is running, and while nothing is known.
+	// +optional
+	Agent *AgentStatus `json:"agent,omitempty"`
+
 	// lastActivityTime is when the terminal last had new output or input through Berth, or when the program was started, whichever was last. Berth
 	// writes it at most every 30 seconds. It has whole seconds. Other times in the status have the type MicroTime, which cannot decode a time without
 	// microseconds; with that type, clients could not read Instances that are already stored.
 	// +optional
 	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
+}
+
+// AgentState is what a coding agent does.
+// +kubebuilder:validation:Enum=Working;Waiting;Done;Failed
+type AgentState string
+
+const (
+	// AgentWorking means that the agent works on a request.
+	AgentWorking AgentState = "Working"
+	// AgentWaiting means that the agent waits for an answer to a question.
+	AgentWaiting AgentState = "Waiting"
+	// AgentDone means that the agent has finished its turn, and waits for its next request.
+	AgentDone AgentState = "Done"
+	// AgentFailed means that the agent has ended its turn because of an error.
+	AgentFailed AgentState = "Failed"
+)
+
+// AgentSource is how Berth knows the state of a coding agent.
+// +kubebuilder:validation:Enum=Hook;Screen
+type AgentSource string
+
+const (
+	// AgentSourceHook means that a hook of the agent reported the state.
+	AgentSourceHook AgentSource = "Hook"
+	// AgentSourceScreen means that Berth derived the state from the terminal: from what it shows, and from how the program reads it.
+	AgentSourceScreen AgentSource = "Screen"
+)
+
+// AgentStatus is what the program of an incarnation does.
+type AgentStatus struct {
+	// incarnation is the number of the incarnation that the state belongs to.
+	// +required
+	Incarnation int64 `json:"incarnation"`
+
+	// state is Working, Waiting, Done or Failed. Unset if only sessionID is known. More values may be added; clients must expect unknown values.
+	// +optional
+	State AgentState `json:"state,omitempty"`
+
+	// question is the kind of the question that the agent waits for, such as permission, password or Codex. It never contains text of the question. Set
+	// only with the state Waiting.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Question string `json:"question,omitempty"`
+
+	// since is when the state was first known.
+	// +optional
+	Since *metav1.MicroTime `json:"since,omitempty"`
+
+	// sessionID is the ID that the agent itself uses for its conversation, as its hooks report it. It can differ from status.sessionID.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	SessionID string `json:"sessionID,omitempty"`
+
+	// source is how Berth knows the state: Hook (a hook of the agent reported it) or Screen (the terminal shows a question). Set together with state. More
+	// values may be added; clients must expect unknown values.
+	// +optional
+	Source AgentSource `json:"source,omitempty"`
 }
 
 // Instance is a session of a coding agent: a program in a terminal that keeps running while no client is attached.

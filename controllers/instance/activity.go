@@ -42,8 +42,13 @@ type objectCache struct {
 	judged     time.Time
 	generation int64
 
+	// contradicted is the time of the last report of a hook that something has contradicted since.
+	contradicted time.Time
+
 	// incarnation is the number of the incarnation that the rest is about.
 	incarnation int64
+	// screen is what the screen showed at the last examination.
+	screen verdict
 	// motion is what moves on the terminal.
 	motion terminal.Motion
 	// glanced is when the terminal was last examined while it changed. doubted reports that a question was not there at the last examination.
@@ -54,8 +59,9 @@ type objectCache struct {
 }
 
 // renew forgets what is known about the terminal of an earlier incarnation.
-func (m *objectCache) renew(current facts.Incarnation) {
+func (m *objectCache) renew(instance *v1alpha1.Instance, current facts.Incarnation) {
 	if m.incarnation != current.Number {
+		m.screen = earlier(instance, current)
 		m.incarnation, m.motion, m.glanced, m.doubted, m.fresh, m.seen = current.Number, terminal.Motion{}, time.Time{}, false, time.Time{}, time.Time{}
 	}
 }
@@ -141,17 +147,18 @@ func (k *Kind) terminal(ctx context.Context, instance *v1alpha1.Instance) (time.
 	return logs.LastActivity(ctx, instance.UID)
 }
 
-// watch sets the conditions Idle and AwaitingInput and the last activity of a running Instance. It returns when to check again, 0 for never.
+// watch sets the conditions Idle and AwaitingInput, the state of the agent and the last activity of a running Instance. It returns when to check again, 0 for never.
 func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation) time.Duration {
 	now, timeline := elapsed.Read(k.clock)
 	before := instance.Status.DeepCopy()
 	active, err := k.terminal(ctx, instance)
-	again := k.showWaiting(ctx, instance, current, screenCheck{active, err, now, timeline})
+	screen := screenCheck{active, err, now, timeline}
+	again := process.Soonest(k.showWaiting(ctx, instance, current, screen), k.showAgent(instance, current, screen))
 	idleIn := k.showIdle(instance, k.idleness(ctx, instance, current.StartedAt, now), now)
 	if m := k.memories.Keep(instance.UID); !m.fresh.IsZero() && m.incarnation == current.Number {
 		active = m.fresh // activity since then is examined within two seconds
 	}
-	anyway := !equality.Semantic.DeepEqual(before.Conditions, instance.Status.Conditions)
+	anyway := !equality.Semantic.DeepEqual(before.Conditions, instance.Status.Conditions) || !equality.Semantic.DeepEqual(before.Agent, instance.Status.Agent)
 	latest := current.StartedAt
 	used, _ := k.present.Last(instance.UID)
 	for _, at := range []time.Time{active, used} {
@@ -162,9 +169,10 @@ func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current f
 	return process.Soonest(idleIn, again, k.note(instance, latest, timeline, now, anyway))
 }
 
-// resting sets the conditions Idle and AwaitingInput while no program is running.
+// resting sets the conditions Idle and AwaitingInput while no program is running. What an agent has reported ends with its program.
 func (k *Kind) resting(instance *v1alpha1.Instance) {
 	k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotRunning, "")
+	instance.Status.Agent = nil
 	switch {
 	case lifecycle.Asleep(&instance.Status.ProcessStatus):
 		k.set(instance, v1alpha1.ConditionIdle, metav1.ConditionTrue, v1alpha1.ReasonNoActivity, "Idle. "+

@@ -25,6 +25,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/hook"
 	"github.com/berth-dev/berth/internal/lifecycle"
 	"github.com/berth-dev/berth/internal/perobject"
 	"github.com/berth-dev/berth/internal/runtime"
@@ -53,6 +54,8 @@ type Kind struct {
 	// permission decides which other objects compete for sessions and containers; nil permits all namespaces.
 	permission *process.Permission
 	memories   perobject.Map[objectCache] // of each object; only one reconcile at a time uses it
+	reports    *hook.Tracker              // what the hooks of agents have reported
+	hookSocket string                     // where the hooks of programs on this machine report; empty if nowhere
 }
 
 var (
@@ -71,8 +74,14 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Instance{}, IndexPlace, byPlace); err != nil {
 		return fmt.Errorf("index Instances by claim: %w", err)
 	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Instance{}, IndexProgram, byProgram); err != nil {
+		return fmt.Errorf("index Instances by program: %w", err)
+	}
 	kind := New(mgr.GetClient(), deps.Runtimes, deps.Clock)
 	kind.permission = deps.Permission
+	if deps.Reports != nil {
+		kind.reports, kind.hookSocket = deps.Reports, deps.HookSocket
+	}
 	kind.present, kind.recorder = deps.Presence, mgr.GetEventRecorder("berth-instances")
 	return process.Setup(mgr, kind, deps, func(b *builder.Builder) *builder.Builder {
 		return contested.Watch(b, kind.client, &v1alpha1.Instance{})
@@ -81,7 +90,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 
 // New returns the kind. The client reads from a cache with the index IndexPlace.
 func New(cache client.Client, runtimes *runtime.Registry, now clock.PassiveClock) *Kind {
-	return &Kind{client: cache, runtimes: runtimes, clock: now, present: activity.New(now)}
+	return &Kind{client: cache, runtimes: runtimes, clock: now, present: activity.New(now), reports: hook.NewTracker(now)}
 }
 
 // Resource implements process.Kind.
@@ -119,6 +128,9 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, current *fact
 	}
 	start.Process.StopSignal = stopSignal(instance, start.Process.StopSignal)
 	start.Variables = map[string]string{sessionIDVariable: sessionID(instance)}
+	if k.hookSocket != "" && !contained(instance) {
+		start.Variables[hook.SocketVariable] = k.hookSocket
+	}
 	config, err := configOf(instance)
 	if err != nil {
 		return err
@@ -141,14 +153,20 @@ func sessionID(instance *v1alpha1.Instance) string { return string(instance.UID)
 // stopSignal returns the signal that the spec names. The default is SIGHUP for programs in a terminal of this machine. It is SIGTERM for containers, because
 // many daemons reload their configuration on SIGHUP.
 func stopSignal(instance *v1alpha1.Instance, usual string) string {
-	switch kind := typeOf(instance); {
+	switch {
 	case instance.Spec.Process.Stop.Signal != "":
 		return instance.Spec.Process.Stop.Signal
-	case kind == v1alpha1.RuntimePod, kind == v1alpha1.RuntimeDocker:
+	case contained(instance):
 		return usual
 	default:
 		return terminalStopSignal
 	}
+}
+
+// contained reports whether the program runs in a container, with a file system and PIDs of its own.
+func contained(instance *v1alpha1.Instance) bool {
+	kind := typeOf(instance)
+	return kind == v1alpha1.RuntimePod || kind == v1alpha1.RuntimeDocker
 }
 
 // ObserveRunning implements process.Kind: it sets the status of a running Instance.
@@ -210,6 +228,7 @@ func (k *Kind) BeforeAction(ctx context.Context, object, base process.Object, st
 	if !asked || terminals == nil || is == nil || was == nil || is.Incarnation != was.Incarnation {
 		return nil // no process to interrupt
 	}
+	k.present.Touch(instance.UID)
 	if err := terminals.Type(ctx, instance.UID, runtime.Keystrokes{Interrupt: true}); err != nil {
 		return fmt.Errorf("interrupt the program for spec.interruptToken: %w", err)
 	}
@@ -231,6 +250,7 @@ func (k *Kind) hold(instance *v1alpha1.Instance, wanted bool) {
 func (k *Kind) Forget(uid types.UID) {
 	k.reserved.Release(uid, k.clock.Now())
 	k.present.Forget(uid)
+	k.reports.Forget(uid)
 	k.memories.Forget(uid)
 }
 

@@ -47,29 +47,54 @@ func (s screenCheck) precedes(t time.Time, current facts.Incarnation) bool {
 	return s.timeline.After(current.StartedAt.Truncate(time.Second), t, s.now)
 }
 
-// showWaiting sets the condition AwaitingInput and returns when to check again. It examines the screen once after each activity, when the terminal has not
+// verdict is what the screen of an incarnation shows: the condition AwaitingInput that it implies, and the kind of the question, empty if it shows none.
+type verdict struct {
+	status                    metav1.ConditionStatus
+	reason, message, question string
+	generation                int64
+}
+
+// asks reports whether the screen shows a question.
+func (v verdict) asks() bool { return v.status == metav1.ConditionTrue }
+
+// unreadable is the verdict about a terminal that cannot be read.
+func unreadable() verdict {
+	return verdict{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonUnknown, message: "Cannot read the terminal."}
+}
+
+// earlier returns the verdict of an earlier manager about the screen, as far as the status contains it.
+func earlier(instance *v1alpha1.Instance, current facts.Incarnation) verdict {
+	condition, agent := meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput), instance.Status.Agent
+	if condition == nil || agent != nil && (agent.Incarnation != current.Number || agent.Source == v1alpha1.AgentSourceHook) {
+		return verdict{status: metav1.ConditionFalse, reason: v1alpha1.ReasonNotAwaitingInput}
+	}
+	known := verdict{status: condition.Status, reason: condition.Reason, message: condition.Message, generation: condition.ObservedGeneration}
+	if agent != nil {
+		known.question = agent.Question
+	}
+	return known
+}
+
+// showWaiting notes in the cache whether the screen shows a question, and returns when to check again. It examines the screen once after each activity, when the terminal has not
 // changed for the duration stillness, and repeatedly while the terminal changes: a question counts although something else on the screen moves.
 func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, current facts.Incarnation, s screenCheck) time.Duration {
-	m, condition := k.memories.Keep(instance.UID), meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput)
-	m.renew(current)
-	if m.judged.IsZero() && m.glanced.IsZero() && stands(instance, condition, current, s) {
+	m := k.memories.Keep(instance.UID)
+	m.renew(instance, current)
+	if m.judged.IsZero() && m.glanced.IsZero() && stands(instance, m.screen, current, s) {
 		m.judged, m.generation = s.active, instance.Generation
 		return k.quiet(ctx, instance, s)
 	}
 	if errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && s.precedes(s.active, current) {
-		k.waits(instance, "") // this incarnation has shown nothing so far
+		m.screen = waits(instance, "") // this incarnation has shown nothing so far
 		return k.quiet(ctx, instance, s)
 	}
 	if s.err != nil {
-		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "Cannot read the terminal.")
+		m.screen = unreadable()
 		return lookEvery
 	}
 	left := stillness - s.timeline.Since(s.active, s.now)
 	switch {
 	case m.judged.Equal(s.active) && m.generation == instance.Generation:
-		if condition != nil {
-			condition.ObservedGeneration = instance.Generation
-		}
 		return k.quiet(ctx, instance, s)
 	case left > 0:
 		return min(left, k.glance(ctx, instance, m, s))
@@ -81,15 +106,15 @@ func (k *Kind) showWaiting(ctx context.Context, instance *v1alpha1.Instance, cur
 
 // glance examines a terminal that changes, at most once in each period of glanceEvery unless a question stands. It returns when to examine it again.
 func (k *Kind) glance(ctx context.Context, instance *v1alpha1.Instance, m *objectCache, s screenCheck) time.Duration {
-	if passed := s.timeline.Since(m.glanced, s.now); !m.glanced.IsZero() && passed < glanceEvery && !isWaiting(instance) {
-		k.waits(instance, "")
+	if passed := s.timeline.Since(m.glanced, s.now); !m.glanced.IsZero() && passed < glanceEvery && !m.screen.asks() {
+		m.screen = waits(instance, "")
 		return glanceEvery - passed
 	}
 	m.glanced = s.now
-	before := instance.Status.DeepCopy()
+	before := m.screen
 	k.examineScreen(ctx, instance, m, s, false)
-	if meta.IsStatusConditionTrue(before.Conditions, v1alpha1.ConditionAwaitingInput) && !isWaiting(instance) && !m.doubted {
-		m.doubted, instance.Status.Conditions = true, before.Conditions
+	if before.asks() && !m.screen.asks() && !m.doubted {
+		m.doubted, m.screen = true, before
 		return frameTime
 	}
 	m.doubted = false
@@ -98,9 +123,9 @@ func (k *Kind) glance(ctx context.Context, instance *v1alpha1.Instance, m *objec
 
 // stands reports whether a question that an earlier manager detected is still valid, because no later activity is known. The screen must not be examined again
 // in this case: after a restart of the runtime, the retained output may lack the line with the question, because that line is unterminated.
-func stands(instance *v1alpha1.Instance, asks *metav1.Condition, current facts.Incarnation, s screenCheck) bool {
+func stands(instance *v1alpha1.Instance, asks verdict, current facts.Incarnation, s screenCheck) bool {
 	noted := instance.Status.LastActivityTime
-	if asks == nil || asks.Status != metav1.ConditionTrue || noted == nil || s.precedes(noted.Time, current) || asks.ObservedGeneration != instance.Generation {
+	if !asks.asks() || noted == nil || s.precedes(noted.Time, current) || asks.generation != instance.Generation {
 		return false
 	}
 	return errors.Is(s.err, runtime.ErrNotFound) || s.err == nil && !s.timeline.After(s.active.Truncate(time.Second), noted.Time, s.now)
@@ -119,13 +144,13 @@ func (k *Kind) quiet(ctx context.Context, instance *v1alpha1.Instance, s screenC
 	return 0
 }
 
-// examineScreen sets the condition AwaitingInput from the content of the screen, and notes whether it shows activity. still reports that the terminal has not
+// examineScreen notes what the content of the screen implies, and whether it shows activity. still reports that the terminal has not
 // changed for the duration stillness.
 func (k *Kind) examineScreen(ctx context.Context, instance *v1alpha1.Instance, m *objectCache, s screenCheck, still bool) {
 	look, err := k.look(ctx, instance)
 	if err != nil {
 		m.fresh, m.seen = s.active, s.active
-		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "Cannot read the terminal.")
+		m.screen = unreadable()
 		return
 	}
 	m.read(look, s.active)
@@ -134,29 +159,26 @@ func (k *Kind) examineScreen(ctx context.Context, instance *v1alpha1.Instance, m
 		questions = terminal.Of(pattern.Compile(patterns))
 	}
 	look.Still = still
-	k.waits(instance, m.motion.Asks(look, questions))
+	m.screen = waits(instance, m.motion.Asks(look, questions))
 }
 
 // look returns what the terminal of an Instance shows, and how it is read. The patterns decide if the latter is not known.
 func (k *Kind) look(ctx context.Context, instance *v1alpha1.Instance) (terminal.Look, error) {
 	size := runtime.Terminal{Columns: ptr.Deref(instance.Spec.Terminal.Columns, defaultColumns), Rows: ptr.Deref(instance.Spec.Terminal.Rows, defaultRows)}
 	moment, err := k.Runtime(instance).Capabilities().Look(ctx, instance.UID, size)
-	return terminal.Look{View: moment.View, Input: moment.Input, Waits: isWaiting(instance)}, err
+	return terminal.Look{View: moment.View, Input: moment.Input, Waits: k.memories.Keep(instance.UID).screen.asks()}, err
 }
 
-// waits sets the condition AwaitingInput. question is the name of the question that the terminal shows; empty if it shows none. The condition never contains
-// text of the terminal, which may be a secret. If question is empty, waits reports patterns of the spec that cannot be used, because one of them might have
-// matched.
-func (k *Kind) waits(instance *v1alpha1.Instance, question string) {
+// waits returns the verdict for the question that the terminal shows; question is its name, empty if the terminal shows none. The verdict never contains text of
+// the terminal, which may be a secret. If question is empty, waits reports patterns of the spec that cannot be used, because one of them might have matched.
+func waits(instance *v1alpha1.Instance, question string) verdict {
 	if question != "" {
-		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionTrue, v1alpha1.ReasonAwaitingInput, "The terminal shows a question ("+question+").")
-		return
+		return verdict{status: metav1.ConditionTrue, reason: v1alpha1.ReasonAwaitingInput, message: "The terminal shows a question (" + question + ").", question: question}
 	}
 	if err := pattern.Compile(instance.Spec.Terminal.AwaitingInput.Patterns).Err("spec.terminal.awaitingInput.patterns"); err != nil {
-		k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionUnknown, v1alpha1.ReasonInvalidPattern, err.Error()+". Correct the pattern.")
-		return
+		return verdict{status: metav1.ConditionUnknown, reason: v1alpha1.ReasonInvalidPattern, message: err.Error() + ". Correct the pattern."}
 	}
-	k.set(instance, v1alpha1.ConditionAwaitingInput, metav1.ConditionFalse, v1alpha1.ReasonNotAwaitingInput, "")
+	return verdict{status: metav1.ConditionFalse, reason: v1alpha1.ReasonNotAwaitingInput}
 }
 
 // DeriveStatus implements process.StatusDeriver: it returns an event when the program begins to wait for input.

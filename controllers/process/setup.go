@@ -21,6 +21,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/activity"
+	"github.com/berth-dev/berth/internal/hook"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
@@ -63,6 +64,9 @@ type Dependencies struct {
 	Permission *Permission
 	// Presence records who uses the terminals of objects.
 	Presence *activity.Tracker
+	// Reports has what the hooks of coding agents report, at HookSocket; nil if the manager receives no reports.
+	Reports    *hook.Tracker
+	HookSocket string
 	// Concurrency is how many objects of one kind are reconciled concurrently; 0 means DefaultConcurrency.
 	Concurrency int
 }

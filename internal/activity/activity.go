@@ -30,6 +30,7 @@ type Tracker struct {
 type page struct {
 	users   int
 	last    time.Time // last sign of activity
+	typed   time.Time // last input
 	resting bool
 }
 
@@ -79,6 +80,7 @@ func (b *Tracker) Touch(uid types.UID) {
 	b.mu.Lock()
 	quiet := b.clock.Since(p.last) >= tellEvery
 	p.last = b.clock.Now()
+	p.typed = p.last
 	b.mu.Unlock()
 	if quiet {
 		b.tell(uid)
@@ -105,6 +107,16 @@ func (b *Tracker) Last(uid types.UID) (last time.Time, here bool) {
 		return p.last, p.users > 0
 	}
 	return time.Time{}, false
+}
+
+// Typed returns when a user last typed something, or the zero time if that is not known.
+func (b *Tracker) Typed(uid types.UID) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.pages.Get(uid); p != nil {
+		return p.typed
+	}
+	return time.Time{}
 }
 
 // Rest records that the process of an object is about to be put to sleep, and returns true. If the object has a user, it returns false, and the process must

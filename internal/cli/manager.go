@@ -26,6 +26,7 @@ import (
 	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/endpoint"
+	"github.com/berth-dev/berth/internal/hook"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/manager"
 )
@@ -143,6 +144,9 @@ func (f *managerFlags) options() (opts manager.Options, err error) {
 	// A manager that runs only Pods does not check namespaces, because the cluster decides which Pods may run.
 	if f.checkNamespaces && opts.Host.Name != "" {
 		opts.PolicyNamespace = opts.LeaderElectionNamespace
+	}
+	if opts.Host.Name != "" {
+		opts.Hooks = hook.Locate(f.stateDir, f.runAs != nil)
 	}
 	return opts, err
 }

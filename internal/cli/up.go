@@ -22,6 +22,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/controlplane"
 	"github.com/berth-dev/berth/internal/endpoint"
+	"github.com/berth-dev/berth/internal/hook"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/manager"
 	"github.com/berth-dev/berth/internal/printable"
@@ -144,7 +145,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	}
 	// The Lease is in the state directory too, which only one manager can use, so it need not be acquired.
 	host := manager.Host{Name: name, Namespace: endpoint.Namespace, Runtimes: machineRuntimes, Holder: holder}
-	mgr, err := assemble(config, opened, f.log, manager.Options{Host: host}, endpoint.Options{})
+	mgr, err := assemble(config, opened, f.log, manager.Options{Host: host, Hooks: hook.Locate(f.stateDir, f.runAs != nil)}, endpoint.Options{})
 	if err != nil {
 		return err
 	}

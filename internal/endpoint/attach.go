@@ -85,14 +85,16 @@ func (s *Server) join(ctx context.Context, terminals runtime.Terminals, conn *Co
 	<-received
 }
 
-// noting is a writer that calls note before each write.
+// noting is a writer that calls note before each write, except before a report of the terminal that its window has gained or lost the focus.
 type noting struct {
 	io.Writer
 	note func()
 }
 
 func (n noting) Write(p []byte) (int, error) {
-	n.note()
+	if report := string(p); report != "\x1b[I" && report != "\x1b[O" {
+		n.note()
+	}
 	return n.Writer.Write(p)
 }
 

@@ -52,6 +52,7 @@ func (s *Server) serveKeys(w http.ResponseWriter, r *http.Request, t target) *re
 		return refused
 	}
 	strokes.Look = s.looks(t)
+	s.opts.Presence.Touch(t.object.GetUID()) // before the input, so that what the program does because of it is later
 	err := s.typeInto(r.Context(), terminals, t, strokes)
 	if stale := (staleError{}); errors.As(err, &stale) {
 		return stale.refusal

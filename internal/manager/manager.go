@@ -41,6 +41,7 @@ import (
 	"github.com/berth-dev/berth/controllers/strategyrun"
 	"github.com/berth-dev/berth/internal/activity"
 	"github.com/berth-dev/berth/internal/elapsed"
+	"github.com/berth-dev/berth/internal/hook"
 	"github.com/berth-dev/berth/internal/hosts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/runtime/pod"
@@ -82,6 +83,9 @@ type Options struct {
 
 	// Presence records the use of terminals through the endpoint; nil creates a Tracker.
 	Presence *activity.Tracker
+
+	// Hooks is where the manager receives reports of the hooks of coding agents; the zero value disables them.
+	Hooks hook.Location
 
 	// LeaderElection allows several managers to run, of which only the leader acts.
 	LeaderElection bool
@@ -174,6 +178,11 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	if others != nil {
 		err = errors.Join(err, mgr.Add(others))
 	}
+	if opts.Hooks.Dir != "" {
+		deps.Reports, deps.HookSocket = hook.NewTracker(opts.Clock), opts.Hooks.Socket()
+		deps.Reports.OnReport(waker.Add)
+		err = errors.Join(err, addHooks(mgr, opts.Hooks, deps.Reports))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("add controllers and servers to the manager: %w", err)
 	}
@@ -184,6 +193,11 @@ func New(cfg *rest.Config, opts Options) (ctrl.Manager, error) {
 	}
 	deps.Runtimes = languageRuntimes(mgr, opts)
 	return mgr, languageserver.Setup(mgr, deps)
+}
+
+// addHooks adds the server that receives the reports of hooks.
+func addHooks(mgr ctrl.Manager, at hook.Location, reports *hook.Tracker) error {
+	return mgr.Add(&hook.Server{Location: at, Find: instance.FindProgram(mgr.GetCache()), Reports: reports, Log: mgr.GetLogger().WithName("hooks")})
 }
 
 // newHosts returns nil if there is only this manager.

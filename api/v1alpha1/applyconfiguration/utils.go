@@ -25,6 +25,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ActionArgumentApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ActionSpec"):
 		return &apiv1alpha1.ActionSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("AgentStatus"):
+		return &apiv1alpha1.AgentStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("AwaitingInputSpec"):
 		return &apiv1alpha1.AwaitingInputSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("BackoffPolicy"):

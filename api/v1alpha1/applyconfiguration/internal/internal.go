@@ -109,6 +109,31 @@ var schemaYAML = typed.YAMLObject(`types:
   scalar: string
 - name: com.github.berth-dev.berth.api.v1alpha1.AdoptionPolicy
   scalar: string
+- name: com.github.berth-dev.berth.api.v1alpha1.AgentSource
+  scalar: string
+- name: com.github.berth-dev.berth.api.v1alpha1.AgentState
+  scalar: string
+- name: com.github.berth-dev.berth.api.v1alpha1.AgentStatus
+  map:
+    fields:
+    - name: incarnation
+      type:
+        scalar: numeric
+    - name: question
+      type:
+        scalar: string
+    - name: sessionID
+      type:
+        scalar: string
+    - name: since
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime
+    - name: source
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.AgentSource
+    - name: state
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.AgentState
 - name: com.github.berth-dev.berth.api.v1alpha1.ArgumentType
   scalar: string
 - name: com.github.berth-dev.berth.api.v1alpha1.AwaitingInputSpec
@@ -736,6 +761,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.berth-dev.berth.api.v1alpha1.InstanceStatus
   map:
     fields:
+    - name: agent
+      type:
+        namedType: com.github.berth-dev.berth.api.v1alpha1.AgentStatus
     - name: attachCommand
       type:
         scalar: string

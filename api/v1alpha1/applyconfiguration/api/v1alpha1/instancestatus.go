@@ -23,6 +23,9 @@ type InstanceStatusApplyConfiguration struct {
 	SessionID *string `json:"sessionID,omitempty"`
 	// observedInterruptToken is the last interruptToken that Berth acted on.
 	ObservedInterruptToken *string `json:"observedInterruptToken,omitempty"`
+	// agent is what the program of the running incarnation does, as far as Berth knows: what the hooks of a coding agent report (berth hook) and, if they
+	// report nothing, whether the terminal shows a question. Unset while no program is running, and while nothing is known.
+	Agent *AgentStatusApplyConfiguration `json:"agent,omitempty"`
 	// lastActivityTime is when the terminal last had new output or input through Berth, or when the program was started, whichever was last. Berth
 	// writes it at most every 30 seconds. It has whole seconds. Other times in the status have the type MicroTime, which cannot decode a time without
 	// microseconds; with that type, clients could not read Instances that are already stored.
@@ -189,6 +192,14 @@ func (b *InstanceStatusApplyConfiguration) WithSessionID(value string) *Instance
 // If called multiple times, the ObservedInterruptToken field is set to the value of the last call.
 func (b *InstanceStatusApplyConfiguration) WithObservedInterruptToken(value string) *InstanceStatusApplyConfiguration {
 	b.ObservedInterruptToken = &value
+	return b
+}
+
+// WithAgent sets the Agent field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Agent field is set to the value of the last call.
+func (b *InstanceStatusApplyConfiguration) WithAgent(value *AgentStatusApplyConfiguration) *InstanceStatusApplyConfiguration {
+	b.Agent = value
 	return b
 }
 
