@@ -18,10 +18,11 @@ const maxAnswers = 64
 type answers struct {
 	master    *os.File
 	newScreen NewScreen
-	// screen shows what the program has drawn. It exists from the first question for the cursor until a client answers.
-	screen Screen
-	drawn  int // how much of the output of the current call is on the screen
-	waits  chan []byte
+	// screen shows what the program has drawn. It exists from the first question for the cursor until a client answers or the size changes.
+	screen        Screen
+	columns, rows int // the size of the screen
+	drawn         int // how much of the output of the current call is on the screen
+	waits         chan []byte
 }
 
 func newAnswers(master *os.File, newScreen NewScreen) *answers {
@@ -45,9 +46,11 @@ func (a *answers) give(question []byte, before func() []byte, kept []byte) {
 	if len(question) < 2 {
 		return // enquiry and bell
 	}
-	if cursorQuestion(question) && a.screen == nil {
-		a.screen = a.newScreen(a.size())
-		_, _ = a.screen.Write(before())
+	if cursorQuestion(question) {
+		if columns, rows := a.size(); a.screen == nil || columns != a.columns || rows != a.rows {
+			a.screen, a.columns, a.rows, a.drawn = a.newScreen(columns, rows), columns, rows, 0
+			_, _ = a.screen.Write(before())
+		}
 	}
 	a.draw(kept)
 	text := a.answer(question)

@@ -98,6 +98,15 @@ func TestAnswers_QuestionInPieces(t *testing.T) {
 	a.Expect(a.read("\x1b[1;4R")).To(Equal("\x1b[1;3R"))
 }
 
+// The answer counts lines and columns of the current size, also if the program has changed it.
+func TestAnswers_FollowsSize(t *testing.T) {
+	a := newAsked(t)
+	a.Expect(a.ask("\x1b[999;999H\x1b[6n")).To(Equal("\x1b[30;100R"))
+	a.Expect(pty.Setsize(a.program, &pty.Winsize{Cols: 50, Rows: 10})).To(Succeed())
+	a.Expect(a.ask("\x1b[999;999H\x1b[6n")).To(Equal("\x1b[10;50R"))
+	a.Expect(a.ask("\x1b[3;4Ha\x1b[6nb\x1b[6n")).To(Equal("\x1b[3;5R\x1b[3;6R"))
+}
+
 // A program that asks without reading the answers must not stop its own output.
 func TestAnswers_ProgramThatDoesNotRead(t *testing.T) {
 	a := newAsked(t)

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -36,12 +38,22 @@ const (
 	dialTimeout = 2 * time.Second
 )
 
-// Escape sequences that a window writes to its own terminal. clearScreen moves the cursor to the first cell and clears the screen.
-const (
-	// setBack leaves the alternate screen, resets colors, mouse reports, bracketed paste, key modes and the scroll region, and shows the cursor.
-	setBack     = "\x1b[?1049l\x1b[0m\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?1l\x1b>\x1b[?25h\x1b7\x1b[r\x1b8"
-	clearScreen = "\x1b[H\x1b[2J"
-)
+// clearScreen is what a window writes to its own terminal to move the cursor to the first cell and to clear the screen.
+const clearScreen = "\x1b[H\x1b[2J"
+
+// setBack leaves the alternate screen and sets back all modes that modes restores, but not the title.
+func setBack() string {
+	var text strings.Builder
+	text.WriteString("\x1b[?1049l\x1b[0m\x1b7") // some modes move the cursor
+	for _, mode := range offFirst {
+		text.WriteString("\x1b[?" + mode + "l")
+	}
+	for _, mode := range onFirst {
+		text.WriteString("\x1b[?" + mode + "h")
+	}
+	text.WriteString("\x1b>\x1b[>4m\x1b[<" + strconv.Itoa(maxKeyboards) + "u\x1b[4l\x1b[0 q\x1b(B\x0f\x1b[r\x1b8")
+	return text.String()
+}
 
 // window is the state of a process started with the argument Window.
 type window struct {
@@ -126,7 +138,7 @@ func (w *window) show(record Record) bool {
 	_, _ = io.Copy(out, client.Conn)
 	w.client.Store(nil)
 	_ = client.Conn.Close()
-	_, _ = io.WriteString(os.Stdout, setBack)
+	_, _ = io.WriteString(os.Stdout, setBack())
 	return true
 }
 
