@@ -291,6 +291,18 @@ ANSWERS ?= 20
 answers: build apiserver kubectl gopls ## Answer the first of two questions of each coding agent with berth send, ANSWERS=20 times. Needs node and npm.
 	@cd test/e2e && ANSWERS=$(ANSWERS) KUBEBUILDER_ASSETS=$(BIN) $(PLAIN) go test -count=1 -timeout 150m -v . -ginkgo.focus='one question with one answer'
 
+# Screens to record: make record-agents RECORD='^claude-'
+RECORD ?= ^(claude|codex|gemini|opencode)-
+# Directory of the agents, the default of the flag -tools. Its name must not appear in a recording.
+RECORDED_AGENTS := /tmp/x-tools
+
+.PHONY: record-agents
+record-agents: ## Record the screens of Claude Code, Codex, Gemini CLI and opencode again, which the tests of AwaitingInput use, and print the figures. Needs root, node and npm.
+	@mkdir -p $(RECORDED_AGENTS) && cp test/e2e/projects/agents/package*.json $(RECORDED_AGENTS) && cd $(RECORDED_AGENTS) && npm ci --no-audit --no-fund --silent
+	@cd $(RECORDED_AGENTS)/node_modules && ln -sf ../@anthropic-ai/claude-code-linux-*/claude ../opencode-linux-*/bin/opencode .bin/
+	@go test ./internal/terminal -run TestRecord -count=1 -timeout 2h -record '$(RECORD)' -tools $(RECORDED_AGENTS)
+	@go test ./internal/terminal -run RecordedPrograms -count=1 -v
+
 .PHONY: test-languageservers
 test-languageservers: gopls ## Compare 17 language servers, shared by several clients, with the same servers alone. Needs node, npm and clangd. EDITS=400 edits more often, WORKTREES=10 compares more worktrees.
 	@echo "testing language servers (the first run installs them with npm)" >&2

@@ -289,6 +289,17 @@ func TestAwaitingInput_IsTrueBesideAnimation(t *testing.T) {
 	}
 }
 
+// TestAwaitingInput_IsTrueAboveSlowClock shows a prompt above a clock that is still for longer than an examination of the whole screen takes.
+func TestAwaitingInput_IsTrueAboveSlowClock(t *testing.T) {
+	d := newFixture(t)
+	d.advance(time.Second)
+	d.runtime.Reads("claude", facts.Input{Reader: facts.ReaderRead, Program: "tool", Canonical: true, Echo: true})
+	d.animate(func(i int) string { return fmt.Sprintf("Deploy where \x1b7\x1b[40;1H10:%02d\x1b8", i) }, 800*time.Millisecond, 4*time.Second)
+	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionTrue))
+	_, changes := d.animate(func(i int) string { return fmt.Sprintf("Deploy where \x1b7\x1b[40;1H11:%02d\x1b8", i) }, 5*time.Second, 30*time.Second)
+	d.Expect(changes).To(BeZero(), "the condition does not flap")
+}
+
 // TestAsleep_IsFalseForWorkThatOnlyBlinks checks that an Instance is not idle while its program shows that it works with nothing but digits or a mark.
 func TestAsleep_IsFalseForWorkThatOnlyBlinks(t *testing.T) {
 	d := newFixture(t)

@@ -27,14 +27,17 @@ type Questions struct {
 var defaults = sync.OnceValue(func() Questions { return questions(defaultQuestions) })
 
 var defaultQuestions = []question{
-	{"Claude Code", `(?s)(Do you (want|trust)|Would you like|Is this a project you).+❯\s*\d\. \S`},
+	{"Claude Code", `(?s)(Do you (want|trust)|Would you like|Is this a project you|Choose the text style|Claude wants to|Ready to submit).+❯\s*\d\. \S`},
+	{"Claude Code", `(?s)❯ .+\n *(Space to select · )?Enter to (confirm|select) · ([^\n]+ · )?Esc to [a-z ]+\z`},
 	{"Codex", `(?s)(Would you like to|Do you want to|Do you trust|Allow command).+(›|▌|❯)\s*(\d\. )?(Yes|No)\b`},
 	{"Codex", `(?i)press enter to (confirm or|save\s+press) esc to (cancel|go back)\S*\s*\z`},
 	{"Codex", `(?s)› \d\. \S[^›]+\benter (to )?(continue|confirm)`},
 	{"Gemini CLI", `Waiting for user confirmation`},
-	{"Gemini CLI", `(?s)(Allow execution|Apply this change).+●\s*(\d\. )?(Yes|No|Modify)`},
+	{"Gemini CLI", `(?s)(Allow execution|Apply this change).+●\s*(\d\. )?(Yes|No|Modify|Allow)`},
+	{"Gemini CLI", `(?s)●\s*\d\. .+Enter to select · [^\n]*Esc to`},
 	{"Gemini CLI", `(?s)(Do you trust|authenticate for this).+●\s*\d\. \S`},
 	{"Gemini CLI", `\(Press Enter to submit`},
+	{"opencode", `(?s)Permission required.+Allow once +Allow always +Reject|△ .+⇆ select +enter confirm|enter (submit|toggle|confirm) +esc dismiss`},
 	{"Aider", `\(Y\)es/\(N\)o[^\n]{0,80}\[\w+\]:\z`},
 	{"menu", `(?m)^◆ +\S|^\? [^\n]+ ›|^\? [^\n]+\n *❯ \S|│ +<(Yes|Ok|OK)>`},
 	{"yes or no", `(?i)[\[(](y/n|yes/no)(/[^\])\n]{1,40})?[\])][^\w\n]{0,4}\z`},

@@ -138,5 +138,5 @@ func scenes() []scene {
 	for i := range asking {
 		asking[i].asks = true
 	}
-	return slices.Concat(asking, working, blinking)
+	return slices.Concat(asking, working, agents, blinking)
 }

@@ -36,7 +36,7 @@ var proposals = map[string][]call{
 	"claude-pick":   {{"AskUserQuestion", choose(true)}},
 	"codex-command": {{"exec_command", object{"cmd": "touch one", "sandbox_permissions": "require_escalated", "justification": "Create a file?"}}},
 	"codex-sleep":   {{"exec_command", object{"cmd": "echo started; sleep 600", "yield_time_ms": 600000}}},
-	"codex-patch":   {{"exec_command", object{"cmd": "apply_patch <<'END'\n*** Begin Patch\n*** Add File: /tmp/x/elsewhere.txt\n+x\n*** End Patch\nEND\n"}}},
+	"codex-patch":   {{"exec_command", object{"cmd": "apply_patch <<'END'\n*** Begin Patch\n*** Add File: /opt/elsewhere.txt\n+x\n*** End Patch\nEND\n"}}},
 	"gemini-shell":  {{"run_shell_command", object{"command": "touch one", "description": "Create a file"}}},
 	"gemini-sleep":  {{"run_shell_command", object{"command": "echo started; sleep 600", "description": "Wait"}}},
 	"gemini-write":  {{"write_file", object{"file_path": "new.txt", "content": "x\n"}}},

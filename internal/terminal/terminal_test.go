@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -121,6 +122,9 @@ func TestAsks_RecognizesQuestionsOfAgents(t *testing.T) {
 	}
 }
 
+// ofAgent matches the names of the recordings of coding agents.
+var ofAgent = regexp.MustCompile(`^(claude|codex|gemini|opencode)-`)
+
 // recording is a recorded screen (testdata/README.md).
 type recording struct {
 	Asks   bool        `json:"asks"`
@@ -182,7 +186,7 @@ func (r recording) judge(input facts.Input) string {
 }
 
 // TestAsks_ClassifiesRecordedPrograms checks the decisions for recordings of real programs (testdata/README.md): Asks must recognize at least 95 % of the
-// questions, also of those on screens that are never still, without a false alarm. For decisions without the report of the operating system, as for Pods, the
+// questions, also of those on screens that are never still, and all dialogs of coding agents, without a false alarm. For decisions without the report of the operating system, as for Pods, the
 // test only prints the figures.
 func TestAsks_ClassifiesRecordedPrograms(t *testing.T) {
 	type figures struct{ all, found, patterns map[bool]int }
@@ -200,6 +204,9 @@ func TestAsks_ClassifiesRecordedPrograms(t *testing.T) {
 		case got != "":
 			f.found[true]++
 		case r.Asks:
+			if ofAgent.MatchString(r.name) {
+				t.Errorf("%s is a dialog of an agent and is not recognized", r.name)
+			}
 			shown := renderView(120, 40, r.output)
 			t.Logf("%s asks and is not recognized, with %+v and the prompt %q, of\n%s", r.name, r.Input, shown.Prompt, shown.Text)
 		}
@@ -212,12 +219,13 @@ func TestAsks_ClassifiesRecordedPrograms(t *testing.T) {
 			t.Logf("%s is not recognized without facts", r.name)
 		}
 	}
+	least := map[string][2]int{"still": {80, 80}, "moving": {10, 30}}
 	for name, f := range map[string]figures{"still": still, "moving": moving} {
 		recall := 100 * float64(f.found[true]) / float64(f.all[true])
 		t.Logf("%s screens: questions recognized: %d of %d (%.1f %%); false alarms: %d of %d", name, f.found[true], f.all[true], recall, f.found[false], f.all[false])
 		t.Logf("%s screens, without facts, as in Pods: %d of %d; false alarms: %d of %d", name, f.patterns[true], f.all[true], f.patterns[false], f.all[false])
-		if f.all[true] < 10 || f.all[false] < 20 || recall < 95 || f.found[false] > 0 {
-			t.Errorf("%s screens: at least 10 that ask and 20 that do not, 95 %% recognized and no false alarm are required", name)
+		if f.all[true] < least[name][0] || f.all[false] < least[name][1] || recall < 95 || f.found[false] > 0 {
+			t.Errorf("%s screens: at least %d that ask and that do not, 95 %% recognized and no false alarm are required", name, least[name])
 		}
 	}
 }
@@ -408,5 +416,10 @@ func FuzzScreen(f *testing.F) {
 			}
 		}
 		Asks(s.View(), facts.Input{}, Defaults())
+		var motion Motion
+		for range 2 {
+			motion.Adds(Look{View: s.View()})
+			motion.Asks(Look{View: s.View()}, Defaults())
+		}
 	})
 }

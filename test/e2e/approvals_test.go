@@ -65,6 +65,7 @@ var _ = Describe("berth send to a coding agent", Label(anyUser, codingAgents), f
 			}).WithTimeout(startTimeout).Should(BeEmpty())
 			screen := func() string { return suiteBerth.run(ctx, "logs", "--screen", s.path()) }
 			Eventually(screen).WithTimeout(startTimeout).Should(MatchRegexp(choices))
+			s.waitForCondition(ctx, v1alpha1.ConditionAwaitingInput, v1alpha1.ReasonAwaitingInput)
 
 			out, exit := suiteBerth.result(ctx, "send", s.path(), answer)
 			Expect(exit).To(Equal(code), "%s\n%s", out, screen())
