@@ -57,7 +57,7 @@ func installCRDs(ctx context.Context, config *rest.Config) error {
 		}
 		for _, kind := range shownKinds {
 			if err := fresh.List(ctx, kind.newList(), client.Limit(1)); err != nil {
-				return err
+				return errors.Join(err, establishStuck(ctx, api, time.Now()))
 			}
 		}
 		return nil
