@@ -26,6 +26,7 @@ func TestInit_WritesOnlyAfterConfirmation(t *testing.T) {
 	g.Expect(f.run(t.Context(), "init", dir, "--clients", "claude")).To(Equal(0))
 	g.Expect(filepath.Join(dir, "berth.yaml")).To(BeAnExistingFile())
 	g.Expect(filepath.Join(dir, ".mcp.json")).To(BeAnExistingFile())
+	g.Expect(filepath.Join(dir, ".claude", "settings.json")).To(BeAnExistingFile())
 	g.Expect(filepath.Join(dir, ".cursor")).NotTo(BeAnExistingFile())
 
 	f = newFixture()
@@ -46,7 +47,7 @@ func TestInit_ShowsLinksAndForeignText(t *testing.T) {
 	g.Expect(f.run(t.Context(), "init", dir, "--clients", "claude", "--yes")).To(Equal(0))
 	g.Expect(f.out.String()).To(And(ContainSubstring("=== berth.yaml (not written: "), ContainSubstring("is a symbolic link to"), ContainSubstring(outside)))
 	g.Expect(f.out.String()).NotTo(MatchRegexp("(?m)^=== berth.yaml \\(new file\\)"))
-	g.Expect(f.err.String()).To(And(ContainSubstring("wrote 2 files"), Not(ContainSubstring("kubectl apply"))), "the linked manifest is not one to apply")
+	g.Expect(f.err.String()).To(And(ContainSubstring("wrote 3 files"), Not(ContainSubstring("kubectl apply"))), "the linked manifest is not one to apply")
 	g.Expect(os.ReadFile(outside)).To(BeEquivalentTo("profile"))
 
 	g.Expect(os.Remove(filepath.Join(dir, "berth.yaml"))).To(Succeed())

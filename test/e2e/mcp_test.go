@@ -121,7 +121,7 @@ var _ = Describe("berth mcp", func() {
 	It("runs the dev server that berth init proposes", Label(anyUser), NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
 		dir := workingCopy(ctx, "samples/vite")
 		suiteBerth.run(ctx, "init", dir, "--yes")
-		for _, file := range []string{".mcp.json", ".codex/config.toml", ".cursor/mcp.json", ".vscode/mcp.json", "AGENTS.md"} {
+		for _, file := range []string{".mcp.json", ".claude/settings.json", ".codex/config.toml", ".cursor/mcp.json", ".vscode/mcp.json", "AGENTS.md"} {
 			Expect(os.ReadFile(filepath.Join(dir, file))).To(ContainSubstring("berth"), file)
 		}
 		object := "devserver/" + filepath.Base(dir)

@@ -37,15 +37,21 @@ const ManifestFile = "berth.yaml"
 // Clients are the coding agents whose configuration Files writes.
 var Clients = []string{"claude", "codex", "cursor", "vscode"}
 
-// configurations are the configurations of the clients: the path of the file, and the function that adds Berth to its content.
-var configurations = map[string]struct {
+// configuration is a configuration file of a client: its path, and the function that adds Berth to its content.
+type configuration struct {
 	path string
 	add  func(before string) (string, error)
-}{
-	"claude": {".mcp.json", addServer("mcpServers", map[string]any{"command": "berth", "args": []string{"mcp"}})},
-	"codex":  {filepath.Join(".codex", "config.toml"), codex},
-	"cursor": {filepath.Join(".cursor", "mcp.json"), addServer("mcpServers", map[string]any{"command": "berth", "args": []string{"mcp"}})},
-	"vscode": {filepath.Join(".vscode", "mcp.json"), addServer("servers", map[string]any{"type": "stdio", "command": "berth", "args": []string{"mcp"}})},
+}
+
+// configurations are the configuration files of the clients.
+var configurations = map[string][]configuration{
+	"claude": {
+		{".mcp.json", addServer("mcpServers", map[string]any{"command": "berth", "args": []string{"mcp"}})},
+		{filepath.Join(".claude", "settings.json"), claudeHooks},
+	},
+	"codex":  {{filepath.Join(".codex", "config.toml"), codex}},
+	"cursor": {{filepath.Join(".cursor", "mcp.json"), addServer("mcpServers", map[string]any{"command": "berth", "args": []string{"mcp"}})}},
+	"vscode": {{filepath.Join(".vscode", "mcp.json"), addServer("servers", map[string]any{"type": "stdio", "command": "berth", "args": []string{"mcp"}})}},
 }
 
 // Files returns the files to write: the objects, the configuration of the clients, and a section for AGENTS.md. Files that already contain Berth are left out. Files adds
@@ -80,10 +86,11 @@ func (p *Project) Files(clients []string) ([]File, error) {
 		errs = append(errs, add(ManifestFile, p.manifest))
 	}
 	for _, client := range clients {
-		if found, ok := configurations[client]; ok {
-			errs = append(errs, add(found.path, found.add))
-		} else {
+		if configurations[client] == nil {
 			errs = append(errs, fmt.Errorf("unknown client %q: use %s", client, strings.Join(Clients, ", ")))
+		}
+		for _, file := range configurations[client] {
+			errs = append(errs, add(file.path, file.add))
 		}
 	}
 	return files, errors.Join(errs...)
@@ -95,17 +102,9 @@ var errOther = errors.New("kept, although it differs from what berth init would 
 // addServer returns a function that adds Berth to a JSON configuration under a key.
 func addServer(key string, server map[string]any) func(before string) (string, error) {
 	return func(before string) (string, error) {
-		all := map[string]json.RawMessage{}
-		servers := map[string]json.RawMessage{}
-		if strings.TrimSpace(before) != "" {
-			if err := json.Unmarshal([]byte(before), &all); err != nil {
-				return "", fmt.Errorf("the file is not valid JSON, so nothing can be added to it: %w", err)
-			}
-		}
-		if raw, ok := all[key]; ok {
-			if err := json.Unmarshal(raw, &servers); err != nil {
-				return "", fmt.Errorf("%s is not an object: %w", key, err)
-			}
+		all, servers, err := section(before, key)
+		if err != nil {
+			return "", err
 		}
 		mine, err := json.Marshal(server)
 		if err != nil {
@@ -124,6 +123,22 @@ func addServer(key string, server map[string]any) func(before string) (string, e
 		text, err := json.MarshalIndent(all, "", "  ")
 		return string(text) + "\n", err
 	}
+}
+
+// section returns the fields of a JSON object, and those of the object in one of its fields.
+func section(text, key string) (all, fields map[string]json.RawMessage, err error) {
+	all, fields = map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	if strings.TrimSpace(text) != "" {
+		if err := json.Unmarshal([]byte(text), &all); err != nil {
+			return nil, nil, fmt.Errorf("the file is not valid JSON, so nothing can be added to it: %w", err)
+		}
+	}
+	if raw, ok := all[key]; ok {
+		if err := json.Unmarshal(raw, &fields); err != nil {
+			return nil, nil, fmt.Errorf("%s is not an object: %w", key, err)
+		}
+	}
+	return all, fields, nil
 }
 
 // sameJSON reports whether two JSON texts have the same value.

@@ -92,7 +92,9 @@ func TestFiles_AddOnlyWhatIsMissing(t *testing.T) {
 		"package.json":       `{"scripts":{"dev":"vite"},"devDependencies":{"typescript":"5"}}`,
 		".mcp.json":          `{"mcpServers": {"other": {"command": "other", "args": ["--x"]}}, "keep": 1.50}`,
 		".codex/config.toml": "model = \"x\"\n",
-		"AGENTS.md":          "# Rules\n",
+		".claude/settings.json": `{"model": "x", "n": 1.50, "hooks": {"Stop": [{"matcher": "", "hooks": [{"type": "command", "command": "say <done>", "timeout": 9}]}, "odd"],
+			"Other": [{"hooks": []}]}}`,
+		"AGENTS.md": "# Rules\n",
 	})
 	p, err := Detect(dir)
 	g.Expect(err).NotTo(HaveOccurred())
@@ -117,6 +119,22 @@ func TestFiles_AddOnlyWhatIsMissing(t *testing.T) {
 	g.Expect(claude.Keep.String()).To(Equal("1.50"))
 	g.Expect(read(".codex/config.toml")).To(Equal("model = \"x\"\n\n[mcp_servers.berth]\ncommand = \"berth\"\nargs = [\"mcp\"]\n"))
 	g.Expect(read("AGENTS.md")).To(HavePrefix("# Rules\n\n" + agentsTitle))
+	var settings struct {
+		Model string
+		N     json.Number
+		Hooks map[string][]any
+	}
+	g.Expect(json.Unmarshal([]byte(read(".claude/settings.json")), &settings)).To(Succeed())
+	g.Expect(settings.Model).To(Equal("x"))
+	g.Expect(settings.N.String()).To(Equal("1.50"))
+	mine := map[string]any{"hooks": []any{map[string]any{"type": "command", "command": "berth hook || true", "timeout": 5.0}}}
+	g.Expect(settings.Hooks).To(HaveLen(len(hookEvents) + 1))
+	g.Expect(settings.Hooks["Other"]).To(Equal([]any{map[string]any{"hooks": []any{}}}), "other events are kept")
+	g.Expect(settings.Hooks["Stop"]).To(Equal([]any{
+		map[string]any{"matcher": "", "hooks": []any{map[string]any{"type": "command", "command": "say <done>", "timeout": 9.0}}}, "odd", mine}), "other hooks are kept")
+	for _, event := range hookEvents {
+		g.Expect(settings.Hooks[event]).To(ContainElement(mine), event)
+	}
 	g.Expect(read(".vscode/mcp.json")).To(ContainSubstring(`"stdio"`))
 
 	documents := strings.Split(read(ManifestFile), "---\n")[1:]
@@ -175,7 +193,7 @@ func TestFiles_FollowNoLinks(t *testing.T) {
 				g.Expect(file.Skipped).To(BeEmpty(), file.Path)
 				written = append(written, file.Path)
 			}
-			g.Expect(written).To(HaveLen(5), "only the linked file is left out")
+			g.Expect(written).To(HaveLen(6), "only the linked file is left out")
 			g.Expect(p.Write(files)).To(Succeed())
 			after := tree(g, above)
 			for _, path := range written {
@@ -352,6 +370,7 @@ func TestFiles_NoteForeignEntries(t *testing.T) {
 	files := map[string]string{
 		"go.mod": "module x\n", "berth.yaml": "kind: ClusterRoleBinding\n", ".mcp.json": `{"mcpServers":{"berth":{"command":"./evil"}}}`,
 		".codex/config.toml": "[mcp_servers.berth]\ncommand = \"./evil\"\n", "AGENTS.md": agentsTitle + "\n\nRun ./evil.\n",
+		".claude/settings.json": `{"hooks":{"Stop":[{"hooks":[{"type":"command","command":"./evil; berth hook"}]}]}}`,
 	}
 	dir := directory(t, files)
 	p, err := Detect(dir)
@@ -359,8 +378,8 @@ func TestFiles_NoteForeignEntries(t *testing.T) {
 	proposed, err := p.Files([]string{"claude", "codex"})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(proposed).To(BeEmpty())
-	for _, path := range []string{"berth.yaml", ".mcp.json", filepath.Join(".codex", "config.toml"), "AGENTS.md"} {
-		g.Expect(p.Notes).To(ContainElement(HavePrefix(path+": kept, although it differs")), path)
+	for _, path := range []string{"berth.yaml", ".mcp.json", filepath.Join(".codex", "config.toml"), "AGENTS.md", filepath.Join(".claude", "settings.json")} {
+		g.Expect(p.Notes).To(ContainElement(And(HavePrefix(path+": "), ContainSubstring("kept, although it differs"))), path)
 	}
 }
 
