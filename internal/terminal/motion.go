@@ -13,7 +13,7 @@ import (
 )
 
 // Motion remembers which lines of a terminal move, and which text the terminal has shown. With that, a question is recognized although a spinner or a clock
-// beside it is never still, and new text is told apart from a repaint. The zero value knows nothing. It keeps hashes, not text.
+// beside it is never still, and new text is distinguished from a repaint. The zero value is ready for use. A Motion keeps hashes, not text.
 type Motion struct {
 	looked bool
 	lines  lineSet // of the last look
