@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -17,6 +18,13 @@ import (
 // maxModes bounds how many changed modes are remembered; terminals know fewer.
 const maxModes = 256
 
+const (
+	// longestHeld is how much of an incomplete sequence is held back, in bytes. All sequences that change the keyboard mode are shorter.
+	longestHeld = 64
+	// maxReserved is the maximum number of entries to reserve on a stack of keyboard modes.
+	maxReserved = 4
+)
+
 // terminalModes passes the output of a program on to the terminal of the user, and remembers which modes of the terminal it changed, so that they can be changed
 // back: the program keeps running and does not know when the user leaves.
 type terminalModes struct {
@@ -26,10 +34,11 @@ type terminalModes struct {
 	modes map[int]bool
 	// undo are the sequences that undo everything else, without order.
 	undo map[string]bool
-	// keyboards count what the program has pushed on the stack of keyboard modes (kitty protocol) of the main and of the alternate screen; keyboardSet is true
-	// if it has changed the mode below.
-	keyboards   [2]int
-	keyboardSet [2]bool
+	// keyboards count the entries of the program on the stack of keyboard modes (kitty protocol) of the main and of the alternate screen. The entries below
+	// belong to the shell of the user. Before the program would change or remove one of these, the entries that lack are pushed: insert.
+	keyboards [2]int
+	insert    string
+	held      []byte // the beginning of a sequence, which is written with its end
 	// alternate is the mode that has selected the alternate screen; 0 for the main screen.
 	alternate int
 }
@@ -44,23 +53,47 @@ func newTerminalModes(to io.Writer) *terminalModes {
 
 func (m *terminalModes) forget() {
 	m.modes, m.undo = map[int]bool{}, map[string]bool{}
-	m.keyboards, m.keyboardSet, m.alternate = [2]int{}, [2]bool{}, 0
+	m.keyboards, m.alternate = [2]int{}, 0
 }
 
 // Write implements io.Writer.
 func (m *terminalModes) Write(text []byte) (int, error) {
-	for _, b := range text {
-		m.parser.Advance(b)
+	begun := len(m.held)
+	all := append(m.held, text...)
+	var out []byte
+	passed, start := 0, 0 // what is in out, and the beginning of the current sequence
+	if begun == 0 && m.parser.State() != parser.GroundState {
+		start = -longestHeld // a longer sequence, whose beginning is written
 	}
-	return m.to.Write(text)
+	for i, b := range text {
+		if m.parser.State() == parser.GroundState {
+			start = begun + i
+		}
+		m.parser.Advance(b)
+		if m.insert != "" {
+			start = max(start, 0)
+			out = append(append(out, all[passed:start]...), m.insert...)
+			passed, m.insert = start, ""
+		}
+	}
+	end := len(all)
+	if m.parser.State() != parser.GroundState && end-start < longestHeld {
+		end = start
+	}
+	m.held = bytes.Clone(all[end:])
+	_, err := m.to.Write(append(out, all[passed:end]...))
+	return len(text), err
 }
 
 // restore changes all modes back. The caller must have stopped the output of the program.
 func (m *terminalModes) restore() {
 	var text strings.Builder
 	if m.parser.State() != parser.GroundState {
-		text.WriteString("\x18\x1b\\") // cancel the incomplete sequence
+		if len(m.held) == 0 {
+			text.WriteString("\x18\x1b\\") // cancel the incomplete sequence
+		}
 		m.parser.Reset()
+		m.held = nil
 	}
 	if m.alternate != 0 {
 		text.WriteString(m.keyboardBack())
@@ -94,12 +127,8 @@ func (m *terminalModes) screen() int {
 
 // keyboardBack returns what restores the keyboard mode of the current screen.
 func (m *terminalModes) keyboardBack() (text string) {
-	screen := m.screen()
-	if n := m.keyboards[screen]; n > 0 {
+	if n := m.keyboards[m.screen()]; n > 0 {
 		text = fmt.Sprintf("\x1b[<%du", n)
-	}
-	if m.keyboardSet[screen] {
-		text += "\x1b[=0u"
 	}
 	return text
 }
@@ -153,23 +182,31 @@ func (m *terminalModes) control(cmd ansi.Cmd, params ansi.Params) {
 		value, _, _ := params.Param(1, 0)
 		m.mark("\x1b[>4m", key[2] == 'm' && first == 4 && value > 0)
 	default:
-		m.keyboard(key, params, first)
+		m.keyboard(key, first)
 	}
 }
 
 // keyboard handles the sequences that change the keyboard mode of the kitty protocol.
-func (m *terminalModes) keyboard(key [3]byte, params ansi.Params, first int) {
+func (m *terminalModes) keyboard(key [3]byte, first int) {
 	pushed := &m.keyboards[m.screen()]
 	switch key {
 	case [3]byte{'>', 0, 'u'}:
 		*pushed = min(*pushed+1, maxModes)
 	case [3]byte{'<', 0, 'u'}:
-		count, _, _ := params.Param(0, 1)
-		*pushed = max(*pushed-max(count, 1), 0)
+		count := max(first, 1)
+		m.reserve(count)
+		*pushed = max(*pushed-count, 0)
 	case [3]byte{'=', 0, 'u'}:
-		if *pushed == 0 {
-			m.keyboardSet[m.screen()] = first != 0
-		}
+		m.reserve(1)
+	}
+}
+
+// reserve pushes entries, so that the program has the given number of them on the current screen, at most maxReserved: stacks of terminals are small.
+func (m *terminalModes) reserve(entries int) {
+	pushed := &m.keyboards[m.screen()]
+	if lack := min(entries, maxReserved) - *pushed; lack > 0 {
+		m.insert += strings.Repeat("\x1b[>u", lack)
+		*pushed += lack
 	}
 }
 

@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -137,6 +138,7 @@ type attachment struct {
 		io.ReadWriteCloser
 	}
 	resize func(rows, columns uint16)
+	signal func(syscall.Signal)
 	output *output
 	ended  chan error
 }
@@ -192,6 +194,7 @@ func attachIn(kind string, s *testObject, rows, columns uint16) *attachment {
 	w.resize = func(rows, columns uint16) {
 		Expect(pty.Setsize(terminal, &pty.Winsize{Rows: rows, Cols: columns})).To(Succeed())
 	}
+	w.signal = func(s syscall.Signal) { Expect(cmd.Process.Signal(s)).To(Succeed()) }
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -231,4 +234,19 @@ func (w *attachment) waitForText(text string) {
 func (w *attachment) waitForExit(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, w.ended).WithTimeout(timeout).Should(Receive(BeNil()), "%s", w.output)
+}
+
+// waitForCode waits until berth attach has exited with a code.
+func (w *attachment) waitForCode(ctx context.Context, code int) {
+	GinkgoHelper()
+	var err error
+	Eventually(ctx, w.ended).WithTimeout(timeout).Should(Receive(&err), "%s", w.output)
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		err = nil
+		Expect(failed.ExitCode()).To(Equal(code), "%s", w.output)
+	} else {
+		Expect(code).To(BeZero(), "%s", w.output)
+	}
+	Expect(err).NotTo(HaveOccurred())
 }
