@@ -155,7 +155,7 @@ func (a *app) command(name string) *cobra.Command {
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(command *cobra.Command, err error) error { return &usageError{err, command.UsageString()} })
 	root.AddCommand(
-		a.upCommand(), a.downCommand(), a.managerCommand(), a.statusCommand(), a.waitingCommand(), a.describeCommand(), a.waitCommand(), a.eventsCommand(), a.topCommand(), a.logsCommand(), a.attachCommand(), a.sendCommand(), a.openCommand(), a.discoverCommand(),
+		a.upCommand(), a.downCommand(), a.managerCommand(), a.statusCommand(), a.waitingCommand(), a.notifyCommand(), a.describeCommand(), a.waitCommand(), a.eventsCommand(), a.topCommand(), a.logsCommand(), a.attachCommand(), a.sendCommand(), a.openCommand(), a.discoverCommand(),
 		a.applyCommand(), a.restartCommand(), a.stopCommand(), a.startCommand(), a.deleteCommand(), a.adoptCommand(), a.lspCommand(),
 		a.useCommand(), a.planCommand(), a.runCommand(), a.resetCommand(), a.initCommand(), a.hookCommand(), a.mcpCommand(), a.versionCommand(),
 	)

@@ -187,8 +187,14 @@ func publishLog(log *os.File) (string, error) {
 func detachedArguments(command *cobra.Command) []string {
 	arguments := []string{"up", "--hide-objects"}
 	command.Flags().Visit(func(flag *pflag.Flag) {
-		if flag.Name != "detach" {
-			arguments = append(arguments, "--"+flag.Name+"="+flag.Value.String())
+		values := []string{flag.Value.String()}
+		if list, is := flag.Value.(pflag.SliceValue); is {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			if flag.Name != "detach" {
+				arguments = append(arguments, "--"+flag.Name+"="+value)
+			}
 		}
 	})
 	return arguments

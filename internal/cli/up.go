@@ -12,9 +12,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -43,6 +46,9 @@ type upFlags struct {
 	runtimeOptions
 	manifests, kubeconfig, assets string
 	keep, detach, hideObjects     bool
+	// notify sends notifications, as berth notify with the flags notifying does. Each of these flags sets it.
+	notify    bool
+	notifying notifyFlags
 }
 
 func (a *app) upCommand() *cobra.Command {
@@ -60,6 +66,7 @@ func (a *app) upCommand() *cobra.Command {
 			"  berth up --kubeconfig ~/.kube/config --keep",
 		Args: needs(cobra.NoArgs),
 		RunE: func(command *cobra.Command, _ []string) error {
+			command.Flags().Visit(func(flag *pflag.Flag) { f.notify = f.notify || strings.HasPrefix(flag.Name, notifyPrefix) })
 			if f.detach {
 				return a.detach(command.Context(), command, f)
 			}
@@ -74,6 +81,8 @@ func (a *app) upCommand() *cobra.Command {
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "add the cluster and credentials to this kubeconfig; default: the file kubeconfig in the state directory")
 	flags.BoolVar(&f.keep, "keep", false, "leave the processes running on exit")
 	flags.StringVar(&f.runAsName, "run-as", "", runAsHelp)
+	flags.BoolVar(&f.notify, "notify", false, "notify you when an object begins to wait for you; see berth notify")
+	f.notifying.addTo(flags, notifyPrefix)
 	return command
 }
 
@@ -96,15 +105,9 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	if f.runAs, err = lookUpUser(f.runAsName); err != nil {
+	manifests, beside, err := a.resolve(f)
+	if err != nil {
 		return err
-	}
-	var manifests []manifest
-	if f.manifests != "" {
-		// Errors in the files are reported before anything is started.
-		if manifests, err = readManifests(f.manifests); err != nil {
-			return err
-		}
 	}
 	plane, err := controlplane.Start(ctx, f.controlPlane(a))
 	if err != nil {
@@ -151,13 +154,27 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	}
 	defer claimAtCreation(ctx, api, name, f.log)()
 	_, _ = fmt.Fprintf(a.out, readyPrefix+"%s\n", printable.Quote(kubeconfig))
-	failure := a.supervise(ctx, mgr, plane, !f.hideObjects)
+	failure := a.supervise(ctx, mgr, plane, beside)
 	if f.keep || failure != nil {
 		// After a failure, the user did not request this shutdown, and the API that records stops may have failed.
 		a.say("the processes keep running; berth up with the same state directory takes them over")
 		return failure
 	}
 	return a.endWorkloads(ctx, api, opened)
+}
+
+// resolve reads what the flags name, so that errors in it are reported before anything is started.
+func (a *app) resolve(f *upFlags) (manifests []manifest, beside []besideFunc, err error) {
+	if f.runAs, err = lookUpUser(f.runAsName); err != nil {
+		return nil, nil, err
+	}
+	if f.manifests != "" {
+		if manifests, err = readManifests(f.manifests); err != nil {
+			return nil, nil, err
+		}
+	}
+	beside, err = a.besideManager(f)
+	return manifests, beside, err
 }
 
 // ended returns nil if the context is done, because that shutdown was requested; otherwise it returns err.
@@ -219,22 +236,19 @@ func (a *app) prepare(ctx context.Context, f *upFlags, plane *controlplane.Contr
 	return path, nil
 }
 
-// supervise runs the manager until the context is done, or until the control plane or the manager fails. It returns the failure. If show is set, it also
-// shows the table.
-func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane.ControlPlane, show bool) error {
+// supervise runs the manager until the context is done, or until the control plane or the manager fails. It returns the failure. Meanwhile it
+// runs the functions of beside.
+func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane.ControlPlane, beside []besideFunc) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	finished := make(chan error, 1)
 	go func() { finished <- mgr.start(running) }()
-	shown, hide := context.WithCancel(ctx)
-	defer hide()
-	showing := make(chan struct{})
-	go func() {
-		defer close(showing)
-		if show {
-			a.showTable(shown, mgr)
-		}
-	}()
+	limited, end := context.WithCancel(ctx)
+	defer end()
+	var others sync.WaitGroup
+	for _, run := range beside {
+		others.Go(func() { run(limited, mgr) })
+	}
 	var failure error
 	select {
 	case <-ctx.Done():
@@ -245,8 +259,8 @@ func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane
 		}
 		finished <- nil
 	}
-	hide()
-	<-showing
+	end()
+	others.Wait()
 	if failure == nil {
 		a.say("stopping; press Ctrl-C again to exit immediately")
 	}
@@ -256,6 +270,25 @@ func (a *app) supervise(ctx context.Context, mgr *assembled, plane *controlplane
 		a.say("the manager did not stop cleanly: %v", err)
 	}
 	return failure
+}
+
+// besideFunc runs beside the manager of berth up until the context is done.
+type besideFunc = func(context.Context, *assembled)
+
+// besideManager returns the functions to run beside the manager: the table and the notifications. It returns an error if a flag is invalid.
+func (a *app) besideManager(f *upFlags) (all []besideFunc, err error) {
+	if !f.hideObjects {
+		all = append(all, a.showTable)
+	}
+	if !f.notify {
+		return all, nil
+	}
+	notifier, err := a.notifier(&f.notifying, notifyPrefix)
+	if errors.Is(err, errNoChannel) {
+		a.say("warning: %v", err) // the processes matter more
+		return all, nil
+	}
+	return append(all, func(ctx context.Context, mgr *assembled) { a.notifyBeside(ctx, mgr, f, notifier) }), err
 }
 
 func (a *app) endWorkloads(ctx context.Context, api client.Client, opened *backends) error {

@@ -115,12 +115,15 @@ func (a *app) watchWaiting(ctx context.Context, to *connection, opts []client.Li
 
 // waiters reads the objects that wait for a person, the longest wait first.
 func (a *app) waiters(ctx context.Context, to *connection, opts ...client.ListOption) ([]waiter, error) {
-	found, err := to.objects(ctx, []reference{{kind: kindNamed(kinds, "instance")}, {kind: planKind}}, opts...)
+	found, err := to.objects(ctx, waitingKinds, opts...)
 	for _, omitted := range to.omitted.take() {
 		a.say("warning: %v", omitted)
 	}
 	return waitersOf(found), err
 }
+
+// waitingKinds are the kinds whose objects can wait for a person.
+var waitingKinds = []reference{{kind: kindNamed(kinds, "instance")}, {kind: planKind}}
 
 // waiter is an object that waits for a person.
 type waiter struct {
@@ -132,6 +135,7 @@ type waiter struct {
 	// Message describes the question. It contains no text of a terminal.
 	Message string `json:"message"`
 	Answer  string `json:"answer"` // the command that answers
+	id      string // see questionID
 }
 
 // waiterOf returns what an object waits for, and false if it does not wait for a person. Every list and notification of what waits uses it, so this is the place
@@ -153,7 +157,8 @@ func waiterOf(object client.Object) (waiter, bool) {
 	if object.GetNamespace() != metav1.NamespaceDefault {
 		answer += " -n " + object.GetNamespace()
 	}
-	return waiter{object.GetNamespace(), nameOf(object), condition.Reason, condition.LastTransitionTime, condition.Message, answer}, true
+	id := questionID(object, condition.LastTransitionTime.Time)
+	return waiter{object.GetNamespace(), nameOf(object), condition.Reason, condition.LastTransitionTime, condition.Message, answer, id}, true
 }
 
 // waitersOf returns the objects that wait for a person, the longest wait first.
