@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -87,11 +88,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, fmt.Errorf("read the plan: %w", err)
 	}
 	if object == nil || !object.DeletionTimestamp.IsZero() {
+		waiting.set(req.NamespacedName, false)
 		return r.result(req, nil, r.abandon(ctx, req.NamespacedName))
 	}
 	if serve, err := r.Hosts.Claim(ctx, r.Client, object); err != nil {
 		return r.result(req, nil, consistency.StaleOr(err, "set the host label"))
 	} else if !serve {
+		waiting.set(req.NamespacedName, false)
 		return ctrl.Result{}, nil
 	}
 	now, timeline := elapsed.Read(r.Clock)
@@ -137,7 +140,11 @@ func (r *Reconciler) decide(ctx context.Context, v *scope) error {
 		return err
 	}
 	v.step = plan.Next(v.desired, v.plan.Status, r.views(v.plan, v.runs, v.now), v.now)
-	return r.write(ctx, v)
+	if err := r.write(ctx, v); err != nil {
+		return err
+	}
+	waiting.set(client.ObjectKeyFromObject(v.plan), meta.IsStatusConditionTrue(v.plan.Status.Conditions, v1alpha1.ConditionAwaitingApproval))
+	return nil
 }
 
 // begun reports whether the plan has pinned its action or was cancelled, and therefore no longer needs the action.

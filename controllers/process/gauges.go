@@ -15,6 +15,7 @@ import (
 type snapshot struct {
 	generation                      int64
 	running, ready, atRest, stalled bool
+	waiting                         bool // for a person
 	written                         bool
 	breaker                         string
 	// missing is why the object is not ready although it should be. missingSince is when the object became not ready. If that time is unknown, missingSince
@@ -33,6 +34,7 @@ type collector struct {
 type objectMetrics struct {
 	kind    string
 	running bool
+	asking  bool // waits for a person
 	breaker string
 	// generation is the newest observed generation. waitingSince is when this manager first observed that generation; zero if the generation is, or has
 	// been, ready or at rest.
@@ -56,6 +58,7 @@ func (c *collector) recordState(kind string, uid types.UID, found snapshot, now 
 		c.tallies[uid] = t
 	}
 	t.setRunning(found.running)
+	t.setAsking(found.waiting)
 	t.setBreaker(found.breaker)
 	t.wait(found, now)
 	t.miss(found.missing, now)
@@ -73,19 +76,29 @@ func (c *collector) forget(uid types.UID) {
 	defer c.mu.Unlock()
 	if t := c.tallies[uid]; t != nil {
 		t.setRunning(false)
+		t.setAsking(false)
 		t.setBreaker("")
 		delete(c.tallies, uid)
 	}
 }
 
 func (t *objectMetrics) setRunning(running bool) {
+	count(live.WithLabelValues(t.kind), &t.running, running)
+}
+
+func (t *objectMetrics) setAsking(asking bool) {
+	count(Waiting.WithLabelValues(t.kind), &t.asking, asking)
+}
+
+// count changes a gauge that counts objects by the change of one of them.
+func count(gauge prometheus.Gauge, before *bool, now bool) {
 	switch {
-	case running && !t.running:
-		live.WithLabelValues(t.kind).Inc()
-	case !running && t.running:
-		live.WithLabelValues(t.kind).Dec()
+	case now && !*before:
+		gauge.Inc()
+	case !now && *before:
+		gauge.Dec()
 	}
-	t.running = running
+	*before = now
 }
 
 func (t *objectMetrics) setBreaker(state string) {

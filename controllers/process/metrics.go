@@ -31,6 +31,11 @@ var (
 		Name: "berth_breakers",
 		Help: "Objects, by kind and the state of their circuit breaker.",
 	}, []string{"kind", "state"})
+	// Waiting counts the objects that wait for a person. The controller of plans sets it for plans.
+	Waiting = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "berth_waiting",
+		Help: "Objects that wait for a person, by kind: instances whose program asks a question, and plans that wait for approval.",
+	}, []string{"kind"})
 	applyToReady = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "berth_apply_to_ready_seconds",
 		Help:    "Seconds from the first reconcile of a generation of an object until that generation is ready, by kind.",
@@ -55,7 +60,10 @@ var (
 )
 
 func init() {
-	metrics.Registry.MustRegister(starts, live, breakers, applyToReady, adoption, writesPerTransition, metricsCollector)
+	metrics.Registry.MustRegister(starts, live, breakers, Waiting, applyToReady, adoption, writesPerTransition, metricsCollector)
+	for _, kind := range []string{"instances", "plans"} {
+		Waiting.WithLabelValues(kind) // 0 is a value, too
+	}
 }
 
 // reasonCreated and reasonResumed are the reasons of starts that are not restarts: the first start of an object, and a start after a stop, a sleep or a
@@ -87,6 +95,7 @@ func (r *Reconciler) measure(v *scope) {
 		ready:      isTrue(v.object, v1alpha1.ConditionReady) && status.Process != nil,
 		atRest:     isTrue(v.object, v1alpha1.ConditionReady) && status.Process == nil,
 		stalled:    isTrue(v.object, v1alpha1.ConditionStalled),
+		waiting:    isTrue(v.object, v1alpha1.ConditionAwaitingInput),
 		written:    v.written,
 	}
 	found.missing, found.missingSince = missing(v.object)

@@ -51,6 +51,7 @@ func TestMetrics_HaveValuesAndDocumentation(t *testing.T) {
 	k8s, err := client.New(config, client.Options{Scheme: manager.Scheme()})
 	g.Expect(err).NotTo(HaveOccurred())
 	backend := fake.WithSockets(fake.New(t.Context(), clock.RealClock{}))
+	backend.Program("check", fake.Program{Exit: &facts.Exit{Known: true}})
 	first := start(t, config, backend)
 
 	instance := &v1alpha1.Instance{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "measured"}}
@@ -73,6 +74,8 @@ func TestMetrics_HaveValuesAndDocumentation(t *testing.T) {
 	waiting.Spec.Process.Command = []string{"serve"}
 	waiting.Spec.Process.Env = []v1alpha1.EnvVar{{Name: "TOKEN", ValueFrom: &v1alpha1.EnvVarSource{SecretKeyRef: &v1alpha1.KeyRef{Name: "none", Key: "token"}}}}
 	g.Expect(k8s.Create(t.Context(), waiting)).To(Succeed())
+	backend.Show(instance.UID, "Continue? [y/N] ")
+	plan := planToApprove(t, g, k8s)
 	first.stop()
 	second := start(t, config, backend)
 
@@ -87,6 +90,9 @@ func TestMetrics_HaveValuesAndDocumentation(t *testing.T) {
 		g.Expect(sample[`berth_apply_to_ready_seconds_bucket{kind="instances",le="0.001"}`]).NotTo(BeEmpty(), "the lowest bucket is 1 ms")
 		g.Expect(sample[`berth_apply_to_ready_seconds_count{kind="instances"}`]).NotTo(BeElementOf("", "0"))
 		g.Expect(sample[`berth_status_writes_per_transition_count{kind="instances"}`]).NotTo(BeElementOf("", "0"))
+		for _, kind := range []string{"instances", "plans"} {
+			g.Expect(sample[`berth_waiting{kind="`+kind+`"}`]).To(Equal("1"), kind)
+		}
 		g.Expect(sample[`berth_not_ready{kind="instances",reason="InvalidEnvironment"}`]).To(Equal("1"))
 		g.Expect(k8s.Get(t.Context(), client.ObjectKeyFromObject(waiting), waiting)).To(Succeed())
 		since := float64(meta.FindStatusCondition(waiting.Status.Conditions, v1alpha1.ConditionReady).LastTransitionTime.Unix())
@@ -97,13 +103,31 @@ func TestMetrics_HaveValuesAndDocumentation(t *testing.T) {
 	for _, check := range []string{"healthz", "healthz/ping", "readyz", "readyz/cache"} {
 		g.Eventually(func() (string, error) { return get("http://" + second.health + "/" + check) }).WithTimeout(patience).Should(Equal("ok"), check)
 	}
-	g.Expect(k8s.Delete(t.Context(), instance)).To(Succeed())
-	g.Expect(k8s.Delete(t.Context(), waiting)).To(Succeed())
+	for _, object := range []client.Object{instance, waiting, plan} {
+		g.Expect(k8s.Delete(t.Context(), object)).To(Succeed())
+	}
 	g.Eventually(func(g Gomega) {
 		g.Expect(second.scrape(g)).NotTo(ContainSubstring("berth_not_ready"), "no object is left")
-		g.Expect(samples(g, second.scrape(g))[`berth_live_processes{kind="instances"}`]).To(Equal("0"))
+		for _, series := range []string{`berth_live_processes{kind="instances"}`, `berth_waiting{kind="instances"}`, `berth_waiting{kind="plans"}`} {
+			g.Expect(samples(g, second.scrape(g))[series]).To(Equal("0"), series)
+		}
 		g.Expect(samples(g, second.scrape(g))[`berth_breakers{kind="instances",state="Closed"}`]).To(Equal("0"))
 	}).WithTimeout(patience).Should(Succeed())
+}
+
+// planToApprove returns a plan whose first phase succeeds, so that it waits for approval.
+func planToApprove(t *testing.T, g Gomega, k8s client.Client) *v1alpha1.Plan {
+	t.Helper()
+	named := metav1.ObjectMeta{Namespace: "default", Name: "check"}
+	strategy, action, plan := &v1alpha1.Strategy{ObjectMeta: named}, &v1alpha1.Action{ObjectMeta: named}, &v1alpha1.Plan{ObjectMeta: named}
+	strategy.Spec.Process.Command = []string{"check"}
+	phase := &v1alpha1.PhaseSpec{Strategies: []v1alpha1.PhaseStrategy{{Name: "check"}}}
+	action.Spec.Strategize, action.Spec.Execute, action.Spec.Apply = phase, phase, phase
+	plan.Spec.ActionRef.Name = "check"
+	for _, object := range []client.Object{strategy, action, plan} {
+		g.Expect(k8s.Create(t.Context(), object)).To(Succeed())
+	}
+	return plan
 }
 
 // running is a running manager and its addresses.
