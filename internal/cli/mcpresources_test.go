@@ -5,12 +5,14 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -34,6 +36,31 @@ func TestMCP_NotifiesSubscribersOfChanges(t *testing.T) {
 	server.Status.RestartCount++
 	g.Expect(f.api.Status().Update(t.Context(), server)).To(Succeed())
 	g.Consistently(c.updated, 300*time.Millisecond).ShouldNot(Receive())
+}
+
+func TestMCP_NotifiesSubscribersOfWhatWaits(t *testing.T) {
+	g := NewWithT(t)
+	agent := asking("agent", metav1.ConditionFalse, time.Hour)
+	agent.Spec.Session = "mine"
+	foreign := asking("foreign", metav1.ConditionTrue, time.Hour)
+	f := newFixture(agent, foreign)
+	c := newToolClient(t, f, mcpFlags{session: "mine", toolsets: []string{toolsetRun}})
+	const uri = "berth://default/waiting"
+	read := func() []waiter {
+		result, err := c.session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
+		g.Expect(err).NotTo(HaveOccurred())
+		var waiters []waiter
+		g.Expect(json.Unmarshal([]byte(result.Contents[0].Text), &waiters)).To(Succeed())
+		return waiters
+	}
+	g.Expect(c.session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri})).To(Succeed())
+	g.Eventually(c.updated, timeout).Should(Receive(Equal(uri)), "the state at the start")
+	g.Expect(read()).To(BeEmpty(), "the other Instance belongs to another session")
+	agent.Status.Conditions[0].Status = metav1.ConditionTrue
+	g.Expect(f.api.Status().Update(t.Context(), agent)).To(Succeed())
+	g.Eventually(c.updated, timeout).Should(Receive(Equal(uri)))
+	g.Expect(read()).To(ConsistOf(HaveField("Name", "instance/agent")))
+	g.Consistently(c.updated, 2*notifyEvery).ShouldNot(Receive(), "without a change")
 }
 
 func TestSubscriptions_AreLimited(t *testing.T) {
