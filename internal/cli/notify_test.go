@@ -39,8 +39,8 @@ func noDesktop(t *testing.T) (state string) {
 	return state
 }
 
-// hook is a web server that keeps the bodies of requests.
-func hook(t *testing.T) (address string, bodies chan string) {
+// webhook is a web server that keeps the bodies of requests.
+func webhook(t *testing.T) (address string, bodies chan string) {
 	t.Helper()
 	bodies = make(chan string, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
@@ -66,7 +66,7 @@ func startNotify(t *testing.T, f *fixture, args ...string) (end func()) {
 func TestNotify_SendsEachQuestionOnceOverARestart(t *testing.T) {
 	g := NewWithT(t)
 	noDesktop(t)
-	address, bodies := hook(t)
+	address, bodies := webhook(t)
 	plan := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "rename", UID: "uid-plan"}, Status: v1alpha1.PlanStatus{
 		CurrentPhase: v1alpha1.PhaseExecute, Attempt: 1, Conditions: []metav1.Condition{{
 			Type: v1alpha1.ConditionAwaitingApproval, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAwaitingApproval, LastTransitionTime: metav1.Now(), Message: "To start Apply, ...",
@@ -98,7 +98,7 @@ func TestNotify_SendsEachQuestionOnceOverARestart(t *testing.T) {
 func TestNotify_SendsTheDescriptionOnlyIfAsked(t *testing.T) {
 	g := NewWithT(t)
 	state := noDesktop(t)
-	address, bodies := hook(t)
+	address, bodies := webhook(t)
 	secret := filepath.Join(state, "webhook")
 	g.Expect(os.WriteFile(secret, []byte(address+"\n"), 0o600)).To(Succeed())
 	f := newFixture(asking("agent", metav1.ConditionTrue, time.Hour))

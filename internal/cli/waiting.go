@@ -134,31 +134,38 @@ type waiter struct {
 	Since  metav1.Time `json:"since"`
 	// Message describes the question. It contains no text of a terminal.
 	Message string `json:"message"`
-	Answer  string `json:"answer"` // the command that answers
-	id      string // see questionID
+	// Question is the kind of the question of an Instance, and Source how Berth knows of it, such as Hook or Screen.
+	Question string `json:"question,omitempty"`
+	Source   string `json:"source,omitempty"`
+	Answer   string `json:"answer"` // the command that answers
+	id       string // see questionID
 }
 
 // waiterOf returns what an object waits for, and false if it does not wait for a person. Every list and notification of what waits uses it, so this is the place
 // for more about a question.
 func waiterOf(object client.Object) (waiter, bool) {
+	w := waiter{Namespace: object.GetNamespace(), Name: nameOf(object)}
 	var condition *metav1.Condition
-	var answer string
 	switch object := object.(type) {
 	case *v1alpha1.Instance:
 		condition = meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionAwaitingInput)
-		answer = "berth send " + nameOf(object) + " TEXT"
+		w.Answer = "berth send " + w.Name + " TEXT"
+		if agent := object.Status.Agent; agent != nil && agent.State == v1alpha1.AgentWaiting {
+			w.Question, w.Source = agent.Question, string(agent.Source)
+		}
 	case *v1alpha1.Plan:
 		condition = meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionAwaitingApproval)
-		answer = "berth plan approve " + object.Name
+		w.Answer = "berth plan approve " + object.Name
 	}
 	if condition == nil || condition.Status != metav1.ConditionTrue || !object.GetDeletionTimestamp().IsZero() {
 		return waiter{}, false
 	}
-	if object.GetNamespace() != metav1.NamespaceDefault {
-		answer += " -n " + object.GetNamespace()
+	if w.Namespace != metav1.NamespaceDefault {
+		w.Answer += " -n " + w.Namespace
 	}
-	id := questionID(object, condition.LastTransitionTime.Time)
-	return waiter{object.GetNamespace(), nameOf(object), condition.Reason, condition.LastTransitionTime, condition.Message, answer, id}, true
+	w.Reason, w.Since, w.Message = condition.Reason, condition.LastTransitionTime, condition.Message
+	w.id = questionID(object, w.Since.Time)
+	return w, true
 }
 
 // waitersOf returns the objects that wait for a person, the longest wait first.

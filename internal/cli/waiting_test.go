@@ -37,12 +37,16 @@ func TestWaiting_ListsWhoWaitsLongestFirst(t *testing.T) {
 		"plan/rename    60m     Execute waits.                           berth plan approve rename\n" +
 		"instance/new   15m     The terminal shows a question (Codex).   berth send instance/new TEXT\n"))
 
-	f = newFixture(asking("new", metav1.ConditionTrue, 15*time.Minute), plan, asking("old", metav1.ConditionTrue, 3*time.Hour))
+	old := asking("old", metav1.ConditionTrue, 3*time.Hour)
+	old.Status.Agent = &v1alpha1.AgentStatus{State: v1alpha1.AgentWaiting, Question: "permission", Source: v1alpha1.AgentSourceHook}
+	f = newFixture(asking("new", metav1.ConditionTrue, 15*time.Minute), plan, old)
 	g.Expect(f.run(t.Context(), "waiting", "-A", "-o", "json")).To(BeZero(), f.err.String())
 	var waiters []waiter
 	g.Expect(json.Unmarshal([]byte(f.out.String()), &waiters)).To(Succeed())
 	g.Expect(waiters).To(HaveLen(3))
 	g.Expect(waiters[0].Name).To(Equal("instance/old"))
+	g.Expect(waiters[0].Question).To(Equal("permission"))
+	g.Expect(waiters[0].Source).To(Equal("Hook"))
 }
 
 func TestWaiting_SaysThatNothingWaits(t *testing.T) {
