@@ -41,6 +41,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
+	defer func() { _ = os.Remove(filepath.Join(s.Dir, SocketFile)) }() // the next manager has not started yet: only one at a time uses the state directory
 	tasks, slots := background.New(), make(chan struct{}, connections)
 	defer tasks.Close()
 	for {
@@ -88,7 +89,7 @@ func (s *Server) listen() (listener *net.UnixListener, err error) {
 	if err != nil {
 		return nil, err
 	}
-	listener.SetUnlinkOnClose(false) // its name is only valid above; the next manager removes the file
+	listener.SetUnlinkOnClose(false) // its name is only valid above
 	mode := os.FileMode(0o600)
 	if s.Shared {
 		mode = 0o666

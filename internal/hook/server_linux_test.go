@@ -105,6 +105,7 @@ func newMachine(t *testing.T, shared bool) *machine {
 	t.Cleanup(func() {
 		cancel()
 		m.Expect(<-ended).To(Succeed())
+		m.Expect(m.server.Socket()).NotTo(BeAnExistingFile())
 	})
 	m.Eventually(func() error { return Send(m.server.Socket(), Report{}, time.Minute) }).Should(MatchError(ContainSubstring("refused")))
 	return m
