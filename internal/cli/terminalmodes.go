@@ -179,8 +179,9 @@ func (m *terminalModes) control(cmd ansi.Cmd, params ansi.Params) {
 	case [3]byte{0, ' ', 'q'}:
 		m.mark("\x1b[0 q", first != 0)
 	case [3]byte{'>', 0, 'm'}, [3]byte{'>', 0, 'n'}:
-		value, _, _ := params.Param(1, 0)
-		m.mark("\x1b[>4m", key[2] == 'm' && first == 4 && value > 0)
+		if value, _, _ := params.Param(1, 0); first == 4 || len(params) == 0 { // others do not change modifyOtherKeys
+			m.mark("\x1b[>4m", key[2] == 'm' && value > 0)
+		}
 	default:
 		m.keyboard(key, first)
 	}

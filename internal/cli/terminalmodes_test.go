@@ -25,6 +25,8 @@ func TestTerminalModes_AreChangedBack(t *testing.T) {
 		"keyboard of both screens": {"\x1b[>1u\x1b[?1047h\x1b[>7u", "\x1b[<1u\x1b[?1047l\x1b[<1u"},
 		"keyboard set in an entry": {"\x1b[>1u\x1b[=5;1u", "\x1b[<1u"},
 		"modifyOtherKeys":          {"\x1b[>4;2m", "\x1b[>4m"},
+		"modifyCursorKeys":         {"\x1b[>4;2m\x1b[>1;2m", "\x1b[>4m"},
+		"all key resources reset":  {"\x1b[>4;2m\x1b[>m", ""},
 		"keypad and cursor keys":   {"\x1b=\x1b[?1h", "\x1b>\x1b[?1l"},
 		"scroll region":            {"\x1b[5;10r", "\x1b7\x1b[r\x1b8"},
 		"shape of the cursor":      {"\x1b[5 q", "\x1b[0 q"},
