@@ -299,8 +299,8 @@ RECORDED_AGENTS := /tmp/x-tools
 .PHONY: record-agents
 record-agents: ## Record the screens of Claude Code, Codex, Gemini CLI and opencode again, which the tests of AwaitingInput use, and print the figures. Needs root, node and npm.
 	@mkdir -p $(RECORDED_AGENTS) && cp test/e2e/projects/agents/package*.json $(RECORDED_AGENTS) && cd $(RECORDED_AGENTS) && npm ci --no-audit --no-fund --silent
-	@cd $(RECORDED_AGENTS)/node_modules && ln -sf ../@anthropic-ai/claude-code-linux-*/claude ../opencode-linux-*/bin/opencode .bin/
-	@go test ./internal/terminal -run TestRecord -count=1 -timeout 2h -record '$(RECORD)' -tools $(RECORDED_AGENTS)
+	@cd $(RECORDED_AGENTS)/node_modules/.bin && ln -sf ../@anthropic-ai/claude-code-linux-*/claude ../opencode-linux-*/bin/opencode .
+	@go test ./internal/terminal -run TestRecord -count=1 -timeout 2h -record '$(value RECORD)' -tools $(RECORDED_AGENTS)
 	@go test ./internal/terminal -run RecordedPrograms -count=1 -v
 
 .PHONY: test-languageservers

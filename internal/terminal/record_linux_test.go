@@ -174,7 +174,9 @@ func record(s scene, model, tools, to string) error {
 		if from, err = t.wait(from, step.shows); err != nil {
 			return err
 		}
-		if !s.moving {
+		if s.moving {
+			time.Sleep(time.Second) // agents lose what is typed while they draw their first screen, and treat Enter right after a text as pasted
+		} else {
 			t.settle()
 		}
 		if _, err := master.WriteString(step.keys); err != nil {
