@@ -57,10 +57,10 @@ func isStuck(crd *unstructured.Unstructured, now time.Time) bool {
 	for _, each := range conditions {
 		condition, _ := each.(map[string]any)
 		since, err := time.Parse(time.RFC3339, fmt.Sprint(condition["lastTransitionTime"]))
-		switch {
-		case condition["type"] == "NamesAccepted":
+		switch condition["type"] {
+		case "NamesAccepted":
 			accepted = condition["status"] == "True"
-		case condition["type"] == "Established":
+		case "Established":
 			waits = condition["status"] != "True" && err == nil && now.Sub(since) >= stuckAfter
 		}
 	}
