@@ -151,6 +151,22 @@ func TestAttach_KeepsPipedInputForNextConnection(t *testing.T) {
 	}
 }
 
+// The end of piped input that was not sent yet ends the next connection, after the input.
+func TestAttach_KeepsEndOfPipedInputForNextConnection(t *testing.T) {
+	g := NewWithT(t)
+	a := newAttachment(newFixture(), strings.NewReader("hello"))
+	a.input = make(chan input)
+	go a.read(t.Context().Done())
+	left, err := a.join(t.Context(), &brokenLine{newRemoteTerminal(nil), make(chan struct{})})
+	g.Expect(err).To(MatchError(endpoint.ErrLost))
+	g.Expect(left).To(BeFalse())
+	next := newRemoteTerminal(nil)
+	left, err = a.join(t.Context(), next)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(left).To(BeTrue())
+	g.Expect(next.log.String()).To(Equal("hello"))
+}
+
 func TestAttach_DistinguishesRecreatedObject(t *testing.T) {
 	g := NewWithT(t)
 	known := web()
