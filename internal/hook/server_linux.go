@@ -41,7 +41,7 @@ func (s *Server) Start(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
-	defer func() { _ = os.Remove(filepath.Join(s.Dir, SocketFile)) }() // the next manager has not started yet: only one at a time uses the state directory
+	defer s.clean()
 	tasks, slots := background.New(), make(chan struct{}, connections)
 	defer tasks.Close()
 	for {
@@ -98,6 +98,14 @@ func (s *Server) listen() (listener *net.UnixListener, err error) {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return listener, nil
+}
+
+// clean removes the socket. The next manager has not started yet, because only one at a time uses the state directory.
+func (s *Server) clean() {
+	_ = os.Remove(filepath.Join(s.Dir, SocketFile))
+	if s.Shared {
+		_ = os.Remove(s.Dir) // fails if something else is in it
+	}
 }
 
 // serve receives one report and answers it.
