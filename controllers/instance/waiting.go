@@ -25,7 +25,7 @@ import (
 const (
 	// stillness is how long the terminal must not change before its whole content counts.
 	stillness = 2 * time.Second
-	// glanceEvery is how often a terminal that changes is examined. A question in it is reported if it is there at two successive examinations, so within
+	// glanceEvery is how often a terminal that changes is examined. A question in it is reported if two successive examinations find it, so within
 	// two seconds.
 	glanceEvery = time.Second
 	// frameTime is how soon to examine a changing terminal again if a question is no longer there. The program may have drawn only half of its screen.

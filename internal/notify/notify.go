@@ -42,7 +42,7 @@ const (
 	maxText      = 1000 // bytes of the text of a question, and of the body
 )
 
-// Message is what a person is told.
+// Message is one notification for a person.
 type Message struct {
 	// ID is the same for each attempt to send the message.
 	ID        string     `json:"id"`
