@@ -5,7 +5,10 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -294,4 +297,11 @@ func TestLSPConnect_WaitsForEndpointAndReconnects(t *testing.T) {
 	}
 	g.Expect(toBerth.Close()).To(Succeed())
 	g.Eventually(code, timeout).Should(Receive(BeZero()))
+}
+
+func TestTemporary_IncludesAnswersThatWereCut(t *testing.T) {
+	g := NewWithT(t)
+	g.Expect(temporary(fmt.Errorf("install the CRDs: %w", io.ErrUnexpectedEOF))).To(BeTrue())
+	g.Expect(temporary(&url.Error{Op: "Patch", URL: "https://127.0.0.1", Err: io.EOF})).To(BeTrue())
+	g.Expect(temporary(errors.New("the manifest is invalid"))).To(BeFalse())
 }

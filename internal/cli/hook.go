@@ -62,7 +62,13 @@ func (a *app) hookCommand() *cobra.Command {
 // hook reports what the agent does, within hookTime.
 func (a *app) hook(f *hookFlags, args []string) {
 	done := make(chan error, 1)
-	go func() { done <- a.report(f, args) }()
+	go func() {
+		err := a.report(f, args)
+		if f.state == "" && len(args) == 0 {
+			hook.Drain(a.in)
+		}
+		done <- err
+	}()
 	var err error
 	select {
 	case err = <-done:

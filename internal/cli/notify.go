@@ -101,7 +101,7 @@ func (a *app) notify(ctx context.Context, selected *selection, flags *notifyFlag
 	if selected.allNamespaces {
 		to.namespace = ""
 	}
-	if notifier.Memory, err = notify.OpenMemory(defaultStateDir(), append(channelNames(notifier), to.config.Host, to.namespace, selected.labels)...); err != nil {
+	if notifier.Memory, err = notify.OpenMemory(defaultStateDir(), append(destinations(notifier), to.config.Host, to.namespace, selected.labels)...); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, notifier.Memory.Close()) }()
@@ -196,6 +196,13 @@ func channelNames(n *notify.Notifier) (names []string) {
 	return names
 }
 
+func destinations(n *notify.Notifier) (names []string) {
+	for _, channel := range n.Channels {
+		names = append(names, channel.Destination())
+	}
+	return names
+}
+
 // questionsOf returns what the objects wait for, the longest wait first.
 func questionsOf(objects []client.Object) []notify.Question {
 	var questions []notify.Question
@@ -223,7 +230,7 @@ func questionID(object client.Object, since time.Time) string {
 // lines between those of the table would disturb it.
 func (a *app) notifyBeside(ctx context.Context, mgr *assembled, f *upFlags, notifier *notify.Notifier) {
 	notifier.Report = func(format string, args ...any) { f.log.Info("Notifications: " + fmt.Sprintf(format, args...)) }
-	memory, err := notify.OpenMemory(f.stateDir, channelNames(notifier)...)
+	memory, err := notify.OpenMemory(f.stateDir, destinations(notifier)...)
 	if err != nil {
 		notifier.Report("cannot record which questions were sent, so they are sent again after a restart: %v", err)
 	} else {

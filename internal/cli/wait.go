@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"time"
@@ -101,7 +102,8 @@ func parseGoal(goal string) (func(process.Object) (bool, error), error) {
 // temporary reports whether the same request can succeed later without a change by a person.
 func temporary(err error) bool {
 	var network net.Error
-	return errors.As(err, &network) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
+	cut := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) // the server ended during its answer
+	return cut || errors.As(err, &network) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err)
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -85,14 +86,18 @@ func (s *Server) join(ctx context.Context, terminals runtime.Terminals, conn *Co
 	<-received
 }
 
-// noting is a writer that calls note before each write, except before a report of the terminal that its window has gained or lost the focus.
+// reports matches what a terminal sends although its user presses no key: changes of the focus, movements and the wheel of the mouse, and answers to questions of
+// the program. Each begins with an escape sequence that no key sends.
+var reports = regexp.MustCompile(`^(\x1b\[[IO]|\x1b\[<(3[2-9]|[4-9]\d|\d{3,})(;\d+)*[Mm]|\x1b\[[?>=]?[\d;]*[cnRtx]|\x1b\[\?[\d;]*(\$y|u)|\x1b[\]P_][^\x07\x1b]*(\x07|\x1b\\))+$`)
+
+// noting is a writer that calls note before each write, except before a write that contains only reports of the terminal.
 type noting struct {
 	io.Writer
 	note func()
 }
 
 func (n noting) Write(p []byte) (int, error) {
-	if report := string(p); report != "\x1b[I" && report != "\x1b[O" {
+	if !reports.Match(p) {
 		n.note()
 	}
 	return n.Writer.Write(p)

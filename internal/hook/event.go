@@ -27,13 +27,14 @@ type event struct {
 }
 
 // Parse returns what an event of a hook means. relevant is false if it means nothing, for example because it is not an event of a known agent. Parse reads an event
-// of any size; fields after the first MiB do not count.
+// of any size; fields after the first MiB do not count. It does not read beyond the event, whose writer may keep its end open.
 func Parse(r io.Reader) (report Report, relevant bool) {
-	e := readEvent(io.LimitReader(r, maxEvent))
-	_, _ = io.Copy(io.Discard, io.LimitReader(r, maxDrained)) // the agent may have gone
-	report = e.report()
+	report = readEvent(io.LimitReader(r, maxEvent)).report()
 	return report, report.Validate() == nil
 }
+
+// Drain reads the rest of an event, so that its writer is not interrupted.
+func Drain(r io.Reader) { _, _ = io.Copy(io.Discard, io.LimitReader(r, maxDrained)) } // the agent may have gone
 
 // readEvent reads fields until the end of the object, or until the text is not valid JSON any more, for example because the limit was reached.
 func readEvent(r io.Reader) event {

@@ -4,8 +4,10 @@
 package hook
 
 import (
+	"io"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 
@@ -52,7 +54,22 @@ func TestParse_ReadsLargeEvents(t *testing.T) {
 	report, relevant := Parse(text)
 	g.Expect(relevant).To(BeTrue())
 	g.Expect(report).To(Equal(Report{State: v1alpha1.AgentWaiting, Question: "permission", SessionID: "s1"}))
+	Drain(text)
 	g.Expect(text.Len()).To(BeZero(), "the agent can write the whole event")
+}
+
+// An agent may keep its end of the pipe open.
+func TestParse_ReturnsAtEndOfEvent(t *testing.T) {
+	g := NewWithT(t)
+	read, write := io.Pipe()
+	defer func() { _ = write.Close() }()
+	go func() { _, _ = write.Write([]byte(`{"hook_event_name":"Stop"}` + "\n")) }()
+	parsed := make(chan Report, 1)
+	go func() {
+		report, _ := Parse(read)
+		parsed <- report
+	}()
+	g.Eventually(parsed, 10*time.Second).Should(Receive(Equal(Report{State: v1alpha1.AgentDone})))
 }
 
 func FuzzParse(f *testing.F) {

@@ -34,6 +34,9 @@ type Command struct {
 
 func (c *Command) String() string { return "command " + printable.Quote(filepath.Base(c.Argv[0])) }
 
+// Destination implements Sender.
+func (c *Command) Destination() string { return fmt.Sprintf("command %q", c.Argv) }
+
 // Send implements Sender.
 func (c *Command) Send(ctx context.Context, m Message) error {
 	timeout := commandTimeout

@@ -46,6 +46,9 @@ func NewDesktop(getenv func(string) string) (*Desktop, error) {
 
 func (d *Desktop) String() string { return "desktop" }
 
+// Destination implements Sender.
+func (d *Desktop) Destination() string { return d.String() }
+
 // Send implements Sender. It connects for each message, so that a new session bus is no failure.
 func (d *Desktop) Send(ctx context.Context, m Message) error {
 	ctx, cancel := context.WithTimeout(ctx, desktopTimeout)

@@ -104,6 +104,8 @@ type Sender interface {
 	Send(ctx context.Context, message Message) error
 	// String names the way in messages. It contains no secret.
 	String() string
+	// Destination identifies where messages go, so that each destination has its own memory. It can contain a secret, and is only hashed.
+	Destination() string
 }
 
 // Channel is a sender and what it may send.

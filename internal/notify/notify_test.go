@@ -23,7 +23,8 @@ type recorder struct {
 	err  error
 }
 
-func (r *recorder) String() string { return "test" }
+func (r *recorder) String() string      { return "test" }
+func (r *recorder) Destination() string { return "test" }
 
 func (r *recorder) Send(_ context.Context, m Message) error {
 	if r.err == nil {

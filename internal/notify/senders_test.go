@@ -222,3 +222,17 @@ func TestNewWebhook_RefusesOtherURLsAndTemplates(t *testing.T) {
 	}
 	g.Expect(onlyLoopback("tcp", "192.0.2.1:80", nil)).To(HaveOccurred(), "a name that resolves to another address")
 }
+
+// Two destinations have two memories, although messages name them in the same way.
+func TestSenders_HaveDifferentDestinations(t *testing.T) {
+	g := NewWithT(t)
+	first, err := NewWebhook("https://chat.example.com/hooks/a", "")
+	g.Expect(err).NotTo(HaveOccurred())
+	second, err := NewWebhook("https://chat.example.com/hooks/b", "")
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(first.String()).To(Equal(second.String()))
+	g.Expect(first.Destination()).NotTo(Equal(second.Destination()))
+	one, other := &Command{Argv: []string{"sh", "-c", "a b"}}, &Command{Argv: []string{"sh", "-c", "a", "b"}}
+	g.Expect(one.String()).To(Equal(other.String()))
+	g.Expect(one.Destination()).NotTo(Equal(other.Destination()))
+}

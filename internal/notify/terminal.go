@@ -39,6 +39,9 @@ func NewTerminal(out io.Writer, getenv func(string) string) *Terminal {
 
 func (t *Terminal) String() string { return "terminal (OSC " + t.sequence + ")" }
 
+// Destination implements Sender.
+func (t *Terminal) Destination() string { return t.String() }
+
 // Send implements Sender.
 func (t *Terminal) Send(_ context.Context, m Message) error {
 	// A semicolon would end the title. Control characters would end the sequence, so only printable text gets into it.

@@ -86,6 +86,9 @@ func toJSON(value any) (string, error) {
 
 func (w *Webhook) String() string { return "webhook at " + w.url.Scheme + "://" + w.url.Host }
 
+// Destination implements Sender.
+func (w *Webhook) Destination() string { return "webhook " + w.url.String() }
+
 // post returns the body of a request.
 func (w *Webhook) post(m Message) ([]byte, error) {
 	if w.body == nil {
