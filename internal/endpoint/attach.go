@@ -87,7 +87,7 @@ func (s *Server) join(ctx context.Context, terminals runtime.Terminals, conn *Co
 }
 
 // reports matches what a terminal sends although its user presses no key: changes of the focus, movements and the wheel of the mouse, and answers to questions of
-// the program. Each begins with an escape sequence that no key sends.
+// the program. F3 with a modifier looks like the position of the cursor, so it counts as such an answer.
 var reports = regexp.MustCompile(`^(\x1b\[[IO]|\x1b\[<(3[2-9]|[4-9]\d|\d{3,})(;\d+)*[Mm]|\x1b\[[?>=]?[\d;]*[cnRtx]|\x1b\[\?[\d;]*(\$y|u)|\x1b[\]P_][^\x07\x1b]*(\x07|\x1b\\))+$`)
 
 // noting is a writer that calls note before each write, except before a write that contains only reports of the terminal.
