@@ -111,7 +111,12 @@ var _ = row("R32", "a run that is alive is never counted as failed, whatever hap
 		runs[i] = newRun(s, fmt.Sprintf("long-%d", i), 0, gate)
 		Expect(k8s.Create(ctx, runs[i])).To(Succeed())
 	}
-	waitForStarted(ctx, runs)
+	for _, r := range runs { // a start that is not recorded is carried out again, so it cannot be lost
+		Eventually(ctx, func() (*v1alpha1.ProcessReference, error) {
+			now, err := runNow(ctx, r)
+			return now.Status.Process, err
+		}).ShouldNot(BeNil())
+	}
 	alive := func() error {
 		for _, r := range runs {
 			now, err := runNow(ctx, r)

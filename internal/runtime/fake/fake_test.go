@@ -119,3 +119,18 @@ func TestEvents_ReportStartAndExit(t *testing.T) {
 	r.Exit(uid, facts.Exit{Known: true})
 	g.Eventually(r.Events()).WithTimeout(30 * time.Second).Should(Receive(Equal(uid)))
 }
+
+// The collector may release a session after its object ended it: its list of processes is older.
+func TestSessions_EndedSessionIsNotReleased(t *testing.T) {
+	g := NewWithT(t)
+	ctx := t.Context()
+	r, _ := newRuntime(t)
+	sessions := WithSessions(r)
+	sessions.Found("work")
+	g.Expect(sessions.Start(ctx, runtime.Process{UID: uid, Incarnation: 1, Command: []string{"agent"}, Config: []byte(`{"session":"work"}`)})).To(Succeed())
+	g.Expect(sessions.Stop(ctx, uid, 1)).To(Succeed())
+	g.Expect(sessions.Live(uid)).To(BeEmpty())
+	g.Expect(sessions.Forget(ctx, uid)).To(Succeed())
+	g.Expect(sessions.Release(ctx, uid)).To(Succeed())
+	g.Expect(sessions.There("work")).To(BeFalse())
+}

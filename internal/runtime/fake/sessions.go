@@ -105,8 +105,9 @@ func (s *Sessions) List(ctx context.Context) ([]facts.Incarnation, error) {
 	return found, err
 }
 
-// Release implements runtime.Adoption. The session continues to exist, without an owner.
+// Release implements runtime.Adoption. The session continues to exist, without an owner. A session whose program has ended has ended with it.
 func (s *Sessions) Release(_ context.Context, uid types.UID) error {
+	alive := len(s.Live(uid)) > 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	session, adopted := s.marked[uid]
@@ -114,6 +115,9 @@ func (s *Sessions) Release(_ context.Context, uid types.UID) error {
 		return runtime.ErrNotFound
 	}
 	delete(s.marked, uid)
+	if !alive {
+		return nil
+	}
 	s.there[session] = true
 	s.Runtime.mu.Lock()
 	defer s.Runtime.mu.Unlock()
