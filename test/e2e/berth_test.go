@@ -163,9 +163,15 @@ func (b *berth) kubectl(ctx context.Context, args ...string) string {
 // result runs berth and returns its output and its exit code.
 func (b *berth) result(ctx context.Context, args ...string) (output string, code int) {
 	GinkgoHelper()
+	return b.resultOf(ctx, b.program(), args...)
+}
+
+// resultOf runs a program and returns its output and its exit code.
+func (b *berth) resultOf(ctx context.Context, program string, args ...string) (output string, code int) {
+	GinkgoHelper()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, b.program(), args...)
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = b.environment()
 	text, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {

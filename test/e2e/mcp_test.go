@@ -291,5 +291,9 @@ func readerKubeconfig(ctx context.Context) string {
 	Expect(os.WriteFile(path, text, 0o600)).To(Succeed())
 	user := strings.TrimSpace(suiteBerth.kubectl(ctx, "--kubeconfig", path, "config", "view", "-o", "jsonpath={.users[0].name}"))
 	suiteBerth.kubectl(ctx, "--kubeconfig", path, "config", "set-credentials", user, "--token="+token)
+	Eventually(func() int { // the API server learns of the role and of the binding from watches of its own
+		_, code := suiteBerth.resultOf(ctx, filepath.Join(suiteBerth.assets, "kubectl"), "--kubeconfig", path, "-n", namespace, "auth", "can-i", "get", "instances.berth.dev")
+		return code
+	}).WithContext(ctx).Should(BeZero())
 	return path
 }
