@@ -10,8 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
 // goodUptime is how long a process must have run for its first crash to be followed by an immediate restart.
@@ -27,7 +25,7 @@ func (m *machine) planRestart(uptime time.Duration) {
 	}
 	planned := microTime(m.now.Add(max(wait, m.observed.Backlog)))
 	m.status.NextRestartTime, m.step.PlannedRestart = &planned, true
-	if m.status.LastExit.Reason != v1alpha1.ReasonLost { // a lost process does not indicate a faulty program; the wait alone prevents a tight loop
+	if !exits[m.status.LastExit.Reason].lost { // a lost process does not indicate a faulty program; the wait alone prevents a tight loop
 		m.countFailure()
 	}
 }
@@ -46,7 +44,7 @@ func (m *machine) restartWait() time.Duration {
 	switch {
 	case m.status.Failures <= 1:
 		return wait
-	case m.status.LastExit.Reason == v1alpha1.ReasonLost:
+	case exits[m.status.LastExit.Reason].lost:
 		return max(wait, minLostRestartWait)
 	default:
 		return max(wait, minRestartWait)

@@ -90,8 +90,7 @@ func (m *machine) absorbReset() {
 	}
 	m.status.ObservedResetToken = m.desired.ResetToken
 	end := m.status.LastExit
-	failed := end != nil && end.Incarnation == m.status.Incarnation &&
-		end.Reason != v1alpha1.ReasonCompleted && end.Reason != v1alpha1.ReasonStopped
+	failed := end != nil && end.Incarnation == m.status.Incarnation && !exits[end.Reason].succeeded && !exits[end.Reason].requested
 	waited := m.status.NextRestartTime != nil
 	m.forgetFailures()
 	if failed || waited {

@@ -54,15 +54,15 @@ func (m *machine) ended(before, after *v1alpha1.ProcessStatus) *Event {
 	if end == nil || end.Message == neverStarted || before.LastExit != nil && before.LastExit.Incarnation == end.Incarnation {
 		return nil
 	}
-	switch {
-	case end.Reason == v1alpha1.ReasonStopped:
-		return &Event{Reason: end.Reason, Message: describe(end) + ", as requested."}
-	case end.Reason == v1alpha1.ReasonCompleted:
-		return &Event{Reason: end.Reason, Message: describe(end) + "."}
-	case end.Reason == v1alpha1.ReasonFailed, end.Reason == v1alpha1.ReasonUnknown, end.Reason == v1alpha1.ReasonLost, isUnhealthy(end.Reason):
-		return &Event{Warning: true, Reason: failureReason(end.Reason), Message: describe(end) + "." + m.whenAgain() + m.seeLogs(end)}
-	default: // the start failed, which the Stalled condition reports
+	switch meaning := exits[end.Reason]; {
+	case !meaning.ran: // the Stalled condition reports the failed start
 		return nil
+	case meaning.requested:
+		return &Event{Reason: end.Reason, Message: describe(end) + ", as requested."}
+	case meaning.succeeded:
+		return &Event{Reason: end.Reason, Message: describe(end) + "."}
+	default:
+		return &Event{Warning: true, Reason: failureReason(end.Reason), Message: describe(end) + "." + m.whenAgain() + m.seeLogs(end)}
 	}
 }
 
@@ -75,7 +75,7 @@ func ending(before, after *v1alpha1.ProcessStatus) *Event {
 	if stop.Message != "" {
 		message = conditions.Sentence(stop.Message) + " " + message
 	}
-	return &Event{Warning: isUnhealthy(stop.Reason), Reason: stop.Reason, Message: message}
+	return &Event{Warning: exits[stop.Reason].unhealthy, Reason: stop.Reason, Message: message}
 }
 
 func starting(before, after *v1alpha1.ProcessStatus) *Event {
@@ -157,13 +157,4 @@ func (m *machine) retryAdvice(advice string) string {
 		return ""
 	}
 	return " " + fmt.Sprintf(advice, m.desired.Restart)
-}
-
-// Ran reports whether the program ran and exited by itself or because it was unhealthy, so that its output may contain the cause.
-func Ran(end *v1alpha1.ProcessExit) bool {
-	switch end.Reason {
-	case v1alpha1.ReasonFailed, v1alpha1.ReasonCompleted, v1alpha1.ReasonUnknown:
-		return true
-	}
-	return isUnhealthy(end.Reason)
 }

@@ -68,7 +68,7 @@ func (m *machine) askedToEnd() bool {
 }
 
 func (m *machine) absorbExit(exit facts.Exit, asked bool) {
-	unhealthy := asked && isUnhealthy(m.status.Stopping.Reason)
+	unhealthy := asked && exits[m.status.Stopping.Reason].unhealthy
 	end := v1alpha1.ProcessExit{Signal: exit.Signal}
 	finished := m.now
 	if exit.Known && exit.Signal == "" {
@@ -92,7 +92,7 @@ func (m *machine) absorbExit(exit facts.Exit, asked bool) {
 	if !unhealthy {
 		end.Message = exitMessage(exit, asked)
 	}
-	if end.Reason == v1alpha1.ReasonFailed {
+	if exits[end.Reason].failed {
 		end.LogTail = exit.LogTail
 	}
 	uptime, ran := m.uptime(finished), m.status.Process != nil
@@ -101,7 +101,7 @@ func (m *machine) absorbExit(exit facts.Exit, asked bool) {
 	switch {
 	case m.restartsAfter(end.Reason), m.fallsBack():
 		m.planRestart(uptime)
-	case end.Reason == v1alpha1.ReasonCompleted && m.status.Breaker.State == v1alpha1.BreakerHalfOpen:
+	case exits[end.Reason].succeeded && m.status.Breaker.State == v1alpha1.BreakerHalfOpen:
 		m.forgetFailures() // the trial succeeded, and no restart follows
 	}
 }
@@ -113,7 +113,7 @@ func exitMessage(e facts.Exit, asked bool) string {
 		return ""
 	case e.Message == "" && !asked && !e.Known:
 		return "The process disappeared; its exit status is unknown."
-	case !asked && e.Left != "" && exitReason(e) == v1alpha1.ReasonCompleted:
+	case !asked && e.Left != "" && exits[exitReason(e)].succeeded:
 		return conditions.Truncate(fmt.Sprintf("the program left processes running in the background (%s), which Berth has terminated; "+
 			"run the program in the foreground, for example nginx -g 'daemon off;'", e.Left), maxExitMessage)
 	}
@@ -135,18 +135,9 @@ func exitReason(e facts.Exit) string {
 }
 
 // Failed reports whether an exit that was not requested is a failure of the program, so that its output may show the cause.
-func Failed(e facts.Exit) bool { return exitReason(e) == v1alpha1.ReasonFailed }
+func Failed(e facts.Exit) bool { return exits[exitReason(e)].failed }
 
-// failureReason returns the reason of the restart, and of the event, after an exit that was not requested.
-func failureReason(reason string) string {
-	if reason == v1alpha1.ReasonLost || isUnhealthy(reason) {
-		return reason
-	}
-	return v1alpha1.ReasonCrashed
-}
-
-// absorbFailedStart records that the program could not be executed. It plans a retry only for the reason StartFailed; other causes persist, so Berth
-// does not retry until the cause is fixed.
+// absorbFailedStart records that the program could not be executed. It plans a retry only if the cause may pass by itself.
 func (m *machine) absorbFailedStart(current facts.Incarnation) {
 	reason, message := v1alpha1.ReasonStartFailed, ""
 	if failure := current.StartError; failure != nil {
@@ -158,21 +149,11 @@ func (m *machine) absorbFailedStart(current facts.Incarnation) {
 	m.repeatSessionStart()
 	m.recordEnd(v1alpha1.ProcessExit{Reason: reason, Message: conditions.Truncate(message, maxExitMessage)})
 	switch {
-	case reason == v1alpha1.ReasonStartFailed:
+	case exits[reason].retried:
 		m.planRestart(0)
 	case m.heals(reason):
 		m.status.Failures++ // lengthens the wait between starts of a program that passes the check but cannot be executed
 	}
-}
-
-// isUnhealthy reports whether reason, of a stop or an exit, means that the process ran but was unhealthy.
-func isUnhealthy(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonUnhealthy, v1alpha1.ReasonHung, v1alpha1.ReasonProtocolError, v1alpha1.ReasonMemoryLimit, v1alpha1.ReasonCanaryFailed,
-		v1alpha1.ReasonTimedOut:
-		return true
-	}
-	return false
 }
 
 func (m *machine) recordEnd(end v1alpha1.ProcessExit) {
@@ -185,11 +166,11 @@ func (m *machine) recordEnd(end v1alpha1.ProcessExit) {
 // restartsAfter reports whether the restart policy restarts a process after an exit with this reason. It returns false for a requested exit (reason Stopped),
 // after which askedToStart decides about the next start.
 func (m *machine) restartsAfter(reason string) bool {
-	switch {
-	case reason == v1alpha1.ReasonStopped, m.desired.RestartPolicy == v1alpha1.RestartNever:
+	switch meaning := exits[reason]; {
+	case meaning.requested, m.desired.RestartPolicy == v1alpha1.RestartNever:
 		return false
 	case m.desired.RestartPolicy == v1alpha1.RestartOnFailure:
-		return reason != v1alpha1.ReasonCompleted
+		return !meaning.succeeded
 	default:
 		return true
 	}
@@ -197,13 +178,14 @@ func (m *machine) restartsAfter(reason string) bool {
 
 // describe returns the beginning of a message, without a full stop: the number of an incarnation and how it exited.
 func describe(end *v1alpha1.ProcessExit) string {
-	var how string
-	switch {
-	case end == nil:
+	if end == nil {
 		return ""
-	case end.Reason == v1alpha1.ReasonLost:
+	}
+	var how string
+	switch meaning := exits[end.Reason]; {
+	case meaning.lost:
 		how = " was lost"
-	case isUnhealthy(end.Reason):
+	case meaning.unhealthy:
 		return fmt.Sprintf("Incarnation %d was stopped. %s", end.Incarnation, strings.TrimSuffix(conditions.Sentence(end.Message), "."))
 	case end.Signal != "":
 		how = " was terminated by " + end.Signal

@@ -30,15 +30,6 @@ type ProgramCheck struct {
 	Reason string
 }
 
-// CanHeal reports whether Berth checks the program again, with Inspection.CheckProgram of the backend, after a start that failed for the reason.
-func CanHeal(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonCommandNotFound, v1alpha1.ReasonPermissionDenied, v1alpha1.ReasonWorkingDirMissing:
-		return true
-	}
-	return false
-}
-
 // heals reports whether Berth repeatedly checks if the cause of the failed start is gone.
 func (m *machine) heals(reason string) bool {
 	return m.observed.Program != nil && CanHeal(reason) && m.desired.State == DesiredRunning && m.restartsAfter(reason)

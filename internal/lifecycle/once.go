@@ -62,11 +62,11 @@ func (m *machine) outcome() v1alpha1.RunOutcome {
 		return v1alpha1.OutcomeCancelled
 	case !ended: // not started
 		return ""
-	case end.Reason == v1alpha1.ReasonCompleted:
+	case exits[end.Reason].succeeded:
 		return v1alpha1.OutcomeSucceeded
 	case end.Reason == v1alpha1.ReasonTimedOut:
 		return v1alpha1.OutcomeTimedOut
-	case end.Reason == v1alpha1.ReasonStopped:
+	case exits[end.Reason].requested:
 		return v1alpha1.OutcomeCancelled
 	default:
 		return v1alpha1.OutcomeFailed
@@ -132,7 +132,7 @@ func (m *machine) describeOnce() string {
 	}
 	how, more := "failed", strings.TrimSuffix(end.Message, ".")
 	switch {
-	case end.Reason == v1alpha1.ReasonLost:
+	case exits[end.Reason].lost:
 		how = "was lost"
 	case end.ExitCode != nil:
 		how = fmt.Sprintf("ended with exit code %d", *end.ExitCode)

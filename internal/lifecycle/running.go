@@ -24,7 +24,7 @@ func (m *machine) decideRunning(current facts.Incarnation) {
 		m.reconciling(reason, message)
 		m.restarting(reason, message)
 		cause := ""
-		if isUnhealthy(reason) {
+		if exits[reason].unhealthy {
 			cause = message
 		}
 		m.step.CheckStart = m.status.Stopping == nil && cause == "" && !m.observed.StartChecked

@@ -122,7 +122,7 @@ func (m *machine) endSession(end *v1alpha1.ProcessExit, uptime time.Duration, ra
 // failedAtOnce reports whether the program refused its arguments, as far as that can be told: it exited by itself, soon, with an exit code other than 0. A program
 // that was stopped or killed, or exited with 0, has run.
 func failedAtOnce(end *v1alpha1.ProcessExit, uptime time.Duration) bool {
-	return end.Reason == v1alpha1.ReasonFailed && end.ExitCode != nil && uptime <= goodUptime
+	return exits[end.Reason].failed && end.ExitCode != nil && uptime <= goodUptime
 }
 
 // fallsBack reports whether the next start is a fallback. It completes a start that was requested, so it does not depend on the restart policy.

@@ -53,14 +53,14 @@ func (m *machine) askedToStart() bool {
 	}
 	end := m.status.LastExit
 	switch {
-	case end == nil, end.Reason == v1alpha1.ReasonStopped, m.status.SpecHash == "":
+	case end == nil, exits[end.Reason].requested, m.status.SpecHash == "":
 		return true
 	case m.restartRequested():
 		return true
 	case !m.drifted():
 		return false
 	default:
-		return m.desired.UpdatePolicy != v1alpha1.UpdateOnRestart || end.Reason != v1alpha1.ReasonCompleted
+		return m.desired.UpdatePolicy != v1alpha1.UpdateOnRestart || !exits[end.Reason].succeeded
 	}
 }
 
@@ -112,12 +112,12 @@ func (m *machine) restartReason() string {
 		return v1alpha1.ReasonRequested
 	case m.drifted():
 		return v1alpha1.ReasonSpecChanged
-	case end != nil && (isUnhealthy(end.Reason) || end.Reason == v1alpha1.ReasonLost):
-		return end.Reason
-	case end != nil && end.Reason == v1alpha1.ReasonStopped:
+	case end == nil:
+		return v1alpha1.ReasonCrashed
+	case exits[end.Reason].requested:
 		return v1alpha1.ReasonRequested
 	default:
-		return v1alpha1.ReasonCrashed
+		return failureReason(end.Reason)
 	}
 }
 
@@ -166,17 +166,16 @@ func describeVanished(process facts.Incarnation) string {
 // reportEnded reports that the process is not restarted, because the restart policy or the kind of failure rules out a restart.
 func (m *machine) reportEnded() {
 	end := m.status.LastExit
-	if end.Reason != v1alpha1.ReasonCompleted && end.Reason != v1alpha1.ReasonFailed &&
-		end.Reason != v1alpha1.ReasonUnknown && end.Reason != v1alpha1.ReasonLost && !isUnhealthy(end.Reason) {
+	meaning, reason := exits[end.Reason], end.Reason
+	if !meaning.ran {
 		m.unstartable(end)
 		return
 	}
-	reason := end.Reason
-	if isUnhealthy(reason) {
+	if meaning.unhealthy {
 		reason = v1alpha1.ReasonFailed
 	}
 	message := describe(end) + ". restartPolicy " + string(m.desired.RestartPolicy) + " does not restart the process." + m.retryAdvice("To run it again, run %q.")
-	if reason == v1alpha1.ReasonCompleted {
+	if meaning.succeeded {
 		m.beReady(reason, message)
 	} else {
 		m.stalled(reason, message+m.seeLogs(end))
@@ -206,7 +205,7 @@ func (m *machine) circuitOpen() {
 	breaker := m.status.Breaker
 	end := m.status.LastExit
 	message := describe(end)
-	if end != nil && end.Reason == v1alpha1.ReasonCompleted && end.Message == "" && m.desired.RestartPolicy == v1alpha1.RestartAlways {
+	if end != nil && exits[end.Reason].succeeded && end.Message == "" && m.desired.RestartPolicy == v1alpha1.RestartAlways {
 		message += ", but with restartPolicy Always it must keep running; set spec.restartPolicy to OnFailure if it may end"
 	}
 	message += ". Too many failures"

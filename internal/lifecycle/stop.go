@@ -47,7 +47,7 @@ func (m *machine) maySleep(current *facts.Incarnation) bool {
 		return true
 	}
 	end := m.status.LastExit
-	return m.endRecorded() && end.Reason == v1alpha1.ReasonStopped
+	return m.endRecorded() && exits[end.Reason].requested
 }
 
 // decideSleep stops an unused process. The object stays usable, so it is Ready. If a restart is requested while the process sleeps, the next start also
