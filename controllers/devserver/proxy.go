@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -112,14 +111,11 @@ func (k *Kind) BeforeAction(ctx context.Context, object, _ process.Object, step 
 	return nil
 }
 
-// startsAt returns when Berth starts a failed server again. It returns the zero time if that is unknown or does not depend on time.
+// startsAt returns when Berth starts a failed server again, after the back-off or the cool-down of the breaker. It returns the zero time if that is unknown or
+// does not depend on time.
 func startsAt(dev *v1alpha1.DevServer) time.Time {
-	breaker, wait := dev.Status.Breaker, ptr.Deref(dev.Spec.Breaker.CoolDownSeconds, 0)
-	switch {
-	case breaker != nil && breaker.State == v1alpha1.BreakerOpen && breaker.OpenTime != nil && wait > 0:
-		return breaker.OpenTime.Add(time.Duration(wait) * time.Second)
-	case dev.Status.NextRestartTime != nil:
-		return dev.Status.NextRestartTime.Time
+	if next := dev.Status.NextRestartTime; next != nil {
+		return next.Time
 	}
 	return time.Time{}
 }

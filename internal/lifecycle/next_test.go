@@ -503,6 +503,7 @@ func TestBreaker_ClosesWhenTrialCompletes(t *testing.T) {
 	s.startToReady()
 	s.setExited(facts.Exit{Known: true, Code: 1})
 	s.next()
+	s.g.Expect(s.status.NextRestartTime.Time).To(BeTemporally("==", s.status.Breaker.OpenTime.Add(s.desired.Breaker.CoolDown)), "clients see when the cool-down ends")
 	s.now = s.now.Add(time.Hour)
 	s.next()
 	s.g.Expect(s.status.Breaker.State).To(Equal(v1alpha1.BreakerHalfOpen))
