@@ -75,7 +75,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	err := root.ExecuteContext(ctx)
 	var usage *usageError
 	switch {
-	case err == nil:
+	case err == nil || namesHook(args[1:]) && errors.As(err, &usage):
 		return 0
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return exitSignal

@@ -59,6 +59,20 @@ func (a *app) hookCommand() *cobra.Command {
 	return command
 }
 
+// namesHook reports whether a command line is one of berth hook, also with flags before that word, which no command has: a hook must not fail its agent. A word
+// that follows a flag can be its value.
+func namesHook(args []string) bool {
+	for i, arg := range args {
+		if arg == "hook" {
+			return true
+		}
+		if !strings.HasPrefix(arg, "-") && (i == 0 || !strings.HasPrefix(args[i-1], "-")) {
+			return false
+		}
+	}
+	return false
+}
+
 // hook reports what the agent does, within hookTime.
 func (a *app) hook(f *hookFlags, args []string) {
 	done := make(chan error, 1)
@@ -101,7 +115,7 @@ func (a *app) report(f *hookFlags, args []string) error {
 	}
 	socket := os.Getenv(hook.SocketVariable)
 	if f.stateDir != "" || socket == "" {
-		socket = hook.Locate(cmp.Or(f.stateDir, defaultStateDir()), false).Socket()
+		socket = hook.Locate(cmp.Or(f.stateDir, defaultStateDir()), nil).Socket()
 	}
 	return hook.Send(socket, report, hookAnswerTime)
 }

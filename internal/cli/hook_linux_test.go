@@ -124,6 +124,14 @@ func TestHook_ExitCodeIsAlwaysZero(t *testing.T) {
 		g.Expect(f.run(t.Context(), append([]string{"hook"}, args...)...)).To(BeZero(), "%q", args)
 		g.Expect(f.out.String()+f.err.String()).To(BeEmpty(), "%q", args)
 	}
+	for _, args := range [][]string{{"--bogus", "hook"}, {"--bogus=x", "hook"}, {"--context", "x", "hook", "--state", "Done"}, {"-n", "x", "-v", "hook"}} {
+		f := newFixture()
+		g.Expect(f.run(t.Context(), args...)).To(BeZero(), "%q", args)
+		g.Expect(f.out.String()+f.err.String()).To(BeEmpty(), "%q", args)
+	}
+	for _, args := range [][]string{{"--bogus"}, {"--bogus", "status"}, {"status", "--bogus", "hook"}, {"status", "--bogus"}} {
+		g.Expect(newFixture().run(t.Context(), args...)).To(Equal(exitUsage), "%q", args)
+	}
 }
 
 func TestHook_StatesItsReasonOnRequest(t *testing.T) {

@@ -146,7 +146,7 @@ func (f *managerFlags) options() (opts manager.Options, err error) {
 		opts.PolicyNamespace = opts.LeaderElectionNamespace
 	}
 	if opts.Host.Name != "" {
-		opts.Hooks = hook.Locate(f.stateDir, f.runAs != nil)
+		opts.Hooks = hook.Locate(f.stateDir, f.runAs)
 	}
 	return opts, err
 }

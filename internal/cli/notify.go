@@ -85,6 +85,8 @@ func (a *app) notifyCommand() *cobra.Command {
 }
 
 func (a *app) notify(ctx context.Context, selected *selection, flags *notifyFlags) (err error) {
+	a, flush := a.inBackground() // a stopped terminal must not keep this command from ending, nor the other ways from being used
+	defer flush()
 	opts, err := selected.option()
 	if err != nil {
 		return err

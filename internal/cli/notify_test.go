@@ -240,3 +240,27 @@ func TestUp_StartsWithoutAWayToNotify(t *testing.T) {
 	_, err = f.app.plain().besideManager(&upFlags{notify: true, notifying: notifyFlags{quiet: "never"}})
 	g.Expect(err).To(MatchError(ContainSubstring("--notify-quiet")), fmt.Sprint(err))
 }
+
+// A terminal that is stopped with Ctrl-S accepts no text, for hours perhaps.
+func TestNotify_EndsBesideAStoppedTerminal(t *testing.T) {
+	g := NewWithT(t)
+	noDesktop(t)
+	address, bodies := webhook(t)
+	master, slave, err := pty.Open()
+	g.Expect(err).NotTo(HaveOccurred())
+	t.Cleanup(func() { _ = master.Close() })
+	_, err = master.Write([]byte{'\x13'})
+	g.Expect(err).NotTo(HaveOccurred())
+	f := newFixture(asking("agent", metav1.ConditionTrue, time.Hour))
+	f.app.out, f.app.err = slave, slave
+	end := startNotify(t, f, "--terminal", "--webhook", address)
+	g.Eventually(bodies).WithTimeout(timeout).Should(Receive(ContainSubstring("instance/agent")), "the other way is not delayed")
+	end()
+	g.Expect(f.api.Create(t.Context(), asking("second", metav1.ConditionTrue, time.Hour))).To(Succeed())
+	end = startNotify(t, f, "--terminal", "--webhook", address)
+	g.Eventually(bodies).WithTimeout(timeout).Should(Receive(ContainSubstring("instance/second")))
+	end()
+	_, err = master.Write([]byte{'\x11'}) // Ctrl-Q, so that the writers end
+	g.Expect(err).NotTo(HaveOccurred())
+	go func() { _, _ = io.Copy(io.Discard, master) }()
+}

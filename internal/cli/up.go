@@ -148,7 +148,7 @@ func (a *app) up(ctx context.Context, f *upFlags) (err error) {
 	}
 	// The Lease is in the state directory too, which only one manager can use, so it need not be acquired.
 	host := manager.Host{Name: name, Namespace: endpoint.Namespace, Runtimes: machineRuntimes, Holder: holder}
-	mgr, err := assemble(config, opened, f.log, manager.Options{Host: host, Hooks: hook.Locate(f.stateDir, f.runAs != nil)}, endpoint.Options{})
+	mgr, err := assemble(config, opened, f.log, manager.Options{Host: host, Hooks: hook.Locate(f.stateDir, f.runAs)}, endpoint.Options{})
 	if err != nil {
 		return err
 	}

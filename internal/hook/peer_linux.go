@@ -29,6 +29,23 @@ func (p *peer) Close() {
 	}
 }
 
+// userOf returns the user that the kernel recorded for the process that has connected.
+func userOf(conn *net.UnixConn) (user uint32, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var credentials *unix.Ucred
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		credentials, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return 0, err
+	}
+	return credentials.Uid, nil
+}
+
 // peerOf returns the process that has connected. The caller must close it.
 func peerOf(conn *net.UnixConn) (*peer, error) {
 	raw, err := conn.SyscallConn()

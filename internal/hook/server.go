@@ -12,14 +12,16 @@ import (
 
 	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 // Location is where the manager receives reports.
 type Location struct {
 	// Dir is the directory of the socket.
 	Dir string
-	// Shared reports that other users may connect, because programs run as another user than the manager.
+	// Shared reports that other users may connect, because programs run as another user than the manager: as User.
 	Shared bool
+	User   uint32
 }
 
 // Socket returns the path of the socket; empty if there is none.
@@ -30,13 +32,14 @@ func (l Location) Socket() string {
 	return filepath.Join(l.Dir, SocketFile)
 }
 
-// Locate returns where the manager with a state directory receives reports. Programs that run as another user cannot enter the state directory.
-func Locate(stateDir string, otherUser bool) Location {
+// Locate returns where the manager with a state directory receives reports. Programs that run as another user cannot enter the state directory; runAs is nil if
+// they run as the user of the manager.
+func Locate(stateDir string, runAs *shim.User) Location {
 	if absolute, err := filepath.Abs(stateDir); err == nil {
 		stateDir = absolute
 	}
-	if otherUser {
-		return Location{Dir: filepath.Join("/run/berth", runtime.InstallID(stateDir)), Shared: true}
+	if runAs != nil {
+		return Location{Dir: filepath.Join("/run/berth", runtime.InstallID(stateDir)), Shared: true, User: runAs.UID}
 	}
 	return Location{Dir: stateDir}
 }

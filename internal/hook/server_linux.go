@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// connections is the maximum number of open connections. Further ones are closed.
+	// connections is the maximum number of open connections of one group of users. Further ones are closed.
 	connections = 64
 	// callTime bounds one connection.
 	callTime = 2 * time.Second
@@ -42,7 +42,10 @@ func (s *Server) Start(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
 	defer s.clean()
-	tasks, slots := background.New(), make(chan struct{}, connections)
+	tasks, slots := background.New(), map[group]chan struct{}{}
+	for _, of := range []group{manager, programs, strangers} {
+		slots[of] = make(chan struct{}, connections)
+	}
 	defer tasks.Close()
 	for {
 		conn, err := listener.AcceptUnix()
@@ -57,6 +60,7 @@ func (s *Server) Start(ctx context.Context) error {
 			}
 			continue
 		}
+		slots := slots[s.groupOf(conn)]
 		select {
 		case slots <- struct{}{}:
 			go func() {
@@ -70,6 +74,29 @@ func (s *Server) Start(ctx context.Context) error {
 		default:
 			_ = conn.Close()
 		}
+	}
+}
+
+// group is a group of users that has its own connections, so that other users of the machine cannot occupy those of the agents. There is no limit for each
+// single user, because a user can have thousands of subordinate user IDs.
+type group int
+
+const (
+	manager   group = iota // root and the user of the manager
+	programs               // the user that programs run as
+	strangers              // all other users
+)
+
+func (s *Server) groupOf(conn *net.UnixConn) group {
+	switch user, err := userOf(conn); {
+	case err != nil:
+		return strangers
+	case s.Shared && user == s.User:
+		return programs
+	case user == 0 || int(user) == os.Geteuid():
+		return manager
+	default:
+		return strangers
 	}
 }
 

@@ -4,6 +4,7 @@
 package hook
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -34,6 +35,8 @@ const (
 	// passVariable makes it connect to the socket and pass the connection on through descriptor 3. listenVariable makes it listen, and print what it receives.
 	passVariable   = "BERTH_TEST_PASS"
 	listenVariable = "BERTH_TEST_LISTEN"
+	// occupyVariable makes it open as many connections to the socket as it can.
+	occupyVariable = "BERTH_TEST_OCCUPY"
 )
 
 func TestMain(m *testing.M) {
@@ -45,6 +48,8 @@ func TestMain(m *testing.M) {
 		err = passConnection(os.Getenv(passVariable))
 	case os.Getenv(listenVariable) != "":
 		err = listenOnce(os.Getenv(listenVariable))
+	case os.Getenv(occupyVariable) != "":
+		err = occupy(os.Getenv(occupyVariable))
 	default:
 		os.Exit(m.Run())
 	}
@@ -98,7 +103,7 @@ func newMachine(t *testing.T, shared bool) *machine {
 	m := &machine{GomegaWithT: NewWithT(t), t: t, programs: map[procstat.Process]Object{}}
 	dir := t.TempDir()
 	m.Expect(os.Chmod(filepath.Dir(dir), 0o755)).To(Succeed())
-	m.server = &Server{Location: Location{Dir: dir, Shared: shared}, Find: m.find, Reports: NewTracker(clock.RealClock{}), Log: logr.Discard()}
+	m.server = &Server{Location: Location{Dir: dir, Shared: shared, User: runAs}, Find: m.find, Reports: NewTracker(clock.RealClock{}), Log: logr.Discard()}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- m.server.Start(ctx) }()
@@ -199,8 +204,11 @@ func TestServer_RefusesForgedReports(t *testing.T) {
 	m.Expect(m.state("victim")).To(BeEmpty())
 }
 
-// nobody is the UID of a user without rights.
-const nobody = 65534
+// nobody and runAs are the UIDs of users without rights. Programs run as runAs.
+const (
+	nobody = 65534
+	runAs  = 65533
+)
 
 func TestServer_RefusesReportsOfOtherUsers(t *testing.T) {
 	need.Root(t, "run programs as another user")
@@ -289,6 +297,58 @@ func TestServer_BoundsReportsAndConnections(t *testing.T) {
 		send("") // the client never sends its report
 	}
 	m.Eventually(func() error { return Send(m.server.Socket(), Report{State: v1alpha1.AgentDone}, time.Minute) }).WithTimeout(time.Minute).Should(Succeed(), "silent clients are disconnected")
+}
+
+// Another user of the machine, also with many user IDs, cannot occupy the connections of the agents.
+func TestServer_OtherUsersOccupyNoConnectionsOfAgents(t *testing.T) {
+	need.Root(t, "connect as other users")
+	m := newMachine(t, true)
+	m.server.Reports.Take("theirs")
+	stranger := exec.Command(m.self())
+	stranger.Env = append(os.Environ(), occupyVariable+"="+m.server.Socket())
+	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := stranger.StdoutPipe()
+	m.Expect(err).NotTo(HaveOccurred())
+	m.Expect(stranger.Start()).To(Succeed())
+	t.Cleanup(func() {
+		_ = stranger.Process.Kill()
+		_ = stranger.Wait()
+	})
+	m.Expect(bufio.NewReader(out).ReadString('\n')).To(Equal("occupied\n"))
+	m.Expect(m.agent("theirs", runAs, `"$SELF"`)).To(Equal("<nil>\n"))
+	m.Expect(m.state("theirs")).To(Equal(v1alpha1.AgentWaiting))
+	m.Expect(Send(m.server.Socket(), Report{State: v1alpha1.AgentDone}, time.Minute)).To(MatchError(ContainSubstring("belongs to no Instance")), "root")
+}
+
+// occupy keeps more connections open than the server accepts, without an end.
+func occupy(socket string) error {
+	full, closed := make(chan struct{}), make(chan struct{}, 1)
+	time.AfterFunc(time.Minute, func() { os.Exit(1) })
+	for i := range 2 * connections {
+		go func() {
+			for {
+				_ = shim.InDirectory(filepath.Dir(socket), filepath.Base(socket), func(address *net.UnixAddr) error {
+					conn, err := net.DialUnix("unix", nil, address)
+					if err != nil {
+						return err
+					}
+					_, err = conn.Read(make([]byte, 1)) // until the server closes it
+					select {
+					case closed <- struct{}{}:
+					default:
+					}
+					time.Sleep(10 * time.Millisecond) // leave processor time to the server
+					return err
+				})
+			}
+		}()
+		if i == connections {
+			go func() { <-closed; close(full) }()
+		}
+	}
+	<-full
+	fmt.Println("occupied")
+	select {}
 }
 
 func TestSend_RefusesTheSocketOfAnotherUser(t *testing.T) {

@@ -60,6 +60,8 @@ func (c *Command) Send(ctx context.Context, m Message) error {
 		return nil
 	case ctx.Err() != nil:
 		return fmt.Errorf("killed after at most %s", timeout)
+	case stderr.Len() == 0:
+		return err
 	default:
 		return fmt.Errorf("%w: %s", err, printable.Line(stderr.String()))
 	}

@@ -114,7 +114,8 @@ func TestCommand_ReportsItsError(t *testing.T) {
 	g.Expect(err).To(MatchError(And(ContainSubstring("exit status 3"), ContainSubstring("no route"))))
 	g.Expect(err.Error()).NotTo(ContainAny("\x1b", "\x00"))
 	g.Expect(len(err.Error())).To(BeNumerically("<", 4*maxStderr))
-	g.Expect((&Command{Argv: []string{"/nonexistent/program"}}).Send(t.Context(), hostileMessage())).To(MatchError(ContainSubstring("no such file")))
+	g.Expect((&Command{Argv: []string{"/nonexistent/program"}}).Send(t.Context(), hostileMessage())).To(MatchError(HaveSuffix("no such file or directory")))
+	g.Expect((&Command{Argv: []string{"false"}}).Send(t.Context(), hostileMessage())).To(MatchError("exit status 1"))
 }
 
 // receiver is a web server that answers with the given statuses, and then with 200.
