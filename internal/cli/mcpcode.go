@@ -194,7 +194,7 @@ func rename(ctx context.Context, client *languageClient, path string, input rena
 		return editsOutput{}, client.explain(err)
 	}
 	if input.Apply {
-		err = client.Apply(edits)
+		err = client.Apply(ctx, edits)
 	}
 	return editsOutput{Edits: edits, Applied: input.Apply && err == nil}, err
 }
@@ -207,7 +207,7 @@ func format(ctx context.Context, client *languageClient, path string, input form
 		return formatOutput{}, client.explain(err)
 	}
 	if input.Apply {
-		err := client.Apply([]code.Edit{*edit})
+		err := client.Apply(ctx, []code.Edit{*edit})
 		return formatOutput{Changed: true, Applied: err == nil}, err
 	}
 	text := edit.After()

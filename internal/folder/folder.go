@@ -6,7 +6,6 @@
 package folder
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -89,35 +88,10 @@ func Create(dir, name string, text []byte) error {
 		return err
 	}
 	_, err = file.Write(text)
-	return errors.Join(err, file.Close())
-}
-
-// Replace replaces the content of a regular file below a folder. It returns ErrChanged if the content of the file is not before. The file keeps its owner and mode.
-func Replace(dir, name string, before, after []byte) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
+	if err = errors.Join(err, file.Close()); err != nil {
+		return errors.Join(err, root.Remove(name)) // a part of a file would look like the whole
 	}
-	defer func() { _ = root.Close() }()
-	file, err := open(root, name, os.O_RDWR)
-	if err != nil {
-		return err
-	}
-	return errors.Join(replace(file, before, after), file.Close())
-}
-
-func replace(file *os.File, before, after []byte) error {
-	now, err := io.ReadAll(io.LimitReader(file, int64(len(before))+1))
-	if err != nil {
-		return err
-	}
-	if !bytes.Equal(now, before) {
-		return fmt.Errorf("%s: %w", file.Name(), ErrChanged)
-	}
-	if _, err := file.WriteAt(after, 0); err != nil {
-		return err
-	}
-	return file.Truncate(int64(len(after)))
+	return nil
 }
 
 // open opens a regular file. The file must be the one that examine has seen, because another process may replace it with a link in between.

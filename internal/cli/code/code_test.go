@@ -234,10 +234,10 @@ func TestRename_AppliesEditsOnlyToUnchangedFiles(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(edits).To(HaveLen(2))
 	write(t, b, "// changed\n")
-	g.Expect(c.Apply(edits)).To(MatchError(ContainSubstring("has changed in the meantime")))
+	g.Expect(c.Apply(t.Context(), edits)).To(MatchError(ContainSubstring("has changed in the meantime")))
 	g.Expect(os.ReadFile(a)).To(BeEquivalentTo("func Old() {}\nvar x, y = Old, Old\n"), "no file is changed")
 	write(t, b, "// äöü 😀 Old\n")
-	g.Expect(c.Apply(edits)).To(Succeed())
+	g.Expect(c.Apply(t.Context(), edits)).To(Succeed())
 	g.Expect(os.ReadFile(a)).To(BeEquivalentTo("func Renewed() {}\nvar x, y = Renewed, Renewed\n"))
 	g.Expect(os.ReadFile(b)).To(BeEquivalentTo("// äöü 😀 Renewed\n"))
 }

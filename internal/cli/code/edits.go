@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berth-dev/berth/internal/folder"
 	lspdocument "github.com/berth-dev/berth/internal/lsp/document"
 )
 
@@ -46,12 +47,13 @@ func (c *Client) Rename(ctx context.Context, path string, where Where, to string
 
 // Format returns the edit that formats a file, or nil if the file is formatted.
 func (c *Client) Format(ctx context.Context, path string) (*Edit, error) {
-	if _, err := c.sync(ctx, path); err != nil {
+	documents, err := c.sync(ctx, path)
+	if err != nil {
 		return nil, err
 	}
 	var raw json.RawMessage
 	params := documentOf(path)
-	params["options"] = map[string]any{"tabSize": 4, "insertSpaces": true}
+	params["options"] = c.files.indentation(path, documents[0].text)
 	if err := c.call(ctx, "textDocument/formatting", params, &raw); err != nil || null(raw) {
 		return nil, err
 	}
@@ -123,17 +125,19 @@ func makeEdit(files *files, path string, changes []textEdit) (*Edit, error) {
 	return &Edit{File: path, Changes: len(changes), before: string(content), after: text.String()}, nil
 }
 
-// Apply writes edits to disk. It changes no file if a file was changed in the meantime.
-func (c *Client) Apply(edits []Edit) error {
+// Apply writes edits to disk: all of them, or none if a file was changed in the meantime or cannot be written.
+func (c *Client) Apply(ctx context.Context, edits []Edit) error {
+	changes := make([]folder.Change, 0, len(edits))
 	for i := range edits {
-		if now, err := c.files.before(edits[i].File); err != nil || string(now) != edits[i].before {
-			return errors.Join(fmt.Errorf("%s has changed in the meantime: try again", edits[i].File), err)
+		dir, name, err := c.files.writable(edits[i].File)
+		if err != nil {
+			return err
 		}
+		changes = append(changes, folder.Change{Dir: dir, Name: name, Before: []byte(edits[i].before), After: []byte(edits[i].after)})
 	}
-	for i := range edits {
-		if err := c.files.replace(edits[i].File, edits[i].before, edits[i].after); err != nil {
-			return fmt.Errorf("wrote %d of %d files: %w", i, len(edits), err)
-		}
+	err := folder.ReplaceAll(ctx, changes)
+	if errors.Is(err, folder.ErrChanged) {
+		return fmt.Errorf("nothing was written: %w: try again", err)
 	}
-	return nil
+	return err
 }

@@ -72,15 +72,6 @@ func (f *files) before(path string) ([]byte, error) {
 	return text, unwritable(path, err)
 }
 
-// replace replaces the content of a file.
-func (f *files) replace(path, before, after string) error {
-	dir, name, err := f.writable(path)
-	if err != nil {
-		return err
-	}
-	return unwritable(path, folder.Replace(dir, name, []byte(before), []byte(after)))
-}
-
 // unwritable explains why Berth does not edit a file.
 func unwritable(path string, err error) error {
 	var link *folder.LinkError

@@ -214,7 +214,7 @@ func TestApply_FollowsNoLinkThatAppearsLater(t *testing.T) {
 	write(t, outside, edit.before)
 	g.Expect(os.Remove(path)).To(Succeed())
 	g.Expect(os.Symlink(outside, path)).To(Succeed())
-	g.Expect(c.Apply([]Edit{*edit})).To(MatchError(ContainSubstring("symbolic link")))
+	g.Expect(c.Apply(t.Context(), []Edit{*edit})).To(MatchError(ContainSubstring("symbolic link")))
 	g.Expect(os.ReadFile(outside)).To(BeEquivalentTo(edit.before))
 }
 
@@ -268,6 +268,6 @@ func TestClient_ReadsThroughLinksWithinTheWorkspace(t *testing.T) {
 	g.Eventually(s.journal).WithTimeout(timeout).Should(ContainSubstring("didOpen link.go"))
 	edit, err := makeEdit(&c.files, filepath.Join(alias, "a.go"), []textEdit{{Range: span{position{0, 0}, position{0, 7}}, NewText: "changed"}})
 	g.Expect(err).NotTo(HaveOccurred())
-	g.Expect(c.Apply([]Edit{*edit})).To(Succeed())
+	g.Expect(c.Apply(t.Context(), []Edit{*edit})).To(Succeed())
 	g.Expect(os.ReadFile(filepath.Join(workspace, "a.go"))).To(HavePrefix("changed a"))
 }
