@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/document"
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
@@ -42,6 +43,9 @@ type backend struct {
 	diagnosedAt time.Time        // when diagnostics were last received
 	toldAt      time.Time        // when a change of a document or file was last sent
 	pull        pulling
+
+	completed    int64            // request.sequence of the last completion that the server has received
+	completedFor document.Session // the client that requested it
 
 	stopping     bool // Hold was called: the server receives no more requests
 	shutdownSent bool

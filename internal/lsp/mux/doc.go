@@ -20,6 +20,7 @@
 //	  pulling        the requests for its diagnostics, if it sends them only on request
 //	features       what was announced to clients, and what of it the current server lacks
 //	fileWatch      the files on disk whose changes are reported to the server
+//	stamp          marks data that the server gets back with its origin, and stores nothing
 //	publications   the newest diagnostics of each document
 //	inquiry        a pending request berth/diagnostics; doubt decides whether the diagnostics are those of the text
 //	quarantine     the documents and requests with which servers have crashed

@@ -131,6 +131,10 @@ func (m *Mux) view(r *request) {
 // dispatch switches the server to the text of the client that made the request, and then sends the request with an ID that is unique in this incarnation.
 func (m *Mux) dispatch(r *request) {
 	b := m.server
+	originals, ok := m.unstamp(r)
+	if !ok {
+		return
+	}
 	m.view(r)
 	if r.notification {
 		b.put(r.body)
@@ -142,7 +146,10 @@ func (m *Mux) dispatch(r *request) {
 	}
 	b.flight.begin(r, m.now())
 	m.dirty = true
-	replacements := b.flight.substitute(r)
+	if r.method == methodCompletion {
+		m.noteCompletion(r)
+	}
+	replacements := append(b.flight.substitute(r), originals...)
 	b.add(func(buffer []byte) []byte { return wire.AppendReplaced(buffer, r.body, replacements) })
 	m.nudge()
 }

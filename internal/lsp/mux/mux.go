@@ -5,6 +5,7 @@ package mux
 
 import (
 	"cmp"
+	"crypto/rand"
 	"net"
 	"sync"
 	"time"
@@ -44,10 +45,12 @@ type Options struct {
 type Mux struct {
 	options Options
 	budget  *wire.Budget
-	serving sync.WaitGroup // calls of Serve
-	kick    chan struct{}  // wakes the goroutine that calls Tick
-	over    chan struct{}  // closed by Quit
-	awake   sync.WaitGroup
+	// identity distinguishes the stamps of this Mux from those of another one.
+	identity string
+	serving  sync.WaitGroup // calls of Serve
+	kick     chan struct{}  // wakes the goroutine that calls Tick
+	over     chan struct{}  // closed by Quit
+	awake    sync.WaitGroup
 
 	mu sync.Mutex
 	effects
@@ -88,7 +91,7 @@ func newMux(options Options) *Mux {
 	options.UnreadBytes = cmp.Or(options.UnreadBytes, unreadBytes)
 	config := options.Config.WithDefaults()
 	m := &Mux{
-		options: options, config: config, budget: wire.NewBudget(readingBytes),
+		options: options, config: config, budget: wire.NewBudget(readingBytes), identity: rand.Text()[:8],
 		kick: make(chan struct{}, 1), over: make(chan struct{}),
 		clients:   clients{sessions: map[document.Session]*session{}},
 		documents: document.NewSet(documentLimits(config.Limits)),

@@ -80,7 +80,11 @@ func (m *Mux) requestProgress(b *backend, number int64, body []byte, e *wire.Env
 			delete(b.flight.tokens, number)
 		}
 	}
-	m.sendAs(r.session, wire.Replaced(body, wire.Replacement{Span: e.TokenSpan, With: token}), kind, "")
+	replacements := []wire.Replacement{{Span: e.TokenSpan, With: token}}
+	if number == r.partToken {
+		replacements = m.stampPart(replacements, r, body)
+	}
+	m.sendAs(r.session, wire.Replaced(body, replacements...), kind, "")
 }
 
 func progressKind(params json.RawMessage) string {

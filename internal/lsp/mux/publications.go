@@ -85,6 +85,7 @@ func (m *Mux) publish(b *backend, params json.RawMessage) {
 
 // record keeps the newest diagnostics of a document, and sends them to the clients that may see them.
 func (m *Mux) record(uri string, version *int64, list json.RawMessage) {
+	list = m.stampDiagnostics(list)
 	body := wire.NotificationBody("textDocument/publishDiagnostics", wire.Encode(map[string]any{"uri": uri, "diagnostics": list}))
 	made := &publication{uri: uri, version: version, diagnostics: list, body: body, at: m.now()}
 	m.server.diagnosedAt = made.at

@@ -40,13 +40,13 @@ var classes = map[string]class{
 	"textDocument/rangesFormatting": read, "textDocument/onTypeFormatting": read, "textDocument/rename": read,
 	"textDocument/prepareRename": read, "textDocument/foldingRange": read, "textDocument/selectionRange": read,
 	"textDocument/prepareCallHierarchy": read, "textDocument/prepareTypeHierarchy": read, "textDocument/linkedEditingRange": read,
-	"textDocument/semanticTokens/full": read, "textDocument/semanticTokens/range": read, "textDocument/inlayHint": read,
+	methodTokenDelta: read, // the next server is sent methodTokens; see unstamp
+	methodTokens:     read, "textDocument/semanticTokens/range": read, "textDocument/inlayHint": read,
 	"textDocument/inlineValue": read, "textDocument/inlineCompletion": read, "textDocument/moniker": read,
 	"textDocument/diagnostic": read, "workspace/diagnostic": read, "workspace/symbol": read,
 
 	"completionItem/resolve": bound, "codeAction/resolve": bound, "codeLens/resolve": bound, "documentLink/resolve": bound,
-	"inlayHint/resolve": bound, "workspaceSymbol/resolve": bound, "textDocument/semanticTokens/full/delta": bound,
-	"callHierarchy/incomingCalls": bound, "callHierarchy/outgoingCalls": bound, "typeHierarchy/supertypes": bound,
+	"inlayHint/resolve": bound, "workspaceSymbol/resolve": bound, "callHierarchy/incomingCalls": bound, "callHierarchy/outgoingCalls": bound, "typeHierarchy/supertypes": bound,
 	"typeHierarchy/subtypes": bound,
 
 	methodExecute: effect, "workspace/willCreateFiles": effect, "workspace/willRenameFiles": effect, "workspace/willDeleteFiles": effect,
@@ -93,6 +93,9 @@ type request struct {
 	body     []byte
 	spans    spans
 	inquiry  *inquiry // not nil: this request is sent in place of a request for diagnostics
+	// origin is the stamp of the server's data in the request. resolving is not nil while the completion of an item is repeated.
+	origin    stamp
+	resolving *resolution
 
 	arrived, since, sent time.Time
 	// held: the request waits, or waited, for a server that accepts requests.

@@ -68,6 +68,11 @@ func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
 		m.pump()
 		return
 	}
+	if r.resolving != nil {
+		m.repeated(r, e)
+		m.pump()
+		return
+	}
 	m.relay(r, body, e)
 	m.forget(r)
 	m.pump()
@@ -80,7 +85,11 @@ func (m *Mux) relay(r *request, body []byte, e *wire.Envelope) {
 		return
 	}
 	if e.Result != nil && !e.IsError {
-		if result, ok := convert(s.conversions, r.method, r.uri, e.Result, e.Changes); ok {
+		result, stamped := m.stampResult(r, e.Result)
+		if converted, ok := convert(s.conversions, r.method, r.uri, result, e.Changes); ok {
+			result, stamped = converted, true
+		}
+		if stamped {
 			m.send(s, wire.Replaced(body, wire.Replacement{Span: e.IDSpan, With: r.id}, wire.Replacement{Span: e.ResultSpan, With: result}))
 			return
 		}

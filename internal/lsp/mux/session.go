@@ -55,6 +55,7 @@ type session struct {
 	waitingBytes int
 	blocked      int64 // value of waiting.rounds when a request of this session had to keep waiting
 	asked        map[int64]*serverRequest
+	completions  []completion // the last ones that were sent to the server
 }
 
 // join creates a session for a connection, or returns why the client is refused.
