@@ -33,7 +33,7 @@ func newAsked(t *testing.T) *asked {
 	log, err := os.Create(t.TempDir() + "/log")
 	g.Expect(err).NotTo(HaveOccurred())
 	a := &asked{g, newTerminal(master, log, func(columns, rows int) Screen { return screens.New(columns, rows) }), program}
-	a.resize(100, 30)
+	a.device.Resize(100, 30)
 	_, err = term.MakeRaw(int(program.Fd()))
 	g.Expect(err).NotTo(HaveOccurred())
 	go a.copy()
@@ -93,7 +93,7 @@ func TestAnswers_AreGivenWithoutClient(t *testing.T) {
 func TestAnswers_QuestionInPieces(t *testing.T) {
 	a := newAsked(t)
 	for _, piece := range strings.Split("ab\x1b[6nc\x1b[6n", "") {
-		a.publish([]byte(piece))
+		a.Publish([]byte(piece))
 	}
 	a.Expect(a.read("\x1b[1;4R")).To(Equal("\x1b[1;3R"))
 }
@@ -135,10 +135,10 @@ func (o *output) String() string {
 }
 
 // client joins as a client does, and returns what it is shown. columns is the width of its terminal; 0 if it has none.
-func (a *asked) client(columns int32) (v *view, shown func() string) {
+func (a *asked) client(columns int32) (v *View, shown func() string) {
 	near, far := net.Pipe()
-	v = a.join(far)
-	a.resized(v, columns, columns/2, false)
+	v = a.Join(far)
+	a.Resized(v, columns, columns/2, false)
 	var all output
 	go func() { _, _ = io.Copy(&all, near) }()
 	return v, all.String
@@ -156,32 +156,54 @@ func TestAnswers_OneClientAnswers(t *testing.T) {
 		t.Helper()
 		_, err := fmt.Fprintf(a.program, "%s\x1b[5n", text)
 		a.Expect(err).NotTo(HaveOccurred())
-		size, _ := a.size()
+		size, _ := a.device.Size()
 		a.Expect(size).To(Equal(columns))
 	}
 	tell("2", 60)
 	a.Eventually(shownSecond).Should(HaveSuffix("2\x1b[5n"))
 	a.Eventually(shownFirst).Should(HaveSuffix("2"))
-	a.resized(first, 80, 40, false) // not a new size
+	a.Resized(first, 80, 40, false) // not a new size
 	tell("3", 60)
 	a.Eventually(shownSecond).Should(HaveSuffix("3\x1b[5n"))
-	a.resized(first, 90, 40, false)
+	a.Resized(first, 90, 40, false)
 	tell("4", 90)
 	a.Eventually(shownFirst).Should(HaveSuffix("234\x1b[5n"))
 	a.Eventually(shownSecond).Should(HaveSuffix("3\x1b[5n4"))
 	behind, _ := a.client(0)
-	a.resized(behind, 50, 40, true)
-	a.leave(first)
+	a.Resized(behind, 50, 40, true)
+	a.Leave(first)
 	tell("5", 60)
 	a.Eventually(shownSecond).Should(HaveSuffix("45\x1b[5n"))
 	a.Eventually(shownWithout).Should(Equal("12345"))
-	a.leave(second)
-	size, _ := a.size()
+	a.Leave(second)
+	size, _ := a.device.Size()
 	a.Expect(size).To(BeEquivalentTo(50))
-	a.leave(behind)
+	a.Leave(behind)
 	a.Expect(a.ask("6")).To(BeEmpty(), "no answer of a client, and one of the shim")
-	size, _ = a.size()
+	size, _ = a.device.Size()
 	a.Expect(size).To(BeEquivalentTo(50), "the size remains")
 	a.Eventually(shownWithout).Should(Equal("123456"))
-	a.leave(without)
+	a.Leave(without)
+}
+
+// A client that joins receives the earlier output without its questions, which have an answer: also a client that shows the output unchanged, such as the window
+// in tmux of a new incarnation.
+func TestAnswers_JoiningClientSeesNoAnsweredQuestion(t *testing.T) {
+	a := newAsked(t)
+	a.Expect(a.ask("a\x1b[6nb")).To(Equal("\x1b[1;2R"))
+	_, shown := a.client(80)
+	a.Eventually(shown).Should(Equal("ab"))
+	_, err := a.program.WriteString("c\x1b[6n")
+	a.Expect(err).NotTo(HaveOccurred())
+	a.Eventually(shown).Should(Equal("abc\x1b[6n"))
+}
+
+// Output of the past is shown, but its questions have no answer any more.
+func TestAnswers_NoneToEarlierQuestions(t *testing.T) {
+	a := newAsked(t)
+	v, shown := a.client(80)
+	a.PublishEarlier([]byte("a\x1b[6nb\x1b["))
+	a.Eventually(shown).Should(Equal("ab\x1b["))
+	a.Leave(v)
+	a.Expect(a.ask("\x1b[5;5H\x1b[6n")).To(Equal("\x1b[5;5R"))
 }

@@ -23,7 +23,7 @@ var ErrImpostor = errors.New("the process that answers is not the shim that was 
 // Conn; the other methods are not safe for concurrent use.
 type Client struct {
 	Conn net.Conn
-	// Replay is how many of the first bytes read from Conn after Attach are earlier output.
+	// Replay is how many of the first bytes read from Conn after Attach are earlier output of an older shim, which the client has to filter.
 	Replay int
 
 	version int

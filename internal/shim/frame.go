@@ -51,7 +51,7 @@ type answerFrame struct {
 	Record      *Record   `json:"record,omitempty"` // sent with Identity; older shims do not send it
 	// Input is the response to verbInput, which older shims reject.
 	Input *facts.Input `json:"input,omitempty"`
-	// Replay is how many of the first bytes after Attach are earlier output. It is slightly too small if the program writes output during the attach.
+	// Replay is how many of the first bytes after Attach are earlier output that the client has to filter. Only older shims, which do not filter it, send it.
 	Replay int `json:"replay,omitempty"`
 	// Columns and Rows are the response to verbSize, which older shims reject.
 	Columns int32 `json:"columns,omitempty"`

@@ -160,7 +160,7 @@ func (s *shim) run() error {
 	end := End{Exit: exit}
 	if s.terminal != nil {
 		s.terminal.finish()
-		end.Columns, end.Rows = s.terminal.size()
+		end.Columns, end.Rows = s.terminal.device.Size()
 	}
 	// The log may have exceeded its limit since the last check.
 	(&Puncher{File: s.log, Limit: s.launch.LogLimit}).Check(time.Now())

@@ -12,9 +12,9 @@ import (
 // A client that attaches late receives the modes that the program set at its start, although the last output no longer contains them.
 func TestTerminal_LastOutputBeginsWithModes(t *testing.T) {
 	terminal := newTerminal(nil, nil, nil)
-	terminal.publish([]byte("\x1b[>1u\x1b[?2004h\x1b[?1000;1006h\x1b[?25l\x1b[?7h\x1b[?1006l\x1b[?1049h\x1b[>1u\x1b[>7u\x1b[=5;1u\x1b[>4;2m\x1b=\x1b[5;10r\x1b]0;a title\x1b\\"))
+	terminal.Publish([]byte("\x1b[>1u\x1b[?2004h\x1b[?1000;1006h\x1b[?25l\x1b[?7h\x1b[?1006l\x1b[?1049h\x1b[>1u\x1b[>7u\x1b[=5;1u\x1b[>4;2m\x1b=\x1b[5;10r\x1b]0;a title\x1b\\"))
 	for range 100 {
-		terminal.publish([]byte(strings.Repeat("a line of the program\x1b[0m\r\n", 100)))
+		terminal.Publish([]byte(strings.Repeat("a line of the program\x1b[0m\r\n", 100)))
 	}
 	last := terminal.last()
 	const modes = "\x1b[>1u\x1b[?2004h\x1b[?1000h\x1b[?25l\x1b[?1049h\x1b[>1u\x1b[>5u\x1b=\x1b[>4;2m\x1b[5;10r\x1b]2;a title\a"
@@ -27,7 +27,7 @@ func TestTerminal_LastOutputBeginsWithModes(t *testing.T) {
 	if most := ringSize + len(modes); len(last) > most || len(last) < ringSize-100 {
 		t.Errorf("the last output has %d bytes, want about %d", len(last), ringSize)
 	}
-	terminal.publish([]byte("\x1b[<2u\x1b[?1049l\x1b[<u\x1b[?2004l\x1b[?1000l\x1b[?25h\x1b>\x1b[>4m\x1b[r\x1b]2;\a" + strings.Repeat("x\n", ringSize)))
+	terminal.Publish([]byte("\x1b[<2u\x1b[?1049l\x1b[<u\x1b[?2004l\x1b[?1000l\x1b[?25h\x1b>\x1b[>4m\x1b[r\x1b]2;\a" + strings.Repeat("x\n", ringSize)))
 	if last := terminal.last(); last[0] == '\x1b' {
 		t.Errorf("modes that were reset are set again: %q", last[:20])
 	}
@@ -35,7 +35,7 @@ func TestTerminal_LastOutputBeginsWithModes(t *testing.T) {
 
 func TestTerminal_LastOutputIsWholeWhileItFits(t *testing.T) {
 	terminal := newTerminal(nil, nil, nil)
-	terminal.publish([]byte("$ make\x1b[?2004h\r\n"))
+	terminal.Publish([]byte("$ make\x1b[?2004h\r\n"))
 	if last := string(terminal.last()); last != "$ make\x1b[?2004h\r\n" {
 		t.Errorf("the last output is %q", last)
 	}

@@ -117,14 +117,14 @@ func (s *shim) answer(call callFrame) answerFrame {
 		if s.terminal == nil {
 			return answerFrame{NoTerminal: true}
 		}
-		return answerFrame{Replay: s.terminal.replay()}
+		return answerFrame{} // the shim itself removes from earlier output what must happen once only
 	case verbInput:
 		return s.input()
 	case verbSize:
 		if s.terminal == nil {
 			return answerFrame{NoTerminal: true}
 		}
-		columns, rows := s.terminal.size()
+		columns, rows := s.terminal.device.Size()
 		return answerFrame{Columns: columns, Rows: rows}
 	}
 	return answerFrame{Error: fmt.Sprintf("unknown request %q; the shim uses protocol version %d", call.Verb, Version)}
@@ -148,9 +148,9 @@ func (s *shim) input() answerFrame {
 
 // attached copies between a client and the terminal until either closes.
 func (s *shim) attached(conn net.Conn, call callFrame) {
-	view := s.terminal.join(conn)
-	s.terminal.resized(view, call.Columns, call.Rows, call.Behind)
-	defer s.terminal.leave(view)
+	view := s.terminal.Join(conn)
+	s.terminal.Resized(view, call.Columns, call.Rows, call.Behind)
+	defer s.terminal.Leave(view)
 	reader := bufio.NewReaderSize(conn, 4<<10)
 	buf := make([]byte, 4<<10)
 	for {
@@ -161,7 +161,7 @@ func (s *shim) attached(conn net.Conn, call callFrame) {
 		buf = payload[:cap(payload)]
 		switch {
 		case kind == inputResize && len(payload) == 4:
-			s.terminal.resized(view, int32(binary.BigEndian.Uint16(payload)), int32(binary.BigEndian.Uint16(payload[2:])), false)
+			s.terminal.Resized(view, int32(binary.BigEndian.Uint16(payload)), int32(binary.BigEndian.Uint16(payload[2:])), false)
 		case kind == inputData:
 			if _, err := s.terminal.master.Write(payload); err != nil {
 				return

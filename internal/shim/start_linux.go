@@ -54,8 +54,8 @@ func (s *shim) streams(attributes *syscall.ProcAttr) ([]*os.File, error) {
 		}
 		attributes.Sys.Setctty = true // descriptor 0 becomes the controlling terminal
 		s.terminal = newTerminal(master, s.log, s.newScreen)
-		if s.launch.Columns > 0 && s.launch.Rows > 0 {
-			s.terminal.resize(s.launch.Columns, s.launch.Rows)
+		if validSize(s.launch.Columns, s.launch.Rows) {
+			s.terminal.device.Resize(s.launch.Columns, s.launch.Rows)
 		}
 		return []*os.File{slave, slave, slave}, nil
 	}

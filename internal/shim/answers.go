@@ -5,10 +5,7 @@ package shim
 
 import (
 	"fmt"
-	"os"
 	"strings"
-
-	"github.com/creack/pty"
 )
 
 // maxAnswers bounds how many answers wait for a program that does not read.
@@ -16,17 +13,17 @@ const maxAnswers = 64
 
 // answers answers the questions of a program to its terminal while no client with a terminal is attached. Programs wait for an answer, some of them for ever.
 type answers struct {
-	master    *os.File
+	device    Device
 	newScreen NewScreen
 	// screen shows what the program has drawn. It exists from the first question for the cursor until a client answers or the size changes.
 	screen        Screen
-	columns, rows int // the size of the screen
-	drawn         int // how much of the output of the current call is on the screen
+	columns, rows int32 // the size of the screen
+	drawn         int   // how much of the output of the current call is on the screen
 	waits         chan []byte
 }
 
-func newAnswers(master *os.File, newScreen NewScreen) *answers {
-	return &answers{master: master, newScreen: newScreen, waits: make(chan []byte, maxAnswers)}
+func newAnswers(device Device, newScreen NewScreen) *answers {
+	return &answers{device: device, newScreen: newScreen, waits: make(chan []byte, maxAnswers)}
 }
 
 // run types the answers into the program until done is closed. It is separate from the output, which has to flow for the program to read.
@@ -34,7 +31,7 @@ func (a *answers) run(done <-chan struct{}) {
 	for {
 		select {
 		case answer := <-a.waits:
-			_, _ = a.master.Write(answer)
+			_, _ = a.device.Write(answer)
 		case <-done:
 			return
 		}
@@ -47,8 +44,8 @@ func (a *answers) give(question []byte, before func() []byte, kept []byte) {
 		return // enquiry and bell
 	}
 	if cursorQuestion(question) {
-		if columns, rows := a.size(); a.screen == nil || columns != a.columns || rows != a.rows {
-			a.screen, a.columns, a.rows, a.drawn = a.newScreen(columns, rows), columns, rows, 0
+		if columns, rows := a.device.Size(); a.screen == nil || columns != a.columns || rows != a.rows {
+			a.screen, a.columns, a.rows, a.drawn = a.newScreen(int(columns), int(rows)), columns, rows, 0
 			_, _ = a.screen.Write(before())
 		}
 	}
@@ -73,14 +70,6 @@ func (a *answers) draw(kept []byte) {
 
 func cursorQuestion(question []byte) bool {
 	return string(question) == "\x1b[6n" || string(question) == "\x1b[?6n"
-}
-
-func (a *answers) size() (columns, rows int) {
-	size, err := pty.GetsizeFull(a.master)
-	if err != nil {
-		return 0, 0 // selects the default
-	}
-	return int(size.Cols), int(size.Rows)
 }
 
 // The size of a cell in pixels that questions for pixels are answered with; no pixel is ever drawn.
@@ -112,7 +101,7 @@ func (a *answers) answer(question []byte) string {
 	if answer, found := fixedAnswers[text]; found {
 		return answer + end
 	}
-	columns, rows := a.size()
+	columns, rows := a.device.Size()
 	switch {
 	case cursorQuestion(question):
 		column, row := a.screen.Cursor()
@@ -120,19 +109,19 @@ func (a *answers) answer(question []byte) string {
 			return fmt.Sprintf("\x1b[%d;%dR", row+1, column+1)
 		}
 		return fmt.Sprintf("\x1b[?%d;%d;1R", row+1, column+1)
+	case strings.HasPrefix(text, "\x1bP$q"):
+		return "\x1bP0$r\x1b\\" // no setting is known
+	case strings.HasPrefix(text, "\x1bP+q"):
+		return "\x1bP0+r\x1b\\"
+	case strings.HasSuffix(text, "$p"):
+		return strings.TrimSuffix(text, "$p") + ";0$y" // no mode is known
+	case columns == 0: // the size is not known
 	case text == "\x1b[18t":
 		return fmt.Sprintf("\x1b[8;%d;%dt", rows, columns)
 	case text == "\x1b[19t":
 		return fmt.Sprintf("\x1b[9;%d;%dt", rows, columns)
 	case text == "\x1b[14t":
 		return fmt.Sprintf("\x1b[4;%d;%dt", rows*cellHeight, columns*cellWidth)
-	case strings.HasPrefix(text, "\x1bP$q"):
-		return "\x1bP0$r\x1b\\" // no setting is known
-	case strings.HasPrefix(text, "\x1bP+q"):
-		return "\x1bP0+r\x1b\\"
-	}
-	if mode, found := strings.CutSuffix(text, "$p"); found {
-		return mode + ";0$y" // no mode is known
 	}
 	return ""
 }

@@ -5,13 +5,11 @@ package shim
 
 import (
 	"bytes"
+	"io"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/creack/pty"
 )
 
 const (
@@ -19,20 +17,28 @@ const (
 	ringSize = 64 << 10
 	// backlog is how much output may be queued for a slow client before it is disconnected, in bytes.
 	backlog = 256 << 10
-	// farewell limits two waits of finish: until the last output is in the log, and then until the clients have received it.
+	// farewell limits two waits at the end: until the last output is in the log, and then until the clients have received it.
 	farewell = time.Second
 )
 
-// terminal copies the output of a PTY to the log and to the attached clients.
-type terminal struct {
-	master *os.File
-	log    *os.File
-	done   chan struct{} // closed when the output has ended
+// Device is the terminal of a program. Its methods are called concurrently.
+type Device interface {
+	// Write types into the program. It may block while the program does not read.
+	io.Writer
+	// Size returns the size; 0 if it is unknown.
+	Size() (columns, rows int32)
+	// Resize sets a valid size. It does not block.
+	Resize(columns, rows int32)
+}
+
+// Terminal distributes the output of a program to the attached clients, and decides who answers the questions of the program: one client, or the Terminal itself.
+type Terminal struct {
+	device Device
 
 	mu      sync.Mutex
 	ring    []byte
 	modes   modes   // in effect at the beginning of ring
-	views   []*view // those with a terminal come first; the first one owns the size
+	views   []*View // those with a terminal come first; the first one owns the size
 	sieve   sieve
 	held    int // how many bytes sieve had held back before the current call
 	answers *answers
@@ -40,8 +46,8 @@ type terminal struct {
 	gone    sync.WaitGroup // writers to clients
 }
 
-// view is one client.
-type view struct {
+// View is one client of a Terminal.
+type View struct {
 	conn          net.Conn
 	columns, rows int32         // the size of its terminal; 0 if it has none, or only looks on
 	ready         chan struct{} // signaled when output is pending or the view is closed
@@ -50,65 +56,59 @@ type view struct {
 	closed  bool
 }
 
-func newTerminal(master, log *os.File, newScreen NewScreen) *terminal {
-	t := &terminal{master: master, log: log, done: make(chan struct{}), answers: newAnswers(master, newScreen)}
+// NewTerminal returns a Terminal without output and clients.
+func NewTerminal(device Device, newScreen NewScreen) *Terminal {
+	t := &Terminal{device: device, answers: newAnswers(device, newScreen)}
 	t.sieve.removed = t.ask
 	return t
 }
 
-// resize sets the size of the terminal. The kernel notifies the program only if the size differs.
-func (t *terminal) resize(columns, rows int32) {
-	if validSize(columns, rows) {
-		_ = pty.Setsize(t.master, &pty.Winsize{Cols: uint16(columns), Rows: uint16(rows)})
-	}
-}
+// Answer types the answers of the Terminal into the program until done is closed.
+func (t *Terminal) Answer(done <-chan struct{}) { t.answers.run(done) }
 
 func validSize(columns, rows int32) bool {
 	return columns > 0 && rows > 0 && columns <= 0xFFFF && rows <= 0xFFFF
 }
 
-// size returns the size of the terminal; 0 if it is unknown.
-func (t *terminal) size() (columns, rows int32) {
-	width, height := t.answers.size()
-	return int32(width), int32(height) //nolint:gosec // at most 65535
-}
-
 // owner returns the client that owns the size and answers questions; nil if no client has a terminal. The caller holds mu.
-func (t *terminal) owner() *view {
+func (t *Terminal) owner() *View {
 	if len(t.views) > 0 && t.views[0].columns > 0 {
 		return t.views[0]
 	}
 	return nil
 }
 
-// copy runs until no process has the terminal open.
-func (t *terminal) copy() {
-	defer close(t.done)
-	go t.answers.run(t.done)
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := t.master.Read(buf)
-		if n > 0 {
-			// A full disk must not stop the program: output that cannot be written to the log is lost.
-			_, _ = t.log.Write(buf[:n])
-			t.publish(buf[:n])
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (t *terminal) publish(p []byte) {
+// Publish distributes output of the program, and answers its questions if no client can.
+func (t *Terminal) Publish(p []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	owner, others := t.split(p)
+	t.keep(p)
+	t.show(p, owner, others)
+}
+
+// PublishEarlier distributes output that was written while nothing followed the program. Questions in it get no answer, because the program may read a late answer
+// as typed text.
+func (t *Terminal) PublishEarlier(p []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.answers.screen, t.sieve = nil, sieve{removed: t.ask}
+	t.keep(p)
+	t.show(p, nil, new(sieve).filter(p, false))
+}
+
+// keep appends to the last output. The caller holds mu.
+func (t *Terminal) keep(p []byte) {
 	t.ring = append(t.ring, p...)
 	if len(t.ring) > 2*ringSize {
 		old := t.old()
 		t.modes.pass(t.ring[:old])
 		t.ring = append(t.ring[:0], t.ring[old:]...)
 	}
+}
+
+// show sends output to the owner as it is, and to the other clients what others contains. The caller holds mu.
+func (t *Terminal) show(p []byte, owner *View, others []byte) {
 	for _, v := range slices.Clone(t.views) {
 		shown := others
 		if v == owner {
@@ -126,7 +126,7 @@ func (t *terminal) publish(p []byte) {
 
 // split returns the client that receives the output as it is, and what the others receive: the owner of the size answers questions, and its terminal beeps.
 // Without an owner, the questions are answered here. The caller holds mu.
-func (t *terminal) split(p []byte) (owner *view, others []byte) {
+func (t *Terminal) split(p []byte) (owner *View, others []byte) {
 	if owner = t.owner(); owner != nil {
 		t.answers.screen = nil // its size may change now
 		if len(t.views) == 1 {
@@ -141,19 +141,19 @@ func (t *terminal) split(p []byte) (owner *view, others []byte) {
 }
 
 // ask answers a question if no client can. The caller holds mu.
-func (t *terminal) ask(kept, question []byte) {
+func (t *Terminal) ask(kept, question []byte) {
 	if t.owner() == nil {
 		t.answers.give(question, t.before, kept)
 	}
 }
 
 // before returns the output before the current call, without the sequence that continues in it.
-func (t *terminal) before() []byte {
+func (t *Terminal) before() []byte {
 	last := t.last()
 	return last[:len(last)-min(t.held, len(last))]
 }
 
-func (v *view) wake() {
+func (v *View) wake() {
 	select {
 	case v.ready <- struct{}{}:
 	default:
@@ -162,21 +162,22 @@ func (v *view) wake() {
 
 // drop closes a view; its writer still sends the pending output. If it owned the size, the terminal gets the size of the next owner. Without one, the size
 // remains. The caller holds mu.
-func (t *terminal) drop(v *view) {
+func (t *Terminal) drop(v *View) {
 	if v.closed {
 		return
 	}
 	v.closed = true
-	t.views = slices.DeleteFunc(t.views, func(other *view) bool { return other == v })
+	t.views = slices.DeleteFunc(t.views, func(other *View) bool { return other == v })
 	if owner := t.owner(); owner != nil {
-		t.resize(owner.columns, owner.rows)
+		t.device.Resize(owner.columns, owner.rows)
 	}
 	v.wake()
 }
 
-// join adds a client, which first receives the last output.
-func (t *terminal) join(conn net.Conn) *view {
-	v := &view{conn: conn, ready: make(chan struct{}, 1)}
+// Join adds a client, which first receives the last output, without what must happen once only. Join closes conn when the output ends, or when the client reads
+// too slowly.
+func (t *Terminal) Join(conn net.Conn) *View {
+	v := &View{conn: conn, ready: make(chan struct{}, 1)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -184,22 +185,23 @@ func (t *terminal) join(conn net.Conn) *view {
 		_ = conn.Close()
 		return v
 	}
-	v.pending = append(v.pending, t.last()...)
+	v.pending = new(sieve).filter(t.last(), false)
 	v.wake()
 	t.views = append(t.views, v)
 	t.gone.Go(func() { t.write(v) })
 	return v
 }
 
-// replay returns how many bytes of earlier output a client that joins now receives first.
-func (t *terminal) replay() int {
+// Modes returns the sequences that set the modes in effect before the last output, and the length of that output in bytes. PublishEarlier of both, to another
+// Terminal, restores the modes.
+func (t *Terminal) Modes() (sequences []byte, last int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.last())
+	return t.modes.sequences(), len(t.ring)
 }
 
 // last returns the bytes that a new client receives first: sequences that set the modes of the terminal, then the last output. The caller holds mu.
-func (t *terminal) last() []byte {
+func (t *Terminal) last() []byte {
 	old := t.old()
 	modes := t.modes.clone()
 	modes.pass(t.ring[:old])
@@ -208,7 +210,7 @@ func (t *terminal) last() []byte {
 
 // old returns the number of bytes at the beginning of ring that a client does not receive. The rest of ring begins at a line break or an escape sequence, if
 // the rest contains one.
-func (t *terminal) old() int {
+func (t *Terminal) old() int {
 	old := max(0, len(t.ring)-ringSize)
 	if old > 0 {
 		old += max(0, bytes.IndexAny(t.ring[old:], "\n\x1b"))
@@ -216,34 +218,35 @@ func (t *terminal) old() int {
 	return old
 }
 
-// resized notes that a client has a terminal of this size. If the client had another size before, it now owns the size of the terminal; behind others, only if
+// Resized notes that a client has a terminal of this size. If the client had another size before, it now owns the size of the terminal; behind others, only if
 // no other client has a terminal.
-func (t *terminal) resized(v *view, columns, rows int32, behind bool) {
+func (t *Terminal) Resized(v *View, columns, rows int32, behind bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if v.closed || !validSize(columns, rows) || v.columns == columns && v.rows == rows {
 		return
 	}
 	v.columns, v.rows = columns, rows
-	others := slices.DeleteFunc(t.views, func(other *view) bool { return other == v })
-	at := slices.IndexFunc(others, func(other *view) bool { return !behind || other.columns == 0 })
+	others := slices.DeleteFunc(t.views, func(other *View) bool { return other == v })
+	at := slices.IndexFunc(others, func(other *View) bool { return !behind || other.columns == 0 })
 	if at < 0 {
 		at = len(others)
 	}
 	t.views = slices.Insert(others, at, v)
 	if at == 0 {
-		t.resize(columns, rows)
+		t.device.Resize(columns, rows)
 	}
 }
 
-func (t *terminal) leave(v *view) {
+// Leave removes a client.
+func (t *Terminal) Leave(v *View) {
 	t.mu.Lock()
 	t.drop(v)
 	t.mu.Unlock()
 }
 
 // write sends pending output to one client, and closes the connection at the end.
-func (t *terminal) write(v *view) {
+func (t *Terminal) write(v *View) {
 	defer func() { _ = v.conn.Close() }()
 	for range v.ready {
 		t.mu.Lock()
@@ -253,7 +256,7 @@ func (t *terminal) write(v *view) {
 		if len(p) > 0 {
 			_ = v.conn.SetWriteDeadline(time.Now().Add(10 * time.Second))
 			if _, err := v.conn.Write(p); err != nil {
-				t.leave(v)
+				t.Leave(v)
 				return
 			}
 		}
@@ -263,13 +266,8 @@ func (t *terminal) write(v *view) {
 	}
 }
 
-// finish is called when no process of the tree is left. It waits until the last output is in the log, and then until the clients have received it. Each wait
-// takes at most the duration farewell.
-func (t *terminal) finish() {
-	select {
-	case <-t.done:
-	case <-time.After(farewell):
-	}
+// Finish removes all clients after they have received the output. It takes at most the duration farewell.
+func (t *Terminal) Finish() {
 	t.mu.Lock()
 	t.ended = true
 	for _, v := range slices.Clone(t.views) {
