@@ -146,6 +146,7 @@ func Run(t *testing.T, harness func(t *testing.T) Harness) {
 		{"accepts results up to a size and reports larger ones", keepsResults, testLargeResults},
 		{"attaches to terminals", hasTerminals, testAttach},
 		{"has the size of one client", hasTerminals, testSize},
+		{"answers each question of a program once", hasTerminals, testQuestions},
 		{"answers one question with one answer", hasTerminals, testMenus},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -58,7 +58,7 @@ func (r *Runtime) adopt(ctx context.Context, e *entry, l launch) (adopted bool, 
 		if err := r.save(e); err != nil {
 			return false, err
 		}
-		return true, r.startCopier(ctx, e, c.Config.Tty)
+		return true, r.startCopier(ctx, e, c)
 	}
 	e.record.Before = c.State.StartedAt
 	if err := r.save(e); err != nil {

@@ -8,8 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/moby/moby/client"
@@ -18,20 +18,14 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/printable"
 	"github.com/berth-dev/berth/internal/runtime"
-	"github.com/berth-dev/berth/internal/runtime/logfile"
-	"github.com/berth-dev/berth/internal/shim"
 )
 
-const (
-	// detachKeys is a sequence that users do not type. By default an engine reserves Ctrl-P Ctrl-Q, and holds back each Ctrl-P until the next key.
-	detachKeys = "ctrl-^,ctrl-_,ctrl-^,ctrl-_,ctrl-^"
-	// shownAgain is how much earlier output is replayed on attachment, in bytes.
-	shownAgain = 64 << 10
-)
+// detachKeys is a sequence that users do not type. By default an engine reserves Ctrl-P Ctrl-Q, and holds back each Ctrl-P until the next key.
+const detachKeys = "ctrl-^,ctrl-_,ctrl-^,ctrl-_,ctrl-^"
 
-// Attach implements runtime.Terminals. The output comes from the local copy, so that a client that does not read cannot block the program. Attach returns nil
-// when the process exits, in.Read returns an error, or the context ends. If in.Read is still blocked when the context ends, one goroutine remains until
-// in.Read returns.
+// Attach implements runtime.Terminals. The output comes from the copier, so that a client that does not read cannot block the program; such a client is
+// disconnected. Attach returns nil when the process exits, in.Read returns an error, or the context ends. If in.Read is still blocked when the context ends, one
+// goroutine remains until in.Read returns.
 func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
 	c, err := r.running(ctx, uid)
 	switch {
@@ -42,11 +36,6 @@ func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out i
 	case c.copier == nil:
 		return fmt.Errorf("attach to %s: not running: %w", uid, runtime.ErrNotFound)
 	}
-	log, err := r.OpenLog(ctx, uid)
-	if err != nil {
-		return fmt.Errorf("attach to %s: %w", uid, err)
-	}
-	defer func() { _ = log.Close() }()
 	conn, err := r.attach(ctx, c.id, client.ContainerAttachOptions{Stdin: true})
 	if err != nil {
 		return fmt.Errorf("attach to %s: %w", uid, err)
@@ -58,59 +47,22 @@ func (r *Runtime) Attach(ctx context.Context, uid types.UID, in io.Reader, out i
 		_, _ = io.Copy(conn.Conn, in)
 		cancel()
 	}()
-	size := &runtime.Terminal{}
-	defer r.resize(context.WithoutCancel(ctx), uid, c.id, func(v *viewers) { v.leave(size) })
+	shown, far := net.Pipe()
+	defer context.AfterFunc(ctx, func() { _ = shown.Close() })()
+	shared := c.copier.shared
+	view := shared.Join(far)
+	defer shared.Leave(view)
 	sizes := make(chan struct{})
 	defer func() { <-sizes }()
 	defer cancel()
 	go func() {
 		defer close(sizes)
-		runtime.EachSize(ctx, resize, func(now runtime.Terminal) {
-			r.resize(ctx, uid, c.id, func(v *viewers) { v.resized(size, now) })
-		})
+		runtime.EachSize(ctx, resize, func(now runtime.Terminal) { shared.Resized(view, now.Columns, now.Rows, false) })
 	}()
-	if err := show(ctx, c.copier, log.(*logfile.File), out); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("attach to %s: %w", uid, err)
+	if _, err := io.Copy(out, shown); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("attach to %s: write the output: %w", uid, err)
 	}
 	return nil
-}
-
-// viewers are the sizes of the attached clients with a terminal. The last one belongs to the client that attached or was resized last.
-type viewers []*runtime.Terminal
-
-// resized notes a new size of a client.
-func (v *viewers) resized(size *runtime.Terminal, now runtime.Terminal) {
-	if *size != now {
-		v.leave(size)
-		*size = now
-		*v = append(*v, size)
-	}
-}
-
-func (v *viewers) leave(size *runtime.Terminal) {
-	*v = slices.DeleteFunc(*v, func(other *runtime.Terminal) bool { return other == size })
-}
-
-// resize changes the viewers of a container, and sets its terminal to the size of the last one. Without viewers the size remains.
-func (r *Runtime) resize(ctx context.Context, uid types.UID, id string, change func(*viewers)) {
-	ctx, e, release, err := r.acquireFor(ctx, uid)
-	if err != nil {
-		return
-	}
-	defer release()
-	change(&e.viewers)
-	if len(e.viewers) == 0 || e.record.Container != id {
-		return
-	}
-	size := *e.viewers[len(e.viewers)-1]
-	_, err = r.client.ContainerResize(ctx, id, client.ContainerResizeOptions{Width: uint(size.Columns), Height: uint(size.Rows)})
-	if err == nil && size != e.record.Size {
-		e.record.Size = size
-		err = r.save(e)
-	}
-	if err != nil && ctx.Err() == nil {
-		r.log.V(1).Info("Cannot resize the terminal of a container", "err", err.Error())
-	}
 }
 
 // Size implements runtime.Terminals. The engine does not report the size, so it is the one that Berth has last set.
@@ -172,46 +124,6 @@ func (r *Runtime) attach(ctx context.Context, id string, options client.Containe
 		return client.HijackedResponse{}, r.explain("attach to the container", err)
 	}
 	return answer.HijackedResponse, nil
-}
-
-// show writes the last output of the terminal and follows it until the container or the context ends.
-func show(ctx context.Context, c *copier, log *logfile.File, out io.Writer) error {
-	first, end, err := log.Bounds()
-	if err != nil {
-		return err
-	}
-	offset := max(first, end-shownAgain)
-	out = shim.Quiet(out, int(end-offset))
-	buf := make([]byte, 32<<10)
-	for ctx.Err() == nil {
-		more, over := c.more(), c.finished() // queried before the read, so that no output is missed
-		n, err := log.ReadAt(buf, offset)
-		switch {
-		case errors.Is(err, io.ErrUnexpectedEOF): // the reader is too slow: the output at this offset is no longer available
-			if offset, _, err = log.Bounds(); err != nil {
-				return err
-			}
-			continue
-		case err != nil && !errors.Is(err, io.EOF):
-			return err
-		}
-		if n > 0 {
-			if _, err := out.Write(buf[:n]); err != nil {
-				return fmt.Errorf("write the output: %w", err)
-			}
-			offset += int64(n)
-			continue
-		}
-		if over {
-			return nil
-		}
-		select {
-		case <-more:
-		case <-c.done:
-		case <-ctx.Done():
-		}
-	}
-	return nil
 }
 
 // Type implements runtime.Terminals. A process without a terminal receives the input on stdin, except that a single Ctrl-C is sent as SIGINT.

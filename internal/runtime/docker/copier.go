@@ -11,7 +11,6 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	cerrdefs "github.com/containerd/errdefs"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-dev/berth/internal/runtime/logfile"
+	"github.com/berth-dev/berth/internal/shim"
 	"github.com/berth-dev/berth/internal/statedir"
 )
 
@@ -46,11 +46,12 @@ type copier struct {
 	progress progress
 	recent   []int64 // timestamps of the messages that progress.Seen counts; see note
 
+	// shared distributes the output of a terminal to clients, and device is that terminal; both are nil without a terminal.
+	shared *shim.Terminal
+	device *device
+
 	cancel context.CancelFunc
 	done   chan struct{}
-
-	mu      sync.Mutex
-	changed chan struct{} // closed when there is more output
 }
 
 // progress is how far the output of a container has been copied.
@@ -62,6 +63,9 @@ type progress struct {
 	At     int64 `json:"at"`
 	Seen   int   `json:"seen"`
 	Offset int64 `json:"offset"`
+	// Modes are the sequences that set the modes of the terminal before the output at offset ModesAt.
+	Modes   string `json:"modes,omitempty"`
+	ModesAt int64  `json:"modesAt,omitempty"`
 	// Done is true if all output has been copied.
 	Done bool `json:"done,omitempty"`
 }
@@ -70,7 +74,7 @@ type progress struct {
 func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) (c *copier, err error) {
 	d := &e.record
 	dir := r.dir(e.uid)
-	c = &copier{r: r, id: d.Container, number: d.Incarnation, terminal: terminal, path: filepath.Join(dir, progressFile), done: make(chan struct{}), changed: make(chan struct{})}
+	c = &copier{r: r, id: d.Container, number: d.Incarnation, terminal: terminal, path: filepath.Join(dir, progressFile), done: make(chan struct{})}
 	if _, err := statedir.ReadJSON(c.path, &c.progress); err != nil {
 		r.log.Error(err, "Cannot read how much output was copied; copying again what the engine retains", "name", d.Name)
 		c.progress = progress{}
@@ -83,7 +87,7 @@ func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) 
 		return nil, err
 	}
 	if !same {
-		c.progress = progress{Container: d.Container, Incarnation: d.Incarnation, Offset: c.log.Size()}
+		c.progress = progress{Container: d.Container, Incarnation: d.Incarnation, Offset: c.log.Size(), ModesAt: c.log.Size()}
 		switch {
 		case d.Adopted && d.Started:
 			c.progress.At = time.Now().Add(-pastOfAdopted).UnixNano()
@@ -91,6 +95,10 @@ func (r *Runtime) newCopier(ctx context.Context, e *entry, terminal, live bool) 
 			c.progress.At = time.Now().UnixNano()
 		}
 		err = statedir.WriteJSON(c.path, &c.progress, false)
+	}
+	if err == nil && terminal {
+		c.shared, c.device = r.newShared(e)
+		err = c.restore(r.logPath(e.uid))
 	}
 	if err == nil && live {
 		c.live, err = c.attach(ctx)
@@ -112,7 +120,8 @@ func (r *Runtime) begin(e *entry, c *copier) {
 	begun := r.Go(func() {
 		defer cancel()
 		if c.terminal {
-			c.screen(ctx)
+			c.device.serve(ctx, c.shared, func() { c.screen(ctx) })
+			defer c.shared.Finish()
 		} else {
 			c.plain(ctx)
 		}
@@ -131,14 +140,19 @@ func (r *Runtime) begin(e *entry, c *copier) {
 }
 
 // startCopier continues copying the output of a container that was started, unless a copier is already running.
-func (r *Runtime) startCopier(ctx context.Context, e *entry, terminal bool) error {
+func (r *Runtime) startCopier(ctx context.Context, e *entry, found *container.InspectResponse) error {
 	if e.copier != nil && e.copier.id == e.record.Container && e.copier.number == e.record.Incarnation {
 		return nil
 	}
+	terminal := found.Config.Tty
 	r.stopCopier(e)
 	c, err := r.newCopier(ctx, e, terminal, false)
 	if err != nil {
 		return err
+	}
+	if c != nil && terminal {
+		// The program that created an adopted container and runs since then may still be attached to it, and answer.
+		c.device.silent = e.record.Adopted && e.record.Before == "" && found.Config.AttachStdin
 	}
 	r.begin(e, c)
 	return nil
@@ -173,26 +187,57 @@ func (c *copier) finished() bool {
 	}
 }
 
-// write appends to the log and wakes its readers.
-func (c *copier) write(p []byte) error {
+// write appends output to the log, and distributes that of a terminal.
+func (c *copier) write(p []byte) error { return c.append(p, (*shim.Terminal).Publish) }
+
+// append appends output to the log, and distributes that of a terminal with a method of its Terminal.
+func (c *copier) append(p []byte, distribute func(*shim.Terminal, []byte)) error {
 	if len(p) == 0 {
 		return nil
 	}
 	if _, err := c.log.Write(p); err != nil {
 		return fmt.Errorf("write the copy of the output: %w", err)
 	}
-	c.mu.Lock()
-	close(c.changed)
-	c.changed = make(chan struct{})
-	c.mu.Unlock()
+	if c.shared != nil {
+		distribute(c.shared, p)
+		c.noteModes()
+	}
 	return nil
 }
 
-// more returns a channel that is closed at the first write after the call.
-func (c *copier) more() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.changed
+// noteModes records the modes of the terminal before the log loses the output that has set them.
+func (c *copier) noteModes() {
+	const leastCopied = 128 << 10
+	if c.log.Size()-c.progress.ModesAt < max(c.r.options.LogLimit/4, leastCopied) {
+		return
+	}
+	modes, last := c.shared.Modes()
+	c.progress.Modes, c.progress.ModesAt = string(modes), c.log.Size()-int64(last)
+	c.saveProgress()
+}
+
+// restore reads the output that an earlier manager has copied, for the modes and the last output of the terminal.
+func (c *copier) restore(path string) error {
+	log, err := logfile.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	first, end, err := log.Bounds()
+	if err != nil {
+		return err
+	}
+	c.shared.PublishEarlier([]byte(c.progress.Modes))
+	buf := make([]byte, 32<<10)
+	for at := max(first, c.progress.Offset, c.progress.ModesAt); at < end; {
+		n, err := log.ReadAt(buf[:min(int64(len(buf)), end-at)], at)
+		if err != nil && !errors.Is(err, io.EOF) || n == 0 {
+			return err
+		}
+		c.shared.PublishEarlier(buf[:n])
+		at += int64(n)
+	}
+	return nil
 }
 
 // complete records that all output has been copied.

@@ -78,7 +78,7 @@ func TestPlain_LosesNothingAfterClockIsSetBack(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	c := &copier{
 		r: &Runtime{client: logEngine(t, &entries), log: logr.Discard(), Tasks: background.New()}, id: "id", log: log,
-		path: filepath.Join(t.TempDir(), progressFile), changed: make(chan struct{}),
+		path: filepath.Join(t.TempDir(), progressFile),
 	}
 	for at := int64(1_800_000_000); at < 1_800_000_100; at++ {
 		entries = append(entries, at)

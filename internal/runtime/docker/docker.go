@@ -89,7 +89,6 @@ type entry struct {
 	record   record
 	copier   *copier
 	pull     *pull
-	viewers  viewers
 	drainBy  time.Time // until then the exit of the container is not reported, so that its last output can be copied
 	deferred deferral
 }

@@ -150,7 +150,7 @@ func (r *Runtime) sawRun(ctx context.Context, e *entry, c *container.InspectResp
 			r.log.Error(err, "Cannot record a running container")
 		}
 	}
-	if err := r.startCopier(ctx, e, c.Config.Tty); err != nil {
+	if err := r.startCopier(ctx, e, c); err != nil {
 		r.log.Error(err, "Cannot follow the output of a container", "name", e.record.Name)
 	}
 }

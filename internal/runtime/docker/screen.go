@@ -11,6 +11,8 @@ import (
 	"net"
 
 	"github.com/moby/moby/client"
+
+	"github.com/berth-dev/berth/internal/shim"
 )
 
 const (
@@ -117,7 +119,7 @@ func (c *copier) catchUp(ctx context.Context) []byte {
 		c.r.log.Info("The copied output of a terminal and the log of the engine do not overlap; output in between may be missing", "container", c.id)
 		return nil
 	}
-	if err := c.write(rest); err != nil {
+	if err := c.append(rest, (*shim.Terminal).PublishEarlier); err != nil {
 		c.r.log.Error(err, "Cannot copy the output of a terminal")
 	}
 	return rest

@@ -160,6 +160,9 @@ func (r *Runtime) carryOut(ctx context.Context, e *entry, p runtime.Process) err
 // run starts the container of the record. It attaches the copier of a terminal before the start, so that no output is missed.
 func (r *Runtime) run(ctx context.Context, e *entry, size *runtime.Terminal) error {
 	id := e.record.Container
+	if size != nil {
+		e.record.Size = *size
+	}
 	c, err := r.newCopier(ctx, e, size != nil, size != nil)
 	if err != nil {
 		return err
@@ -176,9 +179,6 @@ func (r *Runtime) run(ctx context.Context, e *entry, size *runtime.Terminal) err
 		_, _ = r.client.ContainerResize(ctx, id, client.ContainerResizeOptions{Width: uint(size.Columns), Height: uint(size.Rows)})
 	}
 	e.record.Started = true
-	if size != nil {
-		e.record.Size = *size
-	}
 	return r.save(e)
 }
 

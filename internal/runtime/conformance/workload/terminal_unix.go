@@ -85,6 +85,40 @@ func menu(command string, atOnce bool) string {
 	}
 }
 
+// modesSet sets modes as full-screen programs and agents do: keyboard (kitty protocol, modifyOtherKeys), focus, bracketed paste, mouse, cursor keys, alternate screen,
+// scroll region.
+const modesSet = "\x1b[>1u\x1b[>4;2m\x1b[?1004h\x1b[?2004h\x1b[?1000h\x1b[?1006h\x1b[?1h\x1b[?1049h\x1b[5;10r"
+
+// asking sets modes and asks its terminal for the identity, the position of the cursor and the state. It asks again after the key a, prints 600 KiB after the key f,
+// and reports everything that it has read after the key p. No answer contains these letters.
+func asking() {
+	if _, err := term.MakeRaw(0); err != nil {
+		fail(fmt.Errorf("stdin is no terminal: %w", err))
+	}
+	questions, keys, read := 0, [1]byte{}, ""
+	ask := func() {
+		questions++
+		fmt.Printf("\x1b[6;1Habc\x1b[6n\x1b[c\x1b[5n asked %d\r\n", questions)
+	}
+	fmt.Print(modesSet)
+	ask()
+	for {
+		if n, err := os.Stdin.Read(keys[:]); err != nil || n == 0 {
+			os.Exit(0)
+		}
+		switch key := keys[0]; key {
+		case 'a':
+			ask()
+		case 'f':
+			fmt.Print(strings.Repeat(strings.Repeat("flood ", 16)+"\r\n", 6<<10), "flooded\r\n")
+		case 'p':
+			fmt.Printf("%d: %q.\r\n", questions, read)
+		default:
+			read += string(key)
+		}
+	}
+}
+
 func size() {
 	if w, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ); err == nil {
 		fmt.Printf("size %dx%d\n", w.Col, w.Row)
