@@ -136,7 +136,7 @@ func testQuestions(s *suite) {
 	for _, sizes := range [][]*runtime.Terminal{
 		{nil}, // looks on
 		{{Columns: 80, Rows: 24}},
-		{{Columns: 80, Rows: 24}, nil, {Columns: 100, Rows: 40}},
+		{{Columns: 70, Rows: 20}, nil, {Columns: 100, Rows: 40}},
 	} {
 		var clients []*answering
 		for _, size := range sizes {
