@@ -304,7 +304,7 @@ record-agents: ## Record the screens of Claude Code, Codex, Gemini CLI and openc
 	@go test ./internal/terminal -run RecordedPrograms -count=1 -v
 
 .PHONY: test-languageservers
-test-languageservers: gopls ## Compare 17 language servers, shared by several clients, with the same servers alone. Needs node, npm and clangd. EDITS=400 edits more often, WORKTREES=10 compares more worktrees.
+test-languageservers: gopls ## Compare 17 language servers, shared by several clients, with the same servers alone. Needs node, npm and clangd. EDITS=400 and DEPENDENCIES=1000 edit more often, WORKTREES=10 compares more worktrees.
 	@echo "testing language servers (the first run installs them with npm)" >&2
 	@go test $$(hack/race.sh) -count=1 -timeout 120m -v ./test/languageservers
 

@@ -113,6 +113,8 @@ const (
 	ReasonMemoryLimit = "MemoryLimit"
 	// ReasonCanaryFailed means that the process does not give a usable answer to the canary request.
 	ReasonCanaryFailed = "CanaryFailed"
+	// ReasonFolderReplaced means that the folder of the workspace of a language server did not exist for a while, so the server is restarted.
+	ReasonFolderReplaced = "FolderReplaced"
 	// ReasonTimedOut means that a run, or a phase of a plan, took longer than its timeout.
 	ReasonTimedOut = "TimedOut"
 	// ReasonSucceeded means that the run exited with code 0.
@@ -290,7 +292,8 @@ const (
 	ReasonQuarantined = "Quarantined"
 	// ReasonCapabilityMismatch means that the restarted language server offers fewer capabilities than its clients know from the previous incarnation.
 	ReasonCapabilityMismatch = "CapabilityMismatch"
-	// ReasonFilesUnseen means that the language server may not learn what other programs change on disk, because a limit is reached.
+	// ReasonFilesUnseen means that the language server may not learn what other programs change on disk, because a limit is reached or because the folder of
+	// the workspace does not exist.
 	ReasonFilesUnseen = "FilesUnseen"
 	// ReasonInUse means that clients are connected.
 	ReasonInUse = "InUse"

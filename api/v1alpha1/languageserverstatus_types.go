@@ -75,7 +75,8 @@ type Restart struct {
 	// +required
 	Time metav1.MicroTime `json:"time"`
 
-	// reason is why the server was restarted: Requested, SpecChanged, Crashed, Lost, Hung, ProtocolError, MemoryLimit, CanaryFailed or Unhealthy.
+	// reason is why the server was restarted: Requested, SpecChanged, Crashed, Lost, Hung, ProtocolError, MemoryLimit, CanaryFailed, FolderReplaced
+	// or Unhealthy.
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`

@@ -81,6 +81,7 @@ func TestReasons_MatchMultiplexer(t *testing.T) {
 	g.Expect(v1alpha1.ReasonProtocolError).To(Equal(lsp.ReasonProtocolError))
 	g.Expect(v1alpha1.ReasonMemoryLimit).To(Equal(lsp.ReasonMemoryLimit))
 	g.Expect(v1alpha1.ReasonCanaryFailed).To(Equal(lsp.ReasonCanaryFailed))
+	g.Expect(v1alpha1.ReasonFolderReplaced).To(Equal(lsp.ReasonFolderReplaced))
 	g.Expect(v1alpha1.ReasonQuarantined).To(Equal(lsp.ReasonQuarantined))
 	g.Expect(v1alpha1.ReasonCapabilityMismatch).To(Equal(lsp.ReasonCapabilityLost))
 	g.Expect(v1alpha1.ReasonFilesUnseen).To(Equal(lsp.ReasonFilesUnseen))

@@ -759,6 +759,22 @@ func TestUnhealthy_CountsAsFailure(t *testing.T) {
 	never.expectCondition(v1alpha1.ConditionStalled, v1alpha1.ReasonFailed)
 }
 
+// The server has not caused that its folder was away, which can happen often: each git worktree remove and add does it.
+func TestUnhealthy_AReplacedFolderIsNoFailure(t *testing.T) {
+	s := newFixture(t).startToReady()
+	s.observed.Unhealthy, s.observed.UnhealthyReason = "the folder was away", v1alpha1.ReasonFolderReplaced
+	s.g.Expect(s.next().Action).To(Equal(StopProcess))
+	s.expectCondition(v1alpha1.ConditionRestarting, v1alpha1.ReasonFolderReplaced)
+	s.observed.Unhealthy, s.observed.UnhealthyReason = "", ""
+	s.setExited(facts.Exit{Known: true})
+	s.next()
+	s.g.Expect(s.status.LastExit.Reason).To(Equal(v1alpha1.ReasonStopped))
+	s.g.Expect(s.status.Failures).To(BeZero())
+	s.g.Expect(s.status.NextRestartTime).To(BeNil(), "it does not wait")
+	s.g.Expect(s.last.Action).To(Equal(StartProcess))
+	s.expectCondition(v1alpha1.ConditionRestarting, v1alpha1.ReasonFolderReplaced)
+}
+
 func TestUnknown_StallsWithoutAction(t *testing.T) {
 	for _, want := range []DesiredState{DesiredRunning, DesiredStopped, DesiredDeleted} {
 		s := newFixture(t).startToReady()

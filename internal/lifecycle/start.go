@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/conditions"
 	"github.com/berth-dev/berth/internal/facts"
@@ -115,6 +118,10 @@ func (m *machine) restartReason() string {
 	case end == nil:
 		return v1alpha1.ReasonCrashed
 	case exits[end.Reason].requested:
+		restarting := meta.FindStatusCondition(m.status.Conditions, v1alpha1.ConditionRestarting)
+		if restarting != nil && restarting.Status == metav1.ConditionTrue && restarting.Reason == v1alpha1.ReasonFolderReplaced {
+			return restarting.Reason // as recorded before the stop
+		}
 		return v1alpha1.ReasonRequested
 	default:
 		return failureReason(end.Reason)

@@ -121,7 +121,8 @@ type Observed struct {
 	NotReady string
 	// Unhealthy is why the current incarnation must be stopped although it is running, for example because its liveness probe failed; otherwise empty.
 	Unhealthy string
-	// UnhealthyReason is the condition reason for Unhealthy: Hung, ProtocolError, MemoryLimit, CanaryFailed or TimedOut. Empty means the reason Unhealthy.
+	// UnhealthyReason is the condition reason for Unhealthy: Hung, ProtocolError, MemoryLimit, CanaryFailed, TimedOut or FolderReplaced. Empty means the reason
+	// Unhealthy. FolderReplaced does not count as a failure, because the process has not caused it.
 	UnhealthyReason string
 	// Contested describes other processes that receive connections to the current incarnation; nil if there are none.
 	Contested *Contested

@@ -46,6 +46,8 @@ const (
 	ReasonProtocolError = "ProtocolError"
 	ReasonMemoryLimit   = "MemoryLimit"
 	ReasonCanaryFailed  = "CanaryFailed"
+	// ReasonFolderReplaced: the folder of the workspace was away and exists again, so a server that has found it missing is restarted.
+	ReasonFolderReplaced = "FolderReplaced"
 	// ReasonQuarantined: a document is withheld from the server because its text makes the server crash, or a request because it was in flight at crashes.
 	ReasonQuarantined = "Quarantined"
 	// ReasonCapabilityLost: a restarted server lacks capabilities that were announced to clients.

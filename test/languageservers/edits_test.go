@@ -100,6 +100,30 @@ func (r *replaceable) restart() {
 	r.attach()
 }
 
+// obey restarts the server when the multiplexer reports that it has to be restarted, as the manager does.
+func (r *replaceable) obey(t *testing.T) {
+	t.Helper()
+	over := make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			var report lsp.Report
+			if r.Fill(&report); report.Restart {
+				r.restart()
+			}
+		}
+	})
+	t.Cleanup(func() {
+		close(over)
+		done.Wait()
+	})
+}
+
 // editCount is the number of edits in each situation: the value of the environment variable EDITS, or 4.
 func editCount() int {
 	if n, err := strconv.Atoi(os.Getenv("EDITS")); err == nil {
@@ -225,7 +249,13 @@ func (s server) replaceable(t *testing.T, folder string, workspace ...string) *r
 	if len(workspace) > 0 {
 		config.Folders = workspace
 	}
-	m := &replaceable{start: func() *lspclient.Program { return s.start(t, folder) }, Mux: mux.New(mux.Options{
+	directory := func() string { // the first folder, as for Berth, if it exists
+		if info, err := os.Stat(config.Folders[0]); err == nil && info.IsDir() {
+			return config.Folders[0]
+		}
+		return folder
+	}
+	m := &replaceable{start: func() *lspclient.Program { return s.start(t, directory()) }, Mux: mux.New(mux.Options{
 		Config: config, Log: t.Logf,
 		Watch: mux.WatchDisk,
 	})}

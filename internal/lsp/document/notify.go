@@ -52,14 +52,14 @@ func notification(method string, p params) Notification {
 // didOpen opens a document at the server.
 func (s *Set) didOpen(d *document, text string) Notification {
 	s.version++
-	d.open, d.server, d.version, d.awaiting = true, text, s.version, nil
+	d.open, d.server, d.version, d.awaiting, d.round = true, text, s.version, nil, s.round
 	return notification("textDocument/didOpen", params{TextDocument: textDocument{d.uri, d.language, &d.version, &text}})
 }
 
 // didChange changes the text of a document that the server has open.
 func (s *Set) didChange(d *document, text string, events []event) Notification {
 	s.version++
-	d.server, d.version, d.awaiting = text, s.version, nil
+	d.server, d.version, d.awaiting, d.round = text, s.version, nil, s.round
 	return notification("textDocument/didChange", params{TextDocument: textDocument{URI: d.uri, Version: &d.version}, ContentChanges: events})
 }
 

@@ -67,6 +67,7 @@ func (s *Set) Delivered(uri string, version *int64) {
 		return
 	}
 	d.unversioned = version == nil
+	d.reopened = d.reopened && d.unversioned
 	at, known := s.described(d, version)
 	if !known {
 		return

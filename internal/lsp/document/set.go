@@ -46,6 +46,7 @@ type Set struct {
 	undelivered map[string]*document
 	seed        maphash.Seed
 	detached    bool
+	round       int64 // the number of calls of Outdate
 	version     int64 // the last version sent for any document; a reopened document receives a higher version than before
 	bytes       int64
 	switches    int64
@@ -67,6 +68,9 @@ type document struct {
 	author  Session // the session that opened, changed or saved the document last
 
 	awaiting *view // the server has this text only until it has sent diagnostics for it; nil: it has the text for another reason
+
+	round    int64 // the value of Set.round when the server received this text
+	reopened bool  // Renew has closed and opened the document, and the server has published no diagnostics with a version since
 
 	unversioned bool // the last diagnostics of the server stated no version
 	switched    bool // the server was switched to another view, and the views have not all been equal since

@@ -41,7 +41,10 @@ type backend struct {
 
 	work        map[string]*work // progress that belongs to no request, by token
 	diagnosedAt time.Time        // when diagnostics were last received
+	versions    bool             // the server has sent diagnostics with the version of a text
 	toldAt      time.Time        // when a change of a document or file was last sent
+	filesAt     time.Time        // when the server was last told about files, if it has registered no patterns of files; at first, when it was ready
+	forgets     bool             // the server may not notice the last change of files, because another one happened just before
 	pull        pulling
 
 	completed    int64            // request.sequence of the last completion that the server has received

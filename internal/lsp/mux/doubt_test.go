@@ -36,6 +36,7 @@ func TestInquiry_DoubtsUnlessDiagnosticsAreOfTheText(t *testing.T) {
 		"the server reports that it works":            {evidence: quietFor(time.Hour, func(e *evidence) { e.busy = true })},
 		"no version, not quiet yet":                   {evidence: quietFor(quiet-1, func(e *evidence) { e.published.version = nil })},
 		"no version will come":                        {evidence: quietFor(quiet, func(e *evidence) { e.published.version = nil }), final: true},
+		"a version may come":                          {evidence: quietFor(time.Hour, func(e *evidence) { e.published.version, e.versions = nil, true })},
 		"others changed":                              {evidence: quietFor(quiet, func(e *evidence) { e.published.at = before(time.Hour) })},
 		"others changed long ago":                     {evidence: quietFor(quietAfterOthers, func(e *evidence) { e.published.at = before(time.Hour) }), settled: true, final: true},
 		"requested, and not answered":                 {evidence: quietFor(time.Hour, func(e *evidence) { e.requested, e.owed = true, true })},

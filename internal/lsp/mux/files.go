@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/watch"
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
@@ -46,16 +47,40 @@ type fileWatch struct {
 	folders []string       // of the watcher
 	pending []watch.Change // for a server that is starting, which may have read the files before they changed
 	found   []string       // like pending, for folders that exist now
+	absent  []string       // the folders that do not exist
+	synced  int64          // the newest Synced of a report
 	// unseen is why the watcher may miss changes, and lost why the current server was not told about changes; empty if there is no reason.
 	unseen, lost string
 }
 
-// doubt returns why the server may not know what has changed on disk; empty if it does.
-func (f *fileWatch) doubt() string {
-	if len(f.globs) == 0 {
-		return "" // the server does not want to know
+// doubt returns why the server may not know what has changed on disk that concerns a document; empty if it does.
+func (f *fileWatch) doubt(uri string) string {
+	path := pathOf(uri)
+	for _, folder := range f.absent {
+		if strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/") {
+			return folder + " does not exist"
+		}
 	}
 	return cmp.Or(f.unseen, f.lost)
+}
+
+// problem returns why the server may not know what has changed on disk in a workspace with this first folder; empty if it does, or if it does not want to know.
+func (f *fileWatch) problem(root string) string {
+	switch {
+	case slices.Contains(f.absent, root):
+		return root + " does not exist"
+	case len(f.globs) > 0:
+		return cmp.Or(f.unseen, f.lost)
+	}
+	return ""
+}
+
+// root returns the first folder of the workspace, or an empty string.
+func (m *Mux) root() string {
+	if len(m.config.Folders) == 0 {
+		return ""
+	}
+	return filepath.Clean(m.config.Folders[0])
 }
 
 // glob is a pattern of the server. kinds is a set of bits: 1 created, 2 changed, 4 deleted.
@@ -64,7 +89,7 @@ type glob struct {
 	kinds int
 }
 
-// watchFiles reads the patterns from the registrations, and starts the watcher when the server has registered the first one. The watcher runs until Quit.
+// watchFiles reads the patterns from the registrations, and starts the watcher when the first server is ready. The watcher runs until Quit.
 func (m *Mux) watchFiles() {
 	m.files.globs = m.files.globs[:0]
 	for _, r := range m.features.registrations {
@@ -80,7 +105,7 @@ func (m *Mux) watchFiles() {
 	case m.files.watcher != nil && !slices.Equal(folders, m.files.folders):
 		m.files.folders = folders
 		m.files.watcher.SetFolders(folders)
-	case m.files.watcher == nil && len(m.files.globs) > 0 && m.options.Watch != nil && m.server != nil && !m.quitting:
+	case m.files.watcher == nil && m.options.Watch != nil && m.server != nil && m.server.ready() && len(folders) > 0 && !m.quitting:
 		watcher, err := m.options.Watch(folders, m.server.health.attachedAt, m.filesRead)
 		if err != nil {
 			m.doubtFiles(err.Error())
@@ -89,6 +114,7 @@ func (m *Mux) watchFiles() {
 		m.files.folders, m.files.watcher = folders, watcher
 		m.doubtFiles("")
 	}
+	m.tellPending()
 }
 
 // doubtFiles records why the watcher may miss changes.
@@ -107,19 +133,40 @@ func (m *Mux) filesRead(report watch.Report) {
 	m.lock()
 	defer m.unlock()
 	m.doubtFiles(report.Unseen)
+	m.files.synced = max(m.files.synced, report.Synced)
+	if !slices.Equal(m.files.absent, report.Absent) {
+		m.files.absent, m.changed = report.Absent, true
+	}
 	switch {
 	case m.server == nil: // the next server reads the files itself
-	case m.server.ready():
-		m.addAgain(report.Found)
-		m.tellFiles(report.Changes)
+	case slices.Contains(report.Found, m.root()):
+		m.markFaulty(m.server, lsp.ReasonFolderReplaced, fmt.Sprintf("%s did not exist and exists again, and the language server may have found it missing", m.root()))
 	case len(m.files.pending)+len(report.Changes) > maxPending:
 		m.files.lost = fmt.Sprintf("more than %d files changed while the language server started: restart the language server", maxPending)
 	default:
 		m.files.pending = append(m.files.pending, report.Changes...)
 		m.files.found = slices.Compact(slices.Sorted(slices.Values(append(m.files.found, report.Found...))))
 	}
+	m.tellPending()
+}
+
+// tellPending tells the server about the changes on disk that wait until it is ready and until it has had the time to register patterns. Then it lets the inquiries
+// continue that wait for these changes.
+func (m *Mux) tellPending() {
+	f, b := &m.files, m.server
+	if b != nil && b.ready() {
+		m.addAgain(f.found)
+		f.found = nil
+		if len(f.globs) > 0 || b.health.indexed || m.now().Sub(b.health.readyAt) >= progressGrace {
+			m.tellFiles(f.pending)
+			f.pending = nil
+		}
+	}
+	if b != nil && len(f.pending) > 0 {
+		return
+	}
 	for _, r := range slices.Clone(m.inquiries) {
-		if q := r.inquiry; q.synced > 0 && q.synced <= report.Synced {
+		if q := r.inquiry; q.synced > 0 && q.synced <= f.synced {
 			q.synced = 0
 			m.diagnose(r)
 		}
@@ -145,15 +192,17 @@ func (m *Mux) addAgain(found []string) {
 	m.pullNext()
 }
 
-// tellFiles tells the server about changes on disk.
+// tellFiles tells the server about changes on disk. A server that has registered no patterns receives all of them. Some such servers, such as clangd, read changed
+// files only when they receive the text of a document that depends on them.
 func (m *Mux) tellFiles(changes []watch.Change) {
 	type change struct {
 		URI  string `json:"uri"`
 		Type int    `json:"type"`
 	}
 	var wanted []change
+	registered := len(m.files.globs) > 0
 	for _, c := range changes {
-		if slices.ContainsFunc(m.files.globs, func(g glob) bool { return g.kinds&(1<<(c.Kind-1)) != 0 && g.paths.MatchString(c.Path) }) {
+		if !registered || slices.ContainsFunc(m.files.globs, func(g glob) bool { return g.kinds&(1<<(c.Kind-1)) != 0 && g.paths.MatchString(c.Path) }) {
 			wanted = append(wanted, change{fileURI(c.Path), int(c.Kind)})
 		}
 	}
@@ -162,10 +211,38 @@ func (m *Mux) tellFiles(changes []watch.Change) {
 	}
 	for part := range slices.Chunk(wanted, maxFileChanges) {
 		m.server.put(wire.NotificationBody(methodWatched, wire.Encode(map[string]any{"changes": part})))
-		m.server.toldAt = m.now()
 	}
+	if !registered {
+		m.renewAll(changes)
+	}
+	m.server.toldAt = m.now()
 	m.server.pull.everything()
 	m.pullNext()
+}
+
+// sources are the files that C, C++ and Objective-C programs can include, and the configuration of clangd.
+var sources = regexp.MustCompile(`(?i)(?:/[^/.]+|\.(?:[chm]|cc|mm|cu|cuh|[ch](?:pp|xx|\+\+)|hh|inc|inl|ipp|tpp|tcc|ixx|cppm|def)|/compile_commands\.json|/compile_flags\.txt|/\.clangd|/\.clang-tidy)$`)
+
+// renewAll sends the server the texts of all open documents again if files have changed that they may include, and that no client has open: a client that saves a file
+// notifies the server itself. After other changes, a document is only renewed when a client asks for its diagnostics.
+func (m *Mux) renewAll(changes []watch.Change) {
+	m.documents.Outdate()
+	m.server.forgets, m.server.filesAt = m.now().Sub(m.server.filesAt) < forgetful, m.now()
+	if !slices.ContainsFunc(changes, func(c watch.Change) bool { return sources.MatchString(c.Path) && !m.documents.IsOpen(fileURI(c.Path)) }) {
+		return
+	}
+	for _, uri := range m.documents.URIs() {
+		m.renew(uri)
+	}
+}
+
+// forgetful is how long after a change of a file the next one may escape clangd, which compares the sizes of files, and their times in whole seconds. Documents are
+// then closed and opened again.
+const forgetful = 2 * time.Second
+
+// renew sends the server the text of a document again, if files have changed since it received the text.
+func (m *Mux) renew(uri string) {
+	m.emit(m.documents.Renew(uri, m.server.forgets))
 }
 
 // globs returns the patterns of a registration. A pattern without a base is relative to each folder of the workspace.

@@ -57,7 +57,7 @@ func TestFiles_ChangesOnDiskReachServer(t *testing.T) {
 	b, disk := newDisk(t)
 	s := b.serve(nil)
 	c := b.join()
-	b.Expect(disk.started).To(BeZero(), "the server has not asked")
+	b.Expect(disk.started).To(Equal(1), "also for a server that has not asked")
 	disk.register(s)
 	disk.change(watch.Change{Path: "/w/a.go", Kind: watch.Changed}, watch.Change{Path: "/w/b.go", Kind: watch.Deleted},
 		watch.Change{Path: "/w/c.txt", Kind: watch.Created}, watch.Change{Path: "/w/go.mod", Kind: watch.Deleted})
@@ -242,24 +242,25 @@ func TestFiles_AServerAddsFoldersThatAreFoundLater(t *testing.T) {
 	b, disk := newDisk(t)
 	s := b.attach("", nil)
 	initialize := b.await(s.peer, "initialize", 1)
-	b.mux.filesRead(watch.Report{Found: []string{"/w", "/other"}})
+	b.mux.SetFolders([]string{"/w", "/v"})
+	b.mux.filesRead(watch.Report{Found: []string{"/v", "/other"}})
 	s.answer(initialize, capable)
-	b.await(s.peer, method, 2)
+	b.await(s.peer, method, 3)
 	disk.register(s)
 	disk.report(watch.Report{Found: []string{"/other"}})
-	disk.report(watch.Report{Found: []string{"/w"}, Changes: []watch.Change{{Path: "/w/a.go", Kind: watch.Created}}})
+	disk.report(watch.Report{Found: []string{"/v"}, Changes: []watch.Change{{Path: "/w/a.go", Kind: watch.Created}}})
 	b.await(s.peer, methodWatched, 1)
 	var events []string
 	for _, m := range s.received(method) {
 		events = append(events, string(m.Params))
 	}
-	removed, added := `{"event":{"added":[],"removed":[{"uri":"file:///w","name":"w"}]}}`, `{"event":{"added":[{"uri":"file:///w","name":"w"}],"removed":[]}}`
-	b.Expect(events).To(Equal([]string{removed, added, removed, added}))
+	removed, added := `{"event":{"added":[],"removed":[{"uri":"file:///v","name":"v"}]}}`, `{"event":{"added":[{"uri":"file:///v","name":"v"}],"removed":[]}}`
+	b.Expect(events).To(Equal([]string{added, removed, added, removed, added}))
 
 	b.crash(s)
 	s = b.serve(nil)
 	disk.register(s)
-	disk.report(watch.Report{Found: []string{"/w"}, Changes: []watch.Change{{Path: "/w/a.go", Kind: watch.Created}}})
+	disk.report(watch.Report{Found: []string{"/v"}, Changes: []watch.Change{{Path: "/w/a.go", Kind: watch.Created}}})
 	b.await(s.peer, methodWatched, 1)
 	b.Expect(s.received(method)).To(BeEmpty(), "the server does not accept changes of its folders")
 }
@@ -296,4 +297,131 @@ func TestFiles_ChangesDuringAStartReachTheServer(t *testing.T) {
 	b.crash(s)
 	b.serve(nil)
 	b.Expect(b.report().Unhealthy).To(BeEmpty(), "the next server has read the files")
+}
+
+// A server registers patterns some time after it has answered initialize. Changes wait until then, and so do the inquiries after them.
+func TestFiles_ChangesWaitForThePatternsOfTheServer(t *testing.T) {
+	b, disk := newDisk(t)
+	s := b.serve(nil)
+	c := b.join()
+	c.openDocument("file:///w/a.go", "one")
+	disk.inquire(c, "1")
+	disk.report(watch.Report{Changes: []watch.Change{{Path: "/w/b.go", Kind: watch.Changed}}, Synced: 1})
+	c.sync()
+	b.Expect(append(s.received(methodWatched), s.received(symbols)...)).To(BeEmpty())
+	disk.register(s)
+	b.await(s.peer, symbols, 1)
+	b.Expect(string(b.await(s.peer, methodWatched, 1).Params)).To(MatchJSON(`{"changes":[{"uri":"file:///w/b.go","type":2}]}`))
+
+	b.crash(s)
+	s = b.attach(fakeResult, func(s *fakeServer, m message) {
+		if m.Method == "initialized" {
+			s.send(`{"jsonrpc":"2.0","id":"p","method":"window/workDoneProgress/create","params":{"token":"t"}}`)
+		}
+	})
+	b.mux.lock()
+	b.mux.features.registrations = nil // as if the first server had registered none
+	b.mux.files.globs = nil
+	b.mux.unlock()
+	b.Eventually(func() bool { return b.report().Initialized }).Should(BeTrue())
+	disk.change(watch.Change{Path: "/w/b.go", Kind: watch.Changed})
+	b.tick(progressGrace - time.Second)
+	b.Expect(s.received(methodWatched)).To(BeEmpty())
+	b.tick(time.Second)
+	b.await(s.peer, methodWatched, 1)
+}
+
+// clangd registers no patterns, and reads changed headers only when it receives the text of a document again.
+func TestFiles_AServerWithoutPatternsReceivesTheTextsAgain(t *testing.T) {
+	const uri, other = "file:///w/a.go", "file:///w/other.c"
+	b, disk := newDisk(t)
+	s := b.serve(func(s *fakeServer, m message) {
+		if m.Method == symbols {
+			s.answer(m, "[]")
+		}
+	})
+	c := b.join()
+	c.openDocument(uri, "one")
+	s.publishFor(uri, "1", "of the first header")
+	c.shows(uri, "of the first header")
+	c.openDocument(other, "other")
+	b.await(s.peer, "textDocument/didOpen", 2)
+	b.Eventually(func() bool { b.tick(settleTime); return b.report().Indexed }).Should(BeTrue())
+	b.tick(forgetful)
+
+	disk.change(watch.Change{Path: "/w/a.h", Kind: watch.Changed})
+	b.Expect(string(b.await(s.peer, methodWatched, 1).Params)).To(MatchJSON(`{"changes":[{"uri":"file:///w/a.h","type":2}]}`))
+	b.await(s.peer, "textDocument/didChange", 2)
+	b.Expect(string(s.received("textDocument/didChange")[0].Params)).To(MatchJSON(`{"textDocument":{"uri":"file:///w/a.go","version":3},"contentChanges":[{"text":"one"}]}`))
+	disk.inquire(c, "1")
+	disk.report(watch.Report{Synced: 1})
+	b.await(s.peer, symbols, 1)
+	b.tick(quietAfterOthers)
+	b.Expect(c.answers("1")).To(BeEmpty(), "the server has sent no diagnostics after the change of the header")
+	s.publishFor(uri, "3", "of the second header")
+	d, text := c.diagnosis("1", quiet)
+	b.Expect(d.Settled).To(BeTrue(), d.Reason)
+	b.Expect(d.Version).To(BeEquivalentTo(7))
+	b.Expect(text).To(ContainSubstring("of the second header"))
+
+	b.tick(forgetful)
+	disk.change(watch.Change{Path: "/w/data.bin", Kind: watch.Changed}, watch.Change{Path: "/w/other.c", Kind: watch.Changed})
+	b.await(s.peer, methodWatched, 2)
+	b.Expect(s.received("textDocument/didChange")).To(HaveLen(2), "no client has asked, and a client that saves a document notifies the server itself")
+	disk.change(watch.Change{Path: "/w/data.bin", Kind: watch.Changed})
+	disk.inquire(c, "2")
+	disk.report(watch.Report{Synced: 2})
+	b.await(s.peer, "textDocument/didClose", 1)
+	b.await(s.peer, "textDocument/didOpen", 3)
+	b.Expect(s.received("textDocument/didChange")).To(HaveLen(2), "the second of two changes may escape the server, unless the document is opened again")
+	s.publishFor(uri, "null", "closed")
+	s.publishFor(uri, "5", "of the newest file")
+	d, text = c.diagnosis("2", quiet)
+	b.Expect(d.Settled).To(BeTrue(), d.Reason)
+	b.Expect(text).To(ContainSubstring("of the newest file"))
+	b.Expect(shown(c, uri)).NotTo(ContainElement(ContainSubstring("closed")))
+}
+
+// A server that has found its folder missing may never recover: gopls stays at "initialization failed", and Node cannot determine the working directory.
+func TestFiles_AServerWhoseFolderWasAwayIsRestarted(t *testing.T) {
+	b, disk := newDisk(t)
+	s := b.serve(func(s *fakeServer, m message) {
+		if m.Method == symbols {
+			s.publishFor("file:///w/a.go", "1", "x")
+			s.answer(m, "[]")
+		}
+	})
+	c := b.join()
+	disk.register(s)
+	c.openDocument("file:///w/a.go", "one")
+	ask := func(id string, report watch.Report) lsp.Diagnosis {
+		disk.inquire(c, id)
+		report.Synced = disk.requested.Load()
+		disk.report(report)
+		d, _ := c.diagnosis(id, quiet)
+		return d
+	}
+	b.Expect(ask("1", watch.Report{Absent: []string{"/v"}}).Settled).To(BeTrue(), "another folder")
+	b.Expect(b.report().Unhealthy).To(BeEmpty())
+	d := ask("2", watch.Report{Absent: []string{"/w"}})
+	b.Expect(d.Settled).To(BeFalse())
+	b.Expect(d.Reason).To(Equal("/w does not exist"))
+	b.Expect(b.report()).To(And(HaveField("Unhealthy", lsp.ReasonFilesUnseen), HaveField("Restart", false), HaveField("Message", ContainSubstring("/w does not exist"))))
+
+	disk.inquire(c, "3")
+	disk.report(watch.Report{Found: []string{"/w"}, Synced: disk.requested.Load()})
+	b.expectRestart(lsp.ReasonFolderReplaced)
+	c.sync()
+	b.Expect(c.answers("3")).To(BeEmpty(), "the next server answers it")
+	b.stopForRestart(s)
+	s = b.serve(func(s *fakeServer, m message) {
+		if m.Method == symbols {
+			s.publishFor("file:///w/a.go", "1", "of the new folder")
+			s.answer(m, "[]")
+		}
+	})
+	d, text := c.diagnosis("3", quiet)
+	b.Expect(d.Settled).To(BeTrue(), d.Reason)
+	b.Expect(text).To(ContainSubstring("of the new folder"))
+	b.Expect(b.report().Unhealthy).To(BeEmpty())
 }

@@ -173,9 +173,8 @@ func (m *Mux) introduced(b *backend, body []byte, e *wire.Envelope) {
 	b.out.setLimit(b.out.backlog() + m.options.UnreadBytes)
 	b.health.readyAt = m.now()
 	m.syncFolders()
-	m.addAgain(m.files.found)
-	m.tellFiles(m.files.pending)
-	m.files.pending, m.files.found = nil, nil
+	b.filesAt = b.health.readyAt
+	m.watchFiles()
 	b.health.workAt = b.health.readyAt
 	b.health.silence = silence{}
 	m.counters.StartupNanos = int64(b.health.readyAt.Sub(b.health.attachedAt))

@@ -136,6 +136,9 @@ func (m *Mux) dispatch(r *request) {
 		return
 	}
 	m.view(r)
+	if r.inquiry != nil {
+		m.renew(r.inquiry.uri)
+	}
 	if r.notification {
 		b.put(r.body)
 		m.forget(r)

@@ -191,6 +191,7 @@ type evidence struct {
 	toldAt    time.Time // when the server last received a change of any document or file
 	tasks     int       // how many tasks of the server are in progress
 	busy      bool      // the server reports that it is working
+	versions  bool      // the server has stated versions with other diagnostics
 	// requested: the server returns the diagnostics of this document only on request; owed: the answer to such a request is outstanding.
 	requested, owed bool
 }
@@ -198,7 +199,7 @@ type evidence struct {
 func (m *Mux) evidence(uri string, served int64) evidence {
 	b := m.server
 	return evidence{
-		published: m.published.of(uri), served: served, now: m.now(), toldAt: b.toldAt, tasks: len(b.work), busy: b.health.busyStatus,
+		published: m.published.of(uri), served: served, now: m.now(), toldAt: b.toldAt, tasks: len(b.work), busy: b.health.busyStatus, versions: b.versions,
 		active:    latest(b.diagnosedAt, b.health.workAt, b.toldAt),
 		requested: b.pull.offered && !b.pull.published[document.Key(uri)], owed: b.pull.owes(uri),
 	}
@@ -216,7 +217,7 @@ func (q *inquiry) doubt(e evidence) (reason string, final bool) {
 	case p == nil || p.stale:
 		return "the server has sent no diagnostics for this file", false
 	case p.version == nil:
-		return "the server does not state for which content its diagnostics are", idle >= quiet
+		return "the server does not state for which content its diagnostics are", idle >= quiet && !e.versions
 	case *p.version != e.served:
 		return "the server has sent no diagnostics for this content in time", false
 	case e.requested && e.owed:
@@ -241,7 +242,7 @@ func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Ti
 func (m *Mux) conclude(r *request, doubt string) {
 	q, s := r.inquiry, r.session
 	result := lsp.Diagnosis{
-		URI: q.uri, ContentHash: lsp.ContentHash(q.text), Reason: cmp.Or(doubt, m.files.doubt()), Diagnostics: json.RawMessage("[]"),
+		URI: q.uri, ContentHash: lsp.ContentHash(q.text), Reason: cmp.Or(doubt, m.files.doubt(q.uri)), Diagnostics: json.RawMessage("[]"),
 	}
 	result.Settled = result.Reason == ""
 	if version, open := m.documents.ClientVersion(s.key, q.uri); open {

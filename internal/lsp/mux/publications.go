@@ -75,11 +75,14 @@ func (m *Mux) publish(b *backend, params json.RawMessage) {
 		p.Diagnostics = json.RawMessage("[]")
 	}
 	switch {
+	case p.Version == nil && m.documents.Reopened(p.URI):
+		return // the document was closed and opened again, and diagnostics of its text follow
 	case b.pull.conflicts && m.documents.Conflicting(p.URI):
 		return // it is not known for which text these diagnostics are, and those of each text are requested
 	case b.pull.offered && !b.pull.conflicts && len(b.pull.published) < maxPublications:
 		b.pull.published[document.Key(p.URI)] = true
 	}
+	b.versions = b.versions || p.Version != nil
 	m.record(p.URI, p.Version, p.Diagnostics)
 }
 

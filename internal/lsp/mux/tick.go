@@ -43,6 +43,9 @@ func (m *Mux) Tick(now time.Time) {
 		m.pullLate(b, now)
 	}
 	m.stopAwaiting(now)
+	if len(m.files.pending) > 0 {
+		m.tellPending()
+	}
 	m.pump()
 	m.settleAll()
 	m.changed = m.changed || m.dirty
@@ -222,8 +225,8 @@ func (m *Mux) condition(b *backend) (reason, message string, restart bool) {
 		return lsp.ReasonQuarantined, m.quarantine.problem(), false
 	case b != nil && len(m.features.lost) > 0:
 		return lsp.ReasonCapabilityLost, "clients use features that the language server no longer has: " + strings.Join(m.features.lost, ", "), false
-	case b != nil && m.files.doubt() != "":
-		return lsp.ReasonFilesUnseen, "the language server may not learn what other programs change on disk: " + m.files.doubt(), false
+	case b != nil && m.files.problem(m.root()) != "":
+		return lsp.ReasonFilesUnseen, "the language server may not learn what other programs change on disk: " + m.files.problem(m.root()), false
 	}
 	return "", "", false
 }

@@ -31,6 +31,8 @@ type Report struct {
 	Changes []Change
 	// Found contains the paths of the folders that did not exist, and exist now.
 	Found []string
+	// Absent contains the paths of the folders that do not exist now, sorted.
+	Absent []string
 	// Unseen is why the watcher may miss changes, as a sentence without a full stop, with the remedy; empty if it misses none.
 	Unseen string
 	// Synced is the newest result of Sync whose changes were reported.

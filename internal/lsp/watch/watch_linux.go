@@ -183,14 +183,25 @@ func (w *Watcher) drain() {
 
 // flush reports the changes in the batch.
 func (w *Watcher) flush(synced int64) {
-	next := Report{Unseen: w.unseen, Synced: synced}
+	next := Report{Absent: w.absent(), Unseen: w.unseen, Synced: synced}
 	changes, found := w.batch.take(), w.found
-	if len(changes) > 0 || len(found) > 0 || next.Unseen != w.reported.Unseen || next.Synced != w.reported.Synced {
+	if len(changes) > 0 || len(found) > 0 || !slices.Equal(next.Absent, w.reported.Absent) || next.Unseen != w.reported.Unseen || next.Synced != w.reported.Synced {
 		w.reported, w.found = next, nil
 		next.Changes, next.Found = changes, found
 		w.report(next)
 	}
 	w.first = time.Time{}
+}
+
+// absent returns the roots that do not exist, sorted.
+func (w *Watcher) absent() (paths []string) {
+	for _, r := range w.roots {
+		if r.absent {
+			paths = append(paths, r.path)
+		}
+	}
+	slices.Sort(paths)
+	return paths
 }
 
 // change records a change. A full batch is reported at once.

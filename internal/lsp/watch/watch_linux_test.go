@@ -129,13 +129,16 @@ func TestWatcher_ReportsChanges(t *testing.T) {
 func TestWatcher_ReportsWithoutSync(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "folder")
 	r := start(t, nil, folder)
+	r.Expect(r.last().Absent).To(ConsistOf(folder))
 	r.Expect(os.Mkdir(folder, 0o700)).To(Succeed())
-	r.Eventually(r.last).WithTimeout(30 * time.Second).Should(HaveField("Found", ConsistOf(folder)))
+	r.Eventually(r.last).WithTimeout(30 * time.Second).Should(And(HaveField("Found", ConsistOf(folder)), HaveField("Absent", BeEmpty())))
 	r.write(filepath.Join(folder, "file"))
 	r.Eventually(r.last).WithTimeout(30 * time.Second).Should(HaveField("Changes", ConsistOf(Change{filepath.Join(folder, "file"), Created})))
 	r.Expect(r.last().Found).To(BeEmpty())
 	r.write(filepath.Join(folder, "file"))
 	r.Eventually(r.last).WithTimeout(30 * time.Second).Should(HaveField("Changes", ConsistOf(Change{filepath.Join(folder, "file"), Changed})))
+	r.Expect(os.RemoveAll(folder)).To(Succeed())
+	r.Eventually(r.last).WithTimeout(30 * time.Second).Should(HaveField("Absent", ConsistOf(folder)))
 }
 
 func TestWatcher_SkipsWhatGitIgnores(t *testing.T) {

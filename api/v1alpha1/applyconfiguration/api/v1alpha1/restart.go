@@ -18,7 +18,8 @@ type RestartApplyConfiguration struct {
 	Incarnation *int64 `json:"incarnation,omitempty"`
 	// time is when the previous incarnation exited, or when its stop was requested.
 	Time *v1.MicroTime `json:"time,omitempty"`
-	// reason is why the server was restarted: Requested, SpecChanged, Crashed, Lost, Hung, ProtocolError, MemoryLimit, CanaryFailed or Unhealthy.
+	// reason is why the server was restarted: Requested, SpecChanged, Crashed, Lost, Hung, ProtocolError, MemoryLimit, CanaryFailed, FolderReplaced
+	// or Unhealthy.
 	Reason *string `json:"reason,omitempty"`
 	// tookMilliseconds is the duration from time until the new incarnation served requests, in milliseconds. Unset until then.
 	TookMilliseconds *int64 `json:"tookMilliseconds,omitempty"`
