@@ -125,6 +125,9 @@ const (
 	ReasonSkippedCircuitOpen = "SkippedCircuitOpen"
 	// ReasonStrategyMissing means that a Strategy that a run or a plan needs does not exist.
 	ReasonStrategyMissing = "StrategyMissing"
+	// ReasonRestored means that a Plan or a StrategyRun is a copy of an object that Berth has served before, for example from a backup, so that it may have been
+	// executed already.
+	ReasonRestored = "Restored"
 	// ReasonStrategyChanged means that the program of the strategy has changed since the plan of the run started.
 	ReasonStrategyChanged = "StrategyChanged"
 	// ReasonDisabled means that the strategy is disabled. The Strategy is Ready; its runs that have not started are Stalled.

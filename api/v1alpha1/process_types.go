@@ -18,6 +18,9 @@ const (
 	// without waiting for the lost host to stop the process. If the lost host comes back and takes over the object again, it removes the annotation
 	// first.
 	AnnotationLostHost = "berth.dev/lost-host"
+	// AnnotationUID records the UID that a Plan or a StrategyRun had when Berth first served it. A copy of the object, for example one that was restored from a
+	// backup, has another UID. Berth does not execute the copy (reason Restored) until this annotation is removed.
+	AnnotationUID = "berth.dev/uid"
 )
 
 // ProcessState is the desired state of a process.

@@ -16,12 +16,17 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/controllers/consistency"
+	"github.com/berth-dev/berth/controllers/process"
 	"github.com/berth-dev/berth/internal/plan"
 )
 
 // admit handles a plan that has not begun: it determines what the plan will pin, or why the plan cannot begin. It reads everything from the API server and
-// not from the cache, because the plan keeps what it pins.
+// not from the cache, because the plan keeps what it pins. A plan that is a copy may not continue either.
 func (r *Reconciler) admit(ctx context.Context, v *scope) (err error) {
+	if message := process.RestoredFrom("plan", v.plan); message != "" && !v.desired.Cancelled && v.plan.Status.FinishTime == nil {
+		v.desired.Blocked = &plan.Blocked{Reason: v1alpha1.ReasonRestored, Waiting: "for its deletion: it is a copy of an earlier plan", Message: message}
+		return nil
+	}
 	if begun(v.plan) || v.plan.Status.DuplicateOf != nil || v.desired.Cancelled {
 		return nil
 	}

@@ -91,11 +91,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		waiting.set(req.NamespacedName, false)
 		return r.result(req, nil, r.abandon(ctx, req.NamespacedName))
 	}
-	if serve, err := r.Hosts.Claim(ctx, r.Client, object); err != nil {
+	if serve, err := r.Hosts.Claim(ctx, r.Client, object, markUnmarked); err != nil {
 		return r.result(req, nil, consistency.StaleOr(err, "set the host label"))
 	} else if !serve {
 		waiting.set(req.NamespacedName, false)
 		return ctrl.Result{}, nil
+	}
+	if err := r.mark(ctx, object); err != nil {
+		return r.result(req, nil, err)
 	}
 	now, timeline := elapsed.Read(r.Clock)
 	v := &scope{plan: object, now: now.Truncate(time.Microsecond), timeline: timeline}
@@ -105,6 +108,27 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 	}
 	return r.result(req, v, nil)
+}
+
+// mark records the UID of a plan before the plan is executed, so that a copy of it is recognized.
+func (r *Reconciler) mark(ctx context.Context, object *v1alpha1.Plan) error {
+	if object.Annotations[v1alpha1.AnnotationUID] != "" || object.Status.FinishTime != nil {
+		return nil
+	}
+	base := object.DeepCopy()
+	process.Mark(object)
+	if err := consistency.Patch(ctx, r.Client, base, object, "record the UID of the plan in an annotation"); err != nil {
+		return err
+	}
+	r.writes.Record(object)
+	return nil
+}
+
+// markUnmarked is the change of mark, for a write that also changes something else.
+func markUnmarked(object client.Object) {
+	if object.GetAnnotations()[v1alpha1.AnnotationUID] == "" {
+		process.Mark(object)
+	}
 }
 
 // result determines when the next reconcile is due.

@@ -72,6 +72,8 @@ type Traits struct {
 	Template *apiruntime.RawExtension
 	// Finalizers are added to the object in its first reconcile, together with the process finalizer.
 	Finalizers []string
+	// Marked records the UID of the object in AnnotationUID before its process is started.
+	Marked bool
 	// Adopts is the existing session or container that the object may adopt, in the form of the policy key adoption (see AdoptsSession); empty if it adopts none.
 	Adopts string
 	// KeepAdopted leaves an adopted process running when the object is deleted.

@@ -195,16 +195,20 @@ func (r *Reconciler) read(ctx context.Context, req ctrl.Request) (Object, error)
 }
 
 // writeMetadata writes the finalizer before anything is started, so that no process can outlive its object unnoticed. In the same write it copies the session of
-// the spec to a label, and sets the host label of an object that this host takes.
+// the spec to a label, sets the host label of an object that this host takes, and marks an object that must not be executed again after a restore.
 func (r *Reconciler) writeMetadata(ctx context.Context, v *scope) error {
 	defer func() { v.base = copyOf(v.object) }()
 	session := v.spec().Session
 	labelled := session == "" || v.object.GetLabels()[v1alpha1.LabelSession] == session
 	claimed := controllerutil.ContainsFinalizer(v.object, v1alpha1.FinalizerProcess)
-	if v.want == lifecycle.DesiredDeleted && !v.take || labelled && claimed && !v.take {
+	marked := !v.traits.Marked || v.object.GetAnnotations()[v1alpha1.AnnotationUID] != ""
+	if v.want == lifecycle.DesiredDeleted && !v.take || labelled && claimed && marked && !v.take {
 		return nil
 	}
 	before := copyOf(v.object)
+	if !marked {
+		Mark(v.object)
+	}
 	if v.want != lifecycle.DesiredDeleted {
 		controllerutil.AddFinalizer(v.object, v1alpha1.FinalizerProcess)
 	}

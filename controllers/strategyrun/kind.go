@@ -58,7 +58,7 @@ var (
 // +kubebuilder:rbac:groups=berth.dev,resources=strategyruns,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=berth.dev,resources=strategyruns/status,verbs=patch
 // +kubebuilder:rbac:groups=berth.dev,resources=strategyruns/finalizers,verbs=update
-// +kubebuilder:rbac:groups=berth.dev,resources=strategies,verbs=get;list;watch
+// +kubebuilder:rbac:groups=berth.dev,resources=strategies;plans,verbs=get;list;watch
 
 // New returns the kind. cache reads from a cache with the index indexWaiting, reader from the API server. runtimes are the backends that execute runs.
 func New(cache, reader client.Reader, runtimes *runtime.Registry, now clock.PassiveClock) *Kind {
@@ -130,6 +130,7 @@ func (k *Kind) Traits(object process.Object) process.Traits {
 	}
 	if run.Status.Outcome == "" {
 		traits.Finalizers = []string{v1alpha1.FinalizerCount}
+		traits.Marked = planOf(run) == nil
 	}
 	return traits
 }

@@ -37,6 +37,10 @@ func (k *Kind) Prepare(ctx context.Context, object process.Object, _ *facts.Inca
 			return err
 		}
 	}
+	if restored, err := k.restored(ctx, run); err != nil || restored != nil {
+		start.Blocked = restored
+		return err
+	}
 	if started(run) {
 		return k.readmit(ctx, run, start)
 	}

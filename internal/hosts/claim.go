@@ -13,8 +13,8 @@ import (
 )
 
 // Claim sets the label of this host on an object that has no such label yet. It is for kinds that run no processes themselves. It reports whether this manager
-// serves the object. err is the error of the write, which uses an optimistic lock.
-func (h *Hosts) Claim(ctx context.Context, writer client.Client, object client.Object) (serve bool, err error) {
+// serves the object. The functions in also may change other metadata of the object in the same write. err is the error of the write, which uses an optimistic lock.
+func (h *Hosts) Claim(ctx context.Context, writer client.Client, object client.Object, also ...func(client.Object)) (serve bool, err error) {
 	if h == nil {
 		return true, nil
 	}
@@ -27,6 +27,9 @@ func (h *Hosts) Claim(ctx context.Context, writer client.Client, object client.O
 			return false, nil
 		}
 		h.Label(object)
+		for _, change := range also {
+			change(object)
+		}
 		return true, writer.Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	case lifecycle.HostMove, lifecycle.HostLeave:
 	}

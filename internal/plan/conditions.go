@@ -24,7 +24,7 @@ func (p *planner) describe() {
 	case s.State == queued && s.DuplicateOf != nil:
 		waiting = "for nothing: plan " + s.DuplicateOf.Name + " has the same key"
 		reason, message = v1alpha1.ReasonDuplicate, p.duplicateMessage()
-	case s.State == queued && blocked != nil:
+	case blocked != nil && (s.State == queued || p.restored()):
 		waiting, reason, message = blocked.Waiting, blocked.Reason, blocked.Message
 	case p.ending != nil: // also in the state queued, if the status of a plan with runs was lost
 		waiting = "for runs to end"
@@ -95,7 +95,7 @@ func (p *planner) conditions() {
 			p.set(conditionType, metav1.ConditionFalse, v1alpha1.ReasonPending, "")
 		}
 	}
-	if s.State == complete {
+	if s.State == complete && !p.restored() {
 		p.set(v1alpha1.ConditionAwaitingApproval, metav1.ConditionTrue, v1alpha1.ReasonAwaitingApproval, p.howToApprove())
 	} else {
 		p.set(v1alpha1.ConditionAwaitingApproval, metav1.ConditionFalse, string(s.State), "")

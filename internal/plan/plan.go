@@ -41,7 +41,7 @@ type Desired struct {
 	// Timeline converts recorded times to elapsed time.
 	Timeline elapsed.Timeline
 
-	// Pinned is what a plan copies from its action when it starts. Blocked is why it may not start.
+	// Pinned is what a plan copies from its action when it starts. Blocked is why it may not start or, with the reason Restored, not continue.
 	Pinned  *v1alpha1.PinnedAction
 	Blocked *Blocked
 }
@@ -130,15 +130,17 @@ func Next(desired Desired, record v1alpha1.PlanStatus, runs []Run, now time.Time
 		// This plan remains a duplicate even if the other plan is deleted later, because the other plan has carried out the request.
 		p.status.DuplicateOf = blocked.Duplicate
 	}
-	p.observe()
-	for range mostMoves {
-		if !p.move() {
-			break
+	if !p.restored() {
+		p.observe()
+		for range mostMoves {
+			if !p.move() {
+				break
+			}
 		}
+		p.fill()
+		p.endStrays()
+		p.release()
 	}
-	p.fill()
-	p.endStrays()
-	p.release()
 	p.conclude()
 	p.keepQuiet()
 	p.gather()
@@ -157,6 +159,11 @@ type planner struct {
 	ending *row
 	// taken is the name of an object that has the name of a run but does not belong to the plan.
 	taken string
+}
+
+// restored reports whether the plan is a copy of an earlier plan. Such a plan does nothing, even if its status was restored too.
+func (p *planner) restored() bool {
+	return p.desired.Blocked != nil && p.desired.Blocked.Reason == v1alpha1.ReasonRestored
 }
 
 // pinned returns the pinned definition of the current phase, or nil if the action does not define that phase.
@@ -229,7 +236,7 @@ func (p *planner) conclude() {
 	if finished && p.desired.TTL != nil {
 		p.step.Expires = s.FinishTime.Add(*p.desired.TTL)
 	}
-	if left, limited := p.timeLeft(); limited && s.State == v1alpha1.PlanProcessing && p.ending == nil {
+	if left, limited := p.timeLeft(); limited && s.State == v1alpha1.PlanProcessing && p.ending == nil && !p.restored() {
 		p.step.Requeue = max(left, time.Millisecond)
 	}
 	p.describe()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -156,9 +157,10 @@ func TestStrategy_StaleReadOfDeletedStrategy(t *testing.T) {
 	g.Expect(w.runNow("bad").Finalizers).To(HaveLen(1))
 }
 
-// TestStrategyRun_ShortRunNeedsFourWrites checks that a run that is created with its finalizers and ends immediately is written only four times: its
-// creation, the intent to start, the result, and the removal of the count finalizer. A longer run must also record its process.
-func TestStrategyRun_ShortRunNeedsFourWrites(t *testing.T) {
+// TestStrategyRun_ShortRunNeedsFiveWrites checks that a run that is created with its finalizers and ends immediately is written only five times: its
+// creation, the mark that tells copies of it apart, the intent to start, the result, and the removal of the count finalizer. A run of a plan needs no mark. A
+// longer run must also record its process.
+func TestStrategyRun_ShortRunNeedsFiveWrites(t *testing.T) {
 	g := NewWithT(t)
 	w := newStrategyWorld(t, faults{lag: func(int) int { return 0 }})
 	manager := w.newStrategyManager(0)
@@ -172,15 +174,20 @@ func TestStrategyRun_ShortRunNeedsFourWrites(t *testing.T) {
 	}
 	w.createStrategy()
 	reconcile(strategyName)
+	plan := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "plan", UID: "plan-uid"}}
+	g.Expect(w.api.Create(w.ctx, plan)).To(Succeed())
 	w.createRun("quick", v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount)
-	reconcile("quick")
-	g.Expect(w.rt.Live(uidOf("quick"))).To(HaveLen(1))
-	g.Expect(reconcile("quick")).To(BeNumerically(">", 0), "the run must be checked again without an event")
-	w.exit("quick", 0)
-	reconcile("quick", strategyName, strategyName, "quick")
-	g.Expect(w.runNow("quick").Status.Outcome).To(Equal(v1alpha1.OutcomeSucceeded))
-	g.Expect(w.runNow("quick").Finalizers).To(Equal([]string{v1alpha1.FinalizerProcess}))
-	g.Expect(w.history["quick"]).To(HaveLen(4))
+	w.createRunOf(plan, "of-plan", v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount)
+	for name, writes := range map[string]int{"quick": 5, "of-plan": 4} {
+		reconcile(name)
+		g.Expect(w.rt.Live(uidOf(name))).To(HaveLen(1))
+		g.Expect(reconcile(name)).To(BeNumerically(">", 0), "the run must be checked again without an event")
+		w.exit(name, 0)
+		reconcile(name, strategyName, strategyName, name)
+		g.Expect(w.runNow(name).Status.Outcome).To(Equal(v1alpha1.OutcomeSucceeded))
+		g.Expect(w.runNow(name).Finalizers).To(Equal([]string{v1alpha1.FinalizerProcess}))
+		g.Expect(w.history[name]).To(HaveLen(writes), name)
+	}
 
 	w.createRun("slow", v1alpha1.FinalizerProcess, v1alpha1.FinalizerCount)
 	reconcile("slow")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
@@ -107,7 +108,15 @@ func (w *strategyWorld) createStrategy() {
 }
 
 func (w *strategyWorld) createRun(name string, finalizers ...string) {
+	w.createRunOf(nil, name, finalizers...)
+}
+
+// createRunOf creates a run that a plan owns, unless plan is nil.
+func (w *strategyWorld) createRunOf(plan *v1alpha1.Plan, name string, finalizers ...string) {
 	r := &v1alpha1.StrategyRun{}
+	if plan != nil {
+		r.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Plan", Name: plan.Name, UID: plan.UID, Controller: ptr.To(true)}}
+	}
 	r.Finalizers = finalizers
 	r.Namespace, r.Name, r.UID, r.Generation = key.Namespace, name, uidOf(name), 1
 	r.Spec.StrategyRef.Name, r.Spec.State = strategyName, v1alpha1.RunActive
