@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,5 +69,69 @@ func TestServers_AnswerInquiries(t *testing.T) {
 			}
 			g.Expect(settled).To(Equal(edits), reason)
 		})
+	}
+}
+
+// TestServers_DiagnosticsByTurns lets an agent ask about the text on disk while an editor has unsaved text, with servers that do not state the versions of texts. The
+// editor receives the diagnostics of each of its edits while the agent stays connected. The agent receives no diagnostics of the editor's text.
+func TestServers_DiagnosticsByTurns(t *testing.T) {
+	for _, name := range []string{"dockerfile-language-server", "svelte-language-server", "yaml-language-server"} {
+		t.Run(name, func(t *testing.T) {
+			s := servers[name]
+			folder := s.folder(t)
+			connect := s.shared(t, folder)
+			editor := s.open(t, connect(clientKinds["editor"]), folder)
+			right := s.files[s.main]
+			wrong := strings.Replace(right, s.from, s.mistake, 1)
+			reports := func(c *session, complains bool) {
+				t.Helper()
+				c.diagnostics(func(text string) bool { return strings.Contains(text, s.complaint) == complains })
+			}
+			editor.edit(wrong)
+			reports(editor, true)
+			agent := s.open(t, connect(clientKinds["agent"]), folder) // with the text on disk
+			agent.answer(documentSymbols, agent.params(documentSymbols))
+			editor.edit(right)
+			reports(editor, false)
+			editor.edit(wrong)
+			reports(editor, true)
+			reports(agent, false)
+		})
+	}
+}
+
+// TestServers_AnswersDescribeTheTextOfTheClient lets one client ask about its text while another one edits its own text of the same file. svelte-language-server
+// computes answers some time after it has read the question.
+func TestServers_AnswersDescribeTheTextOfTheClient(t *testing.T) {
+	const questions = 9
+	g := NewWithT(t)
+	s := servers["svelte-language-server"]
+	folder := s.folder(t)
+	connect := s.shared(t, folder)
+	reader, writer := s.open(t, connect(clientKinds["editor"]), folder), s.open(t, connect(clientKinds["agent"]), folder)
+	text := func(name string, n int) string {
+		return fmt.Sprintf("<script lang=\"ts\">\n%s  export function %s(x: number) { return x + %d; }\n</script>\n<p>{%s(1)}</p>\n", strings.Repeat("\n", n%3), name, n, name)
+	}
+	reader.edit(text("own", 0))
+	done := make(chan struct{})
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for n := 0; ; n++ {
+			select {
+			case <-done:
+				return
+			case <-time.After(100 * time.Millisecond):
+				_ = writer.Change(writer.uri, n+2, text("others", n))
+			}
+		}
+	})
+	t.Cleanup(func() { close(done); writing.Wait() })
+	for n := range questions {
+		if n%3 == 0 {
+			reader.edit(text("own", n))
+		}
+		answer := fmt.Sprint(reader.answer(documentSymbols, reader.params(documentSymbols)))
+		g.Expect(answer).To(ContainSubstring("own"), "question %d", n)
+		g.Expect(answer).NotTo(ContainSubstring("others"), "question %d", n)
 	}
 }

@@ -52,6 +52,7 @@ func notification(method string, p params) Notification {
 // didOpen opens a document at the server.
 func (s *Set) didOpen(d *document, text string) Notification {
 	s.version++
+	s.sent(d)
 	d.open, d.server, d.version, d.awaiting, d.round = true, text, s.version, nil, s.round
 	return notification("textDocument/didOpen", params{TextDocument: textDocument{d.uri, d.language, &d.version, &text}})
 }
@@ -59,6 +60,7 @@ func (s *Set) didOpen(d *document, text string) Notification {
 // didChange changes the text of a document that the server has open.
 func (s *Set) didChange(d *document, text string, events []event) Notification {
 	s.version++
+	s.sent(d)
 	d.server, d.version, d.awaiting, d.round = text, s.version, nil, s.round
 	return notification("textDocument/didChange", params{TextDocument: textDocument{URI: d.uri, Version: &d.version}, ContentChanges: events})
 }

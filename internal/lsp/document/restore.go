@@ -29,9 +29,11 @@ func (s *Set) restore(d *document, key string) []Notification {
 	case !s.live(d):
 		delete(s.displaced, key)
 		return nil
-	case d.awaiting != nil && d.awaiting.due:
+	case !d.deferredAt.IsZero():
 		return nil
-	case !d.views[d.author].due:
+	case d.awaiting != nil && (d.awaiting.due || !s.complete(d)):
+		return nil
+	case !d.views[d.author].due && s.complete(d):
 		if session, found := d.lacking(); found {
 			told := s.displace(key, session)
 			d.awaiting = d.views[session]
@@ -45,12 +47,8 @@ func (s *Set) restore(d *document, key string) []Notification {
 	return told
 }
 
-// lacking returns the oldest session that has received no diagnostics for its text. It returns none if the server does not state for which text its diagnostics
-// are, because then a switch to the text of the session would only make unclear which session may see the next diagnostics.
+// lacking returns the oldest session that has received no diagnostics for its text.
 func (d *document) lacking() (oldest Session, found bool) {
-	if d.unversioned {
-		return 0, false
-	}
 	for session, v := range d.views {
 		if v.due && (!found || session < oldest) {
 			oldest, found = session, true
@@ -68,6 +66,9 @@ func (s *Set) Delivered(uri string, version *int64) {
 	}
 	d.unversioned = version == nil
 	d.reopened = d.reopened && d.unversioned
+	if d.unversioned {
+		s.hear(d)
+	}
 	at, known := s.described(d, version)
 	if !known {
 		return

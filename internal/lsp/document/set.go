@@ -10,6 +10,7 @@ import (
 	"hash/maphash"
 	"maps"
 	"slices"
+	"time"
 )
 
 // Errors of a client's operations on documents.
@@ -44,12 +45,19 @@ type Set struct {
 	displaced map[string]*document
 	// undelivered are the documents of several sessions of which one has received no diagnostics for its text.
 	undelivered map[string]*document
-	seed        maphash.Seed
-	detached    bool
-	round       int64 // the number of calls of Outdate
-	version     int64 // the last version sent for any document; a reopened document receives a higher version than before
-	bytes       int64
-	switches    int64
+	// switched are the documents with document.switched.
+	switched map[string]*document
+	// deferred are the documents with a text that waits; see holds.
+	deferred map[string]*document
+	asked    func(key string, except Session) bool
+	now      time.Time     // see SetTime
+	took     time.Duration // how long the server took for diagnostics
+	seed     maphash.Seed
+	detached bool
+	round    int64 // the number of calls of Outdate
+	version  int64 // the last version sent for any document; a reopened document receives a higher version than before
+	bytes    int64
+	switches int64
 }
 
 type holder struct {
@@ -73,8 +81,12 @@ type document struct {
 	reopened bool  // Renew has closed and opened the document, and the server has published no diagnostics with a version since
 
 	unversioned bool // the last diagnostics of the server stated no version
-	switched    bool // the server was switched to another view, and the views have not all been equal since
-	quarantine  bool // withheld from this incarnation
+	switched    bool // the server was switched to another view, and may still send diagnostics of the earlier text
+	switchedAt  time.Time
+	sentAt      time.Time // when the server received its text
+	heard       bool      // the server has since sent diagnostics without a version
+	deferredAt  time.Time // since when a text waits; zero: none does
+	quarantine  bool      // withheld from this incarnation
 	savedBytes  int
 	savedHash   uint64
 	bytes       int64 // size of the texts that are held for the document
@@ -93,6 +105,7 @@ func NewSet(limits Limits) *Set {
 	return &Set{
 		limits: limits, documents: map[string]*document{}, sessions: map[Session]*holder{}, seed: maphash.MakeSeed(),
 		unsettled: map[string]*document{}, displaced: map[string]*document{}, undelivered: map[string]*document{},
+		switched: map[string]*document{}, deferred: map[string]*document{},
 	}
 }
 
@@ -124,7 +137,10 @@ func (s *Set) Open(session Session, uri, languageID string, version int64, text 
 	d.views[session] = &view{text: d.share(text), version: version, due: true}
 	s.saved(d, text)
 	d.author = session
-	told := s.show(d, session)
+	var told []Notification
+	if !s.holds(d, key, session) {
+		told = s.show(d, session)
+	}
 	s.settle(d, key)
 	return told, nil
 }
@@ -175,12 +191,14 @@ func (s *Set) set(d *document, key string, session Session, version int64, text 
 	}
 	v.text, v.served, v.due, d.author = d.share(text), 0, true, session
 	var told []Notification
-	if followed {
+	switch {
+	case s.holds(d, key, session):
+	case followed:
 		if len(events) == 0 {
 			events = []event{{Text: v.text}}
 		}
 		told = append(told, s.didChange(d, v.text, events))
-	} else {
+	default:
 		told = s.show(d, session)
 	}
 	s.settle(d, key)
@@ -231,6 +249,8 @@ func (s *Set) Close(session Session, uri string) []Notification {
 	delete(s.unsettled, key)
 	delete(s.displaced, key)
 	delete(s.undelivered, key)
+	delete(s.switched, key)
+	delete(s.deferred, key)
 	if !d.open {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	. "github.com/onsi/gomega"
@@ -185,6 +186,10 @@ func TestPublished_ReturnsSessionsWithThatText(t *testing.T) {
 	d.Expect(sessions, all).To(BeEmpty(), "without a version the diagnostics may belong to either text")
 
 	d.change(2, file, `{"text":"b"}`)
+	sessions, _ = d.Published(file, nil)
+	d.Expect(sessions).To(BeEmpty(), "the server may still send the diagnostics of the earlier text")
+	d.SetTime(time.Unix(1000, 0))
+	d.Recheck()
 	sessions, all = d.Published(file, nil)
 	d.Expect(sessions).To(Equal([]Session{1, 2}))
 	d.Expect(all).To(BeFalse(), "clients without the document see only diagnostics of the saved text")

@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"maps"
 	"slices"
+	"time"
 )
 
 // View returns the notifications that switch the server to the texts of a session. They must be sent before a request of the session whose answer may contain
@@ -95,18 +96,22 @@ func (s *Set) show(d *document, session Session) []Notification {
 	v := d.views[session]
 	switch {
 	case v == nil:
+		s.interrupt(d)
 		d.open, d.server, d.awaiting = false, "", nil
 		s.switches++
 		return []Notification{didClose(d)}
 	case d.open:
-		d.switched = true
+		s.switching(d)
 		s.switches++
 		return []Notification{s.didChange(d, v.text, []event{{Text: v.text}})}
+	}
+	if d.version > 0 { // the server may still send that the document has no diagnostics, because it was closed
+		s.switching(d)
 	}
 	return []Notification{s.didOpen(d, v.text)}
 }
 
-// settle updates the values that are computed from the texts of a document: view.served, document.switched, the sizes, and Set.unsettled. It must be called
+// settle updates the values that are computed from the texts of a document: view.served, the sizes, and Set.unsettled. It must be called
 // after each change of the document.
 func (s *Set) settle(d *document, key string) {
 	settled := d.open && s.isSaved(d, d.server)
@@ -123,9 +128,6 @@ func (s *Set) settle(d *document, key string) {
 		delete(s.unsettled, key)
 	} else {
 		s.unsettled[key] = d
-	}
-	if d.equal() {
-		d.switched = false
 	}
 	if len(d.views) > 1 && slices.ContainsFunc(slices.Collect(maps.Values(d.views)), func(v *view) bool { return v.due }) {
 		s.undelivered[key] = d
@@ -281,11 +283,14 @@ func (s *Set) Text(session Session, uri string) (text string, served int64, open
 func (s *Set) Detach() {
 	s.detached = true
 	clear(s.displaced)
+	clear(s.switched)
+	clear(s.deferred)
+	s.took = 0
 	for key, d := range s.documents {
 		for _, v := range d.views {
 			v.served, v.due = 0, true
 		}
-		d.open, d.server, d.switched, d.awaiting = false, "", false, nil
+		d.open, d.server, d.switched, d.awaiting, d.deferredAt = false, "", false, nil, time.Time{}
 		s.settle(d, key)
 	}
 }

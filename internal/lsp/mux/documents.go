@@ -106,7 +106,11 @@ func (m *Mux) decline(s *session, err error) {
 // restoreTexts switches the server back to the texts of the authors, or to texts whose diagnostics are due. It does nothing while a pending question depends on the
 // texts that the server has.
 func (m *Mux) restoreTexts() {
-	if m.server != nil && m.server.flight.viewing == 0 {
+	if m.server == nil {
+		return
+	}
+	m.emit(m.documents.Deferred())
+	if m.server.flight.viewing == 0 {
 		m.emit(m.documents.Restore())
 	}
 }

@@ -6,11 +6,14 @@ package mux
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/document"
 )
 
 // lastText returns the text and version that a server received last for a document.
@@ -171,4 +174,121 @@ func TestDiagnostics_FailedCommandIsSentAgain(t *testing.T) {
 	}
 	one.shows(uri, "8 []")
 	two.shows(uri, "8 []")
+}
+
+// publishing is a server that publishes the diagnostics of each text without its version.
+func publishing(s *fakeServer, m message) {
+	if m.Method == "textDocument/didOpen" || m.Method == "textDocument/didChange" {
+		text, _ := lastText(s)
+		s.publishFor("file:///a.yaml", "null", strings.TrimSuffix(text, "\n"))
+	}
+	if m.Method == "textDocument/documentSymbol" {
+		s.answer(m, "[]")
+	}
+}
+
+// An agent asks about the text on disk while an editor has unsaved text. The editor receives the diagnostics of each edit while the agent stays connected, and each
+// client only those of its own text.
+func TestDiagnostics_WithoutVersionByTurns(t *testing.T) {
+	const uri = "file:///a.yaml"
+	b := newFixture(t, lsp.Config{})
+	b.serve(publishing)
+	editor, agent := b.join(), b.join()
+	awaitShown := func(c *fakeClient, text string) {
+		t.Helper()
+		b.Eventually(func() string {
+			b.tick(busyRest)
+			all := shown(c, uri)
+			if len(all) == 0 {
+				return ""
+			}
+			return all[len(all)-1]
+		}).Should(ContainSubstring(text))
+	}
+	editor.openDocument(uri, "disk")
+	awaitShown(editor, "disk")
+	for i := range 4 {
+		text := fmt.Sprintf("edit %d", i)
+		editor.changeDocument(uri, 10+i, text)
+		awaitShown(editor, text)
+		switch i {
+		case 0:
+			agent.openDocument(uri, "of the agent")
+			agent.request("1", "textDocument/documentSymbol", hoverParams(uri))
+			agent.awaitAnswer("1")
+			awaitShown(agent, "of the agent")
+		case 1: // without a pause before the next edit
+			agent.request("2", "textDocument/documentSymbol", hoverParams(uri))
+			agent.awaitAnswer("2")
+		case 2:
+			agent.notify("textDocument/didClose", hoverParams(uri))
+			agent.sync()
+		}
+	}
+	b.Expect(shown(editor, uri)).NotTo(ContainElement(ContainSubstring("of the agent")))
+	b.Expect(shown(agent, uri)).NotTo(ContainElement(ContainSubstring("edit")))
+	editor.sync()
+	b.tick(time.Minute)
+	b.mux.lock()
+	defer b.mux.unlock()
+	b.Expect(b.mux.documents.Unattributed()).To(BeFalse())
+}
+
+// A server computes its answer some time after it has read the question, like svelte-language-server. While the question of one client is pending, it keeps the text
+// of this client, and receives the text of another client after the answer.
+func TestTexts_WaitForTheAnswerToAnotherClient(t *testing.T) {
+	const uri = "file:///a.svelte"
+	for _, differ := range []bool{true, false} {
+		t.Run(fmt.Sprintf("different texts before: %v", differ), func(t *testing.T) {
+			b := newFixture(t, lsp.Config{})
+			s := b.serve(nil)
+			one, two := b.join(), b.join()
+			one.openDocument(uri, "disk")
+			two.openDocument(uri, "disk")
+			two.sync()
+			if differ {
+				two.changeDocument(uri, 8, "of two")
+				two.sync()
+			}
+			one.request("1", "textDocument/documentSymbol", hoverParams(uri))
+			asked := b.await(s.peer, "textDocument/documentSymbol", 1)
+			awaitText(b, s, "disk")
+			two.changeDocument(uri, 9, "of two again")
+			two.request("2", "textDocument/hover", hoverParams(uri))
+			two.sync()
+			text, _ := lastText(s)
+			b.Expect(text).To(Equal("disk"), "the server answers from this text")
+			b.Expect(s.received("textDocument/hover")).To(BeEmpty())
+			s.answer(asked, "[]")
+			one.awaitAnswer("1")
+			awaitText(b, s, "of two again")
+			s.answer(b.await(s.peer, "textDocument/hover", 1), "null")
+			two.awaitAnswer("2")
+		})
+	}
+}
+
+// A text and a question wait for a bounded time.
+func TestTexts_WaitForABoundedTime(t *testing.T) {
+	const uri = "file:///a.svelte"
+	b := newFixture(t, lsp.Config{})
+	s := b.serve(nil)
+	one, two := b.join(), b.join()
+	one.openDocument(uri, "disk")
+	two.openDocument(uri, "of two")
+	two.sync()
+	one.request("1", "textDocument/documentSymbol", hoverParams(uri))
+	b.await(s.peer, "textDocument/documentSymbol", 1)
+	two.changeDocument(uri, 9, "of two again")
+	two.request("2", "textDocument/hover", hoverParams(uri))
+	two.sync()
+	b.tick(document.MaxHold / 2)
+	text, _ := lastText(s)
+	b.Expect(text).To(Equal("disk"))
+	b.tick(document.MaxHold)
+	b.await(s.peer, "textDocument/hover", 1)
+	awaitText(b, s, "of two again")
+	b.mux.lock()
+	defer b.mux.unlock()
+	b.Expect(b.mux.documents.Defers()).To(BeFalse())
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/berth-dev/berth/internal/lsp/document"
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
@@ -131,6 +132,16 @@ func (f *flight) dropTokens(r *request) {
 	delete(f.tokens, r.workToken) // no token is 0
 	delete(f.tokens, r.partToken)
 	r.workToken, r.partToken = 0, 0
+}
+
+// asks reports whether a request about the document with a key is pending, of any client except the given one.
+func (f *flight) asks(key string, except document.Session) bool {
+	for _, r := range f.pending {
+		if r.own == ofClient && r.session.key != except && len(r.uri) > 0 && document.Key(string(r.uri)) == key {
+			return true
+		}
+	}
+	return false
 }
 
 // ofMux returns the pending request of the multiplexer with this purpose, or nil.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/berth-dev/berth/internal/lsp"
+	"github.com/berth-dev/berth/internal/lsp/document"
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
@@ -26,7 +27,7 @@ func (m *Mux) serves() bool {
 }
 
 // admits reports whether a request may be sent now. Commands are sent one at a time: an edit that the server requests then belongs to the client whose command
-// is pending.
+// is pending. A question that needs another text waits for pending questions about the same document.
 func (m *Mux) admits(r *request) bool {
 	if !m.serves() || m.server.out.backlog() > backlogBytes {
 		return false
@@ -37,7 +38,10 @@ func (m *Mux) admits(r *request) bool {
 	if r.session.inFlight >= m.config.Limits.InFlight {
 		return false
 	}
-	return r.method != methodExecute || m.server.flight.executing == 0
+	if r.method == methodExecute && m.server.flight.executing > 0 {
+		return false
+	}
+	return m.now().Sub(r.arrived) >= document.MaxHold || !m.documents.Disturbs(r.session.key, m.open[string(r.uri)], ofOneDocument[r.method])
 }
 
 // submit sends a new request, or makes it wait. If the limits allow neither, the request fails.

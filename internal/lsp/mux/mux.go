@@ -100,6 +100,9 @@ func newMux(options Options) *Mux {
 		reason:     "the language server has not started yet",
 	}
 	m.waiting.counters = &m.counters
+	m.documents.HoldFor(func(key string, except document.Session) bool {
+		return m.server != nil && m.server.flight.asks(key, except)
+	})
 	m.documents.Detach()
 	m.clients.idleSince = m.now()
 	return m
@@ -184,7 +187,10 @@ type effects struct {
 	unflushed []*queue // to be flushed
 }
 
-func (m *Mux) lock() { m.mu.Lock() }
+func (m *Mux) lock() {
+	m.mu.Lock()
+	m.documents.SetTime(m.now())
+}
 
 // unlock releases mu, and then flushes the queues and reports the changes that were recorded while mu was held.
 func (m *Mux) unlock() {

@@ -35,6 +35,7 @@ func (m *Mux) Tick(now time.Time) {
 	if b := m.server; b != nil {
 		if b.accepts() {
 			m.admit(now)
+			m.emit(m.documents.Recheck())
 		}
 		m.examineAge(b, now) // even for a server that is being stopped, so that no client waits forever
 		if b.health.fault == "" && !b.stopping {
@@ -244,7 +245,7 @@ func (m *Mux) untilNextTick() time.Duration {
 	m.lock()
 	defer m.unlock()
 	b := m.server
-	busy := len(m.waiting.list) > 0 || m.dirty || b != nil && (!b.health.indexed || len(b.flight.pending) > 0)
+	busy := len(m.waiting.list) > 0 || m.documents.Unattributed() || m.documents.Defers() || m.dirty || b != nil && (!b.health.indexed || len(b.flight.pending) > 0)
 	switch {
 	case len(m.inquiries) > 0:
 		m.resting = inquiryRest
