@@ -52,7 +52,7 @@ func (a *app) lspDiagnosticsCommand() *cobra.Command {
 }
 
 func (a *app) lspDiagnostics(ctx context.Context, flags *diagnosticsFlags, files []string) error {
-	input := diagnosticsInput{Server: flags.server, TimeoutSeconds: max(1, int(flags.timeout.Seconds()))}
+	input := diagnosticsInput{Server: flags.server, patience: patience{max(1, int(flags.timeout.Seconds()))}}
 	for _, file := range files {
 		path, err := filepath.Abs(file)
 		if err != nil {

@@ -22,9 +22,9 @@ const codeWait = 30 * time.Second
 const maxFiles = 50
 
 type diagnosticsInput struct {
-	Files          []string `json:"files" jsonschema:"absolute paths"`
-	Server         string   `json:"server,omitempty" jsonschema:"default: by file"`
-	TimeoutSeconds int      `json:"timeoutSeconds,omitempty" jsonschema:"default 30"`
+	Files  []string `json:"files" jsonschema:"absolute paths"`
+	Server string   `json:"server,omitempty" jsonschema:"default: by file"`
+	patience
 }
 
 type diagnosticsOutput struct {
@@ -46,14 +46,39 @@ type codeInput struct {
 	Line   int    `json:"line,omitempty" jsonschema:"from 1"`
 	Symbol string `json:"symbol,omitempty" jsonschema:"identifier on the line or, without line, in the file"`
 	Server string `json:"server,omitempty"`
+	patience
+}
+
+// patience is how long a question may wait, for example for a server that is indexing.
+type patience struct {
+	TimeoutSeconds int `json:"timeoutSeconds,omitempty" jsonschema:"default 30"`
+}
+
+func (p patience) wait() time.Duration {
+	if p.TimeoutSeconds <= 0 {
+		return codeWait
+	}
+	return min(time.Duration(p.TimeoutSeconds)*time.Second, longestToolWait)
+}
+
+// page selects a part of a long list.
+type page struct {
+	Offset int `json:"offset,omitempty"`
+	Limit  int `json:"limit,omitempty" jsonschema:"default 200, at most 1000"`
 }
 
 func (i codeInput) fileAndServer() (file, server string) { return i.File, i.Server }
+
+type referencesInput struct {
+	codeInput
+	page
+}
 
 func (i codeInput) where() code.Where { return code.Where{Line: i.Line, Symbol: i.Symbol} }
 
 type placesOutput struct {
 	Places []code.Place `json:"places"`
+	code.Extent
 }
 
 type hoverOutput struct {
@@ -64,10 +89,13 @@ type symbolsInput struct {
 	File   string `json:"file,omitempty" jsonschema:"absolute path"`
 	Query  string `json:"query,omitempty" jsonschema:"search the workspace instead"`
 	Server string `json:"server,omitempty"`
+	page
+	patience
 }
 
 type symbolsOutput struct {
 	Symbols []code.Symbol `json:"untrustedSymbols"`
+	code.Extent
 }
 
 type renameInput struct {
@@ -79,12 +107,14 @@ type renameInput struct {
 type editsOutput struct {
 	Edits   []code.Edit `json:"edits"`
 	Applied bool        `json:"applied"`
+	code.Extent
 }
 
 type formatInput struct {
 	File   string `json:"file" jsonschema:"absolute path"`
 	Apply  bool   `json:"apply,omitempty" jsonschema:"write the file"`
 	Server string `json:"server,omitempty"`
+	patience
 }
 
 type formatOutput struct {
@@ -96,12 +126,12 @@ type formatOutput struct {
 func (t *toolContext) addCodeTools(box *toolbox) {
 	addTool(box, "diagnostics", reads, "Errors and warnings for exactly the content of files on disk; settled: false if that is not certain.", t.callDiagnostics)
 	addTool(box, "definition", reads, "Where a symbol is defined.", onServer(t, func(ctx context.Context, client *languageClient, path string, input codeInput) (placesOutput, error) {
-		places, err := client.Definition(ctx, path, input.where())
-		return placesOutput{places}, client.explain(err)
+		places, extent, err := client.Definition(ctx, path, input.where())
+		return placesOutput{places, extent}, client.explain(err)
 	}))
-	addTool(box, "references", reads, "Where a symbol is used.", onServer(t, func(ctx context.Context, client *languageClient, path string, input codeInput) (placesOutput, error) {
-		places, err := client.References(ctx, path, input.where())
-		return placesOutput{places}, client.explain(err)
+	addTool(box, "references", reads, "Where a symbol is used.", onServer(t, func(ctx context.Context, client *languageClient, path string, input referencesInput) (placesOutput, error) {
+		places, extent, err := client.References(ctx, path, input.where(), code.Page(input.page))
+		return placesOutput{places, extent}, client.explain(err)
 	}))
 	addTool(box, "hover", reads, "Type and documentation of a symbol.", onServer(t, func(ctx context.Context, client *languageClient, path string, input codeInput) (hoverOutput, error) {
 		text, err := client.Hover(ctx, path, input.where())
@@ -112,12 +142,18 @@ func (t *toolContext) addCodeTools(box *toolbox) {
 	addTool(box, "format", idempotent, "Format a file.", onServer(t, format))
 }
 
+// serverInput is the input of a tool that asks a language server.
+type serverInput interface {
+	fileAndServer() (file, server string)
+	wait() time.Duration
+}
+
 // onServer returns the function of a tool that asks the language server of a file. It connects to the server before it calls ask.
-func onServer[In interface{ fileAndServer() (string, string) }, Out any](
+func onServer[In serverInput, Out any](
 	t *toolContext, ask func(ctx context.Context, client *languageClient, path string, input In) (Out, error),
 ) func(context.Context, *mcp.CallToolRequest, In) (Out, error) {
 	return func(ctx context.Context, _ *mcp.CallToolRequest, input In) (output Out, err error) {
-		ctx, cancel := context.WithTimeout(ctx, codeWait)
+		ctx, cancel := context.WithTimeout(ctx, input.wait())
 		defer cancel()
 		file, server := input.fileAndServer()
 		client, path, err := t.code.find(ctx, t, file, server)
@@ -142,10 +178,6 @@ func (t *toolContext) diagnostics(ctx context.Context, input diagnosticsInput) (
 	if len(input.Files) == 0 || len(input.Files) > maxFiles {
 		return nil, fmt.Errorf("files has %d paths: pass 1 to %d", len(input.Files), maxFiles)
 	}
-	patience := codeWait
-	if input.TimeoutSeconds > 0 {
-		patience = min(time.Duration(input.TimeoutSeconds)*time.Second, longestToolWait)
-	}
 	// Files of several languages have several servers.
 	byServer := map[*languageClient][]string{}
 	var order []*languageClient
@@ -161,7 +193,7 @@ func (t *toolContext) diagnostics(ctx context.Context, input diagnosticsInput) (
 	}
 	var all []code.Report
 	for _, client := range order {
-		limited, cancel := context.WithTimeout(ctx, patience)
+		limited, cancel := context.WithTimeout(ctx, input.wait())
 		reports, err := client.Diagnostics(limited, byServer[client])
 		cancel()
 		if err != nil {
@@ -180,23 +212,28 @@ func (t *toolContext) symbols(ctx context.Context, call *mcp.CallToolRequest, in
 	}
 	return onServer(t, func(ctx context.Context, client *languageClient, path string, _ symbolsInput) (output symbolsOutput, err error) {
 		if input.File != "" {
-			output.Symbols, err = client.FileSymbols(ctx, path)
+			output.Symbols, output.Extent, err = client.FileSymbols(ctx, path, code.Page(input.page))
 		} else {
-			output.Symbols, err = client.WorkspaceSymbols(ctx, input.Query)
+			output.Symbols, output.Extent, err = client.WorkspaceSymbols(ctx, input.Query, code.Page(input.page))
 		}
 		return output, client.explain(err)
 	})(ctx, call, input)
 }
 
 func rename(ctx context.Context, client *languageClient, path string, input renameInput) (editsOutput, error) {
-	edits, err := client.Rename(ctx, path, input.where(), input.NewName)
-	if err != nil {
-		return editsOutput{}, client.explain(err)
+	edits, extent, err := client.Rename(ctx, path, input.where(), input.NewName)
+	output := editsOutput{Edits: edits, Extent: extent}
+	switch {
+	case err != nil:
+		return output, client.explain(err)
+	case !input.Apply:
+		return output, nil
+	case !extent.Complete:
+		return output, fmt.Errorf("languageserver/%s: the rename may miss some uses, so nothing was written: %s; call rename again, with a longer timeoutSeconds", client.name, extent.Reason)
 	}
-	if input.Apply {
-		err = client.Apply(ctx, edits)
-	}
-	return editsOutput{Edits: edits, Applied: input.Apply && err == nil}, err
+	err = client.Apply(ctx, edits)
+	output.Applied = err == nil
+	return output, err
 }
 
 func (i formatInput) fileAndServer() (file, server string) { return i.File, i.Server }

@@ -147,11 +147,6 @@ func depth(folders []string, path string) int {
 	return longest
 }
 
-// families are the languages whose servers also serve other languages.
-var families = map[string]string{
-	"typescriptreact": "typescript", "javascript": "typescript", "javascriptreact": "typescript", "c": "cpp", "scss": "css", "shellscript": "bash",
-}
-
 // languageServer returns the LanguageServer with a name or, without a name, the one that serves a file: its workspace contains the file, and its language is that of
 // the file. A deeper workspace takes precedence.
 func (t *toolContext) languageServer(ctx context.Context, file, server string) (*v1alpha1.LanguageServer, error) {
@@ -204,8 +199,7 @@ func (t *toolContext) languageServer(ctx context.Context, file, server string) (
 func fit(object *v1alpha1.LanguageServer, path string) int {
 	folder := depth(object.Spec.Workspace.Folders, path)
 	language := code.Language(path)
-	serves := object.Spec.Language == language || object.Spec.Language == families[language] || families[object.Spec.Language] == language && language != ""
-	if folder == 0 || language != "" && !serves {
+	if folder == 0 || language != "" && !code.Serves(object.Spec.Language, language) {
 		return 0
 	}
 	return folder

@@ -94,8 +94,11 @@ func (r *row) setReady(conditions []metav1.Condition) {
 	if condition.Status != metav1.ConditionTrue || slices.Contains(atRest, condition.Reason) {
 		r.message = clean(condition.Message)
 	}
-	for _, note := range []string{v1alpha1.ConditionConflict, v1alpha1.ConditionPortVerified, v1alpha1.ConditionAwaitingInput, v1alpha1.ConditionHealthy, v1alpha1.ConditionDriftDetected} {
-		if c := meta.FindStatusCondition(conditions, note); c != nil && c.Message != "" && clean(c.Message) != r.message {
+	for _, note := range []string{
+		v1alpha1.ConditionConflict, v1alpha1.ConditionPortVerified, v1alpha1.ConditionAwaitingInput, v1alpha1.ConditionIndexed, v1alpha1.ConditionHealthy, v1alpha1.ConditionDriftDetected,
+	} {
+		c := meta.FindStatusCondition(conditions, note)
+		if c != nil && c.Reason != v1alpha1.ReasonSettled && c.Message != "" && clean(c.Message) != r.message {
 			text := fmt.Sprintf("%s=%s: %s", c.Type, c.Status, clean(c.Message))
 			if slices.Contains(urgent, c.Type+"="+string(c.Status)) && r.message == "" {
 				r.message = text

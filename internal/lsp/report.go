@@ -31,6 +31,20 @@ type Diagnosis struct {
 	Diagnostics json.RawMessage `json:"diagnostics"` // as the server has sent them
 }
 
+// MethodState is a request of the multiplexer for what the server is doing now. It has no parameters; its result is a State.
+const MethodState = "berth/state"
+
+// State is the result of MethodState.
+type State struct {
+	// Incarnation is the newest incarnation of the server. Serving reports whether it accepts requests; if not, Reason explains why.
+	Incarnation int64  `json:"incarnation"`
+	Serving     bool   `json:"serving"`
+	Reason      string `json:"reason,omitempty"`
+	// Indexed reports whether the server has finished the work that it began at its start, and Working whether it reports work in progress.
+	Indexed bool `json:"indexed"`
+	Working bool `json:"working"`
+}
+
 // ContentHash identifies a text: the first 16 hexadecimal digits of its SHA-256.
 func ContentHash(text string) string {
 	sum := sha256.Sum256([]byte(text))

@@ -13,6 +13,7 @@ import (
 	"io"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/sourcegraph/jsonrpc2"
 
@@ -28,13 +29,17 @@ type Client struct {
 	syncing   sync.Mutex // held while documents are compared with the files
 	documents map[string]*document
 	uses      int // how often documents were compared
+
+	projectsMu sync.Mutex
+	projects   map[project]bool // true: the server has read the project
+	equalAfter time.Duration    // the constant of this name; tests shorten it
 }
 
 // New initializes a connection to a language server. folders are those of its workspace, of which there is at least one; the client reads and writes no files outside
 // of them, except libraries. language is the language of documents whose extension is unknown.
 func New(ctx context.Context, conn io.ReadWriteCloser, folders []string, language string) (*Client, error) {
 	root := folders[0]
-	c := &Client{files: files{workspace: folders, libraries: libraries()}, language: language, documents: map[string]*document{}}
+	c := &Client{files: files{workspace: folders, libraries: libraries()}, language: language, documents: map[string]*document{}, projects: map[project]bool{}, equalAfter: equalAfter}
 	// The context of the connection must outlive the call of New.
 	c.conn = jsonrpc2.NewConn(context.WithoutCancel(ctx), jsonrpc2.NewBufferedStream(conn, jsonrpc2.VSCodeObjectCodec{}), handler{c})
 	params := map[string]any{
@@ -113,7 +118,19 @@ func explained(method string, err error) error {
 		return nil
 	case errors.As(err, &failed):
 		// The message is text of the server, so it is quoted and shortened.
-		return fmt.Errorf("%s: the language server answered %q", method, printable.Shorten(failed.Message, maxMessage))
+		return &answerError{fmt.Sprintf("%s: the language server answered %q", method, printable.Shorten(failed.Message, maxMessage)), failed}
 	}
 	return fmt.Errorf("%s: %w", method, err)
 }
+
+// answerError is an error that a language server or the multiplexer has answered.
+type answerError struct {
+	message string
+	answer  *jsonrpc2.Error
+}
+
+// Error implements error.
+func (e *answerError) Error() string { return e.message }
+
+// Unwrap returns the error of the protocol.
+func (e *answerError) Unwrap() error { return e.answer }

@@ -36,6 +36,7 @@ type server struct {
 	version map[string]int
 	log     []string
 	answer  func(method string, params json.RawMessage) any
+	state   func() any // the answer to lsp.MethodState; nil: the server is idle
 }
 
 func (s *server) Handle(ctx context.Context, conn *jsonrpc2.Conn, request *jsonrpc2.Request) {
@@ -68,11 +69,21 @@ func (s *server) Handle(ctx context.Context, conn *jsonrpc2.Conn, request *jsonr
 		return
 	}
 	var result any
-	if s.answer != nil {
+	if request.Method == lsp.MethodState {
+		result = lsp.State{Incarnation: 1, Serving: true, Indexed: true}
+		if s.state != nil {
+			result = s.state()
+		}
+	}
+	if s.answer != nil && result == nil {
 		result = s.answer(request.Method, *request.Params)
 	}
 	if request.Method == "initialize" && result == nil {
 		result = map[string]any{"capabilities": map[string]any{}}
+	}
+	if failure, failed := result.(*jsonrpc2.Error); failed {
+		_ = conn.ReplyWithError(ctx, request.ID, failure)
+		return
 	}
 	_ = conn.Reply(ctx, request.ID, result)
 }
@@ -94,6 +105,7 @@ func connect(t *testing.T, s *server, folders ...string) *Client {
 	served := jsonrpc2.NewConn(context.Background(), jsonrpc2.NewBufferedStream(far, jsonrpc2.VSCodeObjectCodec{}), s)
 	c, err := New(t.Context(), near, folders, "go")
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
+	c.equalAfter = 20 * time.Millisecond
 	t.Cleanup(func() {
 		_ = c.Close()
 		_ = served.Close()
@@ -176,17 +188,17 @@ func TestClient_KeepsDocumentsEqualToFiles(t *testing.T) {
 	s := &server{}
 	c := connect(t, s)
 	write(t, file, "package a\n\nfunc Old() {}\n")
-	_, err := c.FileSymbols(t.Context(), file)
+	_, _, err := c.FileSymbols(t.Context(), file, Page{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(os.Remove(file)).To(Succeed())
-	_, err = c.FileSymbols(t.Context(), file)
+	_, _, err = c.FileSymbols(t.Context(), file, Page{})
 	g.Expect(err).To(MatchError(ContainSubstring("does not exist")))
 	g.Eventually(s.journal).WithTimeout(timeout).Should(ContainSubstring("didClose a.go"))
 	for i := range maxOpen + 3 {
 		path := filepath.Join(dir, "many", strings.Repeat("x", i+1)+".go")
 		g.Expect(os.MkdirAll(filepath.Dir(path), 0o700)).To(Succeed())
 		write(t, path, "package many\n")
-		_, err := c.FileSymbols(t.Context(), path)
+		_, _, err := c.FileSymbols(t.Context(), path, Page{})
 		g.Expect(err).NotTo(HaveOccurred())
 	}
 	g.Eventually(func() int {
@@ -201,7 +213,7 @@ func TestClient_FailsWhenTheServerIsGone(t *testing.T) {
 	write(t, file, "x")
 	s := &server{}
 	c := connect(t, s)
-	_, err := c.FileSymbols(t.Context(), file)
+	_, _, err := c.FileSymbols(t.Context(), file, Page{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(s.conn.Close()).To(Succeed())
 	g.Eventually(c.Done()).WithTimeout(timeout).Should(BeClosed())
@@ -230,7 +242,7 @@ func TestRename_AppliesEditsOnlyToUnchangedFiles(t *testing.T) {
 		}
 	}}
 	c := connect(t, s)
-	edits, err := c.Rename(t.Context(), a, Where{Symbol: "Old"}, "Renewed")
+	edits, _, err := c.Rename(t.Context(), a, Where{Symbol: "Old"}, "Renewed")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(edits).To(HaveLen(2))
 	write(t, b, "// changed\n")

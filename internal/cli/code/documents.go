@@ -41,6 +41,51 @@ var languages = map[string]string{
 // Language returns the language identifier of a file, or an empty string if it is unknown.
 func Language(path string) string { return languages[strings.ToLower(filepath.Ext(path))] }
 
+// maxSearched is the maximum number of files and folders in which anyFile searches.
+const maxSearched = 5000
+
+// anyFile returns a file that is open at the server, or else one of the workspace in its language; empty if there is none. Some servers read a project only once a file
+// of it is open, and know no symbols until then.
+func (c *Client) anyFile() (found string) {
+	c.syncing.Lock()
+	for _, d := range c.documents {
+		found = max(found, d.path)
+	}
+	c.syncing.Unlock()
+	left := maxSearched
+	for _, dir := range c.files.workspace {
+		if found != "" {
+			break
+		}
+		_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			left--
+			switch {
+			case left < 0:
+				return fs.SkipAll
+			case err != nil:
+				return fs.SkipDir // it cannot be read
+			case entry.IsDir() && path != dir && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules"):
+				return fs.SkipDir
+			case entry.Type().IsRegular() && Serves(c.language, Language(path)):
+				found = path
+				return fs.SkipAll
+			}
+			return nil
+		})
+	}
+	return found
+}
+
+// families are the languages whose servers also serve other languages.
+var families = map[string]string{
+	"typescriptreact": "typescript", "javascript": "typescript", "javascriptreact": "typescript", "c": "cpp", "scss": "css", "shellscript": "bash",
+}
+
+// Serves reports whether a server for one language also serves another one.
+func Serves(server, language string) bool {
+	return language != "" && (server == language || server == families[language] || families[server] == language)
+}
+
 // sync opens the files at the server, and makes all open documents equal to the files on disk. It returns copies of the documents of the files.
 func (c *Client) sync(ctx context.Context, paths ...string) (wanted []document, err error) {
 	c.syncing.Lock()

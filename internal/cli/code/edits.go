@@ -29,20 +29,31 @@ type Edit struct {
 func (e *Edit) After() string { return e.after }
 
 // Rename returns the edits that rename the symbol at a position.
-func (c *Client) Rename(ctx context.Context, path string, where Where, to string) ([]Edit, error) {
-	params, err := c.at(ctx, path, where)
-	if err != nil {
-		return nil, err
+func (c *Client) Rename(ctx context.Context, path string, where Where, to string) ([]Edit, Extent, error) {
+	edits, doubt, err := thorough(ctx, c, question[[]Edit]{path: path, print: printEdits, twice: true, ask: func(ctx context.Context) ([]Edit, error) {
+		params, err := c.at(ctx, path, where)
+		if err != nil {
+			return nil, err
+		}
+		params["newName"] = to
+		var answer *workspaceEdit
+		if err := c.call(ctx, "textDocument/rename", params, &answer); err != nil || answer == nil {
+			return nil, err
+		}
+		return answer.edits(&c.files)
+	}})
+	if err == nil && len(edits) == 0 && doubt == "" {
+		err = errors.New("the language server cannot rename this symbol")
 	}
-	params["newName"] = to
-	var answer *workspaceEdit
-	if err := c.call(ctx, "textDocument/rename", params, &answer); err != nil {
-		return nil, err
+	return edits, Extent{Complete: doubt == "", Total: len(edits), Reason: doubt}, err
+}
+
+func printEdits(edits []Edit) string {
+	var text strings.Builder
+	for i := range edits {
+		fmt.Fprintf(&text, "%s\n%s\n%s\n", edits[i].File, edits[i].before, edits[i].after)
 	}
-	if answer == nil {
-		return nil, errors.New("the language server cannot rename this symbol")
-	}
-	return answer.edits(&c.files)
+	return text.String()
 }
 
 // Format returns the edit that formats a file, or nil if the file is formatted.
@@ -62,8 +73,13 @@ func (c *Client) Format(ctx context.Context, path string) (*Edit, error) {
 		return nil, fmt.Errorf("decode the edits of the format: %w", err)
 	}
 	edit, err := makeEdit(&c.files, path, changes)
-	if err != nil || edit.before == edit.after {
+	switch {
+	case err != nil:
 		return nil, err
+	case edit.before != documents[0].text:
+		return nil, fmt.Errorf("%s: %w: try again", path, folder.ErrChanged)
+	case edit.before == edit.after:
+		return nil, nil
 	}
 	return edit, nil
 }

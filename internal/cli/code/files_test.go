@@ -75,10 +75,10 @@ func TestClient_ReadsOnlyRegularFilesOfTheWorkspace(t *testing.T) {
 			}}
 			c := connect(t, s, workspace)
 			within(t, func() {
-				places, err := c.Definition(t.Context(), filepath.Join(workspace, "a.go"), Where{Symbol: "Old"})
+				places, _, err := c.Definition(t.Context(), filepath.Join(workspace, "a.go"), Where{Symbol: "Old"})
 				g.Expect(err).NotTo(HaveOccurred())
 				g.Expect(places).To(Equal([]Place{{File: path, Line: 1, Column: 1}}), "the place has no text")
-				_, err = c.FileSymbols(t.Context(), path)
+				_, _, err = c.FileSymbols(t.Context(), path, Page{})
 				g.Expect(err).To(HaveOccurred())
 			})
 			s.mu.Lock()
@@ -104,7 +104,7 @@ func TestDefinition_HasNoTextOfFilesOutsideTheWorkspace(t *testing.T) {
 			return nil
 		}}, workspace)
 		within(t, func() {
-			places, err := c.Definition(t.Context(), filepath.Join(workspace, "a.go"), Where{Symbol: "Old"})
+			places, _, err := c.Definition(t.Context(), filepath.Join(workspace, "a.go"), Where{Symbol: "Old"})
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(places).To(HaveLen(1))
 			g.Expect(places[0].Text).To(BeEmpty(), path)
@@ -127,7 +127,7 @@ func TestDefinition_HasTextOfLibraries(t *testing.T) {
 			}
 			return nil
 		}}, workspace)
-		places, err := c.Definition(t.Context(), filepath.Join(workspace, "a.go"), Where{Symbol: "Old"})
+		places, _, err := c.Definition(t.Context(), filepath.Join(workspace, "a.go"), Where{Symbol: "Old"})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(places[0].Text).To(HavePrefix("func Lib() {"), variable)
 		g.Expect(len(places[0].Text)).To(BeNumerically("<=", maxPlaceText))
@@ -143,14 +143,15 @@ func TestReferences_ReadABoundedAmount(t *testing.T) {
 		g.Expect(os.WriteFile(path, []byte("line\n"+strings.Repeat("x", maxFile-5)), 0o600)).To(Succeed())
 		all = append(all, locationOf(path).([]any)...)
 	}
-	all = append(all, map[string]any{"uri": uriOf(filepath.Join(workspace, "a.go")), "range": span{position{-5, 0}, position{-5, 1}}})
+	write(t, filepath.Join(workspace, "z.go"), "package a\n")
+	all = append(all, map[string]any{"uri": uriOf(filepath.Join(workspace, "z.go")), "range": span{position{-5, 0}, position{-5, 1}}})
 	c := connect(t, &server{answer: func(method string, _ json.RawMessage) any {
 		if method == "textDocument/references" {
 			return all
 		}
 		return nil
 	}}, workspace)
-	places, err := c.References(t.Context(), filepath.Join(workspace, "a.go"), Where{Symbol: "Old"})
+	places, _, err := c.References(t.Context(), filepath.Join(workspace, "a.go"), Where{Symbol: "Old"}, Page{})
 	g.Expect(err).NotTo(HaveOccurred())
 	texts := 0
 	for _, place := range places {
@@ -187,7 +188,7 @@ func TestEdits_WriteOnlyRegularFilesOfTheWorkspace(t *testing.T) {
 				return nil
 			}}, workspace)
 			within(t, func() {
-				edits, err := c.Rename(t.Context(), filepath.Join(workspace, "a.go"), Where{Symbol: "Old"}, "New")
+				edits, _, err := c.Rename(t.Context(), filepath.Join(workspace, "a.go"), Where{Symbol: "Old"}, "New")
 				g.Expect(err).To(HaveOccurred())
 				g.Expect(edits).To(BeEmpty())
 				if name == "a link in the workspace" {
@@ -231,7 +232,7 @@ func TestRename_LimitsTheNumberOfFiles(t *testing.T) {
 		}
 		return nil
 	}}, workspace)
-	_, err := c.Rename(t.Context(), filepath.Join(workspace, "a.go"), Where{Symbol: "Old"}, "New")
+	_, _, err := c.Rename(t.Context(), filepath.Join(workspace, "a.go"), Where{Symbol: "Old"}, "New")
 	g.Expect(err).To(MatchError(ContainSubstring("at most 1000 are allowed")))
 }
 
@@ -243,14 +244,14 @@ func TestClient_ClosesAFileThatBecomesALink(t *testing.T) {
 	write(t, b, "package a\n")
 	s := &server{}
 	c := connect(t, s, workspace)
-	_, err := c.FileSymbols(t.Context(), b)
+	_, _, err := c.FileSymbols(t.Context(), b, Page{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(os.Remove(b)).To(Succeed())
 	g.Expect(os.Symlink(outside, b)).To(Succeed())
-	_, err = c.FileSymbols(t.Context(), a)
+	_, _, err = c.FileSymbols(t.Context(), a, Page{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Eventually(s.journal).WithTimeout(timeout).Should(ContainSubstring("didClose b.go"))
-	_, err = c.FileSymbols(t.Context(), b)
+	_, _, err = c.FileSymbols(t.Context(), b, Page{})
 	g.Expect(err).To(MatchError(ContainSubstring("is outside the workspace")))
 }
 
@@ -263,7 +264,7 @@ func TestClient_ReadsThroughLinksWithinTheWorkspace(t *testing.T) {
 	g.Expect(os.Symlink("a.go", filepath.Join(workspace, "link.go"))).To(Succeed())
 	s := &server{}
 	c := connect(t, s, alias)
-	_, err := c.FileSymbols(t.Context(), filepath.Join(alias, "link.go"))
+	_, _, err := c.FileSymbols(t.Context(), filepath.Join(alias, "link.go"), Page{})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Eventually(s.journal).WithTimeout(timeout).Should(ContainSubstring("didOpen link.go"))
 	edit, err := makeEdit(&c.files, filepath.Join(alias, "a.go"), []textEdit{{Range: span{position{0, 0}, position{0, 7}}, NewText: "changed"}})

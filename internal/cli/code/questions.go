@@ -5,10 +5,12 @@ package code
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/berth-dev/berth/internal/folder"
@@ -24,25 +26,68 @@ type Place struct {
 	Text   string `json:"untrustedText,omitempty"`
 }
 
-// maxPlaces is the maximum number of places in one result.
-const maxPlaces = 200
+// Page selects a part of a list: at most Limit entries after the first Offset ones. Without a limit, there are at most 200.
+type Page struct{ Offset, Limit int }
+
+// maxPage is the maximum limit of a page, and usualPage is the limit without one.
+const maxPage, usualPage = 1000, 200
+
+// cut returns the part of a list that a page selects, and the extent of this part. doubt states why the list itself may lack entries.
+func cut[T any](all []T, page Page, doubt string) ([]T, Extent) {
+	from := min(max(page.Offset, 0), len(all))
+	limit := page.Limit
+	if limit <= 0 {
+		limit = usualPage
+	}
+	to := min(from+min(limit, maxPage), len(all))
+	extent := Extent{Total: len(all), Reason: doubt}
+	if to < len(all) {
+		more := fmt.Sprintf("only %d of %d are listed: set offset to %d for the next ones", to-from, len(all), to)
+		extent.Reason = strings.Join(slices.DeleteFunc([]string{doubt, more}, func(text string) bool { return text == "" }), "; ")
+	} else if from > 0 && extent.Reason == "" {
+		extent.Reason = fmt.Sprintf("the first %d are left out", from)
+	}
+	extent.Complete = extent.Reason == ""
+	return all[from:to], extent
+}
 
 // Definition returns the definitions of the symbol at a position.
-func (c *Client) Definition(ctx context.Context, path string, where Where) ([]Place, error) {
-	return c.places(ctx, "textDocument/definition", path, where, nil)
+func (c *Client) Definition(ctx context.Context, path string, where Where) ([]Place, Extent, error) {
+	return c.places(ctx, "textDocument/definition", path, where, nil, Page{})
 }
 
-// References returns the references to the symbol at a position, including its declaration. There are at most 200; more states whether others were left out.
-func (c *Client) References(ctx context.Context, path string, where Where) ([]Place, error) {
-	return c.places(ctx, "textDocument/references", path, where, map[string]any{"context": map[string]any{"includeDeclaration": true}})
+// References returns the references to the symbol at a position, including its declaration, in the order of their files and lines.
+func (c *Client) References(ctx context.Context, path string, where Where, page Page) ([]Place, Extent, error) {
+	return c.places(ctx, "textDocument/references", path, where, map[string]any{"context": map[string]any{"includeDeclaration": true}}, page)
 }
 
-func (c *Client) places(ctx context.Context, method, path string, where Where, extra map[string]any) ([]Place, error) {
-	params, err := c.at(ctx, path, where)
+func (c *Client) places(ctx context.Context, method, path string, where Where, extra map[string]any, page Page) ([]Place, Extent, error) {
+	found, doubt, err := thorough(ctx, c, question[[]location]{path: path, print: printLocations, ask: func(ctx context.Context) ([]location, error) {
+		params, err := c.at(ctx, path, where)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(params, extra)
+		return c.locations(ctx, method, params)
+	}})
 	if err != nil {
-		return nil, err
+		return nil, Extent{}, err
 	}
-	maps.Copy(params, extra)
+	if extra != nil { // the order of definitions has a meaning
+		slices.SortStableFunc(found, compareLocations)
+		doubt = cmp.Or(doubt, rounded(len(found)))
+	}
+	part, extent := cut(found, page, doubt)
+	lines := lineReader{files: &c.files, known: map[string][]string{}, left: maxPlaceRead}
+	places := []Place{}
+	for _, l := range part {
+		places = append(places, lines.place(l))
+	}
+	return places, extent, nil
+}
+
+// locations sends a request whose answer is one location, or a list of them, or of links to them.
+func (c *Client) locations(ctx context.Context, method string, params any) (found []location, err error) {
 	var raw json.RawMessage
 	if err := c.call(ctx, method, params, &raw); err != nil {
 		return nil, err
@@ -50,21 +95,35 @@ func (c *Client) places(ctx context.Context, method, path string, where Where, e
 	if len(raw) > 0 && raw[0] == '{' {
 		raw = json.RawMessage("[" + string(raw) + "]")
 	}
-	var found []location
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &found); err != nil {
 			return nil, fmt.Errorf("%s: decode the answer: %w", method, err)
 		}
 	}
-	lines := lineReader{files: &c.files, known: map[string][]string{}, left: maxPlaceRead}
-	places := []Place{}
-	for _, l := range found[:min(len(found), maxPlaces)] {
-		if l.TargetURI != "" {
+	for i := range found {
+		if l := &found[i]; l.TargetURI != "" {
 			l.URI, l.Range = l.TargetURI, l.TargetSelectionRange
 		}
-		places = append(places, lines.place(l))
 	}
-	return places, nil
+	return found, nil
+}
+
+func compareLocations(a, b location) int {
+	return cmp.Or(strings.Compare(a.URI, b.URI), cmp.Compare(a.Range.Start.Line, b.Range.Start.Line), cmp.Compare(a.Range.Start.Character, b.Range.Start.Character))
+}
+
+func printLocations(all []location) string {
+	sorted := slices.SortedFunc(slices.Values(all), compareLocations)
+	return fmt.Sprint(sorted)
+}
+
+// rounded returns a doubt if a server has returned a round number of entries, because servers limit long lists without saying so: gopls and clangd to 100 symbols, and
+// clangd to 1000 references.
+func rounded(total int) string {
+	if total >= 100 && (total%100 == 0 || total&(total-1) == 0) {
+		return fmt.Sprintf("the language server returned exactly %d entries, which may be its own limit", total)
+	}
+	return ""
 }
 
 // at synchronizes a file and returns the parameters of a request for a position in it.
@@ -172,32 +231,48 @@ type Symbol struct {
 	Inside string `json:"inside,omitempty"` // the name of the surrounding symbol
 }
 
-// FileSymbols returns the symbols of a file, at most 200.
-func (c *Client) FileSymbols(ctx context.Context, path string) ([]Symbol, error) {
-	return c.symbols(ctx, "textDocument/documentSymbol", documentOf(path), path)
+// FileSymbols returns the symbols of a file.
+func (c *Client) FileSymbols(ctx context.Context, path string, page Page) ([]Symbol, Extent, error) {
+	return c.symbols(ctx, "textDocument/documentSymbol", documentOf(path), path, page)
 }
 
-// WorkspaceSymbols returns the symbols of the workspace that match a query, at most 200.
-func (c *Client) WorkspaceSymbols(ctx context.Context, query string) ([]Symbol, error) {
-	return c.symbols(ctx, "workspace/symbol", map[string]any{"query": query})
+// WorkspaceSymbols returns the symbols of the workspace that match a query.
+func (c *Client) WorkspaceSymbols(ctx context.Context, query string, page Page) ([]Symbol, Extent, error) {
+	return c.symbols(ctx, "workspace/symbol", map[string]any{"query": query}, c.anyFile(), page)
 }
 
-func (c *Client) symbols(ctx context.Context, method string, params map[string]any, paths ...string) ([]Symbol, error) {
-	if _, err := c.sync(ctx, paths...); err != nil {
-		return nil, err
+func (c *Client) symbols(ctx context.Context, method string, params map[string]any, path string, page Page) ([]Symbol, Extent, error) {
+	all, doubt, err := thorough(ctx, c, question[[]Symbol]{path: path, print: printSymbols, ask: func(ctx context.Context) ([]Symbol, error) {
+		if _, err := c.sync(ctx, slices.DeleteFunc([]string{path}, func(path string) bool { return path == "" })...); err != nil {
+			return nil, err
+		}
+		var nodes []symbolNode
+		if err := c.call(ctx, method, params, &nodes); err != nil {
+			return nil, err
+		}
+		return flatten([]Symbol{}, nodes, ""), nil
+	}})
+	if err != nil {
+		return nil, Extent{}, err
 	}
-	var nodes []symbolNode
-	if err := c.call(ctx, method, params, &nodes); err != nil {
-		return nil, err
+	if method == "workspace/symbol" {
+		doubt = cmp.Or(doubt, rounded(len(all)))
 	}
-	return flatten([]Symbol{}, nodes, ""), nil
+	part, extent := cut(all, page, doubt)
+	return part, extent, nil
+}
+
+func printSymbols(all []Symbol) string {
+	var lines []string
+	for _, symbol := range all {
+		lines = append(lines, fmt.Sprint(symbol))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }
 
 func flatten(all []Symbol, nodes []symbolNode, inside string) []Symbol {
 	for i := range nodes {
-		if len(all) == maxPlaces {
-			break
-		}
 		node := &nodes[i]
 		symbol := Symbol{Name: node.Name, Kind: symbolKind(node.Kind), Line: node.Range.Start.Line + 1, Inside: inside}
 		if node.SelectionRange != nil {

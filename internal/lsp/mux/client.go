@@ -56,11 +56,14 @@ func (m *Mux) handleClientRequest(s *session, body []byte, e *wire.Envelope) {
 	default:
 		r := m.newRequest(s, body, e)
 		s.open = append(s.open, r)
-		if r.method == lsp.MethodDiagnostics {
+		switch r.method {
+		case lsp.MethodDiagnostics:
 			m.inquire(r, e.Params)
-			return
+		case lsp.MethodState:
+			m.tellState(r)
+		default:
+			m.submit(r)
 		}
-		m.submit(r)
 	}
 }
 
