@@ -96,8 +96,8 @@ func (f AgentFacts) Next(recorded *v1alpha1.AgentStatus) Agent {
 	if next.State != "" {
 		next.Since = &since
 	}
-	if recorded != nil && recorded.State == next.State && recorded.Source == next.Source && recorded.Question == next.Question {
-		next.Since = recorded.Since
+	if recorded != nil && recorded.State == next.State {
+		next.Since = recorded.Since // under load, the kind of a question may be recognized later than the question
 	}
 	agent.Status = &next
 	return agent
