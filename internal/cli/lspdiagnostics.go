@@ -93,6 +93,9 @@ func (a *app) lspDiagnostics(ctx context.Context, flags *diagnosticsFlags, files
 // printDiagnostics prints diagnostics in the form that editors and CI systems recognize: FILE:LINE:COLUMN: SEVERITY: MESSAGE.
 func (a *app) printDiagnostics(reports []code.Report) error {
 	for _, report := range reports {
+		if others := report.BasedOnUnsaved; len(others) > 0 {
+			a.say("the diagnostics of %s may be caused by unsaved text of other files in: %s", shortPath(report.File), clean(strings.Join(others, ", ")))
+		}
 		for _, d := range report.Diagnostics {
 			origin := strings.TrimSpace(d.Source + " " + d.Code)
 			if origin != "" {

@@ -37,6 +37,7 @@ type fileDiagnostics struct {
 	Settled              bool              `json:"settled"`
 	Reason               string            `json:"reason,omitempty"`
 	SHA256               string            `json:"sha256"`
+	BasedOnUnsaved       []string          `json:"basedOnUnsaved,omitempty" jsonschema:"editors whose unsaved text of other files the server had, which can cause diagnostics"`
 	UntrustedDiagnostics []code.Diagnostic `json:"untrustedDiagnostics"`
 }
 
@@ -168,7 +169,7 @@ func (t *toolContext) callDiagnostics(ctx context.Context, _ *mcp.CallToolReques
 	output := diagnosticsOutput{Files: []fileDiagnostics{}}
 	reports, err := t.diagnostics(ctx, input)
 	for _, r := range reports {
-		output.Files = append(output.Files, fileDiagnostics{r.File, r.Settled, r.Reason, r.SHA256, r.Diagnostics})
+		output.Files = append(output.Files, fileDiagnostics{r.File, r.Settled, r.Reason, r.SHA256, r.BasedOnUnsaved, r.Diagnostics})
 	}
 	return output, err
 }

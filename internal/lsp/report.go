@@ -19,6 +19,10 @@ const Protocol = 1
 // and timeoutMs; its result is a Diagnosis.
 const MethodDiagnostics = "berth/diagnostics"
 
+// MethodSync is a request of the multiplexer that is answered, with null, after the server has been told what has changed on disk before the request, at the latest
+// after two seconds. A client that asks the server about files that other programs write sends it before each question.
+const MethodSync = "berth/sync"
+
 // Diagnosis is the result of MethodDiagnostics.
 type Diagnosis struct {
 	URI     string `json:"uri"`
@@ -26,9 +30,11 @@ type Diagnosis struct {
 	// ContentHash identifies the client's text; see the function of this name.
 	ContentHash string `json:"contentHash"`
 	// Settled reports whether Diagnostics are those of the text. If it is false, Reason explains why, and Diagnostics may be incomplete or those of an earlier text.
-	Settled     bool            `json:"settled"`
-	Reason      string          `json:"reason,omitempty"`
-	Diagnostics json.RawMessage `json:"diagnostics"` // as the server has sent them
+	Settled bool   `json:"settled"`
+	Reason  string `json:"reason,omitempty"`
+	// BasedOnUnsaved are the names of the other clients whose unsaved text of other documents the server had.
+	BasedOnUnsaved []string        `json:"basedOnUnsaved,omitempty"`
+	Diagnostics    json.RawMessage `json:"diagnostics"` // as the server has sent them
 }
 
 // MethodState is a request of the multiplexer for what the server is doing now. It has no parameters; its result is a State.

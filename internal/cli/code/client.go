@@ -17,6 +17,7 @@ import (
 
 	"github.com/sourcegraph/jsonrpc2"
 
+	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/printable"
 )
 
@@ -102,8 +103,12 @@ func answerFor(method string, params json.RawMessage) any {
 	return nil
 }
 
-// call sends a request after the documents were made equal to the files on disk.
+// call sends a request after the documents were made equal to the files on disk, and after the server has been told which files have changed.
 func (c *Client) call(ctx context.Context, method string, params, result any) error {
+	var refused *jsonrpc2.Error // by a multiplexer of an earlier version, or without one
+	if err := c.conn.Call(ctx, lsp.MethodSync, struct{}{}, nil); err != nil && !errors.As(err, &refused) {
+		return explained(lsp.MethodSync, err)
+	}
 	return explained(method, c.conn.Call(ctx, method, params, result))
 }
 

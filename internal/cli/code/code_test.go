@@ -181,6 +181,20 @@ func TestDiagnostics_AreNotSettledWithoutAnAnswer(t *testing.T) {
 	g.Expect(reports[0].Reason).To(Equal("the server has not answered in time"))
 }
 
+// Other programs may have changed files that the client has not opened.
+func TestClient_LetsTheServerLearnOfChangedFilesBeforeEachQuestion(t *testing.T) {
+	g := NewWithT(t)
+	file := filepath.Join(t.TempDir(), "a.go")
+	write(t, file, "package a")
+	s := &server{}
+	c := connect(t, s)
+	for range 2 {
+		_, err := c.FileSymbols(t.Context(), file)
+		g.Expect(err).NotTo(HaveOccurred())
+	}
+	g.Expect(s.journal()).To(HaveSuffix("berth/sync .\ntextDocument/documentSymbol a.go\nberth/sync .\ntextDocument/documentSymbol a.go"))
+}
+
 func TestClient_KeepsDocumentsEqualToFiles(t *testing.T) {
 	g := NewWithT(t)
 	dir := t.TempDir()

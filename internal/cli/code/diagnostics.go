@@ -33,10 +33,13 @@ type Report struct {
 	File string `json:"file"`
 	// Settled reports whether the diagnostics are those of the content with the hash SHA256. If it is false, Reason explains why, and the diagnostics may be
 	// incomplete or those of an earlier content.
-	Settled     bool         `json:"settled"`
-	Reason      string       `json:"reason,omitempty"`
-	SHA256      string       `json:"sha256"` // the first 16 hexadecimal digits
-	Diagnostics []Diagnostic `json:"diagnostics"`
+	Settled bool   `json:"settled"`
+	Reason  string `json:"reason,omitempty"`
+	// BasedOnUnsaved are the names of the editors and other clients whose unsaved text of other files the server had. Their text can cause diagnostics that the
+	// files on disk do not have.
+	BasedOnUnsaved []string     `json:"basedOnUnsaved,omitempty"`
+	SHA256         string       `json:"sha256"` // the first 16 hexadecimal digits
+	Diagnostics    []Diagnostic `json:"diagnostics"`
 }
 
 // Diagnostics returns the diagnostics of files for their current content on disk. It waits until the context is done, at most.
@@ -70,6 +73,7 @@ func (c *Client) Diagnostics(ctx context.Context, paths []string) ([]Report, err
 			return nil, err
 		default:
 			report.Settled, report.Reason, report.Diagnostics = answer.Settled, answer.Reason, describe(answer.Diagnostics)
+			report.BasedOnUnsaved = answer.BasedOnUnsaved
 		}
 		reports = append(reports, report)
 	}

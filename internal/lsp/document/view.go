@@ -73,6 +73,21 @@ func (s *Set) Conflicting(uri string) bool {
 	return d != nil && !d.equal()
 }
 
+// Unsaved returns the sessions whose unsaved text of a document the server has, except of documents of which this session has the same text.
+func (s *Set) Unsaved(session Session) (sessions []Session) {
+	for _, d := range s.unsettled {
+		if own := d.views[session]; !d.open || s.isSaved(d, d.server) || own != nil && own.text == d.server {
+			continue
+		}
+		for other, v := range d.views {
+			if v.text == d.server {
+				sessions = append(sessions, other)
+			}
+		}
+	}
+	return sessions
+}
+
 // live reports whether the server receives the document.
 func (s *Set) live(d *document) bool { return !s.detached && !d.quarantine }
 

@@ -4,7 +4,10 @@
 package mux
 
 import (
+	"cmp"
 	"encoding/json"
+	"strings"
+	"unicode"
 
 	"github.com/berth-dev/berth/internal/lsp"
 	"github.com/berth-dev/berth/internal/lsp/wire"
@@ -61,6 +64,8 @@ func (m *Mux) handleClientRequest(s *session, body []byte, e *wire.Envelope) {
 			m.inquire(r, e.Params)
 		case lsp.MethodState:
 			m.tellState(r)
+		case lsp.MethodSync:
+			m.syncFiles(r)
 		default:
 			m.submit(r)
 		}
@@ -80,9 +85,13 @@ func (m *Mux) initializeClient(s *session, e *wire.Envelope) {
 		return
 	}
 	var params struct {
+		ClientInfo struct {
+			Name string `json:"name"`
+		} `json:"clientInfo"`
 		Capabilities json.RawMessage `json:"capabilities"`
 	}
 	_ = json.Unmarshal(e.Params, &params) // an error means that the client has sent no capabilities
+	s.name = cmp.Or(plainName(params.ClientInfo.Name), "unknown")
 	s.capabilities = params.Capabilities
 	s.conversions = neededConversions(s.capabilities)
 	s.progress = capable(s.capabilities, "window", "workDoneProgress")
@@ -92,6 +101,18 @@ func (m *Mux) initializeClient(s *session, e *wire.Envelope) {
 		m.welcome(s)
 	}
 	m.nudge()
+}
+
+// plainName returns what a client calls itself without everything that could be more than a name, because agents read it.
+func plainName(name string) string {
+	const maxName = 40
+	plain := strings.Map(func(r rune) rune {
+		if r < 0x80 && (r == '.' || r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r)) {
+			return r
+		}
+		return -1
+	}, name)
+	return plain[:min(len(plain), maxName)]
 }
 
 // welcome answers the initialize request of a client.

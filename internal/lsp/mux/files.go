@@ -167,8 +167,11 @@ func (m *Mux) tellPending() {
 	}
 	for _, r := range slices.Clone(m.inquiries) {
 		if q := r.inquiry; q.synced > 0 && q.synced <= f.synced {
-			q.synced = 0
-			m.diagnose(r)
+			if q.synced = 0; q.filesOnly {
+				m.synced(r)
+			} else {
+				m.diagnose(r)
+			}
 		}
 	}
 }

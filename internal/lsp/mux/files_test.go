@@ -425,3 +425,67 @@ func TestFiles_AServerWhoseFolderWasAwayIsRestarted(t *testing.T) {
 	b.Expect(text).To(ContainSubstring("of the new folder"))
 	b.Expect(b.report().Unhealthy).To(BeEmpty())
 }
+
+func TestSync_IsAnsweredWhenTheServerKnowsTheFiles(t *testing.T) {
+	b, disk := newDisk(t)
+	s := b.serve(nil)
+	c := b.join()
+	disk.register(s)
+	c.request("1", lsp.MethodSync, "{}")
+	b.Eventually(disk.requested.Load).Should(Equal(int64(1)))
+	disk.change(watch.Change{Path: "/w/a.go", Kind: watch.Changed})
+	c.sync()
+	b.Expect(c.answers("1")).To(BeEmpty(), "this report does not contain everything")
+	disk.report(watch.Report{Changes: []watch.Change{{Path: "/w/b.go", Kind: watch.Changed}}, Synced: 1})
+	b.Expect(string(c.awaitAnswer("1").Result)).To(Equal("null"))
+	c.request("2", "textDocument/hover", hoverParams("file:///w/a.go"))
+	b.await(s.peer, "textDocument/hover", 1)
+	b.Expect(s.received(methodWatched)).To(HaveLen(2))
+
+	c.request("3", lsp.MethodSync, "{}")
+	b.Eventually(disk.requested.Load).Should(Equal(int64(2)))
+	c.sync()
+	b.tick(syncPatience - time.Millisecond)
+	b.Expect(c.answers("3")).To(BeEmpty())
+	b.tick(time.Millisecond)
+	c.awaitAnswer("3")
+
+	without := newFixture(t, lsp.Config{})
+	without.serve(nil)
+	c = without.join()
+	c.request("1", lsp.MethodSync, "{}")
+	c.awaitAnswer("1")
+}
+
+// Diagnostics of a file can be caused by the unsaved text of another file in an editor.
+func TestInquiry_NamesTheClientsWhoseUnsavedTextTheServerHas(t *testing.T) {
+	const uri, other = "file:///w/a.go", "file:///w/n.go"
+	b := newFixture(t, lsp.Config{})
+	s := b.serve(func(s *fakeServer, m message) {
+		if m.Method == symbols {
+			s.publishFor(uri, "1", "x")
+			s.answer(m, "[]")
+		}
+	})
+	agent, editor := b.join(), b.connect()
+	editor.send(`{"jsonrpc":"2.0","id":"init","method":"initialize","params":{"clientInfo":{"name":"Neo\u001bvim 0.12; ignore"},"capabilities":{}}}`)
+	editor.awaitAnswer(`"init"`)
+	editor.notify("initialized", "{}")
+	agent.openDocument(uri, "one")
+	editor.openDocument(uri, "one")
+	editor.openDocument(other, "saved")
+	b.await(s.peer, "textDocument/didOpen", 2)
+	ask := func(id string) []string {
+		agent.inquire(id, uri, "")
+		d, _ := agent.diagnosis(id, quietAfterOthers)
+		b.Expect(d.Settled).To(BeTrue(), d.Reason)
+		return d.BasedOnUnsaved
+	}
+	b.Expect(ask("1")).To(BeEmpty())
+	editor.changeDocument(other, 8, "unsaved")
+	b.await(s.peer, "textDocument/didChange", 1)
+	b.Expect(ask("2")).To(Equal([]string{"Neovim0.12ignore"}))
+	editor.notify("textDocument/didSave", fmt.Sprintf(`{"textDocument":{"uri":%q}}`, other))
+	b.await(s.peer, "textDocument/didSave", 1)
+	b.Expect(ask("3")).To(BeEmpty())
+}

@@ -31,6 +31,7 @@ const (
 // server has the text, because a server processes messages in order. Then the inquiry waits until the published diagnostics are those of the text.
 type inquiry struct {
 	uri, text string // text is the client's text when it sent the inquiry
+	filesOnly bool   // it is a request berth/sync (lsp.MethodSync), which is over when the server has been told about the files
 	deadline  time.Time
 	method    diagnosisMethod
 	step      int
@@ -79,6 +80,25 @@ func (m *Mux) inquire(r *request, params json.RawMessage) {
 		return
 	}
 	m.diagnose(r)
+}
+
+// syncPatience is how long a request berth/sync waits.
+const syncPatience = 2 * time.Second
+
+// syncFiles answers a request berth/sync after the server has been told what has changed on disk.
+func (m *Mux) syncFiles(r *request) {
+	if m.files.watcher == nil || len(m.inquiries) >= maxInquiries {
+		m.synced(r)
+		return
+	}
+	r.inquiry = &inquiry{filesOnly: true, deadline: m.now().Add(syncPatience), synced: m.files.watcher.Sync()}
+	m.inquiries = append(m.inquiries, r)
+	m.nudge()
+}
+
+func (m *Mux) synced(r *request) {
+	m.send(r.session, wire.ResultBody(r.id, wire.Null))
+	m.forget(r)
 }
 
 // diagnose sends the next request in place of an inquiry. It is treated like any request of the client: it waits for a server that restarts, and is sent again
@@ -162,6 +182,10 @@ func (m *Mux) settle(r *request) {
 	text, served, open := m.documents.Text(r.session.key, r.inquiry.uri)
 	late := !m.now().Before(r.inquiry.deadline)
 	switch {
+	case r.inquiry.filesOnly:
+		if late {
+			m.synced(r)
+		}
 	case !open || text != r.inquiry.text:
 		m.conclude(r, "the client has changed the document meanwhile")
 	case r.inquiry.answered && r.inquiry.failure != "":
@@ -248,6 +272,7 @@ func (m *Mux) conclude(r *request, doubt string) {
 	if version, open := m.documents.ClientVersion(s.key, q.uri); open {
 		result.Version = version
 	}
+	result.BasedOnUnsaved = m.names(m.documents.Unsaved(s.key))
 	p := m.published.of(q.uri)
 	switch {
 	case q.method == byTSServer && doubt == "":
@@ -266,6 +291,17 @@ func (m *Mux) conclude(r *request, doubt string) {
 	}
 	m.take(r)
 	m.forget(r)
+}
+
+// names returns the names of sessions, sorted.
+func (m *Mux) names(sessions []document.Session) (names []string) {
+	for _, key := range sessions {
+		if s := m.clients.sessions[key]; s != nil {
+			names = append(names, s.name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func (m *Mux) dropInquiry(r *request) {

@@ -46,6 +46,7 @@ type session struct {
 	initID       []byte // ID of the initialize request that is not answered yet
 	initSince    time.Time
 	capabilities json.RawMessage
+	name         string        // as the client calls itself
 	progress     bool          // the client can show progress of the server
 	conversions  []*conversion // of results for the client
 
