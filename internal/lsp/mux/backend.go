@@ -79,7 +79,7 @@ func (m *Mux) Attach(incarnation int64, stdin io.WriteCloser, stdout io.Reader) 
 	b.reader.Heard = func() { b.lastHeard.Store(m.now().UnixNano()) }
 	b.out.attempt, b.out.unflushed = attempt(stdin), &m.unflushed
 	m.server, m.incarnation, m.reason = b, incarnation, "the server is starting"
-	m.files.pending, m.files.found, m.files.lost = nil, nil, ""
+	m.files.pending, m.files.found, m.files.installed, m.files.lost = nil, nil, nil, ""
 	m.counters.Incarnations++
 	m.changed = true
 	go m.readServer(b)

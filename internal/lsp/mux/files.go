@@ -48,7 +48,9 @@ type fileWatch struct {
 	pending []watch.Change // for a server that is starting, which may have read the files before they changed
 	found   []string       // like pending, for folders that exist now
 	absent  []string       // the folders that do not exist
-	synced  int64          // the newest Synced of a report
+	// installed are folders such as node_modules whose packages have changed since the current server was attached.
+	installed []string
+	synced    int64 // the newest Synced of a report
 	// unseen is why the watcher may miss changes, and lost why the current server was not told about changes; empty if there is no reason.
 	unseen, lost string
 }
@@ -59,6 +61,11 @@ func (f *fileWatch) doubt(uri string) string {
 	for _, folder := range f.absent {
 		if strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/") {
 			return folder + " does not exist"
+		}
+	}
+	for _, folder := range f.installed {
+		if strings.HasPrefix(path, filepath.Dir(folder)+"/") {
+			return "the packages in " + folder + " have changed, and the server may not know it: restart the language server"
 		}
 	}
 	return cmp.Or(f.unseen, f.lost)
@@ -137,6 +144,7 @@ func (m *Mux) filesRead(report watch.Report) {
 	if !slices.Equal(m.files.absent, report.Absent) {
 		m.files.absent, m.changed = report.Absent, true
 	}
+	m.files.installed = slices.Compact(slices.Sorted(slices.Values(append(m.files.installed, report.Installed...))))
 	switch {
 	case m.server == nil: // the next server reads the files itself
 	case slices.Contains(report.Found, m.root()):

@@ -401,7 +401,7 @@ func TestFiles_AServerWhoseFolderWasAwayIsRestarted(t *testing.T) {
 		d, _ := c.diagnosis(id, quiet)
 		return d
 	}
-	b.Expect(ask("1", watch.Report{Absent: []string{"/v"}}).Settled).To(BeTrue(), "another folder")
+	b.Expect(ask("1", watch.Report{Absent: []string{"/v"}, Installed: []string{"/v/node_modules"}}).Settled).To(BeTrue(), "another folder")
 	b.Expect(b.report().Unhealthy).To(BeEmpty())
 	d := ask("2", watch.Report{Absent: []string{"/w"}})
 	b.Expect(d.Settled).To(BeFalse())
@@ -424,6 +424,34 @@ func TestFiles_AServerWhoseFolderWasAwayIsRestarted(t *testing.T) {
 	b.Expect(d.Settled).To(BeTrue(), d.Reason)
 	b.Expect(text).To(ContainSubstring("of the new folder"))
 	b.Expect(b.report().Unhealthy).To(BeEmpty())
+}
+
+// A server that is not told about installed packages may still report them as missing.
+func TestInquiry_IsNotSettledAfterPackagesWereInstalled(t *testing.T) {
+	b, disk := newDisk(t)
+	answer := func(s *fakeServer, m message) {
+		if m.Method == symbols {
+			s.publishFor("file:///w/a.go", "1", "x")
+			s.answer(m, "[]")
+		}
+	}
+	s := b.serve(answer)
+	c := b.join()
+	disk.register(s)
+	c.openDocument("file:///w/a.go", "one")
+	ask := func(id string, installed ...string) lsp.Diagnosis {
+		disk.inquire(c, id)
+		disk.report(watch.Report{Installed: installed, Synced: disk.requested.Load()})
+		d, _ := c.diagnosis(id, quiet)
+		return d
+	}
+	b.Expect(ask("1").Settled).To(BeTrue())
+	b.Expect(ask("2", "/w/node_modules").Reason).To(HavePrefix("the packages in /w/node_modules have changed"))
+	b.Expect(ask("3").Settled).To(BeFalse(), "until a restart")
+	b.stopForRestart(s)
+	b.serve(answer)
+	d := ask("4")
+	b.Expect(d.Settled).To(BeTrue(), d.Reason)
 }
 
 func TestSync_IsAnsweredWhenTheServerKnowsTheFiles(t *testing.T) {

@@ -33,6 +33,8 @@ type Report struct {
 	Found []string
 	// Absent contains the paths of the folders that do not exist now, sorted.
 	Absent []string
+	// Installed contains the paths of the folders, such as node_modules, in which packages were installed, updated or removed. Their files are not in Changes.
+	Installed []string
 	// Unseen is why the watcher may miss changes, as a sentence without a full stop, with the remedy; empty if it misses none.
 	Unseen string
 	// Synced is the newest result of Sync whose changes were reported.

@@ -50,6 +50,9 @@ type Watcher struct {
 	found   []string
 	buffer  []byte
 
+	packages  map[string]*packages // by path
+	installed []string             // see Report
+
 	calm      time.Time // all changes before this time are in the batch or were reported
 	first     time.Time // when the oldest change in the batch was found; zero: the batch is empty
 	checkedAt time.Time // when the roots were last checked
@@ -97,7 +100,7 @@ func open(folders []string, since time.Time, report func(Report)) (*Watcher, err
 	}
 	w := &Watcher{
 		file: os.NewFile(uintptr(fd), "inotify"), done: make(chan struct{}), report: report, maxFolders: maxFolders, maxFiles: maxFiles,
-		folders: map[string]*folder{}, paths: map[int32][]string{}, ignored: map[string]bool{}, buffer: make([]byte, 64<<10), calm: since,
+		folders: map[string]*folder{}, paths: map[int32][]string{}, ignored: map[string]bool{}, packages: map[string]*packages{}, buffer: make([]byte, 64<<10), calm: since,
 	}
 	w.spec.Store(&spec{folders, since})
 	return w, nil
@@ -141,6 +144,7 @@ func (w *Watcher) run() {
 		if synced || now.Sub(w.checkedAt) >= rootPeriod {
 			w.check()
 			w.drain()
+			w.checkPackages()
 		}
 		if synced || len(events) == 0 || !w.first.IsZero() && now.Sub(w.first) >= patience {
 			w.flush(requested)
@@ -184,10 +188,10 @@ func (w *Watcher) drain() {
 // flush reports the changes in the batch.
 func (w *Watcher) flush(synced int64) {
 	next := Report{Absent: w.absent(), Unseen: w.unseen, Synced: synced}
-	changes, found := w.batch.take(), w.found
-	if len(changes) > 0 || len(found) > 0 || !slices.Equal(next.Absent, w.reported.Absent) || next.Unseen != w.reported.Unseen || next.Synced != w.reported.Synced {
-		w.reported, w.found = next, nil
-		next.Changes, next.Found = changes, found
+	changes, found, installed := w.batch.take(), w.found, w.installed
+	if len(changes)+len(found)+len(installed) > 0 || !slices.Equal(next.Absent, w.reported.Absent) || next.Unseen != w.reported.Unseen || next.Synced != w.reported.Synced {
+		w.reported, w.found, w.installed = next, nil, nil
+		next.Changes, next.Found, next.Installed = changes, found, installed
 		w.report(next)
 	}
 	w.first = time.Time{}
@@ -228,6 +232,7 @@ func (w *Watcher) adopt(next spec) {
 		}
 		if !slices.ContainsFunc(next.folders, func(other string) bool { return within(r.path, other) }) {
 			w.forget(r.path, false)
+			maps.DeleteFunc(w.packages, func(path string, _ *packages) bool { return within(path, r.path) })
 		}
 		return true
 	})
@@ -317,6 +322,9 @@ func (w *Watcher) handleName(f *folder, folder, name string, mask uint32) {
 	_, known := f.names[name]
 	switch {
 	case directory && w.skips(path):
+		if mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0 {
+			w.addPackages(path, true)
+		}
 	case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
 		w.remove(f, name)
 		if directory {
@@ -409,6 +417,8 @@ func (w *Watcher) scan(path string, p pass) {
 		if !entry.IsDir() || !w.skips(child) {
 			delete(gone, entry.Name())
 			w.scanEntry(f, watched, child, entry, p)
+		} else {
+			w.addPackages(child, watched || p.fresh.Equal(always))
 		}
 	}
 	for name := range gone {

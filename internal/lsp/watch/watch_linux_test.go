@@ -326,6 +326,46 @@ func (w *world) make(names ...string) {
 	}
 }
 
+// Folders with installed packages are too large to watch, but the watcher notices that a package was installed, updated or removed.
+func TestWatcher_NoticesInstalledPackages(t *testing.T) {
+	w := &world{WithT: NewWithT(t), folder: t.TempDir()}
+	node, python := w.path("node_modules"), w.path(".venv")
+	w.make("node_modules/old/index.js", "node_modules/@types/node/index.d.ts", ".venv/lib/python3.11/site-packages/old/__init__.py", "sub/file")
+	r := start(t, nil, w.folder)
+	installed := func() (all []string) {
+		r.mu.Lock()
+		before := len(r.reports)
+		r.mu.Unlock()
+		r.sync()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, report := range r.reports[before:] {
+			all = append(all, report.Installed...)
+		}
+		return all
+	}
+	r.Expect(installed()).To(BeEmpty())
+	for name, test := range map[string]struct {
+		change func()
+		want   string
+	}{
+		"installed":                   {func() { w.make("node_modules/new/index.js") }, node},
+		"installed in a scope":        {func() { w.make("node_modules/@types/new/index.d.ts") }, node},
+		"installed in a new scope":    {func() { w.make("node_modules/@new/new/index.d.ts") }, node},
+		"updated":                     {func() { w.remove("node_modules/old"); w.make("node_modules/old/index.js") }, node},
+		"removed":                     {func() { w.remove("node_modules/@types/node") }, node},
+		"for Python":                  {func() { w.make(".venv/lib/python3.11/site-packages/new.py") }, python},
+		"removed with everything":     {func() { w.remove(".venv") }, python},
+		"in a new folder":             {func() { w.make("sub/node_modules/new/index.js") }, w.path("sub/node_modules")},
+		"in a new folder of packages": {func() { w.make("more/deep/venv/lib/python3.12/site-packages/new.py") }, w.path("more/deep/venv")},
+	} {
+		test.change()
+		w.Expect(installed()).To(Equal([]string{test.want}), name)
+	}
+	w.make("node_modules/.vite/deps/react.js", "node_modules/.cache/file", "file")
+	w.Expect(installed()).To(BeEmpty(), "caches")
+}
+
 func TestWatcher_NoticesMounts(t *testing.T) {
 	need.Root(t, "mount a folder")
 	w := &world{WithT: NewWithT(t), folder: t.TempDir()}
