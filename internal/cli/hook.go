@@ -34,12 +34,13 @@ func (a *app) hookCommand() *cobra.Command {
 		Use:   "hook [EVENT]",
 		Short: "Report from a hook of a coding agent what the agent does",
 		Long: "Hook is called by the hooks of a coding agent that runs in an Instance. It reports to the manager whether the agent works, waits for an answer, or is done.\n" +
-			"Hook reads the event of Claude Code or Gemini CLI from standard input, and that of Codex from its argument. For other agents, --state sets the state.\n" +
+			"Hook reads the event of Claude Code, Codex, Gemini CLI or Qwen Code from standard input, and the notification of Codex from its argument. For other agents,\n" +
+			"--state sets the state.\n" +
 			"The manager finds the Instance by the ancestors of this process. Outside an Instance and without a manager, hook does nothing.\n" +
-			"Hook never disturbs the agent: it prints nothing, ends after at most 1.5 s, and its exit code is always 0. berth init installs the hooks of Claude Code.",
-		Example: "  # In the hooks of Claude Code and Gemini CLI\n" +
+			"Hook never disturbs the agent: it prints nothing, ends after at most 1.5 s, and its exit code is always 0. berth init installs the hooks.",
+		Example: "  # In the hooks of Claude Code, Codex, Gemini CLI and Qwen Code\n" +
 			"  berth hook\n\n" +
-			"  # In ~/.codex/config.toml\n" +
+			"  # In ~/.codex/config.toml, for a version of Codex without hooks\n" +
 			"  notify = [\"berth\", \"hook\"]\n\n" +
 			"  # In a plugin of another agent\n" +
 			"  berth hook --state Waiting --question permission",

@@ -23,8 +23,8 @@ func (a *app) initCommand() *cobra.Command {
 		Short: "Set up a project for Berth and coding agents",
 		Long: "Init detects what a project is (package.json, go.mod, pyproject.toml, requirements.txt, manage.py, Cargo.toml), and proposes objects for its dev server\n" +
 			"and language servers. It shows the files, asks, and then writes them: berth.yaml with the objects, the configuration of MCP clients that starts\n" +
-			"berth mcp, the hooks with which Claude Code reports to Berth what it does, and a section of AGENTS.md that tells agents to use Berth. Existing files are\n" +
-			"kept; init only adds what they lack.\n" +
+			"berth mcp, the hooks with which coding agents report to Berth what they do, and a section of AGENTS.md that tells agents to use Berth. Existing files are\n" +
+			"kept; init only adds what they lack. It changes no file outside the directory.\n" +
 			"Init follows no symbolic links in the directory, and names those that it finds. Init needs no API server.",
 		Example: "  # Show the proposals for the current directory, and write them after a confirmation\n" +
 			"  berth init\n\n" +
@@ -39,13 +39,10 @@ func (a *app) initCommand() *cobra.Command {
 			return a.initProject(dir, clients, yes)
 		},
 	}
-	command.Flags().StringSliceVar(&clients, "clients", project.Clients, "MCP clients to configure: "+strings.Join(project.Clients, ", "))
+	command.Flags().StringSliceVar(&clients, "clients", project.Clients, "coding agents and MCP clients to configure: "+strings.Join(project.Clients, ", "))
 	command.Flags().BoolVarP(&yes, "yes", "y", false, "write the files without asking")
 	return command
 }
-
-// codexNotify is the line of the configuration of Codex that reports to Berth.
-const codexNotify = `notify = ["berth", "hook"]`
 
 func (a *app) initProject(dir string, clients []string, yes bool) error {
 	found, err := project.Detect(dir)
@@ -78,8 +75,8 @@ func (a *app) initProject(dir string, clients []string, yes bool) error {
 		next = "; next: berth up --detach, then kubectl apply -f " + project.ManifestFile // the user has seen what it contains
 	}
 	a.say("wrote %d files%s", writes, next)
-	if slices.Contains(clients, "codex") {
-		a.say("note: to report the end of each turn of Codex to Berth, add to ~/.codex/config.toml, which all projects share: " + codexNotify)
+	if slices.ContainsFunc(files, func(file project.File) bool { return file.Path == project.CodexHooks && file.Skipped == "" }) {
+		a.say("note: Codex runs the hooks in %s only after you have trusted them: it asks at its next start in this project", project.CodexHooks)
 	}
 	return nil
 }

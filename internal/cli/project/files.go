@@ -34,8 +34,11 @@ type File struct {
 // ManifestFile is the name of the file with the objects.
 const ManifestFile = "berth.yaml"
 
+// CodexHooks is the file with the hooks of Codex.
+var CodexHooks = filepath.Join(".codex", "hooks.json")
+
 // Clients are the coding agents whose configuration Files writes.
-var Clients = []string{"claude", "codex", "cursor", "vscode"}
+var Clients = []string{"claude", "codex", "cursor", "gemini", "opencode", "qwen", "vscode"}
 
 // configuration is a configuration file of a client: its path, and the function that adds Berth to its content.
 type configuration struct {
@@ -47,11 +50,17 @@ type configuration struct {
 var configurations = map[string][]configuration{
 	"claude": {
 		{".mcp.json", addServer("mcpServers", map[string]any{"command": "berth", "args": []string{"mcp"}})},
-		{filepath.Join(".claude", "settings.json"), claudeHooks},
+		{filepath.Join(".claude", "settings.json"), addHooks(claudeEvents, 5)},
 	},
-	"codex":  {{filepath.Join(".codex", "config.toml"), codex}},
-	"cursor": {{filepath.Join(".cursor", "mcp.json"), addServer("mcpServers", map[string]any{"command": "berth", "args": []string{"mcp"}})}},
-	"vscode": {{filepath.Join(".vscode", "mcp.json"), addServer("servers", map[string]any{"type": "stdio", "command": "berth", "args": []string{"mcp"}})}},
+	"codex": {
+		{filepath.Join(".codex", "config.toml"), codex},
+		{CodexHooks, addHooks(codexEvents, 5)},
+	},
+	"gemini":   {{filepath.Join(".gemini", "settings.json"), addHooks(geminiEvents, 5000)}},
+	"opencode": {{filepath.Join(".opencode", "plugins", "berth.js"), opencodeHooks}},
+	"qwen":     {{filepath.Join(".qwen", "settings.json"), addHooks(qwenEvents, 5)}},
+	"cursor":   {{filepath.Join(".cursor", "mcp.json"), addServer("mcpServers", map[string]any{"command": "berth", "args": []string{"mcp"}})}},
+	"vscode":   {{filepath.Join(".vscode", "mcp.json"), addServer("servers", map[string]any{"type": "stdio", "command": "berth", "args": []string{"mcp"}})}},
 }
 
 // Files returns the files to write: the objects, the configuration of the clients, and a section for AGENTS.md. Files that already contain Berth are left out. Files adds
@@ -69,7 +78,7 @@ func (p *Project) Files(clients []string) ([]File, error) {
 			return nil
 		}
 		file.Text, err = content(string(file.before))
-		if errors.Is(err, errOther) {
+		if errors.Is(err, errOther) || errors.Is(err, errNoHooks) {
 			p.Notes = append(p.Notes, path+": "+err.Error())
 			return nil
 		}
@@ -98,6 +107,9 @@ func (p *Project) Files(clients []string) ([]File, error) {
 
 // errOther is the error of a function that adds Berth to a file which already contains another entry for Berth.
 var errOther = errors.New("kept, although it differs from what berth init would write: read it before you use it")
+
+// errNotJSON is the error about a file that is not valid JSON, for example because it contains comments.
+var errNotJSON = errors.New("the file is not valid JSON")
 
 // addServer returns a function that adds Berth to a JSON configuration under a key.
 func addServer(key string, server map[string]any) func(before string) (string, error) {
@@ -130,7 +142,7 @@ func section(text, key string) (all, fields map[string]json.RawMessage, err erro
 	all, fields = map[string]json.RawMessage{}, map[string]json.RawMessage{}
 	if strings.TrimSpace(text) != "" {
 		if err := json.Unmarshal([]byte(text), &all); err != nil {
-			return nil, nil, fmt.Errorf("the file is not valid JSON, so nothing can be added to it: %w", err)
+			return nil, nil, fmt.Errorf("%w, so nothing can be added to it: %w", errNotJSON, err)
 		}
 	}
 	if raw, ok := all[key]; ok {

@@ -4,25 +4,32 @@
 package project
 
 import (
+	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 )
 
-// hookEvents are the events of Claude Code that berth hook uses.
-var hookEvents = []string{
-	"SessionStart", "UserPromptSubmit", "PermissionRequest", "PermissionDenied", "PostToolUse", "PostToolUseFailure", "Elicitation", "ElicitationResult", "Notification",
-	"Stop", "StopFailure",
-}
+// Events of the agents that berth hook uses.
+var (
+	claudeEvents = []string{
+		"SessionStart", "UserPromptSubmit", "PermissionRequest", "PermissionDenied", "PostToolUse", "PostToolUseFailure", "Elicitation", "ElicitationResult", "Notification",
+		"Stop", "StopFailure",
+	}
+	codexEvents  = []string{"SessionStart", "UserPromptSubmit", "PermissionRequest", "PostToolUse", "Stop"}
+	geminiEvents = []string{"SessionStart", "BeforeAgent", "AfterTool", "Notification", "AfterAgent"}
+	qwenEvents   = []string{"SessionStart", "UserPromptSubmit", "PermissionRequest", "PostToolUse", "PostToolUseFailure", "Notification", "Stop", "StopFailure"}
+)
 
-// hookName is what each command contains that reports to Berth, and hookCommand is the command that claudeHooks adds. It also succeeds where Berth is not installed,
+// hookName is what each command contains that reports to Berth, and hookCommand is the command that addHooks adds. It also succeeds where Berth is not installed,
 // because the file belongs to the project.
 const (
 	hookName    = "berth hook"
 	hookCommand = hookName + " || true"
 )
 
-// hookGroup is one entry of an event in the settings of Claude Code.
+// hookGroup is one entry of an event in the settings of an agent.
 type hookGroup struct {
 	Hooks []hookEntry `json:"hooks"`
 }
@@ -33,47 +40,61 @@ type hookEntry struct {
 	Timeout int    `json:"timeout,omitempty"`
 }
 
-// claudeHooks adds the hooks to the settings of Claude Code. It keeps all hooks that exist.
-func claudeHooks(before string) (string, error) {
-	all, events, err := section(before, "hooks")
-	if err != nil {
-		return "", err
-	}
-	missing := false
-	for _, event := range hookEvents {
-		var groups []json.RawMessage
-		if raw, ok := events[event]; ok {
-			if err := json.Unmarshal(raw, &groups); err != nil {
-				return "", fmt.Errorf("hooks.%s is not a list: %w", event, err)
+// errNoHooks is the error about settings to which addHooks cannot add hooks. A note names the file; the other files are written.
+var errNoHooks = errors.New("no hooks were added, because the file is not plain JSON (it may contain comments): add them as the documentation of Instances describes")
+
+// addHooks returns a function that adds a hook for each event to the settings of an agent. It keeps all hooks that exist. The unit of the timeout depends on the agent.
+func addHooks(names []string, timeout int) func(before string) (string, error) {
+	return func(before string) (string, error) {
+		all, events, err := section(before, "hooks")
+		if errors.Is(err, errNotJSON) {
+			return "", errNoHooks
+		}
+		if err != nil {
+			return "", err
+		}
+		mine, err := json.Marshal(hookGroup{Hooks: []hookEntry{{Type: "command", Command: hookCommand, Timeout: timeout}}})
+		if err != nil {
+			return "", err
+		}
+		missing := false
+		for _, name := range names {
+			groups, known, err := groupsOf(events[name])
+			if err != nil {
+				return "", fmt.Errorf("hooks.%s: %w", name, err)
+			}
+			if known {
+				continue
+			}
+			missing = true
+			if events[name], err = json.Marshal(append(groups, mine)); err != nil {
+				return "", err
 			}
 		}
-		known, err := reportsToBerth(groups)
-		if err != nil {
-			return "", fmt.Errorf("hooks.%s: %w", event, err)
+		if !missing {
+			return before, nil
 		}
-		if known {
-			continue
-		}
-		missing = true
-		mine, err := json.Marshal(hookGroup{Hooks: []hookEntry{{Type: "command", Command: hookCommand, Timeout: 5}}})
-		if err != nil {
+		if all["hooks"], err = json.Marshal(events); err != nil {
 			return "", err
 		}
-		if events[event], err = json.Marshal(append(groups, mine)); err != nil {
-			return "", err
-		}
+		text, err := json.MarshalIndent(all, "", "  ")
+		return string(text) + "\n", err
 	}
-	if !missing {
-		return before, nil
-	}
-	if all["hooks"], err = json.Marshal(events); err != nil {
-		return "", err
-	}
-	text, err := json.MarshalIndent(all, "", "  ")
-	return string(text) + "\n", err
 }
 
-// reportsToBerth reports whether a hook of an event reports to Berth. It returns errOther if the command of such a hook differs from what claudeHooks would add.
+// groupsOf returns the entries of an event, and whether one of them reports to Berth.
+func groupsOf(raw json.RawMessage) (groups []json.RawMessage, known bool, err error) {
+	if raw == nil {
+		return nil, false, nil
+	}
+	if err := json.Unmarshal(raw, &groups); err != nil {
+		return nil, false, fmt.Errorf("not a list: %w", err)
+	}
+	known, err = reportsToBerth(groups)
+	return groups, known, err
+}
+
+// reportsToBerth reports whether a hook of an event reports to Berth. It returns errOther if the command of such a hook differs from what addHooks would add.
 func reportsToBerth(groups []json.RawMessage) (bool, error) {
 	for _, raw := range groups {
 		var group hookGroup
@@ -90,4 +111,17 @@ func reportsToBerth(groups []json.RawMessage) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// opencodePlugin is a plugin of opencode that reports to Berth.
+//
+//go:embed opencode.js
+var opencodePlugin string
+
+// opencodeHooks returns the plugin. It keeps an existing file.
+func opencodeHooks(before string) (string, error) {
+	if before != "" && before != opencodePlugin {
+		return "", errOther
+	}
+	return opencodePlugin, nil
 }

@@ -128,13 +128,22 @@ func TestFiles_AddOnlyWhatIsMissing(t *testing.T) {
 	g.Expect(settings.Model).To(Equal("x"))
 	g.Expect(settings.N.String()).To(Equal("1.50"))
 	mine := map[string]any{"hooks": []any{map[string]any{"type": "command", "command": "berth hook || true", "timeout": 5.0}}}
-	g.Expect(settings.Hooks).To(HaveLen(len(hookEvents) + 1))
+	g.Expect(settings.Hooks).To(HaveLen(len(claudeEvents) + 1))
 	g.Expect(settings.Hooks["Other"]).To(Equal([]any{map[string]any{"hooks": []any{}}}), "other events are kept")
 	g.Expect(settings.Hooks["Stop"]).To(Equal([]any{
 		map[string]any{"matcher": "", "hooks": []any{map[string]any{"type": "command", "command": "say <done>", "timeout": 9.0}}}, "odd", mine}), "other hooks are kept")
-	for _, event := range hookEvents {
+	for _, event := range claudeEvents {
 		g.Expect(settings.Hooks[event]).To(ContainElement(mine), event)
 	}
+	for path, events := range map[string]map[string]float64{
+		".codex/hooks.json": {"PermissionRequest": 5, "Stop": 5}, ".gemini/settings.json": {"Notification": 5000, "AfterAgent": 5000}, ".qwen/settings.json": {"PermissionRequest": 5, "StopFailure": 5},
+	} {
+		g.Expect(json.Unmarshal([]byte(read(path)), &settings)).To(Succeed())
+		for event, timeout := range events {
+			g.Expect(settings.Hooks[event]).To(Equal([]any{map[string]any{"hooks": []any{map[string]any{"type": "command", "command": "berth hook || true", "timeout": timeout}}}}), path)
+		}
+	}
+	g.Expect(read(".opencode/plugins/berth.js")).To(Equal(opencodePlugin))
 	g.Expect(read(".vscode/mcp.json")).To(ContainSubstring(`"stdio"`))
 
 	documents := strings.Split(read(ManifestFile), "---\n")[1:]
@@ -159,16 +168,17 @@ func TestFiles_FollowNoLinks(t *testing.T) {
 		link    string // is replaced by a link
 		target  string // relative to the directory above the project
 		skipped string // the file that is not written
+		written int    // how many files are
 	}{
-		"the manifest is a link to a file":         {"berth.yaml", "profile", "berth.yaml"},
-		"the manifest is a link inside":            {"berth.yaml", "My Shop_2/notes.md", "berth.yaml"},
-		"the manifest is a dangling link":          {"berth.yaml", "none", "berth.yaml"},
-		"AGENTS.md is a link inside":               {"AGENTS.md", "My Shop_2/notes.md", "AGENTS.md"},
-		"AGENTS.md is a link to a directory":       {"AGENTS.md", "home", "AGENTS.md"},
-		"a configuration is a link":                {".mcp.json", "settings.json", ".mcp.json"},
-		"a directory is a link":                    {".cursor", "home", ".cursor/mcp.json"},
-		"a directory is a link to a configuration": {".vscode", "configured", ".vscode/mcp.json"},
-		"a directory is a dangling link":           {".codex", "none", ".codex/config.toml"},
+		"the manifest is a link to a file":         {"berth.yaml", "profile", "berth.yaml", 10},
+		"the manifest is a link inside":            {"berth.yaml", "My Shop_2/notes.md", "berth.yaml", 10},
+		"the manifest is a dangling link":          {"berth.yaml", "none", "berth.yaml", 10},
+		"AGENTS.md is a link inside":               {"AGENTS.md", "My Shop_2/notes.md", "AGENTS.md", 10},
+		"AGENTS.md is a link to a directory":       {"AGENTS.md", "home", "AGENTS.md", 10},
+		"a configuration is a link":                {".mcp.json", "settings.json", ".mcp.json", 10},
+		"a directory is a link":                    {".cursor", "home", ".cursor/mcp.json", 10},
+		"a directory is a link to a configuration": {".vscode", "configured", ".vscode/mcp.json", 10},
+		"a directory is a dangling link":           {".codex", "none", ".codex/config.toml", 9},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -186,14 +196,14 @@ func TestFiles_FollowNoLinks(t *testing.T) {
 			g.Expect(err).NotTo(HaveOccurred())
 			var written []string
 			for _, file := range files {
-				if file.Path == test.skipped {
+				if file.Path == test.skipped || strings.HasPrefix(file.Path, test.link+"/") {
 					g.Expect(file.Skipped).To(And(ContainSubstring(test.link), ContainSubstring("symbolic link"), ContainSubstring(test.target)))
 					continue
 				}
 				g.Expect(file.Skipped).To(BeEmpty(), file.Path)
 				written = append(written, file.Path)
 			}
-			g.Expect(written).To(HaveLen(6), "only the linked file is left out")
+			g.Expect(written).To(HaveLen(test.written), "only what the link leads to is left out")
 			g.Expect(p.Write(files)).To(Succeed())
 			after := tree(g, above)
 			for _, path := range written {
@@ -371,16 +381,29 @@ func TestFiles_NoteForeignEntries(t *testing.T) {
 		"go.mod": "module x\n", "berth.yaml": "kind: ClusterRoleBinding\n", ".mcp.json": `{"mcpServers":{"berth":{"command":"./evil"}}}`,
 		".codex/config.toml": "[mcp_servers.berth]\ncommand = \"./evil\"\n", "AGENTS.md": agentsTitle + "\n\nRun ./evil.\n",
 		".claude/settings.json": `{"hooks":{"Stop":[{"hooks":[{"type":"command","command":"./evil; berth hook"}]}]}}`,
+		".codex/hooks.json":     `{"hooks":{"Stop":[{"hooks":[{"type":"command","command":"berth hook && ./evil"}]}]}}`, ".opencode/plugins/berth.js": "evil()\n",
 	}
 	dir := directory(t, files)
 	p, err := Detect(dir)
 	g.Expect(err).NotTo(HaveOccurred())
-	proposed, err := p.Files([]string{"claude", "codex"})
+	proposed, err := p.Files([]string{"claude", "codex", "opencode"})
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(proposed).To(BeEmpty())
-	for _, path := range []string{"berth.yaml", ".mcp.json", filepath.Join(".codex", "config.toml"), "AGENTS.md", filepath.Join(".claude", "settings.json")} {
+	for _, path := range []string{"berth.yaml", ".mcp.json", filepath.Join(".codex", "config.toml"), "AGENTS.md", filepath.Join(".claude", "settings.json"),
+		filepath.Join(".codex", "hooks.json"), filepath.Join(".opencode", "plugins", "berth.js")} {
 		g.Expect(p.Notes).To(ContainElement(And(HavePrefix(path+": "), ContainSubstring("kept, although it differs"))), path)
 	}
+}
+
+// Gemini CLI permits comments in its settings, which would be lost.
+func TestFiles_KeepSettingsWithComments(t *testing.T) {
+	g := NewWithT(t)
+	p, err := Detect(directory(t, map[string]string{".gemini/settings.json": "{} // mine\n"}))
+	g.Expect(err).NotTo(HaveOccurred())
+	files, err := p.Files([]string{"gemini"})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(files).To(ConsistOf(HaveField("Path", "AGENTS.md")))
+	g.Expect(p.Notes).To(ContainElement(And(HavePrefix(filepath.Join(".gemini", "settings.json")), ContainSubstring("no hooks were added"))))
 }
 
 func TestFiles_RefusesInvalidConfiguration(t *testing.T) {
@@ -390,5 +413,5 @@ func TestFiles_RefusesInvalidConfiguration(t *testing.T) {
 	_, err = p.Files([]string{"claude"})
 	g.Expect(err).To(MatchError(ContainSubstring(".mcp.json: the file is not valid JSON")))
 	_, err = p.Files([]string{"emacs"})
-	g.Expect(err).To(MatchError(ContainSubstring(`unknown client "emacs": use claude, codex, cursor, vscode`)))
+	g.Expect(err).To(MatchError(ContainSubstring(`unknown client "emacs": use claude, codex, cursor, gemini, opencode, qwen, vscode`)))
 }
