@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -119,11 +121,13 @@ func agent(ctx context.Context, name, home string, env ...v1alpha1.EnvVar) *test
 	return s
 }
 
-// model is a server that replaces a model. It answers every request with an error, and counts the occurrences of each question in the requests.
+// model is a server that replaces a model. It answers every request with an error, except those of Gemini CLI if replies is set, and counts the occurrences of each
+// question in the requests.
 type model struct {
 	*httptest.Server
-	mu    sync.Mutex
-	texts map[string]int
+	replies bool // set before the first request
+	mu      sync.Mutex
+	texts   map[string]int
 }
 
 func (m *model) questionCounts() map[string]int {
@@ -143,6 +147,14 @@ func newModel() *model {
 			m.texts[text]++
 		}
 		m.mu.Unlock()
+		if m.replies && strings.HasPrefix(r.URL.Path, "/v1beta/models/") {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for _, event := range geminiEvents(nil, "", false) {
+				data, _ := json.Marshal(event)
+				_, _ = fmt.Fprintf(w, "data: %s\n\n", data)
+			}
+			return
+		}
 		http.Error(w, `{"error": {"code": 400, "message": "no model", "status": "INVALID_ARGUMENT"}}`, http.StatusBadRequest)
 	}))
 	DeferCleanup(m.Close)

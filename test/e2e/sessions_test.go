@@ -95,6 +95,7 @@ var _ = Describe("a session", func() {
 
 	DescribeTable("of a coding agent continues", Label(anyUser, codingAgents), func(ctx context.Context, name, prompt string, template func(ctx context.Context, model, home string) *v1alpha1.ProcessTemplate, start, resume []string) {
 		model := newModel()
+		model.replies = true // Gemini CLI stores a session with the first answer
 		home := GinkgoT().TempDir()
 		program := template(ctx, model.URL, home)
 		s := instance(name, append(program.Command[:1:1], start...)...)
@@ -145,6 +146,7 @@ var _ = Describe("a session", func() {
 	},
 		Entry("Claude Code", NodeTimeout(15*time.Minute), "claude", "shortcuts", claudeAsks, []string{"--session-id", "$(SESSION_ID)"}, []string{"--resume", "$(SESSION_ID)"}),
 		Entry("Codex", NodeTimeout(15*time.Minute), "codex", "Ask Codex", codexAsks, nil, []string{"resume", "--last"}),
+		Entry("Gemini CLI", NodeTimeout(15*time.Minute), "gemini", "Type your message", geminiAsks, []string{"--session-id", "$(SESSION_ID)"}, []string{"--resume", "$(SESSION_ID)"}),
 		Entry("opencode", NodeTimeout(15*time.Minute), "opencode", "commands", opencodeAsks, nil, []string{"--continue"}),
 	)
 })
