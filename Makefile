@@ -300,8 +300,19 @@ RECORDED_AGENTS := /tmp/x-tools
 record-agents: ## Record the screens of Claude Code, Codex, Gemini CLI and opencode again, which the tests of AwaitingInput use, and print the figures. Needs root, node and npm.
 	@mkdir -p $(RECORDED_AGENTS) && cp test/e2e/projects/agents/package*.json $(RECORDED_AGENTS) && cd $(RECORDED_AGENTS) && npm ci --no-audit --no-fund --silent
 	@cd $(RECORDED_AGENTS)/node_modules/.bin && ln -sf ../@anthropic-ai/claude-code-linux-*/claude ../opencode-linux-*/bin/opencode .
-	@go test ./internal/terminal -run TestRecord -count=1 -timeout 2h -record '$(value RECORD)' -tools $(RECORDED_AGENTS)
+	@go test ./internal/terminal -run 'TestRecord$$' -count=1 -timeout 2h -record '$(value RECORD)' -tools $(RECORDED_AGENTS)
 	@go test ./internal/terminal -run RecordedPrograms -count=1 -v
+
+# Sessions to record: make record-sessions SESSIONS='^claude-'
+SESSIONS ?= .
+
+.PHONY: record-sessions
+record-sessions: ## Record the sessions of five agents again, and print how well they are recognized. Needs root, node, npm, and a quiet machine.
+	@mkdir -p $(RECORDED_AGENTS) && cp test/e2e/projects/agents/package*.json $(RECORDED_AGENTS) && cd $(RECORDED_AGENTS) && npm ci --no-audit --no-fund --silent
+	@cd $(RECORDED_AGENTS) && npm install --no-save --no-audit --no-fund --silent @qwen-code/qwen-code@0.24.4
+	@cd $(RECORDED_AGENTS)/node_modules/.bin && ln -sf ../@anthropic-ai/claude-code-linux-*/claude ../opencode-linux-*/bin/opencode .
+	@go test ./internal/terminal -run TestRecordSessions -count=1 -timeout 2h -at 2 -sessions '$(value SESSIONS)' -tools $(RECORDED_AGENTS)
+	@go test ./controllers/instance -run RecordedSessions -count=1 -v
 
 .PHONY: test-languageservers
 test-languageservers: gopls ## Compare 17 language servers, shared by several clients, with the same servers alone. Needs node, npm and clangd. EDITS=400 and DEPENDENCIES=1000 edit more often, WORKTREES=10 compares more worktrees.

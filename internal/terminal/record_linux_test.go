@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -71,6 +72,7 @@ type screenOutput struct {
 	all   []byte
 	last  time.Time
 	ended bool
+	shows func(piece []byte) // is called with each piece, if it is set
 }
 
 func (t *screenOutput) read(master *os.File) {
@@ -80,6 +82,9 @@ func (t *screenOutput) read(master *os.File) {
 		t.mu.Lock()
 		t.all, t.last, t.ended = append(t.all, buf[:n]...), time.Now(), err != nil
 		t.mu.Unlock()
+		if t.shows != nil {
+			t.shows(buf[:n])
+		}
 		if err != nil {
 			return
 		}
@@ -131,33 +136,37 @@ func (t *screenOutput) film(moving bool) (frames []int) {
 	return frames
 }
 
-func record(s scene, model, tools, to string) error {
+// stage prepares the directories of a scene and runs its program in a terminal. end kills all its processes.
+func stage(s scene, model, tools string, prepared func(dir string) error, path ...string) (master *os.File, end func(), err error) {
 	dir, house := filepath.Join(root, s.name), filepath.Join(home, s.name)
 	for _, d := range []string{dir, house} {
 		if err := os.RemoveAll(d); err != nil {
-			return err
+			return nil, nil, err
 		}
 		if err := os.MkdirAll(d, 0o755); err != nil {
-			return err
+			return nil, nil, err
 		}
 	}
-	env := []string{"PATH=" + filepath.Join(tools, "node_modules/.bin") + ":" + os.Getenv("PATH"), "HOME=" + house, "TERM=xterm-256color", "LANG=C.UTF-8", "USER=root",
+	search := strings.Join(append(path, filepath.Join(tools, "node_modules/.bin"), os.Getenv("PATH")), ":")
+	env := []string{"PATH=" + search, "HOME=" + house, "TERM=xterm-256color", "LANG=C.UTF-8", "USER=root",
 		"GOCACHE=" + filepath.Join(root, ".go-cache"), "GOFLAGS=-mod=mod", "GOPROXY=off", "GIT_AUTHOR_NAME=A", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=A",
 		"GIT_COMMITTER_EMAIL=a@example.com", "NO_UPDATE_NOTIFIER=1", "NODE_PATH=" + filepath.Join(tools, "node_modules"), "TOOLS=" + tools, "MODEL=" + model, "npm_config_update_notifier=false"}
 	if s.prepare != "" {
 		cmd := exec.Command("/bin/bash", "-ec", s.prepare)
 		cmd.Dir, cmd.Env = dir, env
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("prepare: %w: %s", err, out)
+			return nil, nil, fmt.Errorf("prepare: %w: %s", err, out)
+		}
+	}
+	if prepared != nil {
+		if err := prepared(dir); err != nil {
+			return nil, nil, err
 		}
 	}
 	cmd := exec.Command("/bin/bash", "-c", "exec "+s.run)
 	cmd.Dir, cmd.Env = dir, env
-	master, err := pty.StartWithSize(cmd, &pty.Winsize{Cols: columns, Rows: rows})
-	if err != nil {
-		return err
-	}
-	defer func() {
+	master, err = pty.StartWithSize(cmd, &pty.Winsize{Cols: columns, Rows: rows})
+	return master, func() {
 		members, _ := shim.Tree{Ancestor: os.Getpid()}.Members()
 		for _, p := range members {
 			if session, err := unix.Getsid(p.PID); err == nil && session == cmd.Process.Pid {
@@ -166,7 +175,15 @@ func record(s scene, model, tools, to string) error {
 		}
 		_ = master.Close()
 		_ = cmd.Wait()
-	}()
+	}, err
+}
+
+func record(s scene, model, tools, to string) error {
+	master, end, err := stage(s, model, tools, nil)
+	if err != nil {
+		return err
+	}
+	defer end()
 	t := &screenOutput{last: time.Now()}
 	go t.read(master)
 	from := 0
@@ -242,7 +259,7 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	selected := regexp.MustCompile(*only)
-	model := newRecordedModel()
+	model := newRecordedModel(func(string) {}, false)
 	defer model.Close()
 	slots := make(chan struct{}, *at)
 	var wait sync.WaitGroup

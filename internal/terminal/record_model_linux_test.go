@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -46,7 +48,37 @@ var proposals = map[string][]call{
 	"opencode-sleep":  {{"bash", object{"command": "echo started; sleep 600", "description": "Wait"}}},
 	"opencode-write":  {{"write", object{"filePath": "new.txt", "content": "x\n"}}},
 	"opencode-choose": {{"question", choose(false)}},
+
+	"claude-steps":   {{"Bash", object{"command": steps, "description": "Create a file"}}},
+	"claude-both":    {{"Bash", object{"command": "touch one", "description": "Create a file"}}, {"Bash", object{"command": "touch two", "description": "Create another"}}},
+	"claude-log":     {{"Bash", object{"command": asksItself, "description": "Print"}}},
+	"codex-steps":    {{"exec_command", object{"cmd": steps, "sandbox_permissions": "require_escalated", "justification": "Create a file?"}}},
+	"codex-both":     {{"exec_command", object{"cmd": "touch one", "sandbox_permissions": "require_escalated", "justification": "Create a file?"}}, {"exec_command", object{"cmd": "touch two", "sandbox_permissions": "require_escalated", "justification": "Create another?"}}},
+	"codex-log":      {{"exec_command", object{"cmd": asksItself, "yield_time_ms": 20000}}},
+	"codex-choose":   {{"exec_command", object{"cmd": "cat /etc/hostname", "sandbox_permissions": "require_escalated", "justification": "Read a file?"}}},
+	"gemini-steps":   {{"run_shell_command", object{"command": steps, "description": "Create a file"}}},
+	"gemini-both":    {{"run_shell_command", object{"command": "touch one", "description": "Create a file"}}, {"run_shell_command", object{"command": "touch two", "description": "Create another"}}},
+	"gemini-log":     {{"run_shell_command", object{"command": asksItself, "description": "Print"}}},
+	"opencode-steps": {{"bash", object{"command": steps, "description": "Create a file"}}},
+	"opencode-both":  {{"bash", object{"command": "touch one", "description": "Create a file"}}, {"bash", object{"command": "touch two", "description": "Create another"}}},
+	"opencode-log":   {{"bash", object{"command": asksItself, "description": "Print"}}},
+	"qwen-shell":     {{"run_shell_command", object{"command": "touch one", "description": "Create a file", "is_background": false}}},
+	"qwen-steps":     {{"run_shell_command", object{"command": steps, "description": "Create a file", "is_background": false}}},
+	"qwen-both":      {{"run_shell_command", object{"command": "touch one", "description": "Create a file", "is_background": false}}, {"run_shell_command", object{"command": "touch two", "description": "Create another", "is_background": false}}},
+	"qwen-log":       {{"run_shell_command", object{"command": asksItself, "description": "Print", "is_background": false}}},
+	"claude-edits":   {{"Write", object{"file_path": "/tmp/x/claude-edits/new.txt", "content": "x\n"}}},
+	"claude-twice":   {{"Write", object{"file_path": "/tmp/x/claude-twice/new.txt", "content": "x\n"}}},
+	"qwen-edits":     {{"write_file", object{"file_path": "/tmp/x/qwen-edits/new.txt", "content": "x\n"}}},
+	"qwen-twice":     {{"write_file", object{"file_path": "/tmp/x/qwen-twice/new.txt", "content": "x\n"}}},
+	"qwen-choose":    {{"ask_user_question", choose(false)}},
 }
+
+const (
+	// steps is a command that works for some seconds.
+	steps = "touch one; for i in 1 2 3; do echo step $i; sleep 1; done"
+	// asksItself is a command that prints what looks like a question, and reads nothing.
+	asksItself = "for i in 1 2 3 4; do echo \"Do you want to proceed? [y/N] $i\"; sleep 1; done"
+)
 
 func choose(several bool) object {
 	return object{"questions": []any{object{"question": "Which color do you prefer?", "header": "Color", "multiSelect": several, "multiple": several,
@@ -59,58 +91,79 @@ var (
 	results = regexp.MustCompile(`"tool_result"|call_output"|tool_call_id"|functionResponse"`)
 )
 
-// newRecordedModel returns a server in place of the models of all agents. It proposes what the last prompt names, hangs after "keep thinking", writes one word after the other after
-// "keep talking", and otherwise says nothing more.
-func newRecordedModel() *httptest.Server {
+// orders are the prompts that the model knows, other than proposals. The last one of a request decides.
+var orders = []string{"keep thinking", "keep talking", "think briefly", "talk briefly", "fail please", "greeting please"}
+
+// ordered returns the last order or proposal of a request, and whether the request contains the result of a tool after it.
+func ordered(body string) (order string, answered bool) {
+	at := -1
+	for _, o := range orders {
+		if found := strings.LastIndex(body, o); found > at {
+			at, order = found, o
+		}
+	}
+	if all := proposal.FindAllStringSubmatchIndex(body, -1); all != nil && all[len(all)-1][0] > at {
+		last := all[len(all)-1]
+		at, order = last[0], body[last[2]:last[3]]
+	}
+	return order, at >= 0 && results.MatchString(body[at:])
+}
+
+const (
+	// briefly is how many lines the model says after "talk briefly", one in 300 ms, and briefTime how long it thinks after "think briefly".
+	briefly   = 14
+	briefTime = 4 * time.Second
+)
+
+// newRecordedModel returns a server in place of the models of all agents. It proposes what the last prompt names, does not answer after "keep thinking", writes one line after the
+// other after "keep talking", fails after "fail please", and otherwise says nothing more. It reports what each answer means for the agent: Waiting for an answer of its user, or Done.
+// With once, it makes each proposal once, because the requests of Claude Code after a changed file repeat the prompt.
+func newRecordedModel(means func(truth string), once bool) *httptest.Server {
 	mux := http.NewServeMux()
+	var made sync.Map
 	answer := func(pattern string, events func(body string, proposed []call, text string) []any) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			content, _ := io.ReadAll(r.Body)
 			body := string(content)
+			order, answered := ordered(body)
 			var proposed []call
-			if at := proposal.FindAllStringSubmatchIndex(body, -1); at != nil {
-				last := at[len(at)-1]
-				if wanted := proposals[body[last[2]:last[3]]]; wanted != nil && !results.MatchString(body[last[1]:]) && strings.Contains(body, `"`+wanted[0].tool+`"`) {
-					proposed = wanted
+			if wanted := proposals[order]; wanted != nil && !answered && strings.Contains(body, `"`+wanted[0].tool+`"`) {
+				proposed = wanted
+				if _, before := made.LoadOrStore(order, true); before && once {
+					proposed = nil
 				}
 			}
-			w.Header().Set("Content-Type", "text/event-stream")
-			send := func(all []any) {
-				for _, event := range all {
-					data, _ := json.Marshal(event)
-					if typed, is := event.(object); is && typed["type"] != nil {
-						_, _ = fmt.Fprintf(w, "event: %s\n", typed["type"])
-					}
-					_, _ = fmt.Fprintf(w, "data: %s\n\n", data)
-				}
-				w.(http.Flusher).Flush()
-			}
-			chooses := strings.Contains(body, "complexity_score") // Gemini CLI first asks which model it should use
-			if strings.Contains(body, "keep thinking") && !chooses {
-				w.(http.Flusher).Flush()
-				<-r.Context().Done()
+			reply := modelReply{w: w, r: r, body: body, events: events}
+			switch {
+			case !usesTools.MatchString(body): // for example the title of the conversation, or which model Gemini CLI should use
+				reply.send(events(body, nil, "done"))
+				return
+			case order == "fail please":
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = io.WriteString(w, `{"type": "error", "error": {"type": "invalid_request_error", "code": 400, "message": "no model", "status": "INVALID_ARGUMENT"}}`)
+				means("Done")
+				return
+			case order == "keep thinking":
+				reply.think(r.Context().Done())
+				return
+			case order == "think briefly":
+				reply.think(time.After(briefTime))
+			case order == "keep talking":
+				reply.talk(-1)
+				return
+			case order == "talk briefly":
+				reply.talk(briefly)
+				means("Done")
 				return
 			}
-			if strings.Contains(body, "keep talking") && !chooses {
-				events := events(body, nil, "\x00")
-				for i := 0; r.Context().Err() == nil; i++ {
-					for _, event := range events {
-						data, _ := json.Marshal(event)
-						if !strings.Contains(string(data), `\u0000`) {
-							if i == 0 && !ends(event) {
-								send([]any{event})
-							}
-							continue
-						}
-						var spoken any
-						_ = json.Unmarshal([]byte(strings.ReplaceAll(string(data), `\u0000`, fmt.Sprintf("Do you want to hear line %d? ", i))), &spoken)
-						send([]any{spoken})
-					}
-					time.Sleep(300 * time.Millisecond)
-				}
-				return
+			reply.send(events(body, proposed, "done"))
+			switch {
+			case proposed == nil:
+				means("Done")
+			case !silently.MatchString(order):
+				means("Waiting")
 			}
-			send(events(body, proposed, "done"))
 		})
 	}
 	answer("POST /v1/messages", claudeEvents)
@@ -120,10 +173,74 @@ func newRecordedModel() *httptest.Server {
 	return httptest.NewServer(mux)
 }
 
+var (
+	// usesTools matches requests that are part of the conversation.
+	usesTools = regexp.MustCompile(`"tools":\s*\[\s*\{`)
+	// silently matches the proposals that the agents may run without a question.
+	silently = regexp.MustCompile(`-(sleep|log)$`)
+)
+
+// modelReply is one answer of the model.
+type modelReply struct {
+	w      http.ResponseWriter
+	r      *http.Request
+	body   string
+	events func(body string, proposed []call, text string) []any
+}
+
+func (m modelReply) send(all []any) {
+	m.w.Header().Set("Content-Type", "text/event-stream")
+	for _, event := range all {
+		data, _ := json.Marshal(event)
+		if typed, is := event.(object); is && typed["type"] != nil {
+			_, _ = fmt.Fprintf(m.w, "event: %s\n", typed["type"])
+		}
+		_, _ = fmt.Fprintf(m.w, "data: %s\n\n", data)
+	}
+	m.w.(http.Flusher).Flush()
+}
+
+// think waits until a channel is ready or the agent has gone, and says nothing.
+func (m modelReply) think(ready any) {
+	m.send(nil)
+	switch ready := ready.(type) {
+	case <-chan time.Time:
+		select {
+		case <-ready:
+		case <-m.r.Context().Done():
+		}
+	case <-chan struct{}:
+		<-ready
+	}
+}
+
+// talk says a number of lines, or lines without end.
+func (m modelReply) talk(lines int) {
+	events := m.events(m.body, nil, "\x00")
+	for i := 0; i != lines && m.r.Context().Err() == nil; i++ {
+		for _, event := range events {
+			data, _ := json.Marshal(event)
+			if !strings.Contains(string(data), `\u0000`) {
+				if i == 0 && !ends(event) {
+					m.send([]any{event})
+				}
+				continue
+			}
+			var spoken any
+			_ = json.Unmarshal([]byte(strings.ReplaceAll(string(data), `\u0000`, fmt.Sprintf("Do you want to hear line %d? ", i))), &spoken)
+			m.send([]any{spoken})
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+	if m.r.Context().Err() == nil {
+		m.send(slices.DeleteFunc(m.events(m.body, nil, "."), func(event any) bool { return !ends(event) }))
+	}
+}
+
 // ends reports whether an event ends an answer.
 func ends(event any) bool {
 	data, _ := json.Marshal(event)
-	return regexp.MustCompile(`content_block_stop|message_delta|message_stop|response.completed|output_item.done|"finish_reason":"`).Match(data)
+	return regexp.MustCompile(`content_block_stop|message_delta|message_stop|response.completed|output_item.done|"finish_reason":"|"finishReason"`).Match(data)
 }
 
 func claudeEvents(_ string, proposed []call, text string) []any {
