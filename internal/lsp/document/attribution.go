@@ -51,7 +51,7 @@ func (s *Set) interrupt(d *document) {
 		return
 	}
 	for _, v := range d.views {
-		if v.text == d.server {
+		if d.has(v) {
 			v.due = true
 		}
 	}
@@ -102,7 +102,7 @@ func (s *Set) Unattributed() bool { return len(s.switched) > 0 }
 // owed reports whether a session has the text that the server has, and has received no diagnostics for it.
 func (d *document) owed() bool {
 	for _, v := range d.views {
-		if v.due && v.text == d.server {
+		if v.due && d.has(v) {
 			return true
 		}
 	}

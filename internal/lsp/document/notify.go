@@ -50,10 +50,10 @@ func notification(method string, p params) Notification {
 }
 
 // didOpen opens a document at the server.
-func (s *Set) didOpen(d *document, text string) Notification {
+func (s *Set) didOpen(d *document, language, text string) Notification {
 	s.version++
 	s.sent(d)
-	d.open, d.server, d.version, d.awaiting, d.round = true, text, s.version, nil, s.round
+	d.open, d.language, d.server, d.version, d.awaiting, d.round = true, language, text, s.version, nil, s.round
 	return notification("textDocument/didOpen", params{TextDocument: textDocument{d.uri, d.language, &d.version, &text}})
 }
 
@@ -87,7 +87,7 @@ func (s *Set) Opened(session Session) []Notification {
 	for _, key := range slices.Sorted(maps.Keys(h.keys)) {
 		d := s.documents[key]
 		v := d.views[session]
-		told = append(told, notification("textDocument/didOpen", params{TextDocument: textDocument{d.uri, d.language, &v.version, &v.text}}))
+		told = append(told, notification("textDocument/didOpen", params{TextDocument: textDocument{d.uri, v.language, &v.version, &v.text}}))
 	}
 	return told
 }

@@ -16,7 +16,7 @@ func (s *Set) Renew(uri string, reopen bool) (told []Notification) {
 		return nil
 	}
 	if text := d.server; reopen {
-		told = []Notification{didClose(d), s.didOpen(d, text)}
+		told = []Notification{didClose(d), s.didOpen(d, d.language, text)}
 		d.reopened = true
 	} else {
 		told = []Notification{s.didChange(d, text, []event{{Text: text}})}

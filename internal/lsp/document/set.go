@@ -67,8 +67,9 @@ type holder struct {
 
 // document is a document that at least one session has open.
 type document struct {
-	uri, language string // as the first session sent them
-	views         map[Session]*view
+	uri      string // as the first session sent it
+	language string // with which the server has it open
+	views    map[Session]*view
 
 	open    bool    // the server has the document open
 	server  string  // the server's text
@@ -94,10 +95,11 @@ type document struct {
 
 // view is the document in one session.
 type view struct {
-	text    string
-	version int64 // the session's version
-	served  int64 // the server's last version with this text; 0: none
-	due     bool  // the session has received no diagnostics for this text
+	text     string
+	language string
+	version  int64 // the session's version
+	served   int64 // the server's last version with this text; 0: none
+	due      bool  // the session has received no diagnostics for this text
 }
 
 // NewSet returns an empty Set.
@@ -118,13 +120,14 @@ func (s *Set) Open(session Session, uri, languageID string, version int64, text 
 	key := Key(uri)
 	d := s.documents[key]
 	if d != nil && d.views[session] != nil {
+		d.views[session].language = languageID
 		return s.set(d, key, session, version, text, nil)
 	}
 	if err := s.mayHold(session, len(text), 1); err != nil {
 		return nil, fmt.Errorf("open %s: %w", uri, err)
 	}
 	if d == nil {
-		d = &document{uri: uri, language: languageID, views: map[Session]*view{}}
+		d = &document{uri: uri, views: map[Session]*view{}}
 		s.documents[key] = d
 	}
 	h := s.sessions[session]
@@ -134,7 +137,7 @@ func (s *Set) Open(session Session, uri, languageID string, version int64, text 
 	}
 	h.keys[key] = struct{}{}
 	h.bytes += len(text)
-	d.views[session] = &view{text: d.share(text), version: version, due: true}
+	d.views[session] = &view{text: d.share(text), language: languageID, version: version, due: true}
 	s.saved(d, text)
 	d.author = session
 	var told []Notification
@@ -183,7 +186,7 @@ func (s *Set) set(d *document, key string, session Session, version int64, text 
 	if err := s.mayHold(session, len(text)-len(v.text), 0); err != nil {
 		return s.Close(session, d.uri), fmt.Errorf("change %s: %w", d.uri, err)
 	}
-	followed := s.live(d) && d.open && d.server == v.text
+	followed := s.live(d) && d.has(v)
 	h.bytes += len(text) - len(v.text)
 	v.version = version
 	if text == v.text {
@@ -262,7 +265,7 @@ func (s *Set) leave(d *document) []Notification {
 	if d.views[d.author] == nil {
 		d.author = d.successor()
 	}
-	if !d.open || d.holds(d.server) {
+	if !d.open || d.wanted() {
 		return nil
 	}
 	return s.show(d, d.first())

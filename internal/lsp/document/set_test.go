@@ -365,3 +365,30 @@ func TestOpened_HasTheVersionsOfTheSession(t *testing.T) {
 	d.Expect(string(list[1].Params)).To(ContainSubstring(`"version":0`))
 	d.Expect(d.Opened(3)).To(BeEmpty())
 }
+
+// An agent opens a file with another language identifier than an editor. Each session has the document in its own language, also after the other one has closed it.
+func TestOpen_EachSessionHasItsLanguage(t *testing.T) {
+	d := newTestSet(t, Limits{})
+	languages := func(told []Notification, err error) (all []string) {
+		d.Expect(err).NotTo(HaveOccurred())
+		for _, n := range told {
+			var p struct{ TextDocument struct{ LanguageID string } }
+			d.Expect(json.Unmarshal(n.Params, &p)).To(Succeed())
+			all = append(all, strings.TrimPrefix(n.Method, "textDocument/did")+p.TextDocument.LanguageID)
+		}
+		return all
+	}
+	d.Expect(languages(d.Open(1, file, "css", 1, "a"))).To(Equal([]string{"Opencss"}))
+	d.Expect(languages(d.Open(2, file, "less", 1, "a"))).To(Equal([]string{"Close", "Openless"}))
+	version := int64(2)
+	sessions, all := d.Published(file, &version)
+	d.Expect(all).To(BeFalse())
+	d.Expect(sessions).To(Equal([]Session{2}), "the diagnostics of another language are not those of session 1")
+	d.Expect(languages(d.View(1, file), nil)).To(Equal([]string{"Close", "Opencss"}))
+	d.Expect(languages(d.View(1, file), nil)).To(BeEmpty())
+	d.Expect(languages(d.Restore(), nil)).To(Equal([]string{"Close", "Openless"}))
+	d.Expect(languages(d.Close(2, file), nil)).To(Equal([]string{"Close", "Opencss"}))
+	d.Expect(languages(d.Opened(1), nil)).To(Equal([]string{"Opencss"}))
+	d.Expect(languages(d.Replay(nil), nil)).To(Equal([]string{"Opencss"}))
+	d.Expect(languages(d.Close(1, file), nil)).To(Equal([]string{"Close"}))
+}

@@ -97,7 +97,7 @@ func (s *Set) differs(d *document, session Session) bool {
 		return false
 	}
 	if v := d.views[session]; v != nil {
-		return !d.open || d.server != v.text
+		return !d.has(v)
 	}
 	return d.open && !s.isSaved(d, d.server)
 }
@@ -115,6 +115,10 @@ func (s *Set) show(d *document, session Session) []Notification {
 		d.open, d.server, d.awaiting = false, "", nil
 		s.switches++
 		return []Notification{didClose(d)}
+	case d.open && d.language != v.language:
+		s.switching(d)
+		s.switches++
+		return []Notification{didClose(d), s.didOpen(d, v.language, v.text)}
 	case d.open:
 		s.switching(d)
 		s.switches++
@@ -123,7 +127,7 @@ func (s *Set) show(d *document, session Session) []Notification {
 	if d.version > 0 { // the server may still send that the document has no diagnostics, because it was closed
 		s.switching(d)
 	}
-	return []Notification{s.didOpen(d, v.text)}
+	return []Notification{s.didOpen(d, v.language, v.text)}
 }
 
 // settle updates the values that are computed from the texts of a document: view.served, the sizes, and Set.unsettled. It must be called
@@ -132,7 +136,7 @@ func (s *Set) settle(d *document, key string) {
 	settled := d.open && s.isSaved(d, d.server)
 	if d.open {
 		for _, v := range d.views {
-			if v.text == d.server {
+			if d.has(v) {
 				v.served = d.version
 			} else {
 				settled = false
@@ -188,7 +192,7 @@ func (d *document) share(text string) string {
 func (d *document) successor() Session {
 	successor, found := Session(0), false
 	for session, v := range d.views {
-		if d.open && v.text == d.server && (!found || session < successor) {
+		if d.has(v) && (!found || session < successor) {
 			successor, found = session, true
 		}
 	}
@@ -203,23 +207,22 @@ func (d *document) first() Session {
 	return slices.Min(slices.Collect(maps.Keys(d.views)))
 }
 
-func (d *document) holds(text string) bool {
-	for _, v := range d.views {
-		if v.text == text {
-			return true
-		}
-	}
-	return false
+// wanted reports whether a session has the text and the language that the server has.
+func (d *document) wanted() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(d.views)), d.has)
 }
 
-// equal reports whether all sessions have the same text.
+// has reports whether the server has the document open with the text and the language of a session.
+func (d *document) has(v *view) bool { return d.open && d.server == v.text && d.language == v.language }
+
+// equal reports whether all sessions have the same text, in the same language.
 func (d *document) equal() bool {
 	var first *view
 	for _, v := range d.views {
 		if first == nil {
 			first = v
 		}
-		if v.text != first.text {
+		if v.text != first.text || v.language != first.language {
 			return false
 		}
 	}
@@ -323,7 +326,8 @@ func (s *Set) Replay(skip func(uri string) bool) []Notification {
 			continue
 		}
 		s.version = 0
-		told = append(told, s.didOpen(d, d.views[d.author].text))
+		author := d.views[d.author]
+		told = append(told, s.didOpen(d, author.language, author.text))
 		s.settle(d, key)
 	}
 	return told
