@@ -608,7 +608,8 @@ func TestMCP_ChoosesTheLanguageServerOfAFile(t *testing.T) {
 			Language: language, Workspace: v1alpha1.Workspace{Folders: folders},
 		}}
 	}
-	f := newFixture(server("gopls", "go", "/src"), server("deep", "go", "/src/deep"), server("ts", "typescript", "/src"), server("ruff", "python", "/src"), server("pyright", "python", "/src"))
+	f := newFixture(server("gopls", "go", "/src"), server("deep", "go", "/src/deep"), server("ts", "typescript", "/src"), server("ruff", "python", "/src"), server("pyright", "python", "/src"),
+		server("css", "css", "/src"), server("json", "json", "/src"), server("vue", "vue", "/src"))
 	to, err := f.app.connect(&connectionFlags{})
 	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	tools := &toolContext{app: f.app, to: to}
@@ -618,6 +619,10 @@ func TestMCP_ChoosesTheLanguageServerOfAFile(t *testing.T) {
 		{"/src/deeper/a.go", "", "gopls", ""},
 		{"/src/deep/a.tsx", "", "ts", ""},
 		{"/src/a.js", "", "ts", ""},
+		{"/src/a.mts", "", "ts", ""},
+		{"/src/a.less", "", "css", ""},
+		{"/src/tsconfig.json", "", "json", ""},
+		{"/src/a.vue", "", "vue", ""},
 		{"/src/a.py", "", "", "several LanguageServers are suitable: set server to one of pyright, ruff"},
 		{"/src/a.py", "languageserver/ruff", "ruff", ""},
 		{"/src/a.rs", "", "", "no LanguageServer in namespace \"default\" serves /src/a.rs: create one with apply"},

@@ -306,3 +306,13 @@ func TestWhere_FindsWholeWords(t *testing.T) {
 		g.Expect(got).To(Equal(test.want))
 	}
 }
+
+func TestLanguage(t *testing.T) {
+	g := NewWithT(t)
+	for name, want := range map[string]string{
+		"a.mts": "typescript", "a.cts": "typescript", "a.vue": "vue", "a.svelte": "svelte", "a.astro": "astro", "a.less": "less", "a.scss": "scss", "a.jsonc": "jsonc", "a.mdx": "mdx",
+		"a.TSX": "typescriptreact", "a.json": "json", "tsconfig.json": "jsonc", "tsconfig.build.json": "jsonc", "jsconfig.json": "jsonc", "a.tsconfig.json": "json", "Makefile": "",
+	} {
+		g.Expect(Language("/src/"+name)).To(Equal(want), name)
+	}
+}

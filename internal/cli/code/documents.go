@@ -36,10 +36,21 @@ var languages = map[string]string{
 	".go": "go", ".py": "python", ".ts": "typescript", ".tsx": "typescriptreact", ".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".jsx": "javascriptreact",
 	".c": "c", ".h": "c", ".cc": "cpp", ".cpp": "cpp", ".hpp": "cpp", ".rs": "rust", ".css": "css", ".scss": "scss", ".html": "html", ".json": "json",
 	".yaml": "yaml", ".yml": "yaml", ".sh": "shellscript", ".java": "java", ".rb": "ruby", ".php": "php", ".lua": "lua", ".md": "markdown",
+	".mts": "typescript", ".cts": "typescript", ".vue": "vue", ".svelte": "svelte", ".astro": "astro", ".less": "less", ".jsonc": "jsonc", ".mdx": "mdx",
 }
 
+// withComments are the names of JSON files that may contain comments, as editors treat them.
+var withComments = []string{"tsconfig.json", "tsconfig.*.json", "jsconfig.json", "jsconfig.*.json"}
+
 // Language returns the language identifier of a file, or an empty string if it is unknown.
-func Language(path string) string { return languages[strings.ToLower(filepath.Ext(path))] }
+func Language(path string) string {
+	for _, pattern := range withComments {
+		if matches, _ := filepath.Match(pattern, filepath.Base(path)); matches {
+			return "jsonc"
+		}
+	}
+	return languages[strings.ToLower(filepath.Ext(path))]
+}
 
 // maxSearched is the maximum number of files and folders in which anyFile searches.
 const maxSearched = 5000
@@ -78,7 +89,8 @@ func (c *Client) anyFile() (found string) {
 
 // families are the languages whose servers also serve other languages.
 var families = map[string]string{
-	"typescriptreact": "typescript", "javascript": "typescript", "javascriptreact": "typescript", "c": "cpp", "scss": "css", "shellscript": "bash",
+	"typescriptreact": "typescript", "javascript": "typescript", "javascriptreact": "typescript", "c": "cpp", "scss": "css", "less": "css", "jsonc": "json",
+	"shellscript": "bash",
 }
 
 // Serves reports whether a server for one language also serves another one.
