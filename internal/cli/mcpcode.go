@@ -182,8 +182,13 @@ func (t *toolContext) diagnostics(ctx context.Context, input diagnosticsInput) (
 	// Files of several languages have several servers.
 	byServer := map[*languageClient][]string{}
 	var order []*languageClient
+	var all []code.Report
 	for _, file := range input.Files {
 		client, path, err := t.code.find(ctx, t, file, input.Server)
+		if err != nil && len(input.Files) > 1 {
+			all = append(all, code.Unread(file, err)) // one wrong path does not fail the others
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -192,7 +197,6 @@ func (t *toolContext) diagnostics(ctx context.Context, input diagnosticsInput) (
 		}
 		byServer[client] = append(byServer[client], path)
 	}
-	var all []code.Report
 	for _, client := range order {
 		limited, cancel := context.WithTimeout(ctx, input.wait())
 		reports, err := client.Diagnostics(limited, byServer[client])

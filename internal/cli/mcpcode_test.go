@@ -15,7 +15,9 @@ import (
 
 	. "github.com/onsi/gomega"
 	"github.com/sourcegraph/jsonrpc2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/cli/code"
 	"github.com/berth-dev/berth/internal/lsp"
 )
@@ -72,7 +74,7 @@ func TestRename_IsAppliedOnlyIfTheAnswerIsComplete(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			input := renameInput{codeInput: codeInput{File: file, Symbol: "Old"}, NewName: "New", Apply: true}
-			output, err := rename(ctx, &languageClient{Client: client, name: "gopls"}, file, input)
+			output, err := rename(ctx, &languageClient{Client: client, name: "gopls", broken: func() error { return nil }}, file, input)
 			g.Expect(os.ReadFile(file)).To(BeEquivalentTo(test.want))
 			g.Expect(output.Applied).To(Equal(test.want == after))
 			g.Expect(output.Complete).To(Equal(test.want == after))
@@ -82,5 +84,26 @@ func TestRename_IsAppliedOnlyIfTheAnswerIsComplete(t *testing.T) {
 			}
 			g.Expect(err).NotTo(HaveOccurred())
 		})
+	}
+}
+
+func TestMCPCode_StatesThatTheBreakerIsOpen(t *testing.T) {
+	g := NewWithT(t)
+	dir := t.TempDir()
+	server := &v1alpha1.LanguageServer{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gopls"},
+		Spec:       v1alpha1.LanguageServerSpec{Language: "go", Workspace: v1alpha1.Workspace{Folders: []string{dir}}},
+	}
+	server.Status.Breaker = &v1alpha1.BreakerStatus{State: v1alpha1.BreakerOpen}
+	server.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonCircuitOpen, LastTransitionTime: metav1.Now(),
+		Message: "Incarnation 5 ended with signal SIGKILL. Too many failures; restarts at 2026-11-29T21:10:05Z. To retry now, run \"berth restart languageserver/gopls\".",
+	}}
+	c := newToolClient(t, newFixture(server), mcpFlags{})
+	for tool, arguments := range map[string]map[string]any{
+		"diagnostics": {"files": []string{filepath.Join(dir, "a.go")}}, "hover": {"file": filepath.Join(dir, "a.go"), "symbol": "x"}, "symbols": {"query": "x"},
+	} {
+		text := c.call(tool, arguments, nil)
+		g.Expect(text).To(And(ContainSubstring("circuit breaker is open"), ContainSubstring("restarts at 2026-11-29T21:10:05Z"), ContainSubstring("call restart")), tool)
 	}
 }

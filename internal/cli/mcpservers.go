@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
@@ -39,6 +40,8 @@ type languageClient struct {
 	*code.Client
 	name string
 	idle *time.Timer
+	// broken returns an error if the circuit breaker of the server is open now.
+	broken func() error
 }
 
 func (c *languageClients) close() {
@@ -90,6 +93,9 @@ func (c *languageClients) connect(ctx context.Context, t *toolContext, object *v
 	if object.Spec.State == v1alpha1.StateStopped {
 		return nil, fmt.Errorf("languageserver/%s is stopped: call start", object.Name)
 	}
+	if err := circuitOpen(object); err != nil {
+		return nil, err
+	}
 	slot := c.slot(object.Name)
 	slot.mu.Lock()
 	defer slot.mu.Unlock()
@@ -114,14 +120,43 @@ func (c *languageClients) connect(ctx context.Context, t *toolContext, object *v
 	if err != nil {
 		return nil, fmt.Errorf("languageserver/%s: %w; call get to see its state", object.Name, err)
 	}
-	found := &languageClient{Client: made, name: object.Name}
+	found := &languageClient{Client: made, name: object.Name, broken: func() error { return t.circuitOpen(object) }}
 	found.idle = time.AfterFunc(languageIdle, func() { _ = made.Close() })
 	slot.client = found
 	return found, nil
 }
 
-// explain names the language server in an error.
+// circuitOpen returns an error if Berth does not start a server for now, because it has failed too often. A question would wait in vain.
+func circuitOpen(object *v1alpha1.LanguageServer) error {
+	if breaker := object.Status.Breaker; breaker == nil || breaker.State != v1alpha1.BreakerOpen {
+		return nil
+	}
+	why := "it has failed too often"
+	if ready := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Reason == v1alpha1.ReasonCircuitOpen {
+		why = clean(ready.Message) // it states until when, and what to do
+	}
+	return fmt.Errorf("languageserver/%s does not run and retrying does not help, because its circuit breaker is open: %s Find the cause with logs, correct it, then call restart",
+		object.Name, strings.TrimSuffix(why, ".")+".")
+}
+
+// circuitOpen reads a server again. It returns no error if the API server does not answer soon, because its caller has another one.
+func (t *toolContext) circuitOpen(object *v1alpha1.LanguageServer) error {
+	ctx, cancel := context.WithTimeout(context.Background(), outputTimeout)
+	defer cancel()
+	now := &v1alpha1.LanguageServer{}
+	if err := t.to.client.Get(ctx, client.ObjectKeyFromObject(object), now); err != nil {
+		return nil //nolint:nilerr // as the comment says
+	}
+	return circuitOpen(now)
+}
+
+// explain names the language server in an error. If its circuit breaker has opened meanwhile, the error states that instead.
 func (c *languageClient) explain(err error) error {
+	if err != nil {
+		if open := c.broken(); open != nil {
+			return open
+		}
+	}
 	switch {
 	case err == nil:
 		return nil

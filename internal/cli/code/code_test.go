@@ -297,7 +297,7 @@ func TestWhere_FindsWholeWords(t *testing.T) {
 		{Where{}, position{}, "set line, symbol or both"},
 	} {
 		g := NewWithT(t)
-		got, err := test.where.find(text)
+		got, err := test.where.locate(text, "go")
 		if test.err != "" {
 			g.Expect(err).To(MatchError(ContainSubstring(test.err)))
 			continue

@@ -42,9 +42,18 @@ type Report struct {
 	Diagnostics    []Diagnostic `json:"diagnostics"`
 }
 
-// Diagnostics returns the diagnostics of files for their current content on disk. It waits until the context is done, at most.
-func (c *Client) Diagnostics(ctx context.Context, paths []string) ([]Report, error) {
-	documents, err := c.sync(ctx, paths...)
+// Diagnostics returns the diagnostics of files for their current content on disk. It waits until the context is done, at most. If one of several files cannot be read, its
+// report states why.
+func (c *Client) Diagnostics(ctx context.Context, paths []string) (reports []Report, err error) {
+	var readable []string
+	for _, path := range paths {
+		if _, err := (&document{path: path}).read(&c.files); err != nil && len(paths) > 1 {
+			reports = append(reports, Unread(path, err))
+			continue
+		}
+		readable = append(readable, path)
+	}
+	documents, err := c.sync(ctx, readable...)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +70,6 @@ func (c *Client) Diagnostics(ctx context.Context, paths []string) ([]Report, err
 		}
 		calls = append(calls, call)
 	}
-	var reports []Report
 	for i := range documents {
 		d := &documents[i]
 		report := Report{File: d.path, SHA256: lsp.ContentHash(d.text), Diagnostics: []Diagnostic{}}
@@ -78,6 +86,11 @@ func (c *Client) Diagnostics(ctx context.Context, paths []string) ([]Report, err
 		reports = append(reports, report)
 	}
 	return reports, nil
+}
+
+// Unread returns the report of a file that was not examined.
+func Unread(path string, why error) Report {
+	return Report{File: path, Reason: printable.Shorten(why.Error(), maxMessage), Diagnostics: []Diagnostic{}}
 }
 
 // answerTime is how much earlier than its client the multiplexer stops waiting.

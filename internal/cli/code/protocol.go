@@ -97,14 +97,29 @@ func pathOf(uri string) string {
 	return filepath.FromSlash(parsed.Path)
 }
 
-// Where selects a position in a file. Line counts from 1. Symbol is an identifier on that line or, if Line is 0, in the file; the first occurrence counts.
+// Where selects a position in a file. Line counts from 1. Symbol is an identifier on that line or, if Line is 0, in the file; the first occurrence counts that is neither in
+// a comment nor in a string, or else the first one.
 // Without Symbol, the position is the first character of the line that is not a space.
 type Where struct {
 	Line   int
 	Symbol string
 }
 
-// find returns the position in a text.
+// locate returns the position in a text of a language.
+func (w Where) locate(text, language string) (position, error) {
+	if w.Symbol != "" {
+		if at, err := w.find(mask(text, language)); err == nil {
+			return position{at.Line, units(strings.Split(text, "\n")[at.Line][:at.Character])}, nil
+		}
+	}
+	at, err := w.find(text)
+	if err == nil {
+		at.Character = units(strings.Split(text, "\n")[at.Line][:at.Character])
+	}
+	return at, err
+}
+
+// find returns the position in a text, with Character in bytes.
 func (w Where) find(text string) (position, error) {
 	if w.Line <= 0 && w.Symbol == "" {
 		return position{}, errors.New("set line, symbol or both")
@@ -122,7 +137,7 @@ func (w Where) find(text string) (position, error) {
 			return position{i, len(lines[i]) - len(strings.TrimLeft(lines[i], " \t"))}, nil
 		}
 		if at := wordIn(lines[i], w.Symbol); at >= 0 {
-			return position{i, units(lines[i][:at])}, nil
+			return position{i, at}, nil
 		}
 	}
 	if w.Line > 0 {

@@ -132,7 +132,7 @@ func (c *Client) at(ctx context.Context, path string, where Where) (map[string]a
 	if err != nil {
 		return nil, err
 	}
-	at, err := where.find(documents[0].text)
+	at, err := where.locate(documents[0].text, cmp.Or(Language(path), c.language))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
