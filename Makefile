@@ -291,6 +291,17 @@ ANSWERS ?= 20
 answers: build apiserver kubectl gopls ## Answer the first of two questions of each coding agent with berth send, ANSWERS=20 times. Needs node and npm.
 	@cd test/e2e && ANSWERS=$(ANSWERS) KUBEBUILDER_ASSETS=$(BIN) $(PLAIN) go test -count=1 -timeout 150m -v . -ginkgo.focus='one question with one answer'
 
+TERMINAL_PACKAGES := vim neovim fzf irb htop less nano tmux mc emacs-nox screen ipython3 python3-prompt-toolkit ranger w3m btop dialog whiptail tig micro kakoune fish
+GUM_VERSION := v0.17.0
+
+.PHONY: terminals
+terminals: ## Run 27 programs in terminals of Host, Tmux and Docker, and check the answers to their questions. Needs root, node, npm and the packages that it names.
+	@mkdir -p $(RECORDED_AGENTS)/go && cp test/e2e/projects/agents/package*.json $(RECORDED_AGENTS) && cd $(RECORDED_AGENTS) && npm ci --no-audit --no-fund --silent
+	@cd $(RECORDED_AGENTS)/node_modules/.bin && ln -sf ../@anthropic-ai/claude-code-linux-*/claude ../opencode-linux-*/bin/opencode .
+	@cd $(RECORDED_AGENTS) && GOBIN=$(RECORDED_AGENTS)/go go install github.com/charmbracelet/gum@$(GUM_VERSION)
+	@echo "Debian packages of the programs: $(TERMINAL_PACKAGES)"
+	@BERTH_TERMINAL_PROGRAMS=$(RECORDED_AGENTS)/go:$(RECORDED_AGENTS)/node_modules/.bin go test -count=1 -timeout 30m -p 1 -v -run TestPrograms_ ./internal/runtime/host ./internal/runtime/tmux ./internal/runtime/docker
+
 # Screens to record: make record-agents RECORD='^claude-'
 RECORD ?= ^(claude|codex|gemini|opencode)-
 # Directory of the agents, the default of the flag -tools. Its name must not appear in a recording.

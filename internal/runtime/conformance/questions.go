@@ -61,27 +61,37 @@ type asking struct {
 func (s *asking) attach(size *runtime.Terminal) *answering {
 	s.Helper()
 	in, keys := io.Pipe()
-	a, ended := &answering{keys: keys}, make(chan error, 1)
-	resize := make(chan runtime.Terminal, 1)
+	a := &answering{keys: keys}
+	detach := s.attachOutput(in, a, size)
+	a.leave = func() {
+		s.Helper()
+		detach()
+		_ = keys.Close()
+	}
+	return a
+}
+
+// attachOutput attaches a client, and waits until it owns the size. size is nil for a client without a terminal.
+func (s *asking) attachOutput(in io.Reader, out io.Writer, size *runtime.Terminal) (detach func()) {
+	s.Helper()
+	resize, ended := make(chan runtime.Terminal, 1), make(chan error, 1)
 	if size != nil {
 		resize <- *size
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	s.Cleanup(cancel)
-	go func() { ended <- s.Runtime.Capabilities().Terminals.Attach(ctx, s.uid, in, a, resize) }()
-	a.leave = func() {
-		s.Helper()
-		cancel()
-		s.Eventually(ended).WithTimeout(Timeout).Should(Receive(BeNil()))
-		_ = keys.Close()
-	}
+	go func() { ended <- s.Runtime.Capabilities().Terminals.Attach(ctx, s.uid, in, out, resize) }()
 	if size != nil {
 		s.Eventually(func() runtime.Terminal {
 			now, _ := s.Runtime.Capabilities().Size(s.ctx, s.uid)
 			return now
 		}).WithTimeout(Timeout).Should(Equal(*size))
 	}
-	return a
+	return func() {
+		s.Helper()
+		cancel()
+		s.Eventually(ended).WithTimeout(Timeout).Should(Receive())
+	}
 }
 
 // press types a key into the program, as berth send does.

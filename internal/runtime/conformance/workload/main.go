@@ -61,6 +61,7 @@ var modes = map[string]func(args []string){
 	"listen":   func([]string) { listen() },
 	"terminal": func([]string) { terminal() },
 	"menus":    func(args []string) { menus(args[0]) },
+	"recorded": func(args []string) { recorded(args[0], args[1:]) },
 	"asking":   func([]string) { asking() },
 	"ask":      func([]string) { ask() },
 }
