@@ -171,12 +171,14 @@ const (
 )
 
 // AgentSource is how Berth knows the state of a coding agent.
-// +kubebuilder:validation:Enum=Hook;Screen
+// +kubebuilder:validation:Enum=Hook;Terminal;Screen
 type AgentSource string
 
 const (
 	// AgentSourceHook means that a hook of the agent reported the state.
 	AgentSourceHook AgentSource = "Hook"
+	// AgentSourceTerminal means that the program told its terminal, for example with the title of its window or a notification.
+	AgentSourceTerminal AgentSource = "Terminal"
 	// AgentSourceScreen means that Berth derived the state from the terminal: from what it shows, and from how the program reads it.
 	AgentSourceScreen AgentSource = "Screen"
 )
@@ -206,8 +208,8 @@ type AgentStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	SessionID string `json:"sessionID,omitempty"`
 
-	// source is how Berth knows the state: Hook (a hook of the agent reported it) or Screen (the terminal shows a question). Set together with state. More
-	// values may be added; clients must expect unknown values.
+	// source is how Berth knows the state: Hook (a hook of the agent reported it), Terminal (the program told its terminal, for example with the title of its
+	// window or a notification) or Screen (the terminal shows a question). Set together with state. More values may be added; clients must expect unknown values.
 	// +optional
 	Source AgentSource `json:"source,omitempty"`
 }

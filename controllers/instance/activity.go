@@ -45,6 +45,10 @@ type objectCache struct {
 	// contradicted is the time of the last report of a hook that something has contradicted since.
 	contradicted time.Time
 
+	// told is what the program has told its terminal, as of the time heard. before is the last activity that an earlier manager has recorded.
+	told          facts.Signals
+	heard, before time.Time
+
 	// incarnation is the number of the incarnation that the rest is about.
 	incarnation int64
 	// screen is what the screen showed at the last examination.
@@ -62,6 +66,10 @@ type objectCache struct {
 func (m *objectCache) renew(instance *v1alpha1.Instance, current facts.Incarnation) {
 	if m.incarnation != current.Number {
 		m.screen = earlier(instance, current)
+		m.told, m.heard, m.before = facts.Signals{}, time.Time{}, time.Time{}
+		if noted := instance.Status.LastActivityTime; noted != nil {
+			m.before = noted.Time
+		}
 		m.incarnation, m.motion, m.glanced, m.doubted, m.fresh, m.seen = current.Number, terminal.Motion{}, time.Time{}, false, time.Time{}, time.Time{}
 	}
 }
@@ -153,7 +161,7 @@ func (k *Kind) watch(ctx context.Context, instance *v1alpha1.Instance, current f
 	before := instance.Status.DeepCopy()
 	active, err := k.terminal(ctx, instance)
 	screen := screenCheck{active, err, now, timeline}
-	again := process.Soonest(k.showWaiting(ctx, instance, current, screen), k.showAgent(instance, current, screen))
+	again := process.Soonest(k.showWaiting(ctx, instance, current, screen), k.showAgent(ctx, instance, current, screen))
 	idleIn := k.showIdle(instance, k.idleness(ctx, instance, current.StartedAt, now), now)
 	if m := k.memories.Keep(instance.UID); !m.fresh.IsZero() && m.incarnation == current.Number {
 		active = m.fresh // activity since then is examined within two seconds

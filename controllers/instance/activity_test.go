@@ -215,7 +215,7 @@ func TestAwaitingInput_IsTrueWhileQuestionIsShown(t *testing.T) {
 	d.Expect(d.observe()).To(Equal(frameTime))
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionTrue), "the screen may be half of a frame")
 	d.advance(frameTime)
-	d.Expect(d.observe()).To(Equal(glanceEvery))
+	d.Expect(d.observe()).To(Equal(glanceEvery-frameTime), "requeued to read what the program tells its terminal")
 	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
 
 	// A question of an earlier incarnation no longer counts.

@@ -4,14 +4,19 @@
 package instance
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
+	"github.com/berth-dev/berth/internal/activity"
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/hook"
 )
 
@@ -113,4 +118,113 @@ func TestAgent_FloodOfReportsChangesTheStatusRarely(t *testing.T) {
 		d.advance(again)
 	}
 	d.Expect(d.instance.Status.Agent).To(HaveField("State", v1alpha1.AgentWaiting))
+}
+
+const worksTitle, asksTitle = "\x1b]0;%c project\a", "\x1b]0;[ ! ] Action Required | project\a"
+
+func TestAgent_TitleNamesItsSource(t *testing.T) {
+	d := newFixture(t)
+	d.observe()
+	d.advance(time.Second)
+	d.runtime.Print("claude", asksTitle)
+	d.observe()
+	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput)).To(And(
+		HaveField("Status", metav1.ConditionTrue), HaveField("Message", "The program has told its terminal that it waits (action).")))
+	d.Expect(d.instance.Status.Agent).To(And(HaveField("Source", v1alpha1.AgentSourceTerminal), HaveField("State", v1alpha1.AgentWaiting)))
+
+	d.advance(time.Second)
+	d.kind.reports.Add("claude", 1, hook.Report{State: v1alpha1.AgentWorking})
+	d.observe()
+	d.Expect(d.instance.Status.Agent).To(And(HaveField("Source", v1alpha1.AgentSourceHook), HaveField("State", v1alpha1.AgentWorking)), "a hook takes precedence")
+	d.Expect(d.condition(v1alpha1.ConditionAwaitingInput).Status).To(Equal(metav1.ConditionFalse))
+
+	d.kind.ObserveStopped(d.t.Context(), d.instance)
+	d.Expect(d.instance.Status.Agent).To(BeNil(), "it ends with its process")
+}
+
+// A spinner in a title changes ten times a second, for ten minutes. It causes one write, and does not keep the Instance awake.
+func TestAgent_SpinnerInATitleWritesOnce(t *testing.T) {
+	d := newFixture(t)
+	d.instance.Spec.IdleTimeoutSeconds = ptr.To[int32](60)
+	d.runtime.Show("claude", "working")
+	d.runtime.Reads("claude", facts.Input{Reader: facts.ReaderPoll, Program: "codex"})
+	d.advance(stillness)
+	d.observe()
+	writes, before, slept := 0, d.instance.DeepCopy(), false
+	for i := range 6000 {
+		d.advance(100 * time.Millisecond)
+		d.runtime.Print("claude", fmt.Sprintf(worksTitle, '⠀'+1+rune(i%60)))
+		slept = slept || d.asleep()
+		d.observe()
+		before.Status.Conditions = d.instance.Status.Conditions // Idle becomes True
+		if !equality.Semantic.DeepEqual(before.Status, d.instance.Status) {
+			writes, before = writes+1, d.instance.DeepCopy()
+		}
+	}
+	d.Expect(d.instance.Status.Agent).To(And(HaveField("State", v1alpha1.AgentWorking), HaveField("Source", v1alpha1.AgentSourceTerminal)))
+	d.Expect(writes).To(Equal(1), "writes of status.agent and status.lastActivityTime")
+	d.Expect(slept).To(BeTrue(), "a title is no activity")
+}
+
+// A program that changes its mind with each title changes the status at most once a second.
+func TestAgent_FloodOfTitlesChangesTheStatusRarely(t *testing.T) {
+	d := newFixture(t)
+	d.observe()
+	changes, last := 0, v1alpha1.AgentState("")
+	for i := range 1000 { // ten seconds
+		d.advance(10 * time.Millisecond)
+		title := asksTitle
+		if i/97%2 == 0 {
+			title = fmt.Sprintf(worksTitle, '⠹')
+		}
+		d.runtime.Print("claude", title)
+		d.observe()
+		if state := d.instance.Status.Agent.State; state != last {
+			changes, last = changes+1, state
+		}
+	}
+	d.Expect(changes).To(And(BeNumerically(">", 3), BeNumerically("<=", 11)))
+}
+
+// A title that was set just before the terminal came to rest is read when nothing more follows.
+func TestAgent_LastTitleCounts(t *testing.T) {
+	d := newFixture(t)
+	d.observe()
+	d.advance(time.Second)
+	d.runtime.Print("claude", fmt.Sprintf(worksTitle, '⠹'))
+	d.observe()
+	d.Expect(d.instance.Status.Agent.State).To(Equal(v1alpha1.AgentWorking))
+	d.advance(100 * time.Millisecond)
+	d.runtime.Print("claude", asksTitle)
+	for again := d.observe(); again > 0 && again <= stillness; again = d.observe() {
+		d.advance(again)
+	}
+	d.Expect(d.instance.Status.Agent.State).To(Equal(v1alpha1.AgentWaiting))
+}
+
+func TestAgent_AnsweredTitleDoesNotReturnWithANewManager(t *testing.T) {
+	d := newFixture(t)
+	d.observe()
+	d.advance(time.Second)
+	d.runtime.Print("claude", asksTitle)
+	d.observe()
+	d.Expect(d.instance.Status.Agent.State).To(Equal(v1alpha1.AgentWaiting))
+	restart := func() {
+		d.kind = New(nil, d.kind.runtimes, d.clock)
+		d.tracker = activity.New(d.clock)
+		d.kind.present = d.tracker
+		d.tracker.Rise("claude") // the Instance is reconciled
+		d.advance(time.Minute)
+		d.observe()
+	}
+	before := d.instance.DeepCopy()
+	restart()
+	d.Expect(d.instance.Status.Agent).To(Equal(before.Status.Agent), "the question stands")
+
+	d.advance(time.Second)
+	d.tracker.Touch("claude")
+	d.observe()
+	d.Expect(d.instance.Status.Agent).To(BeNil(), "input since")
+	restart()
+	d.Expect(d.instance.Status.Agent).To(BeNil(), "the new manager knows nothing of the input")
 }

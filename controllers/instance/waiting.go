@@ -65,7 +65,7 @@ func unreadable() verdict {
 // earlier returns the verdict of an earlier manager about the screen, as far as the status contains it.
 func earlier(instance *v1alpha1.Instance, current facts.Incarnation) verdict {
 	condition, agent := meta.FindStatusCondition(instance.Status.Conditions, v1alpha1.ConditionAwaitingInput), instance.Status.Agent
-	if condition == nil || agent != nil && (agent.Incarnation != current.Number || agent.Source == v1alpha1.AgentSourceHook) {
+	if condition == nil || agent != nil && (agent.Incarnation != current.Number || agent.Source != "" && agent.Source != v1alpha1.AgentSourceScreen) {
 		return verdict{status: metav1.ConditionFalse, reason: v1alpha1.ReasonNotAwaitingInput}
 	}
 	known := verdict{status: condition.Status, reason: condition.Reason, message: condition.Message, generation: condition.ObservedGeneration}

@@ -216,12 +216,16 @@ func questionsOf(objects []client.Object) []notify.Question {
 	return questions
 }
 
-// questionID returns the same ID for the same question of an object, whichever program reads it. A Plan can wait twice within the second that Since has.
+// questionID returns the same ID for the same question of an object, whichever program reads it. An object can wait twice within the second that since has: then
+// an Instance has another status.agent.since, and a Plan another phase or attempt.
 func questionID(object client.Object, since time.Time) string {
 	id := fmt.Sprintf("%s %d", object.GetUID(), since.Unix())
 	switch object := object.(type) {
 	case *v1alpha1.Instance:
 		id += fmt.Sprintf(" %d", object.Status.Incarnation)
+		if agent := object.Status.Agent; agent != nil && agent.State == v1alpha1.AgentWaiting && agent.Since != nil {
+			id += fmt.Sprintf(" %d", agent.Since.UnixMicro())
+		}
 	case *v1alpha1.Plan:
 		id += fmt.Sprintf(" %s %d", object.Status.CurrentPhase, object.Status.Attempt)
 	}

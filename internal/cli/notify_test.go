@@ -165,7 +165,7 @@ func TestNotify_RefusesWhatCannotNotify(t *testing.T) {
 	}
 }
 
-func TestQuestionID_DistinguishesPhasesAndIncarnations(t *testing.T) {
+func TestQuestionID_DistinguishesPhasesIncarnationsAndQuestions(t *testing.T) {
 	g := NewWithT(t)
 	at := time.Now()
 	instance := asking("agent", metav1.ConditionTrue, 0)
@@ -176,12 +176,19 @@ func TestQuestionID_DistinguishesPhasesAndIncarnations(t *testing.T) {
 	}
 	instance.Status.Incarnation++
 	ids[questionID(instance, at)] = true
+	for range 2 { // questions within one second
+		agent := metav1.NewMicroTime(at.Add(time.Duration(len(ids)) * time.Millisecond))
+		instance.Status.Agent = &v1alpha1.AgentStatus{State: v1alpha1.AgentWaiting, Question: "permission", Since: &agent}
+		ids[questionID(instance, at)] = true
+		instance.Status.Agent.Question, instance.Status.Agent.Source = "plan", v1alpha1.AgentSourceHook
+		ids[questionID(instance, at)] = true
+	}
 	plan.Status.Attempt++
 	ids[questionID(plan, at)] = true
 	plan.Status.CurrentPhase = v1alpha1.PhaseApply
 	ids[questionID(plan, at)] = true
 	ids[questionID(plan, at.Add(time.Second))] = true
-	g.Expect(ids).To(HaveLen(6))
+	g.Expect(ids).To(HaveLen(8))
 }
 
 // TestUp_NotifiesOnce runs berth up with notifications twice, while the same question stands.

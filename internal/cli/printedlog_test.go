@@ -19,6 +19,7 @@ func TestPrintedLog_PassesTextAndColorsOnly(t *testing.T) {
 		"modes":            {"\x1b[?1049h\x1b[>7u\x1b[?1003h\x1b[>4;2m\x1b=a\x1b[2J\x1b[5;10r", "a", "a"},
 		"questions":        {"\x1b[6n\x1b[c\x1bZ\x05\x1b]11;?\aa\x1bP$qm\x1b\\b", "ab", "ab"},
 		"clipboard, title": {"\x1b]52;c;aGk=\a\x1b]0;a title\x1b\\a\x1b_Gi=1;AAAA\x1b\\b", "ab", "ab"},
+		"notifications":    {"\x1b]9;It asks\aa\x1b]9;4;3\a\x1b]777;notify;T;B\x1b\\b\x1b]99;i=1:d=0;T\x1b\\\x1b]133;C\ac\a", "abc", "abc"},
 		"control":          {"a\a\bb\x7fc\x00", "abc", "abc"},
 	} {
 		t.Run(name, func(t *testing.T) {

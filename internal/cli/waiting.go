@@ -134,7 +134,7 @@ type waiter struct {
 	Since  metav1.Time `json:"since"`
 	// Message describes the question. It contains no text of a terminal.
 	Message string `json:"message"`
-	// Question is the kind of the question of an Instance, and Source how Berth knows of it, such as Hook or Screen.
+	// Question is the kind of the question of an Instance, and Source how Berth knows of it, such as Hook, Terminal or Screen.
 	Question string `json:"question,omitempty"`
 	Source   string `json:"source,omitempty"`
 	Answer   string `json:"answer"` // the command that answers

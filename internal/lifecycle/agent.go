@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 	"github.com/berth-dev/berth/internal/elapsed"
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 const (
@@ -49,6 +50,10 @@ type AgentFacts struct {
 	Incarnation int64
 	// Report is what hooks have reported to this manager; nil if they have reported nothing, or nothing that still counts.
 	Report *AgentReport
+	// Signals are what the program has told its terminal.
+	Signals facts.Signals
+	// Before is the last activity from before this manager observed the incarnation, which may be input; zero if there was none.
+	Before time.Time
 	// Question is the kind of the question that the terminal shows; empty if it shows none.
 	Question string
 	// Shown is when the terminal last showed something new, and Typed is when a user last typed through Berth; zero if unknown.
@@ -72,7 +77,7 @@ type Agent struct {
 //   - After Waiting, Done or Failed: a user has typed something through Berth.
 //   - After Working: the terminal has shown nothing new for a minute, or it shows a question two seconds after the report or later.
 //
-// Without a report that counts, the question that the terminal shows decides. recorded is the status that was written last; a new manager continues with it.
+// Without a report that counts, what the program has told its terminal decides, and then the question that the terminal shows. recorded is the status that was written last; a new manager continues with it.
 func (f AgentFacts) Next(recorded *v1alpha1.AgentStatus) Agent {
 	if recorded != nil && recorded.Incarnation != f.Incarnation {
 		recorded = nil
@@ -82,12 +87,16 @@ func (f AgentFacts) Next(recorded *v1alpha1.AgentStatus) Agent {
 	if said.State != "" {
 		agent.Contradicted, agent.Again = f.contradicts(said)
 	}
+	told, toldAgain := f.told(recorded)
 	next := v1alpha1.AgentStatus{Incarnation: f.Incarnation, SessionID: said.SessionID}
 	since := metav1.NewMicroTime(f.Now)
 	switch {
 	case said.State != "" && !agent.Contradicted:
 		next.State, next.Question, next.Source = said.State, said.Question, v1alpha1.AgentSourceHook
 		since = metav1.NewMicroTime(said.At)
+	case told.State != "":
+		next.State, next.Question, next.Source = told.State, told.Question, v1alpha1.AgentSourceTerminal
+		since, agent.Again = metav1.NewMicroTime(told.At), toldAgain
 	case f.Question != "":
 		next.State, next.Question, next.Source = v1alpha1.AgentWaiting, f.Question, v1alpha1.AgentSourceScreen
 	case next.SessionID == "":
@@ -96,8 +105,8 @@ func (f AgentFacts) Next(recorded *v1alpha1.AgentStatus) Agent {
 	if next.State != "" {
 		next.Since = &since
 	}
-	if recorded != nil && recorded.State == next.State && recorded.Source == next.Source && recorded.Question == next.Question {
-		next.Since = recorded.Since
+	if recorded != nil && recorded.State == next.State {
+		next.Since = recorded.Since // under load, the kind of a question may be recognized later than the question
 	}
 	agent.Status = &next
 	return agent

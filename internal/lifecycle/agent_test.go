@@ -79,11 +79,25 @@ func TestAgent_ContinuesWithTheRecord(t *testing.T) {
 	facts.Report = &AgentReport{Incarnation: 3, At: now, State: v1alpha1.AgentWaiting, Question: "plan"}
 	g.Expect(facts.Next(recorded).Status).To(Equal(recorded), "the same state again begins at the same time")
 	facts.Report = &AgentReport{Incarnation: 3, At: now, State: v1alpha1.AgentWaiting, Question: "question"}
-	g.Expect(facts.Next(recorded).Status.Since.Time).To(Equal(now), "another question begins now")
+	g.Expect(facts.Next(recorded).Status).To(And(HaveField("Since", &since), HaveField("Question", "question")), "the state stays, so it began at the same time")
 	facts.Report, facts.Typed = nil, now
 	g.Expect(facts.Next(recorded).Status).To(Equal(&v1alpha1.AgentStatus{Incarnation: 3, SessionID: "s1"}), "input since")
 	facts.Incarnation = 4
 	g.Expect(facts.Next(recorded).Status).To(BeNil(), "the report ends with its process")
+}
+
+func TestAgent_SinceStaysWhileTheStateStays(t *testing.T) {
+	g := NewWithT(t)
+	now := time.Unix(10_000, 0)
+	facts := AgentFacts{Incarnation: 3, Now: now, Question: "menu"}
+	first := facts.Next(nil).Status
+	facts.Now, facts.Question = now.Add(time.Second), "Claude Code"
+	second := facts.Next(first).Status
+	g.Expect(second).To(And(HaveField("Question", "Claude Code"), HaveField("Since", first.Since)), "another kind")
+	facts.Report = &AgentReport{Incarnation: 3, At: facts.Now, State: v1alpha1.AgentWaiting, Question: "permission"}
+	g.Expect(facts.Next(second).Status).To(And(HaveField("Source", v1alpha1.AgentSourceHook), HaveField("Since", first.Since)), "another source")
+	facts.Report.State, facts.Report.Question = v1alpha1.AgentDone, ""
+	g.Expect(facts.Next(second).Status.Since.Time).To(Equal(facts.Now), "another state")
 }
 
 func TestAgentReport_MergeKeepsStateAndSession(t *testing.T) {

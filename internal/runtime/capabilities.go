@@ -80,6 +80,9 @@ type Terminals interface {
 	// Input returns how the foreground processes of the terminal of a UID read that terminal. The zero value and every error mean that this is unknown. Input
 	// takes up to a few milliseconds, so callers use it once for a decision, not in a loop.
 	Input(ctx context.Context, uid types.UID) (facts.Input, error)
+	// Told returns what the running program of a UID has told its terminal since its start, beside its text. Signals that the backend cannot know are zero. Every
+	// error means that nothing is known.
+	Told(ctx context.Context, uid types.UID) (facts.Signals, error)
 	// Size returns the size of the terminal of the newest incarnation of a UID: the one that its program was started with, or that a client has set since. After
 	// the program has ended, it is the last size, if the backend knows it. A terminal has several clients; the one that attached or was resized last sets the
 	// size, and when it leaves, the one before it. Size returns ErrNotFound if the size is not known. It takes up to a few milliseconds.
@@ -219,6 +222,11 @@ func (NoTerminals) Capture(context.Context, types.UID) (terminal.View, error) {
 // Input implements Terminals.
 func (NoTerminals) Input(context.Context, types.UID) (facts.Input, error) {
 	return facts.Input{}, errors.ErrUnsupported
+}
+
+// Told implements Terminals.
+func (NoTerminals) Told(context.Context, types.UID) (facts.Signals, error) {
+	return facts.Signals{}, errors.ErrUnsupported
 }
 
 // Size implements Terminals.

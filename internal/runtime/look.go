@@ -38,6 +38,18 @@ func (c Capabilities) Input(ctx context.Context, uid types.UID) (input facts.Inp
 	return input, true
 }
 
+// Told returns what the program of a UID has told its terminal; zero if the backend does not know it.
+func (c Capabilities) Told(ctx context.Context, uid types.UID) facts.Signals {
+	if c.Terminals == nil {
+		return facts.Signals{}
+	}
+	told, err := c.Terminals.Told(ctx, uid)
+	if err != nil {
+		return facts.Signals{} // an older shim, or a program that has just exited
+	}
+	return told
+}
+
 // Size returns the size of the terminal of a UID. known is false if the backend does not know it.
 func (c Capabilities) Size(ctx context.Context, uid types.UID) (size Terminal, known bool) {
 	if c.Terminals == nil {

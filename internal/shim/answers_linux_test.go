@@ -11,11 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/creack/pty"
 	. "github.com/onsi/gomega"
 	"golang.org/x/term"
 
+	"github.com/berth-dev/berth/internal/facts"
 	screens "github.com/berth-dev/berth/internal/terminal"
 )
 
@@ -113,6 +115,24 @@ func TestAnswers_ProgramThatDoesNotRead(t *testing.T) {
 	for range 200 {
 		_, err := a.program.WriteString(strings.Repeat("\x1b[6n", 1000))
 		a.Expect(err).NotTo(HaveOccurred())
+	}
+}
+
+// What the program has told its terminal does not depend on clients, and a client that joins does not repeat it. Signals of earlier output have no time.
+func TestTold_DoesNotDependOnClients(t *testing.T) {
+	a := newAsked(t)
+	a.PublishEarlier([]byte("\x1b]0;earlier\a\x1b]9;It asked\a"))
+	a.Expect(a.Told()).To(Equal(facts.Signals{Title: facts.Signal{Text: "earlier"}, Notice: facts.Signal{Text: "It asked"}}))
+	for _, clients := range []int{0, 1, 2} {
+		before := a.Told()
+		for range clients {
+			a.client(80)
+		}
+		a.Expect(a.Told()).To(Equal(before))
+		title := fmt.Sprint("clients: ", clients)
+		_, err := a.program.WriteString("\x1b]0;" + title + "\a")
+		a.Expect(err).NotTo(HaveOccurred())
+		a.Eventually(a.Told).WithTimeout(10 * time.Second).Should(HaveField("Title", And(HaveField("Text", title), HaveField("At", BeTemporally(">", before.Title.At)))))
 	}
 }
 

@@ -96,6 +96,15 @@ func (c *Client) Input() (facts.Input, error) {
 	return *answer.Input, nil
 }
 
+// Told returns what the program has told its terminal. It returns ErrNoTerminal if there is no terminal, and an error if the shim is too old.
+func (c *Client) Told() (facts.Signals, error) {
+	answer, err := c.call(callFrame{Verb: verbTold})
+	if err != nil || answer.Told == nil {
+		return facts.Signals{}, err
+	}
+	return *answer.Told, nil
+}
+
 // Size returns the current size of the terminal. It returns ErrNoTerminal if there is no terminal, and an error if the shim is too old.
 func (c *Client) Size() (columns, rows int32, err error) {
 	answer, err := c.call(callFrame{Verb: verbSize})

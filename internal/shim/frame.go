@@ -25,6 +25,7 @@ const (
 	verbAttach = "Attach"
 	verbInput  = "Input"
 	verbSize   = "Size"
+	verbTold   = "Told"
 )
 
 // maxFrame is the largest message, in bytes. It bounds the memory that a peer can make the other side allocate.
@@ -56,6 +57,8 @@ type answerFrame struct {
 	// Columns and Rows are the response to verbSize, which older shims reject.
 	Columns int32 `json:"columns,omitempty"`
 	Rows    int32 `json:"rows,omitempty"`
+	// Told is the response to verbTold, which older shims reject.
+	Told *facts.Signals `json:"told,omitempty"`
 }
 
 func writeFrame(w io.Writer, value any) error {

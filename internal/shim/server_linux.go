@@ -120,6 +120,12 @@ func (s *shim) answer(call callFrame) answerFrame {
 		return answerFrame{} // the shim itself removes from earlier output what must happen once only
 	case verbInput:
 		return s.input()
+	case verbTold:
+		if s.terminal == nil {
+			return answerFrame{NoTerminal: true}
+		}
+		told := s.terminal.Told()
+		return answerFrame{Told: &told}
 	case verbSize:
 		if s.terminal == nil {
 			return answerFrame{NoTerminal: true}

@@ -10,6 +10,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/signals"
 )
 
 const (
@@ -42,6 +45,7 @@ type Terminal struct {
 	sieve   sieve
 	held    int // how many bytes sieve had held back before the current call
 	answers *answers
+	told    signals.Tracker
 	ended   bool
 	gone    sync.WaitGroup // writers to clients
 }
@@ -82,6 +86,7 @@ func (t *Terminal) owner() *View {
 func (t *Terminal) Publish(p []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.told.Note(p, time.Now())
 	owner, others := t.split(p)
 	t.keep(p)
 	t.show(p, owner, others)
@@ -93,6 +98,7 @@ func (t *Terminal) PublishEarlier(p []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.answers.screen, t.sieve = nil, sieve{removed: t.ask}
+	t.told.Note(p, time.Time{})
 	t.keep(p)
 	t.show(p, nil, new(sieve).filter(p, false))
 }
@@ -122,6 +128,13 @@ func (t *Terminal) show(p []byte, owner *View, others []byte) {
 		v.pending = append(v.pending, shown...)
 		v.wake()
 	}
+}
+
+// Told returns what the program has told its terminal. Signals in earlier output have no time.
+func (t *Terminal) Told() facts.Signals {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.told.Signals()
 }
 
 // split returns the client that receives the output as it is, and what the others receive: the owner of the size answers questions, and its terminal beeps.

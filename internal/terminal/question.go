@@ -29,6 +29,7 @@ var defaults = sync.OnceValue(func() Questions { return questions(defaultQuestio
 var defaultQuestions = []question{
 	{"Claude Code", `(?s)(Do you (want|trust)|Would you like|Is this a project you|Choose the text style|Claude wants to|Ready to submit).+❯\s*\d\. \S`},
 	{"Claude Code", `(?s)❯ .+\n *(Space to select · )?Enter to (confirm|select) · ([^\n]+ · )?Esc to [a-z ]+\z`},
+	{"Claude Code", `(?m)^[ │]*Enter to continue · ([^\n]+ · )?Esc to (cancel|go back)[ │]*\z`},
 	{"Codex", `(?s)(Would you like to|Do you want to|Do you trust|Allow command).+(›|▌|❯)\s*(\d\. )?(Yes|No)\b`},
 	{"Codex", `(?i)press enter to (confirm or|save\s+press) esc to (cancel|go back)\S*\s*\z`},
 	{"Codex", `(?s)› \d\. \S[^›]+\benter (to )?(continue|confirm)`},

@@ -78,6 +78,19 @@ func (r *Runtime) Size(_ context.Context, uid types.UID) (runtime.Terminal, erro
 	return e.record.Size, nil
 }
 
+// Told implements runtime.Terminals.
+func (r *Runtime) Told(_ context.Context, uid types.UID) (facts.Signals, error) {
+	e, err := r.acquire(uid)
+	if err != nil {
+		return facts.Signals{}, err
+	}
+	defer r.release(e)
+	if e.copier == nil || e.copier.shared == nil || e.copier.number != e.record.Incarnation {
+		return facts.Signals{}, fmt.Errorf("signals of %s: %w", uid, runtime.ErrNotFound)
+	}
+	return e.copier.shared.Told(), nil
+}
+
 // target is a running container. copier is nil if its output is not copied yet.
 type target struct {
 	id       string

@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/signals"
 	"github.com/berth-dev/berth/internal/terminal"
 )
 
@@ -21,6 +22,7 @@ type display struct {
 	text      string
 	size      runtime.Terminal
 	input     facts.Input
+	told      signals.Tracker
 	active    time.Time
 	read      int
 	inspected int
@@ -32,6 +34,18 @@ type display struct {
 func (r *Runtime) Show(uid types.UID, text string) {
 	r.with(uid, func(w *workload) {
 		w.display.text, w.display.active = text, r.clock.Now()
+		if w.display.watched {
+			w.display.watched = false
+			r.events.Add(uid)
+		}
+	})
+}
+
+// Print writes output without text to the terminal of a started UID, such as a title. It emits an event if the UID is watched.
+func (r *Runtime) Print(uid types.UID, output string) {
+	r.with(uid, func(w *workload) {
+		w.display.active = r.clock.Now()
+		w.display.told.Note([]byte(output), r.clock.Now())
 		if w.display.watched {
 			w.display.watched = false
 			r.events.Add(uid)
@@ -111,6 +125,16 @@ func (r *Runtime) Input(_ context.Context, uid types.UID) (facts.Input, error) {
 		return w.display.input, nil
 	}
 	return facts.Input{}, runtime.ErrNotFound
+}
+
+// Told implements runtime.Terminals.
+func (r *Runtime) Told(_ context.Context, uid types.UID) (facts.Signals, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.workloads[uid]; w != nil {
+		return w.display.told.Signals(), nil
+	}
+	return facts.Signals{}, runtime.ErrNotFound
 }
 
 // Size implements runtime.Terminals.

@@ -120,6 +120,28 @@ func (h *Host) input(uid types.UID) (facts.Input, error) {
 	return client.Input()
 }
 
+// Told implements runtime.Terminals. It queries the shim, which has seen all output of the program.
+func (h *Host) Told(_ context.Context, uid types.UID) (facts.Signals, error) {
+	told, err := h.told(uid)
+	if err != nil {
+		return facts.Signals{}, fmt.Errorf("read the signals of %s: %w", uid, err)
+	}
+	return told, nil
+}
+
+func (h *Host) told(uid types.UID) (facts.Signals, error) {
+	record, err := h.terminalRecord(uid)
+	if err != nil {
+		return facts.Signals{}, err
+	}
+	client, err := h.dial(uid, record.Token)
+	if err != nil {
+		return facts.Signals{}, err
+	}
+	defer func() { _ = client.Conn.Close() }()
+	return client.Told()
+}
+
 // Size implements runtime.Terminals. The shim holds the terminal; when it exits, it records the last size.
 func (h *Host) Size(_ context.Context, uid types.UID) (runtime.Terminal, error) {
 	size, err := h.size(uid)

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 	"github.com/berth-dev/berth/internal/terminal"
 )
@@ -84,6 +85,15 @@ func (r *Runtime) Capture(ctx context.Context, uid types.UID) (terminal.View, er
 	drawn := terminal.New(int(size.Columns), int(size.Rows))
 	_, _ = drawn.Write(text)
 	return drawn.View(), nil
+}
+
+// Told implements runtime.Terminals.
+func (r *Runtime) Told(ctx context.Context, uid types.UID) (facts.Signals, error) {
+	p, err := r.running(ctx, uid)
+	if err != nil {
+		return facts.Signals{}, fmt.Errorf("read the signals of %s: %w", uid, err)
+	}
+	return r.look(uid, p).signals(), nil
 }
 
 // Size returns the initial size of the terminal of a Pod, or zero if it is unknown.

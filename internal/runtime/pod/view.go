@@ -9,6 +9,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berth-dev/berth/internal/facts"
+	"github.com/berth-dev/berth/internal/signals"
 )
 
 // view is the recorded output of the terminal of one Pod. A nil view is empty.
@@ -22,7 +25,18 @@ type view struct {
 	last    time.Time
 	live    bool // a connection exists, and text is complete, because join was called
 	failed  bool // the last connection attempt failed
+	told    signals.Tracker
 	watched bool
+}
+
+// signals returns what the program has told its terminal. Of output from before the connection, only the title counts, without a time.
+func (v *view) signals() facts.Signals {
+	if v == nil {
+		return facts.Signals{}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.told.Signals()
 }
 
 // activity returns the time of the last output. If live is false, there may have been later output, because no connection exists.
@@ -74,6 +88,7 @@ func (v *view) Write(p []byte) (int, error) {
 		v.heard = kept(v.heard, p)
 	}
 	v.last = time.Now()
+	v.told.Note(p, v.last)
 	v.fire()
 	return len(p), nil
 }
@@ -96,6 +111,9 @@ func (v *view) join(logged []byte, last time.Time) {
 	v.text = joined(v.text, returned(v.heard))
 	if last.After(v.last) {
 		v.last = last
+	}
+	if v.told.Signals() == (facts.Signals{}) {
+		v.told.Note(v.text, time.Time{})
 	}
 	v.heard, v.live, v.failed = nil, true, false
 	v.fire() // for output between two connections

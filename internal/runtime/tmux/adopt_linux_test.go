@@ -174,6 +174,20 @@ func TestAdopt_LetsOneConcurrentAdopterSucceed(t *testing.T) {
 	f.expectAlive(theirs)
 }
 
+// tmux keeps the title of a pane, but no notification of its program.
+func TestTold_IsTheTitleOfAnAdoptedSession(t *testing.T) {
+	f := newFixture(t)
+	f.newForeignSession("agent", "terminal")
+	uid := f.adopt("agent")
+	f.mustTmux("select-pane", "-t", "=agent:", "-T", "✋  Action Required (project)")
+	told, err := f.Told(f.ctx, uid)
+	f.Expect(err).NotTo(HaveOccurred())
+	f.Expect(told).To(Equal(facts.Signals{Title: facts.Signal{Text: "✋  Action Required (project)"}}))
+	f.Expect(f.Release(f.ctx, uid)).To(Succeed())
+	_, err = f.Told(f.ctx, uid)
+	f.Expect(err).To(HaveOccurred())
+}
+
 func TestRelease_KeepsSessionRunning(t *testing.T) {
 	f := newFixture(t)
 	theirs := f.newForeignSession("agent", "terminal")

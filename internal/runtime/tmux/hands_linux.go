@@ -18,6 +18,7 @@ import (
 	"github.com/berth-dev/berth/internal/printable"
 	"github.com/berth-dev/berth/internal/procstat"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/signals"
 	"github.com/berth-dev/berth/internal/terminal"
 )
 
@@ -116,16 +117,8 @@ func (r *Runtime) Size(ctx context.Context, uid types.UID) (runtime.Terminal, er
 
 // capture returns the content and the size of the pane of a record, which may be nil.
 func (r *Runtime) capture(ctx context.Context, uid types.UID, rec *record) (view terminal.View, size runtime.Terminal, err error) {
-	if rec == nil || rec.PaneID == "" {
-		return view, size, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
-	}
-	if alive, err := procstat.Alive(rec.Server); err != nil || !alive {
-		return view, size, fmt.Errorf("session of %s: %w", uid, runtime.ErrNotFound)
-	}
-	if rec.Adopted {
-		if err := r.mayControl(rec.Server, rec.Pane); err != nil {
-			return view, size, fmt.Errorf("session of %s: %w", uid, err)
-		}
+	if err := r.mayRead(rec); err != nil {
+		return view, size, fmt.Errorf("session of %s: %w", uid, err)
 	}
 	const state = "#{cursor_x} #{cursor_y} #{cursor_flag} #{alternate_on} #{pane_width} #{pane_height}"
 	out, err := r.clientOf(rec).run(ctx, []string{"display-message", "-p", "-t", rec.PaneID, state}, []string{"capture-pane", "-p", "-t", rec.PaneID})
@@ -143,6 +136,20 @@ func (r *Runtime) capture(ctx context.Context, uid types.UID, rec *record) (view
 	return terminal.NewView(text, x, y, visible == 0, alternate != 0), size, nil
 }
 
+// mayRead returns an error if the pane of a record, which may be nil, does not exist or must not be read.
+func (r *Runtime) mayRead(rec *record) error {
+	if rec == nil || rec.PaneID == "" {
+		return runtime.ErrNotFound
+	}
+	if alive, err := procstat.Alive(rec.Server); err != nil || !alive {
+		return runtime.ErrNotFound
+	}
+	if rec.Adopted {
+		return r.mayControl(rec.Server, rec.Pane)
+	}
+	return nil
+}
+
 // Input implements runtime.Terminals. It returns errors.ErrUnsupported for an adopted session, because tmux holds that terminal.
 func (r *Runtime) Input(ctx context.Context, uid types.UID) (facts.Input, error) {
 	rec, err := r.read(uid)
@@ -153,6 +160,22 @@ func (r *Runtime) Input(ctx context.Context, uid types.UID) (facts.Input, error)
 		return facts.Input{}, err
 	}
 	return r.host.Input(ctx, uid)
+}
+
+// Told implements runtime.Terminals. Of an adopted session, tmux reports only the title, without a time.
+func (r *Runtime) Told(ctx context.Context, uid types.UID) (facts.Signals, error) {
+	rec, err := r.read(uid)
+	if err != nil {
+		return facts.Signals{}, err
+	}
+	if rec == nil || !rec.Adopted {
+		return r.host.Told(ctx, uid)
+	}
+	if err := r.mayRead(rec); err != nil {
+		return facts.Signals{}, fmt.Errorf("session of %s: %w", uid, err)
+	}
+	title, err := r.clientOf(rec).run(ctx, []string{"display-message", "-p", "-t", rec.PaneID, "#{pane_title}"})
+	return facts.Signals{Title: facts.Signal{Text: signals.Clean(title)}}, err
 }
 
 // Place returns the location of the session of a UID. It returns false if the UID has no session.

@@ -26,8 +26,8 @@ type AgentStatusApplyConfiguration struct {
 	Since *v1.MicroTime `json:"since,omitempty"`
 	// sessionID is the ID that the agent itself uses for its conversation, as its hooks report it. It can differ from status.sessionID.
 	SessionID *string `json:"sessionID,omitempty"`
-	// source is how Berth knows the state: Hook (a hook of the agent reported it) or Screen (the terminal shows a question). Set together with state. More
-	// values may be added; clients must expect unknown values.
+	// source is how Berth knows the state: Hook (a hook of the agent reported it), Terminal (the program told its terminal, for example with the title of its
+	// window or a notification) or Screen (the terminal shows a question). Set together with state. More values may be added; clients must expect unknown values.
 	Source *apiv1alpha1.AgentSource `json:"source,omitempty"`
 }
 
