@@ -414,7 +414,7 @@ func TestFiles_AServerWhoseFolderWasAwayIsRestarted(t *testing.T) {
 	c.sync()
 	b.Expect(c.answers("3")).To(BeEmpty(), "the next server answers it")
 	b.stopForRestart(s)
-	s = b.serve(func(s *fakeServer, m message) {
+	b.serve(func(s *fakeServer, m message) {
 		if m.Method == symbols {
 			s.publishFor("file:///w/a.go", "1", "of the new folder")
 			s.answer(m, "[]")

@@ -173,7 +173,12 @@ func (m *Mux) see(p *publication) {
 // settleAll answers the inquiries whose diagnostics are now known, and those whose time is up.
 func (m *Mux) settleAll() {
 	for _, r := range slices.Clone(m.inquiries) {
-		m.settle(r)
+		switch {
+		case !r.inquiry.filesOnly:
+			m.settle(r)
+		case !m.now().Before(r.inquiry.deadline):
+			m.synced(r)
+		}
 	}
 }
 
@@ -182,10 +187,6 @@ func (m *Mux) settle(r *request) {
 	text, served, open := m.documents.Text(r.session.key, r.inquiry.uri)
 	late := !m.now().Before(r.inquiry.deadline)
 	switch {
-	case r.inquiry.filesOnly:
-		if late {
-			m.synced(r)
-		}
 	case !open || text != r.inquiry.text:
 		m.conclude(r, "the client has changed the document meanwhile")
 	case r.inquiry.answered && r.inquiry.failure != "":
