@@ -8,6 +8,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -26,6 +27,7 @@ import (
 	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/hook"
 	"github.com/berth-dev/berth/internal/runtime"
+	"github.com/berth-dev/berth/internal/signals"
 	"github.com/berth-dev/berth/internal/terminal"
 )
 
@@ -65,6 +67,7 @@ type recordedTerminal struct {
 	input   facts.Input
 	active  time.Time
 	watched bool
+	told    *signals.Tracker // nil if the manager does not receive what the program tells its terminal
 }
 
 func (r *recordedTerminal) Capabilities() runtime.Capabilities {
@@ -79,6 +82,13 @@ func (r *recordedTerminal) Capture(context.Context, types.UID) (terminal.View, e
 
 func (r *recordedTerminal) Input(context.Context, types.UID) (facts.Input, error) {
 	return r.input, nil
+}
+
+func (r *recordedTerminal) Told(context.Context, types.UID) (facts.Signals, error) {
+	if r.told == nil {
+		return facts.Signals{}, errors.ErrUnsupported
+	}
+	return r.told.Signals(), nil
 }
 
 func (r *recordedTerminal) Watch(context.Context, types.UID) error {
@@ -120,11 +130,15 @@ type said struct {
 	source v1alpha1.AgentSource
 }
 
-// replay replays a session through the terminal and the decisions of a manager, and returns what the status said. only selects the events that the manager receives.
-func replay(t *testing.T, events []castEvent, only func(castEvent) bool) (history []said) {
+// replay replays a session through the terminal and the decisions of a manager, and returns what the status said. The manager receives the reports
+// of hooks, and what the program tells its terminal, only if hooks and told are set.
+func replay(t *testing.T, events []castEvent, hooks, told bool) (history []said) {
 	d := newFixture(t)
 	backend := d.runtime.Capabilities()
 	recorded := &recordedTerminal{Runtime: d.runtime, Terminals: backend.Terminals, Logs: backend.Logs, screen: terminal.New(120, 40)}
+	if told {
+		recorded.told = &signals.Tracker{}
+	}
 	d.kind = New(nil, runtime.NewRegistry(recorded, logr.Discard()), d.clock)
 	d.kind.present = d.tracker
 	reconciles := false
@@ -145,7 +159,7 @@ func replay(t *testing.T, events []castEvent, only func(castEvent) bool) (histor
 		}
 	}
 	for _, event := range events {
-		if !only(event) {
+		if event.code == "h" && !hooks {
 			continue
 		}
 		for next >= 0 && next <= event.at {
@@ -155,6 +169,9 @@ func replay(t *testing.T, events []castEvent, only func(castEvent) bool) (histor
 		switch event.code {
 		case "o":
 			_, _ = recorded.screen.Write([]byte(event.data))
+			if told {
+				recorded.told.Note([]byte(event.data), d.clock.Now())
+			}
 			recorded.active = d.clock.Now()
 			reconciles = reconciles || recorded.watched
 			recorded.watched = false
@@ -311,17 +328,18 @@ func (f *figures) String() string {
 // recordedSources are the sources that a replay leaves to the manager, with the thresholds, which are the measured figures: the longest delay of a question after its dialog was on the
 // screen, and how many ends of a turn the status shows.
 var recordedSources = []struct {
-	name    string
-	only    func(castEvent) bool
-	slowest time.Duration
-	ended   int
+	name        string
+	hooks, told bool
+	slowest     time.Duration
+	ended       int
 }{
-	{"all sources", func(castEvent) bool { return true }, 1900 * time.Millisecond, 61},
-	{"without hooks", func(e castEvent) bool { return e.code != "h" }, 2 * time.Second, 0},
+	{"all sources", true, true, 1900 * time.Millisecond, 62},
+	{"without hooks", false, true, 2 * time.Second, 26},
+	{"only the screen", false, false, 2 * time.Second, 0},
 }
 
 // TestAgent_RecordedSessions replays recorded sessions of five agents and compares the status with what the agents really did: every question that stands for three seconds is
-// reported, also without hooks, and there is no false alarm.
+// reported, also without hooks and by the screen alone, and there is no false alarm.
 func TestAgent_RecordedSessions(t *testing.T) {
 	g := NewWithT(t)
 	files, err := filepath.Glob(filepath.Join("..", "..", "internal", "terminal", "testdata", "sessions", "*.cast.gz"))
@@ -332,7 +350,7 @@ func TestAgent_RecordedSessions(t *testing.T) {
 		for _, file := range files {
 			agent, events := readCast(g, file)
 			name, truth := strings.TrimSuffix(filepath.Base(file), ".cast.gz"), truths(events)
-			history := replay(t, events, source.only)
+			history := replay(t, events, source.hooks, source.told)
 			for _, group := range []string{agent, "all"} {
 				if results[group] == nil {
 					results[group] = &figures{sources: map[v1alpha1.AgentSource]int{}}
