@@ -24,7 +24,7 @@ type exitMeaning struct {
 	output bool
 	// retried means that a failed start is repeated, with a back-off.
 	retried bool
-	// healable means that the check of the program tells when the cause of a failed start is gone.
+	// healable means that the check of the program shows when the cause of a failed start is gone.
 	healable bool
 }
 
