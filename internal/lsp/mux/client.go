@@ -143,6 +143,9 @@ func (m *Mux) handleClientNotification(s *session, body []byte, e *wire.Envelope
 	if params == nil {
 		params = wire.Null
 	}
+	if method := string(e.Method); method != "window/workDoneProgress/cancel" && method != "$/setTrace" {
+		m.causes.changed = s.key
+	}
 	switch string(e.Method) {
 	case "textDocument/didOpen":
 		m.didOpen(s, params)

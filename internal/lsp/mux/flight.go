@@ -169,9 +169,9 @@ func (f *flight) owedSince(now time.Time) time.Time {
 	return now
 }
 
-// causer returns the client whose pending request caused a request of the server. If several clients may have caused the request, causer returns nil, because
-// an edit must not reach the wrong client.
-func (f *flight) causer(method string) *session {
+// causer returns the client whose pending request caused a request of the server. certain is false if no pending request can have caused it, or one of several clients
+// that an edit does not concern. If it is true and s is nil, the client is gone, or an edit is that of one of several clients, and must not reach the wrong one.
+func (f *flight) causer(method string) (s *session, certain bool) {
 	var commands, others []*session
 	add := func(list *[]*session, s *session) {
 		if !slices.Contains(*list, s) {
@@ -181,7 +181,7 @@ func (f *flight) causer(method string) *session {
 	for _, r := range f.pending {
 		switch {
 		case r.own == ofNobody && r.method == methodExecute:
-			return nil // the command of a client that is gone
+			return nil, true // the command of a client that is gone
 		case r.own != ofClient:
 		case r.method == methodExecute:
 			add(&commands, r.session)
@@ -191,9 +191,9 @@ func (f *flight) causer(method string) *session {
 	}
 	switch {
 	case len(commands) == 1:
-		return commands[0]
+		return commands[0], true
 	case len(commands) == 0 && len(others) == 1:
-		return others[0]
+		return others[0], true
 	}
-	return nil
+	return nil, method == methodApplyEdit && len(commands)+len(others) > 0
 }

@@ -153,8 +153,11 @@ func (m *Mux) dispatch(r *request) {
 	}
 	b.flight.begin(r, m.now())
 	m.dirty = true
-	if r.method == methodCompletion {
+	switch r.method {
+	case methodCompletion:
 		m.noteCompletion(r)
+	case methodExecute:
+		m.causes.command(r.session.key, m.now())
 	}
 	replacements := append(b.flight.substitute(r), originals...)
 	b.add(func(buffer []byte) []byte { return wire.AppendReplaced(buffer, r.body, replacements) })

@@ -72,6 +72,7 @@ type Mux struct {
 	published     publications
 	awaitingSince time.Time // since when Tick has found that documents.Awaits; zero: it does not
 	quarantine    quarantine
+	causes        causes
 	counters      lsp.Counters
 }
 

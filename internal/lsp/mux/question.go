@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berth-dev/berth/internal/lsp/document"
 	"github.com/berth-dev/berth/internal/lsp/wire"
 )
 
@@ -27,7 +28,7 @@ type serverRequest struct {
 	deadline time.Time
 }
 
-// handleServerRequest answers a request of the server, or forwards it to the client that caused it. Every request is answered.
+// handleServerRequest answers a request of the server, or forwards it to its addressee. Every request is answered.
 func (m *Mux) handleServerRequest(b *backend, e *wire.Envelope) {
 	method := string(e.Method)
 	switch method {
@@ -62,7 +63,7 @@ func (m *Mux) handleServerRequest(b *backend, e *wire.Envelope) {
 			m.refresh(method, kind)
 			return
 		}
-		b.put(wire.ErrorBody(e.ID, wire.CodeMethodNotFound, method+" is not supported", nil))
+		m.passOn(b, e, method, e.Params) // only the client can know this method
 	}
 }
 
@@ -83,11 +84,14 @@ func (m *Mux) refresh(method, kind string) {
 	}
 }
 
-// passOn forwards a request of the server to the client that caused it, if that client is known.
+// passOn forwards a request of the server to its addressee. If it has none, passOn answers it.
 func (m *Mux) passOn(b *backend, e *wire.Envelope, method string, params json.RawMessage) {
-	s := b.flight.causer(method)
-	if s == nil || s.stage != ready {
-		b.put(wire.ResultBody(e.ID, noAnswer(method, "no connected client requested it")))
+	s := m.addressee(b, method)
+	if s == nil {
+		if method == methodShowMsg {
+			m.showToAll(params)
+		}
+		b.put(noAnswer(e.ID, method, "no connected client requested it"))
 		return
 	}
 	if method == methodApplyEdit {
@@ -96,15 +100,76 @@ func (m *Mux) passOn(b *backend, e *wire.Envelope, method string, params json.Ra
 	m.ask(s, bytes.Clone(e.ID), method, bytes.Clone(params))
 }
 
-// noAnswer returns the result for the server if no client answers.
-func noAnswer(method, why string) json.RawMessage {
+// commandEcho is how long after the answer to a command its edits belong to the client of the command.
+const commandEcho = 10 * time.Second
+
+// causes are the clients that may have caused a request that the server sends outside a request of a client.
+type causes struct {
+	changed     document.Session // sent the last change, save or notification; 0: none
+	commanded   document.Session // sent the last command
+	commandedAt time.Time        // when the server received or answered the command
+}
+
+// command records that the server has received or answered a command.
+func (c *causes) command(s document.Session, now time.Time) {
+	c.changed, c.commanded, c.commandedAt = s, s, now
+}
+
+// addressee returns the client that receives a request of the server, or nil: the client whose pending request has caused it, else the client that has sent the last
+// command or change, else the only client. An edit goes to no other client if its client is gone, or may be one of several.
+func (m *Mux) addressee(b *backend, method string) *session {
+	edit := method == methodApplyEdit
+	s, certain := b.flight.causer(method)
+	if certain {
+		return whenReady(s)
+	}
+	key := m.causes.changed
+	if edit && m.causes.commanded != 0 && m.now().Sub(m.causes.commandedAt) < commandEcho {
+		key = m.causes.commanded
+	}
+	if s = whenReady(m.clients.sessions[key]); s != nil || edit && key != 0 {
+		return s
+	}
+	var only *session
+	for other := range m.clients.ready() {
+		if only != nil {
+			return nil
+		}
+		only = other
+	}
+	return only
+}
+
+// whenReady returns the session if it accepts requests, and nil otherwise.
+func whenReady(s *session) *session {
+	if s == nil || s.stage != ready {
+		return nil
+	}
+	return s
+}
+
+// showToAll shows the message of a window/showMessageRequest to all clients.
+func (m *Mux) showToAll(params json.RawMessage) {
+	var p struct {
+		Type    int    `json:"type"`
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(params, &p) == nil {
+		m.broadcast(wire.NotificationBody("window/showMessage", wire.Encode(p)), needed)
+	}
+}
+
+// noAnswer returns the response to the server if no client answers.
+func noAnswer(id []byte, method, why string) []byte {
 	switch method {
 	case methodApplyEdit:
-		return wire.Encode(map[string]any{"applied": false, "failureReason": why})
+		return wire.ResultBody(id, wire.Encode(map[string]any{"applied": false, "failureReason": why}))
 	case methodShowDoc:
-		return json.RawMessage(`{"success":false}`)
+		return wire.ResultBody(id, json.RawMessage(`{"success":false}`))
+	case methodShowMsg:
+		return wire.ResultBody(id, wire.Null)
 	}
-	return wire.Null
+	return wire.ErrorBody(id, wire.CodeMethodNotFound, method+" is not supported: "+why, nil)
 }
 
 // ask sends a request to a client. id is the ID of the server's request if the answer is to be forwarded to the server, and nil otherwise.
@@ -134,7 +199,7 @@ func (m *Mux) clientAnswered(s *session, body []byte, e *wire.Envelope) {
 func (m *Mux) giveUp(s *session, number int64, q *serverRequest) {
 	delete(s.asked, number)
 	if q.id != nil {
-		m.server.put(wire.ResultBody(q.id, noAnswer(q.method, "the client did not answer")))
+		m.server.put(noAnswer(q.id, q.method, "the client did not answer"))
 	}
 }
 

@@ -63,6 +63,9 @@ func (m *Mux) answered(b *backend, body []byte, e *wire.Envelope) {
 	if !e.IsError {
 		clear(b.health.timedOut)
 	}
+	if r.method == methodExecute && r.inquiry == nil {
+		m.causes.command(r.session.key, m.now())
+	}
 	if r.inquiry != nil {
 		m.diagnosed(r, e)
 		m.pump()
