@@ -59,7 +59,7 @@ static_lsp() {
   # These programs use only the standard library and x/sys; creack/pty is a dependency of internal/shim, which starts programs and finds their trees.
   for program in berth-lsp berth-lsp-pod; do
     CGO_ENABLED=0 go build -trimpath -o "$temp/$program" "./cmd/$program"
-    empty awk '/^[a-z0-9.-]+\.[a-z]+\// && !/^(github.com\/berth-dev\/berth\/(cmd\/berth-lsp(-pod)?$|internal\/(lsp|shim|facts|procstat|statedir|certs|descriptors))|golang.org\/x\/sys\/|github.com\/creack\/pty$)/' <(go list -deps "./cmd/$program")
+    empty awk '/^[a-z0-9.-]+\.[a-z]+\// && !/^(github.com\/berth-dev\/berth\/(cmd\/berth-lsp(-pod)?$|internal\/(lsp|shim|signals|facts|procstat|statedir|certs|descriptors))|golang.org\/x\/sys\/|github.com\/creack\/pty$)/' <(go list -deps "./cmd/$program")
   done
 }
 kustomized() {

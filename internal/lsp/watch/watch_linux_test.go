@@ -267,6 +267,15 @@ func TestWatcher_FollowsRoots(t *testing.T) {
 			w.remove("a/b/folder/sub")
 			w.make("a/b/folder/sub/new")
 		}, map[string]Kind{"sub": Changed, "sub/new": Created, "sub/file": Deleted}},
+		"a file replaced by a folder": {(*world).standard, func(w *world) {
+			w.make("other/new")
+			w.remove("a/b/folder/old")
+			w.rename("other", "a/b/folder/old")
+		}, map[string]Kind{"old": Changed, "old/new": Created}},
+		"a sub-folder replaced by a file": {(*world).standard, func(w *world) {
+			w.remove("a/b/folder/sub")
+			w.make("a/b/folder/sub")
+		}, map[string]Kind{"sub": Changed, "sub/file": Deleted}},
 		"sub-folder replaced": {(*world).standard, func(w *world) {
 			w.make("other/file")
 			w.rename("a/b/folder/sub", "before")
