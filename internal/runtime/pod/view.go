@@ -29,13 +29,16 @@ type view struct {
 	watched bool
 }
 
-// signals returns what the program has told its terminal. Of output from before the connection, only the title counts, without a time.
+// signals returns what the program has told its terminal; zero if no connection exists. Signals from before the connection have no time.
 func (v *view) signals() facts.Signals {
 	if v == nil {
 		return facts.Signals{}
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if !v.live {
+		return facts.Signals{}
+	}
 	return v.told.Signals()
 }
 
@@ -106,14 +109,13 @@ func (v *view) join(logged []byte, last time.Time) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if missed(v.text, logged) {
-		v.text = logged
+		v.text, v.told = logged, signals.Tracker{}
+		v.told.Note(logged, time.Time{})
+		v.told.Note(v.heard, time.Time{})
 	}
 	v.text = joined(v.text, returned(v.heard))
 	if last.After(v.last) {
 		v.last = last
-	}
-	if v.told.Signals() == (facts.Signals{}) {
-		v.told.Note(v.text, time.Time{})
 	}
 	v.heard, v.live, v.failed = nil, true, false
 	v.fire() // for output between two connections

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
+
+	"github.com/berth-dev/berth/internal/facts"
 )
 
 func TestView_JoinsLogAndConnection(t *testing.T) {
@@ -36,6 +38,23 @@ func TestView_JoinsLogAndConnection(t *testing.T) {
 			g.Expect(live).To(BeTrue())
 		})
 	}
+}
+
+func TestView_TellsSignals(t *testing.T) {
+	g := NewWithT(t)
+	v := &view{tell: func() {}}
+	title := func() facts.Signal { return v.signals().Title }
+	v.join([]byte("\x1b]0;logged\aa\r\n"), time.Time{})
+	g.Expect(title()).To(Equal(facts.Signal{Text: "logged"}), "of the log, without a time")
+	_, _ = v.Write([]byte("\x1b]0;live\ab\r\n"))
+	g.Expect(title()).To(And(HaveField("Text", "live"), HaveField("At", Not(BeZero()))))
+	v.lost()
+	g.Expect(title()).To(BeZero(), "without a connection")
+	v.join([]byte("\x1b]0;logged\aa\r\n\x1b]0;live\ab\r\n"), time.Time{})
+	g.Expect(title()).To(And(HaveField("Text", "live"), HaveField("At", Not(BeZero()))), "nothing was missed")
+	v.lost()
+	v.join([]byte("b\r\n\x1b]0;missed\ac\r\n"), time.Time{})
+	g.Expect(title()).To(Equal(facts.Signal{Text: "missed"}))
 }
 
 func TestView_NotifiesOncePerWatch(t *testing.T) {
