@@ -145,7 +145,7 @@ func (t *toolContext) circuitOpen(object *v1alpha1.LanguageServer) error {
 	defer cancel()
 	now := &v1alpha1.LanguageServer{}
 	if err := t.to.client.Get(ctx, client.ObjectKeyFromObject(object), now); err != nil {
-		return nil //nolint:nilerr // as the comment says
+		return nil
 	}
 	return circuitOpen(now)
 }
