@@ -10,7 +10,7 @@ import (
 )
 
 // Some servers do not state for which version of a text their diagnostics are. Their diagnostics are those of the text that the server has, except shortly after the
-// server was switched to the text of another session: it may then still compute the diagnostics of the earlier text. Until it has finished, nobody receives diagnostics
+// server was switched to the text of another session: it may then still compute the diagnostics of the earlier text. Until it has finished, no session receives diagnostics
 // of the document. The server is then sent another text and the same text once more, so that it computes the diagnostics again.
 
 const (

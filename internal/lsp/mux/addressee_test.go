@@ -68,7 +68,7 @@ func TestServerRequests_GoToTheClientThatHasCausedThem(t *testing.T) {
 	b.tick(commandEcho)
 	b.asking(s, two, methodApplyEdit, applyEditParams)
 
-	// The edit of a client that is gone reaches nobody else.
+	// The edit of a client that is gone reaches no other client.
 	_ = two.conn.Close()
 	b.Eventually(func() int { return b.report().Clients }).Should(Equal(1))
 	b.Expect(string(b.requestFromServer(s, `"d"`, methodApplyEdit, applyEditParams).Result)).To(ContainSubstring(`"applied":false`))

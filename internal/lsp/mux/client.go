@@ -143,9 +143,7 @@ func (m *Mux) handleClientNotification(s *session, body []byte, e *wire.Envelope
 	if params == nil {
 		params = wire.Null
 	}
-	if method := string(e.Method); method != "window/workDoneProgress/cancel" && method != "$/setTrace" {
-		m.causes.changed = s.key
-	}
+	m.causes.notification(s.key, string(e.Method))
 	switch string(e.Method) {
 	case "textDocument/didOpen":
 		m.didOpen(s, params)

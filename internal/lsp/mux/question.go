@@ -115,6 +115,13 @@ func (c *causes) command(s document.Session, now time.Time) {
 	c.changed, c.commanded, c.commandedAt = s, s, now
 }
 
+// notification records a notification of a client.
+func (c *causes) notification(s document.Session, method string) {
+	if method != "window/workDoneProgress/cancel" && method != "$/setTrace" {
+		c.changed = s
+	}
+}
+
 // addressee returns the client that receives a request of the server, or nil: the client whose pending request has caused it, else the client that has sent the last
 // command or change, else the only client. An edit goes to no other client if its client is gone, or may be one of several.
 func (m *Mux) addressee(b *backend, method string) *session {
