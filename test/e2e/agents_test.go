@@ -25,7 +25,7 @@ import (
 )
 
 // sendCount is the number of texts sent to each agent.
-const sendCount = 20
+const sendCount = 10
 
 // Coding agents treat text and Enter that arrive together as a paste and do not submit the text, so berth send has to pause before Enter. A local server
 // replaces the model and counts the texts that the agents submit.
