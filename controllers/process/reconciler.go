@@ -209,14 +209,7 @@ func (r *Reconciler) writeMetadata(ctx context.Context, v *scope) error {
 	if !marked {
 		Mark(v.object)
 	}
-	if v.want != lifecycle.DesiredDeleted {
-		controllerutil.AddFinalizer(v.object, v1alpha1.FinalizerProcess)
-	}
-	if !claimed && v.want != lifecycle.DesiredDeleted {
-		for _, finalizer := range v.traits.Finalizers {
-			controllerutil.AddFinalizer(v.object, finalizer)
-		}
-	}
+	v.addFinalizers(claimed)
 	if !labelled {
 		setLabel(v.object, v1alpha1.LabelSession, session)
 	}
@@ -232,6 +225,17 @@ func (r *Reconciler) writeMetadata(ctx context.Context, v *scope) error {
 	}
 	r.stateCache.writes.Record(v.object)
 	return nil
+}
+
+// addFinalizers adds the finalizers of the object, unless it is being deleted. claimed reports whether it has the process finalizer already; it then had the others
+// too, and another controller may have removed them.
+func (v *scope) addFinalizers(claimed bool) {
+	if v.want == lifecycle.DesiredDeleted || claimed {
+		return
+	}
+	for _, finalizer := range append([]string{v1alpha1.FinalizerProcess}, v.traits.Finalizers...) {
+		controllerutil.AddFinalizer(v.object, finalizer)
+	}
 }
 
 func setLabel(object Object, name, value string) {

@@ -14,7 +14,9 @@ import (
 )
 
 // TestDigest_OfDecisions prints a digest of all decisions in the state space of the explorer. A change of the code that must not change a decision prints the same
-// digest as before: EXPLORE_STATES=50000 go test -run TestDigest -v ./internal/lifecycle
+// digest as before:
+//
+//	EXPLORE_STATES=50000 go test -run TestDigest -v ./internal/lifecycle
 func TestDigest_OfDecisions(t *testing.T) {
 	if os.Getenv("EXPLORE_STATES") == "" {
 		t.Setenv("EXPLORE_STATES", "500")
