@@ -57,10 +57,19 @@ func (c *Client) accept(answer *answerFrame, token string) error {
 }
 
 func (c *Client) call(call callFrame) (*answerFrame, error) {
-	call.Version = c.version
 	if err := c.Conn.SetDeadline(time.Now().Add(c.timeout)); err != nil {
 		return nil, err
 	}
+	answer, err := c.exchange(call)
+	if err == nil {
+		_ = c.Conn.SetDeadline(time.Time{}) // an error here recurs on the next use of the connection
+	}
+	return answer, err
+}
+
+// exchange sends a call and waits for the answer, without a limit.
+func (c *Client) exchange(call callFrame) (*answerFrame, error) {
+	call.Version = c.version
 	if err := writeFrame(c.Conn, call); err != nil {
 		return nil, fmt.Errorf("send the request to the shim: %w", err)
 	}
@@ -72,11 +81,15 @@ func (c *Client) call(call callFrame) (*answerFrame, error) {
 		return nil, ErrNoTerminal
 	}
 	if answer.Error != "" {
-		return nil, errors.New(answer.Error)
+		return nil, refusedError(answer.Error)
 	}
-	_ = c.Conn.SetDeadline(time.Time{}) // an error here recurs on the next use of the connection
 	return &answer, nil
 }
+
+// refusedError is the error of a call that the shim has answered with an error.
+type refusedError string
+
+func (e refusedError) Error() string { return string(e) }
 
 // Records returns the shim's in-memory copies of IdentityFile and RecordFile. The record is nil for an older shim.
 func (c *Client) Records() (*Identity, *Record, error) {
@@ -112,6 +125,40 @@ func (c *Client) Size() (columns, rows int32, err error) {
 		return 0, 0, err
 	}
 	return answer.Columns, answer.Rows, nil
+}
+
+// Keys are a piece of a stream of counted input: the bytes of the stream after Offset, and whether the stream ends after them.
+type Keys struct {
+	Stream string // a name that no other stream has
+	Resume bool   // the shim must know the stream
+	Offset int64
+	Data   []byte // at most MaxKeys bytes
+	End    bool
+}
+
+// MaxKeys is the maximum length of the data of Keys.
+const MaxKeys = 32 << 10
+
+// ErrUnknownStream is the error of Type if the shim must know a stream and does not.
+var ErrUnknownStream = errors.New("the process has received no earlier input of this attachment")
+
+// Type types the part of the keys that the terminal has not received before, and returns what it has received of the stream then. It waits until the terminal
+// accepts the input, so it can take until the connection is closed. If the program reads lines at the end of the stream, it reads the end of its input. An
+// older shim returns an error that wraps errors.ErrUnsupported.
+func (c *Client) Type(keys Keys) (facts.Receipt, error) {
+	answer, err := c.exchange(callFrame{Verb: verbType, Stream: keys.Stream, Resume: keys.Resume, Offset: keys.Offset, Data: keys.Data, End: keys.End})
+	refused := refusedError("")
+	switch {
+	case errors.As(err, &refused):
+		return facts.Receipt{}, fmt.Errorf("%w: %w", errors.ErrUnsupported, err)
+	case err != nil:
+		return facts.Receipt{}, err
+	case answer.UnknownStream:
+		return facts.Receipt{}, ErrUnknownStream
+	case answer.Receipt == nil:
+		return facts.Receipt{}, errors.New("the shim does not say what the terminal has received")
+	}
+	return *answer.Receipt, nil
 }
 
 // Attach turns the connection into a terminal stream: read output from Conn, send input with Write and Resize. A size that is not 0 is that of the client's

@@ -26,6 +26,7 @@ const (
 	verbInput  = "Input"
 	verbSize   = "Size"
 	verbTold   = "Told"
+	verbType   = "Type"
 )
 
 // maxFrame is the largest message, in bytes. It bounds the memory that a peer can make the other side allocate.
@@ -39,6 +40,12 @@ type callFrame struct {
 	Rows    int32  `json:"rows,omitempty"`
 	// Behind makes a client that attaches own the size only while no other client has a terminal.
 	Behind bool `json:"behind,omitempty"`
+	// Stream, Resume, Offset, Data and End are the arguments of verbType (Keys).
+	Stream string `json:"stream,omitempty"`
+	Resume bool   `json:"resume,omitempty"`
+	Offset int64  `json:"offset,omitempty"`
+	Data   []byte `json:"data,omitempty"`
+	End    bool   `json:"end,omitempty"`
 }
 
 // answerFrame is the response to one callFrame. Token proves that the shim is the one that was started for the record.
@@ -59,6 +66,9 @@ type answerFrame struct {
 	Rows    int32 `json:"rows,omitempty"`
 	// Told is the response to verbTold, which older shims reject.
 	Told *facts.Signals `json:"told,omitempty"`
+	// Receipt is the response to verbType, which older shims reject. UnknownStream means that the stream has no receipt here, although it must have one.
+	Receipt       *facts.Receipt `json:"receipt,omitempty"`
+	UnknownStream bool           `json:"unknownStream,omitempty"`
 }
 
 func writeFrame(w io.Writer, value any) error {

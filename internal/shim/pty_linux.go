@@ -13,9 +13,10 @@ import (
 // terminal copies the output of a PTY to the log and to the attached clients.
 type terminal struct {
 	*Terminal
-	master *os.File
-	log    *os.File
-	done   chan struct{} // closed when the output has ended
+	master  *os.File
+	counted counted
+	log     *os.File
+	done    chan struct{} // closed when the output has ended
 }
 
 func newTerminal(master, log *os.File, newScreen NewScreen) *terminal {

@@ -69,9 +69,13 @@ func Allowed(conn *net.UnixConn) bool {
 // converse answers the calls of one connection. The first call must be Hello.
 func (s *shim) converse(conn net.Conn) {
 	version := -1
+	var call callFrame
 	for {
 		_ = conn.SetDeadline(time.Now().Add(callTimeout))
-		var call callFrame
+		if call.Verb == verbType {
+			_ = conn.SetDeadline(time.Time{}) // the user types when they want
+		}
+		call = callFrame{}
 		if err := readFrame(conn, &call); err != nil {
 			return
 		}
@@ -132,6 +136,11 @@ func (s *shim) answer(call callFrame) answerFrame {
 		}
 		columns, rows := s.terminal.device.Size()
 		return answerFrame{Columns: columns, Rows: rows}
+	case verbType:
+		if s.terminal == nil {
+			return answerFrame{NoTerminal: true}
+		}
+		return s.terminal.counted.take(call, s.terminal.master)
 	}
 	return answerFrame{Error: fmt.Sprintf("unknown request %q; the shim uses protocol version %d", call.Verb, Version)}
 }

@@ -23,7 +23,7 @@ import (
 // Attach implements runtime.Terminals. It returns nil when the process exits, when in.Read returns io.EOF, and when ctx is done. If in.Read is still blocked at
 // that time, one goroutine remains until in.Read returns.
 func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.Writer, resize <-chan runtime.Terminal) error {
-	client, err := h.attach(uid)
+	client, token, err := h.attach(uid)
 	if err != nil {
 		return fmt.Errorf("attach to %s: %w", uid, err)
 	}
@@ -35,7 +35,11 @@ func (h *Host) Attach(ctx context.Context, uid types.UID, in io.Reader, out io.W
 		stop()
 		_ = client.Conn.Close()
 	}()
-	go feed(in, client, cancel)
+	if input, is := in.(*runtime.CountedInput); is {
+		go h.feedCounted(ctx, uid, token, input, client, cancel)
+	} else {
+		go feed(in, client, cancel)
+	}
 	go runtime.EachSize(ctx, resize, func(size runtime.Terminal) { _ = client.Resize(size.Columns, size.Rows) })
 
 	_, err = io.Copy(shim.Quiet(out, client.Replay), client.Conn)
@@ -68,11 +72,11 @@ func (h *Host) terminalRecord(uid types.UID) (*shim.Record, error) {
 	return &f.record, nil
 }
 
-// attach connects to the shim of a UID and attaches to its terminal.
-func (h *Host) attach(uid types.UID) (*shim.Client, error) {
+// attach connects to the shim of a UID and attaches to its terminal. It also returns the token of the shim.
+func (h *Host) attach(uid types.UID) (*shim.Client, string, error) {
 	record, err := h.terminalRecord(uid)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	client, err := h.dial(uid, record.Token)
 	if err == nil {
@@ -83,13 +87,13 @@ func (h *Host) attach(uid types.UID) (*shim.Client, error) {
 	}
 	switch {
 	case errors.Is(err, shim.ErrNoTerminal):
-		return nil, runtime.ErrNoTerminal
+		return nil, "", runtime.ErrNoTerminal
 	case hungUp(err):
-		return nil, fmt.Errorf("the process exited in the meantime (%w): %w", err, runtime.ErrNotFound)
+		return nil, "", fmt.Errorf("the process exited in the meantime (%w): %w", err, runtime.ErrNotFound)
 	case err != nil:
-		return nil, err
+		return nil, "", err
 	}
-	return client, nil
+	return client, record.Token, nil
 }
 
 // hungUp reports whether the connection to the shim was refused or closed before the shim answered. The usual cause is that the shim has exited.
@@ -188,9 +192,45 @@ func feed(in io.Reader, client *shim.Client, end context.CancelCauseFunc) {
 	}
 }
 
+// feedCounted does the same as feed for counted input, over another connection to the shim with this token, which counts what the terminal has received. A shim of
+// an earlier version does not count; then it calls feed.
+func (h *Host) feedCounted(ctx context.Context, uid types.UID, token string, in *runtime.CountedInput, attached *shim.Client, end context.CancelCauseFunc) {
+	client, err := h.dial(uid, token)
+	if err != nil {
+		return // the process has exited, which ends the attachment
+	}
+	defer func() { _ = client.Conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = client.Conn.Close() })()
+	receipt, err := client.Type(shim.Keys{Stream: in.Stream, Resume: in.Resume})
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		feed(in, attached, end)
+		return
+	case errors.Is(err, shim.ErrUnknownStream):
+		end(runtime.ErrUnknownInput)
+		return
+	}
+	buf := make([]byte, shim.MaxKeys)
+	for err == nil {
+		in.Received(receipt)
+		n, failed := in.Read(buf)
+		ended := errors.Is(failed, runtime.ErrInputEnd)
+		if failed != nil && !ended {
+			end(failed)
+			return
+		}
+		if receipt, err = client.Type(shim.Keys{Stream: in.Stream, Offset: receipt.Total, Data: buf[:n], End: ended}); ended {
+			break
+		}
+	}
+	if err == nil {
+		in.Received(receipt)
+	}
+}
+
 // Type implements runtime.Terminals. It returns after all input is written to the terminal.
 func (h *Host) Type(ctx context.Context, uid types.UID, strokes runtime.Keystrokes) error {
-	client, err := h.attach(uid)
+	client, _, err := h.attach(uid)
 	if err != nil {
 		return fmt.Errorf("type into %s: %w", uid, err)
 	}
