@@ -34,6 +34,10 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) *
 		w.Header().Set("Upgrade", protocol)
 		return refuse(http.StatusUpgradeRequired, "attach requires a connection upgrade to the protocol %s: use berth attach of the same version as the manager", protocol)
 	}
+	counted, err := countedIn(r.URL.Query())
+	if err != nil {
+		return refuse(http.StatusBadRequest, "%v", err)
+	}
 	leave, refused := s.awake(r.Context(), t)
 	defer leave()
 	if refused == nil {
@@ -50,16 +54,20 @@ func (s *Server) serveAttach(w http.ResponseWriter, r *http.Request, t target) *
 	if err := raw.SetDeadline(time.Time{}); err != nil {
 		return nil
 	}
-	if _, err := fmt.Fprintf(raw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol); err != nil {
+	header := ""
+	if counted.Stream != "" {
+		header = headerCounted + ": true\r\n"
+	}
+	if _, err := fmt.Fprintf(raw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s\r\n", protocol, header); err != nil {
 		return nil
 	}
 	leave() // a client that only watches does not keep the process awake
-	s.join(r.Context(), terminals, newConn(raw, buffered), t, sizeOf(r))
+	s.join(r.Context(), terminals, newConn(raw, buffered), t, sizeOf(r), counted)
 	return nil
 }
 
 // join copies between the connection and the terminal until one of them ends, and waits for all goroutines that it started.
-func (s *Server) join(ctx context.Context, terminals runtime.Terminals, conn *Conn, t target, size *runtime.Terminal) {
+func (s *Server) join(ctx context.Context, terminals runtime.Terminals, conn *Conn, t target, size *runtime.Terminal, counted CountedInput) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	resize := make(chan runtime.Terminal, 1)
@@ -67,6 +75,7 @@ func (s *Server) join(ctx context.Context, terminals runtime.Terminals, conn *Co
 		resize <- *size
 	}
 	in, keys := io.Pipe()
+	conn.onEOF = func() { _ = keys.CloseWithError(runtime.ErrInputEnd) }
 	received := make(chan struct{})
 	go func() {
 		defer close(received)
@@ -74,7 +83,7 @@ func (s *Server) join(ctx context.Context, terminals runtime.Terminals, conn *Co
 		_ = keys.CloseWithError(errors.Join(err, io.EOF))
 		cancel() // the client has disconnected
 	}()
-	err := terminals.Attach(ctx, t.object.GetUID(), in, conn, resize)
+	err := terminals.Attach(ctx, t.object.GetUID(), counted.read(in, conn), conn, resize)
 	gone := ctx.Err() != nil
 	_ = in.Close()
 	if !gone || s.closing(ctx) {
@@ -118,6 +127,8 @@ func endMessage(err error, t target) string {
 		return t.String() + " has no terminal: use berth logs to see its output"
 	case errors.Is(err, runtime.ErrNotFound):
 		return t.String() + " is not running"
+	case errors.Is(err, runtime.ErrUnknownInput):
+		return t.String() + " is another process than the one that received the beginning of the input, so the rest was not typed"
 	case errors.Is(err, context.Canceled):
 		return managerEnds
 	default:
@@ -125,16 +136,16 @@ func endMessage(err error, t target) string {
 	}
 }
 
-// newest sends a size and replaces a size that was not received yet.
-func newest(sizes chan runtime.Terminal, size runtime.Terminal) {
+// newest sends a value and replaces one that was not received yet.
+func newest[T any](values chan T, value T) {
 	for {
 		select {
-		case sizes <- size:
+		case values <- value:
 			return
 		default:
 		}
 		select {
-		case <-sizes:
+		case <-values:
 		default:
 		}
 	}

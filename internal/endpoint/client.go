@@ -213,7 +213,14 @@ func (c *Client) Log(ctx context.Context, object Object, opts LogOptions) (*Stre
 
 // Attach connects to the terminal of an object. size is the size of the window, or nil if unknown.
 func (c *Client) Attach(ctx context.Context, object Object, size *runtime.Terminal) (*Conn, error) {
+	conn, _, err := c.AttachCounted(ctx, object, size, CountedInput{})
+	return conn, err
+}
+
+// AttachCounted does the same as Attach for input that is counted. counts is false if the manager is too old: then Inputs gets no state.
+func (c *Client) AttachCounted(ctx context.Context, object Object, size *runtime.Terminal, input CountedInput) (conn *Conn, counts bool, err error) {
 	query := url.Values{}
+	input.addTo(query)
 	if size != nil {
 		query.Set("columns", strconv.Itoa(int(size.Columns)))
 		query.Set("rows", strconv.Itoa(int(size.Rows)))
@@ -223,14 +230,14 @@ func (c *Client) Attach(ctx context.Context, object Object, size *runtime.Termin
 		want: http.StatusSwitchingProtocols, answer: wakePatience,
 	})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	raw, ok := response.Body.(io.ReadWriteCloser)
 	if !ok {
 		_ = response.Body.Close()
-		return nil, errors.New("the connection cannot be written to")
+		return nil, false, errors.New("the connection cannot be written to")
 	}
-	return newConn(raw, nil), nil
+	return newConn(raw, nil), response.Header.Get(headerCounted) != "", nil
 }
 
 // request is a request of a client.

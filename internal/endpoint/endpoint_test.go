@@ -777,6 +777,8 @@ func TestReceive_RejectsInvalidFrames(t *testing.T) {
 		"too long":   {"d\xff\xff\xff\xff", "too long"},
 		"truncated":  {"d\x00\x00\x00\x05ab", "lost"},
 		"bad resize": {"r\x00\x00\x00\x01a", "resize"},
+		"bad count":  {"a\x00\x00\x00\x01a", "about the input"},
+		"negative":   {"a\x00\x00\x00\x09\x00\xff\xff\xff\xff\xff\xff\xff\xff", "about the input"},
 		"unknown":    {"z\x00\x00\x00\x01ae\x00\x00\x00\x02no", "no"},
 	} {
 		t.Run(name, func(t *testing.T) {

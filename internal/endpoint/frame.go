@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berth-dev/berth/internal/facts"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -22,6 +23,12 @@ const (
 	frameData   = 'd' // terminal data, in both directions
 	frameResize = 'r' // columns and rows in two bytes each, from the client
 	frameEnd    = 'e' // why the server closes the connection, as text; empty if the process exited
+	frameEOF    = 'f' // the input of the client has ended; only after the server has counted input
+	// frameReceived states what the process has received of the input: flags and eight bytes for the total, from the server to a client that counts its input.
+	// It is empty if that is not known.
+	frameReceived = 'a'
+
+	flagEnded, flagPassed = 1, 2
 
 	maxFrame   = 32 << 10
 	headerSize = 5
@@ -36,6 +43,16 @@ type Conn struct {
 	in  io.Reader
 	mu  sync.Mutex
 	out [headerSize + maxFrame]byte
+
+	inputs chan InputState // the newest state, if Receive got one
+	onEOF  func()          // called when the input of the client has ended; nil on the side of the client
+}
+
+// InputState states what the process has received of counted input.
+type InputState struct {
+	// Counted is false if the manager cannot know.
+	Counted bool
+	facts.Receipt
 }
 
 // newConn returns a Conn that exchanges frames over raw. buffered, if not nil, is a reader that returns data already read from raw and then continues with raw.
@@ -43,7 +60,7 @@ func newConn(raw io.ReadWriteCloser, buffered io.Reader) *Conn {
 	if buffered == nil {
 		buffered = raw
 	}
-	return &Conn{raw: raw, in: buffered}
+	return &Conn{raw: raw, in: buffered, inputs: make(chan InputState, 1)}
 }
 
 // Close closes the connection.
@@ -69,6 +86,57 @@ func (c *Conn) Resize(size runtime.Terminal) error {
 	binary.BigEndian.PutUint16(payload[:2], uint16(min(max(size.Columns, 1), 1000)))
 	binary.BigEndian.PutUint16(payload[2:], uint16(min(max(size.Rows, 1), 1000)))
 	return c.send(frameResize, payload[:])
+}
+
+// Inputs returns a channel on which Receive sends the newest state of counted input. A server sends the first state before it accepts input.
+func (c *Conn) Inputs() <-chan InputState { return c.inputs }
+
+// EndInput tells the server that the counted input has ended.
+func (c *Conn) EndInput() error { return c.send(frameEOF, nil) }
+
+// received tells the client what the process has received of its input. An error recurs at the next use of the connection.
+func (c *Conn) received(state InputState) {
+	var payload []byte
+	if state.Counted {
+		flags := byte(0)
+		if state.Ended {
+			flags |= flagEnded
+		}
+		if state.Passed {
+			flags |= flagPassed
+		}
+		payload = binary.BigEndian.AppendUint64([]byte{flags}, uint64(state.Total)) //nolint:gosec // not negative
+	}
+	_ = c.send(frameReceived, payload)
+}
+
+// receiveInputState handles a frame about the input.
+func (c *Conn) receiveInputState(kind byte, payload []byte) error {
+	if kind == frameEOF {
+		if c.onEOF != nil {
+			c.onEOF()
+		}
+		return nil
+	}
+	state, valid := parseInputState(payload)
+	if !valid {
+		return errors.New("a frame about the input has an unknown format")
+	}
+	newest(c.inputs, state)
+	return nil
+}
+
+// parseInputState decodes the payload of frameReceived.
+func parseInputState(payload []byte) (state InputState, valid bool) {
+	switch len(payload) {
+	case 0:
+		return state, true
+	case 9:
+		total := binary.BigEndian.Uint64(payload[1:])
+		state = InputState{true, facts.Receipt{Total: int64(total), Ended: payload[0]&flagEnded != 0, Passed: payload[0]&flagPassed != 0}} //nolint:gosec // checked below
+		return state, state.Total >= 0
+	}
+	return state, false
 }
 
 func (c *Conn) end(why string) error { return c.send(frameEnd, []byte(why[:min(len(why), 1024)])) }
@@ -128,6 +196,10 @@ func (c *Conn) Receive(data io.Writer, resize func(runtime.Terminal)) error {
 			}
 			if resize != nil {
 				resize(runtime.Terminal{Columns: bounded(payload[:2]), Rows: bounded(payload[2:])})
+			}
+		case frameReceived, frameEOF:
+			if err := c.receiveInputState(header[0], payload); err != nil {
+				return err
 			}
 		case frameEnd:
 			if length == 0 {
