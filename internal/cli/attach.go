@@ -5,6 +5,7 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/berth-dev/berth/internal/endpoint"
 	"github.com/berth-dev/berth/internal/runtime"
 )
 
@@ -36,12 +38,14 @@ func (a *app) attachCommand() *cobra.Command {
 			"With --read-only, nothing that you type reaches the process, and the size of your window does not change the size of its terminal.\n" +
 			"Attach needs a running manager or, for a process in a Pod, permission to create pods/attach.\n" +
 			"If the manager restarts, the process keeps running, and attach tries to reconnect for up to 30 s.\n" +
-			"If standard input is not a terminal, attach types its content into the terminal of the process. It exits when the output has paused for 1 s,\n" +
-			"at most 10 s after the end of the input.",
+			"If standard input is not a terminal, attach types its content into the terminal of the process, each byte once, also if the manager restarts meanwhile.\n" +
+			"A program that reads lines then reads the end of its input, and attach shows the output until the program ends or you press Ctrl-C.\n" +
+			"A program that reads keys, or runs in a container or a Pod, is not told of the end: attach exits when the output has paused for 1 s, at most 10 s after\n" +
+			"the end of the input. The detach key at the end of the input detaches at once.",
 		Example: "  # Attach to a session\n" +
 			"  berth attach instance/shell\n\n" +
-			"  # Type a command, print its output, and exit\n" +
-			"  echo date | berth attach instance/shell",
+			"  # Type a file, and print what the program prints until it ends\n" +
+			"  berth attach instance/job < answers.txt",
 		Args:              needs(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeReferences(flags, kinds),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -63,6 +67,9 @@ func (a *app) attach(ctx context.Context, flags *connectionFlags, word string, o
 	t := &attachment{
 		app: a, flags: flags, ref: ref, attachOptions: opts, window: findWindow(a.in, a.raw), shown: newTerminalModes(a.raw), patience: reconnectFor,
 	}
+	if t.window.in < 0 && !t.readOnly {
+		t.counted.Stream = rand.Text()
+	}
 	conn, err := t.connect(ctx, to)
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", ref, err)
@@ -81,6 +88,7 @@ func (a *app) attach(ctx context.Context, flags *connectionFlags, word string, o
 	if t.window.in >= 0 {
 		a.say("")
 	}
+	t.tellUnreceived()
 	switch {
 	case left:
 		a.say("detached from %s; the process keeps running", ref)
@@ -103,7 +111,7 @@ type line interface {
 }
 
 // line connects to the terminal of a process: through the API server if the process runs in a Pod, otherwise through the manager.
-func (a *app) line(ctx context.Context, to *connection, ref reference, size *runtime.Terminal) (line, error) {
+func (a *app) line(ctx context.Context, to *connection, ref reference, size *runtime.Terminal, input endpoint.CountedInput) (line, error) {
 	object, err := to.readable(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -120,7 +128,14 @@ func (a *app) line(ctx context.Context, to *connection, ref reference, size *run
 		return nil, err
 	}
 	defer manager.Close() // does not close the attached connection, which belongs to the caller
-	return manager.Seeing(ref.seen()).Attach(ctx, to.endpointObject(ref), size)
+	conn, counts, err := manager.Seeing(ref.seen()).AttachCounted(ctx, to.endpointObject(ref), size, input)
+	switch {
+	case err != nil:
+		return nil, err
+	case !counts:
+		return struct{ line }{conn}, nil
+	}
+	return conn, nil
 }
 
 // window is the terminal of the user. in and out are file descriptors, or -1 if the stream is not a terminal.

@@ -37,10 +37,11 @@ type attachment struct {
 	shown       *terminalModes // the output of the process at the terminal of the user
 	patience    time.Duration  // how long to try to reconnect
 	input       chan input
-	unsent      *input    // taken from input, and not sent yet; used by one call of send at a time
-	atEnd       bool      // the input has ended
-	uid         types.UID // of the object to which the user attached; empty if unknown
-	incarnation int64     // the incarnation to which the user attached; 0 if unknown
+	unsent      *input       // taken from input, and not sent yet; used by one call of send at a time
+	counted     countedInput // the input, if it is piped and managers count it
+	atEnd       bool         // the input has ended
+	uid         types.UID    // of the object to which the user attached; empty if unknown
+	incarnation int64        // the incarnation to which the user attached; 0 if unknown
 }
 
 // input is a piece of what the user types. Its error, if any, comes after its keys: errDetached, io.EOF, or another error of the reader.
@@ -69,7 +70,7 @@ func (t *attachment) connect(ctx context.Context, to *connection) (line, error) 
 	}
 	ref := t.ref
 	ref.uid, ref.incarnation = t.uid, t.incarnation // the object may also be replaced after it was read
-	conn, err := t.line(ctx, to, ref, size)
+	conn, err := t.line(ctx, to, ref, size, t.counted.CountedInput)
 	if err == nil && t.incarnation == 0 && object != nil {
 		// Read the object again: if it was asleep, the connection has started a new incarnation.
 		if now, err := to.get(ctx, t.ref); err == nil && now.GetUID() == object.GetUID() {
@@ -109,6 +110,9 @@ func (t *attachment) stay(ctx context.Context, conn line) (left bool, err error)
 				return false, nil
 			}
 			return false, err
+		}
+		if t.window.in < 0 && !t.readOnly && !t.counted.Resume {
+			t.say("input that the manager had received and not typed is lost")
 		}
 		t.leaveScreen("\x1b[H\x1b[2J") // the manager shows the last output again
 	}
@@ -193,6 +197,7 @@ func (t *attachment) join(ctx context.Context, conn line) (left bool, err error)
 	defer func() { // the next connection must not send before this one has stopped; each return below closes the connection first
 		cancel()
 		<-sent
+		t.takeLast(conn)
 		if t.unsent != nil && t.unsent.detaches() {
 			left, err = true, errDetached
 		}
@@ -212,6 +217,7 @@ func (t *attachment) join(ctx context.Context, conn line) (left bool, err error)
 		<-ended //nolint:errcheck // the error does not matter, only that Receive has returned
 	}
 	var settled, limit <-chan time.Time
+	var lost error
 	for {
 		select {
 		case <-ctx.Done():
@@ -221,12 +227,17 @@ func (t *attachment) join(ctx context.Context, conn line) (left bool, err error)
 			_ = conn.Close()
 			return false, err
 		case err := <-typed:
-			if !errors.Is(err, io.EOF) {
+			switch {
+			case errors.Is(err, errEndPassed): // the process ends the connection
+			case errors.Is(err, endpoint.ErrLost): // Receive also returns, and knows whether the process has ended
+				lost, limit = err, t.clock.After(settledFor)
+			case errors.Is(err, io.EOF):
+				t.atEnd = true
+				settled, limit = t.clock.After(settledFor), t.clock.After(settleLimit)
+			default:
 				hangUp()
 				return errors.Is(err, errDetached), err
 			}
-			t.atEnd = true
-			settled, limit = t.clock.After(settledFor), t.clock.After(settleLimit)
 		case <-shown:
 			if t.atEnd {
 				settled = t.clock.After(settledFor)
@@ -236,14 +247,24 @@ func (t *attachment) join(ctx context.Context, conn line) (left bool, err error)
 			return true, nil
 		case <-limit:
 			hangUp()
-			return true, nil
+			return lost == nil, lost
 		}
 	}
 }
 
-// send sends the keys from t.input over one connection, until the input or the connection ends. Piped input that the connection did not accept is sent over the
-// next one. Keys that a user has typed are not: the user does not see where they go.
+// send sends the keys from t.input over one connection, until the input or the connection ends.
 func (t *attachment) send(ctx context.Context, conn line) error {
+	if counting, is := conn.(countingLine); is && t.counted.Stream != "" {
+		return t.sendCounted(ctx, counting)
+	}
+	if t.counted.Resume {
+		return errUnknownInput
+	}
+	return t.sendUncounted(ctx, conn)
+}
+
+// sendUncounted sends piped input that the connection did not accept over the next one. Keys that a user has typed are not: the user does not see where they go.
+func (t *attachment) sendUncounted(ctx context.Context, conn line) error {
 	for {
 		if t.unsent == nil {
 			select {

@@ -97,7 +97,8 @@ var _ = Describe("Instance", func() {
 
 	It("shows its screen as plain text, and accepts input from a pipe", NodeTimeout(3*time.Minute), func(ctx context.Context) {
 		for _, runtime := range []*v1alpha1.InstanceRuntime{nil, {Type: v1alpha1.RuntimeTmux}} {
-			s := instance("screen", "/bin/sh", "-c", `printf '\033[2J\033[H\033[1mtop\033[0m\033[3;5Hbelow\r\n'; while read -r line; do echo "got <$line>"; done`)
+			s := instance("screen", "/bin/sh", "-c", `printf '\033[2J\033[H\033[1mtop\033[0m\033[3;5Hbelow\r\n'; while read -r line; do echo "got <$line>"; done; echo "end <$line>"`)
+			s.GetProcessSpec().RestartPolicy = v1alpha1.RestartNever
 			s.object.(*v1alpha1.Instance).Spec.Runtime = runtime
 			if runtime != nil {
 				if err := need.Missing("tmux"); err != nil {
@@ -109,13 +110,27 @@ var _ = Describe("Instance", func() {
 			screen := func() string { return suiteBerth.run(ctx, "logs", "--screen", s.path()) }
 			Eventually(screen).Should(Equal("top\n\n    below\n"))
 
-			By("detaching at the end of the piped input, after the output that follows it")
-			cmd := exec.CommandContext(ctx, suiteBerth.program(), "attach", s.path())
-			cmd.Env, cmd.Stdin = suiteBerth.environment(), strings.NewReader("piped\n")
-			text, err := cmd.CombinedOutput()
-			Expect(err).NotTo(HaveOccurred(), "%s", text)
-			Expect(string(text)).To(And(ContainSubstring("got <piped>"), ContainSubstring("the process keeps running")))
+			By("detaching at the detach key in the piped input")
+			pipe := func(input string) string {
+				cmd := exec.CommandContext(ctx, suiteBerth.program(), "attach", s.path())
+				cmd.Env, cmd.Stdin = suiteBerth.environment(), strings.NewReader(input)
+				text, err := cmd.CombinedOutput()
+				Expect(err).NotTo(HaveOccurred(), "%s", text)
+				return string(text)
+			}
+			Expect(pipe("piped\n\x1d")).To(ContainSubstring("the process keeps running"))
 			Eventually(screen).Should(Equal("top\n\n    below\npiped\ngot <piped>\n"))
+
+			By("passing on the end of the piped input")
+			Expect(pipe("again\nrest")).To(And(ContainSubstring("got <again>"), ContainSubstring("end <rest>"), ContainSubstring("the process has ended")))
+
+			By("detaching after the output if the program reads keys")
+			keys := instance("keys", "/bin/sh", "-c", `stty -icanon -echo; echo waits; while key=$(dd bs=1 count=1 2>/dev/null); do echo "key <$key>"; done`)
+			keys.object.(*v1alpha1.Instance).Spec.Runtime = runtime
+			keys.create(ctx).waitUntilReady(ctx)
+			Eventually(func() string { return suiteBerth.run(ctx, "logs", keys.path()) }).Should(ContainSubstring("waits"))
+			s = keys
+			Expect(pipe("ab")).To(And(ContainSubstring("key <a>"), ContainSubstring("key <b>"), Not(ContainSubstring("\x04")), ContainSubstring("the process keeps running")))
 		}
 	})
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -29,6 +30,40 @@ while True:
 `
 
 var _ = Describe("berth up", Serial, func() {
+	It("types each byte of piped input once, although it is killed five times", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
+		saved := filepath.Join(GinkgoT().TempDir(), "saved")
+		reader := instance("reader", "python3", "-u", "-c", readLinesProgram, saved)
+		reader.GetProcessSpec().RestartPolicy = v1alpha1.RestartNever
+		reader.create(ctx).waitUntilReady(ctx)
+		waitForSignalHandlers(ctx, reader)
+		var text strings.Builder
+		for i := 0; text.Len() < 1<<20; i++ {
+			fmt.Fprintf(&text, "%d %s\n", i, strings.Repeat("x", 2000))
+		}
+		attached := exec.CommandContext(ctx, suiteBerth.program(), "attach", reader.path())
+		output := &output{}
+		attached.Env, attached.Stdin = suiteBerth.environment(), strings.NewReader(text.String())
+		attached.Stdout, attached.Stderr = output, output
+		Expect(attached.Start()).To(Succeed())
+		for i := range 5 {
+			Eventually(func() (int64, error) {
+				info, err := os.Stat(saved)
+				if err != nil {
+					return 0, err
+				}
+				return info.Size(), nil
+			}).Should(BeNumerically(">", (i+1)*text.Len()/7), output.String)
+			suiteBerth.kill(ctx)
+			suiteBerth.up(ctx)
+		}
+		Expect(attached.Wait()).To(Succeed(), output.String)
+		Expect(strings.Count(output.String(), "reconnecting…")).To(Equal(5))
+		Expect(output.String()).To(And(ContainSubstring("read all"), ContainSubstring("the process has ended"), Not(ContainSubstring("may not have received"))))
+		read, err := os.ReadFile(saved)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(strings.Compare(string(read), text.String())).To(BeZero(), "%d of %d bytes", len(read), text.Len())
+	})
+
 	It("keeps processes, Ready and exit codes when it is killed and started again", NodeTimeout(lifecycleTimeout), func(ctx context.Context) {
 		web := devServer("web", "", "gohello").create(ctx).waitUntilReady(ctx)
 		shell := instance("shell", "/bin/sh")
@@ -188,6 +223,20 @@ var _ = Describe("berth up", Serial, func() {
 		Expect(pidOf(web)).To(Equal(pid))
 	})
 })
+
+// readLinesProgram is a program that reads lines slowly, and stores them in a file until the end of its input.
+const readLinesProgram = `
+import os, sys, termios, time
+modes = termios.tcgetattr(0)
+modes[3] &= ~termios.ECHO
+termios.tcsetattr(0, termios.TCSANOW, modes)
+saved = open(sys.argv[1], "wb", buffering=0)
+print("waiting", flush=True)
+while line := os.read(0, 4096):
+    saved.write(line)
+    time.sleep(0.02)
+print("read", "all", flush=True)
+`
 
 func newOneShot(name string) *testObject {
 	s := instance(name, "python3", "-u", "-c", exitOnSignalProgram)
