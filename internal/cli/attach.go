@@ -40,7 +40,7 @@ func (a *app) attachCommand() *cobra.Command {
 			"If the manager restarts, the process keeps running, and attach tries to reconnect for up to 30 s.\n" +
 			"If standard input is not a terminal, attach types its content into the terminal of the process, each byte once, also if the manager restarts meanwhile.\n" +
 			"A program that reads lines then reads the end of its input, and attach shows the output until the program ends or you press Ctrl-C.\n" +
-			"A program that reads keys, or runs in a container or a Pod, is not told of the end: attach exits when the output has paused for 1 s, at most 10 s after\n" +
+			"A program that reads keys, or runs in a container or a Pod, does not receive the end: attach exits when the output has paused for 1 s, at most 10 s after\n" +
 			"the end of the input. The detach key at the end of the input detaches at once.",
 		Example: "  # Attach to a session\n" +
 			"  berth attach instance/shell\n\n" +

@@ -17,7 +17,7 @@ import (
 const maxKept = 32 << 10
 
 var (
-	// errEndPassed means that the process was told of the end of piped input.
+	// errEndPassed means that the process has received the end of piped input.
 	errEndPassed = errors.New("the process has read the end of the input")
 	// errUnknownInput means that a manager does not know the input that an earlier one has counted.
 	errUnknownInput = errors.New("the manager does not know which part of the input the process has received, so the rest was not typed")
@@ -137,7 +137,7 @@ func (t *attachment) takeLast(conn line) {
 	}
 }
 
-// tellUnreceived says how much of the piped input the process may not have received.
+// tellUnreceived states how much of the piped input the process may not have received.
 func (t *attachment) tellUnreceived() {
 	if n := len(t.counted.kept); n > 0 {
 		t.say("%d bytes were read from the input that the process may not have received", n)

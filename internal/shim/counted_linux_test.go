@@ -64,7 +64,7 @@ func TestCounted_TypesEachByteOnce(t *testing.T) {
 	g.Expect(err).To(MatchError(ContainSubstring("input is missing")))
 	g.Expect(second.Type(Keys{Stream: "b", Data: []byte("!")})).To(Equal(facts.Receipt{Total: 1}), "another stream")
 	g.Expect(read(g, slave)).To(Equal("!"))
-	g.Expect(second.Type(Keys{Stream: "a", Offset: 11, End: true})).To(Equal(facts.Receipt{Total: 11, Ended: true}), "a program that reads keys is not told of the end")
+	g.Expect(second.Type(Keys{Stream: "a", Offset: 11, End: true})).To(Equal(facts.Receipt{Total: 11, Ended: true}), "a program that reads keys does not receive the end")
 }
 
 func TestCounted_RemembersFewStreams(t *testing.T) {
