@@ -223,14 +223,15 @@ func attachIn(kind string, s *testObject, rows, columns uint16) *attachment {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		w.ended <- cmd.Wait()
+		err := cmd.Wait()
+		<-read // the output is complete
+		w.ended <- err
 	}()
 	DeferCleanup(func() {
 		// Signal cannot reach another process with the same PID: after Wait it returns an error.
 		_ = cmd.Process.Signal(syscall.SIGKILL)
 		<-over
 		_ = terminal.Close()
-		<-read
 	})
 	return w
 }

@@ -153,9 +153,11 @@ var _ = Describe("berth attach leaves the modes of the terminal as they were", S
 		suiteBerth.kill(ctx)
 		for _, c := range cases {
 			c.window.waitForCode(ctx, 1)
-			c.check(ctx, emulator)
 		}
 		suiteBerth.up(ctx)
+		for _, c := range cases {
+			c.check(ctx, emulator)
+		}
 	})
 
 	It("in tmux", NodeTimeout(5*time.Minute), func(ctx context.Context) {
