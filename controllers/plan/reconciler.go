@@ -142,8 +142,11 @@ func (r *Reconciler) result(req ctrl.Request, v *scope, err error) (ctrl.Result,
 		v.again(max(v.untilExpired(), time.Millisecond))
 		return ctrl.Result{RequeueAfter: v.step.Requeue}, nil
 	case v.step.Requeue == 0 && v.desired.Blocked != nil && v.step.Status.DuplicateOf == nil:
-		if v.desired.Blocked.Reason == v1alpha1.ReasonDuplicate {
+		switch v.desired.Blocked.Reason {
+		case v1alpha1.ReasonDuplicate:
 			return ctrl.Result{RequeueAfter: rivalRetry}, nil
+		case v1alpha1.ReasonRestored: // only a user can change that
+			return ctrl.Result{}, nil
 		}
 		return ctrl.Result{RequeueAfter: missingRetry}, nil
 	default:

@@ -46,7 +46,7 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 	blocked := handler.EnqueueRequestsFromMapFunc(reconciler.blocked)
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("plans").
-		For(&v1alpha1.Plan{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
+		For(&v1alpha1.Plan{}, builder.WithPredicates(relevant())).
 		Owns(&v1alpha1.StrategyRun{}, builder.WithPredicates(reconciler.notable())).
 		Watches(&v1alpha1.Action{}, blocked, changed).
 		Watches(&v1alpha1.Strategy{}, blocked, builder.WithPredicates(created())).
@@ -57,6 +57,18 @@ func Setup(mgr ctrl.Manager, deps process.Dependencies) error {
 		return fmt.Errorf("set up the controller of plans: %w", err)
 	}
 	return nil
+}
+
+// relevant returns a predicate that passes changes by users and drops the status writes of the controller itself.
+func relevant() predicate.Predicate {
+	return predicate.Or(
+		predicate.GenerationChangedPredicate{},
+		predicate.LabelChangedPredicate{},
+		predicate.AnnotationChangedPredicate{}, // a user has removed the mark of a copy
+		process.Overwritten(func(object client.Object) []metav1.Condition {
+			return object.(*v1alpha1.Plan).Status.Conditions // only Plans are watched
+		}),
+	)
 }
 
 // notBegun is the index function of indexBlocked.

@@ -6,7 +6,11 @@ package process
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
@@ -32,4 +36,15 @@ func RestoredFrom(kind string, object client.Object) string {
 	}
 	return fmt.Sprintf("This %[1]s is a copy, for example from a backup, of a %[1]s with the UID %.64[2]q, so it may have been executed already. Delete it or, to execute it, "+
 		"remove its annotation %[3]s.", kind, served, v1alpha1.AnnotationUID)
+}
+
+// Overwritten passes the updates of copies whose status does not report that: a backup tool may write the old status after the controller has seen the copy.
+func Overwritten(conditions func(client.Object) []metav1.Condition) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		if e.ObjectNew == nil || RestoredFrom("", e.ObjectNew) == "" {
+			return false
+		}
+		stalled := meta.FindStatusCondition(conditions(e.ObjectNew), v1alpha1.ConditionStalled)
+		return stalled == nil || stalled.Reason != v1alpha1.ReasonRestored
+	}}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -132,6 +133,9 @@ func relevant() predicate.Predicate {
 		predicate.AnnotationChangedPredicate{},
 		predicate.LabelChangedPredicate{},
 		predicate.Funcs{UpdateFunc: deletedOrReleased},
+		Overwritten(func(object client.Object) []metav1.Condition {
+			return object.(Object).GetProcessStatus().Conditions // only objects of process kinds are watched
+		}),
 	)
 }
 

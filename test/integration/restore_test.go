@@ -5,6 +5,7 @@ package integration
 
 import (
 	"context"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -183,12 +184,21 @@ var _ = Describe("a backup", func() {
 			g.Expect(k8s.Get(ctx, client.ObjectKeyFromObject(plan), plan)).To(Succeed())
 			g.Expect(plan.Status.State).To(Equal(v1alpha1.PlanProcessing))
 			g.Expect(starts(ctx)).To(Equal(2))
-		}).Should(Succeed())
+		}).WithTimeout(30 * time.Second).Should(Succeed())
 	})
 
 	It("is restored with the status without executing a plan or a run again", func(ctx context.Context) {
 		fill(ctx)
 		restore(ctx, true)
+		Eventually(func(g Gomega) {
+			plans, runs := all(ctx)
+			for _, name := range []string{"midway", "waiting"} {
+				g.Expect(stalledReason(plans[name].Status.Conditions)).To(Equal(v1alpha1.ReasonRestored), name)
+				g.Expect(meta.IsStatusConditionTrue(plans[name].Status.Conditions, v1alpha1.ConditionAwaitingApproval)).To(BeFalse(), name)
+			}
+			g.Expect(runs["run-finished"].Status.Outcome).NotTo(BeEmpty())
+			g.Expect(stalledReason(runs["run-waiting"].Status.Conditions)).To(Equal(v1alpha1.ReasonRestored))
+		}).WithTimeout(30 * time.Second).Should(Succeed())
 		Consistently(func() int { return starts(ctx) }).Should(BeZero())
 
 		plan := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "midway"}}
