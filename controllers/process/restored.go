@@ -15,7 +15,7 @@ import (
 	"github.com/berth-dev/berth/api/v1alpha1"
 )
 
-// A backup tool that restores an object keeps its name, labels, annotations and spec, but drops the status, and the API server gives the object a new UID. The
+// A backup tool that restores an object keeps its name, labels, annotations and spec, but drops the status, and the API server assigns a new UID. The
 // record of what was executed is lost, so the annotation AnnotationUID tells the copy from a new object.
 
 // Mark records the UID of an object in AnnotationUID.

@@ -16,7 +16,7 @@ import (
 const (
 	queryInput  = "input"
 	queryResume = "resume"
-	// headerCounted says that the manager sends frameReceived before it reads input. Earlier versions do not.
+	// headerCounted announces that the manager sends frameReceived before it reads input. Earlier versions do not.
 	headerCounted = "Berth-Input-Counted"
 )
 
@@ -61,7 +61,7 @@ func (i CountedInput) read(in io.Reader, conn *Conn) io.Reader {
 	}}
 }
 
-// starting is input that tells the client before the first Read that it is not counted, unless the backend has told it otherwise.
+// starting is input that tells the client before the first Read that it is not counted, unless the backend has done so.
 type starting struct {
 	io.Reader
 	conn *Conn

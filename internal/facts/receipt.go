@@ -7,7 +7,7 @@ package facts
 type Receipt struct {
 	// Total is the number of bytes, over all connections.
 	Total int64 `json:"total"`
-	// Ended means that the stream has ended. Passed means that the program was told so: its terminal had lines to read.
+	// Ended means that the stream has ended. Passed means that the program has received this end, because its terminal reads lines.
 	Ended  bool `json:"ended,omitempty"`
 	Passed bool `json:"passed,omitempty"`
 }

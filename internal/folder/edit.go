@@ -83,7 +83,7 @@ func (e *edit) prepare(ctx context.Context, changes []Change) error {
 	return nil
 }
 
-// commit gives all files their new content. If that fails, it gives them their old content again.
+// commit writes the new content of all files. If that fails, it restores the old content.
 func (e *edit) commit() error {
 	for i, file := range e.files {
 		err := file.turn(file.Before, file.After)
@@ -153,7 +153,7 @@ func (f *edited) prepare() error {
 	return f.root.Remove(spare)
 }
 
-// imitate gives a file the owner and the mode of another file. It reports whether the file can then replace the other one without a loss.
+// imitate copies the owner and the mode of another file. It reports whether the file can then replace the other one without a loss.
 func imitate(file, other *os.File) bool {
 	want, err := other.Stat()
 	if err != nil {

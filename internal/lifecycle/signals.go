@@ -70,7 +70,7 @@ func noticeOf(notice facts.Signal) AgentReport {
 	return said
 }
 
-// claimOf returns what a program has told its terminal last, as far as its meaning is known, and when it last asked for attention without that: a bell, or a
+// claimOf returns the last signal of a program to its terminal, as far as its meaning is known, and when it last asked for attention without that: a bell, or a
 // notification whose text is not known.
 func claimOf(s facts.Signals) (claim AgentReport, called time.Time) {
 	called = s.Bell

@@ -19,7 +19,7 @@ const Protocol = 1
 // and timeoutMs; its result is a Diagnosis.
 const MethodDiagnostics = "berth/diagnostics"
 
-// MethodSync is a request of the multiplexer that is answered, with null, after the server has been told what has changed on disk before the request, at the latest
+// MethodSync is a request of the multiplexer that is answered, with null, after the server has received the changes on disk from before the request, at the latest
 // after two seconds. A client that asks the server about files that other programs write sends it before each question.
 const MethodSync = "berth/sync"
 

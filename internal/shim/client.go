@@ -156,7 +156,7 @@ func (c *Client) Type(keys Keys) (facts.Receipt, error) {
 	case answer.UnknownStream:
 		return facts.Receipt{}, ErrUnknownStream
 	case answer.Receipt == nil:
-		return facts.Receipt{}, errors.New("the shim does not say what the terminal has received")
+		return facts.Receipt{}, errors.New("the answer of the shim does not state what the terminal has received")
 	}
 	return *answer.Receipt, nil
 }

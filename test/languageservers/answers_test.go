@@ -110,7 +110,7 @@ func (s server) agent(t *testing.T, m *mux.Mux, folder string) *code.Client {
 	return c
 }
 
-// The first questions about a project, after the start and after a restart of the server, are answered completely or say that they are not.
+// The first questions about a project, after the start and after a restart of the server, are answered completely, or with complete: false.
 func TestAgents_ReceiveCompleteAnswersFromTheFirstQuestion(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(large)) {
 		t.Run(name, func(t *testing.T) {

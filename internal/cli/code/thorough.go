@@ -156,7 +156,7 @@ func (c *Client) state(ctx context.Context) (state lsp.State, err error) {
 	return state, err
 }
 
-// project is a folder whose files were asked about, at one incarnation of the server.
+// project is a folder with a file that a question was about, at one incarnation of the server.
 type project struct {
 	incarnation int64
 	folder      string

@@ -85,7 +85,7 @@ func (m *Mux) inquire(r *request, params json.RawMessage) {
 // syncPatience is how long a request berth/sync waits.
 const syncPatience = 2 * time.Second
 
-// syncFiles answers a request berth/sync after the server has been told what has changed on disk.
+// syncFiles answers a request berth/sync after the server has received the changes on disk.
 func (m *Mux) syncFiles(r *request) {
 	if m.files.watcher == nil || len(m.inquiries) >= maxInquiries {
 		m.synced(r)
